@@ -1,0 +1,1 @@
+//! canon: under construction.

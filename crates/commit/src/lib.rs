@@ -1,0 +1,1 @@
+//! commit: under construction.

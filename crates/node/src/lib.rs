@@ -1,0 +1,1 @@
+//! node: under construction.

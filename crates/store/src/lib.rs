@@ -1,0 +1,1 @@
+//! store: under construction.

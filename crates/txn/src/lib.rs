@@ -1,0 +1,1 @@
+//! txn: under construction.
