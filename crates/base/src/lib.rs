@@ -1,1 +1,25 @@
-//! base: under construction.
+//! What every room of the house agrees on: ids, positions, values, the bytes of rows, keys and log
+//! records, the schema as data, a transaction's footprint, and the error that clients see.
+//!
+//! There is no I/O, no clock and no lock in this crate.
+
+pub mod error;
+pub mod footprint;
+pub mod id;
+pub mod key;
+pub mod numeric;
+pub mod position;
+pub mod record;
+pub mod row;
+pub mod schema;
+pub mod types;
+pub mod value;
+
+pub use error::{Error, Result, SqlState};
+pub use footprint::{Footprint, KeyRange};
+pub use id::{ColumnIdx, Oid, RelId};
+pub use numeric::Numeric;
+pub use position::{Position, Watermark};
+pub use row::{RowLayout, RowRef};
+pub use types::{ColumnType, Type};
+pub use value::{Array, Interval, Value};

@@ -1,0 +1,138 @@
+//! Positions: one number per commit, in log order, and the watermarks made of them.
+//!
+//! ```text
+//! Position  = epoch (40 bits) | order inside the epoch (24 bits)
+//! primary:    decided <= published <= installed < next position to give;   acknowledged <= published
+//! replica:    visible <= min(applied, published at the primary);  applied <= scheduled <= received
+//! ```
+//! Position 0 is "before everything"; the first commit of a database has epoch 1.
+//! Visibility follows the order of positions exactly: a snapshot is a prefix of the log.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bits of a position that count inside its epoch.
+pub const ORDER_BITS: u32 = 24;
+
+/// A commit's place in the log order. Ordered; printed as `epoch.order`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Position(u64);
+
+impl Position {
+    /// Before every commit.
+    pub const ZERO: Position = Position(0);
+    /// After every commit.
+    pub const MAX: Position = Position(u64::MAX);
+
+    /// The position with this epoch and order; panics when either does not fit.
+    pub fn new(epoch: u64, order: u32) -> Position {
+        assert!(
+            epoch < 1 << (64 - ORDER_BITS),
+            "epoch {epoch} does not fit in 40 bits"
+        );
+        assert!(
+            order < 1 << ORDER_BITS,
+            "order {order} does not fit in 24 bits"
+        );
+        Position(epoch << ORDER_BITS | u64::from(order))
+    }
+
+    /// From the raw 64 bits, as logged.
+    pub const fn from_u64(raw: u64) -> Position {
+        Position(raw)
+    }
+
+    /// The raw 64 bits.
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    /// The epoch that this commit belongs to.
+    pub const fn epoch(self) -> u64 {
+        self.0 >> ORDER_BITS
+    }
+
+    /// The order inside the epoch.
+    pub const fn order(self) -> u32 {
+        (self.0 & ((1 << ORDER_BITS) - 1)) as u32
+    }
+
+    /// The next raw position (a full order spills into the next epoch).
+    pub const fn next(self) -> Position {
+        Position(self.0 + 1)
+    }
+
+    /// The greatest position before this one; ZERO has none before it and stays.
+    pub const fn prev(self) -> Position {
+        Position(self.0.saturating_sub(1))
+    }
+
+    /// First position of the epoch after this one's.
+    pub const fn next_epoch(self) -> Position {
+        Position(((self.0 >> ORDER_BITS) + 1) << ORDER_BITS)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch(), self.order())
+    }
+}
+
+impl fmt::Debug for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// A position that only grows, shared between threads. One owner raises it, anybody reads it.
+#[derive(Default)]
+pub struct Watermark(AtomicU64);
+
+impl Watermark {
+    /// A watermark that stands at `at`.
+    pub fn new(at: Position) -> Watermark {
+        Watermark(AtomicU64::new(at.0))
+    }
+
+    /// Where it stands. Acquire: what was written before it was raised is visible.
+    pub fn get(&self) -> Position {
+        Position(self.0.load(Ordering::Acquire))
+    }
+
+    /// Raises it to `to`; a lower value leaves it. Returns where it stood before.
+    pub fn raise(&self, to: Position) -> Position {
+        Position(self.0.fetch_max(to.0, Ordering::AcqRel))
+    }
+}
+
+impl fmt::Debug for Watermark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_by_epoch_then_order() {
+        let p = Position::new(3, 7);
+        assert_eq!((p.epoch(), p.order()), (3, 7));
+        assert!(Position::new(3, 7) < Position::new(3, 8));
+        assert!(Position::new(3, (1 << 24) - 1) < Position::new(4, 0));
+        assert_eq!(Position::new(3, (1 << 24) - 1).next(), Position::new(4, 0));
+        assert_eq!(p.next_epoch(), Position::new(4, 0));
+        assert_eq!(p.to_string(), "3.7");
+    }
+
+    #[test]
+    fn a_watermark_never_falls() {
+        let w = Watermark::new(Position::new(2, 0));
+        w.raise(Position::new(1, 5));
+        assert_eq!(w.get(), Position::new(2, 0));
+        w.raise(Position::new(2, 1));
+        assert_eq!(w.get(), Position::new(2, 1));
+    }
+}

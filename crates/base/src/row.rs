@@ -1,0 +1,519 @@
+//! The one row format of log, store and replica.
+//!
+//! ```text
+//! | version u16 | columns u16, top bit: wide | null bits, 1 = NULL | fixed part | ends of varying values | varying values |
+//! ```
+//! All integers little-endian. `version` is the table's row version that wrote the row, `columns` how many columns it had then;
+//! a column added later is absent and reads as its *missing value*. Fixed-width columns stand at offsets that depend
+//! only on the columns before them, NULL or not, so that any column is found without looking at another. Varying values
+//! follow one another; the table holds where each ends (u16, or u32 in a wide row, counted from the first value).
+//! A NULL takes its fixed bytes (zero) or an empty varying value.
+//!
+//! Left out on purpose: alignment, compression, out-of-line values.
+
+use crate::error::{Error, Result, SqlState};
+use crate::numeric::Numeric;
+use crate::types::Type;
+use crate::value::{Array, Interval, Value};
+use bigdecimal::BigDecimal;
+use num_bigint::BigInt;
+use std::sync::Arc;
+
+const HEADER: usize = 4;
+const WIDE: u16 = 0x8000;
+
+/// Most columns of a table, as in PostgreSQL.
+pub const MAX_COLUMNS: usize = 1600;
+/// Most bytes of an encoded row.
+pub const MAX_ROW_BYTES: usize = 64 << 20;
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Offset in the fixed part.
+    Fixed(u32),
+    /// Index in the table of ends.
+    Varying(u16),
+}
+
+/// Where each column of a table stands in its rows; computed once per schema version.
+#[derive(Clone, Debug)]
+pub struct RowLayout {
+    types: Arc<[Type]>,
+    places: Arc<[Place]>,
+    /// Bytes of the fixed part when a row has the first n columns.
+    fixed_len: Arc<[u32]>,
+    /// Varying columns among the first n.
+    varying: Arc<[u16]>,
+}
+
+impl RowLayout {
+    /// The layout of these columns, dropped ones included.
+    pub fn new(types: impl IntoIterator<Item = Type>) -> RowLayout {
+        let types: Arc<[Type]> = types.into_iter().collect();
+        assert!(
+            types.len() <= MAX_COLUMNS,
+            "{} columns exceed the limit",
+            types.len()
+        );
+        let (mut fixed, mut var) = (0u32, 0u16);
+        let mut places = Vec::with_capacity(types.len());
+        let (mut fixed_len, mut varying) = (vec![0], vec![0]);
+        for t in types.iter() {
+            match t.fixed_width() {
+                Some(w) => {
+                    places.push(Place::Fixed(fixed));
+                    fixed += w as u32;
+                }
+                None => {
+                    places.push(Place::Varying(var));
+                    var += 1;
+                }
+            }
+            fixed_len.push(fixed);
+            varying.push(var);
+        }
+        RowLayout {
+            types,
+            places: places.into(),
+            fixed_len: fixed_len.into(),
+            varying: varying.into(),
+        }
+    }
+
+    /// Number of columns.
+    pub fn len(&self) -> usize {
+        self.types.len()
+    }
+
+    /// Whether there is no column.
+    pub fn is_empty(&self) -> bool {
+        self.types.is_empty()
+    }
+
+    /// The type of column `i`.
+    pub fn column_type(&self, i: usize) -> Type {
+        self.types[i]
+    }
+
+    /// Appends the row of these values, one per column and of the column's type, to `out`.
+    pub fn encode(&self, version: u16, values: &[Value], out: &mut Vec<u8>) -> Result<()> {
+        assert_eq!(values.len(), self.len(), "a row has a value per column");
+        let n = values.len();
+        let start = out.len();
+        out.extend_from_slice(&version.to_le_bytes());
+        out.extend_from_slice(&(n as u16).to_le_bytes());
+        let nulls = out.len();
+        let fixed = nulls + n.div_ceil(8);
+        let ends = fixed + self.fixed_len[n] as usize;
+        let vars = self.varying[n] as usize;
+        out.resize(ends + 2 * vars, 0);
+        let data = out.len();
+        let mut wide: Vec<u32> = Vec::new();
+        for (i, v) in values.iter().enumerate() {
+            if v.is_null() {
+                out[nulls + i / 8] |= 1 << (i % 8);
+            }
+            match self.places[i] {
+                Place::Fixed(o) => put_fixed(&mut out[fixed + o as usize..], v, self.types[i]),
+                Place::Varying(k) => {
+                    put_varying(out, v);
+                    let end = out.len() - data;
+                    match u16::try_from(end) {
+                        Ok(e) if wide.is_empty() => {
+                            let at = ends + 2 * k as usize;
+                            out[at..at + 2].copy_from_slice(&e.to_le_bytes());
+                        }
+                        _ => {
+                            if wide.is_empty() {
+                                wide = (0..k as usize)
+                                    .map(|j| u32::from(u16_at(out, ends + 2 * j)))
+                                    .collect();
+                            }
+                            wide.push(end as u32);
+                        }
+                    }
+                }
+            }
+        }
+        if !wide.is_empty() {
+            let table: Vec<u8> = wide.iter().flat_map(|e| e.to_le_bytes()).collect();
+            out.splice(ends..data, table);
+            let cols = n as u16 | WIDE;
+            out[start + 2..start + 4].copy_from_slice(&cols.to_le_bytes());
+        }
+        if out.len() - start > MAX_ROW_BYTES {
+            out.truncate(start);
+            return Err(Error::new(
+                SqlState::PROGRAM_LIMIT_EXCEEDED,
+                format!("row is too big: the limit is {MAX_ROW_BYTES} bytes"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// A view of an encoded row. The bytes must have been made by [`RowLayout::encode`] of this table (any version).
+    pub fn row<'a>(&'a self, bytes: &'a [u8]) -> RowRef<'a> {
+        RowRef {
+            layout: self,
+            bytes,
+        }
+    }
+
+    /// Checks that bytes of unknown origin are a row that this layout can read.
+    pub fn check(&self, bytes: &[u8]) -> bool {
+        if bytes.len() < HEADER {
+            return false;
+        }
+        let r = RowRef {
+            layout: self,
+            bytes,
+        };
+        let (n, w) = (r.columns(), r.end_width());
+        if n > self.len() {
+            return false;
+        }
+        let vars = self.varying[n] as usize;
+        let data = r.ends_at() + vars * w;
+        if bytes.len() < data {
+            return false;
+        }
+        let mut last = 0;
+        for k in 0..vars {
+            let e = r.end(k);
+            if e < last || data + e > bytes.len() {
+                return false;
+            }
+            last = e;
+        }
+        data + last == bytes.len() && (0..n).all(|i| r.try_get(i).is_some())
+    }
+}
+
+/// A row's bytes with the layout to read them.
+#[derive(Clone, Copy)]
+pub struct RowRef<'a> {
+    layout: &'a RowLayout,
+    bytes: &'a [u8],
+}
+
+impl<'a> RowRef<'a> {
+    /// The row version that wrote the row.
+    pub fn version(&self) -> u16 {
+        u16_at(self.bytes, 0)
+    }
+
+    /// How many columns the row has; later ones are missing.
+    pub fn columns(&self) -> usize {
+        (u16_at(self.bytes, 2) & !WIDE) as usize
+    }
+
+    /// The encoded bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    fn end_width(&self) -> usize {
+        if u16_at(self.bytes, 2) & WIDE != 0 {
+            4
+        } else {
+            2
+        }
+    }
+
+    fn ends_at(&self) -> usize {
+        let n = self.columns();
+        HEADER + n.div_ceil(8) + self.layout.fixed_len[n] as usize
+    }
+
+    fn end(&self, k: usize) -> usize {
+        match self.end_width() {
+            2 => u16_at(self.bytes, self.ends_at() + 2 * k) as usize,
+            _ => u32_at(self.bytes, self.ends_at() + 4 * k) as usize,
+        }
+    }
+
+    /// Whether the row was written before column `i` existed.
+    pub fn is_missing(&self, i: usize) -> bool {
+        i >= self.columns()
+    }
+
+    /// Whether column `i`, which the row has, is NULL.
+    pub fn is_null(&self, i: usize) -> bool {
+        self.bytes[HEADER + i / 8] & (1 << (i % 8)) != 0
+    }
+
+    /// The encoded bytes of column `i`, which the row has and which is not NULL: little-endian for fixed
+    /// types, characters for text.
+    pub fn raw(&self, i: usize) -> &'a [u8] {
+        match self.layout.places[i] {
+            Place::Fixed(o) => {
+                let at = HEADER + self.columns().div_ceil(8) + o as usize;
+                let w = self.layout.types[i].fixed_width().expect("fixed");
+                &self.bytes[at..at + w]
+            }
+            Place::Varying(k) => {
+                let k = k as usize;
+                let vars = self.layout.varying[self.columns()] as usize;
+                let data = self.ends_at() + vars * self.end_width();
+                let from = if k == 0 { 0 } else { self.end(k - 1) };
+                &self.bytes[data + from..data + self.end(k)]
+            }
+        }
+    }
+
+    /// Column `i`; NULL when it is NULL or missing (the caller puts the missing value in its place).
+    pub fn get(&self, i: usize) -> Value {
+        self.try_get(i).expect("a stored row is well formed")
+    }
+
+    fn try_get(&self, i: usize) -> Option<Value> {
+        if self.is_missing(i) || self.is_null(i) {
+            return Some(Value::Null);
+        }
+        decode_value(self.layout.types[i], self.raw(i))
+    }
+}
+
+fn u16_at(b: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([b[at], b[at + 1]])
+}
+
+fn u32_at(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(b[at..at + 4].try_into().expect("4 bytes"))
+}
+
+fn put_fixed(to: &mut [u8], v: &Value, ty: Type) {
+    match v {
+        Value::Null => {}
+        Value::Bool(b) => to[0] = u8::from(*b),
+        Value::Char(c) => to[0] = *c,
+        Value::Int2(x) => to[..2].copy_from_slice(&x.to_le_bytes()),
+        Value::Int4(x) | Value::Date(x) => to[..4].copy_from_slice(&x.to_le_bytes()),
+        Value::Oid(x) => to[..4].copy_from_slice(&x.to_le_bytes()),
+        Value::Float4(x) => to[..4].copy_from_slice(&x.to_le_bytes()),
+        Value::Int8(x) | Value::Time(x) | Value::Timestamp(x) | Value::TimestampTz(x) => {
+            to[..8].copy_from_slice(&x.to_le_bytes());
+        }
+        Value::Float8(x) => to[..8].copy_from_slice(&x.to_le_bytes()),
+        Value::Uuid(x) => to[..16].copy_from_slice(&x[..]),
+        Value::Interval(x) => {
+            to[..8].copy_from_slice(&x.micros.to_le_bytes());
+            to[8..12].copy_from_slice(&x.days.to_le_bytes());
+            to[12..16].copy_from_slice(&x.months.to_le_bytes());
+        }
+        _ => panic!("{v:?} is not of the fixed type {ty:?}"),
+    }
+}
+
+fn put_varying(out: &mut Vec<u8>, v: &Value) {
+    match v {
+        Value::Null => {}
+        Value::Text(s) => out.extend_from_slice(s.as_bytes()),
+        Value::Json(s) => out.extend_from_slice(s.as_bytes()),
+        Value::Bytea(b) => out.extend_from_slice(b),
+        Value::Numeric(n) => put_numeric(out, n),
+        Value::Array(a) => put_array(out, a),
+        _ => panic!("{v:?} is not of a varying type"),
+    }
+}
+
+fn put_numeric(out: &mut Vec<u8>, n: &Numeric) {
+    match n {
+        Numeric::NegInfinity => out.push(0),
+        Numeric::Infinity => out.push(2),
+        Numeric::NaN => out.push(3),
+        Numeric::Finite(d) => {
+            let (digits, scale) = d.as_bigint_and_exponent();
+            out.push(1);
+            out.extend_from_slice(&(scale as i32).to_le_bytes());
+            out.extend_from_slice(&digits.to_signed_bytes_le());
+        }
+    }
+}
+
+fn put_array(out: &mut Vec<u8>, a: &Array) {
+    out.extend_from_slice(&a.element.oid().to_le_bytes());
+    out.push(a.dims.len() as u8);
+    for (len, lower) in &a.dims {
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(&lower.to_le_bytes());
+    }
+    for v in &a.items {
+        let at = out.len();
+        out.extend_from_slice(&u32::MAX.to_le_bytes());
+        if !v.is_null() {
+            encode_value(a.element, v, out);
+            let len = (out.len() - at - 4) as u32;
+            out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+        }
+    }
+}
+
+/// Appends one non-NULL value in the form it has inside a row.
+pub fn encode_value(ty: Type, v: &Value, out: &mut Vec<u8>) {
+    match ty.fixed_width() {
+        Some(w) => {
+            let at = out.len();
+            out.resize(at + w, 0);
+            put_fixed(&mut out[at..], v, ty);
+        }
+        None => put_varying(out, v),
+    }
+}
+
+/// Reads what [`encode_value`] wrote; `None` when the bytes are not of this type.
+pub fn decode_value(ty: Type, b: &[u8]) -> Option<Value> {
+    if ty.fixed_width().is_some_and(|w| w != b.len()) {
+        return None;
+    }
+    let i4 = |at: usize| i32::from_le_bytes(b[at..at + 4].try_into().expect("4 bytes"));
+    let i8 = || i64::from_le_bytes(b[..8].try_into().expect("8 bytes"));
+    Some(match ty {
+        Type::Bool => Value::Bool(b[0] != 0),
+        Type::Char => Value::Char(b[0]),
+        Type::Int2 => Value::Int2(i16::from_le_bytes([b[0], b[1]])),
+        Type::Int4 => Value::Int4(i4(0)),
+        Type::Date => Value::Date(i4(0)),
+        Type::Float4 => Value::Float4(f32::from_bits(i4(0) as u32)),
+        Type::Oid | Type::RegClass | Type::RegType | Type::RegProc | Type::RegNamespace => {
+            Value::Oid(i4(0) as u32)
+        }
+        Type::Int8 => Value::Int8(i8()),
+        Type::Time => Value::Time(i8()),
+        Type::Timestamp => Value::Timestamp(i8()),
+        Type::TimestampTz => Value::TimestampTz(i8()),
+        Type::Float8 => Value::Float8(f64::from_bits(i8() as u64)),
+        Type::Uuid => Value::Uuid(Box::new(b.try_into().ok()?)),
+        Type::Interval => Value::Interval(Box::new(Interval {
+            micros: i8(),
+            days: i4(8),
+            months: i4(12),
+        })),
+        Type::Numeric => Value::Numeric(Box::new(get_numeric(b)?)),
+        Type::Bytea => Value::Bytea(b.into()),
+        Type::Json | Type::Jsonb => Value::Json(std::str::from_utf8(b).ok()?.into()),
+        Type::Int2Vector | Type::OidVector => Value::Array(Box::new(get_array(b)?)),
+        t if t.element().is_some() => Value::Array(Box::new(get_array(b)?)),
+        _ => Value::Text(std::str::from_utf8(b).ok()?.into()),
+    })
+}
+
+fn get_numeric(b: &[u8]) -> Option<Numeric> {
+    Some(match (*b.first()?, b.len()) {
+        (0, 1) => Numeric::NegInfinity,
+        (2, 1) => Numeric::Infinity,
+        (3, 1) => Numeric::NaN,
+        (1, n) if n > 5 => {
+            let scale = i32::from_le_bytes(b[1..5].try_into().ok()?);
+            Numeric::Finite(BigDecimal::new(
+                BigInt::from_signed_bytes_le(&b[5..]),
+                i64::from(scale),
+            ))
+        }
+        _ => return None,
+    })
+}
+
+fn get_array(b: &[u8]) -> Option<Array> {
+    let word = |at: usize| Some(u32::from_le_bytes(b.get(at..at + 4)?.try_into().ok()?));
+    let element = Type::from_oid(word(0)?)?;
+    let ndim = *b.get(4)? as usize;
+    let mut at = 5;
+    let mut dims = Vec::new();
+    for _ in 0..ndim {
+        dims.push((word(at)? as i32, word(at + 4)? as i32));
+        at += 8;
+    }
+    let mut items = Vec::new();
+    while at < b.len() {
+        let len = word(at)?;
+        at += 4;
+        if len == u32::MAX {
+            items.push(Value::Null);
+        } else {
+            let end = at.checked_add(len as usize)?;
+            if element.element().is_some() {
+                return None;
+            }
+            items.push(decode_value(element, b.get(at..end)?)?);
+            at = end;
+        }
+    }
+    Some(Array {
+        element,
+        dims,
+        items,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::str::FromStr;
+
+    fn layout() -> RowLayout {
+        RowLayout::new([
+            Type::Int4,
+            Type::Text,
+            Type::Int8,
+            Type::Numeric,
+            Type::Bool,
+            Type::TextArray,
+        ])
+    }
+
+    fn sample(text: &str) -> Vec<Value> {
+        vec![
+            Value::Int4(-5),
+            Value::text(text),
+            Value::Null,
+            Value::from(Numeric::from_str("-12.340").unwrap()),
+            Value::Bool(true),
+            Value::Array(Box::new(Array::one_dim(
+                Type::Text,
+                vec![Value::text("a"), Value::Null],
+            ))),
+        ]
+    }
+
+    #[test]
+    fn rows_round_trip_narrow_and_wide() {
+        for text in ["", "hello", &"x".repeat(70_000)] {
+            let l = layout();
+            let mut b = Vec::new();
+            l.encode(3, &sample(text), &mut b).unwrap();
+            assert!(l.check(&b));
+            let r = l.row(&b);
+            assert_eq!((r.version(), r.columns()), (3, 6));
+            assert_eq!(r.get(0).as_i64(), Some(-5));
+            assert_eq!(r.get(1).as_str(), Some(text));
+            assert!(r.get(2).is_null());
+            assert!(matches!(r.get(3), Value::Numeric(n) if n.to_string() == "-12.340"));
+            assert!(
+                matches!(r.get(5), Value::Array(a) if a.items.len() == 2 && a.items[1].is_null())
+            );
+        }
+    }
+
+    #[test]
+    fn a_column_added_later_is_missing() {
+        let old = RowLayout::new([Type::Int4, Type::Text]);
+        let mut b = Vec::new();
+        old.encode(0, &[Value::Int4(1), Value::text("t")], &mut b)
+            .unwrap();
+        let r = layout();
+        let r = r.row(&b);
+        assert!(r.is_missing(2) && !r.is_missing(1));
+        assert_eq!(r.get(1).as_str(), Some("t"));
+    }
+
+    #[test]
+    fn damaged_rows_are_refused() {
+        let l = layout();
+        let mut b = Vec::new();
+        l.encode(0, &sample("abc"), &mut b).unwrap();
+        for n in 0..b.len() {
+            assert!(!l.check(&b[..n]), "a row cut at {n} passed");
+        }
+    }
+}

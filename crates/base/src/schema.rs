@@ -1,0 +1,654 @@
+//! The schema as data: namespaces, tables with their indexes and constraints, sequences, views, roles.
+//!
+//! A [`Schema`] is one immutable version, shared by `Arc`; it is valid from the position of the commit that made it. A DDL
+//! transaction collects [`Change`]s; applying them to the newest schema gives the next. Changes go through the log as JSON
+//! (DDL is rare and should be readable in a hex dump); the derived parts (names, layouts, who references whom) are rebuilt.
+//!
+//! Expressions (defaults, checks, view queries) are kept as SQL text: who evaluates them compiles them once per version.
+//! Left out on purpose: expression and partial indexes, inheritance, partitions, triggers.
+
+use crate::id::{ColumnIdx, FIRST_USER_OID, Oid, RelId};
+use crate::key::KeyColumn;
+use crate::row::RowLayout;
+use crate::types::{ColumnType, Type};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Oids of the namespaces that always exist, and of the first role.
+pub const PG_CATALOG: Oid = 11;
+pub const PUBLIC: Oid = 2200;
+pub const INFORMATION_SCHEMA: Oid = 13000;
+pub const BOOTSTRAP_ROLE: Oid = 10;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Namespace {
+    pub id: Oid,
+    pub name: String,
+    pub owner: Oid,
+}
+
+/// A user or role.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Role {
+    pub id: Oid,
+    pub name: String,
+    pub superuser: bool,
+    pub login: bool,
+    pub createdb: bool,
+    pub createrole: bool,
+    pub replication: bool,
+    /// SCRAM-SHA-256 verifier as PostgreSQL writes it; none: no password.
+    pub password: Option<String>,
+}
+
+/// Privileges on a relation, as bits.
+pub mod privilege {
+    pub const SELECT: u32 = 1;
+    pub const INSERT: u32 = 2;
+    pub const UPDATE: u32 = 4;
+    pub const DELETE: u32 = 8;
+    pub const TRUNCATE: u32 = 16;
+    pub const REFERENCES: u32 = 32;
+    pub const TRIGGER: u32 = 64;
+    pub const USAGE: u32 = 128;
+    pub const ALL: u32 = 127;
+}
+
+/// Who may do what: (role, bits); role 0 is PUBLIC.
+pub type Acl = Vec<(Oid, u32)>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Identity {
+    Always,
+    ByDefault,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Column {
+    pub name: String,
+    /// Oid of the type and its modifier.
+    pub type_oid: Oid,
+    pub typmod: i32,
+    pub not_null: bool,
+    /// SQL text of the DEFAULT expression.
+    pub default: Option<String>,
+    pub identity: Option<Identity>,
+    /// Dropped columns keep their place, because rows do.
+    pub dropped: bool,
+    /// What rows written before the column existed hold, as `row::encode_value` writes it; none: NULL.
+    pub missing: Option<Vec<u8>>,
+}
+
+impl Column {
+    /// The column's type.
+    pub fn ty(&self) -> ColumnType {
+        ColumnType {
+            ty: Type::from_oid(self.type_oid).expect("the schema holds known types"),
+            typmod: self.typmod,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexColumn {
+    pub column: ColumnIdx,
+    pub desc: bool,
+    pub nulls_first: bool,
+}
+
+/// A secondary index, or the primary key (whose entries are the rows themselves).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Index {
+    pub id: Oid,
+    pub name: String,
+    pub columns: Vec<IndexColumn>,
+    pub unique: bool,
+    pub primary: bool,
+    /// Made by a PRIMARY KEY or UNIQUE constraint of the same name, not by CREATE INDEX.
+    pub constraint: bool,
+    /// Oid of that constraint, 0 for none.
+    pub constraint_oid: Oid,
+    /// UNIQUE NULLS NOT DISTINCT.
+    pub nulls_not_distinct: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Check {
+    pub id: Oid,
+    pub name: String,
+    /// SQL text of the condition.
+    pub expr: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FkAction {
+    NoAction,
+    Restrict,
+    Cascade,
+    SetNull,
+    SetDefault,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ForeignKey {
+    pub id: Oid,
+    pub name: String,
+    pub columns: Vec<ColumnIdx>,
+    pub ref_table: Oid,
+    /// The unique index (or primary key) of the referenced table that is probed.
+    pub ref_index: Oid,
+    pub ref_columns: Vec<ColumnIdx>,
+    pub on_delete: FkAction,
+    pub on_update: FkAction,
+}
+
+/// A table. `Deref`-free on purpose: [`Table`] adds the derived parts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TableDef {
+    pub id: Oid,
+    /// Changes with TRUNCATE and with rewrites.
+    pub storage: RelId,
+    pub namespace: Oid,
+    pub name: String,
+    pub owner: Oid,
+    /// Version that rows written now carry; grows with each change of the columns.
+    pub row_version: u16,
+    pub columns: Vec<Column>,
+    /// Includes the primary key. Without one, rows are keyed by a hidden 8-byte row id.
+    pub indexes: Vec<Index>,
+    pub checks: Vec<Check>,
+    pub foreign_keys: Vec<ForeignKey>,
+    pub acl: Acl,
+    /// Set by a change that makes new storage out of old rows (ADD PRIMARY KEY): the storage that they are in.
+    pub rewrite_of: Option<RelId>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SequenceDef {
+    pub id: Oid,
+    pub namespace: Oid,
+    pub name: String,
+    pub owner: Oid,
+    pub type_oid: Oid,
+    pub start: i64,
+    pub increment: i64,
+    pub min: i64,
+    pub max: i64,
+    pub cycle: bool,
+    pub cache: i64,
+    /// The column that SERIAL or IDENTITY made it for; it is dropped with the column.
+    pub owned_by: Option<(Oid, ColumnIdx)>,
+    /// Counts RESTART and setval through DDL, so that the running state starts anew.
+    pub generation: u64,
+    pub acl: Acl,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ViewDef {
+    pub id: Oid,
+    pub namespace: Oid,
+    pub name: String,
+    pub owner: Oid,
+    pub columns: Vec<Column>,
+    /// The SELECT, as SQL text with names as written.
+    pub query: String,
+    /// Relations it reads, for DROP … RESTRICT and CASCADE.
+    pub depends_on: Vec<Oid>,
+    pub acl: Acl,
+}
+
+/// A catalogued object.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Object {
+    Namespace(Namespace),
+    Role(Role),
+    Table(TableDef),
+    Sequence(SequenceDef),
+    View(ViewDef),
+    /// COMMENT ON: (object, column or 0) and its text live as an object of their own.
+    Comment {
+        id: Oid,
+        on: Oid,
+        column: i32,
+        text: String,
+    },
+}
+
+impl Object {
+    /// The object's number.
+    pub fn id(&self) -> Oid {
+        match self {
+            Object::Namespace(o) => o.id,
+            Object::Role(o) => o.id,
+            Object::Table(o) => o.id,
+            Object::Sequence(o) => o.id,
+            Object::View(o) => o.id,
+            Object::Comment { id, .. } => *id,
+        }
+    }
+}
+
+/// One step from a schema to the next.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Change {
+    /// Create, or replace the object of this number.
+    Put(Object),
+    Drop(Oid),
+}
+
+/// A table with what is derived from its definition.
+#[derive(Debug)]
+pub struct Table {
+    pub def: TableDef,
+    pub layout: RowLayout,
+    /// Key columns of each index, in the order of `def.indexes`; secondary keys end with the primary key's bytes.
+    pub keys: Vec<Vec<KeyColumn>>,
+    /// Foreign keys of other tables (and of this one) that reference this table: (table, place in its list).
+    pub referenced_by: Vec<(Oid, usize)>,
+}
+
+impl Table {
+    fn new(def: TableDef) -> Table {
+        let layout = RowLayout::new(def.columns.iter().map(|c| c.ty().ty));
+        let keys = def.indexes.iter().map(|i| key_columns(&def, i)).collect();
+        Table {
+            def,
+            layout,
+            keys,
+            referenced_by: Vec::new(),
+        }
+    }
+
+    /// The primary key's place in `def.indexes`; none: hidden row ids.
+    pub fn primary(&self) -> Option<usize> {
+        self.def.indexes.iter().position(|i| i.primary)
+    }
+
+    /// The place of the column with this name, dropped ones not counted.
+    pub fn column(&self, name: &str) -> Option<ColumnIdx> {
+        self.def
+            .columns
+            .iter()
+            .position(|c| !c.dropped && c.name == name)
+            .map(|i| i as ColumnIdx)
+    }
+}
+
+fn key_columns(def: &TableDef, index: &Index) -> Vec<KeyColumn> {
+    let column = |c: &IndexColumn| KeyColumn {
+        ty: def.columns[c.column as usize].ty().ty,
+        desc: c.desc,
+        nulls_first: c.nulls_first,
+        nullable: !index.primary,
+    };
+    index.columns.iter().map(column).collect()
+}
+
+/// What a relation name means.
+#[derive(Clone, Debug)]
+pub enum Relation {
+    Table(Arc<Table>),
+    Sequence(Arc<SequenceDef>),
+    View(Arc<ViewDef>),
+}
+
+impl Relation {
+    /// The relation's number.
+    pub fn id(&self) -> Oid {
+        match self {
+            Relation::Table(t) => t.def.id,
+            Relation::Sequence(s) => s.id,
+            Relation::View(v) => v.id,
+        }
+    }
+
+    /// The relation's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Relation::Table(t) => &t.def.name,
+            Relation::Sequence(s) => &s.name,
+            Relation::View(v) => &v.name,
+        }
+    }
+}
+
+/// One version of the whole schema.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    /// Grows by one with every change.
+    pub version: u64,
+    /// The next number to give to an object; shared by all DDL, never reused.
+    pub next_oid: Oid,
+    namespaces: HashMap<Oid, Arc<Namespace>>,
+    roles: HashMap<Oid, Arc<Role>>,
+    relations: HashMap<Oid, Relation>,
+    names: HashMap<(Oid, String), Oid>,
+    comments: HashMap<Oid, (Oid, i32, Arc<str>)>,
+}
+
+impl Schema {
+    /// The schema of a new database: the namespaces, and the superuser `owner` without a password.
+    pub fn bootstrap(owner: &str) -> Schema {
+        let mut s = Schema {
+            next_oid: FIRST_USER_OID,
+            ..Schema::default()
+        };
+        let ns = [
+            (PG_CATALOG, "pg_catalog"),
+            (PUBLIC, "public"),
+            (INFORMATION_SCHEMA, "information_schema"),
+        ];
+        let mut changes: Vec<Change> = ns
+            .iter()
+            .map(|(id, n)| {
+                Change::Put(Object::Namespace(Namespace {
+                    id: *id,
+                    name: (*n).into(),
+                    owner: BOOTSTRAP_ROLE,
+                }))
+            })
+            .collect();
+        changes.push(Change::Put(Object::Role(Role {
+            id: BOOTSTRAP_ROLE,
+            name: owner.into(),
+            superuser: true,
+            login: true,
+            createdb: true,
+            createrole: true,
+            replication: true,
+            password: None,
+        })));
+        s = s.apply(&changes);
+        s.version = 1;
+        s
+    }
+
+    /// The schema after these changes, one version later. Changes are checked by who makes them.
+    pub fn apply(&self, changes: &[Change]) -> Schema {
+        let mut s = self.clone();
+        s.version += 1;
+        for c in changes {
+            match c {
+                Change::Put(o) => {
+                    s.next_oid = s.next_oid.max(o.id() + 1);
+                    s.put(o.clone());
+                }
+                Change::Drop(id) => s.remove(*id),
+            }
+        }
+        s.link();
+        s
+    }
+
+    fn put(&mut self, o: Object) {
+        let id = o.id();
+        self.remove(id);
+        let relation = match o {
+            Object::Namespace(n) => {
+                self.namespaces.insert(id, Arc::new(n));
+                return;
+            }
+            Object::Role(r) => {
+                self.roles.insert(id, Arc::new(r));
+                return;
+            }
+            Object::Comment {
+                on, column, text, ..
+            } => {
+                self.comments.insert(id, (on, column, text.into()));
+                return;
+            }
+            Object::Table(mut t) => {
+                t.rewrite_of = None;
+                for i in t.indexes.iter().map(|i| i.id.max(i.constraint_oid)) {
+                    self.next_oid = self.next_oid.max(i + 1);
+                }
+                let inner = t
+                    .checks
+                    .iter()
+                    .map(|c| c.id)
+                    .chain(t.foreign_keys.iter().map(|f| f.id));
+                self.next_oid = inner
+                    .chain([t.storage])
+                    .map(|i| i + 1)
+                    .fold(self.next_oid, Oid::max);
+                for i in &t.indexes {
+                    self.names.insert((t.namespace, i.name.clone()), i.id);
+                }
+                self.names.insert((t.namespace, t.name.clone()), id);
+                Relation::Table(Arc::new(Table::new(t)))
+            }
+            Object::Sequence(q) => {
+                self.names.insert((q.namespace, q.name.clone()), id);
+                Relation::Sequence(Arc::new(q))
+            }
+            Object::View(v) => {
+                self.names.insert((v.namespace, v.name.clone()), id);
+                Relation::View(Arc::new(v))
+            }
+        };
+        self.relations.insert(id, relation);
+    }
+
+    fn remove(&mut self, id: Oid) {
+        self.namespaces.remove(&id);
+        self.roles.remove(&id);
+        self.comments.remove(&id);
+        let Some(r) = self.relations.remove(&id) else {
+            return;
+        };
+        if let Relation::Table(t) = &r {
+            for i in &t.def.indexes {
+                self.names.remove(&(t.def.namespace, i.name.clone()));
+            }
+        }
+        let ns = match &r {
+            Relation::Table(t) => t.def.namespace,
+            Relation::Sequence(s) => s.namespace,
+            Relation::View(v) => v.namespace,
+        };
+        self.names.remove(&(ns, r.name().to_owned()));
+    }
+
+    /// Rebuilds who references whom.
+    fn link(&mut self) {
+        let mut refs: HashMap<Oid, Vec<(Oid, usize)>> = HashMap::new();
+        for t in self.tables() {
+            for (i, f) in t.def.foreign_keys.iter().enumerate() {
+                refs.entry(f.ref_table).or_default().push((t.def.id, i));
+            }
+        }
+        for (id, r) in &mut self.relations {
+            let Relation::Table(t) = r else { continue };
+            let mut wanted = refs.remove(id).unwrap_or_default();
+            wanted.sort_unstable();
+            if t.referenced_by != wanted {
+                let mut new = Table::new(t.def.clone());
+                new.referenced_by = wanted;
+                *t = Arc::new(new);
+            }
+        }
+    }
+
+    /// Everything as changes from nothing, for checkpoints and new replicas.
+    pub fn dump(&self) -> Vec<Change> {
+        let ns = self
+            .namespaces
+            .values()
+            .map(|n| Object::Namespace((**n).clone()));
+        let roles = self.roles.values().map(|r| Object::Role((**r).clone()));
+        let rels = self.relations.values().map(|r| match r {
+            Relation::Table(t) => Object::Table(t.def.clone()),
+            Relation::Sequence(s) => Object::Sequence((**s).clone()),
+            Relation::View(v) => Object::View((**v).clone()),
+        });
+        let comments = self
+            .comments
+            .iter()
+            .map(|(&id, (on, column, text))| Object::Comment {
+                id,
+                on: *on,
+                column: *column,
+                text: text.to_string(),
+            });
+        let mut all: Vec<Object> = ns.chain(roles).chain(rels).chain(comments).collect();
+        all.sort_by_key(Object::id);
+        all.into_iter().map(Change::Put).collect()
+    }
+
+    pub fn relation(&self, id: Oid) -> Option<&Relation> {
+        self.relations.get(&id)
+    }
+
+    /// The relation or index of this name; an index gives its own id, which [`Schema::index`] resolves.
+    pub fn lookup(&self, namespace: Oid, name: &str) -> Option<Oid> {
+        self.names.get(&(namespace, name.to_owned())).copied()
+    }
+
+    pub fn table(&self, id: Oid) -> Option<&Arc<Table>> {
+        match self.relations.get(&id) {
+            Some(Relation::Table(t)) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// The table that an index belongs to and the index's place in it.
+    pub fn index(&self, id: Oid) -> Option<(&Arc<Table>, usize)> {
+        self.tables().find_map(|t| {
+            t.def
+                .indexes
+                .iter()
+                .position(|i| i.id == id)
+                .map(|p| (t, p))
+        })
+    }
+
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.relations.values().filter_map(|r| match r {
+            Relation::Table(t) => Some(t),
+            _ => None,
+        })
+    }
+
+    pub fn relations(&self) -> impl Iterator<Item = &Relation> {
+        self.relations.values()
+    }
+
+    pub fn namespace(&self, id: Oid) -> Option<&Arc<Namespace>> {
+        self.namespaces.get(&id)
+    }
+
+    pub fn namespace_named(&self, name: &str) -> Option<&Arc<Namespace>> {
+        self.namespaces.values().find(|n| n.name == name)
+    }
+
+    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<Namespace>> {
+        self.namespaces.values()
+    }
+
+    pub fn role(&self, id: Oid) -> Option<&Arc<Role>> {
+        self.roles.get(&id)
+    }
+
+    pub fn role_named(&self, name: &str) -> Option<&Arc<Role>> {
+        self.roles.values().find(|r| r.name == name)
+    }
+
+    pub fn roles(&self) -> impl Iterator<Item = &Arc<Role>> {
+        self.roles.values()
+    }
+
+    /// (object, column or 0, text) of every COMMENT, with the comment's own number.
+    pub fn comments(&self) -> impl Iterator<Item = (Oid, Oid, i32, &str)> {
+        self.comments
+            .iter()
+            .map(|(&id, (on, col, text))| (id, *on, *col, &**text))
+    }
+}
+
+/// Changes as the bytes of a log record, and back.
+pub fn encode_changes(changes: &[Change]) -> Vec<u8> {
+    serde_json::to_vec(changes).expect("the schema is plain data")
+}
+
+/// Reads what [`encode_changes`] wrote.
+pub fn decode_changes(bytes: &[u8]) -> Option<Vec<Change>> {
+    serde_json::from_slice(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(id: Oid, name: &str, refs: Option<Oid>) -> TableDef {
+        let column = Column {
+            name: "id".into(),
+            type_oid: Type::Int4.oid(),
+            typmod: -1,
+            not_null: true,
+            default: None,
+            identity: None,
+            dropped: false,
+            missing: None,
+        };
+        let pk = Index {
+            id: id + 1,
+            name: format!("{name}_pkey"),
+            columns: vec![IndexColumn {
+                column: 0,
+                desc: false,
+                nulls_first: false,
+            }],
+            unique: true,
+            primary: true,
+            constraint: true,
+            constraint_oid: id + 2,
+            nulls_not_distinct: false,
+        };
+        let fk = |r| ForeignKey {
+            id: id + 3,
+            name: "fk".into(),
+            columns: vec![0],
+            ref_table: r,
+            ref_index: r + 1,
+            ref_columns: vec![0],
+            on_delete: FkAction::NoAction,
+            on_update: FkAction::NoAction,
+        };
+        TableDef {
+            id,
+            storage: id,
+            namespace: PUBLIC,
+            name: name.into(),
+            owner: BOOTSTRAP_ROLE,
+            row_version: 0,
+            columns: vec![column],
+            indexes: vec![pk],
+            checks: vec![],
+            foreign_keys: refs.map(fk).into_iter().collect(),
+            acl: vec![],
+            rewrite_of: None,
+        }
+    }
+
+    #[test]
+    fn changes_apply_link_and_round_trip() {
+        let s = Schema::bootstrap("canon");
+        let changes = vec![
+            Change::Put(Object::Table(table(20000, "a", None))),
+            Change::Put(Object::Table(table(20010, "b", Some(20000)))),
+        ];
+        let s = s.apply(&decode_changes(&encode_changes(&changes)).unwrap());
+        assert_eq!(s.lookup(PUBLIC, "a"), Some(20000));
+        assert_eq!(s.index(20001).unwrap().0.def.name, "a");
+        assert_eq!(s.table(20000).unwrap().referenced_by, vec![(20010, 0)]);
+        assert!(s.next_oid > 20013);
+        let again = Schema::default().apply(&s.dump());
+        assert_eq!(again.lookup(PUBLIC, "b_pkey"), Some(20011));
+        let s = s.apply(&[Change::Drop(20010)]);
+        assert_eq!(s.lookup(PUBLIC, "b"), None);
+        assert_eq!(s.lookup(PUBLIC, "b_pkey"), None);
+        assert!(s.table(20000).unwrap().referenced_by.is_empty());
+    }
+}

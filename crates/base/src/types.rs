@@ -1,0 +1,207 @@
+//! The types that columns and expressions have, with PostgreSQL's numbers and names.
+//!
+//! Left out on purpose: domains, enums, composite and range types; arrays of other elements.
+
+use crate::id::Oid;
+
+/// A scalar or array type. Catalog-only types (`name`, `"char"`, `oid`, `reg*`) exist so that catalog
+/// relations have the types that drivers expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    Bool,
+    Int2,
+    Int4,
+    Int8,
+    Float4,
+    Float8,
+    Numeric,
+    Text,
+    Varchar,
+    Bpchar,
+    /// PostgreSQL's one-byte `"char"`.
+    Char,
+    Name,
+    Bytea,
+    Uuid,
+    Date,
+    Time,
+    Timestamp,
+    TimestampTz,
+    Interval,
+    Json,
+    Jsonb,
+    Oid,
+    RegClass,
+    RegType,
+    RegProc,
+    RegNamespace,
+    /// `xid`, `int2vector` and such appear as text-like catalog types.
+    Int2Vector,
+    OidVector,
+    PgNodeTree,
+    AclItem,
+    Void,
+    Record,
+    /// A literal whose type is not yet known.
+    Unknown,
+    BoolArray,
+    Int2Array,
+    Int4Array,
+    Int8Array,
+    Float8Array,
+    NumericArray,
+    TextArray,
+    VarcharArray,
+    NameArray,
+    CharArray,
+    OidArray,
+    UuidArray,
+    RegTypeArray,
+    AclItemArray,
+}
+
+/// A type with its modifier: the length of `varchar(n)`/`char(n)` (n), or precision and scale of
+/// `numeric(p,s)`, packed as PostgreSQL's `atttypmod`; -1 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ColumnType {
+    pub ty: Type,
+    pub typmod: i32,
+}
+
+impl ColumnType {
+    /// The type without a modifier.
+    pub const fn plain(ty: Type) -> ColumnType {
+        ColumnType { ty, typmod: -1 }
+    }
+}
+
+impl From<Type> for ColumnType {
+    fn from(ty: Type) -> Self {
+        ColumnType::plain(ty)
+    }
+}
+
+macro_rules! types {
+    ($($v:ident $oid:literal $name:literal $len:literal $array:literal $elem:expr;)*) => {
+        impl Type {
+            /// Every type, in the order of the declaration.
+            pub const ALL: &'static [Type] = &[$(Type::$v),*];
+
+            /// PostgreSQL's type oid.
+            pub const fn oid(self) -> Oid { match self { $(Type::$v => $oid),* } }
+
+            /// `pg_type.typname`.
+            pub const fn typname(self) -> &'static str { match self { $(Type::$v => $name),* } }
+
+            /// `pg_type.typlen`: bytes, -1 for varying length.
+            pub const fn typlen(self) -> i16 { match self { $(Type::$v => $len),* } }
+
+            /// Oid of the array type over this one, 0 when there is none.
+            pub const fn array_oid(self) -> Oid { match self { $(Type::$v => $array),* } }
+
+            /// The element type of an array type.
+            pub const fn element(self) -> Option<Type> { match self { $(Type::$v => $elem),* } }
+
+            /// The type with this PostgreSQL oid.
+            pub const fn from_oid(oid: Oid) -> Option<Type> { match oid { $($oid => Some(Type::$v),)* _ => None } }
+        }
+    };
+}
+
+types! {
+    Bool 16 "bool" 1 1000 None;
+    Int2 21 "int2" 2 1005 None;
+    Int4 23 "int4" 4 1007 None;
+    Int8 20 "int8" 8 1016 None;
+    Float4 700 "float4" 4 1021 None;
+    Float8 701 "float8" 8 1022 None;
+    Numeric 1700 "numeric" -1 1231 None;
+    Text 25 "text" -1 1009 None;
+    Varchar 1043 "varchar" -1 1015 None;
+    Bpchar 1042 "bpchar" -1 1014 None;
+    Char 18 "char" 1 1002 None;
+    Name 19 "name" 64 1003 None;
+    Bytea 17 "bytea" -1 1001 None;
+    Uuid 2950 "uuid" 16 2951 None;
+    Date 1082 "date" 4 1182 None;
+    Time 1083 "time" 8 1183 None;
+    Timestamp 1114 "timestamp" 8 1115 None;
+    TimestampTz 1184 "timestamptz" 8 1185 None;
+    Interval 1186 "interval" 16 1187 None;
+    Json 114 "json" -1 199 None;
+    Jsonb 3802 "jsonb" -1 3807 None;
+    Oid 26 "oid" 4 1028 None;
+    RegClass 2205 "regclass" 4 2210 None;
+    RegType 2206 "regtype" 4 2211 None;
+    RegProc 24 "regproc" 4 1008 None;
+    RegNamespace 4089 "regnamespace" 4 4090 None;
+    Int2Vector 22 "int2vector" -1 1006 Some(Type::Int2);
+    OidVector 30 "oidvector" -1 1013 Some(Type::Oid);
+    PgNodeTree 194 "pg_node_tree" -1 0 None;
+    AclItem 1033 "aclitem" 12 1034 None;
+    Void 2278 "void" 4 0 None;
+    Record 2249 "record" -1 2287 None;
+    Unknown 705 "unknown" -2 0 None;
+    BoolArray 1000 "_bool" -1 0 Some(Type::Bool);
+    Int2Array 1005 "_int2" -1 0 Some(Type::Int2);
+    Int4Array 1007 "_int4" -1 0 Some(Type::Int4);
+    Int8Array 1016 "_int8" -1 0 Some(Type::Int8);
+    Float8Array 1022 "_float8" -1 0 Some(Type::Float8);
+    NumericArray 1231 "_numeric" -1 0 Some(Type::Numeric);
+    TextArray 1009 "_text" -1 0 Some(Type::Text);
+    VarcharArray 1015 "_varchar" -1 0 Some(Type::Varchar);
+    NameArray 1003 "_name" -1 0 Some(Type::Name);
+    CharArray 1002 "_char" -1 0 Some(Type::Char);
+    OidArray 1028 "_oid" -1 0 Some(Type::Oid);
+    UuidArray 2951 "_uuid" -1 0 Some(Type::Uuid);
+    RegTypeArray 2211 "_regtype" -1 0 Some(Type::RegType);
+    AclItemArray 1034 "_aclitem" -1 0 Some(Type::AclItem);
+}
+
+impl Type {
+    /// The array type over this element type, where Canon has one.
+    pub fn array_of(self) -> Option<Type> {
+        Type::from_oid(self.array_oid()).filter(|t| t.element() == Some(self))
+    }
+
+    /// Whether values are stored in a fixed number of bytes in a row (see [`crate::row`]); the bytes.
+    pub const fn fixed_width(self) -> Option<usize> {
+        match self {
+            Type::Bool | Type::Char => Some(1),
+            Type::Int2 => Some(2),
+            Type::Int4
+            | Type::Float4
+            | Type::Date
+            | Type::Oid
+            | Type::RegClass
+            | Type::RegType
+            | Type::RegProc
+            | Type::RegNamespace => Some(4),
+            Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::TimestampTz => Some(8),
+            Type::Uuid | Type::Interval => Some(16),
+            _ => None,
+        }
+    }
+
+    /// Whether values are character strings.
+    pub const fn is_string(self) -> bool {
+        matches!(
+            self,
+            Type::Text | Type::Varchar | Type::Bpchar | Type::Name | Type::Unknown
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oids_name_one_type_and_arrays_know_their_elements() {
+        for &t in Type::ALL {
+            assert_eq!(Type::from_oid(t.oid()), Some(t));
+        }
+        assert_eq!(Type::Int4.array_of(), Some(Type::Int4Array));
+        assert_eq!(Type::Jsonb.array_of(), None);
+    }
+}
