@@ -1,0 +1,128 @@
+//! The operating system's files, through `std` alone.
+
+use crate::disk::{DirLock, Disk, DiskFile, OpenMode};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Name of the lock file inside a locked directory.
+pub const LOCK_FILE: &str = "canon.lock";
+
+/// The file system of the machine.
+pub struct OsDisk;
+
+impl Disk for OsDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        match mode {
+            OpenMode::Read => &mut options,
+            OpenMode::Write => options.write(true),
+            OpenMode::CreateNew => options.write(true).create_new(true),
+            OpenMode::Truncate => options.write(true).create(true).truncate(true),
+        };
+        Ok(Arc::new(OsFile(options.open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock_dir(&self, dir: &Path) -> io::Result<DirLock> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(dir.join(LOCK_FILE))?;
+        match file.try_lock() {
+            Ok(()) => Ok(DirLock::new(file)),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(e)) => Err(e),
+        }
+    }
+}
+
+struct OsFile(File);
+
+impl DiskFile for OsFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_names_and_the_lock() {
+        let dir = std::env::temp_dir().join(format!("env-os-disk-{}", std::process::id()));
+        let disk = OsDisk;
+        disk.create_dir_all(&dir).unwrap();
+        let (a, b) = (dir.join("a"), dir.join("b"));
+        let file = disk.open(&a, OpenMode::CreateNew).unwrap();
+        assert!(disk.open(&a, OpenMode::CreateNew).is_err());
+        file.zero_fill(0, 3_000_000).unwrap();
+        file.write_all_at(b"hello", 10).unwrap();
+        file.sync_data().unwrap();
+        disk.rename(&a, &b).unwrap();
+        disk.sync_dir(&dir).unwrap();
+        let content = disk.read(&b).unwrap();
+        assert_eq!(
+            (content.len(), &content[8..16]),
+            (3_000_000, &b"\0\0hello\0"[..])
+        );
+
+        let held = disk.lock_dir(&dir).unwrap();
+        assert_eq!(
+            disk.lock_dir(&dir).err().unwrap().kind(),
+            io::ErrorKind::WouldBlock
+        );
+        drop(held);
+        drop(disk.lock_dir(&dir).unwrap());
+
+        disk.remove(&b).unwrap();
+        assert_eq!(disk.list(&dir).unwrap(), [LOCK_FILE]);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
