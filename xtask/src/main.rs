@@ -1,1 +1,60 @@
-fn main() {}
+//! `cargo xtask`: everything that is done to the house rather than in it. CI calls nothing else.
+//!
+//! Each subcommand is one module; `command` starts processes and finds the target directory, `metadata` reads
+//! `cargo metadata`. Left out on purpose: an argument parser and an async runtime, so that `cargo xtask` on a
+//! cold checkout compiles in seconds.
+
+#![forbid(unsafe_code)]
+
+mod ci;
+mod clients;
+mod command;
+mod metadata;
+mod process;
+mod tidy;
+
+use std::process::ExitCode;
+
+/// Errors here are only ever shown to a person, so they are text.
+type Result<T> = std::result::Result<T, String>;
+
+const USAGE: &str = "\
+cargo xtask COMMAND
+
+  ci        everything: format, clippy, tidy, all tests; ends with `N passed, N failed`
+  tidy      the house check: crate arrows, unsafe, headers, file length, links, paths
+  clients   find psql, pgbench, sysbench, PostgreSQL 15 and psycopg; install what is missing
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let rest = args.get(1..).unwrap_or_default();
+    let done = match args.first().map(String::as_str) {
+        Some("ci") => ci::main(rest),
+        Some("tidy") => tidy::main(rest),
+        Some("clients") => clients::main(rest),
+        Some("help" | "--help" | "-h") => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => Err(format!(
+            "{}\n{USAGE}",
+            other.map_or("no command".into(), |o| format!("unknown command `{o}`"))
+        )),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// For subcommands without options.
+fn no_arguments(args: &[String]) -> Result<()> {
+    match args.first() {
+        None => Ok(()),
+        Some(other) => Err(format!("unexpected argument `{other}`")),
+    }
+}

@@ -1,1 +1,3 @@
+//! The `canon` binary: under construction.
+
 fn main() {}

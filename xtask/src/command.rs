@@ -1,0 +1,72 @@
+//! Starting processes, and the directories that every step agrees on.
+//!
+//! The target directory is chosen once: `CARGO_TARGET_DIR` if set, else `canon/target` in the user's cache directory
+//! if somebody created it (a checkout that is thrown away then still builds warm), else `target` in the checkout.
+//! Every cargo that a step starts is told that directory, so that nothing is built twice.
+
+use crate::Result;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The root of the workspace: the parent of this crate's own directory.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent()
+        .expect("xtask lies inside the workspace")
+        .to_path_buf()
+}
+
+/// The one target directory (absolute).
+pub fn target_dir() -> PathBuf {
+    if let Some(dir) = std::env::var_os("CARGO_TARGET_DIR") {
+        return root().join(dir);
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    match cache.map(|c| c.join("canon").join("target")) {
+        Some(dir) if dir.is_dir() => dir,
+        _ => root().join("target"),
+    }
+}
+
+/// A cargo that works in the workspace root with the shared target directory.
+pub fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    command
+        .args(args)
+        .current_dir(root())
+        .env("CARGO_TARGET_DIR", target_dir())
+        // Set by the cargo that runs xtask; they would leak this package's identity into the inner build.
+        .env_remove("CARGO_PKG_NAME")
+        .env_remove("CARGO_MANIFEST_DIR");
+    command
+}
+
+/// Runs to the end and gives standard output; an error carries both streams.
+pub fn output(command: &mut Command) -> Result<String> {
+    let shown = show(command);
+    let out = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("{shown}: {e}"))?;
+    if out.status.success() {
+        return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
+    }
+    Err(format!(
+        "{shown}: {}\n{}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    ))
+}
+
+/// The command line as a person would type it.
+pub fn show(command: &Command) -> String {
+    let mut text = command.get_program().to_string_lossy().into_owned();
+    for arg in command.get_args() {
+        text.push(' ');
+        text.push_str(&arg.to_string_lossy());
+    }
+    text
+}

@@ -1,0 +1,81 @@
+//! What the kernel says about running processes: descendants, CPU time, resident memory. Linux only (`/proc`).
+//!
+//! CPU time of a server is that of its first process, of its living descendants, and of the children it has already
+//! waited for (PostgreSQL's backends come and go). Ticks are 1/100 s.
+
+use std::collections::HashMap;
+use std::process::{Command, Stdio};
+
+/// What `/proc/PID/stat` gives.
+#[cfg_attr(not(test), expect(dead_code, reason = "the bench reads the times"))]
+struct Stat {
+    parent: u32,
+    /// Own user and system time, in ticks.
+    own: u64,
+    /// The same of children that ended and were waited for.
+    reaped: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse(text: &str) -> Option<Stat> {
+    // The name stands in parentheses and may hold spaces; fields are counted after the last one.
+    let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
+    let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
+    Some(Stat {
+        parent: number(1)? as u32,
+        own: number(11)? + number(12)?,
+        reaped: number(13)? + number(14)?,
+    })
+}
+
+/// All living descendants of `pid`, without `pid` itself.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let child = entry.file_name().to_str().and_then(|n| n.parse().ok());
+        if let Some((child, stat)) = child.and_then(|c| Some((c, stat(c)?))) {
+            children.entry(stat.parent).or_default().push(child);
+        }
+    }
+    let mut found = vec![pid];
+    let mut at = 0;
+    while at < found.len() {
+        found.extend(children.remove(&found[at]).unwrap_or_default());
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+/// Ends a process and its descendants at once.
+pub fn kill_tree(pid: u32) {
+    let mut all = descendants(pid);
+    all.push(pid);
+    let mut kill = Command::new("kill");
+    kill.arg("-KILL").args(all.iter().map(u32::to_string));
+    // One that ended meanwhile is as good as killed.
+    let _ = kill.stderr(Stdio::null()).status();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let stat =
+            parse("7 (a ) b) S 3 7 7 0 -1 4194560 1 2 3 4 50 6 7 8 20 0 1 0 99 1 1").unwrap();
+        assert_eq!((stat.parent, stat.own, stat.reaped), (3, 56, 15));
+    }
+
+    #[test]
+    fn a_child_is_a_descendant_until_it_is_killed() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(descendants(std::process::id()).contains(&child.id()));
+        kill_tree(child.id());
+        child.wait().unwrap();
+        assert!(!descendants(std::process::id()).contains(&child.id()));
+    }
+}
