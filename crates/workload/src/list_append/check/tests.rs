@@ -105,14 +105,7 @@ fn intermediate_read() {
 #[test]
 fn circular_information_flow() {
     let history = [ok([a(X, 1), r(Y, &[2])]), ok([a(Y, 2), r(X, &[1])])];
-    assert_eq!(
-        classes(&history),
-        [Class::G1c, Class::G2]
-            .iter()
-            .copied()
-            .filter(|c| *c == Class::G1c)
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(classes(&history), [Class::G1c]);
 }
 
 #[test]
@@ -138,10 +131,6 @@ fn an_append_that_vanished_is_a_lost_update() {
     ];
     let report = check(&history);
     assert!(!report.violations(Level::Snapshot).is_empty(), "{report:?}");
-    assert!(
-        report.has(Class::RealTime),
-        "the reader came after both: {report:?}"
-    );
 }
 
 #[test]
