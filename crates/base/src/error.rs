@@ -117,12 +117,20 @@ states! {
     SNAPSHOT_TOO_OLD b"72000";
     INTERNAL_ERROR b"XX000";
     DATA_CORRUPTED b"XX001";
+    BLOCKED b"~BLCK";
+    RESTART b"~RSTR";
 }
 
 impl SqlState {
     /// The five characters.
     pub fn code(&self) -> &str {
         std::str::from_utf8(&self.0).expect("SQLSTATE is ASCII")
+    }
+
+    /// Whether this is a signal inside the server, which no client may see: `BLOCKED`, the statement waits for a lock that
+    /// the transaction names; `RESTART`, the statement runs again on a newer snapshot.
+    pub fn is_internal(&self) -> bool {
+        self.0[0] == b'~'
     }
 
     /// Whether running the whole transaction again may succeed: 40001 and 40P01.

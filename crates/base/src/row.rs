@@ -44,6 +44,8 @@ pub struct RowLayout {
     fixed_len: Arc<[u32]>,
     /// Varying columns among the first n.
     varying: Arc<[u16]>,
+    /// What rows written before a column existed hold in it; NULL for columns past its end.
+    missing: Arc<[Value]>,
 }
 
 impl RowLayout {
@@ -77,7 +79,14 @@ impl RowLayout {
             places: places.into(),
             fixed_len: fixed_len.into(),
             varying: varying.into(),
+            missing: Arc::new([]),
         }
+    }
+
+    /// The same layout with the values that columns added later have in older rows.
+    pub fn with_missing(mut self, missing: Vec<Value>) -> RowLayout {
+        self.missing = missing.into();
+        self
     }
 
     /// Number of columns.
@@ -261,9 +270,17 @@ impl<'a> RowRef<'a> {
         }
     }
 
-    /// Column `i`; NULL when it is NULL or missing (the caller puts the missing value in its place).
+    /// Column `i`: its missing value when the row is older than the column.
     pub fn get(&self, i: usize) -> Value {
+        if self.is_missing(i) {
+            return self.layout.missing.get(i).cloned().unwrap_or_default();
+        }
         self.try_get(i).expect("a stored row is well formed")
+    }
+
+    /// Every column, in order.
+    pub fn values(&self) -> Vec<Value> {
+        (0..self.layout.len()).map(|i| self.get(i)).collect()
     }
 
     fn try_get(&self, i: usize) -> Option<Value> {

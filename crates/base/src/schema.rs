@@ -250,7 +250,13 @@ pub struct Table {
 
 impl Table {
     fn new(def: TableDef) -> Table {
-        let layout = RowLayout::new(def.columns.iter().map(|c| c.ty().ty));
+        let missing = |c: &Column| match &c.missing {
+            Some(bytes) => crate::row::decode_value(c.ty().ty, bytes)
+                .expect("the schema holds readable values"),
+            None => crate::value::Value::Null,
+        };
+        let layout = RowLayout::new(def.columns.iter().map(|c| c.ty().ty))
+            .with_missing(def.columns.iter().map(missing).collect());
         let keys = def.indexes.iter().map(|i| key_columns(&def, i)).collect();
         Table {
             def,

@@ -1,1 +1,2 @@
 //! sql: under construction.
+pub mod engine;

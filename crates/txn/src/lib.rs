@@ -1,1 +1,20 @@
-//! txn: under construction.
+//! Transactions on one node: snapshots, row locks, isolation levels, constraints, and the footprint by which a commit
+//! is validated. Reads come from the store at a snapshot (a prefix of the log) under the transaction's own writes,
+//! which stay private until commit; nothing uncommitted is ever in the store.
+//!
+//! Everything here is synchronous. A statement that must wait for a row lock fails with `SqlState::BLOCKED` and leaves the wait
+//! in [`Txn::take_wait`]; a statement that met a version newer than its snapshot fails with `SqlState::RESTART`. The caller
+//! undoes the statement ([`Txn::rollback_statement`]), waits or moves the snapshot, and runs it again: locks that the
+//! statement took stay, so each run gets further. See [`Txn`] for the protocol.
+//!
+//! This crate knows no log and no SQL text.
+
+mod handle;
+mod locks;
+mod scan;
+mod txn;
+
+pub use handle::{Catalog, RuleCompiler, TableHandle, TableRules};
+pub use locks::{LockMode, LockWait, WaitPolicy};
+pub use scan::{Access, Direction, Scan};
+pub use txn::{Durability, InsertOutcome, Interrupt, Isolation, Txn, TxnOptions};

@@ -1,0 +1,43 @@
+//! What SQL needs of the machine below it. `node` implements this; tests may implement it over anything.
+
+use base::{Oid, Position, Result};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use txn::{Catalog, Txn, TxnOptions};
+
+/// A position that must be published before the reply that depends on it may leave.
+pub type Published = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// The database underneath. All calls are quick and never wait, except the futures.
+pub trait Engine: Send + Sync + 'static {
+    /// Begins a transaction. `autocommit_read`: a single read-only statement, which reads at *published* and so waits for nothing.
+    fn begin(&self, options: TxnOptions, autocommit_read: bool) -> Txn;
+
+    /// Validates and installs on this thread. The position that the reply has to wait for; an error means rolled back.
+    fn commit(&self, txn: Txn) -> Result<Position>;
+
+    /// Rolls back. The position that the reply has to wait for.
+    fn rollback(&self, txn: Txn) -> Position;
+
+    /// Whether replies that depend on `position` may leave.
+    fn is_published(&self, position: Position) -> bool;
+
+    /// Ready when `position` is published.
+    fn published(&self, position: Position) -> Published;
+
+    /// The newest schema.
+    fn catalog(&self) -> Arc<Catalog>;
+
+    /// The next value of a sequence (55000-class errors at its limit).
+    fn nextval(&self, sequence: Oid) -> Result<i64>;
+
+    /// Sets a sequence: the next `nextval` gives `value` (or the one after it when `is_called`).
+    fn setval(&self, sequence: Oid, value: i64, is_called: bool) -> Result<()>;
+
+    /// (last value, is called) of a sequence, for `SELECT * FROM seq`.
+    fn sequence_state(&self, sequence: Oid) -> Result<(i64, bool)>;
+
+    /// Where *published* stands.
+    fn published_position(&self) -> Position;
+}
