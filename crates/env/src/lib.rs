@@ -22,6 +22,7 @@ pub mod mem_disk;
 pub mod os_disk;
 pub mod random;
 pub mod spawn;
+pub mod sync;
 
 pub use clock::{Clock, ManualClock, OsClock};
 pub use disk::{DirLock, Disk, DiskFile, OpenMode};

@@ -1,1 +1,2 @@
 //! store: under construction.
+pub mod tree;

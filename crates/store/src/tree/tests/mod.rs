@@ -1,0 +1,159 @@
+//! Tests of the tree: against a model, under threads, and (feature `shuttle`) under a scheduler that explores
+//! interleavings.
+//!
+//! ```text
+//! cargo test -p store tree
+//! cargo test -p store --features shuttle tree              nodes of 4 slots, so trees are deep
+//! RUSTFLAGS="-Zsanitizer=thread --cfg crossbeam_sanitize_thread --cfg crossbeam_sanitize" \
+//!   cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu -p store tree
+//! RUSTFLAGS="-Zsanitizer=address" cargo +nightly test --target x86_64-unknown-linux-gnu -p store tree
+//! valgrind --error-exitcode=1 target/debug/deps/store-... tree
+//! ```
+
+#[cfg(feature = "shuttle")]
+mod interleavings;
+mod model;
+#[cfg(not(feature = "shuttle"))]
+mod threads;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::node::{Inner, Leaf, NodePtr};
+use super::{Entry, Tree};
+
+/// An entry that counts itself in and out.
+pub(super) struct Item {
+    key: Box<[u8]>,
+    pub value: u64,
+    live: Arc<AtomicUsize>,
+}
+
+impl Item {
+    pub fn make(key: &[u8], value: u64, live: &Arc<AtomicUsize>) -> NonNull<Item> {
+        live.fetch_add(1, Ordering::Relaxed);
+        NonNull::from(Box::leak(Box::new(Item {
+            key: key.into(),
+            value,
+            live: live.clone(),
+        })))
+    }
+}
+
+// SAFETY: the key is in its own box and not changed; `free` takes back what `make` leaked.
+unsafe impl Entry for Item {
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    unsafe fn free(item: NonNull<Self>) {
+        // SAFETY: made by `make`, and the last pointer.
+        let item = unsafe { Box::from_raw(item.as_ptr()) };
+        assert!(item.live.fetch_sub(1, Ordering::Relaxed) > 0, "freed twice");
+    }
+}
+
+/// A generator of numbers: splitmix64.
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+}
+
+/// What a look over a tree that nobody else uses found.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Shape {
+    pub entries: usize,
+    pub leaves: usize,
+    pub empty_leaves: usize,
+    pub height: u32,
+    pub bytes: usize,
+}
+
+/// Checks every node: keys ascend, lie between the separators above, levels fall by one, and the counts agree.
+pub(super) fn assert_sound<E: Entry>(tree: &Tree<E>) -> Shape {
+    let mut shape = Shape {
+        bytes: size_of::<Tree<E>>(),
+        ..Shape::default()
+    };
+    let root = NonNull::new(tree.root.load(Ordering::Relaxed)).expect("root");
+    // SAFETY: nobody changes the tree during the call.
+    shape.height = unsafe { root.as_ref() }.level + 1;
+    walk::<E>(root, None, None, &mut shape);
+    assert_eq!(shape.entries, tree.len());
+    assert_eq!(shape.bytes, tree.bytes());
+    shape
+}
+
+fn walk<E: Entry>(at: NodePtr, low: Option<&[u8]>, high: Option<&[u8]>, shape: &mut Shape) {
+    let inside =
+        |key: &[u8]| low.is_none_or(|low| low <= key) && high.is_none_or(|high| key < high);
+    // SAFETY: nobody changes the tree during the call, so all that is linked is alive; levels tell types.
+    unsafe {
+        let level = at.as_ref().level;
+        at.as_ref()
+            .latch
+            .read()
+            .expect("a linked node is not obsolete");
+        shape.bytes += super::node::size_of_node::<E>(level);
+        if level == 0 {
+            let leaf = Leaf::<E>::at(at);
+            leaf.slots.assert_sound();
+            let count = leaf.slots.count();
+            assert!((0..count).all(|i| inside(leaf.slots.item(i).expect("used").key())));
+            shape.entries += count;
+            shape.leaves += 1;
+            shape.empty_leaves += (count == 0) as usize;
+            return;
+        }
+        let inner = Inner::at(at);
+        inner.slots.assert_sound();
+        let count = inner.slots.count();
+        let separator = |i: usize| inner.slots.item(i).expect("used");
+        for i in 0..=count {
+            let left = if i == 0 {
+                low
+            } else {
+                Some(separator(i - 1).key())
+            };
+            let right = if i == count {
+                high
+            } else {
+                Some(separator(i).key())
+            };
+            let child = inner.child(i).expect("used");
+            assert_eq!(child.as_ref().level + 1, level);
+            walk::<E>(child, left, right, shape);
+        }
+        for i in 0..count {
+            assert!(inside(separator(i).key()));
+            shape.bytes += separator(i).size();
+        }
+    }
+}
+
+/// Runs the epoch on until everything that was retired is freed.
+pub(super) fn drain(live: &AtomicUsize, expected: usize) {
+    for _ in 0..100_000 {
+        if live.load(Ordering::Relaxed) == expected {
+            return;
+        }
+        crossbeam_epoch::pin().flush();
+        std::thread::yield_now();
+    }
+    panic!(
+        "{} entries alive, not {expected}",
+        live.load(Ordering::Relaxed)
+    );
+}
