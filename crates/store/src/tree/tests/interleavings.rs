@@ -1,7 +1,14 @@
 //! The tree under shuttle, with nodes of 4 slots: a few threads, a few operations, thousands of schedules.
 //!
-//! That these tests can fail was tried by hand, each fault planted alone:
-//! - `Latch::check` returns `Ok` always: EDIT
+//! That these tests can fail was tried by hand, each fault planted alone. They caught, within 2,000 schedules:
+//! - `Latch::check` that always agrees (5 of 6 tests fail);
+//! - `Tree::step` that does not check the parent after it has read the child's version (4 of 6);
+//! - `Tree::enter` that does not look at the root pointer again (2 of 6);
+//! - `Cursor::read_leaf` that does not check the leaf (2 of 6).
+//!
+//! Not caught, and rightly: `WriteGuard::retire` that only moves the version on. The parent's version moves with it, so
+//! nobody can take an unlinked node's new version for good; the obsolete bit only ends a vain descent earlier, and lets
+//! `assert_sound` see a retired node that is still linked.
 //!
 //! Epoch reclamation runs on as it is: all of shuttle's threads share one OS thread and thus one epoch participant, whose
 //! epoch stands still while any of them is pinned.
