@@ -1,2 +1,4 @@
 //! sql: under construction.
-pub mod engine;
+
+pub mod functions;
+pub mod types;

@@ -1,0 +1,134 @@
+//! What functions may know of the session that runs them, as one trait: clock, identity, settings, sequences, catalog.
+//!
+//! The session implements [`SessionContext`] behind interior mutability; evaluation borrows it. A function that
+//! looks something up in the catalog (`pg_get_indexdef`, `has_table_privilege` …) reaches it by name through
+//! [`SessionContext::catalog_function`]; their signatures stand in [`super::catalog`].
+
+use crate::types::OutputSettings;
+use base::{Error, Oid, Result, SqlState, Type, Value};
+
+/// Everything a running function sees beside its arguments.
+pub struct EvalContext<'a> {
+    pub settings: &'a OutputSettings,
+    pub session: &'a dyn SessionContext,
+}
+
+impl EvalContext<'_> {
+    /// Start of the transaction, microseconds since 2000-01-01 UTC.
+    pub fn now(&self) -> i64 {
+        self.settings.now
+    }
+}
+
+/// The session, as functions see it. Times are microseconds since 2000-01-01 UTC.
+pub trait SessionContext {
+    fn statement_timestamp(&self) -> i64;
+    fn clock_timestamp(&self) -> i64;
+    fn current_user(&self) -> String;
+    fn session_user(&self) -> String;
+    fn database(&self) -> String;
+    /// Schemas searched, `pg_catalog` and temporary ones included when `implicit`.
+    fn schemas(&self, implicit: bool) -> Vec<String>;
+    fn backend_pid(&self) -> i32;
+    /// A setting's value as SHOW prints it; `None` when there is no such setting.
+    fn setting(&self, name: &str) -> Option<String>;
+    /// Sets and gives back the value in force.
+    fn set_setting(&self, name: &str, value: &str, local: bool) -> Result<String>;
+    /// Uniform in [0, 1).
+    fn random(&self) -> f64;
+    fn set_seed(&self, seed: f64);
+    /// Bytes that cannot be guessed.
+    fn random_bytes(&self, out: &mut [u8]);
+    fn nextval(&self, sequence: Oid) -> Result<i64>;
+    fn currval(&self, sequence: Oid) -> Result<i64>;
+    fn lastval(&self) -> Result<i64>;
+    fn setval(&self, sequence: Oid, value: i64, is_called: bool) -> Result<i64>;
+    /// Waits; an error when the statement is cancelled meanwhile.
+    fn sleep(&self, seconds: f64) -> Result<()>;
+    /// The number of the running transaction; when `assign` is false and it has none yet, `None`.
+    fn transaction_id(&self, assign: bool) -> Option<i64>;
+    /// When the server started.
+    fn server_start(&self) -> i64;
+    /// A function of [`super::catalog`]'s list, by name. `arg_types` are the declared types, for overloads.
+    fn catalog_function(
+        &self,
+        name: &'static str,
+        arg_types: &[Type],
+        args: &[Value],
+    ) -> Result<Value>;
+}
+
+/// A session with a clock that stands still and no catalog: for constant folding at plan time and for tests.
+pub struct NoSession;
+
+impl SessionContext for NoSession {
+    fn statement_timestamp(&self) -> i64 {
+        0
+    }
+    fn clock_timestamp(&self) -> i64 {
+        0
+    }
+    fn current_user(&self) -> String {
+        "canon".into()
+    }
+    fn session_user(&self) -> String {
+        "canon".into()
+    }
+    fn database(&self) -> String {
+        "canon".into()
+    }
+    fn schemas(&self, implicit: bool) -> Vec<String> {
+        let mut s = vec!["public".to_string()];
+        if implicit {
+            s.insert(0, "pg_catalog".into());
+        }
+        s
+    }
+    fn backend_pid(&self) -> i32 {
+        1
+    }
+    fn setting(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn set_setting(&self, _: &str, value: &str, _: bool) -> Result<String> {
+        Ok(value.into())
+    }
+    fn random(&self) -> f64 {
+        0.5
+    }
+    fn set_seed(&self, _: f64) {}
+    fn random_bytes(&self, out: &mut [u8]) {
+        out.fill(7);
+    }
+    fn nextval(&self, _: Oid) -> Result<i64> {
+        Err(no_session())
+    }
+    fn currval(&self, _: Oid) -> Result<i64> {
+        Err(no_session())
+    }
+    fn lastval(&self) -> Result<i64> {
+        Err(no_session())
+    }
+    fn setval(&self, _: Oid, _: i64, _: bool) -> Result<i64> {
+        Err(no_session())
+    }
+    fn sleep(&self, _: f64) -> Result<()> {
+        Ok(())
+    }
+    fn transaction_id(&self, _: bool) -> Option<i64> {
+        None
+    }
+    fn server_start(&self) -> i64 {
+        0
+    }
+    fn catalog_function(&self, _: &'static str, _: &[Type], _: &[Value]) -> Result<Value> {
+        Err(no_session())
+    }
+}
+
+fn no_session() -> Error {
+    Error::new(
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        "this needs a session",
+    )
+}

@@ -1,0 +1,141 @@
+//! The functions, operators and aggregates of SQL, and how a call finds its one.
+//!
+//! [`registry`] is the table of all of them (PostgreSQL's `pg_proc` and `pg_operator` for the types we have), [`resolve`]
+//! picks from it by PostgreSQL's rules. The answer is a [`Resolved`]: the types that the arguments are to be cast to
+//! first, the type of the result, and a plain function pointer. A call allocates nothing of its own.
+//!
+//! NULL: the executor may skip a `strict` function when an argument is NULL; [`Resolved::call`] does.
+//!
+//! Left out on purpose: user-defined functions, `VARIADIC array` calls, window functions.
+
+pub mod aggregate;
+pub mod context;
+mod operators;
+pub mod registry;
+pub mod resolve;
+pub mod signature;
+
+pub use context::{EvalContext, NoSession, SessionContext};
+pub use resolve::{lookup_any_operator, lookup_function, lookup_operator, select_common_type};
+
+use crate::types::{OutputSettings, cast};
+use base::{ColumnType, Result, Type, Value};
+
+/// Whether a result may change between calls with the same arguments: never, not within a statement, always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Volatility {
+    Immutable,
+    Stable,
+    Volatile,
+}
+
+/// A function of values only.
+pub type ScalarFn = fn(&[Value], &mut EvalContext<'_>) -> Result<Value>;
+/// A function that must know the types of its arguments, because the values alone do not tell (`to_jsonb`, `format`).
+pub type TypedFn = fn(&[Value], &[Type], &mut EvalContext<'_>) -> Result<Value>;
+/// A function that returns rows.
+pub type RowsFn = fn(&[Value], &[Type], &mut EvalContext<'_>) -> Result<Box<dyn RowSource>>;
+/// Makes the state of an aggregate for these argument types.
+pub type AccumulatorFn = fn(&[Type], &OutputSettings) -> Box<dyn Accumulator>;
+
+/// What stands behind a name.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    Scalar(ScalarFn),
+    Typed(TypedFn),
+    /// A function-style cast: `int4('1')`.
+    Cast,
+    Aggregate(AggregateId),
+    SetReturning(RowsFn),
+}
+
+/// An aggregate: a name for plans to print, and its state.
+#[derive(Clone, Copy, Debug)]
+pub struct AggregateId {
+    pub name: &'static str,
+    pub new: AccumulatorFn,
+}
+
+impl AggregateId {
+    /// A fresh state. `args` are the resolved argument types.
+    pub fn accumulator(&self, args: &[Type], settings: &OutputSettings) -> Box<dyn Accumulator> {
+        (self.new)(args, settings)
+    }
+}
+
+/// The running state of an aggregate over one group. NULL arguments are given too: each aggregate knows whether it
+/// skips them. `count(*)` has no arguments.
+pub trait Accumulator: Send {
+    fn add(&mut self, args: &[Value]) -> Result<()>;
+    fn finish(self: Box<Self>) -> Result<Value>;
+}
+
+/// The rows of a set-returning function, one after another.
+pub trait RowSource: Send {
+    /// Puts the next row's columns in `out` (cleared by the callee); false at the end.
+    fn next(&mut self, out: &mut Vec<Value>) -> Result<bool>;
+}
+
+/// A call that found its function.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    pub name: &'static str,
+    /// The types to cast the arguments to, one per argument of the call.
+    pub args: Vec<Type>,
+    pub ret: Type,
+    /// Whether the function returns NULL for a NULL argument without being called.
+    pub strict: bool,
+    pub volatility: Volatility,
+    pub kind: Kind,
+    /// Columns of a set-returning function that returns records; empty for one that returns plain values.
+    pub columns: &'static [(&'static str, Type)],
+}
+
+impl Resolved {
+    /// Calls a scalar function with arguments of the types in `args`. Panics for aggregates and set-returning ones.
+    pub fn call(&self, args: &[Value], ctx: &mut EvalContext<'_>) -> Result<Value> {
+        if self.strict && args.iter().any(Value::is_null) {
+            return Ok(Value::Null);
+        }
+        match self.kind {
+            Kind::Scalar(f) => f(args, ctx),
+            Kind::Typed(f) => f(args, &self.args, ctx),
+            Kind::Cast => cast::apply(
+                args[0].clone(),
+                ColumnType::plain(self.args[0]),
+                ColumnType::plain(self.ret),
+                true,
+                ctx.settings,
+            ),
+            Kind::Aggregate(_) | Kind::SetReturning(_) => {
+                panic!("{} is not a scalar function", self.name)
+            }
+        }
+    }
+
+    /// Starts a set-returning function. Panics for other kinds.
+    pub fn rows(&self, args: &[Value], ctx: &mut EvalContext<'_>) -> Result<Box<dyn RowSource>> {
+        match self.kind {
+            Kind::SetReturning(_) if self.strict && args.iter().any(Value::is_null) => {
+                Ok(Box::new(NoRows))
+            }
+            Kind::SetReturning(f) => f(args, &self.args, ctx),
+            _ => panic!("{} returns no set", self.name),
+        }
+    }
+
+    /// Whether a call may be replaced by its result at plan time.
+    pub fn foldable(&self) -> bool {
+        self.volatility == Volatility::Immutable
+            && matches!(self.kind, Kind::Scalar(_) | Kind::Typed(_))
+    }
+}
+
+struct NoRows;
+
+impl RowSource for NoRows {
+    fn next(&mut self, out: &mut Vec<Value>) -> Result<bool> {
+        out.clear();
+        Ok(false)
+    }
+}

@@ -1,0 +1,145 @@
+//! The table of all functions and operators, built once. Each group of functions adds its own lines.
+
+use super::signature::{Entry, Sig};
+use super::{AccumulatorFn, AggregateId, Kind, RowsFn, ScalarFn, TypedFn, Volatility};
+use base::Type;
+use foldhash::HashMap;
+use std::sync::LazyLock;
+
+/// Names for [`Sig`]s and volatilities, so that a line of the table reads like SQL.
+pub(super) mod names {
+    use super::*;
+
+    macro_rules! sigs {
+        ($($n:ident $t:ident;)*) => { $(pub const $n: Sig = Sig::Is(Type::$t);)* };
+    }
+    sigs! {
+        BOOL Bool; INT2 Int2; INT4 Int4; INT8 Int8; FLOAT4 Float4; FLOAT8 Float8; NUMERIC Numeric; TEXT Text;
+        VARCHAR Varchar; BPCHAR Bpchar; CHAR Char; NAME Name; BYTEA Bytea; UUID Uuid; DATE Date; TIME Time;
+        TIMESTAMP Timestamp; TIMESTAMPTZ TimestampTz; INTERVAL Interval; JSON Json; JSONB Jsonb; OID Oid;
+        REGCLASS RegClass; REGTYPE RegType; REGPROC RegProc; REGNAMESPACE RegNamespace; VOID Void; RECORD Record;
+        INT4ARRAY Int4Array; INT8ARRAY Int8Array; TEXTARRAY TextArray; NAMEARRAY NameArray; OIDVECTOR OidVector;
+        PGNODETREE PgNodeTree; FLOAT8ARRAY Float8Array; INT2ARRAY Int2Array; NUMERICARRAY NumericArray;
+    }
+    pub const ANYELEMENT: Sig = Sig::AnyElement;
+    pub const ANYARRAY: Sig = Sig::AnyArray;
+    pub const ANYNONARRAY: Sig = Sig::AnyNonArray;
+    pub const ANYCOMPATIBLE: Sig = Sig::AnyCompatible;
+    pub const ANYCOMPATIBLEARRAY: Sig = Sig::AnyCompatibleArray;
+    pub const ANYCOMPATIBLENONARRAY: Sig = Sig::AnyCompatibleNonArray;
+    pub const ANY: Sig = Sig::Any;
+
+    /// Volatility, and whether NULL in gives NULL out.
+    pub type Flags = (Volatility, bool);
+    pub const IMM: Flags = (Volatility::Immutable, true);
+    pub const STA: Flags = (Volatility::Stable, true);
+    pub const VOL: Flags = (Volatility::Volatile, true);
+    pub const IMM_N: Flags = (Volatility::Immutable, false);
+    pub const STA_N: Flags = (Volatility::Stable, false);
+    pub const VOL_N: Flags = (Volatility::Volatile, false);
+}
+
+/// The table while it is being filled.
+#[derive(Default)]
+pub(super) struct Registry {
+    map: HashMap<&'static str, Vec<Entry>>,
+}
+
+impl Registry {
+    fn add(&mut self, name: &'static str, args: &[Sig], ret: Sig, fl: names::Flags, kind: Kind) {
+        self.map.entry(name).or_default().push(Entry {
+            name,
+            args: args.to_vec(),
+            variadic: false,
+            ret,
+            strict: fl.1,
+            volatility: fl.0,
+            kind,
+            columns: &[],
+        });
+    }
+
+    fn last(&mut self, name: &'static str) -> &mut Entry {
+        let list = self.map.get_mut(name).expect("just added");
+        list.last_mut().expect("just added")
+    }
+
+    /// A function of values.
+    pub fn f(&mut self, n: &'static str, args: &[Sig], ret: Sig, fl: names::Flags, f: ScalarFn) {
+        self.add(n, args, ret, fl, Kind::Scalar(f));
+    }
+
+    /// A function of values and their types.
+    pub fn t(&mut self, n: &'static str, args: &[Sig], ret: Sig, fl: names::Flags, f: TypedFn) {
+        self.add(n, args, ret, fl, Kind::Typed(f));
+    }
+
+    /// A typed function whose last argument repeats.
+    pub fn variadic(
+        &mut self,
+        n: &'static str,
+        args: &[Sig],
+        ret: Sig,
+        fl: names::Flags,
+        f: TypedFn,
+    ) {
+        self.add(n, args, ret, fl, Kind::Typed(f));
+        self.last(n).variadic = true;
+    }
+
+    /// An aggregate.
+    pub fn agg(&mut self, name: &'static str, args: &[Sig], ret: Sig, new: AccumulatorFn) {
+        let kind = Kind::Aggregate(AggregateId { name, new });
+        self.add(name, args, ret, names::IMM_N, kind);
+    }
+
+    /// A function that returns a set of plain values.
+    pub fn set(&mut self, n: &'static str, args: &[Sig], ret: Sig, fl: names::Flags, f: RowsFn) {
+        self.add(n, args, ret, fl, Kind::SetReturning(f));
+    }
+
+    /// A function that returns a set of records with these columns.
+    pub fn records(
+        &mut self,
+        n: &'static str,
+        args: &[Sig],
+        columns: &'static [(&'static str, Type)],
+        fl: names::Flags,
+        f: RowsFn,
+    ) {
+        self.add(n, args, names::RECORD, fl, Kind::SetReturning(f));
+        self.last(n).columns = columns;
+    }
+}
+
+static OPERATORS: LazyLock<Registry> = LazyLock::new(|| {
+    let mut r = Registry::default();
+    super::operators::register(&mut r);
+    r
+});
+
+static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
+    let mut r = Registry::default();
+    super::aggregate::register(&mut r);
+    r
+});
+
+/// All operators of this symbol.
+pub fn operators(op: &str) -> &'static [Entry] {
+    OPERATORS.map.get(op).map_or(&[], Vec::as_slice)
+}
+
+/// All functions of this name.
+pub fn functions(name: &str) -> &'static [Entry] {
+    FUNCTIONS.map.get(name).map_or(&[], Vec::as_slice)
+}
+
+/// Every function, in no order: for the catalog's `pg_proc`.
+pub fn all_functions() -> impl Iterator<Item = &'static Entry> {
+    FUNCTIONS.map.values().flatten()
+}
+
+/// Every operator, in no order: for the catalog's `pg_operator`.
+pub fn all_operators() -> impl Iterator<Item = &'static Entry> {
+    OPERATORS.map.values().flatten()
+}

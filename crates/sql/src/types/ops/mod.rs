@@ -1,0 +1,13 @@
+//! Operators on values whose types are known to fit.
+//!
+//! [`compare`] and [`eq`] take non-NULL values of one type (or two integer or float widths) and never fail; the order is the one of
+//! encoded keys. Functions in the submodules have the shape of [`crate::functions::ScalarFn`] where they are reached
+//! through the table of operators.
+//!
+//! `jsonb` is ordered by its text, not by PostgreSQL's order of types and lengths.
+
+pub mod arith;
+pub mod compare;
+pub mod text;
+
+pub use compare::{compare, compare_nulls, eq};

@@ -1,0 +1,293 @@
+//! Time zones: an IANA name, a fixed offset or a POSIX string, and the two questions asked of one: the offset at an
+//! instant, and the instant of a local time.
+//!
+//! `jiff` holds the rules. It knows the years -9999 to 9999; outside them an instant is moved by whole 400-year cycles
+//! into them, after which the calendar repeats. In the hour that a clock skips the offset before the change holds; in the
+//! hour that it repeats, the offset after: PostgreSQL's choice.
+
+use base::{Error, Result, SqlState};
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use std::fmt;
+
+use super::datetime::{USECS_PER_DAY, calendar};
+
+/// Microseconds from the Unix epoch to 2000-01-01.
+const EPOCH: i64 = 946_684_800_000_000;
+/// Days of 400 Gregorian years.
+const CYCLE: i64 = 146_097 * USECS_PER_DAY;
+
+/// A time zone with the name that SHOW gives back.
+#[derive(Clone)]
+pub struct Zone {
+    name: std::sync::Arc<str>,
+    kind: Kind,
+}
+
+#[derive(Clone)]
+enum Kind {
+    /// Seconds east of Greenwich.
+    Fixed(i32),
+    Rules(TimeZone),
+}
+
+impl fmt::Debug for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Zone {
+    /// UTC.
+    pub fn utc() -> Zone {
+        Zone {
+            name: "UTC".into(),
+            kind: Kind::Fixed(0),
+        }
+    }
+
+    /// A fixed number of seconds east of Greenwich.
+    pub fn fixed(seconds: i32) -> Zone {
+        let mut name = String::new();
+        let (sign, back) = if seconds < 0 { ('-', '+') } else { ('+', '-') };
+        let hm = |c: char| {
+            let s = seconds.abs();
+            match (s / 60 % 60, s % 60) {
+                (0, 0) => format!("{c}{:02}", s / 3600),
+                (m, 0) => format!("{c}{:02}:{m:02}", s / 3600),
+                (m, sec) => format!("{c}{:02}:{m:02}:{sec:02}", s / 3600),
+            }
+        };
+        name.push_str(&format!("<{}>{}", hm(sign), hm(back)));
+        Zone {
+            name: name.into(),
+            kind: Kind::Fixed(seconds),
+        }
+    }
+
+    /// The zone of a `SET TIME ZONE` or `AT TIME ZONE` text: a name, an abbreviation, an offset in ISO sense (`+02`,
+    /// hours east) for numbers and in POSIX sense (hours west) after letters. 22023 when it is none.
+    pub fn parse(s: &str) -> Result<Zone> {
+        let t = s.trim();
+        Self::find(t).ok_or_else(|| {
+            Error::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("time zone \"{s}\" not recognized"),
+            )
+        })
+    }
+
+    pub(crate) fn find(t: &str) -> Option<Zone> {
+        if t.eq_ignore_ascii_case("utc") || t.eq_ignore_ascii_case("z") {
+            return Some(Zone::utc());
+        }
+        if let Some(secs) = abbreviation(t) {
+            return Some(Zone {
+                name: t.to_ascii_uppercase().into(),
+                kind: Kind::Fixed(secs),
+            });
+        }
+        if let Ok(tz) = TimeZone::get(t) {
+            let name = tz.iana_name().unwrap_or(t).into();
+            return Some(Zone {
+                name,
+                kind: Kind::Rules(tz),
+            });
+        }
+        if let Some(secs) = numeric_offset(t) {
+            return Some(Zone::fixed(secs));
+        }
+        if t.len() >= 4
+            && let Ok(tz) = TimeZone::posix(t)
+        {
+            return Some(Zone {
+                name: t.into(),
+                kind: Kind::Rules(tz),
+            });
+        }
+        None
+    }
+
+    /// The name, as SHOW prints it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Seconds east of Greenwich at an instant (microseconds since 2000-01-01 UTC).
+    pub fn offset_at(&self, instant: i64) -> i32 {
+        match &self.kind {
+            Kind::Fixed(s) => *s,
+            Kind::Rules(tz) => tz.to_offset(unix(instant)).seconds(),
+        }
+    }
+
+    /// The abbreviation in force at an instant, such as `CEST`.
+    pub fn abbreviation_at(&self, instant: i64) -> String {
+        match &self.kind {
+            Kind::Fixed(0) if &*self.name == "UTC" => "UTC".into(),
+            Kind::Fixed(s) => match abbreviation(&self.name) {
+                Some(_) => self.name.to_string(),
+                None => {
+                    let mut out = String::new();
+                    super::datetime::format::offset(*s, &mut out);
+                    out
+                }
+            },
+            Kind::Rules(tz) => tz.to_offset_info(unix(instant)).abbreviation().to_string(),
+        }
+    }
+
+    /// Seconds east of Greenwich of a local time (microseconds since 2000-01-01 00:00 there).
+    pub fn offset_of_local(&self, local: i64) -> i32 {
+        match &self.kind {
+            Kind::Fixed(s) => *s,
+            Kind::Rules(tz) => match tz.to_ambiguous_timestamp(civil(local)).offset() {
+                AmbiguousOffset::Unambiguous { offset } => offset.seconds(),
+                AmbiguousOffset::Gap { before, .. } => before.seconds(),
+                AmbiguousOffset::Fold { after, .. } => after.seconds(),
+            },
+        }
+    }
+
+    /// Local time at an instant; both in microseconds since 2000-01-01.
+    pub fn local(&self, instant: i64) -> i64 {
+        instant.saturating_add(i64::from(self.offset_at(instant)) * 1_000_000)
+    }
+
+    /// The instant of a local time.
+    pub fn instant(&self, local: i64) -> i64 {
+        local.saturating_sub(i64::from(self.offset_of_local(local)) * 1_000_000)
+    }
+}
+
+fn unix(instant: i64) -> Timestamp {
+    let mut us = i128::from(instant) + i128::from(EPOCH);
+    let cycle = i128::from(CYCLE);
+    // Years 2000 to 2399 stand for all later ones, so that rules of the far future apply.
+    let (low, high) = (-300_000_000_000_000_000, 253_000_000_000_000_000);
+    if us > high {
+        us -= (us - high).div_euclid(cycle) * cycle + cycle;
+    }
+    let us = us.max(low) as i64;
+    Timestamp::from_microsecond(us).expect("within jiff's range")
+}
+
+fn civil(local: i64) -> DateTime {
+    let mut local = local;
+    if local > 252_000_000_000_000_000 {
+        local = local.rem_euclid(CYCLE) + CYCLE;
+    }
+    let local = local.max(-290_000_000_000_000_000);
+    let (y, m, d) = calendar::from_days(local.div_euclid(USECS_PER_DAY));
+    let us = local.rem_euclid(USECS_PER_DAY);
+    let s = us / 1_000_000;
+    DateTime::new(
+        y as i16,
+        m as i8,
+        d as i8,
+        (s / 3600) as i8,
+        (s / 60 % 60) as i8,
+        (s % 60) as i8,
+        (us % 1_000_000 * 1000) as i32,
+    )
+    .expect("a date of the calendar")
+}
+
+/// `+05`, `-5:30`, `+0530`, `5`, `-3.5`: seconds east.
+fn numeric_offset(t: &str) -> Option<i32> {
+    let (sign, digits) = match t.as_bytes().first()? {
+        b'-' => (-1, &t[1..]),
+        b'+' => (1, &t[1..]),
+        _ => (1, t),
+    };
+    if !digits.bytes().next()?.is_ascii_digit() {
+        return None;
+    }
+    let secs = if digits.contains(':') {
+        let mut it = digits.split(':').map(|p| p.parse::<i32>().ok());
+        let h = it.next()??;
+        let m = it.next()??;
+        let s = it.next().unwrap_or(Some(0))?;
+        h * 3600 + m * 60 + s
+    } else if let Ok(n) = digits.parse::<i32>() {
+        match digits.len() {
+            1 | 2 => n * 3600,
+            3 | 4 => n / 100 * 3600 + n % 100 * 60,
+            _ => return None,
+        }
+    } else {
+        (digits.parse::<f64>().ok()? * 3600.0) as i32
+    };
+    (secs < 168 * 3600).then_some(sign * secs)
+}
+
+/// The fixed abbreviations that PostgreSQL's default set and users know best; seconds east.
+fn abbreviation(t: &str) -> Option<i32> {
+    let quarter_hours = match t.to_ascii_uppercase().as_str() {
+        "GMT" | "UT" | "WET" => 0,
+        "BST" | "CET" | "MEZ" | "WEST" => 4,
+        "CEST" | "EET" | "MESZ" | "SAST" | "CETDST" => 8,
+        "EEST" | "MSK" | "TRT" => 12,
+        "MSD" => 16,
+        "PKT" => 20,
+        "CST" => -24,
+        "EST" => -20,
+        "MST" => -28,
+        "PST" => -32,
+        "AKST" => -36,
+        "HST" => -40,
+        "EDT" => -16,
+        "CDT" => -20,
+        "MDT" => -24,
+        "PDT" => -28,
+        "AKDT" => -32,
+        "AST" => -16,
+        "ADT" => -12,
+        "NST" => -14,
+        "NDT" => -10,
+        "JST" | "KST" => 36,
+        "HKT" | "SGT" | "PHT" => 32,
+        "AEST" => 40,
+        "AEDT" => 44,
+        "ACST" => 38,
+        "ACDT" => 42,
+        "AWST" => 32,
+        "NZST" => 48,
+        "NZDT" => 52,
+        "NPT" => 23,
+        "BRT" | "ART" => -12,
+        _ => return None,
+    };
+    Some(quarter_hours * 900)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_keep_the_offset_before_and_folds_take_the_one_after() {
+        let z = Zone::parse("America/New_York").unwrap();
+        let local = |y, m, d, h: i64, min: i64| {
+            calendar::to_days(y, m, d) * USECS_PER_DAY + (h * 60 + min) * 60_000_000
+        };
+        assert_eq!(z.offset_of_local(local(2020, 3, 8, 2, 30)), -5 * 3600);
+        assert_eq!(z.offset_of_local(local(2020, 11, 1, 1, 30)), -5 * 3600);
+        assert_eq!(z.offset_of_local(local(2020, 7, 1, 0, 0)), -4 * 3600);
+        assert_eq!(z.offset_of_local(local(20200, 7, 1, 0, 0)), -4 * 3600);
+    }
+
+    #[test]
+    fn offsets_and_abbreviations() {
+        assert_eq!(Zone::parse("+05:30").unwrap().offset_at(0), 19_800);
+        assert_eq!(Zone::parse("-8").unwrap().offset_at(0), -28_800);
+        assert_eq!(Zone::parse("pst").unwrap().offset_at(0), -28_800);
+        assert_eq!(
+            Zone::parse("europe/berlin").unwrap().name(),
+            "Europe/Berlin"
+        );
+        assert!(Zone::parse("Mars/Base").is_err());
+        assert_eq!(Zone::fixed(19_800).name(), "<+05:30>-05:30");
+    }
+}
