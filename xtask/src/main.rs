@@ -6,12 +6,16 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod ci;
 mod clients;
 mod command;
+mod guard;
 mod metadata;
 mod process;
+mod server;
 mod tidy;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -24,6 +28,7 @@ cargo xtask COMMAND
   ci        everything: format, clippy, tidy, all tests; ends with `N passed, N failed`
   tidy      the house check: crate arrows, unsafe, headers, file length, links, paths
   clients   find psql, pgbench, sysbench, PostgreSQL 15 and psycopg; install what is missing
+  bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, all
 ";
 
 fn main() -> ExitCode {
@@ -33,6 +38,9 @@ fn main() -> ExitCode {
         Some("ci") => ci::main(rest),
         Some("tidy") => tidy::main(rest),
         Some("clients") => clients::main(rest),
+        Some("bench") => bench::main(rest),
+        Some(guard::SUBCOMMAND) => guard::main(),
+        Some(bench::constant::SUBCOMMAND) => bench::constant::main(rest),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
             Ok(())

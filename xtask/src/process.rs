@@ -6,14 +6,17 @@
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
 
+/// Ticks in a second: `getconf CLK_TCK`, 100 on every Linux that we know.
+const TICKS: f64 = 100.0;
+
 /// What `/proc/PID/stat` gives.
-#[cfg_attr(not(test), expect(dead_code, reason = "the bench reads the times"))]
 struct Stat {
     parent: u32,
     /// Own user and system time, in ticks.
     own: u64,
     /// The same of children that ended and were waited for.
     reaped: u64,
+    started: u64,
 }
 
 fn stat(pid: u32) -> Option<Stat> {
@@ -28,7 +31,53 @@ fn parse(text: &str) -> Option<Stat> {
         parent: number(1)? as u32,
         own: number(11)? + number(12)?,
         reaped: number(13)? + number(14)?,
+        started: number(19)?,
     })
+}
+
+/// CPU time that the server whose first process is `pid` has used so far, in seconds.
+pub fn cpu_seconds(pid: u32) -> f64 {
+    let first = stat(pid).map_or(0, |s| s.own + s.reaped);
+    let living: u64 = descendants(pid)
+        .into_iter()
+        .filter_map(stat)
+        .map(|s| s.own + s.reaped)
+        .sum();
+    (first + living) as f64 / TICKS
+}
+
+/// CPU time of the children that this process has waited for, in seconds.
+pub fn reaped_seconds() -> f64 {
+    stat(std::process::id()).map_or(0.0, |s| s.reaped as f64 / TICKS)
+}
+
+/// Seconds that all cores together have been busy, and seconds in all, since the machine started.
+pub fn machine_seconds() -> (f64, f64) {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let first = text.lines().next().unwrap_or_default();
+    // user nice system idle iowait irq softirq steal; guest time is part of user time.
+    let fields: Vec<f64> = first
+        .split_whitespace()
+        .skip(1)
+        .take(8)
+        .filter_map(|f| f.parse().ok())
+        .collect();
+    let total: f64 = fields.iter().sum();
+    let idle: f64 = fields.iter().skip(3).take(2).sum();
+    ((total - idle) / TICKS, total / TICKS)
+}
+
+/// Resident memory of one process, in bytes.
+pub fn resident(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// When `pid` started, in ticks since boot: with the pid, the identity of a process.
+pub fn started(pid: u32) -> Option<u64> {
+    stat(pid).map(|s| s.started)
 }
 
 /// All living descendants of `pid`, without `pid` itself.
@@ -68,6 +117,16 @@ mod tests {
         let stat =
             parse("7 (a ) b) S 3 7 7 0 -1 4194560 1 2 3 4 50 6 7 8 20 0 1 0 99 1 1").unwrap();
         assert_eq!((stat.parent, stat.own, stat.reaped), (3, 56, 15));
+        assert_eq!(stat.started, 99);
+    }
+
+    #[test]
+    fn time_and_memory_of_this_process_are_not_nothing() {
+        let me = std::process::id();
+        assert!(resident(me).unwrap() > 100_000);
+        let (busy, total) = machine_seconds();
+        assert!(0.0 < busy && busy < total);
+        assert!(cpu_seconds(me) <= busy);
     }
 
     #[test]

@@ -1,0 +1,221 @@
+//! Servers to run scripts against: PostgreSQL 15 and canon, each in a new directory of its own, on a free port.
+//!
+//! Both have the user and the database `canon` and trust loopback. PostgreSQL refuses to run as root, so as root it runs as
+//! the user `postgres` that the Debian package makes. Its locale is C and its time zone UTC.
+
+use crate::{Result, clients::Clients, command, guard::Guard, wire};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The name of the user and of the database, everywhere.
+pub const USER: &str = "canon";
+
+/// As `peers` measured it: the defaults that everybody changes first, durability untouched.
+const POSTGRES_SETTINGS: &str = "\
+listen_addresses = '127.0.0.1'
+max_connections = 200
+shared_buffers = 1GB
+max_wal_size = 8GB
+min_wal_size = 2GB
+checkpoint_timeout = 15min
+fsync = on
+synchronous_commit = on
+full_page_writes = on
+logging_collector = off
+log_min_messages = warning
+timezone = 'UTC'
+datestyle = 'ISO, MDY'
+";
+
+/// A running server; ends when dropped.
+pub struct Server {
+    pub name: &'static str,
+    pub port: u16,
+    child: Child,
+    /// `TERM` lets canon finish; PostgreSQL's fast shutdown is `INT`.
+    stop: &'static str,
+}
+
+impl Server {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn connect(&self) -> std::result::Result<wire::Connection, wire::Error> {
+        wire::Connection::open(self.port, USER)
+    }
+
+    /// Runs statements that must succeed.
+    pub fn sql(&self, sql: &str) -> Result<wire::Rows> {
+        let ran = self.connect().and_then(|mut c| c.query(sql));
+        ran.map_err(|e| format!("{}: {sql}: {e}", self.name))
+    }
+
+    /// `None` while the process lives.
+    pub fn ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok()??;
+        Some(format!("{} ended: {status}", self.name))
+    }
+
+    /// Until a query succeeds; the error shows the server's log.
+    pub fn wait_until_it_answers(mut self, log: &Path) -> Result<Server> {
+        let begun = Instant::now();
+        loop {
+            let answer = self.connect().and_then(|mut c| c.query("SELECT 1"));
+            let Err(last) = answer else { return Ok(self) };
+            let ended = self.ended();
+            if ended.is_some() || begun.elapsed() > Duration::from_secs(60) {
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                let why = ended.unwrap_or(format!("{}: no answer: {last}", self.name));
+                return Err(format!("{why}\n{log}"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let mut kill = Command::new("kill");
+        kill.args([self.stop, &self.pid().to_string()]);
+        let _ = kill.stderr(Stdio::null()).status();
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if begun.elapsed() > Duration::from_secs(30) {
+                crate::process::kill_tree(self.pid());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A port that is free now.
+pub fn free_port() -> Result<u16> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
+    Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
+}
+
+/// A new directory below `parent`, removed by the guard.
+pub fn new_directory(parent: &Path, guard: &mut Guard) -> Result<PathBuf> {
+    let directory = parent.join(format!("canon-xtask-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+    guard.directory(&directory)?;
+    // PostgreSQL's user must be able to pass.
+    command::output(Command::new("chmod").arg("755").arg(&directory))?;
+    Ok(directory)
+}
+
+/// Starts PostgreSQL 15 with its data in `parent/postgres`; `small` for tests that need no buffers.
+pub fn postgres(
+    clients: &Clients,
+    parent: &Path,
+    guard: &mut Guard,
+    small: bool,
+) -> Result<Server> {
+    let home = parent.join("postgres");
+    std::fs::create_dir_all(&home).map_err(|e| format!("{}: {e}", home.display()))?;
+    let owner = owner()?;
+    if owner.is_some() {
+        command::output(Command::new("chown").arg("postgres:").arg(&home))?;
+    }
+    let program = |name: &str| {
+        let mut program = Command::new(clients.postgres_bin.join(name));
+        program.current_dir(&home);
+        if let Some((user, group)) = owner {
+            program.uid(user).gid(group);
+        }
+        program
+    };
+    let data = home.join("data");
+    let mut initdb = program("initdb");
+    initdb.args([
+        "--username",
+        USER,
+        "--auth=trust",
+        "--locale=C",
+        "--encoding=UTF8",
+    ]);
+    command::output(initdb.arg("--pgdata").arg(&data))?;
+    let mut settings = format!(
+        "{POSTGRES_SETTINGS}unix_socket_directories = '{}'\n",
+        home.display()
+    );
+    if small {
+        settings.push_str("shared_buffers = 32MB\nmin_wal_size = 80MB\nfsync = off\n");
+    }
+    let file = data.join("postgresql.conf");
+    let mut text = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
+    text.push_str(&settings);
+    std::fs::write(&file, text).map_err(|e| e.to_string())?;
+    let port = free_port()?;
+    let log = parent.join("postgres.log");
+    let mut server = program("postgres");
+    server.arg("-D").arg(&data).args(["-p", &port.to_string()]);
+    let server = start("PostgreSQL", server, port, "-INT", &log, guard)?;
+    // The database of the user's name does not exist yet: make it from `postgres`.
+    let mut psql = program("psql");
+    psql.args([
+        "--quiet",
+        "--no-psqlrc",
+        "--host=127.0.0.1",
+        "--username",
+        USER,
+    ]);
+    psql.args(["--port", &port.to_string(), "--dbname=postgres"]);
+    psql.args(["--command", "CREATE DATABASE canon"]);
+    let begun = Instant::now();
+    while let Err(e) = command::output(&mut psql) {
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Err(e);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    server.wait_until_it_answers(&log)
+}
+
+/// Starts `program` (a canon binary) with its data in `parent/canon`.
+pub fn canon(program: &Path, parent: &Path, guard: &mut Guard) -> Result<Server> {
+    let port = free_port()?;
+    let log = parent.join("canon.log");
+    let mut server = Command::new(program);
+    server.arg("start").arg("--data").arg(parent.join("canon"));
+    server.args(["--listen", &format!("127.0.0.1:{port}")]);
+    start("canon", server, port, "-TERM", &log, guard)?.wait_until_it_answers(&log)
+}
+
+/// Starts any other program that serves `port`, e.g. one that answers constants.
+pub fn start(
+    name: &'static str,
+    mut program: Command,
+    port: u16,
+    stop: &'static str,
+    log: &Path,
+    guard: &mut Guard,
+) -> Result<Server> {
+    let fail = |e: std::io::Error| format!("{name}: {e}");
+    let out = std::fs::File::create(log).map_err(fail)?;
+    program.stdout(out.try_clone().map_err(fail)?).stderr(out);
+    program.stdin(Stdio::null());
+    let child = program.spawn().map_err(fail)?;
+    guard.process(child.id())?;
+    Ok(Server {
+        name,
+        port,
+        child,
+        stop,
+    })
+}
+
+/// The ids to run PostgreSQL with, where we are root.
+fn owner() -> Result<Option<(u32, u32)>> {
+    let id = |args: &[&str]| -> Result<u32> {
+        let text = command::output(Command::new("id").args(args))?;
+        text.trim().parse().map_err(|_| format!("id said {text}"))
+    };
+    if id(&["-u"])? != 0 {
+        return Ok(None);
+    }
+    Ok(Some((id(&["-u", "postgres"])?, id(&["-g", "postgres"])?)))
+}

@@ -1,0 +1,172 @@
+//! The PostgreSQL wire protocol, as little of it as a script needs: simple queries, text results, errors.
+//!
+//! Used to prepare the bench and to run sqllogictest files, so that xtask needs no driver. A message is a tag byte, a
+//! length that counts itself, and a body; the first message of a client has no tag.
+//!
+//! Left out on purpose: TLS, passwords (trust or loopback only), COPY, the extended protocol.
+
+use std::fmt;
+use std::io::{BufReader, Read, Write};
+use std::net::TcpStream;
+
+/// An error of the server, or (with an empty `code`) of the connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    /// SQLSTATE.
+    pub code: String,
+    pub message: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.message)
+    }
+}
+
+/// Rows of one statement; `None` is NULL.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    pub columns: usize,
+    pub rows: Vec<Vec<Option<String>>>,
+}
+
+pub struct Connection {
+    stream: BufReader<TcpStream>,
+}
+
+impl Connection {
+    /// Connects as `user` to the database of the same name.
+    pub fn open(port: u16, user: &str) -> Result<Connection, Error> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(lost)?;
+        stream.set_nodelay(true).map_err(lost)?;
+        let mut connection = Connection {
+            stream: BufReader::new(stream),
+        };
+        let mut body = 196_608u32.to_be_bytes().to_vec();
+        body.extend(format!("user\0{user}\0database\0{user}\0\0").bytes());
+        let mut message = (body.len() as u32 + 4).to_be_bytes().to_vec();
+        message.extend(body);
+        connection.send(&message)?;
+        connection.answer()?;
+        Ok(connection)
+    }
+
+    /// Runs the statements of `sql` and gives the rows of the last one that has any.
+    pub fn query(&mut self, sql: &str) -> Result<Rows, Error> {
+        let mut out = Vec::new();
+        put(&mut out, b'Q', &[sql.as_bytes(), b"\0"].concat());
+        self.send(&out)?;
+        self.answer()
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.stream.get_mut().write_all(bytes).map_err(lost)
+    }
+
+    /// Reads to the end of the answer (`ReadyForQuery`).
+    fn answer(&mut self) -> Result<Rows, Error> {
+        let mut rows = Rows::default();
+        let mut failed = None;
+        loop {
+            let (tag, body) = self.message()?;
+            match tag {
+                b'Z' => return failed.map_or(Ok(rows), Err),
+                b'E' => {
+                    let error = error(&body);
+                    if error.code.starts_with("57P") || error.code.starts_with("28") {
+                        return Err(error); // The server closes the connection; nothing more comes.
+                    }
+                    failed = Some(error);
+                }
+                b'T' => {
+                    rows = Rows {
+                        columns: usize::from(short(&body, 0)),
+                        rows: Vec::new(),
+                    }
+                }
+                b'D' => rows.rows.push(row(&body)),
+                b'R' if body[..4] != [0; 4] => {
+                    return Err(Error {
+                        code: "28000".into(),
+                        message: "the server asks for a password".into(),
+                    });
+                }
+                b'G' | b'H' | b'W' => return Err(lost("COPY is not for this connection")),
+                _ => {}
+            }
+        }
+    }
+
+    fn message(&mut self) -> Result<(u8, Vec<u8>), Error> {
+        let mut head = [0; 5];
+        self.stream.read_exact(&mut head).map_err(lost)?;
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let mut body = vec![0; length.saturating_sub(4)];
+        self.stream.read_exact(&mut body).map_err(lost)?;
+        Ok((head[0], body))
+    }
+}
+
+/// Appends one message.
+pub fn put(out: &mut Vec<u8>, tag: u8, body: &[u8]) {
+    out.push(tag);
+    out.extend((body.len() as u32 + 4).to_be_bytes());
+    out.extend(body);
+}
+
+fn lost(e: impl fmt::Display) -> Error {
+    Error {
+        code: String::new(),
+        message: e.to_string(),
+    }
+}
+
+fn short(body: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([body[at], body[at + 1]])
+}
+
+fn row(body: &[u8]) -> Vec<Option<String>> {
+    let mut at = 2;
+    let mut values = Vec::new();
+    for _ in 0..short(body, 0) {
+        let length = i32::from_be_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
+        at += 4;
+        values.push(usize::try_from(length).ok().map(|n| {
+            at += n;
+            String::from_utf8_lossy(&body[at - n..at]).into_owned()
+        }));
+    }
+    values
+}
+
+/// Fields are a letter and a text that a zero ends.
+fn error(body: &[u8]) -> Error {
+    let field = |letter: u8| {
+        let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&letter));
+        String::from_utf8_lossy(found.map_or(&[][..], |f| &f[1..])).into_owned()
+    };
+    Error {
+        code: field(b'C'),
+        message: field(b'M'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_keeps_null_apart_from_empty() {
+        let body = [0, 3, 0, 0, 0, 1, b'7', 255, 255, 255, 255, 0, 0, 0, 0];
+        assert_eq!(row(&body), [Some("7".into()), None, Some(String::new())]);
+    }
+
+    #[test]
+    fn an_error_has_its_code() {
+        let e = error(b"SERROR\0C22012\0Mdivision by zero\0\0");
+        assert_eq!(
+            (e.code.as_str(), e.message.as_str()),
+            ("22012", "division by zero")
+        );
+    }
+}
