@@ -1,0 +1,275 @@
+//! What is written is read back: groups, segments, restarts, readers beside the writer, pruning.
+
+mod common;
+
+use base::Position;
+use common::*;
+use proptest::prelude::*;
+use wal::{Commit, Error, LogPoint, LogReader, LogWriter};
+
+#[test]
+fn groups_come_back_as_written() {
+    let (_, disk) = mem();
+    let (dir, _, recovered) = recover(disk.clone()).unwrap();
+    assert!(dir.created() && recovered.last == Position::ZERO && recovered.cut.is_none());
+    let mut log = writer(&dir, &recovered).unwrap();
+    log.append_group(&[commit(1, 10), commit(2, 20)], at(0))
+        .unwrap();
+    log.append_group(&[commit(5, 0)], at(2)).unwrap();
+    assert_eq!((log.last(), log.synced()), (at(5), Position::ZERO));
+    log.sync().unwrap();
+    assert_eq!(log.synced(), at(5));
+    drop((log, dir));
+
+    let (dir, memory, recovered) = recover(disk).unwrap();
+    let groups = memory.groups.into_inner();
+    assert!(!dir.created());
+    assert_eq!(
+        (recovered.last, recovered.groups, recovered.commits),
+        (at(5), 2, 3)
+    );
+    assert_eq!(recovered.published, at(2));
+    let header = groups[0].header();
+    assert_eq!(
+        (header.first, header.last, header.count, header.term),
+        (at(1), at(2), 2, 1)
+    );
+    assert_eq!(groups[0].heads(), b"head of 1;head of 2;");
+    assert_eq!(
+        groups[0].data(),
+        [commit(1, 10).data, commit(2, 20).data].concat()
+    );
+    assert_eq!(groups[1].data(), b"data of 5 ");
+}
+
+#[test]
+fn a_group_that_does_not_fit_begins_a_segment_and_a_huge_one_gets_its_own() {
+    let (_, disk) = mem();
+    let (dir, _, recovered) = recover(disk.clone()).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    for (n, size) in [(1, 1500), (2, 1500), (3, 1500), (4, 50_000), (5, 3500)] {
+        log.append_group(&[commit(n, size)], at(0)).unwrap();
+    }
+    log.sync().unwrap();
+    let firsts: Vec<u32> = dir
+        .log()
+        .list()
+        .unwrap()
+        .iter()
+        .map(|s| s.first.order())
+        .collect();
+    assert_eq!(firsts, [1, 3, 4, 5]);
+    let (groups, _) = read_all(&dir, Position::ZERO).unwrap();
+    assert_eq!(lasts(&groups), [1, 2, 3, 4, 5]);
+    assert_eq!(groups[3].data(), commit(4, 50_000).data);
+    // From the middle: only what has a later commit.
+    for from in 1..=5 {
+        let (groups, reader) = read_all(&dir, at(from)).unwrap();
+        assert_eq!(lasts(&groups), (from + 1..=5).collect::<Vec<_>>());
+        assert_eq!(reader.end().last, at(5));
+    }
+}
+
+#[test]
+fn a_reader_beside_the_writer_sees_what_is_synced_and_no_more() {
+    let (_, disk) = mem();
+    let (dir, _, recovered) = recover(disk).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    let nothing = LogPoint {
+        segment: 0,
+        offset: 0,
+    };
+    let mut reader =
+        LogReader::follow(dir.log().clone(), dir.cluster(), Position::ZERO, nothing).unwrap();
+    assert_eq!(reader.next_group().unwrap(), None);
+    let mut seen = Vec::new();
+    for n in 1..=20 {
+        log.append_group(&[commit(n, 900)], at(n - 1)).unwrap();
+        if n % 3 == 0 {
+            log.sync().unwrap();
+        }
+        // Rolling to another segment syncs too.
+        reader.raise_limit(log.synced_point().unwrap());
+        while let Some(group) = reader.next_group().unwrap() {
+            seen.push(group.header().last.order());
+        }
+        assert!(
+            seen.last().is_none_or(|last| at(*last) <= log.synced()),
+            "{seen:?} at {n}"
+        );
+    }
+    log.sync().unwrap();
+    reader.raise_limit(log.synced_point().unwrap());
+    while let Some(group) = reader.next_group().unwrap() {
+        seen.push(group.header().last.order());
+    }
+    assert_eq!(seen, (1..=20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_shipped_group_is_the_same_in_the_other_log() {
+    let (_, disk) = mem();
+    let (dir, _, recovered) = recover(disk).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    log.set_term(3);
+    log.append_group(&[commit(1, 100), commit(2, 7)], at(0))
+        .unwrap();
+    log.append_group(&[commit(3, 9)], at(1)).unwrap();
+    log.sync().unwrap();
+    let (groups, _) = read_all(&dir, Position::ZERO).unwrap();
+
+    let (_, other_disk) = mem();
+    let (other, _, recovered) = recover(other_disk).unwrap();
+    let mut copy = writer(&other, &recovered).unwrap();
+    for group in &groups {
+        let shipped = wal::Group::from_bytes(group.as_bytes().to_vec()).unwrap();
+        copy.append_shipped(&shipped).unwrap();
+    }
+    copy.sync().unwrap();
+    let (copied, _) = read_all(&other, Position::ZERO).unwrap();
+    for (a, b) in groups.iter().zip(&copied) {
+        assert_eq!((a.heads(), a.data()), (b.heads(), b.data()));
+        assert_eq!(
+            (a.header().term, a.header().published),
+            (b.header().term, b.header().published)
+        );
+    }
+    assert_eq!(copied.len(), 2);
+}
+
+#[test]
+fn pruning_keeps_what_the_checkpoint_needs_and_recycles_the_rest() {
+    let (_, disk) = mem();
+    let (dir, _, recovered) = recover(disk.clone()).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    for n in 1..=10 {
+        log.append_group(&[commit(n, 1800)], at(0)).unwrap();
+    }
+    log.sync().unwrap();
+    assert_eq!(dir.log().list().unwrap().len(), 5, "two groups a segment");
+    assert_eq!(
+        dir.prune(Position::MAX).unwrap(),
+        0,
+        "without a checkpoint everything is needed"
+    );
+    dir.begin_checkpoint(at(7)).unwrap().finish(at(9)).unwrap();
+    assert_eq!(
+        dir.prune(at(4)).unwrap(),
+        2,
+        "a replica still needs what is after 4"
+    );
+    assert_eq!(dir.prune(Position::MAX).unwrap(), 1);
+    assert_eq!(dir.log().spares(), 1);
+    let missing = LogReader::open(dir.log().clone(), dir.cluster(), at(3)).unwrap_err();
+    assert!(
+        matches!(missing, Error::Missing { wanted, oldest } if wanted == at(3) && oldest == at(6)),
+        "{missing}"
+    );
+    assert_eq!(lasts(&read_all(&dir, at(7)).unwrap().0), [8, 9, 10]);
+
+    // The recycled file becomes the next segment; what it held before is not seen.
+    for n in 11..=13 {
+        log.append_group(&[commit(n, 1800)], at(10)).unwrap();
+        log.sync().unwrap();
+        let (groups, reader) = read_all(&dir, at(7)).unwrap();
+        assert_eq!(lasts(&groups), (8..=n).collect::<Vec<_>>());
+        assert_eq!(reader.cut(), None);
+    }
+    assert_eq!(dir.log().spares(), 0);
+    assert!(dir.log().prepare_spare().unwrap() && !dir.log().prepare_spare().unwrap());
+    drop((log, dir));
+
+    let (dir, _, recovered) = recover(disk).unwrap();
+    assert_eq!(
+        (recovered.last, recovered.groups, dir.log().spares()),
+        (at(13), 6, 1)
+    );
+    assert_eq!(recovered.cut, None);
+}
+
+#[test]
+fn a_reader_whose_segment_was_pruned_is_told_so() {
+    let (_, disk) = mem();
+    let (dir, _, recovered) = recover(disk).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    for n in 1..=8 {
+        log.append_group(&[commit(n, 1800)], at(0)).unwrap();
+    }
+    log.sync().unwrap();
+    let limit = log.synced_point().unwrap();
+    let mut reader =
+        LogReader::follow(dir.log().clone(), dir.cluster(), Position::ZERO, limit).unwrap();
+    reader.next_group().unwrap().unwrap();
+    dir.begin_checkpoint(at(8)).unwrap().finish(at(8)).unwrap();
+    dir.prune(Position::MAX).unwrap();
+    for n in 9..=12 {
+        // Writes over the recycled file that the reader has open.
+        log.append_group(&[commit(n, 1800)], at(0)).unwrap();
+    }
+    log.sync().unwrap();
+    reader.raise_limit(log.synced_point().unwrap());
+    let outcome = loop {
+        match reader.next_group() {
+            Ok(Some(group)) => assert!(group.header().last <= at(2)),
+            Ok(None) => panic!("the reader must not think that it is done"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(outcome, Error::Missing { .. }), "{outcome}");
+}
+
+#[test]
+fn a_commit_above_the_limit_is_refused_by_name() {
+    assert!(LogWriter::check_size(100, 1000).is_ok());
+    let error = LogWriter::check_size(1 << 29, 1 << 29).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }));
+    assert_eq!(base::Error::from(error).code().code(), "54000");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// Any commits in any groups, synced or not, with restarts between, come back in order and whole.
+    #[test]
+    fn any_log_comes_back(
+        groups in prop::collection::vec(
+            (prop::collection::vec((1u32..50, prop::collection::vec(any::<u8>(), 0..60),
+                                    prop::collection::vec(any::<u8>(), 0..900)), 1..5), any::<bool>(), 0u8..8),
+            1..30)
+    ) {
+        let (_, disk) = mem();
+        let (mut dir, _, recovered) = recover(disk.clone()).unwrap();
+        let mut log = writer(&dir, &recovered).unwrap();
+        let mut position = 0;
+        let mut written: Vec<Vec<Commit>> = Vec::new();
+        for (commits, sync, restart) in groups {
+            let group: Vec<Commit> = commits.into_iter().map(|(step, heads, data)| {
+                position += step;
+                Commit { position: at(position), heads, data }
+            }).collect();
+            log.append_group(&group, at(0)).unwrap();
+            written.push(group);
+            if sync {
+                log.sync().unwrap();
+            }
+            if restart == 0 {
+                drop((log, dir));
+                let (again, _, recovered) = recover(disk.clone()).unwrap();
+                prop_assert_eq!(recovered.last, at(position));
+                prop_assert_eq!(&recovered.cut, &None);
+                dir = again;
+                log = writer(&dir, &recovered).unwrap();
+            }
+        }
+        let (read, _) = read_all(&dir, Position::ZERO).unwrap();
+        prop_assert_eq!(read.len(), written.len());
+        for (group, commits) in read.iter().zip(&written) {
+            let heads: Vec<u8> = commits.iter().flat_map(|c| c.heads.clone()).collect();
+            let data: Vec<u8> = commits.iter().flat_map(|c| c.data.clone()).collect();
+            prop_assert_eq!(group.heads(), heads);
+            prop_assert_eq!(group.data(), data);
+            prop_assert_eq!(group.header().first, commits[0].position);
+            prop_assert_eq!(group.header().count as usize, commits.len());
+        }
+    }
+}
