@@ -1,0 +1,303 @@
+//! Names of relations, and the system catalogs as relations.
+//!
+//! - [`resolve`] finds what a name in FROM means: a relation of the schema or a [`VirtualTable`];
+//! - [`VirtualTable`] is a catalog relation (`pg_class`, `information_schema.tables` …), computed from the schema when it is
+//!   scanned, and read by the planner like any other relation;
+//! - [`SessionFacts`] is what catalogs show of sessions: settings, activity, prepared statements.
+//!
+//! Left out on purpose: catalogs that can be written, temporary schemas.
+
+mod relations;
+
+use base::schema::{INFORMATION_SCHEMA, PG_CATALOG, Relation, Schema, Table};
+use base::{Error, Oid, Result, SqlState, Type, Value};
+use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
+use std::sync::Arc;
+use txn::Catalog;
+
+/// A relation that is computed: its rows come from the schema and the session.
+pub trait VirtualTable: Sync {
+    fn oid(&self) -> Oid;
+    fn namespace(&self) -> Oid;
+    fn name(&self) -> &'static str;
+    fn columns(&self) -> &[(&'static str, Type)];
+    /// All rows, columns in the order of [`VirtualTable::columns`].
+    fn scan(&self, cx: &CatalogScan<'_>) -> Result<Vec<Vec<Value>>>;
+}
+
+/// What a scan of a catalog sees.
+pub struct CatalogScan<'a> {
+    pub catalog: &'a Catalog,
+    pub facts: &'a dyn SessionFacts,
+}
+
+impl CatalogScan<'_> {
+    pub fn schema(&self) -> &Schema {
+        &self.catalog.schema
+    }
+}
+
+/// One row of `pg_settings`.
+#[derive(Clone, Debug, Default)]
+pub struct SettingRow {
+    pub name: String,
+    pub setting: String,
+    pub unit: Option<String>,
+    pub category: String,
+    pub short_desc: String,
+    /// `internal`, `postmaster`, `sighup`, `superuser`, `user`.
+    pub context: &'static str,
+    /// `bool`, `enum`, `integer`, `real`, `string`.
+    pub vartype: &'static str,
+    /// `default`, `configuration file`, `session` …
+    pub source: &'static str,
+    pub min_val: Option<String>,
+    pub max_val: Option<String>,
+    pub enumvals: Vec<String>,
+    pub boot_val: Option<String>,
+    pub reset_val: Option<String>,
+}
+
+/// One row of `pg_stat_activity`. Times are microseconds since 2000-01-01 UTC.
+#[derive(Clone, Debug, Default)]
+pub struct ActivityRow {
+    pub pid: i32,
+    pub user: Oid,
+    pub application_name: String,
+    pub client_addr: Option<String>,
+    pub client_port: Option<i32>,
+    pub backend_start: i64,
+    pub xact_start: Option<i64>,
+    pub query_start: Option<i64>,
+    pub state_change: Option<i64>,
+    pub wait_event_type: Option<String>,
+    pub wait_event: Option<String>,
+    /// `active`, `idle`, `idle in transaction`, `idle in transaction (aborted)`.
+    pub state: &'static str,
+    pub query: String,
+    /// `client backend`, or the name of a worker.
+    pub backend_type: &'static str,
+}
+
+/// One row of `pg_prepared_statements`.
+#[derive(Clone, Debug, Default)]
+pub struct PreparedRow {
+    pub name: String,
+    pub statement: String,
+    pub prepare_time: i64,
+    pub parameter_types: Vec<Oid>,
+    pub from_sql: bool,
+}
+
+/// One row of `pg_cursors`.
+#[derive(Clone, Debug, Default)]
+pub struct CursorRow {
+    pub name: String,
+    pub statement: String,
+    pub is_holdable: bool,
+    pub is_scrollable: bool,
+    pub creation_time: i64,
+}
+
+/// Counters of `pg_stat_database`, since the start.
+#[derive(Clone, Debug, Default)]
+pub struct DatabaseStats {
+    pub backends: i32,
+    pub commits: i64,
+    pub rollbacks: i64,
+    pub conflicts: i64,
+    pub deadlocks: i64,
+}
+
+/// What catalogs show beside the schema. The defaults show nothing.
+pub trait SessionFacts {
+    /// The name of the database.
+    fn database(&self) -> String;
+    /// The role whose rights count.
+    fn current_role(&self) -> Oid;
+    fn settings(&self) -> Vec<SettingRow> {
+        vec![]
+    }
+    fn activity(&self) -> Vec<ActivityRow> {
+        vec![]
+    }
+    fn prepared_statements(&self) -> Vec<PreparedRow> {
+        vec![]
+    }
+    fn cursors(&self) -> Vec<CursorRow> {
+        vec![]
+    }
+    fn database_stats(&self) -> DatabaseStats {
+        DatabaseStats::default()
+    }
+    /// Estimated rows of a table, for `reltuples`.
+    fn estimated_rows(&self, _table: Oid) -> Option<u64> {
+        None
+    }
+    /// (last value, is called) of a sequence.
+    fn sequence_state(&self, _sequence: Oid) -> Option<(i64, bool)> {
+        None
+    }
+}
+
+/// What a relation name means.
+#[derive(Clone)]
+pub enum Resolved {
+    Relation(Relation),
+    /// The table and the place of the index in it.
+    Index(Arc<Table>, usize),
+    Virtual(&'static dyn VirtualTable),
+}
+
+impl Resolved {
+    pub fn oid(&self) -> Oid {
+        match self {
+            Resolved::Relation(r) => r.id(),
+            Resolved::Index(t, i) => t.def.indexes[*i].id,
+            Resolved::Virtual(v) => v.oid(),
+        }
+    }
+
+    pub fn namespace(&self) -> Oid {
+        match self {
+            Resolved::Relation(Relation::Table(t)) | Resolved::Index(t, _) => t.def.namespace,
+            Resolved::Relation(Relation::Sequence(s)) => s.namespace,
+            Resolved::Relation(Relation::View(v)) => v.namespace,
+            Resolved::Virtual(v) => v.namespace(),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Resolved::Relation(r) => r.name(),
+            Resolved::Index(t, i) => &t.def.indexes[*i].name,
+            Resolved::Virtual(v) => v.name(),
+        }
+    }
+}
+
+/// Longest name, in bytes.
+pub const MAX_NAME: usize = 63;
+
+/// The name that an identifier stands for: folded to lower case unless quoted, cut to [`MAX_NAME`] bytes.
+pub fn fold(ident: &Ident) -> String {
+    let mut name = match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    };
+    name.truncate(cut(&name));
+    name
+}
+
+/// Where [`fold`] cuts a name: at a character boundary.
+pub fn cut(name: &str) -> usize {
+    (0..=MAX_NAME.min(name.len()))
+        .rev()
+        .find(|&i| name.is_char_boundary(i))
+        .unwrap_or(0)
+}
+
+/// A name with its schema, if it has one: `(schema, name)`. More than a database, a schema and a name is 42601.
+pub fn split_name(name: &ObjectName) -> Result<(Option<String>, String)> {
+    let mut parts = Vec::with_capacity(3);
+    for p in &name.0 {
+        match p {
+            ObjectNamePart::Identifier(i) => parts.push(fold(i)),
+            ObjectNamePart::Function(f) => {
+                return Err(Error::new(
+                    SqlState::SYNTAX_ERROR,
+                    format!("syntax error at or near \"{}\"", f.name),
+                ));
+            }
+        }
+    }
+    match parts.len() {
+        1 => Ok((None, parts.remove(0))),
+        2 => Ok((Some(parts.remove(0)), parts.remove(0))),
+        3 => Ok((Some(parts.remove(1)), parts.remove(1))),
+        _ => Err(Error::new(
+            SqlState::SYNTAX_ERROR,
+            format!("improper qualified name (too many dotted names): {name}"),
+        )),
+    }
+}
+
+/// What `name` means with this search path (names of schemas; unknown ones are skipped; `pg_catalog` comes first unless the
+/// path names it). 42P01 when it means nothing.
+pub fn resolve(schema: &Schema, search_path: &[String], name: &ObjectName) -> Result<Resolved> {
+    let (ns, rel) = split_name(name)?;
+    find(schema, search_path, ns.as_deref(), &rel).ok_or_else(|| {
+        let shown = ns.map_or(rel.clone(), |n| format!("{n}.{rel}"));
+        Error::new(
+            SqlState::UNDEFINED_TABLE,
+            format!("relation \"{shown}\" does not exist"),
+        )
+    })
+}
+
+/// [`resolve`] for a name that is already split and folded; `None` when it means nothing.
+pub fn find(
+    schema: &Schema,
+    search_path: &[String],
+    namespace: Option<&str>,
+    name: &str,
+) -> Option<Resolved> {
+    if let Some(n) = namespace {
+        return find_in(schema, schema.namespace_named(n)?.id, name);
+    }
+    namespaces(schema, search_path).find_map(|n| find_in(schema, n, name))
+}
+
+/// The numbers of the schemas on the path that exist, in the order in which they are searched.
+pub fn namespaces<'a>(
+    schema: &'a Schema,
+    search_path: &'a [String],
+) -> impl Iterator<Item = Oid> + 'a {
+    let implicit = !search_path.iter().any(|s| s == "pg_catalog");
+    let named = search_path
+        .iter()
+        .filter_map(|n| schema.namespace_named(n).map(|n| n.id));
+    implicit.then_some(PG_CATALOG).into_iter().chain(named)
+}
+
+/// The schema in which unqualified new objects are made: the first of the path that exists. 3F000 when there is none.
+pub fn creation_namespace(schema: &Schema, search_path: &[String]) -> Result<Oid> {
+    search_path
+        .iter()
+        .find_map(|n| schema.namespace_named(n).map(|n| n.id))
+        .ok_or_else(|| {
+            Error::new(
+                SqlState::INVALID_SCHEMA_NAME,
+                "no schema has been selected to create in",
+            )
+        })
+}
+
+fn find_in(schema: &Schema, namespace: Oid, name: &str) -> Option<Resolved> {
+    if matches!(namespace, PG_CATALOG | INFORMATION_SCHEMA) {
+        return virtual_table(namespace, name).map(Resolved::Virtual);
+    }
+    by_oid(schema, schema.lookup(namespace, name)?)
+}
+
+/// The relation, index or catalog relation of this number.
+pub fn by_oid(schema: &Schema, oid: Oid) -> Option<Resolved> {
+    if let Some(r) = schema.relation(oid) {
+        return Some(Resolved::Relation(r.clone()));
+    }
+    if let Some((t, i)) = schema.index(oid) {
+        return Some(Resolved::Index(t.clone(), i));
+    }
+    relations::numbered(oid).map(|r| Resolved::Virtual(r))
+}
+
+/// The catalog relation of this name.
+pub fn virtual_table(namespace: Oid, name: &str) -> Option<&'static dyn VirtualTable> {
+    relations::named(namespace, name).map(|r| r as &dyn VirtualTable)
+}
+
+/// The code that fills a catalog relation; none: it is empty.
+fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
+    let _ = (namespace, name);
+    None
+}

@@ -1,0 +1,152 @@
+//! Statements that change the schema: from the syntax tree to [`Change`]s.
+//!
+//! ```text
+//! execute: lock_schema -> work (pure: schema + statement -> changes, notices, tag) -> change_schema
+//! ```
+//!
+//! Everything between the two calls is a function of the newest schema ([`Work`]), so it is tested without a database. The
+//! transaction builds storages and indexes and checks constraints over rows when it takes the changes, and undoes them with
+//! the transaction. What a query or an expression means is the binder's knowledge: it comes in through [`Analyzer`].
+//!
+//! Statements that the SQL parser does not know (ALTER SEQUENCE, CREATE USER, VACUUM (…), REINDEX …) are read by
+//! [`extra::parse`], to be tried before the parser at the start of each statement.
+//!
+//! Left out on purpose: temporary tables, domains, user-defined types and functions, triggers, policies, partitions; 0A000.
+
+mod work;
+
+use crate::catalog;
+use base::schema::{Change, Column, Schema, TableDef};
+use base::{ColumnType, Error, Oid, Result, SqlState, Value};
+use sqlparser::ast::{Expr, Query, Statement};
+use txn::Txn;
+use work::Work;
+
+/// Who runs the statement, and what stands around it.
+pub struct DdlContext<'a> {
+    /// The role whose rights count, owner of what is created.
+    pub role: Oid,
+    pub database: &'a str,
+    /// Names of schemas, `$user` already replaced.
+    pub search_path: &'a [String],
+    pub analyzer: &'a dyn Analyzer,
+    /// Whether the statement runs inside BEGIN … COMMIT; some statements refuse that (25001).
+    pub in_transaction_block: bool,
+}
+
+/// The shape of a query.
+#[derive(Clone, Debug)]
+pub struct QueryShape {
+    pub columns: Vec<(String, ColumnType)>,
+    /// Relations that it reads (catalog relations need not be named).
+    pub depends_on: Vec<Oid>,
+}
+
+/// What DDL asks the binder.
+pub trait Analyzer {
+    /// Binds a query (of a view, or of CREATE TABLE AS).
+    fn query(&self, schema: &Schema, search_path: &[String], query: &Query) -> Result<QueryShape>;
+
+    /// Binds a CHECK condition over the table's columns; must be boolean, without subqueries and aggregates.
+    fn check(&self, schema: &Schema, search_path: &[String], table: &TableDef, e: &Expr)
+    -> Result<()>;
+
+    /// Binds a DEFAULT expression: no columns; assignable to the column's type.
+    fn default(&self, schema: &Schema, search_path: &[String], column: &Column, e: &Expr)
+    -> Result<()>;
+
+    /// The value of a DEFAULT now, cast to the column's type; `None` when it is volatile.
+    fn evaluate_default(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        column: &Column,
+        e: &Expr,
+    ) -> Result<Option<Value>>;
+}
+
+/// A NOTICE or WARNING for the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// `NOTICE` or `WARNING`.
+    pub severity: &'static str,
+    pub code: SqlState,
+    pub message: String,
+    pub detail: String,
+}
+
+/// What a DDL statement tells the client.
+#[derive(Clone, Debug, Default)]
+pub struct DdlOutcome {
+    /// The command tag: `CREATE TABLE`.
+    pub tag: String,
+    pub notices: Vec<Notice>,
+}
+
+/// Whether [`execute`] is the one to run this statement. (CREATE TABLE AS is not: see [`create_table_from_columns`].)
+pub fn is_ddl(stmt: &Statement) -> bool {
+    use Statement as S;
+    match stmt {
+        S::CreateTable(c) => c.query.is_none(),
+        S::CreateView(_) | S::CreateIndex(_) | S::CreateRole(_) | S::CreateSchema { .. } => true,
+        S::CreateSequence { .. } | S::CreateDatabase { .. } | S::CreateExtension(_) => true,
+        S::CreateUser(_) | S::CreateFunction(_) | S::CreateProcedure { .. } => true,
+        S::CreateTrigger(_) | S::CreateType { .. } | S::CreateDomain(_) | S::CreatePolicy(_) => true,
+        S::CreateOperator(_) | S::CreateOperatorFamily(_) | S::CreateOperatorClass(_) => true,
+        S::CreateServer(_) | S::CreateCollation(_) | S::CreateTextSearch(_) => true,
+        S::AlterTable(_) | S::AlterIndex { .. } | S::AlterView { .. } | S::AlterRole { .. } => true,
+        S::AlterSchema(_) | S::AlterType(_) | S::AlterPolicy(_) | S::AlterUser(_) => true,
+        S::AlterFunction(_) | S::AlterCollation(_) | S::AlterOperator(_) => true,
+        S::AlterOperatorFamily(_) | S::AlterOperatorClass(_) | S::AlterTextSearch(_) => true,
+        S::Drop { .. } | S::DropFunction(_) | S::DropDomain(_) | S::DropProcedure { .. } => true,
+        S::DropPolicy(_) | S::DropExtension(_) | S::DropTrigger(_) | S::DropOperator(_) => true,
+        S::DropOperatorFamily(_) | S::DropOperatorClass(_) => true,
+        S::Truncate(_) | S::Comment { .. } | S::Grant(_) | S::Revoke(_) => true,
+        S::Vacuum(_) | S::Analyze(_) => true,
+        _ => false,
+    }
+}
+
+/// Runs a DDL statement inside the transaction. May fail with BLOCKED like any statement.
+pub fn execute(stmt: &Statement, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome> {
+    run(txn, ctx, |w| w.statement(stmt))
+}
+
+/// Makes the table of CREATE TABLE AS: `columns` as the query gives them, renamed by the statement's own list if it has one.
+/// `None` when the table is there and IF NOT EXISTS was said; the outcome's notices say so.
+pub fn create_table_from_columns(
+    create: &sqlparser::ast::CreateTable,
+    columns: &[(String, ColumnType)],
+    txn: &mut Txn,
+    ctx: &DdlContext<'_>,
+) -> Result<(Option<Oid>, DdlOutcome)> {
+    let mut made = None;
+    let outcome = run(txn, ctx, |w| {
+        made = w.create_table_from_columns(create, columns)?;
+        Ok("CREATE TABLE AS".into())
+    })?;
+    Ok((made, outcome))
+}
+
+fn run(
+    txn: &mut Txn,
+    ctx: &DdlContext<'_>,
+    f: impl FnOnce(&mut Work<'_>) -> Result<String>,
+) -> Result<DdlOutcome> {
+    if txn.is_read_only() {
+        return Err(Error::new(
+            SqlState::READ_ONLY_SQL_TRANSACTION,
+            "cannot execute DDL in a read-only transaction",
+        ));
+    }
+    txn.lock_schema()?;
+    let schema = (*txn.catalog().schema).clone();
+    let mut new_oid = || txn.new_oid();
+    let mut work = Work::new(schema, ctx, &mut new_oid);
+    let tag = f(&mut work)?;
+    let (changes, notices) = work.finish();
+    if !changes.is_empty() {
+        txn.change_schema(changes)?;
+    }
+    Ok(DdlOutcome { tag, notices })
+}
