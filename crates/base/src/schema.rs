@@ -26,6 +26,8 @@ pub struct Namespace {
     pub id: Oid,
     pub name: String,
     pub owner: Oid,
+    #[serde(default)]
+    pub acl: Acl,
 }
 
 /// A user or role.
@@ -52,6 +54,8 @@ pub mod privilege {
     pub const REFERENCES: u32 = 32;
     pub const TRIGGER: u32 = 64;
     pub const USAGE: u32 = 128;
+    /// On schemas only.
+    pub const CREATE: u32 = 256;
     pub const ALL: u32 = 127;
 }
 
@@ -352,6 +356,7 @@ impl Schema {
                     id: *id,
                     name: (*n).into(),
                     owner: BOOTSTRAP_ROLE,
+                    acl: vec![],
                 }))
             })
             .collect();

@@ -301,3 +301,8 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
     let _ = (namespace, name);
     None
 }
+
+/// Whether this is a schema of the system, in which users make nothing.
+pub fn is_system(namespace: Oid) -> bool {
+    matches!(namespace, PG_CATALOG | INFORMATION_SCHEMA)
+}

@@ -13,9 +13,13 @@
 //!
 //! Left out on purpose: temporary tables, domains, user-defined types and functions, triggers, policies, partitions; 0A000.
 
+mod column_type;
+mod names;
+pub mod privileges;
 mod work;
 
-use crate::catalog;
+pub use column_type::column_type;
+
 use base::schema::{Change, Column, Schema, TableDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Value};
 use sqlparser::ast::{Expr, Query, Statement};
@@ -112,20 +116,12 @@ pub fn execute(stmt: &Statement, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<
     run(txn, ctx, |w| w.statement(stmt))
 }
 
-/// Makes the table of CREATE TABLE AS: `columns` as the query gives them, renamed by the statement's own list if it has one.
-/// `None` when the table is there and IF NOT EXISTS was said; the outcome's notices say so.
-pub fn create_table_from_columns(
-    create: &sqlparser::ast::CreateTable,
-    columns: &[(String, ColumnType)],
-    txn: &mut Txn,
-    ctx: &DdlContext<'_>,
-) -> Result<(Option<Oid>, DdlOutcome)> {
-    let mut made = None;
-    let outcome = run(txn, ctx, |w| {
-        made = w.create_table_from_columns(create, columns)?;
-        Ok("CREATE TABLE AS".into())
-    })?;
-    Ok((made, outcome))
+impl Work<'_> {
+    fn statement(&mut self, stmt: &Statement) -> Result<String> {
+        match stmt {
+            other => Err(Error::unsupported(other)),
+        }
+    }
 }
 
 fn run(

@@ -1,0 +1,84 @@
+//! Who may do what. Owners and superusers may do everything; others what an ACL gives them or PUBLIC.
+//!
+//! Left out on purpose: membership of roles in roles, grant options, privileges on single columns (all refused by GRANT).
+
+use crate::catalog::{self, Resolved};
+use base::schema::{Acl, PUBLIC, Relation, Schema, privilege};
+use base::{Error, Oid, Result, SqlState};
+
+/// Whether the role exists and is a superuser.
+pub fn is_superuser(schema: &Schema, role: Oid) -> bool {
+    schema.role(role).is_some_and(|r| r.superuser)
+}
+
+/// The bits that the ACL gives to this role, itself or through PUBLIC.
+pub fn granted(acl: &Acl, role: Oid) -> u32 {
+    acl.iter()
+        .filter(|(to, _)| *to == role || *to == 0)
+        .fold(0, |bits, (_, b)| bits | b)
+}
+
+/// The bits that the role holds on the relation.
+pub fn held(schema: &Schema, role: Oid, relation: &Relation) -> u32 {
+    let (owner, acl) = match relation {
+        Relation::Table(t) => (t.def.owner, &t.def.acl),
+        Relation::View(v) => (v.owner, &v.acl),
+        Relation::Sequence(s) => (s.owner, &s.acl),
+    };
+    if owner == role || is_superuser(schema, role) {
+        return u32::MAX;
+    }
+    granted(acl, role)
+}
+
+/// 42501 `permission denied for table t` unless the role holds all of `bits` on the relation. Catalogs may be read by all.
+pub fn check(schema: &Schema, role: Oid, relation: Oid, bits: u32) -> Result<()> {
+    match catalog::by_oid(schema, relation) {
+        Some(Resolved::Relation(r)) => check_relation(schema, role, &r, bits),
+        Some(Resolved::Virtual(v)) if bits & !privilege::SELECT != 0 => {
+            Err(denied("table", v.name()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// [`check`] for a relation at hand.
+pub fn check_relation(schema: &Schema, role: Oid, relation: &Relation, bits: u32) -> Result<()> {
+    if bits & !held(schema, role, relation) == 0 {
+        return Ok(());
+    }
+    let kind = match relation {
+        Relation::Table(_) => "table",
+        Relation::View(_) => "view",
+        Relation::Sequence(_) => "sequence",
+    };
+    Err(denied(kind, relation.name()))
+}
+
+/// The bits (USAGE, CREATE) that the role holds on a schema. Everybody may use `public` and the catalogs.
+pub fn held_on_namespace(schema: &Schema, role: Oid, namespace: Oid) -> u32 {
+    let Some(n) = schema.namespace(namespace) else {
+        return 0;
+    };
+    if n.owner == role || is_superuser(schema, role) {
+        return u32::MAX;
+    }
+    let open = namespace == PUBLIC && n.acl.is_empty() || catalog::is_system(namespace);
+    granted(&n.acl, role) | if open { privilege::USAGE } else { 0 }
+}
+
+/// 42501 `permission denied for schema s`.
+pub fn check_namespace(schema: &Schema, role: Oid, namespace: Oid, bits: u32) -> Result<()> {
+    if bits & !held_on_namespace(schema, role, namespace) == 0 {
+        return Ok(());
+    }
+    let name = schema.namespace(namespace).map_or("?", |n| n.name.as_str());
+    Err(denied("schema", name))
+}
+
+fn denied(kind: &str, name: &str) -> Error {
+    Error::new(
+        SqlState::INSUFFICIENT_PRIVILEGE,
+        format!("permission denied for {kind} {name}"),
+    )
+}
