@@ -122,8 +122,13 @@ static BY_NAME: LazyLock<HashMap<(Oid, &'static str), usize>> = LazyLock::new(||
     RELATIONS.iter().enumerate().map(key).collect()
 });
 
-static BY_OID: LazyLock<HashMap<Oid, usize>> =
-    LazyLock::new(|| RELATIONS.iter().enumerate().map(|(i, r)| (r.oid, i)).collect());
+static BY_OID: LazyLock<HashMap<Oid, usize>> = LazyLock::new(|| {
+    RELATIONS
+        .iter()
+        .enumerate()
+        .map(|(i, r)| (r.oid, i))
+        .collect()
+});
 
 pub(super) fn named(namespace: Oid, name: &str) -> Option<&'static Relation> {
     BY_NAME.get(&(namespace, name)).map(|&i| &RELATIONS[i])

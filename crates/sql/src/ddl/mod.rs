@@ -52,12 +52,22 @@ pub trait Analyzer {
     fn query(&self, schema: &Schema, search_path: &[String], query: &Query) -> Result<QueryShape>;
 
     /// Binds a CHECK condition over the table's columns; must be boolean, without subqueries and aggregates.
-    fn check(&self, schema: &Schema, search_path: &[String], table: &TableDef, e: &Expr)
-    -> Result<()>;
+    fn check(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        table: &TableDef,
+        e: &Expr,
+    ) -> Result<()>;
 
     /// Binds a DEFAULT expression: no columns; assignable to the column's type.
-    fn default(&self, schema: &Schema, search_path: &[String], column: &Column, e: &Expr)
-    -> Result<()>;
+    fn default(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        column: &Column,
+        e: &Expr,
+    ) -> Result<()>;
 
     /// The value of a DEFAULT now, cast to the column's type; `None` when it is volatile.
     fn evaluate_default(
@@ -95,7 +105,9 @@ pub fn is_ddl(stmt: &Statement) -> bool {
         S::CreateView(_) | S::CreateIndex(_) | S::CreateRole(_) | S::CreateSchema { .. } => true,
         S::CreateSequence { .. } | S::CreateDatabase { .. } | S::CreateExtension(_) => true,
         S::CreateUser(_) | S::CreateFunction(_) | S::CreateProcedure { .. } => true,
-        S::CreateTrigger(_) | S::CreateType { .. } | S::CreateDomain(_) | S::CreatePolicy(_) => true,
+        S::CreateTrigger(_) | S::CreateType { .. } | S::CreateDomain(_) | S::CreatePolicy(_) => {
+            true
+        }
         S::CreateOperator(_) | S::CreateOperatorFamily(_) | S::CreateOperatorClass(_) => true,
         S::CreateServer(_) | S::CreateCollation(_) | S::CreateTextSearch(_) => true,
         S::AlterTable(_) | S::AlterIndex { .. } | S::AlterView { .. } | S::AlterRole { .. } => true,

@@ -58,7 +58,11 @@ impl Work<'_> {
         index: bool,
     ) -> String {
         first_free(&def.name, second, label, |n| {
-            let tables = || self.schema.tables().filter(|t| t.def.namespace == def.namespace);
+            let tables = || {
+                self.schema
+                    .tables()
+                    .filter(|t| t.def.namespace == def.namespace)
+            };
             has_constraint(def, n)
                 || tables().any(|t| t.def.id != def.id && has_constraint(&t.def, n))
                 || index
@@ -98,7 +102,10 @@ mod tests {
         let n = make(&t, &c, "fkey");
         assert_eq!(n.len(), 63);
         assert_eq!(n, format!("{}_{}_fkey", &t[..29], &c[..28]));
-        assert_eq!(make(&"é".repeat(31), "", "seq"), format!("{}_seq", "é".repeat(29)));
+        assert_eq!(
+            make(&"é".repeat(31), "", "seq"),
+            format!("{}_seq", "é".repeat(29))
+        );
         assert_eq!(join(["a", "b"]), "a_b");
     }
 }
