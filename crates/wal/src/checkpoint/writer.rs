@@ -3,8 +3,8 @@
 //! The file is synced every few megabytes, so that the log's own syncs never queue behind a gigabyte of dirty pages.
 
 use super::{
-    BLOCK, CHUNK_SIZE, ENTRY_HEAD, HEADER, INDEX_ENTRY, KIND_INDEX, KIND_ROWS, KIND_SECTION,
-    MAX_BLOCK, Manifest, TOMBSTONE, Trailer, encode_block, encode_header, file_name,
+    BLOCK, CHUNK_SIZE, ENTRY_HEAD, INDEX_ENTRY, KIND_INDEX, KIND_ROWS, KIND_SECTION, MAX_BLOCK,
+    Manifest, TOMBSTONE, Trailer, encode_block, encode_header, file_name,
 };
 use crate::bytes::pad8;
 use crate::error::{Error, Result};
@@ -26,7 +26,6 @@ pub struct CheckpointWriter {
     offset: u64,
     unsynced: u64,
     index: Vec<u8>,
-    blocks: u32,
     /// The open chunk: table, entries, payload.
     table: RelId,
     entries: u32,
@@ -63,7 +62,6 @@ impl CheckpointWriter {
             offset: 0,
             unsynced: 0,
             index: Vec::new(),
-            blocks: 0,
             table: 0,
             entries: 0,
             chunk: Vec::with_capacity(CHUNK_SIZE + CHUNK_SIZE / 8),
@@ -154,8 +152,6 @@ impl CheckpointWriter {
             .extend_from_slice(&(at + BLOCK as u64).to_le_bytes());
         self.index
             .extend_from_slice(&(payload.len() as u64).to_le_bytes());
-        self.blocks += 1;
-        debug_assert_eq!(self.index.len(), self.blocks as usize * INDEX_ENTRY);
         Ok(())
     }
 
@@ -190,7 +186,7 @@ impl CheckpointWriter {
         self.manifest.end = end;
         self.close_chunk()?;
         let index = std::mem::take(&mut self.index);
-        let (index_offset, blocks) = (self.offset, self.blocks);
+        let (index_offset, blocks) = (self.offset, (index.len() / INDEX_ENTRY) as u32);
         self.block(KIND_INDEX, 0, blocks, &index)?;
         let trailer = Trailer {
             number: self.manifest.number,
@@ -213,7 +209,6 @@ impl CheckpointWriter {
             .sync_dir(&self.dir)
             .map_err(|e| Error::sync(&self.dir, e))?;
         fault::point("checkpoint.after_sync");
-        debug_assert!(self.offset > HEADER as u64);
         Ok(self.manifest)
     }
 }
