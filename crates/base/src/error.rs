@@ -205,6 +205,12 @@ impl Error {
         Error::new(SqlState::INTERNAL_ERROR, what)
     }
 
+    /// The same error with another primary message.
+    pub fn message(mut self, message: impl Into<String>) -> Error {
+        self.0.message = message.into();
+        self
+    }
+
     pub fn detail(mut self, detail: impl Into<String>) -> Error {
         self.0.detail = detail.into();
         self

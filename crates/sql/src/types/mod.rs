@@ -11,9 +11,13 @@
 //! Left out on purpose: collations other than C, `lc_monetary` and its kin, date styles other than ISO for output of
 //! intervals beside `postgres`.
 
+pub mod array_text;
 pub mod binary;
 pub mod cast;
 pub mod datetime;
+pub mod float;
+pub mod json;
+pub mod numeric;
 pub mod ops;
 pub mod settings;
 pub mod text;

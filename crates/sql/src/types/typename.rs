@@ -149,6 +149,22 @@ pub fn from_sql_name(name: &str, mods: &[i32], array: bool) -> Result<ColumnType
     Ok(ColumnType { ty, typmod })
 }
 
+/// A type written with its modifier in one text: `numeric(10,2)`, `character varying(5)[]`, `timestamp(3) with time zone`.
+pub fn parse(s: &str) -> Result<ColumnType> {
+    let Some((before, rest)) = s.split_once('(') else {
+        return from_sql_name(s, &[], false);
+    };
+    let (mods, after) = rest.split_once(')').ok_or_else(|| {
+        Error::new(SqlState::SYNTAX_ERROR, format!("invalid type name \"{s}\""))
+    })?;
+    let mods: Vec<i32> = mods
+        .split(',')
+        .map(|m| m.trim().parse())
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|_| Error::new(SqlState::SYNTAX_ERROR, format!("invalid type name \"{s}\"")))?;
+    from_sql_name(&format!("{before}{after}"), &mods, false)
+}
+
 fn numeric_typmod(p: i32, s: i32) -> Result<i32> {
     if !(1..=1000).contains(&p) {
         return Err(bad(format!(

@@ -1,0 +1,302 @@
+//! Reading intervals: PostgreSQL's words (`1 year 2 mons -3 days 04:05:06 ago`), SQL's (`1-2`, `3 4:05:06`) and ISO 8601
+//! (`P1Y2M3DT4H5M6S`).
+
+use super::parse::micros_of;
+use super::{USECS_PER_DAY, USECS_PER_HOUR, USECS_PER_MIN, USECS_PER_SEC, round_to};
+use crate::types::invalid_input;
+use base::{Error, Interval, Result, SqlState, Type};
+
+/// SQLSTATE of an interval field that is too large.
+const INTERVAL_FIELD_OVERFLOW: SqlState = SqlState(*b"22015");
+
+/// A unit of time in intervals, `extract` and `date_trunc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Microsecond,
+    Millisecond,
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Quarter,
+    Year,
+    Decade,
+    Century,
+    Millennium,
+}
+
+impl Unit {
+    /// The unit of a word, singular, plural or abbreviated.
+    pub fn parse(w: &str) -> Option<Unit> {
+        Some(match w.to_ascii_lowercase().as_str() {
+            "us" | "usec" | "usecs" | "usecond" | "useconds" | "microsecon" | "microsecond"
+            | "microseconds" => Unit::Microsecond,
+            "ms" | "msec" | "msecs" | "msecond" | "mseconds" | "millisecon" | "millisecond"
+            | "milliseconds" => Unit::Millisecond,
+            "s" | "sec" | "secs" | "second" | "seconds" => Unit::Second,
+            "m" | "min" | "mins" | "minute" | "minutes" => Unit::Minute,
+            "h" | "hr" | "hrs" | "hour" | "hours" => Unit::Hour,
+            "d" | "day" | "days" => Unit::Day,
+            "w" | "week" | "weeks" => Unit::Week,
+            "mon" | "mons" | "month" | "months" => Unit::Month,
+            "qtr" | "quarter" => Unit::Quarter,
+            "y" | "yr" | "yrs" | "year" | "years" => Unit::Year,
+            "dec" | "decs" | "decade" | "decades" => Unit::Decade,
+            "c" | "cent" | "century" | "centuries" => Unit::Century,
+            "mil" | "mils" | "millennia" | "millennium" => Unit::Millennium,
+            _ => return None,
+        })
+    }
+}
+
+struct Sum {
+    months: i64,
+    days: i64,
+    micros: i128,
+}
+
+impl Sum {
+    /// Adds `whole + frac` units. The fraction of a unit above a day goes to the next smaller parts.
+    fn add(&mut self, unit: Unit, whole: i64, frac: f64) -> Option<()> {
+        let months = |n: i64| whole.checked_mul(n);
+        match unit {
+            Unit::Microsecond => self.micros += i128::from(whole) + frac.round_ties_even() as i128,
+            Unit::Millisecond => self.time(1000, whole, frac),
+            Unit::Second => self.time(USECS_PER_SEC, whole, frac),
+            Unit::Minute => self.time(USECS_PER_MIN, whole, frac),
+            Unit::Hour => self.time(USECS_PER_HOUR, whole, frac),
+            Unit::Day => {
+                self.days = self.days.checked_add(whole)?;
+                self.time(USECS_PER_DAY, 0, frac);
+            }
+            Unit::Week => {
+                self.days = self.days.checked_add(whole.checked_mul(7)?)?;
+                self.day_fraction(frac * 7.0);
+            }
+            Unit::Month => {
+                self.months = self.months.checked_add(whole)?;
+                self.day_fraction(frac * 30.0);
+            }
+            Unit::Quarter => return None,
+            Unit::Year => self.year_fraction(months(12)?, frac * 12.0)?,
+            Unit::Decade => self.year_fraction(months(120)?, frac * 120.0)?,
+            Unit::Century => self.year_fraction(months(1200)?, frac * 1200.0)?,
+            Unit::Millennium => self.year_fraction(months(12_000)?, frac * 12_000.0)?,
+        }
+        Some(())
+    }
+
+    fn time(&mut self, unit: i64, whole: i64, frac: f64) {
+        self.micros += i128::from(unit) * i128::from(whole);
+        self.micros += (frac * unit as f64).round_ties_even() as i128;
+    }
+
+    fn day_fraction(&mut self, days: f64) {
+        self.days += days.trunc() as i64;
+        self.time(USECS_PER_DAY, 0, days.fract());
+    }
+
+    fn year_fraction(&mut self, months: i64, more: f64) -> Option<()> {
+        self.months = self.months.checked_add(months)?.checked_add(more.round_ties_even() as i64)?;
+        Some(())
+    }
+
+    fn finish(self) -> Option<Interval> {
+        Some(Interval {
+            months: self.months.try_into().ok()?,
+            days: self.days.try_into().ok()?,
+            micros: self.micros.try_into().ok()?,
+        })
+    }
+}
+
+/// Reads an interval. 22007 for what is none, 22015 for fields that are too large.
+pub fn parse(s: &str, typmod: i32) -> Result<Interval> {
+    let t = s.trim();
+    let read = match t.strip_prefix(['P', 'p']) {
+        Some(rest) => iso_8601(rest),
+        None => words(t),
+    };
+    let mut i = match read {
+        Ok(sum) => sum.finish().ok_or_else(|| too_large(s))?,
+        Err(Fail::Syntax) => return Err(invalid_input(Type::Interval, s)),
+        Err(Fail::TooLarge) => return Err(too_large(s)),
+    };
+    i.micros = round_to(i.micros, typmod);
+    Ok(i)
+}
+
+fn too_large(s: &str) -> Error {
+    Error::new(
+        INTERVAL_FIELD_OVERFLOW,
+        format!("interval field value out of range: \"{s}\""),
+    )
+}
+
+enum Fail {
+    Syntax,
+    TooLarge,
+}
+
+fn empty() -> Sum {
+    Sum { months: 0, days: 0, micros: 0 }
+}
+
+/// A number with a fraction: its whole part, and the fraction with the number's sign.
+fn number(t: &str) -> Result<(i64, f64), Fail> {
+    let negative = t.starts_with('-');
+    let digits = t.strip_prefix(['+', '-']).unwrap_or(t);
+    let (int, frac) = digits.split_once('.').unwrap_or((digits, ""));
+    let ok = |d: &str| d.bytes().all(|b| b.is_ascii_digit());
+    if digits.is_empty() || digits == "." || !ok(int) || !ok(frac) {
+        return Err(Fail::Syntax);
+    }
+    let whole: i64 = if int.is_empty() { 0 } else { int.parse().map_err(|_| Fail::TooLarge)? };
+    let f: f64 = if frac.is_empty() { 0.0 } else { format!("0.{frac}").parse().map_err(|_| Fail::Syntax)? };
+    Ok(if negative { (-whole, -f) } else { (whole, f) })
+}
+
+fn words(t: &str) -> Result<Sum, Fail> {
+    let mut tokens = Vec::new();
+    let b = t.as_bytes();
+    let mut i = 0;
+    while i < b.len() {
+        let c = b[i];
+        if c.is_ascii_whitespace() || c == b'@' || c == b',' {
+            i += 1;
+            continue;
+        }
+        let from = i;
+        let alpha = c.is_ascii_alphabetic();
+        if !alpha && !c.is_ascii_digit() && !matches!(c, b'+' | b'-' | b'.') {
+            return Err(Fail::Syntax);
+        }
+        i += 1;
+        while i < b.len()
+            && (if alpha { b[i].is_ascii_alphabetic() } else { b[i].is_ascii_digit() || matches!(b[i], b':' | b'.' | b'-') })
+        {
+            i += 1;
+        }
+        tokens.push(&t[from..i]);
+    }
+    if tokens.is_empty() {
+        return Err(Fail::Syntax);
+    }
+    let ago = tokens.last().is_some_and(|w| w.eq_ignore_ascii_case("ago"));
+    if ago {
+        tokens.pop();
+    }
+    let mut sum = empty();
+    let mut k = 0;
+    let mut any = false;
+    while k < tokens.len() {
+        let w = tokens[k];
+        let unit = tokens.get(k + 1).and_then(|u| Unit::parse(u));
+        let inner = w.strip_prefix(['+', '-']).unwrap_or(w);
+        if inner.contains(':') {
+            sum.micros += clock(w)?;
+        } else if inner.contains('-') {
+            let (y, m) = inner.split_once('-').ok_or(Fail::Syntax)?;
+            let (y, m) = (number(y)?, number(m)?);
+            if y.1 != 0.0 || m.1 != 0.0 {
+                return Err(Fail::Syntax);
+            }
+            if m.0 > 11 {
+                return Err(Fail::TooLarge);
+            }
+            let n = y.0.checked_mul(12).and_then(|n| n.checked_add(m.0)).ok_or(Fail::TooLarge)?;
+            sum.months += if w.starts_with('-') { -n } else { n };
+        } else {
+            let (whole, frac) = number(w)?;
+            let next_is_time = tokens.get(k + 1).is_some_and(|t| t.contains(':'));
+            let unit = match unit {
+                Some(u) => {
+                    k += 1;
+                    u
+                }
+                None if tokens.get(k + 1).is_some_and(|t| t.as_bytes()[0].is_ascii_alphabetic()) => {
+                    return Err(Fail::Syntax);
+                }
+                None if next_is_time => Unit::Day,
+                None => Unit::Second,
+            };
+            sum.add(unit, whole, frac).ok_or(Fail::TooLarge)?;
+        }
+        any = true;
+        k += 1;
+    }
+    if !any {
+        return Err(Fail::Syntax);
+    }
+    if ago {
+        sum = Sum { months: -sum.months, days: -sum.days, micros: -sum.micros };
+    }
+    Ok(sum)
+}
+
+/// `[-]H:M[:S[.f]]`, hours without limit; `M:S.f` when there are two parts and a fraction.
+fn clock(w: &str) -> Result<i128, Fail> {
+    let negative = w.starts_with('-');
+    let inner = w.strip_prefix(['+', '-']).unwrap_or(w);
+    let parts: Vec<&str> = inner.split(':').collect();
+    let int = |p: &str| -> Result<i64, Fail> {
+        if p.is_empty() || !p.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(Fail::Syntax);
+        }
+        p.parse().map_err(|_| Fail::TooLarge)
+    };
+    let (h, m, s) = match parts[..] {
+        [m, s] if s.contains('.') => (0, int(m)?, s),
+        [h, m] => (int(h)?, int(m)?, "0"),
+        [h, m, s] => (int(h)?, int(m)?, s),
+        _ => return Err(Fail::Syntax),
+    };
+    let (si, frac) = s.split_once('.').unwrap_or((s, ""));
+    let si = int(si)?;
+    if !frac.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Fail::Syntax);
+    }
+    if m > 59 || si > 60 {
+        return Err(Fail::TooLarge);
+    }
+    let us = i128::from(h) * i128::from(USECS_PER_HOUR)
+        + i128::from(m * USECS_PER_MIN + si * USECS_PER_SEC + micros_of(frac));
+    Ok(if negative { -us } else { us })
+}
+
+fn iso_8601(rest: &str) -> Result<Sum, Fail> {
+    let mut sum = empty();
+    let (mut in_time, mut any) = (false, false);
+    let mut from = 0;
+    for (i, c) in rest.char_indices() {
+        match c {
+            'T' | 't' if i == from => {
+                in_time = true;
+                from = i + 1;
+            }
+            c if c.is_ascii_alphabetic() => {
+                let (whole, frac) = number(&rest[from..i])?;
+                let unit = match (c.to_ascii_uppercase(), in_time) {
+                    ('Y', false) => Unit::Year,
+                    ('M', false) => Unit::Month,
+                    ('W', false) => Unit::Week,
+                    ('D', false) => Unit::Day,
+                    ('H', true) => Unit::Hour,
+                    ('M', true) => Unit::Minute,
+                    ('S', true) => Unit::Second,
+                    _ => return Err(Fail::Syntax),
+                };
+                sum.add(unit, whole, frac).ok_or(Fail::TooLarge)?;
+                any = true;
+                from = i + 1;
+            }
+            _ => {}
+        }
+    }
+    if from != rest.len() || !any {
+        return Err(Fail::Syntax);
+    }
+    Ok(sum)
+}
