@@ -72,15 +72,24 @@ fn needs_quotes(s: &str) -> bool {
 
 /// Reads an array of type `ty`; `typmod` is its elements'.
 pub fn read(s: &str, ty: Type, typmod: i32, settings: &OutputSettings) -> Result<Array> {
-    let element = ty.element().ok_or_else(|| Error::internal("not an array type"))?;
-    let element_type = ColumnType { ty: element, typmod };
+    let element = ty
+        .element()
+        .ok_or_else(|| Error::internal("not an array type"))?;
+    let element_type = ColumnType {
+        ty: element,
+        typmod,
+    };
     if matches!(ty, Type::Int2Vector | Type::OidVector) {
         let items = s
             .split_whitespace()
             .map(|w| text::input(w, element_type, settings))
             .collect::<Result<Vec<_>>>()?;
         let dims = vec![(items.len() as i32, 0)];
-        return Ok(Array { element, dims, items });
+        return Ok(Array {
+            element,
+            dims,
+            items,
+        });
     }
     let mut r = Reader {
         whole: s,
@@ -104,7 +113,11 @@ pub fn read(s: &str, ty: Type, typmod: i32, settings: &OutputSettings) -> Result
         return Err(r.bad("Junk after closing right brace."));
     }
     if r.items.is_empty() {
-        return Ok(Array { element, dims: vec![], items: vec![] });
+        return Ok(Array {
+            element,
+            dims: vec![],
+            items: vec![],
+        });
     }
     let lengths: Vec<i32> = r.lengths.iter().map(|l| l.unwrap_or(0)).collect();
     let dims: Vec<(i32, i32)> = match bounds {
@@ -112,7 +125,11 @@ pub fn read(s: &str, ty: Type, typmod: i32, settings: &OutputSettings) -> Result
         Some(b) if b.iter().map(|d| d.0).eq(lengths.iter().copied()) => b,
         Some(_) => return Err(r.bad("Specified array dimensions do not match array contents.")),
     };
-    Ok(Array { element, dims, items: r.items })
+    Ok(Array {
+        element,
+        dims,
+        items: r.items,
+    })
 }
 
 struct Reader<'a> {
@@ -134,7 +151,9 @@ impl Reader<'_> {
     }
 
     fn skip(&mut self) {
-        self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
+        self.rest = self
+            .rest
+            .trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
     }
 
     /// `[1:3][0:1]=`: (length, lower bound) of each dimension.
@@ -145,8 +164,11 @@ impl Reader<'_> {
         }
         let mut out = Vec::new();
         while let Some(r) = self.rest.strip_prefix('[') {
-            let (inner, after) = r.split_once(']').ok_or_else(|| self.bad("Missing \"]\" after array dimensions."))?;
-            let missing = || self.bad("\"[\" must introduce explicitly-specified array dimensions.");
+            let (inner, after) = r
+                .split_once(']')
+                .ok_or_else(|| self.bad("Missing \"]\" after array dimensions."))?;
+            let missing =
+                || self.bad("\"[\" must introduce explicitly-specified array dimensions.");
             let (lower, upper) = match inner.split_once(':') {
                 Some((l, u)) => (l.trim().parse::<i32>(), u.trim().parse::<i32>()),
                 None => (Ok(1), inner.trim().parse::<i32>()),
@@ -158,7 +180,10 @@ impl Reader<'_> {
                     "upper bound cannot be less than lower bound",
                 ));
             }
-            let len = upper.checked_sub(lower).and_then(|n| n.checked_add(1)).ok_or_else(missing)?;
+            let len = upper
+                .checked_sub(lower)
+                .and_then(|n| n.checked_add(1))
+                .ok_or_else(missing)?;
             out.push((len, lower));
             self.rest = after;
             self.skip();
@@ -178,7 +203,8 @@ impl Reader<'_> {
             ));
         }
         let ragged = "Multidimensional arrays must have sub-arrays with matching dimensions.";
-        let leaf_here = dim < self.lengths.len() && dim + 1 == self.lengths.len() && !self.items.is_empty();
+        let leaf_here =
+            dim < self.lengths.len() && dim + 1 == self.lengths.len() && !self.items.is_empty();
         if dim == self.lengths.len() {
             if !self.items.is_empty() {
                 return Err(self.bad(ragged));

@@ -127,10 +127,17 @@ fn bytes<const N: usize>(b: &[u8]) -> Result<[u8; N]> {
 
 fn utf8(b: &[u8]) -> Result<&str> {
     let bad = |at: usize| {
-        let shown: Vec<String> = b[at..].iter().take(2).map(|x| format!("0x{x:02x}")).collect();
+        let shown: Vec<String> = b[at..]
+            .iter()
+            .take(2)
+            .map(|x| format!("0x{x:02x}"))
+            .collect();
         Error::new(
             SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-            format!("invalid byte sequence for encoding \"UTF8\": {}", shown.join(" ")),
+            format!(
+                "invalid byte sequence for encoding \"UTF8\": {}",
+                shown.join(" ")
+            ),
         )
     };
     let s = std::str::from_utf8(b).map_err(|e| bad(e.valid_up_to()))?;
@@ -158,7 +165,8 @@ pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
         }
         Type::Date => {
             let d = i32::from_be_bytes(bytes(b)?);
-            let finite = (super::datetime::MIN_DATE..super::datetime::END_DATE).contains(&i64::from(d));
+            let finite =
+                (super::datetime::MIN_DATE..super::datetime::END_DATE).contains(&i64::from(d));
             if !finite && d != i32::MIN && d != i32::MAX {
                 return Err(super::datetime::overflow("date out of range"));
             }
@@ -191,7 +199,11 @@ pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
         }
         Type::Jsonb => match b.split_first() {
             Some((1, rest)) => json::parse(utf8(rest)?)?.into_value(),
-            Some((v, _)) => return Err(Error::internal(format!("unsupported jsonb version number {v}"))),
+            Some((v, _)) => {
+                return Err(Error::internal(format!(
+                    "unsupported jsonb version number {v}"
+                )));
+            }
             None => return Err(malformed("insufficient data left in message")),
         },
         Type::Numeric => Value::from(get_numeric(b)?),
@@ -238,7 +250,8 @@ fn get_numeric(b: &[u8]) -> Result<Numeric> {
         }
         text.push_str(&format!("{g:04}"));
     }
-    let int = BigInt::parse_bytes(if n == 0 { b"0" } else { text.as_bytes() }, 10).ok_or_else(bad)?;
+    let int =
+        BigInt::parse_bytes(if n == 0 { b"0" } else { text.as_bytes() }, 10).ok_or_else(bad)?;
     let int = if sign == 0x4000 { -int } else { int };
     // The digits stand for int * 10000^(weight - n + 1).
     let scale = (n as i64 - 1 - i64::from(weight)) * 4;
@@ -246,7 +259,11 @@ fn get_numeric(b: &[u8]) -> Result<Numeric> {
     let at = i64::from(dscale);
     // Digits beyond the scale are cut, as PostgreSQL does.
     let int = if scale > at {
-        if scale - at > 200_000 { BigInt::from(0) } else { int / pow10(scale - at) }
+        if scale - at > 200_000 {
+            BigInt::from(0)
+        } else {
+            int / pow10(scale - at)
+        }
     } else {
         int * pow10(at - scale)
     };
@@ -271,7 +288,10 @@ fn get_array(b: &[u8], ty: Type) -> Result<Array> {
     if oid != element.oid() {
         return Err(Error::new(
             SqlState::DATATYPE_MISMATCH,
-            format!("binary data has array element type {oid} instead of expected {}", element.oid()),
+            format!(
+                "binary data has array element type {oid} instead of expected {}",
+                element.oid()
+            ),
         ));
     }
     let mut dims = Vec::new();
@@ -280,7 +300,10 @@ fn get_array(b: &[u8], ty: Type) -> Result<Array> {
         let (len, lower) = (word(b)?, word(b)?);
         let len = usize::try_from(len).map_err(|_| malformed("invalid array size"))?;
         // Each element takes at least four bytes.
-        count = count.checked_mul(len).filter(|c| *c <= b.len() / 4).ok_or_else(bad)?;
+        count = count
+            .checked_mul(len)
+            .filter(|c| *c <= b.len() / 4)
+            .ok_or_else(bad)?;
         dims.push((len as i32, lower));
     }
     let mut items = Vec::with_capacity(count);
@@ -303,7 +326,11 @@ fn get_array(b: &[u8], ty: Type) -> Result<Array> {
     if count == 0 {
         dims.clear();
     }
-    Ok(Array { element, dims, items })
+    Ok(Array {
+        element,
+        dims,
+        items,
+    })
 }
 
 #[cfg(test)]
@@ -317,7 +344,10 @@ mod tests {
         let mut out = Vec::new();
         encode(&v, ty, &mut out);
         let back = decode(&out, ty).unwrap();
-        assert_eq!(text::to_string(&back, ty, &OutputSettings::default()), text::to_string(&v, ty, &OutputSettings::default()));
+        assert_eq!(
+            text::to_string(&back, ty, &OutputSettings::default()),
+            text::to_string(&v, ty, &OutputSettings::default())
+        );
         out.iter().map(|b| format!("{b:02x}")).collect()
     }
 
@@ -330,10 +360,18 @@ mod tests {
             ("0.00", Numeric, "0000000000000002"),
             ("10000", Numeric, "00010001000000000001"),
             ("NaN", Numeric, "00000000c0000000"),
-            ("1 mon 2 days 00:00:03", Interval, "00000000002dc6c00000000200000001"),
+            (
+                "1 mon 2 days 00:00:03",
+                Interval,
+                "00000000002dc6c00000000200000001",
+            ),
             ("2000-01-02", Date, "00000001"),
             ("{\"a\": 1}", Jsonb, "017b2261223a20317d"),
-            ("{1,NULL}", Int4Array, "0000000100000001000000170000000200000001000000040000 0001ffffffff"),
+            (
+                "{1,NULL}",
+                Int4Array,
+                "0000000100000001000000170000000200000001000000040000 0001ffffffff",
+            ),
             ("{}", TextArray, "000000000000000000000019"),
             ("1.5", Float8, "3ff8000000000000"),
         ] {
@@ -346,7 +384,15 @@ mod tests {
         assert!(decode(&[1, 2, 3], Type::Int4).is_err());
         assert!(decode(&[0, 1, 0, 0, 0, 0, 0, 0], Type::Numeric).is_err());
         assert!(decode(&[0xff], Type::Text).is_err());
-        assert!(decode(&[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 23, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 1], Type::Int4Array).is_err());
+        assert!(
+            decode(
+                &[
+                    0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 23, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 1
+                ],
+                Type::Int4Array
+            )
+            .is_err()
+        );
         assert!(decode(&[2, b'1'], Type::Jsonb).is_err());
     }
 }

@@ -155,7 +155,10 @@ pub(crate) fn string(mut s: CompactString, to: ColumnType, explicit: bool) -> Re
             if !explicit && s[at..].bytes().any(|b| b != b' ') {
                 return Err(Error::new(
                     SqlState::STRING_DATA_RIGHT_TRUNCATION,
-                    format!("value too long for type {}", typename::format_type(to.ty, to.typmod)),
+                    format!(
+                        "value too long for type {}",
+                        typename::format_type(to.ty, to.typmod)
+                    ),
                 ));
             }
             s.truncate(at);
@@ -173,7 +176,13 @@ pub(crate) fn numeric(n: Numeric, typmod: i32) -> Result<Value> {
     Ok(Value::from(num::apply_typmod(n, typmod)?))
 }
 
-fn convert(v: Value, from: ColumnType, to: Type, explicit: bool, settings: &OutputSettings) -> Result<Value> {
+fn convert(
+    v: Value,
+    from: ColumnType,
+    to: Type,
+    explicit: bool,
+    settings: &OutputSettings,
+) -> Result<Value> {
     // Unknown literals and other strings are read by the type's input function.
     if let (Type::Unknown, Value::Text(s)) = (from.ty, &v) {
         return match to {
@@ -214,29 +223,45 @@ fn convert(v: Value, from: ColumnType, to: Type, explicit: bool, settings: &Outp
         (Value::Date(d), Type::Timestamp) => Ok(Value::Timestamp(date_to_timestamp(d)?)),
         (Value::Date(d), Type::TimestampTz) => {
             let t = date_to_timestamp(d)?;
-            Ok(Value::TimestampTz(if is_infinite(t) { t } else { settings.timezone.instant(t) }))
+            Ok(Value::TimestampTz(if is_infinite(t) {
+                t
+            } else {
+                settings.timezone.instant(t)
+            }))
         }
-        (Value::Timestamp(t), Type::TimestampTz) => {
-            Ok(Value::TimestampTz(if is_infinite(t) { t } else { settings.timezone.instant(t) }))
-        }
+        (Value::Timestamp(t), Type::TimestampTz) => Ok(Value::TimestampTz(if is_infinite(t) {
+            t
+        } else {
+            settings.timezone.instant(t)
+        })),
         (Value::Timestamp(t), Type::Date) => Ok(Value::Date(timestamp_to_date(t))),
-        (Value::TimestampTz(t), Type::Timestamp) => {
-            Ok(Value::Timestamp(if is_infinite(t) { t } else { settings.timezone.local(t) }))
-        }
+        (Value::TimestampTz(t), Type::Timestamp) => Ok(Value::Timestamp(if is_infinite(t) {
+            t
+        } else {
+            settings.timezone.local(t)
+        })),
         (Value::TimestampTz(t), Type::Date) => {
-            Ok(Value::Date(timestamp_to_date(if is_infinite(t) { t } else { settings.timezone.local(t) })))
+            Ok(Value::Date(timestamp_to_date(if is_infinite(t) {
+                t
+            } else {
+                settings.timezone.local(t)
+            })))
         }
         (Value::Timestamp(t), Type::Time) => Ok(time_of(t)),
-        (Value::TimestampTz(t), Type::Time) => {
-            Ok(if is_infinite(t) { Value::Null } else { time_of(settings.timezone.local(t)) })
-        }
+        (Value::TimestampTz(t), Type::Time) => Ok(if is_infinite(t) {
+            Value::Null
+        } else {
+            time_of(settings.timezone.local(t))
+        }),
         (Value::Time(t), Type::Interval) => Ok(Value::Interval(Box::new(Interval {
             months: 0,
             days: 0,
             micros: t,
         }))),
         (Value::Interval(i), Type::Time) => Ok(Value::Time(i.micros.rem_euclid(USECS_PER_DAY))),
-        (Value::Text(s), t) if t.is_string() || t == Type::PgNodeTree || t == Type::AclItem => Ok(Value::Text(s)),
+        (Value::Text(s), t) if t.is_string() || t == Type::PgNodeTree || t == Type::AclItem => {
+            Ok(Value::Text(s))
+        }
         (Value::Text(s), _) => text::input(&s, ColumnType::plain(to), settings),
         (v, t) if t.is_string() => {
             let mut s = String::new();
@@ -273,7 +298,9 @@ fn integer(x: i64, from: Type, to: Type) -> Result<Value> {
             .map(|c| Value::Char(c as u8))
             .map_err(|_| out_of_range(to)),
         t if t == Type::Oid || is_reg(t) => match from {
-            Type::Int8 => u32::try_from(x).map(Value::Oid).map_err(|_| out_of_range(Type::Oid)),
+            Type::Int8 => u32::try_from(x)
+                .map(Value::Oid)
+                .map_err(|_| out_of_range(Type::Oid)),
             _ => Ok(Value::Oid(x as i32 as u32)),
         },
         _ => Err(cannot(from, to)),
@@ -377,7 +404,13 @@ fn from_json(j: Json, to: Type) -> Result<Value> {
     }
 }
 
-fn array(a: Array, from: ColumnType, to: Type, explicit: bool, settings: &OutputSettings) -> Result<Value> {
+fn array(
+    a: Array,
+    from: ColumnType,
+    to: Type,
+    explicit: bool,
+    settings: &OutputSettings,
+) -> Result<Value> {
     let element = to.element().expect("an array type");
     let from = ColumnType {
         ty: a.element,
@@ -432,7 +465,11 @@ mod tests {
         let v = text::input(s, ColumnType::plain(from), &set)?;
         let to = typename::parse(to)?;
         let v = apply(v, ColumnType::plain(from), to, true, &set)?;
-        Ok(if v.is_null() { "NULL".into() } else { text::to_string(&v, to.ty, &set) })
+        Ok(if v.is_null() {
+            "NULL".into()
+        } else {
+            text::to_string(&v, to.ty, &set)
+        })
     }
 
     #[test]
@@ -472,16 +509,39 @@ mod tests {
         use Type::*;
         for (s, from, to, want) in [
             ("1e10", Float8, "int4", "22003: integer out of range"),
-            ("NaN", Numeric, "int4", "0A000: cannot convert NaN to integer"),
+            (
+                "NaN",
+                Numeric,
+                "int4",
+                "0A000: cannot convert NaN to integer",
+            ),
             ("40000", Int4, "int2", "22003: smallint out of range"),
-            ("1e39", Float8, "float4", "22003: value out of range: overflow"),
-            ("\"a\"", Jsonb, "int4", "22023: cannot cast jsonb string to type integer"),
+            (
+                "1e39",
+                Float8,
+                "float4",
+                "22003: value out of range: overflow",
+            ),
+            (
+                "\"a\"",
+                Jsonb,
+                "int4",
+                "22023: cannot cast jsonb string to type integer",
+            ),
             ("t", Bool, "date", "42846: cannot cast type boolean to date"),
         ] {
             assert_eq!(cast(s, from, to).unwrap_err().to_string(), want);
         }
-        let e = text::input("abcd", typename::parse("varchar(3)").unwrap(), &OutputSettings::default()).unwrap_err();
-        assert_eq!(e.to_string(), "22001: value too long for type character varying(3)");
+        let e = text::input(
+            "abcd",
+            typename::parse("varchar(3)").unwrap(),
+            &OutputSettings::default(),
+        )
+        .unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "22001: value too long for type character varying(3)"
+        );
     }
 
     #[test]

@@ -88,12 +88,24 @@ fn general(x: f64, digits: usize, out: &mut String) {
 
 /// Reads a `float8`. 22P02 for what is no number, 22003 for one that overflows or vanishes.
 pub fn read8(s: &str) -> Result<f64> {
-    read(s, Type::Float8, |t| t.parse::<f64>().ok(), |x| x.is_infinite(), |x| *x == 0.0)
+    read(
+        s,
+        Type::Float8,
+        |t| t.parse::<f64>().ok(),
+        |x| x.is_infinite(),
+        |x| *x == 0.0,
+    )
 }
 
 /// Reads a `float4`.
 pub fn read4(s: &str) -> Result<f32> {
-    read(s, Type::Float4, |t| t.parse::<f32>().ok(), |x| x.is_infinite(), |x| *x == 0.0)
+    read(
+        s,
+        Type::Float4,
+        |t| t.parse::<f32>().ok(),
+        |x| x.is_infinite(),
+        |x| *x == 0.0,
+    )
 }
 
 fn read<F>(

@@ -20,7 +20,9 @@ const MAX_DEPTH: usize = 1000;
 
 /// PostgreSQL's order of keys: by length in bytes, then by bytes.
 pub fn key_order(a: &str, b: &str) -> std::cmp::Ordering {
-    a.len().cmp(&b.len()).then_with(|| a.as_bytes().cmp(b.as_bytes()))
+    a.len()
+        .cmp(&b.len())
+        .then_with(|| a.as_bytes().cmp(b.as_bytes()))
 }
 
 impl Json {
@@ -171,7 +173,9 @@ pub fn write_string(s: &str, out: &mut String) {
             '\t' => out.push_str("\\t"),
             '\u{8}' => out.push_str("\\b"),
             '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 => write!(out, "\\u{:04x}", c as u32).expect("writing to a string"),
+            c if (c as u32) < 0x20 => {
+                write!(out, "\\u{:04x}", c as u32).expect("writing to a string")
+            }
             c => out.push(c),
         }
     }
@@ -228,8 +232,15 @@ impl Parser<'_> {
         }
         let token: String = {
             let rest = &self.s[self.at..];
-            let word = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b >= 128 || *b == b'_').count();
-            let n = if word > 0 { word } else { rest.chars().next().map_or(0, char::len_utf8) };
+            let word = rest
+                .bytes()
+                .take_while(|b| b.is_ascii_alphanumeric() || *b >= 128 || *b == b'_')
+                .count();
+            let n = if word > 0 {
+                word
+            } else {
+                rest.chars().next().map_or(0, char::len_utf8)
+            };
             rest[..n].into()
         };
         match what {
@@ -240,7 +251,10 @@ impl Parser<'_> {
 
     fn value(&mut self, depth: usize) -> Result<Json> {
         if depth > MAX_DEPTH {
-            return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded"));
+            return Err(Error::new(
+                SqlState::STATEMENT_TOO_COMPLEX,
+                "stack depth limit exceeded",
+            ));
         }
         match self.peek() {
             Some(b'{') => self.object(depth),
@@ -248,7 +262,11 @@ impl Parser<'_> {
             Some(b'"') => Ok(Json::String(self.string()?)),
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => {
-                for (word, j) in [("null", Json::Null), ("true", Json::Bool(true)), ("false", Json::Bool(false))] {
+                for (word, j) in [
+                    ("null", Json::Null),
+                    ("true", Json::Bool(true)),
+                    ("false", Json::Bool(false)),
+                ] {
                     if let Some(rest) = self.s[self.at..].strip_prefix(word)
                         && !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
                     {
@@ -257,7 +275,9 @@ impl Parser<'_> {
                     }
                 }
                 match self.peek() {
-                    Some(b'}' | b']' | b',' | b':') => Err(self.unexpected("Expected JSON value, but found")),
+                    Some(b'}' | b']' | b',' | b':') => {
+                        Err(self.unexpected("Expected JSON value, but found"))
+                    }
                     _ => Err(self.unexpected("")),
                 }
             }
@@ -348,7 +368,10 @@ impl Parser<'_> {
             ok &= end > i + 1 + sign;
             i = end;
         }
-        if !ok || b.get(i).is_some_and(|c| c.is_ascii_alphanumeric() || *c == b'_') {
+        if !ok
+            || b.get(i)
+                .is_some_and(|c| c.is_ascii_alphanumeric() || *c == b'_')
+        {
             return Err(self.unexpected(""));
         }
         self.at = i;
@@ -361,7 +384,10 @@ impl Parser<'_> {
         let mut out = String::new();
         loop {
             let from = self.at;
-            while b.get(self.at).is_some_and(|c| !matches!(c, b'"' | b'\\') && *c >= 0x20) {
+            while b
+                .get(self.at)
+                .is_some_and(|c| !matches!(c, b'"' | b'\\') && *c >= 0x20)
+            {
                 self.at += 1;
             }
             out.push_str(&self.s[from..self.at]);
@@ -373,7 +399,9 @@ impl Parser<'_> {
                 }
                 Some(b'\\') => {
                     self.at += 1;
-                    let c = *b.get(self.at).ok_or_else(|| self.bad("The input string ended unexpectedly."))?;
+                    let c = *b
+                        .get(self.at)
+                        .ok_or_else(|| self.bad("The input string ended unexpectedly."))?;
                     self.at += 1;
                     match c {
                         b'"' | b'\\' | b'/' => out.push(c as char),
@@ -387,7 +415,9 @@ impl Parser<'_> {
                     }
                 }
                 Some(c) => {
-                    return Err(self.bad(format!("Character with value 0x{c:02x} must be escaped.")));
+                    return Err(
+                        self.bad(format!("Character with value 0x{c:02x} must be escaped."))
+                    );
                 }
             }
         }
@@ -396,8 +426,10 @@ impl Parser<'_> {
     fn unicode(&mut self) -> Result<char> {
         let first = self.four()?;
         if first == 0 {
-            return Err(Error::new(SqlState(*b"22P05"), "unsupported Unicode escape sequence")
-                .detail("\\u0000 cannot be converted to text."));
+            return Err(
+                Error::new(SqlState(*b"22P05"), "unsupported Unicode escape sequence")
+                    .detail("\\u0000 cannot be converted to text."),
+            );
         }
         let code = match first {
             0xD800..0xDC00 => {
@@ -412,7 +444,9 @@ impl Parser<'_> {
                 }
                 0x10000 + ((first - 0xD800) << 10) + (low - 0xDC00)
             }
-            0xDC00..0xE000 => return Err(self.bad("Unicode low surrogate must follow a high surrogate.")),
+            0xDC00..0xE000 => {
+                return Err(self.bad("Unicode low surrogate must follow a high surrogate."));
+            }
             c => c,
         };
         char::from_u32(code).ok_or_else(|| self.bad("Escape sequence is invalid."))
@@ -420,9 +454,12 @@ impl Parser<'_> {
 
     fn four(&mut self) -> Result<u32> {
         let hex = self.s.as_bytes().get(self.at..self.at + 4);
-        let hex = hex.and_then(|h| std::str::from_utf8(h).ok()).filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit()));
+        let hex = hex
+            .and_then(|h| std::str::from_utf8(h).ok())
+            .filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit()));
         let n = hex.and_then(|h| u32::from_str_radix(h, 16).ok());
-        let n = n.ok_or_else(|| self.bad("\"\\u\" must be followed by four hexadecimal digits."))?;
+        let n =
+            n.ok_or_else(|| self.bad("\"\\u\" must be followed by four hexadecimal digits."))?;
         self.at += 4;
         Ok(n)
     }
@@ -435,10 +472,27 @@ mod tests {
     #[test]
     fn canonical_text() {
         let c = |s: &str| parse(s).unwrap().to_text();
-        assert_eq!(c(r#"{"bb":1,"a":2,"a":3,"c":{}}"#), r#"{"a": 3, "c": {}, "bb": 1}"#);
-        assert_eq!(c(r#"[1e3, -0.50, "a\u00e9\n\ud83d\ude00"]"#), "[1000, -0.50, \"aé\\n😀\"]");
+        assert_eq!(
+            c(r#"{"bb":1,"a":2,"a":3,"c":{}}"#),
+            r#"{"a": 3, "c": {}, "bb": 1}"#
+        );
+        assert_eq!(
+            c(r#"[1e3, -0.50, "a\u00e9\n\ud83d\ude00"]"#),
+            "[1000, -0.50, \"aé\\n😀\"]"
+        );
         assert_eq!(c(" true "), "true");
-        for bad in ["", "{", "[1,]", "01", "1.", "{\"a\"}", "nul", "\"\\u12\"", "tru e", "{\"a\":1}x"] {
+        for bad in [
+            "",
+            "{",
+            "[1,]",
+            "01",
+            "1.",
+            "{\"a\"}",
+            "nul",
+            "\"\\u12\"",
+            "tru e",
+            "{\"a\":1}x",
+        ] {
             assert_eq!(parse(bad).unwrap_err().code().code(), "22P02", "{bad}");
         }
         assert_eq!(parse("\"\\u0000\"").unwrap_err().code().code(), "22P05");

@@ -54,7 +54,10 @@ pub fn parse(s: &str) -> Result<Numeric> {
     };
     let significant = int.trim_start_matches('0');
     let scale = frac.len() as i64 - exp;
-    if exp.abs() > 1_000_000 || significant.len() as i64 + exp > MAX_WHOLE_DIGITS || scale > MAX_SCALE {
+    if exp.abs() > 1_000_000
+        || significant.len() as i64 + exp > MAX_WHOLE_DIGITS
+        || scale > MAX_SCALE
+    {
         return Err(format_overflow());
     }
     let mut digits = String::with_capacity(int.len() + frac.len());
@@ -131,7 +134,11 @@ pub fn apply_typmod(n: Numeric, typmod: i32) -> Result<Numeric> {
         return Ok(n);
     };
     let overflow = |detail: String| {
-        Err(Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow").detail(detail))
+        Err(Error::new(
+            SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+            "numeric field overflow",
+        )
+        .detail(detail))
     };
     let d = match n {
         Numeric::NaN => return Ok(n),
@@ -142,7 +149,11 @@ pub fn apply_typmod(n: Numeric, typmod: i32) -> Result<Numeric> {
             ));
         }
     };
-    let d = if d.fractional_digit_count() == i64::from(s) { d } else { round(&d, i64::from(s)) };
+    let d = if d.fractional_digit_count() == i64::from(s) {
+        d
+    } else {
+        round(&d, i64::from(s))
+    };
     if whole_digits(&d) > i64::from(p - s) {
         let limit = match p - s {
             0 => "1".to_string(),
@@ -188,7 +199,10 @@ mod tests {
         assert_eq!(f("1250", 3, -2).unwrap().to_string(), "1300");
         assert_eq!(f("7", 5, 2).unwrap().to_string(), "7.00");
         let e = f("999.999", 5, 2).unwrap_err();
-        assert!(e.to_string().contains("absolute value less than 10^3."), "{e}");
+        assert!(
+            e.to_string().contains("absolute value less than 10^3."),
+            "{e}"
+        );
         assert!(parse("1e1000000").is_err());
         assert!(parse("1e-20000").is_err());
         assert!(parse("1e").is_err());

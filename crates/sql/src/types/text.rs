@@ -45,7 +45,10 @@ pub fn output_column(v: &Value, ty: ColumnType, settings: &OutputSettings, out: 
         && ty.typmod >= 4
     {
         let chars = s.chars().count();
-        out.extend(std::iter::repeat_n(' ', (ty.typmod as usize - 4).saturating_sub(chars)));
+        out.extend(std::iter::repeat_n(
+            ' ',
+            (ty.typmod as usize - 4).saturating_sub(chars),
+        ));
     }
 }
 
@@ -278,7 +281,11 @@ fn read_uuid(s: &str) -> Result<[u8; 16]> {
         n += 1;
         last_hyphen = false;
     }
-    if n == 32 && !last_hyphen { Ok(out) } else { Err(bad()) }
+    if n == 32 && !last_hyphen {
+        Ok(out)
+    } else {
+        Err(bad())
+    }
 }
 
 fn read_oid(s: &str, ty: Type) -> Result<Oid> {
@@ -358,7 +365,11 @@ mod tests {
             (Numeric, "-1.5e3", "-1500"),
             (Bytea, "\\xDEADbeef", "\\xdeadbeef"),
             (Bytea, "a\\\\b\\001", "\\x615c6201"),
-            (Uuid, "{A0EEBC99-9C0B4EF8-BB6D6BB9-BD380A11}", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+            (
+                Uuid,
+                "{A0EEBC99-9C0B4EF8-BB6D6BB9-BD380A11}",
+                "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            ),
             (Date, "January 8, 1999", "1999-01-08"),
             (Date, "1/8/1999", "1999-01-08"),
             (Date, "08-Jan-1999", "1999-01-08"),
@@ -373,22 +384,50 @@ mod tests {
             (Time, "24:00", "24:00:00"),
             (Time, "04:05:06.789-8", "04:05:06.789"),
             (Timestamp, "2004-10-19T10:23:54+02", "2004-10-19 10:23:54"),
-            (Timestamp, "Mon Oct 19 10:23:54.5 2004", "2004-10-19 10:23:54.5"),
+            (
+                Timestamp,
+                "Mon Oct 19 10:23:54.5 2004",
+                "2004-10-19 10:23:54.5",
+            ),
             (Timestamp, "20041019 102354", "2004-10-19 10:23:54"),
-            (TimestampTz, "2004-10-19 10:23:54+02", "2004-10-19 08:23:54+00"),
-            (TimestampTz, "2004-10-19 10:23:54 America/New_York", "2004-10-19 14:23:54+00"),
-            (TimestampTz, "2004-10-19 10:23:54 PST", "2004-10-19 18:23:54+00"),
+            (
+                TimestampTz,
+                "2004-10-19 10:23:54+02",
+                "2004-10-19 08:23:54+00",
+            ),
+            (
+                TimestampTz,
+                "2004-10-19 10:23:54 America/New_York",
+                "2004-10-19 14:23:54+00",
+            ),
+            (
+                TimestampTz,
+                "2004-10-19 10:23:54 PST",
+                "2004-10-19 18:23:54+00",
+            ),
             (Interval, "1-2", "1 year 2 mons"),
             (Interval, "3 4:05:06", "3 days 04:05:06"),
-            (Interval, "1 year 2 months 3 days 4 hours 5 minutes 6 seconds ago", "-1 years -2 mons -3 days -04:05:06"),
+            (
+                Interval,
+                "1 year 2 months 3 days 4 hours 5 minutes 6 seconds ago",
+                "-1 years -2 mons -3 days -04:05:06",
+            ),
             (Interval, "P1Y2M3DT4H5M6S", "1 year 2 mons 3 days 04:05:06"),
             (Interval, "1.5 months", "1 mon 15 days"),
             (Interval, "1.5 days", "1 day 12:00:00"),
             (Interval, "1 week", "7 days"),
-            (Jsonb, "{\"b\":1,\"a\":[1.50, null]}", "{\"a\": [1.50, null], \"b\": 1}"),
+            (
+                Jsonb,
+                "{\"b\":1,\"a\":[1.50, null]}",
+                "{\"a\": [1.50, null], \"b\": 1}",
+            ),
             (Json, "{\"b\":1}", "{\"b\":1}"),
             (Int4Array, "{1, 2,NULL}", "{1,2,NULL}"),
-            (TextArray, "{\"a b\",\"NULL\",x\\\"y}", "{\"a b\",\"NULL\",\"x\\\"y\"}"),
+            (
+                TextArray,
+                "{\"a b\",\"NULL\",x\\\"y}",
+                "{\"a b\",\"NULL\",\"x\\\"y\"}",
+            ),
             (Int4Array, "[0:1]={5,6}", "[0:1]={5,6}"),
             (Int4Array, "{{1,2},{3,4}}", "{{1,2},{3,4}}"),
             (RegType, "int", "integer"),
@@ -402,21 +441,81 @@ mod tests {
     fn errors_are_those_of_postgresql() {
         use Type::*;
         for (ty, from, want) in [
-            (Int4, "x", "22P02: invalid input syntax for type integer: \"x\""),
-            (Int4, "99999999999", "22003: value \"99999999999\" is out of range for type integer"),
-            (Int2, "40000", "22003: value \"40000\" is out of range for type smallint"),
-            (Float8, "1e400", "22003: \"1e400\" is out of range for type double precision"),
-            (Numeric, "1.2.3", "22P02: invalid input syntax for type numeric: \"1.2.3\""),
-            (Bool, "maybe", "22P02: invalid input syntax for type boolean: \"maybe\""),
-            (Uuid, "12", "22P02: invalid input syntax for type uuid: \"12\""),
-            (Date, "2020-13-01", "22008: date/time field value out of range: \"2020-13-01\""),
-            (Date, "2021-02-29", "22008: date/time field value out of range: \"2021-02-29\""),
-            (Date, "foo", "22007: invalid input syntax for type date: \"foo\""),
-            (Timestamp, "2020-01-01 25:00", "22008: date/time field value out of range: \"2020-01-01 25:00\""),
-            (TimestampTz, "yes", "22007: invalid input syntax for type timestamp with time zone: \"yes\""),
-            (TimestampTz, "2020-01-01 10:00 Foo/Bar", "22023: time zone \"Foo/Bar\" not recognized"),
-            (Timestamp, "300000-01-01", "22008: timestamp out of range: \"300000-01-01\""),
-            (Interval, "1 fortnight", "22007: invalid input syntax for type interval: \"1 fortnight\""),
+            (
+                Int4,
+                "x",
+                "22P02: invalid input syntax for type integer: \"x\"",
+            ),
+            (
+                Int4,
+                "99999999999",
+                "22003: value \"99999999999\" is out of range for type integer",
+            ),
+            (
+                Int2,
+                "40000",
+                "22003: value \"40000\" is out of range for type smallint",
+            ),
+            (
+                Float8,
+                "1e400",
+                "22003: \"1e400\" is out of range for type double precision",
+            ),
+            (
+                Numeric,
+                "1.2.3",
+                "22P02: invalid input syntax for type numeric: \"1.2.3\"",
+            ),
+            (
+                Bool,
+                "maybe",
+                "22P02: invalid input syntax for type boolean: \"maybe\"",
+            ),
+            (
+                Uuid,
+                "12",
+                "22P02: invalid input syntax for type uuid: \"12\"",
+            ),
+            (
+                Date,
+                "2020-13-01",
+                "22008: date/time field value out of range: \"2020-13-01\"",
+            ),
+            (
+                Date,
+                "2021-02-29",
+                "22008: date/time field value out of range: \"2021-02-29\"",
+            ),
+            (
+                Date,
+                "foo",
+                "22007: invalid input syntax for type date: \"foo\"",
+            ),
+            (
+                Timestamp,
+                "2020-01-01 25:00",
+                "22008: date/time field value out of range: \"2020-01-01 25:00\"",
+            ),
+            (
+                TimestampTz,
+                "yes",
+                "22007: invalid input syntax for type timestamp with time zone: \"yes\"",
+            ),
+            (
+                TimestampTz,
+                "2020-01-01 10:00 Foo/Bar",
+                "22023: time zone \"Foo/Bar\" not recognized",
+            ),
+            (
+                Timestamp,
+                "300000-01-01",
+                "22008: timestamp out of range: \"300000-01-01\"",
+            ),
+            (
+                Interval,
+                "1 fortnight",
+                "22007: invalid input syntax for type interval: \"1 fortnight\"",
+            ),
         ] {
             assert_eq!(error(from, ty), want);
         }

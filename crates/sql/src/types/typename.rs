@@ -154,9 +154,9 @@ pub fn parse(s: &str) -> Result<ColumnType> {
     let Some((before, rest)) = s.split_once('(') else {
         return from_sql_name(s, &[], false);
     };
-    let (mods, after) = rest.split_once(')').ok_or_else(|| {
-        Error::new(SqlState::SYNTAX_ERROR, format!("invalid type name \"{s}\""))
-    })?;
+    let (mods, after) = rest
+        .split_once(')')
+        .ok_or_else(|| Error::new(SqlState::SYNTAX_ERROR, format!("invalid type name \"{s}\"")))?;
     let mods: Vec<i32> = mods
         .split(',')
         .map(|m| m.trim().parse())

@@ -198,7 +198,11 @@ fn verbose(i: &Interval, out: &mut String) {
                 ago = n < 0;
             }
             let shown = if ago { -n } else { n };
-            put!(out, " {shown} {unit}{}", if n.abs() == 1 { "" } else { "s" });
+            put!(
+                out,
+                " {shown} {unit}{}",
+                if n.abs() == 1 { "" } else { "s" }
+            );
             empty = false;
         }
     }
@@ -208,9 +212,18 @@ fn verbose(i: &Interval, out: &mut String) {
             ago = sec < 0;
         }
         let negative = (sec < 0) != ago;
-        put!(out, " {}{}", if negative { "-" } else { "" }, sec.abs() / USECS_PER_SEC);
+        put!(
+            out,
+            " {}{}",
+            if negative { "-" } else { "" },
+            sec.abs() / USECS_PER_SEC
+        );
         fraction(sec.abs() % USECS_PER_SEC, out);
-        put!(out, " sec{}", if sec.abs() == USECS_PER_SEC { "" } else { "s" });
+        put!(
+            out,
+            " sec{}",
+            if sec.abs() == USECS_PER_SEC { "" } else { "s" }
+        );
         empty = false;
     }
     if empty {
@@ -231,7 +244,14 @@ fn sql_standard(i: &Interval, out: &mut String) {
     let (y, m) = (i.months.abs() / 12, i.months.abs() % 12);
     if (negative && positive) || (has_ym && (has_day || has_time)) {
         let s = |neg: bool| if neg { '-' } else { '+' };
-        put!(out, "{}{y}-{m} {}{} {}", s(i.months < 0), s(i.days < 0), i.days.abs(), s(i.micros < 0));
+        put!(
+            out,
+            "{}{y}-{m} {}{} {}",
+            s(i.months < 0),
+            s(i.days < 0),
+            i.days.abs(),
+            s(i.micros < 0)
+        );
         short_clock(i.micros, out);
         return;
     }
@@ -282,7 +302,12 @@ fn iso_8601(i: &Interval, out: &mut String) {
         }
         let sec = i.micros % USECS_PER_MIN;
         if sec != 0 {
-            put!(out, "{}{}", if sec < 0 { "-" } else { "" }, sec.abs() / USECS_PER_SEC);
+            put!(
+                out,
+                "{}{}",
+                if sec < 0 { "-" } else { "" },
+                sec.abs() / USECS_PER_SEC
+            );
             fraction(sec.abs() % USECS_PER_SEC, out);
             out.push('S');
         }
@@ -299,19 +324,36 @@ mod tests {
             ..OutputSettings::default()
         };
         let mut s = String::new();
-        interval(&Interval { months, days, micros }, &settings, &mut s);
+        interval(
+            &Interval {
+                months,
+                days,
+                micros,
+            },
+            &settings,
+            &mut s,
+        );
         s
     }
 
     #[test]
     fn intervals_in_every_style() {
         use IntervalStyle::*;
-        assert_eq!(show(14, 3, 14_706_789_000, Postgres), "1 year 2 mons 3 days 04:05:06.789");
+        assert_eq!(
+            show(14, 3, 14_706_789_000, Postgres),
+            "1 year 2 mons 3 days 04:05:06.789"
+        );
         assert_eq!(show(0, -1, 7_380_000_000, Postgres), "-1 days +02:03:00");
         assert_eq!(show(0, 0, 0, Postgres), "00:00:00");
-        assert_eq!(show(-14, 3, -1, Postgres), "-1 years -2 mons +3 days -00:00:00.000001");
+        assert_eq!(
+            show(-14, 3, -1, Postgres),
+            "-1 years -2 mons +3 days -00:00:00.000001"
+        );
         assert_eq!(show(14, 3, 14_706_789_000, Iso8601), "P1Y2M3DT4H5M6.789S");
         assert_eq!(show(14, 3, 14_706_000_000, SqlStandard), "+1-2 +3 +4:05:06");
-        assert_eq!(show(14, 3, 14_706_000_000, PostgresVerbose), "@ 1 year 2 mons 3 days 4 hours 5 mins 6 secs");
+        assert_eq!(
+            show(14, 3, 14_706_000_000, PostgresVerbose),
+            "@ 1 year 2 mons 3 days 4 hours 5 mins 6 secs"
+        );
     }
 }

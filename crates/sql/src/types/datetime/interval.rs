@@ -99,7 +99,10 @@ impl Sum {
     }
 
     fn year_fraction(&mut self, months: i64, more: f64) -> Option<()> {
-        self.months = self.months.checked_add(months)?.checked_add(more.round_ties_even() as i64)?;
+        self.months = self
+            .months
+            .checked_add(months)?
+            .checked_add(more.round_ties_even() as i64)?;
         Some(())
     }
 
@@ -141,7 +144,11 @@ enum Fail {
 }
 
 fn empty() -> Sum {
-    Sum { months: 0, days: 0, micros: 0 }
+    Sum {
+        months: 0,
+        days: 0,
+        micros: 0,
+    }
 }
 
 /// A number with a fraction: its whole part, and the fraction with the number's sign.
@@ -153,8 +160,16 @@ fn number(t: &str) -> Result<(i64, f64), Fail> {
     if digits.is_empty() || digits == "." || !ok(int) || !ok(frac) {
         return Err(Fail::Syntax);
     }
-    let whole: i64 = if int.is_empty() { 0 } else { int.parse().map_err(|_| Fail::TooLarge)? };
-    let f: f64 = if frac.is_empty() { 0.0 } else { format!("0.{frac}").parse().map_err(|_| Fail::Syntax)? };
+    let whole: i64 = if int.is_empty() {
+        0
+    } else {
+        int.parse().map_err(|_| Fail::TooLarge)?
+    };
+    let f: f64 = if frac.is_empty() {
+        0.0
+    } else {
+        format!("0.{frac}").parse().map_err(|_| Fail::Syntax)?
+    };
     Ok(if negative { (-whole, -f) } else { (whole, f) })
 }
 
@@ -175,7 +190,11 @@ fn words(t: &str) -> Result<Sum, Fail> {
         }
         i += 1;
         while i < b.len()
-            && (if alpha { b[i].is_ascii_alphabetic() } else { b[i].is_ascii_digit() || matches!(b[i], b':' | b'.' | b'-') })
+            && (if alpha {
+                b[i].is_ascii_alphabetic()
+            } else {
+                b[i].is_ascii_digit() || matches!(b[i], b':' | b'.' | b'-')
+            })
         {
             i += 1;
         }
@@ -206,7 +225,10 @@ fn words(t: &str) -> Result<Sum, Fail> {
             if m.0 > 11 {
                 return Err(Fail::TooLarge);
             }
-            let n = y.0.checked_mul(12).and_then(|n| n.checked_add(m.0)).ok_or(Fail::TooLarge)?;
+            let n =
+                y.0.checked_mul(12)
+                    .and_then(|n| n.checked_add(m.0))
+                    .ok_or(Fail::TooLarge)?;
             sum.months += if w.starts_with('-') { -n } else { n };
         } else {
             let (whole, frac) = number(w)?;
@@ -216,7 +238,10 @@ fn words(t: &str) -> Result<Sum, Fail> {
                     k += 1;
                     u
                 }
-                None if tokens.get(k + 1).is_some_and(|t| t.as_bytes()[0].is_ascii_alphabetic()) => {
+                None if tokens
+                    .get(k + 1)
+                    .is_some_and(|t| t.as_bytes()[0].is_ascii_alphabetic()) =>
+                {
                     return Err(Fail::Syntax);
                 }
                 None if next_is_time => Unit::Day,
@@ -231,7 +256,11 @@ fn words(t: &str) -> Result<Sum, Fail> {
         return Err(Fail::Syntax);
     }
     if ago {
-        sum = Sum { months: -sum.months, days: -sum.days, micros: -sum.micros };
+        sum = Sum {
+            months: -sum.months,
+            days: -sum.days,
+            micros: -sum.micros,
+        };
     }
     Ok(sum)
 }

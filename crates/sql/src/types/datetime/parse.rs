@@ -4,7 +4,9 @@
 //! put together as PostgreSQL does: a first number of three digits or more is the year, otherwise the session's date
 //! order decides; a month's name frees the other two; years of two digits lie between 1970 and 2069.
 
-use super::{END_DATE, Fields, MIN_DATE, USECS_PER_DAY, USECS_PER_HOUR, USECS_PER_MIN, USECS_PER_SEC};
+use super::{
+    END_DATE, Fields, MIN_DATE, USECS_PER_DAY, USECS_PER_HOUR, USECS_PER_MIN, USECS_PER_SEC,
+};
 use super::{calendar, in_range, overflow, round_to};
 use crate::types::zone::Zone;
 use crate::types::{DateOrder, OutputSettings, invalid_input};
@@ -73,9 +75,16 @@ pub fn date(s: &str, settings: &OutputSettings) -> Result<i32> {
         Some(Special::Infinity) => return Ok(i32::MAX),
         Some(Special::NegInfinity) => return Ok(i32::MIN),
         Some(Special::Epoch) => calendar::to_days(1970, 1, 1),
-        Some(Special::Now) => settings.timezone.local(settings.now).div_euclid(USECS_PER_DAY),
+        Some(Special::Now) => settings
+            .timezone
+            .local(settings.now)
+            .div_euclid(USECS_PER_DAY),
         Some(Special::Today(n)) => {
-            settings.timezone.local(settings.now).div_euclid(USECS_PER_DAY) + n
+            settings
+                .timezone
+                .local(settings.now)
+                .div_euclid(USECS_PER_DAY)
+                + n
         }
         None => {
             let (y, m, d) = p.date.ok_or_else(|| invalid_input(Type::Date, s))?;
@@ -92,7 +101,10 @@ pub fn date(s: &str, settings: &OutputSettings) -> Result<i32> {
 pub fn time(s: &str, typmod: i32, settings: &OutputSettings) -> Result<i64> {
     let p = read(s, settings, true).map_err(|f| f.error(Type::Time, s))?;
     let us = match (p.special, p.micros) {
-        (Some(Special::Now), _) => settings.timezone.local(settings.now).rem_euclid(USECS_PER_DAY),
+        (Some(Special::Now), _) => settings
+            .timezone
+            .local(settings.now)
+            .rem_euclid(USECS_PER_DAY),
         (None, Some(us)) => us,
         _ => return Err(invalid_input(Type::Time, s)),
     };
@@ -141,7 +153,11 @@ fn moment(s: &str, typmod: i32, ty: Type, settings: &OutputSettings) -> Result<i
             .ok_or_else(out_of_range)?,
     };
     let t = round_to(t, typmod);
-    if in_range(t) { Ok(t) } else { Err(out_of_range()) }
+    if in_range(t) {
+        Ok(t)
+    } else {
+        Err(out_of_range())
+    }
 }
 
 /// Pieces of the text.
@@ -163,7 +179,10 @@ fn split(s: &str) -> Result<Vec<Piece<'_>>, Fail> {
     let mut out = Vec::new();
     let mut i = 0;
     let run = |from: usize, ok: &dyn Fn(u8) -> bool| {
-        b[from..].iter().position(|&c| !ok(c)).map_or(b.len(), |n| from + n)
+        b[from..]
+            .iter()
+            .position(|&c| !ok(c))
+            .map_or(b.len(), |n| from + n)
     };
     while i < b.len() {
         let c = b[i];
@@ -247,24 +266,44 @@ fn has_time(pieces: &[Piece<'_>]) -> bool {
 }
 
 const MONTHS: [&str; 12] = [
-    "january", "february", "march", "april", "may", "june", "july", "august", "september",
-    "october", "november", "december",
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
 ];
 const DAYS: [&str; 7] = [
-    "sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
+    "sunday",
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
 ];
 
 /// The month (1 to 12) of a name or its abbreviation.
 fn month(w: &str) -> Option<i32> {
     let w = w.to_ascii_lowercase();
-    let hit = |m: &&str| w == **m || (w.len() == 3 && m.starts_with(&w)) || (w == "sept" && m.starts_with("sep"));
+    let hit = |m: &&str| {
+        w == **m || (w.len() == 3 && m.starts_with(&w)) || (w == "sept" && m.starts_with("sep"))
+    };
     MONTHS.iter().position(|m| hit(&m)).map(|i| i as i32 + 1)
 }
 
 fn is_day_name(w: &str) -> bool {
     let w = w.to_ascii_lowercase();
     matches!(w.as_str(), "tues" | "thur" | "thurs" | "wednes" | "weds")
-        || DAYS.iter().any(|d| w == *d || (w.len() == 3 && d.starts_with(&w)))
+        || DAYS
+            .iter()
+            .any(|d| w == *d || (w.len() == 3 && d.starts_with(&w)))
 }
 
 fn read(s: &str, settings: &OutputSettings, only_time: bool) -> Result<Parsed, Fail> {
@@ -306,7 +345,11 @@ fn read(s: &str, settings: &OutputSettings, only_time: bool) -> Result<Parsed, F
                         int[k..k + 2].parse().map_err(|_| Fail::Syntax)?,
                         int[k + 2..].parse().map_err(|_| Fail::Syntax)?,
                     )?);
-                } else if int.len() == 6 && loose.is_empty() && named_month.is_none() && pieces.len() > 1 {
+                } else if int.len() == 6
+                    && loose.is_empty()
+                    && named_month.is_none()
+                    && pieces.len() > 1
+                {
                     p.micros = Some(read_digits_time(n)?);
                 } else if int.len() == 6 && loose.is_empty() && named_month.is_none() {
                     let y = two_digit_year(int[..2].parse().map_err(|_| Fail::Syntax)?);
@@ -385,10 +428,19 @@ fn read(s: &str, settings: &OutputSettings, only_time: bool) -> Result<Parsed, F
         if p.date.is_some() || p.special.is_some() {
             return Err(Fail::Syntax);
         }
-        p.date = Some(assemble(&fields, named_month, bc == Some(true), settings.date_order)?);
+        p.date = Some(assemble(
+            &fields,
+            named_month,
+            bc == Some(true),
+            settings.date_order,
+        )?);
     } else if bc.is_some() {
         let (y, m, d) = p.date.ok_or(Fail::Syntax)?;
-        p.date = Some(if bc == Some(true) { (1 - y, m, d) } else { (y, m, d) });
+        p.date = Some(if bc == Some(true) {
+            (1 - y, m, d)
+        } else {
+            (y, m, d)
+        });
     }
     if p.date.is_none() && p.micros.is_none() && p.special.is_none() {
         return Err(Fail::Syntax);
@@ -516,7 +568,11 @@ pub(super) fn micros_of(frac: &str) -> i64 {
 /// `040506.789`, `0405`.
 fn read_digits_time(n: &str) -> Result<i64, Fail> {
     let (int, frac) = n.split_once('.').unwrap_or((n, ""));
-    let s = if int.len() == 6 { number(&int[4..])? } else { 0 };
+    let s = if int.len() == 6 {
+        number(&int[4..])?
+    } else {
+        0
+    };
     clock(number(&int[..2])?, number(&int[2..4])?, s, micros_of(frac))
 }
 
@@ -525,7 +581,10 @@ fn clock(h: i32, m: i32, s: i32, us: i64) -> Result<i64, Fail> {
     if h > 24 || m > 59 || s > 60 || late || (s == 60 && us > 0) {
         return Err(Fail::Field(false));
     }
-    Ok(i64::from(h) * USECS_PER_HOUR + i64::from(m) * USECS_PER_MIN + i64::from(s) * USECS_PER_SEC + us)
+    Ok(i64::from(h) * USECS_PER_HOUR
+        + i64::from(m) * USECS_PER_MIN
+        + i64::from(s) * USECS_PER_SEC
+        + us)
 }
 
 /// `+05`, `-0530`, `+05:30:15`: seconds east.
@@ -543,7 +602,11 @@ fn read_offset(o: &str) -> Result<i32, Fail> {
                 let k = digits.len() - 2;
                 (number(&digits[..k])?, number(&digits[k..])?, 0)
             }
-            6 => (number(&digits[..2])?, number(&digits[2..4])?, number(&digits[4..])?),
+            6 => (
+                number(&digits[..2])?,
+                number(&digits[2..4])?,
+                number(&digits[4..])?,
+            ),
             _ => return Err(Fail::Syntax),
         }
     };
@@ -555,5 +618,6 @@ fn read_offset(o: &str) -> Result<i32, Fail> {
 
 /// The moment of broken-down fields, 22008 outside the range.
 pub fn make_timestamp(f: Fields) -> Result<i64> {
-    f.to_timestamp().ok_or_else(|| overflow("timestamp out of range"))
+    f.to_timestamp()
+        .ok_or_else(|| overflow("timestamp out of range"))
 }
