@@ -7,6 +7,7 @@
 //! | step | runs |
 //! |---|---|
 //! | `unit` | unit tests of every crate, and integration tests that no later step claims (golden scripts) |
+//! | `shuttle` | the tests of crates with the feature `shuttle`, under the model checker |
 //! | `e2e` | the other integration tests of `canon`: real sockets, real clients |
 //! | `crash` | targets named `crash…` |
 //! | `slt` | targets named `slt…` |
@@ -16,26 +17,19 @@
 //! a run in which no test ran. `cargo xtask ci STEP…` runs some steps only.
 
 use crate::metadata::{self, Package};
-use crate::{Result, clients, command, process, tidy};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
-
-/// A step that runs longer is stopped and has failed: a hanging test must not hang the run.
-const LIMIT: Duration = Duration::from_secs(15 * 60);
-
-/// Lines of a failed step's output that are shown; all of it lies in the target directory.
-const SHOWN: usize = 250;
+use crate::step::{self, Counts};
+use crate::{Result, clients, command, tidy};
+use std::time::Instant;
 
 const STEPS: &[&str] = &[
-    "fmt", "tidy", "clients", "clippy", "build", "unit", "e2e", "crash", "slt", "doc",
+    "fmt", "tidy", "clients", "clippy", "build", "unit", "shuttle", "e2e", "crash", "slt", "doc",
 ];
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Counts {
-    passed: u64,
-    failed: u64,
+/// What came of a step.
+enum Outcome {
+    /// It passed as a whole.
+    Whole,
+    Tests(Counts),
 }
 
 pub fn main(args: &[String]) -> Result<()> {
@@ -46,29 +40,25 @@ pub fn main(args: &[String]) -> Result<()> {
     let started = Instant::now();
     println!("target directory: {}", command::target_dir().display());
     let packages = metadata::read()?;
-    let mut total = Counts::default();
-    let mut tests = 0;
+    let (mut total, mut tests) = (Counts::default(), Counts::default());
     for step in STEPS.iter().filter(|s| wanted(s)) {
         println!("== {step}");
         let begun = Instant::now();
-        let (counts, is_test) = match run(step, &packages) {
-            Ok(Some(counts)) => (counts, true),
-            Ok(None) => (
-                Counts {
-                    passed: 1,
-                    failed: 0,
-                },
-                false,
-            ),
+        let counts = match run(step, &packages) {
+            Ok(Outcome::Tests(counts)) => {
+                tests.add(counts);
+                counts
+            }
+            Ok(Outcome::Whole) => Counts {
+                passed: 1,
+                failed: 0,
+            },
             Err(message) => {
                 println!("{message}");
-                (
-                    Counts {
-                        passed: 0,
-                        failed: 1,
-                    },
-                    false,
-                )
+                Counts {
+                    passed: 0,
+                    failed: 1,
+                }
             }
         };
         let seconds = begun.elapsed().as_secs_f64();
@@ -76,15 +66,10 @@ pub fn main(args: &[String]) -> Result<()> {
             "-- {step}: {} passed, {} failed, {seconds:.1} s",
             counts.passed, counts.failed
         );
-        total.passed += counts.passed;
-        total.failed += counts.failed;
-        if is_test {
-            tests += counts.passed + counts.failed;
-        }
-        let _ = std::io::stdout().flush();
+        total.add(counts);
     }
     println!("{:.0} s in all", started.elapsed().as_secs_f64());
-    let no_tests = args.is_empty() && tests == 0;
+    let no_tests = args.is_empty() && tests == Counts::default();
     if no_tests {
         println!("no test ran");
     }
@@ -95,48 +80,60 @@ pub fn main(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// `Some` for a step of tests, `None` for one that passed as a whole.
-fn run(step: &str, packages: &[Package]) -> Result<Option<Counts>> {
+fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
     let features = features(packages);
     match step {
-        "fmt" => whole(step, command::cargo(&["fmt", "--all", "--check"])),
+        "fmt" => step::whole(step, command::cargo(&["fmt", "--all", "--check"]))?,
         "clippy" => {
             let mut clippy = command::cargo(&["clippy", "--quiet", "--workspace", "--all-targets"]);
             clippy.args(&features).args(["--", "-D", "warnings"]);
-            whole(step, clippy)
+            step::whole(step, clippy)?;
         }
-        "tidy" => {
-            let findings = tidy::run()?;
-            for f in &findings {
-                println!("{}:{}: {}", f.path, f.line, f.what);
-            }
-            match findings.len() {
-                0 => Ok(None),
-                n => Err(format!("{n} findings")),
-            }
-        }
-        "clients" => clients::ensure().map(|_| None),
+        "tidy" => tidy::main(&[])?,
+        "clients" => drop(clients::ensure()?),
         "build" => {
             let mut build = command::cargo(&["test", "--workspace", "--no-run"]);
             build.args(&features).args(["--lib", "--bins", "--tests"]);
-            whole(step, build)
+            step::whole(step, build)?;
         }
-        "doc" => tests(step, &features, &["--doc".into()]),
+        "shuttle" => return explored(step, packages),
+        "doc" => return tests(step, &features, &["--doc".into()]),
         _ => {
-            let mut targets: Vec<String> = names(packages)
-                .filter(|(package, test)| step_of(package, test) == step)
-                .flat_map(|(_, test)| ["--test".to_string(), test.to_string()])
-                .collect();
+            let mut targets = targets_of(step, packages)?;
             if step == "unit" {
                 targets.extend(["--lib".into(), "--bins".into()]);
             }
             if targets.is_empty() {
                 println!("   no test target belongs to this step");
-                return Ok(Some(Counts::default()));
+                return Ok(Outcome::Tests(Counts::default()));
             }
-            tests(step, &features, &targets)
+            return tests(step, &features, &targets);
         }
     }
+    Ok(Outcome::Whole)
+}
+
+/// Options that select the integration tests of `step`. Cargo selects by name over the whole workspace, so one name
+/// may not belong to two steps.
+fn targets_of(step: &str, packages: &[Package]) -> Result<Vec<String>> {
+    let mut selected: Vec<&str> = names(packages)
+        .filter(|(package, test)| step_of(package, test) == step)
+        .map(|(_, test)| test)
+        .collect();
+    selected.sort_unstable();
+    selected.dedup();
+    let elsewhere = |&(package, test): &(&str, &str)| {
+        selected.contains(&test) && step_of(package, test) != step
+    };
+    if let Some((package, test)) = names(packages).find(elsewhere) {
+        return Err(format!(
+            "the test target `{test}` of {package} shares its name with one of step {step}: rename it"
+        ));
+    }
+    Ok(selected
+        .into_iter()
+        .flat_map(|t| ["--test".to_string(), t.to_string()])
+        .collect())
 }
 
 fn names(packages: &[Package]) -> impl Iterator<Item = (&str, &str)> {
@@ -164,145 +161,34 @@ fn features(packages: &[Package]) -> Vec<String> {
         .collect()
 }
 
-fn whole(step: &str, command: Command) -> Result<Option<Counts>> {
-    let ran = logged(step, command, |_| {})?;
-    if ran.status.success() {
-        return Ok(None);
-    }
-    Err(ran.tail())
-}
-
-fn tests(step: &str, features: &[String], targets: &[String]) -> Result<Option<Counts>> {
+/// The tests that `targets` select, out of the whole workspace.
+fn tests(step: &str, features: &[String], targets: &[String]) -> Result<Outcome> {
     let mut cargo = command::cargo(&["test", "--workspace", "--no-fail-fast"]);
     cargo.args(features).args(targets);
     if let Ok(found) = clients::Clients::find() {
         cargo.envs(found.environment());
     }
+    step::tests(step, cargo).map(Outcome::Tests)
+}
+
+/// The concurrent code over the model checker's locks and atomics: other artifacts, so a build of its own.
+fn explored(step: &str, packages: &[Package]) -> Result<Outcome> {
     let mut counts = Counts::default();
-    let mut running = String::new();
-    let ran = logged(step, cargo, |line| {
-        let said = line.trim_start();
-        if said.starts_with("Running ") || said.starts_with("Doc-tests ") {
-            running = said.to_string();
-        } else if let Some(one) = result_line(line) {
-            counts.passed += one.passed;
-            counts.failed += one.failed;
-            if one.passed + one.failed > 0 {
-                println!("   {running}: {} passed, {} failed", one.passed, one.failed);
-            }
-        }
-    })?;
-    if !ran.status.success() && counts.failed == 0 {
-        // Did not compile, or a test binary died without a word.
-        counts.failed = 1;
+    // `env` only hands the shim on.
+    let with_shim = packages
+        .iter()
+        .filter(|p| p.name != "env" && p.features.iter().any(|f| f == "shuttle"));
+    for package in with_shim {
+        let mut cargo = command::cargo(&["test", "--features", "shuttle", "--lib", "--tests"]);
+        cargo.args(["--no-fail-fast", "--package", &package.name]);
+        counts.add(step::tests(&format!("{step}-{}", package.name), cargo)?);
     }
-    if counts.failed > 0 {
-        println!("{}", ran.tail());
-    }
-    Ok(Some(counts))
-}
-
-/// `test result: ok. 3 passed; 0 failed; 0 ignored; …`; what was ignored counts as failed.
-fn result_line(line: &str) -> Option<Counts> {
-    let rest = line.trim_start().strip_prefix("test result: ")?;
-    let number = |what: &str| {
-        let before = &rest[..rest.find(what)?];
-        before
-            .trim_end()
-            .rsplit([' ', '.', ';'])
-            .next()?
-            .parse()
-            .ok()
-    };
-    let failed: u64 = number(" failed")?;
-    let ignored: u64 = number(" ignored")?;
-    Some(Counts {
-        passed: number(" passed")?,
-        failed: failed + ignored,
-    })
-}
-
-/// What a step's command left behind.
-struct Ran {
-    status: ExitStatus,
-    lines: Vec<String>,
-    log: String,
-}
-
-impl Ran {
-    fn tail(&self) -> String {
-        let from = self.lines.len().saturating_sub(SHOWN);
-        let shown = self.lines[from..].join("\n");
-        format!("{shown}\n{} (all of it: {})", self.status, self.log)
-    }
-}
-
-/// Runs `command` with both streams in one log; `see` gets each line as it comes.
-fn logged(step: &str, mut command: Command, mut see: impl FnMut(&str)) -> Result<Ran> {
-    let directory = command::target_dir().join("ci");
-    std::fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
-    let path = directory.join(format!("{step}.log"));
-    let fail = |e: std::io::Error| format!("{}: {e}", path.display());
-    let mut log = std::fs::File::create(&path).map_err(fail)?;
-
-    let (reader, writer) = std::io::pipe().map_err(fail)?;
-    command.stdout(writer.try_clone().map_err(fail)?);
-    command.stderr(writer).stdin(Stdio::null());
-    let shown = command::show(&command);
-    let mut child = command.spawn().map_err(|e| format!("{shown}: {e}"))?;
-    drop(command); // It holds our copies of the pipe's write end; the reader would never see its end.
-
-    let (send, lines_of) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(reader).split(b'\n').map_while(|l| l.ok()) {
-            let line = String::from_utf8_lossy(&line).into_owned();
-            if send.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    let begun = Instant::now();
-    let (mut lines, mut ended, mut late) = (Vec::new(), None, false);
-    let status = loop {
-        match lines_of.recv_timeout(Duration::from_millis(500)) {
-            Ok(line) => {
-                writeln!(log, "{line}").map_err(fail)?;
-                see(&line);
-                lines.push(line);
-            }
-            // Ended and silent: a process that it left behind may hold the pipe, and nothing more will come of it.
-            Err(_) if ended.is_some() => break ended.expect("just seen"),
-            Err(mpsc::RecvTimeoutError::Disconnected) => break child.wait().map_err(fail)?,
-            Err(mpsc::RecvTimeoutError::Timeout) => ended = child.try_wait().map_err(fail)?,
-        }
-        if begun.elapsed() > LIMIT && !late {
-            late = true;
-            process::kill_tree(child.id());
-        }
-    };
-    if late {
-        lines.push(format!("stopped after {} s", LIMIT.as_secs()));
-    }
-    Ok(Ran {
-        status,
-        lines,
-        log: path.display().to_string(),
-    })
+    Ok(Outcome::Tests(counts))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_result_line_counts_ignored_as_failed() {
-        let line = "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.10s";
-        let counts = |passed, failed| Some(Counts { passed, failed });
-        assert_eq!(result_line(line), counts(12, 0));
-        let line = "test result: FAILED. 1 passed; 2 failed; 4 ignored; 0 measured; 0 filtered out";
-        assert_eq!(result_line(line), counts(1, 6));
-        assert_eq!(result_line("test a ... ok"), None);
-    }
 
     #[test]
     fn every_test_target_has_a_step() {
@@ -319,11 +205,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_command_shows_its_output() {
-        let mut sh = Command::new("sh");
-        sh.args(["-c", "echo out; echo err >&2; exit 3"]);
-        let ran = logged("selftest", sh, |_| {}).unwrap();
-        assert!(!ran.status.success());
-        assert!(ran.tail().contains("out\nerr"), "{}", ran.tail());
+    fn one_name_in_two_steps_is_refused() {
+        let package = |name: &str, test: &str| Package {
+            name: name.into(),
+            tests: vec![test.into()],
+            ..Package::default()
+        };
+        let both = [package("wal", "log"), package("canon", "log")];
+        assert!(targets_of("e2e", &both).is_err());
+        let apart = [package("wal", "log"), package("canon", "psql")];
+        assert_eq!(targets_of("e2e", &apart).unwrap(), ["--test", "psql"]);
     }
 }

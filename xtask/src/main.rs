@@ -13,7 +13,10 @@ mod command;
 mod guard;
 mod metadata;
 mod process;
+mod sanitize;
 mod server;
+mod slt;
+mod step;
 mod tidy;
 mod wire;
 
@@ -28,6 +31,8 @@ cargo xtask COMMAND
   ci        everything: format, clippy, tidy, all tests; ends with `N passed, N failed`
   tidy      the house check: crate arrows, unsafe, headers, file length, links, paths
   clients   find psql, pgbench, sysbench, PostgreSQL 15 and psycopg; install what is missing
+  sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
+  slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15
   bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, all
 ";
 
@@ -38,6 +43,8 @@ fn main() -> ExitCode {
         Some("ci") => ci::main(rest),
         Some("tidy") => tidy::main(rest),
         Some("clients") => clients::main(rest),
+        Some("sanitize") => sanitize::main(rest),
+        Some("slt") => slt::main(rest),
         Some("bench") => bench::main(rest),
         Some(guard::SUBCOMMAND) => guard::main(),
         Some(bench::constant::SUBCOMMAND) => bench::constant::main(rest),
