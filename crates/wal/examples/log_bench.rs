@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds: f64 = args.next().map_or(Ok(1.0), |s| s.parse())?;
     let env = Env::os();
     println!("disk: {}", base.display());
-    sync_costs(&env, &base, 5)?;
+    sync_costs(&env, &base, 3)?;
     groups(&env, &base, seconds)?;
     checkpoint(&env, &base)?;
     Ok(())
@@ -43,8 +43,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// The same small write and sync into files prepared in four ways, in alternating rounds with a rest before each.
 fn sync_costs(env: &Env, base: &Path, rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
-    const SIZE: u64 = 16 << 20;
-    const WRITES: u64 = 200;
+    const SIZE: u64 = 4 << 20;
+    const WRITES: u64 = 100;
     env.disk.create_dir_all(base)?;
     let path = base.join("prepared");
     for write in [512u64, 8192] {
