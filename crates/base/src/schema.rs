@@ -185,6 +185,9 @@ pub struct SequenceDef {
     pub owned_by: Option<(Oid, ColumnIdx)>,
     /// Counts RESTART and setval through DDL, so that the running state starts anew.
     pub generation: u64,
+    /// First value of this generation (RESTART WITH); none: `start`.
+    #[serde(default)]
+    pub restart: Option<i64>,
     pub acl: Acl,
 }
 

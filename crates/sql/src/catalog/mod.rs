@@ -306,3 +306,15 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
 pub fn is_system(namespace: Oid) -> bool {
     matches!(namespace, PG_CATALOG | INFORMATION_SCHEMA)
 }
+
+/// A relation's name as PostgreSQL prints it: quoted where needed, qualified when the search path does not reach it.
+pub fn display_name(schema: &Schema, search_path: &[String], r: &Resolved) -> String {
+    let quoted = crate::ddl::quote_ident(r.name());
+    match find(schema, search_path, None, r.name()) {
+        Some(found) if found.oid() == r.oid() => quoted,
+        _ => {
+            let ns = schema.namespace(r.namespace()).map_or("?", |n| &n.name);
+            format!("{}.{quoted}", crate::ddl::quote_ident(ns))
+        }
+    }
+}

@@ -14,11 +14,21 @@
 //! Left out on purpose: temporary tables, domains, user-defined types and functions, triggers, policies, partitions; 0A000.
 
 mod column_type;
+mod constraints;
+mod create_table;
+mod depend;
+mod drop;
+pub mod expr_text;
+mod index;
 mod names;
 pub mod privileges;
+mod role;
+mod sequence;
 mod work;
 
 pub use column_type::column_type;
+pub use expr_text::{quote_ident, quote_literal};
+pub use role::scram_verifier;
 
 use base::schema::{Change, Column, Schema, TableDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Value};
@@ -34,6 +44,8 @@ pub struct DdlContext<'a> {
     /// Names of schemas, `$user` already replaced.
     pub search_path: &'a [String],
     pub analyzer: &'a dyn Analyzer,
+    /// Fills with bytes that cannot be guessed.
+    pub random_bytes: &'a dyn Fn(&mut [u8]),
     /// Whether the statement runs inside BEGIN … COMMIT; some statements refuse that (25001).
     pub in_transaction_block: bool,
 }
@@ -129,11 +141,71 @@ pub fn execute(stmt: &Statement, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<
 }
 
 impl Work<'_> {
+    /// Runs the statement; its command tag.
     fn statement(&mut self, stmt: &Statement) -> Result<String> {
+        use Statement as S;
         match stmt {
-            other => Err(Error::unsupported(other)),
+            S::CreateTable(c) => self.create_table(c),
+            S::CreateIndex(c) => self.create_index(c),
+            S::AlterIndex { name, operation } => self.alter_index(name, operation),
+            S::CreateSequence {
+                temporary: false,
+                if_not_exists,
+                name,
+                data_type,
+                sequence_options,
+                owned_by,
+            } => self.create_sequence(
+                name,
+                *if_not_exists,
+                data_type.as_ref(),
+                sequence_options,
+                owned_by.as_ref(),
+            ),
+            S::CreateSchema {
+                schema_name,
+                if_not_exists,
+                ..
+            } => self.create_schema(schema_name, *if_not_exists),
+            S::AlterSchema(a) => self.alter_schema(&a.name, a.if_exists, &a.operations),
+            S::CreateRole(c) => self.create_role_statement(c),
+            S::AlterRole { name, operation } => self.alter_role_statement(name, operation),
+            S::Drop {
+                object_type,
+                if_exists,
+                names,
+                cascade,
+                ..
+            } => self.drop_statement(*object_type, *if_exists, names, *cascade),
+            S::Truncate(t) => self.truncate(t),
+            S::Vacuum(_) => Ok("VACUUM".into()),
+            S::Analyze(_) => Ok("ANALYZE".into()),
+            other => Err(Error::unsupported(first_words(&other.to_string()))),
         }
     }
+}
+
+/// The words in capitals that a statement starts with, for "… is not supported".
+fn first_words(text: &str) -> String {
+    let words = text.split_whitespace().take(3);
+    let keyword = |w: &&str| w.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
+    words.take_while(keyword).collect::<Vec<_>>().join(" ")
+}
+
+/// Makes the table of CREATE TABLE AS: `columns` as the query gives them, renamed by the statement's own list if it has one.
+/// `None` when the table is there and IF NOT EXISTS was said; the outcome's notices say so.
+pub fn create_table_from_columns(
+    create: &sqlparser::ast::CreateTable,
+    columns: &[(String, ColumnType)],
+    txn: &mut Txn,
+    ctx: &DdlContext<'_>,
+) -> Result<(Option<Oid>, DdlOutcome)> {
+    let mut made = None;
+    let outcome = run(txn, ctx, |w| {
+        made = w.create_table_from_columns(create, columns)?;
+        Ok("CREATE TABLE AS".into())
+    })?;
+    Ok((made, outcome))
 }
 
 fn run(

@@ -1,0 +1,447 @@
+//! Constraints of tables, as CREATE TABLE and ALTER TABLE ADD make them.
+//!
+//! Left out on purpose: EXCLUDE, DEFERRABLE constraints, NOT VALID, NO INHERIT, MATCH FULL over several columns (0A000).
+
+use super::expr_text;
+use super::names;
+use super::work::Work;
+use crate::catalog::Resolved;
+use crate::types::typename::format_type;
+use base::schema::{
+    Check, FkAction, ForeignKey, Index, IndexColumn, Relation, TableDef, privilege,
+};
+use base::{ColumnIdx, ColumnType, Error, Result, SqlState, Type};
+use sqlparser::ast::{
+    CheckConstraint, ConstraintCharacteristics, ConstraintReferenceMatchKind, DeferrableInitial,
+    Expr, ForeignKeyConstraint, Ident, NullsDistinctOption, ReferentialAction, TableConstraint,
+};
+
+/// A constraint that waits for the table's columns to be known; `column`: the one that it was written at.
+pub(super) struct Pending {
+    pub constraint: TableConstraint,
+    pub column: Option<String>,
+}
+
+/// A PRIMARY KEY or UNIQUE to be made.
+struct Key<'a> {
+    name: Option<&'a Ident>,
+    columns: &'a [sqlparser::ast::IndexColumn],
+    primary: bool,
+    nulls_not_distinct: bool,
+}
+
+impl Work<'_> {
+    /// Adds the constraints: CHECKs first, then keys, then foreign keys.
+    pub(super) fn add_constraints(
+        &mut self,
+        def: &mut TableDef,
+        pending: Vec<Pending>,
+    ) -> Result<()> {
+        use TableConstraint as C;
+        for p in &pending {
+            match &p.constraint {
+                C::Check(c) => self.add_check(def, c, p.column.as_deref())?,
+                C::PrimaryKey(_) | C::Unique(_) | C::ForeignKey(_) => {}
+                C::PrimaryKeyUsingIndex(_) | C::UniqueUsingIndex(_) => {
+                    return Err(Error::unsupported("a constraint USING INDEX"));
+                }
+                C::Exclude(_) => return Err(Error::unsupported("an exclusion constraint")),
+                other => return Err(Error::unsupported(format!("constraint {other}"))),
+            }
+        }
+        // The primary key first: a UNIQUE over the same columns is then not made a second time.
+        for primary in [true, false] {
+            for p in &pending {
+                match &p.constraint {
+                    C::PrimaryKey(c) if primary => {
+                        refuse_deferrable(c.characteristics.as_ref())?;
+                        if !c.include.is_empty() {
+                            return Err(Error::unsupported("INCLUDE"));
+                        }
+                        let key = Key {
+                            name: c.name.as_ref(),
+                            columns: &c.columns,
+                            primary: true,
+                            nulls_not_distinct: false,
+                        };
+                        self.add_key(def, &key)?;
+                    }
+                    C::Unique(c) if !primary => {
+                        refuse_deferrable(c.characteristics.as_ref())?;
+                        if !c.include.is_empty() {
+                            return Err(Error::unsupported("INCLUDE"));
+                        }
+                        let key = Key {
+                            name: c.name.as_ref(),
+                            columns: &c.columns,
+                            primary: false,
+                            nulls_not_distinct: matches!(
+                                c.nulls_distinct,
+                                NullsDistinctOption::NotDistinct
+                            ),
+                        };
+                        self.add_key(def, &key)?;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for p in &pending {
+            if let C::ForeignKey(c) = &p.constraint {
+                self.add_foreign_key(def, c)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn given_name(&mut self, def: &TableDef, name: &Ident) -> Result<String> {
+        let name = self.name(name);
+        if names::has_constraint(def, &name) {
+            return Err(Error::new(
+                SqlState::DUPLICATE_OBJECT,
+                format!(
+                    "constraint \"{name}\" for relation \"{}\" already exists",
+                    def.name
+                ),
+            ));
+        }
+        Ok(name)
+    }
+
+    fn add_check(
+        &mut self,
+        def: &mut TableDef,
+        c: &CheckConstraint,
+        column: Option<&str>,
+    ) -> Result<()> {
+        if c.no_inherit || c.enforced == Some(false) {
+            return Err(Error::unsupported("CHECK … NO INHERIT or NOT ENFORCED"));
+        }
+        let (schema, path) = (&self.schema, self.ctx.search_path);
+        self.ctx.analyzer.check(schema, path, def, &c.expr)?;
+        let expr = c.expr.to_string();
+        let name = match &c.name {
+            Some(n) => self.given_name(def, n)?,
+            None => {
+                let all: Vec<&str> = live(def).map(|(_, c)| c.name.as_str()).collect();
+                let used = expr_text::mentioned(&expr, &all);
+                let second = match (column, used.as_slice()) {
+                    (_, [one]) => one,
+                    (Some(c), []) => c,
+                    _ => "",
+                };
+                self.constraint_name(def, second, "check", false)
+            }
+        };
+        let id = self.oid();
+        def.checks.push(Check { id, name, expr });
+        Ok(())
+    }
+
+    fn add_key(&mut self, def: &mut TableDef, key: &Key<'_>) -> Result<()> {
+        if key.primary && def.indexes.iter().any(|i| i.primary) {
+            return Err(Error::new(
+                SqlState::INVALID_TABLE_DEFINITION,
+                format!(
+                    "multiple primary keys for table \"{}\" are not allowed",
+                    def.name
+                ),
+            ));
+        }
+        let mut columns: Vec<IndexColumn> = vec![];
+        for c in key.columns {
+            let Expr::Identifier(name) = &c.column.expr else {
+                return Err(Error::new(
+                    SqlState::SYNTAX_ERROR,
+                    format!("syntax error at or near \"{}\"", c.column.expr),
+                ));
+            };
+            let name = crate::catalog::fold(name);
+            let at = place(def, &name).ok_or_else(|| {
+                Error::new(
+                    SqlState::UNDEFINED_COLUMN,
+                    format!("column \"{name}\" named in key does not exist"),
+                )
+            })?;
+            indexable(def, at)?;
+            if columns.iter().any(|k| k.column == at) {
+                let kind = if key.primary { "primary key" } else { "unique" };
+                return Err(Error::new(
+                    SqlState::DUPLICATE_COLUMN,
+                    format!("column \"{name}\" appears twice in {kind} constraint"),
+                ));
+            }
+            columns.push(IndexColumn {
+                column: at,
+                desc: false,
+                nulls_first: false,
+            });
+        }
+        let fresh = self.schema.table(def.id).is_none();
+        let same =
+            |i: &Index| i.columns == columns && i.nulls_not_distinct == key.nulls_not_distinct;
+        if fresh && def.indexes.iter().any(|i| i.constraint && same(i)) {
+            return Ok(());
+        }
+        let name = match key.name {
+            Some(n) => {
+                let n = self.given_name(def, n)?;
+                if n == def.name {
+                    return Err(Error::new(
+                        SqlState::DUPLICATE_TABLE,
+                        format!("relation \"{n}\" already exists"),
+                    ));
+                }
+                self.must_be_free(def.namespace, &n)?;
+                n
+            }
+            None if key.primary => self.constraint_name(def, "", "pkey", true),
+            None => {
+                let parts = columns
+                    .iter()
+                    .map(|c| def.columns[c.column as usize].name.as_str());
+                let second = names::join(parts);
+                self.constraint_name(def, &second, "key", true)
+            }
+        };
+        if key.primary {
+            for c in &columns {
+                def.columns[c.column as usize].not_null = true;
+            }
+        }
+        let (id, constraint_oid) = (self.oid(), self.oid());
+        let index = Index {
+            id,
+            name,
+            columns,
+            unique: true,
+            primary: key.primary,
+            constraint: true,
+            constraint_oid,
+            nulls_not_distinct: key.nulls_not_distinct,
+        };
+        if key.primary && !fresh {
+            // Rows are kept under their primary key: they move to new storage.
+            def.rewrite_of = Some(def.storage);
+            def.storage = self.oid();
+        }
+        def.indexes.push(index);
+        Ok(())
+    }
+
+    fn add_foreign_key(&mut self, def: &mut TableDef, c: &ForeignKeyConstraint) -> Result<()> {
+        refuse_deferrable(c.characteristics.as_ref())?;
+        match c.match_kind {
+            Some(ConstraintReferenceMatchKind::Full) if c.columns.len() > 1 => {
+                return Err(Error::unsupported("MATCH FULL over several columns"));
+            }
+            Some(ConstraintReferenceMatchKind::Partial) => {
+                return Err(Error::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    "MATCH PARTIAL not yet implemented",
+                ));
+            }
+            _ => {}
+        }
+        let own = {
+            let (ns, name) = self.split(&c.foreign_table)?;
+            let here = self
+                .schema
+                .namespace(def.namespace)
+                .map(|n| n.name.as_str());
+            let same_schema = match ns.as_deref() {
+                Some(n) => Some(n) == here,
+                None => self
+                    .find(&c.foreign_table)?
+                    .is_none_or(|r| r.oid() == def.id),
+            };
+            name == def.name && same_schema
+        };
+        let target = if own {
+            None
+        } else {
+            match self.resolve(&c.foreign_table)? {
+                Resolved::Relation(Relation::Table(t)) => Some(t),
+                other => {
+                    return Err(Error::new(
+                        SqlState::WRONG_OBJECT_TYPE,
+                        format!("referenced relation \"{}\" is not a table", other.name()),
+                    ));
+                }
+            }
+        };
+        let referenced: &TableDef = match &target {
+            Some(t) => {
+                let relation = Relation::Table(t.clone());
+                super::privileges::check_relation(
+                    &self.schema,
+                    self.ctx.role,
+                    &relation,
+                    privilege::REFERENCES,
+                )?;
+                &t.def
+            }
+            None => def,
+        };
+        let columns = fk_columns(def, &c.columns)?;
+        let ref_columns = if c.referred_columns.is_empty() {
+            let primary = referenced
+                .indexes
+                .iter()
+                .find(|i| i.primary)
+                .ok_or_else(|| {
+                    Error::new(
+                        SqlState::UNDEFINED_OBJECT,
+                        format!(
+                            "there is no primary key for referenced table \"{}\"",
+                            referenced.name
+                        ),
+                    )
+                })?;
+            primary.columns.iter().map(|c| c.column).collect()
+        } else {
+            fk_columns(referenced, &c.referred_columns)?
+        };
+        if columns.len() != ref_columns.len() {
+            return Err(Error::new(
+                SqlState::INVALID_FOREIGN_KEY,
+                "number of referencing and referenced columns for foreign key disagree",
+            ));
+        }
+        let covers = |i: &&Index| {
+            i.unique
+                && i.columns.len() == ref_columns.len()
+                && i.columns.iter().all(|k| ref_columns.contains(&k.column))
+        };
+        let index = referenced.indexes.iter().find(covers).ok_or_else(|| {
+            Error::new(
+                SqlState::INVALID_FOREIGN_KEY,
+                format!(
+                    "there is no unique constraint matching given keys for referenced table \"{}\"",
+                    referenced.name
+                ),
+            )
+        })?;
+        // In the order of the index, which is probed.
+        let mut pairs: Vec<(ColumnIdx, ColumnIdx)> = columns.into_iter().zip(ref_columns).collect();
+        pairs.sort_by_key(|(_, r)| index.columns.iter().position(|k| k.column == *r));
+        let name = match &c.name {
+            Some(n) => self.given_name(def, n)?,
+            None => {
+                let parts = pairs
+                    .iter()
+                    .map(|(c, _)| def.columns[*c as usize].name.as_str());
+                self.constraint_name(def, &names::join(parts), "fkey", false)
+            }
+        };
+        for (from, to) in &pairs {
+            let (from, to) = (
+                &def.columns[*from as usize],
+                &referenced.columns[*to as usize],
+            );
+            if !fk_compatible(from.ty(), to.ty()) {
+                let shown = |t: ColumnType| format_type(t.ty, t.typmod);
+                return Err(Error::new(
+                    SqlState::DATATYPE_MISMATCH,
+                    format!("foreign key constraint \"{name}\" cannot be implemented"),
+                )
+                .detail(format!(
+                    "Key columns \"{}\" and \"{}\" are of incompatible types: {} and {}.",
+                    from.name,
+                    to.name,
+                    shown(from.ty()),
+                    shown(to.ty())
+                )));
+            }
+        }
+        let (ref_table, ref_index) = (referenced.id, index.id);
+        let id = self.oid();
+        def.foreign_keys.push(ForeignKey {
+            id,
+            name,
+            columns: pairs.iter().map(|p| p.0).collect(),
+            ref_table,
+            ref_index,
+            ref_columns: pairs.iter().map(|p| p.1).collect(),
+            on_delete: action(c.on_delete),
+            on_update: action(c.on_update),
+        });
+        Ok(())
+    }
+}
+
+/// Columns that are not dropped, with their places.
+pub(super) fn live(def: &TableDef) -> impl Iterator<Item = (ColumnIdx, &base::schema::Column)> {
+    let numbered = def.columns.iter().enumerate();
+    numbered
+        .filter(|(_, c)| !c.dropped)
+        .map(|(i, c)| (i as ColumnIdx, c))
+}
+
+/// The place of the column of this name.
+pub(super) fn place(def: &TableDef, name: &str) -> Option<ColumnIdx> {
+    live(def).find(|(_, c)| c.name == name).map(|(i, _)| i)
+}
+
+/// 42704 for a type whose values have no order.
+pub(super) fn indexable(def: &TableDef, at: ColumnIdx) -> Result<()> {
+    let ty = def.columns[at as usize].ty();
+    let ordered = !matches!(ty.ty, Type::Json);
+    if ordered && ty.ty != Type::Jsonb && ty.ty.element().is_none() {
+        return Ok(());
+    }
+    let name = format_type(ty.ty, -1);
+    if ordered {
+        return Err(Error::unsupported(format!("an index over type {name}")));
+    }
+    Err(Error::new(
+        SqlState::UNDEFINED_OBJECT,
+        format!("data type {name} has no default operator class for access method \"btree\""),
+    )
+    .hint("You must specify an operator class for the index or define a default operator class for the data type."))
+}
+
+fn fk_columns(def: &TableDef, names: &[Ident]) -> Result<Vec<ColumnIdx>> {
+    names
+        .iter()
+        .map(|n| {
+            let n = crate::catalog::fold(n);
+            place(def, &n).ok_or_else(|| {
+                Error::new(
+                    SqlState::UNDEFINED_COLUMN,
+                    format!("column \"{n}\" referenced in foreign key constraint does not exist"),
+                )
+            })
+        })
+        .collect()
+}
+
+/// Whether values of the referencing type are looked up in a key of the referenced type: the same type, a narrower or wider
+/// integer, or two types of character strings that compare alike.
+fn fk_compatible(from: ColumnType, to: ColumnType) -> bool {
+    let int = |t| matches!(t, Type::Int2 | Type::Int4 | Type::Int8);
+    let text = |t| matches!(t, Type::Text | Type::Varchar);
+    from.ty == to.ty || int(from.ty) && int(to.ty) || text(from.ty) && text(to.ty)
+}
+
+fn action(a: Option<ReferentialAction>) -> FkAction {
+    match a {
+        None | Some(ReferentialAction::NoAction) => FkAction::NoAction,
+        Some(ReferentialAction::Restrict) => FkAction::Restrict,
+        Some(ReferentialAction::Cascade) => FkAction::Cascade,
+        Some(ReferentialAction::SetNull) => FkAction::SetNull,
+        Some(ReferentialAction::SetDefault) => FkAction::SetDefault,
+    }
+}
+
+fn refuse_deferrable(c: Option<&ConstraintCharacteristics>) -> Result<()> {
+    let Some(c) = c else { return Ok(()) };
+    let deferred = matches!(c.initially, Some(DeferrableInitial::Deferred));
+    if c.deferrable == Some(true) || deferred {
+        return Err(Error::unsupported("a DEFERRABLE constraint"));
+    }
+    if c.enforced == Some(false) {
+        return Err(Error::unsupported("a constraint NOT ENFORCED"));
+    }
+    Ok(())
+}

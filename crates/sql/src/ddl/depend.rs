@@ -1,0 +1,398 @@
+//! What depends on what, and dropping: RESTRICT lists the dependents and stops, CASCADE drops them too.
+//!
+//! ```text
+//! schema <- relations in it            table <- foreign keys of other tables, views; owned sequences go silently
+//! sequence <- defaults that name it    column <- views; its indexes, CHECKs, foreign keys and sequence go silently
+//! index <- foreign keys that probe it  view <- views
+//! ```
+//!
+//! Left out on purpose: stored dependency records. The schema is small and is searched.
+
+use super::constraints::live;
+use super::expr_text;
+use super::work::Work;
+use crate::catalog::{self, Resolved};
+use base::schema::{Object, Relation, TableDef};
+use base::{ColumnIdx, Error, Oid, Result, SqlState};
+
+/// Something that can be dropped, or that a drop takes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    Namespace(Oid),
+    Relation(Oid),
+    /// Table and place of the column.
+    Column(Oid, ColumnIdx),
+    Default(Oid, ColumnIdx),
+    /// Table and number of the index, check or foreign key.
+    Index(Oid, Oid),
+    Check(Oid, Oid),
+    Foreign(Oid, Oid),
+}
+
+/// Whether a dependent goes without being mentioned.
+#[derive(Clone, Copy, PartialEq)]
+enum Link {
+    Normal,
+    Auto,
+}
+
+impl Work<'_> {
+    /// Drops the roots. With dependents: 2BP01 with a list, or with `cascade` a NOTICE with the list. `what` is the drop's
+    /// object as error messages name it (`table t`).
+    pub(super) fn drop_nodes(&mut self, roots: &[Node], cascade: bool, what: &str) -> Result<()> {
+        let mut doomed: Vec<Node> = roots.to_vec();
+        let mut dependents: Vec<(Node, Node)> = vec![];
+        let mut at = 0;
+        while at < doomed.len() {
+            let node = doomed[at];
+            at += 1;
+            for (dependent, link) in self.dependents(node) {
+                if doomed.contains(&dependent) {
+                    continue;
+                }
+                doomed.push(dependent);
+                if link == Link::Normal {
+                    dependents.push((dependent, node));
+                }
+            }
+        }
+        // A constraint or default inside something that goes anyway is not worth a word.
+        let inside = |n: &Node| match n {
+            Node::Foreign(t, _) | Node::Default(t, _) | Node::Index(t, _) | Node::Check(t, _) => {
+                doomed.contains(&Node::Relation(*t))
+            }
+            _ => false,
+        };
+        dependents.retain(|(d, _)| !inside(d));
+        if !dependents.is_empty() {
+            let lines: Vec<String> = match cascade {
+                true => {
+                    let to = dependents.iter();
+                    to.map(|(d, _)| format!("drop cascades to {}", self.describe(*d)))
+                        .collect()
+                }
+                false => {
+                    let pairs = dependents.iter();
+                    pairs
+                        .map(|(d, on)| {
+                            format!("{} depends on {}", self.describe(*d), self.describe(*on))
+                        })
+                        .collect()
+                }
+            };
+            if !cascade {
+                let message = match roots.len() {
+                    1 => format!("cannot drop {what} because other objects depend on it"),
+                    _ => {
+                        "cannot drop desired object(s) because other objects depend on them".into()
+                    }
+                };
+                return Err(Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message)
+                    .detail(lines.join("\n"))
+                    .hint("Use DROP ... CASCADE to drop the dependent objects too."));
+            }
+            let ok = SqlState([b'0'; 5]);
+            match lines.as_slice() {
+                [one] => self.notice(ok, one.clone()),
+                many => {
+                    let head = format!("drop cascades to {} other objects", many.len());
+                    self.say("NOTICE", ok, head, many.join("\n"));
+                }
+            }
+        }
+        // Parts of tables first, then whole relations, then schemas.
+        let inside: Vec<Node> = doomed.iter().copied().filter(inside).collect();
+        for node in doomed.iter().filter(|n| !inside.contains(n)) {
+            match *node {
+                Node::Namespace(_) | Node::Relation(_) => {}
+                part => self.drop_part(part),
+            }
+        }
+        for node in &doomed {
+            if let Node::Relation(id) = *node {
+                self.drop_object(id);
+            }
+        }
+        for node in &doomed {
+            if let Node::Namespace(id) = *node {
+                self.drop_object(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops an object with its comments.
+    pub(super) fn drop_object(&mut self, id: Oid) {
+        let mut on = vec![id];
+        if let Some(t) = self.schema.table(id) {
+            on.extend(t.def.indexes.iter().flat_map(|i| [i.id, i.constraint_oid]));
+            on.extend(t.def.checks.iter().map(|c| c.id));
+            on.extend(t.def.foreign_keys.iter().map(|f| f.id));
+        }
+        self.drop_comments(|o, _| o != 0 && on.contains(&o));
+        self.drop(id);
+    }
+
+    pub(super) fn drop_comments(&mut self, which: impl Fn(Oid, i32) -> bool) {
+        let all = self.schema.comments();
+        let hit: Vec<Oid> = all.filter(|c| which(c.1, c.2)).map(|c| c.0).collect();
+        for id in hit {
+            self.drop(id);
+        }
+    }
+
+    fn drop_part(&mut self, part: Node) {
+        let (Node::Column(t, _)
+        | Node::Default(t, _)
+        | Node::Index(t, _)
+        | Node::Check(t, _)
+        | Node::Foreign(t, _)) = part
+        else {
+            return;
+        };
+        let Some(t) = self.schema.table(t).cloned() else {
+            return;
+        };
+        let mut def = t.def.clone();
+        match part {
+            Node::Column(_, c) => {
+                let column = &mut def.columns[c as usize];
+                column.dropped = true;
+                column.name = format!("........pg.dropped.{}........", c + 1);
+                (column.default, column.identity) = (None, None);
+                column.not_null = false;
+                def.row_version += 1;
+                self.drop_comments(|on, col| on == def.id && col == i32::from(c) + 1);
+            }
+            Node::Default(_, c) => def.columns[c as usize].default = None,
+            Node::Index(_, i) => {
+                if let Some(at) = def.indexes.iter().position(|x| x.id == i) {
+                    let index = def.indexes.remove(at);
+                    if index.primary {
+                        // Rows were kept under this key: they move.
+                        def.rewrite_of = Some(def.storage);
+                        def.storage = self.oid();
+                    }
+                    self.drop_comments(|on, _| {
+                        on == index.id || on == index.constraint_oid && on != 0
+                    });
+                }
+            }
+            Node::Check(_, k) => {
+                def.checks.retain(|x| x.id != k);
+                self.drop_comments(|on, _| on == k);
+            }
+            Node::Foreign(_, k) => {
+                def.foreign_keys.retain(|x| x.id != k);
+                self.drop_comments(|on, _| on == k);
+            }
+            Node::Namespace(_) | Node::Relation(_) => unreachable!("parts only"),
+        }
+        self.put(Object::Table(def));
+    }
+
+    fn dependents(&self, node: Node) -> Vec<(Node, Link)> {
+        let mut found = vec![];
+        match node {
+            Node::Namespace(ns) => {
+                let mut inside: Vec<Oid> = self
+                    .schema
+                    .relations()
+                    .filter(|r| namespace_of(r) == ns)
+                    .filter(|r| match r {
+                        Relation::Sequence(s) => s.owned_by.is_none(),
+                        _ => true,
+                    })
+                    .map(Relation::id)
+                    .collect();
+                inside.sort_unstable();
+                found.extend(
+                    inside
+                        .into_iter()
+                        .map(|r| (Node::Relation(r), Link::Normal)),
+                );
+            }
+            Node::Relation(id) => {
+                for s in self.owned_sequences(|t, _| t == id) {
+                    found.push((Node::Relation(s), Link::Auto));
+                }
+                for (t, f) in self.foreign_keys(|_, f| f.ref_table == id) {
+                    let link = if t == id { Link::Auto } else { Link::Normal };
+                    found.push((Node::Foreign(t, f), link));
+                }
+                for v in self.views_of(id) {
+                    found.push((Node::Relation(v), Link::Normal));
+                }
+                if let Some(Relation::Sequence(s)) = self.schema.relation(id) {
+                    for (t, c) in self.defaults_with(s.namespace, &s.name) {
+                        let own = s.owned_by == Some((t, c));
+                        let link = if own { Link::Auto } else { Link::Normal };
+                        // A serial's own sequence can be dropped only with CASCADE, unless its column goes.
+                        let link = if own { Link::Normal } else { link };
+                        found.push((Node::Default(t, c), link));
+                    }
+                }
+            }
+            Node::Column(t, c) => {
+                let Some(table) = self.schema.table(t) else {
+                    return found;
+                };
+                let name = &table.def.columns[c as usize].name;
+                found.push((Node::Default(t, c), Link::Auto));
+                for s in self.owned_sequences(|x, y| (x, y) == (t, c)) {
+                    found.push((Node::Relation(s), Link::Auto));
+                }
+                for i in &table.def.indexes {
+                    if i.columns.iter().any(|k| k.column == c) {
+                        found.push((Node::Index(t, i.id), Link::Auto));
+                    }
+                }
+                for k in &table.def.checks {
+                    if !expr_text::mentioned(&k.expr, &[name]).is_empty() {
+                        found.push((Node::Check(t, k.id), Link::Auto));
+                    }
+                }
+                for f in &table.def.foreign_keys {
+                    if f.columns.contains(&c) {
+                        found.push((Node::Foreign(t, f.id), Link::Auto));
+                    }
+                }
+                for v in self.views_of(t) {
+                    if let Some(Relation::View(view)) = self.schema.relation(v)
+                        && uses_column(&view.query, name)
+                    {
+                        found.push((Node::Relation(v), Link::Normal));
+                    }
+                }
+            }
+            Node::Index(_, i) => {
+                for (t, f) in self.foreign_keys(|_, f| f.ref_index == i) {
+                    found.push((Node::Foreign(t, f), Link::Normal));
+                }
+            }
+            Node::Default(..) | Node::Check(..) | Node::Foreign(..) => {}
+        }
+        found
+    }
+
+    /// Sequences owned by the columns that `which` picks, in order of number.
+    pub(super) fn owned_sequences(&self, which: impl Fn(Oid, ColumnIdx) -> bool) -> Vec<Oid> {
+        let mut found: Vec<Oid> = self
+            .schema
+            .relations()
+            .filter_map(|r| match r {
+                Relation::Sequence(s) if s.owned_by.is_some_and(|(t, c)| which(t, c)) => Some(s.id),
+                _ => None,
+            })
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    fn foreign_keys(
+        &self,
+        which: impl Fn(&TableDef, &base::schema::ForeignKey) -> bool,
+    ) -> Vec<(Oid, Oid)> {
+        let mut found = vec![];
+        for t in self.schema.tables() {
+            let hit = t.def.foreign_keys.iter().filter(|f| which(&t.def, f));
+            found.extend(hit.map(|f| (t.def.id, f.id)));
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Views that read the relation.
+    pub(super) fn views_of(&self, relation: Oid) -> Vec<Oid> {
+        let mut found: Vec<Oid> = self
+            .schema
+            .relations()
+            .filter_map(|r| match r {
+                Relation::View(v) if v.depends_on.contains(&relation) => Some(v.id),
+                _ => None,
+            })
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// The columns whose DEFAULT takes values of this sequence.
+    pub(super) fn defaults_with(&self, namespace: Oid, name: &str) -> Vec<(Oid, ColumnIdx)> {
+        let full = expr_text::sequence_name(self, namespace, name);
+        let literal = expr_text::quote_literal(&full);
+        let mut found = vec![];
+        for t in self.schema.tables() {
+            for (i, c) in live(&t.def) {
+                if c.default.as_ref().is_some_and(|d| d.contains(&literal)) {
+                    found.push((t.def.id, i));
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// The relation's name as messages print it: qualified when the search path does not reach it.
+    pub(super) fn shown(&self, id: Oid) -> String {
+        match catalog::by_oid(&self.schema, id) {
+            Some(r) => catalog::display_name(&self.schema, self.ctx.search_path, &r),
+            None => id.to_string(),
+        }
+    }
+
+    /// `table t`, `constraint c on table t` …, as DETAIL lines name things.
+    pub(super) fn describe(&self, node: Node) -> String {
+        let part = |t: Oid| (self.shown(t), self.schema.table(t).cloned());
+        match node {
+            Node::Namespace(id) => {
+                let name = self.schema.namespace(id).map_or("?", |n| &n.name);
+                format!("schema {name}")
+            }
+            Node::Relation(id) => {
+                let kind = match self.schema.relation(id) {
+                    Some(Relation::View(_)) => "view",
+                    Some(Relation::Sequence(_)) => "sequence",
+                    _ => "table",
+                };
+                format!("{kind} {}", self.shown(id))
+            }
+            Node::Column(t, c) => {
+                let (shown, table) = part(t);
+                let name = table.map_or(String::new(), |t| t.def.columns[c as usize].name.clone());
+                format!("column {name} of table {shown}")
+            }
+            Node::Default(t, c) => {
+                format!("default value for {}", self.describe(Node::Column(t, c)))
+            }
+            Node::Index(t, i) => {
+                let (shown, table) = part(t);
+                let index = table.and_then(|t| t.def.indexes.iter().find(|x| x.id == i).cloned());
+                match index {
+                    Some(x) if x.constraint => format!("constraint {} on table {shown}", x.name),
+                    _ => format!("index {}", self.shown(i)),
+                }
+            }
+            Node::Check(t, k) | Node::Foreign(t, k) => {
+                let (shown, table) = part(t);
+                let name = table.and_then(|t| {
+                    let checks = t.def.checks.iter().map(|c| (c.id, c.name.clone()));
+                    let foreign = t.def.foreign_keys.iter().map(|f| (f.id, f.name.clone()));
+                    checks.chain(foreign).find(|(id, _)| *id == k).map(|x| x.1)
+                });
+                format!("constraint {} on table {shown}", name.unwrap_or_default())
+            }
+        }
+    }
+}
+
+fn namespace_of(r: &Relation) -> Oid {
+    Resolved::Relation(r.clone()).namespace()
+}
+
+/// Whether the view's query may read a column of this name. A `*` may.
+fn uses_column(query: &str, name: &str) -> bool {
+    let star = expr_text::tokens(query)
+        .iter()
+        .any(|t| matches!(t, sqlparser::tokenizer::Token::Mul));
+    star || !expr_text::mentioned(query, &[name]).is_empty()
+}

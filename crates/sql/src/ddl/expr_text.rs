@@ -1,0 +1,206 @@
+//! Expressions kept as text: parsing them again, and changing names inside them word by word.
+
+use super::work::Work;
+use crate::catalog::{self, Resolved};
+use base::schema::Relation;
+use base::{Error, Result, SqlState};
+use sqlparser::ast::Expr;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::{Token, Tokenizer};
+
+/// The expression that this text is.
+pub fn parse(text: &str) -> Result<Expr> {
+    let broken = |e: String| Error::new(SqlState::SYNTAX_ERROR, e);
+    Parser::new(&PostgreSqlDialect {})
+        .try_with_sql(text)
+        .and_then(|mut p| p.parse_expr())
+        .map_err(|e| broken(e.to_string()))
+}
+
+/// The tokens of a text that has been parsed before; blanks are tokens too.
+pub fn tokens(text: &str) -> Vec<Token> {
+    Tokenizer::new(&PostgreSqlDialect {}, text)
+        .with_unescape(false)
+        .tokenize()
+        .unwrap_or_default()
+}
+
+fn word(t: &Token) -> Option<String> {
+    match t {
+        Token::Word(w) if w.quote_style.is_some() => Some(w.value.clone()),
+        Token::Word(w) => Some(w.value.to_lowercase()),
+        _ => None,
+    }
+}
+
+/// The places of the words that may name columns: not before `(`, not after `::`.
+fn column_words(tokens: &[Token]) -> Vec<(usize, String)> {
+    let solid = |i: usize| !matches!(tokens[i], Token::Whitespace(_));
+    let mut found = vec![];
+    for i in 0..tokens.len() {
+        let Some(w) = word(&tokens[i]) else { continue };
+        let next = (i + 1..tokens.len()).find(|&j| solid(j));
+        let last = (0..i).rev().find(|&j| solid(j));
+        let call = next.is_some_and(|j| matches!(tokens[j], Token::LParen));
+        let cast = last.is_some_and(|j| matches!(tokens[j], Token::DoubleColon));
+        if !call && !cast {
+            found.push((i, w));
+        }
+    }
+    found
+}
+
+/// Which of `names` the text mentions, each once, in the order of the text.
+pub fn mentioned<'a>(text: &str, names: &[&'a str]) -> Vec<&'a str> {
+    let mut found: Vec<&str> = vec![];
+    for (_, w) in column_words(&tokens(text)) {
+        if let Some(n) = names.iter().find(|n| **n == w)
+            && !found.contains(n)
+        {
+            found.push(n);
+        }
+    }
+    found
+}
+
+/// The text with a column's name changed.
+pub fn rename_column(text: &str, from: &str, to: &str) -> String {
+    let tokens = tokens(text);
+    let places = column_words(&tokens);
+    let hit = |i: usize| places.iter().any(|(p, w)| *p == i && w == from);
+    let print = |(i, t): (usize, &Token)| match hit(i) {
+        true => quote_ident(to),
+        false => t.to_string(),
+    };
+    tokens.iter().enumerate().map(print).collect()
+}
+
+/// The name as SQL has to write it.
+pub fn quote_ident(name: &str) -> String {
+    let plain = name
+        .bytes()
+        .enumerate()
+        .all(|(i, b)| matches!(b, b'a'..=b'z' | b'_') || i > 0 && matches!(b, b'0'..=b'9' | b'$'));
+    if plain && !name.is_empty() && !is_reserved(name) {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
+}
+
+/// The text as a string literal.
+pub fn quote_literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    match quoted.contains('\\') {
+        true => format!("E'{}'", quoted.replace('\\', "\\\\")),
+        false => format!("'{quoted}'"),
+    }
+}
+
+/// Words that PostgreSQL quotes when it prints a name (all but its unreserved keywords).
+fn is_reserved(name: &str) -> bool {
+    const WORDS: &str = " all analyse analyze and any array as asc asymmetric authorization between bigint binary bit \
+        boolean both case cast char character check coalesce collate collation column concurrently constraint create \
+        cross current_catalog current_date current_role current_schema current_time current_timestamp current_user dec \
+        decimal default deferrable desc distinct do else end except exists extract false fetch float for foreign freeze \
+        from full grant greatest group grouping having ilike in initially inner inout int integer intersect interval \
+        into is isnull join lateral leading least left like limit localtime localtimestamp national natural nchar none \
+        normalize not notnull null nullif numeric offset on only or order out outer overlaps overlay placing position \
+        precision primary real references returning right row select session_user setof similar smallint some substring \
+        symmetric table tablesample then time timestamp to trailing treat trim true union unique user using values \
+        varchar variadic verbose when where window with xmlattributes xmlconcat xmlelement xmlexists xmlforest \
+        xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable ";
+    WORDS.contains(&format!(" {name} "))
+}
+
+/// Rewrites `nextval('s')` to the full name of the sequence that `s` means now, as PostgreSQL binds it: 42P01, 42809.
+pub(super) fn pin_sequences(work: &Work<'_>, text: &str) -> Result<String> {
+    if !text.to_lowercase().contains("nextval") {
+        return Ok(text.to_owned());
+    }
+    let mut tokens = tokens(text);
+    for i in 0..tokens.len().saturating_sub(2) {
+        let call = word(&tokens[i]).is_some_and(|w| w == "nextval");
+        if !call || !matches!(tokens[i + 1], Token::LParen) {
+            continue;
+        }
+        let Token::SingleQuotedString(name) = &tokens[i + 2] else {
+            continue;
+        };
+        let (ns, rel) = parse_name(name)?;
+        let found = catalog::find(&work.schema, work.ctx.search_path, ns.as_deref(), &rel);
+        match found {
+            Some(Resolved::Relation(Relation::Sequence(s))) => {
+                let full = sequence_name(work, s.namespace, &s.name);
+                let cast = matches!(tokens.get(i + 3), Some(Token::DoubleColon));
+                let cast = if cast { "" } else { "::regclass" };
+                tokens[i + 2] = Token::SingleQuotedString(full.replace('\'', "''"));
+                if !cast.is_empty() {
+                    let place = i + 3;
+                    tokens.insert(place, Token::DoubleColon);
+                    tokens.insert(place + 1, Token::make_word("regclass", None));
+                }
+            }
+            Some(other) => return Err(work.wrong_kind(&other, "sequence")),
+            None => {
+                return Err(Error::new(
+                    SqlState::UNDEFINED_TABLE,
+                    format!("relation \"{name}\" does not exist"),
+                ));
+            }
+        }
+    }
+    Ok(tokens.iter().map(ToString::to_string).collect())
+}
+
+/// `schema.name`, quoted where needed.
+pub(super) fn sequence_name(work: &Work<'_>, namespace: base::Oid, name: &str) -> String {
+    let ns = work
+        .schema
+        .namespace(namespace)
+        .expect("relations have schemas");
+    format!("{}.{}", quote_ident(&ns.name), quote_ident(name))
+}
+
+/// The DEFAULT of a column that a sequence feeds.
+pub(super) fn nextval(work: &Work<'_>, namespace: base::Oid, name: &str) -> String {
+    let full = sequence_name(work, namespace, name);
+    format!("nextval({}::regclass)", quote_literal(&full))
+}
+
+/// A name inside a string, as `regclass` reads it: `(schema, name)`. 42601, 42602.
+pub fn parse_name(text: &str) -> Result<(Option<String>, String)> {
+    let name = Parser::new(&PostgreSqlDialect {})
+        .try_with_sql(text)
+        .and_then(|mut p| p.parse_object_name(false))
+        .map_err(|_| {
+            Error::new(
+                SqlState::INVALID_NAME,
+                format!("invalid name syntax: \"{text}\""),
+            )
+        })?;
+    catalog::split_name(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_change_where_they_name_columns() {
+        let s = rename_column(
+            "qty > 0 AND qty(1) = 'qty' AND \"qty\" < x::qty",
+            "qty",
+            "Stock",
+        );
+        assert_eq!(s, "\"Stock\" > 0 AND qty(1) = 'qty' AND \"Stock\" < x::qty");
+        assert_eq!(mentioned("a + b > A", &["a", "b", "c"]), ["a", "b"]);
+        assert_eq!(quote_ident("select"), "\"select\"");
+        assert_eq!(quote_ident("t_1"), "t_1");
+        assert_eq!(
+            parse_name("\"A b\".c").unwrap(),
+            (Some("A b".into()), "c".into())
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! CREATE INDEX, ALTER INDEX.
+//!
+//! Left out on purpose: expressions, partial and covering indexes, other methods than btree, operator classes (0A000).
+//! CONCURRENTLY is accepted: an index is built inside its transaction and stops nobody's reads.
+
+use super::constraints::{indexable, place};
+use super::create_table::check_storage_parameters;
+use super::names;
+use super::work::Work;
+use crate::catalog::Resolved;
+use base::schema::{Index, IndexColumn, Object, Relation};
+use base::{Error, Result, SqlState};
+use sqlparser::ast::{
+    AlterIndexOperation, CreateIndex, Expr, IndexType, ObjectName, ObjectNamePart, OrderBySort,
+    SqlOption,
+};
+
+/// Most columns of an index.
+const MAX_INDEX_COLUMNS: usize = 32;
+
+impl Work<'_> {
+    pub(super) fn create_index(&mut self, c: &CreateIndex) -> Result<String> {
+        let tag = "CREATE INDEX".to_string();
+        let table = match self.resolve(&c.table_name)? {
+            Resolved::Relation(Relation::Table(t)) => t,
+            Resolved::Virtual(v) => {
+                return Err(Error::new(
+                    SqlState::INSUFFICIENT_PRIVILEGE,
+                    format!("permission denied: \"{}\" is a system catalog", v.name()),
+                ));
+            }
+            other => {
+                return Err(Error::new(
+                    SqlState::WRONG_OBJECT_TYPE,
+                    format!("cannot create index on relation \"{}\"", other.name()),
+                ));
+            }
+        };
+        self.must_own("table", &table.def.name, table.def.owner)?;
+        if c.concurrently && self.ctx.in_transaction_block {
+            return Err(Error::new(
+                SqlState::ACTIVE_SQL_TRANSACTION,
+                "CREATE INDEX CONCURRENTLY cannot run inside a transaction block",
+            ));
+        }
+        match &c.using {
+            None | Some(IndexType::BTree) => {}
+            Some(IndexType::Custom(i)) => {
+                let method = crate::catalog::fold(i);
+                return Err(Error::new(
+                    SqlState::UNDEFINED_OBJECT,
+                    format!("access method \"{method}\" does not exist"),
+                ));
+            }
+            Some(other) => return Err(Error::unsupported(format!("index method {other}"))),
+        }
+        if c.predicate.is_some() {
+            return Err(Error::unsupported("a partial index"));
+        }
+        if !c.include.is_empty() {
+            return Err(Error::unsupported("INCLUDE"));
+        }
+        check_index_parameters(&c.with)?;
+        let mut def = table.def.clone();
+        let mut columns = vec![];
+        for k in &c.columns {
+            let Expr::Identifier(name) = &k.column.expr else {
+                return Err(Error::unsupported("an index over an expression"));
+            };
+            if let Some(class) = &k.operator_class {
+                return Err(Error::unsupported(format!("operator class {class}")));
+            }
+            let name = crate::catalog::fold(name);
+            let column = place(&def, &name).ok_or_else(|| {
+                Error::new(
+                    SqlState::UNDEFINED_COLUMN,
+                    format!("column \"{name}\" does not exist"),
+                )
+            })?;
+            indexable(&def, column)?;
+            let desc = match &k.column.options.sort {
+                None | Some(OrderBySort::Asc) => false,
+                Some(OrderBySort::Desc) => true,
+                Some(OrderBySort::Using(_)) => return Err(Error::unsupported("USING in an index")),
+            };
+            columns.push(IndexColumn {
+                column,
+                desc,
+                nulls_first: k.column.options.nulls_first.unwrap_or(desc),
+            });
+        }
+        if columns.len() > MAX_INDEX_COLUMNS {
+            return Err(Error::new(
+                SqlState::TOO_MANY_COLUMNS,
+                format!("cannot use more than {MAX_INDEX_COLUMNS} columns in an index"),
+            ));
+        }
+        let name = match &c.name {
+            Some(n) => self.index_name(n, &table.def.namespace)?,
+            None => {
+                let parts = columns
+                    .iter()
+                    .map(|c| def.columns[c.column as usize].name.as_str());
+                self.relation_name(def.namespace, &def.name, &names::join(parts), "idx")
+            }
+        };
+        if c.if_not_exists && self.taken(def.namespace, &name) {
+            self.skip_existing(&name);
+            return Ok(tag);
+        }
+        self.must_be_free(def.namespace, &name)?;
+        let id = self.oid();
+        def.indexes.push(Index {
+            id,
+            name,
+            columns,
+            unique: c.unique,
+            primary: false,
+            constraint: false,
+            constraint_oid: 0,
+            nulls_not_distinct: c.nulls_distinct == Some(false),
+        });
+        self.put(Object::Table(def));
+        Ok(tag)
+    }
+
+    /// An index lives in its table's schema, whatever its name says.
+    fn index_name(&mut self, name: &ObjectName, table: &base::Oid) -> Result<String> {
+        let (ns, rel) = self.split(name)?;
+        if let Some(ns) = ns
+            && self.namespace(&ns)? != *table
+        {
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                "an index is created in the schema of its table",
+            ));
+        }
+        if let Some(ObjectNamePart::Identifier(i)) = name.0.last() {
+            self.name(i);
+        }
+        Ok(rel)
+    }
+
+    pub(super) fn alter_index(
+        &mut self,
+        name: &ObjectName,
+        operation: &AlterIndexOperation,
+    ) -> Result<String> {
+        let AlterIndexOperation::RenameIndex { index_name } = operation;
+        match self.resolve(name)? {
+            Resolved::Index(t, at) => {
+                self.must_own("index", &t.def.indexes[at].name, t.def.owner)?;
+                self.rename_index(&t, at, index_name)?;
+            }
+            other => return Err(self.wrong_kind(&other, "index")),
+        }
+        Ok("ALTER INDEX".into())
+    }
+
+    /// Renames an index, and with it the constraint that made it.
+    pub(super) fn rename_index(
+        &mut self,
+        t: &base::schema::Table,
+        at: usize,
+        to: &ObjectName,
+    ) -> Result<()> {
+        let (_, to) = self.split(to)?;
+        self.must_be_free(t.def.namespace, &to)?;
+        let mut def = t.def.clone();
+        def.indexes[at].name = to;
+        self.put(Object::Table(def));
+        Ok(())
+    }
+}
+
+fn check_index_parameters(with: &[Expr]) -> Result<()> {
+    for e in with {
+        let Expr::BinaryOp { left, right, .. } = e else {
+            return Err(Error::unsupported(format!("index parameter {e}")));
+        };
+        let Expr::Identifier(key) = &**left else {
+            return Err(Error::unsupported(format!("index parameter {e}")));
+        };
+        if key.value.eq_ignore_ascii_case("deduplicate_items") {
+            continue;
+        }
+        check_storage_parameters(&[SqlOption::KeyValue {
+            key: key.clone(),
+            value: (**right).clone(),
+        }])?;
+    }
+    Ok(())
+}
