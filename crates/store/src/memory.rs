@@ -1,0 +1,72 @@
+//! What the rows take: a counter spread over cache lines, and the limit that refuses writes before the machine does.
+//!
+//! Counted are records, versions, index entries (with the allocator's rounding to 16 bytes) and, on demand, tree nodes. The
+//! limit is soft by what is in flight: a statement is refused when the sum stands above it.
+
+use base::{Error, Result, SqlState};
+use env::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::AtomicUsize;
+
+const SHARDS: usize = 16;
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Shard(AtomicI64);
+
+/// Bytes in use and their limit.
+pub struct Memory {
+    shards: [Shard; SHARDS],
+    limit: AtomicU64,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory { shards: Default::default(), limit: AtomicU64::new(u64::MAX) }
+    }
+}
+
+fn shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % SHARDS;
+    }
+    MINE.with(|m| *m)
+}
+
+impl Memory {
+    /// Counts bytes taken (positive) or given back (negative).
+    pub fn add(&self, bytes: isize) {
+        self.shards[shard()].0.fetch_add(bytes as i64, Ordering::Relaxed);
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        self.shards.iter().map(|s| s.0.load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
+    }
+
+    /// The limit in bytes; `u64::MAX` for none.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Sets the limit (`max_memory`).
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// 53200 when a write that needs more memory must be refused.
+    pub fn check(&self) -> Result<()> {
+        let (limit, used) = (self.limit(), if self.limit() == u64::MAX { 0 } else { self.used() });
+        if used <= limit {
+            return Ok(());
+        }
+        Err(Error::new(SqlState::OUT_OF_MEMORY, "out of memory for rows")
+            .detail(format!("Rows take {used} bytes; max_memory is {limit}."))
+            .hint("Delete rows or raise max_memory."))
+    }
+}
+
+/// What the allocator really takes for this many bytes, near enough.
+pub(crate) fn rounded(bytes: usize) -> isize {
+    ((bytes + 8).next_multiple_of(16)) as isize
+}

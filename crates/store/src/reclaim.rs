@@ -1,0 +1,174 @@
+//! The reclaimer: unlinks what no snapshot can see.
+//!
+//! A commit that replaces a version or leaves a tombstone queues the record with its storage. A pass takes the list of live
+//! snapshots, and for each queued record whose position every *new* snapshot would see, keeps a version exactly if some live
+//! snapshot stands between it and the next newer one; so one idle snapshot keeps one version of a hot row, not all since.
+//! A record whose newest version is a tombstone that everybody sees goes altogether: its entries first, then itself.
+//!
+//! A pass stops nobody. It skips records that a commit holds and tries them again. Committers trim long chains themselves
+//! ([`Store::trim_long`]), so a hot row does not depend on the pace of the passes.
+
+use base::{Position, RelId};
+use crossbeam_epoch::{Guard, pin};
+use env::sync::RwLock;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::memory::{Memory, rounded};
+use crate::record::Record;
+use crate::snapshot::Snapshots;
+use crate::storage::{SecondaryIndex, Storage, chain_has_key};
+
+/// All storages of a node, with what they share.
+#[derive(Default)]
+pub struct Store {
+    storages: RwLock<HashMap<RelId, Arc<Storage>>>,
+    pub snapshots: Snapshots,
+    pub memory: Memory,
+}
+
+/// What a pass of the reclaimer did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    pub versions: usize,
+    pub records: usize,
+    /// Records that are still queued.
+    pub waiting: usize,
+}
+
+impl Store {
+    /// The storage of this number.
+    pub fn storage(&self, id: RelId) -> Option<Arc<Storage>> {
+        self.storages.read().get(&id).cloned()
+    }
+
+    /// Adds a storage; the one that was there keeps its place.
+    pub fn add(&self, storage: Arc<Storage>) {
+        self.storages.write().entry(storage.id).or_insert(storage);
+    }
+
+    /// Forgets a storage; its rows go when the last user of it does.
+    pub fn remove(&self, id: RelId) {
+        let gone = self.storages.write().remove(&id);
+        if let Some(s) = gone {
+            let guard = pin();
+            let mut bytes = 0;
+            s.for_each(&guard, |r| {
+                bytes += rounded(r.bytes());
+                let mut v = r.newest(&guard);
+                while let Some(x) = v {
+                    bytes += rounded(x.bytes());
+                    v = x.older(&guard);
+                }
+            });
+            self.memory.add(-bytes);
+        }
+    }
+
+    /// Every storage.
+    pub fn all(&self) -> Vec<Arc<Storage>> {
+        self.storages.read().values().cloned().collect()
+    }
+
+    /// One pass over all queues. `installed`: where new snapshots stand at least.
+    pub fn reclaim(&self, installed: Position) -> Reclaimed {
+        let storages = self.all();
+        let live = self.snapshots.live(installed);
+        let mut done = Reclaimed::default();
+        for s in storages {
+            let queue = std::mem::take(&mut *s.stale.lock());
+            if queue.is_empty() {
+                continue;
+            }
+            let indexes = s.indexes();
+            let mut again = Vec::new();
+            for chunk in queue.chunks(64) {
+                let guard = pin();
+                for stale in chunk {
+                    // SAFETY: a queued record is ended by this pass alone, and after it was taken from the queue.
+                    let record = unsafe { stale.record.as_ref() };
+                    if stale.position > installed || record.try_lock().is_err() {
+                        again.push((stale.position, stale.record));
+                        continue;
+                    }
+                    record.dequeued();
+                    self.reclaim_record(&s, &indexes, record, &live, &mut done, &guard);
+                }
+            }
+            done.waiting += again.len();
+            let again = again.into_iter().map(|(position, record)| crate::storage::Stale { position, record });
+            s.stale.lock().extend(again);
+        }
+        done
+    }
+
+    /// Trims a locked record, and ends it when only a tombstone is left that everybody sees. Unlocks it.
+    fn reclaim_record(
+        &self,
+        s: &Storage,
+        indexes: &[Arc<SecondaryIndex>],
+        record: &Record,
+        live: &[Position],
+        done: &mut Reclaimed,
+        guard: &Guard,
+    ) {
+        done.versions += self.trim(indexes, record, live, guard);
+        let newest = *live.last().expect("the newest position is always live");
+        let dead = record.newest(guard).is_none_or(|v| v.row().is_none() && v.position() <= live[0]);
+        if dead && record.newest(guard).is_none_or(|v| v.older(guard).is_none()) {
+            record.kill();
+            let bytes = record.bytes() + record.newest(guard).map_or(0, |v| v.bytes());
+            let gone = s.primary.remove_if(record.key(), |r| std::ptr::eq(r, record), guard);
+            assert!(gone, "a record in the queue is in the tree");
+            self.memory.add(-rounded(bytes));
+            done.records += 1;
+            return;
+        }
+        let more = record.newest(guard).is_some_and(|v| v.row().is_none() || v.older(guard).is_some());
+        if more {
+            s.mark_stale(record, newest);
+        }
+        record.unlock();
+    }
+
+    /// Unlinks versions of a locked record that no live snapshot sees, and index entries that no version is left for.
+    fn trim(&self, indexes: &[Arc<SecondaryIndex>], record: &Record, live: &[Position], guard: &Guard) -> usize {
+        let needed = |at: Position, newer: Position| {
+            let first = live.partition_point(|&s| s < at);
+            live.get(first).is_some_and(|&s| s < newer)
+        };
+        let (mut count, mut bytes) = (0, 0);
+        let mut rows: Vec<Vec<u8>> = Vec::new();
+        record.trim(guard, needed, |v| {
+            count += 1;
+            bytes += rounded(v.bytes());
+            if !indexes.is_empty() {
+                rows.extend(v.row().map(<[u8]>::to_vec));
+            }
+        });
+        let (mut key, mut scratch) = (Vec::new(), Vec::new());
+        for index in indexes {
+            for row in &rows {
+                index.spec.key_of(row, record.key(), &mut key);
+                if !chain_has_key(index, record, &key, &mut scratch, guard) {
+                    index.unlink(&key, &self.memory, guard);
+                }
+            }
+        }
+        self.memory.add(-bytes);
+        count
+    }
+
+    /// For a committer that holds the record: trims a chain longer than `longest`. `installed` as for `reclaim`.
+    pub fn trim_long(&self, s: &Storage, record: &Record, longest: usize, installed: impl Fn() -> Position, guard: &Guard) {
+        let mut v = record.newest(guard);
+        for _ in 0..longest {
+            match v.and_then(|v| v.older(guard)) {
+                Some(x) => v = Some(x),
+                None => return,
+            }
+        }
+        let live = self.snapshots.live(installed());
+        self.trim(&s.indexes(), record, &live, guard);
+    }
+}

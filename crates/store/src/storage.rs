@@ -1,0 +1,262 @@
+//! The rows of one table and the secondary indexes over them.
+//!
+//! The primary tree maps primary keys (or hidden row ids) to records. A secondary index maps *index columns + primary key* to the same
+//! records; its entries have no versions of their own. An entry says "some version of this row has, or had, this index key": who
+//! finds a row through it checks that the version he sees has that key. Entries are linked before the commit that needs them
+//! takes its position, and unlinked by the reclaimer when no version that anybody can see has the key. So a validating
+//! transaction that scans an index range after it has its position sees every commit with a smaller one.
+
+use base::key::KeyColumn;
+use base::{Position, RelId, RowLayout};
+use crossbeam_epoch::Guard;
+use env::sync::atomic::{AtomicU64, Ordering};
+use env::sync::{Mutex, RwLock};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::memory::{Memory, rounded};
+use crate::record::{IndexEntry, Record};
+use crate::tree::{Entry, Tree};
+
+/// How index keys are made of rows.
+#[derive(Clone, Debug)]
+pub struct IndexSpec {
+    pub id: RelId,
+    pub unique: bool,
+    pub nulls_not_distinct: bool,
+    pub layout: RowLayout,
+    /// (place of the column in the row, how it is encoded)
+    pub columns: Vec<(usize, KeyColumn)>,
+}
+
+impl IndexSpec {
+    /// Appends the bytes of the index columns of a row to `out`. Whether one of them is NULL.
+    pub fn columns_of(&self, row: &[u8], out: &mut Vec<u8>) -> bool {
+        let row = self.layout.row(row);
+        let mut null = false;
+        for (i, c) in &self.columns {
+            let v = row.get(*i);
+            null |= v.is_null();
+            c.encode(&v, out);
+        }
+        null
+    }
+
+    /// The whole key of the row's entry: columns, then primary key.
+    pub fn key_of(&self, row: &[u8], primary: &[u8], out: &mut Vec<u8>) {
+        out.clear();
+        self.columns_of(row, out);
+        out.extend_from_slice(primary);
+    }
+}
+
+/// A secondary index. A change of the table's columns makes a new one over the same tree.
+pub struct SecondaryIndex {
+    pub spec: IndexSpec,
+    pub tree: Arc<Tree<IndexEntry>>,
+}
+
+impl SecondaryIndex {
+    /// An empty index.
+    pub fn new(spec: IndexSpec) -> SecondaryIndex {
+        SecondaryIndex { spec, tree: Arc::default() }
+    }
+
+    /// The same entries under a spec with a longer layout.
+    pub fn with_spec(&self, spec: IndexSpec) -> SecondaryIndex {
+        SecondaryIndex { spec, tree: self.tree.clone() }
+    }
+
+    /// Links an entry for `record`; whether there was none. The caller holds the record's lock.
+    pub fn link(&self, key: &[u8], record: &Record, memory: &Memory, guard: &Guard) -> bool {
+        let (_, new) = self.tree.get_or_insert(key, || IndexEntry::alloc(key, record), guard);
+        if new {
+            memory.add(rounded(IndexEntry::bytes(key.len())));
+        }
+        new
+    }
+
+    /// Unlinks the entry of this key. The caller holds the lock of the record.
+    pub fn unlink(&self, key: &[u8], memory: &Memory, guard: &Guard) {
+        if self.tree.remove_if(key, |_| true, guard) {
+            memory.add(-rounded(IndexEntry::bytes(key.len())));
+        }
+    }
+
+    /// Whether `row` (the version of this entry's record that somebody sees) has the entry's key.
+    pub fn matches(&self, entry: &IndexEntry, row: &[u8], scratch: &mut Vec<u8>) -> bool {
+        scratch.clear();
+        self.spec.columns_of(row, scratch);
+        scratch[..] == *entry.columns()
+    }
+}
+
+/// A record to look at again when nobody can see `position`'s predecessor any more.
+pub(crate) struct Stale {
+    pub position: Position,
+    pub record: NonNull<Record>,
+}
+
+// SAFETY: a queued record stays allocated: only the reclaimer ends records, and it takes them from this queue first.
+unsafe impl Send for Stale {}
+
+/// The rows of a table.
+pub struct Storage {
+    pub id: RelId,
+    pub primary: Tree<Record>,
+    indexes: RwLock<Vec<Arc<SecondaryIndex>>>,
+    /// Schema version of the last change to this table; odd marks are the commit's business. A commit made under another is refused.
+    shape: AtomicU64,
+    next_row_id: AtomicU64,
+    live: AtomicU64,
+    pub(crate) stale: Mutex<Vec<Stale>>,
+}
+
+impl Storage {
+    /// No rows, no secondary indexes.
+    pub fn new(id: RelId) -> Storage {
+        Storage {
+            id,
+            primary: Tree::new(),
+            indexes: RwLock::default(),
+            shape: AtomicU64::new(0),
+            next_row_id: AtomicU64::new(1),
+            live: AtomicU64::new(0),
+            stale: Mutex::default(),
+        }
+    }
+
+    /// The record of this key, made if there is none.
+    pub fn find_or_create<'g>(&'g self, key: &[u8], memory: &Memory, guard: &'g Guard) -> &'g Record {
+        let (r, new) = self.primary.get_or_insert(key, || Record::alloc(key), guard);
+        if new {
+            memory.add(rounded(r.bytes()));
+        }
+        r
+    }
+
+    /// The secondary indexes now.
+    pub fn indexes(&self) -> Vec<Arc<SecondaryIndex>> {
+        self.indexes.read().clone()
+    }
+
+    /// Sets the secondary indexes (part of a schema change).
+    pub fn set_indexes(&self, indexes: Vec<Arc<SecondaryIndex>>) {
+        *self.indexes.write() = indexes;
+    }
+
+    /// Under which schema version rows are written.
+    pub fn shape(&self) -> u64 {
+        self.shape.load(Ordering::SeqCst)
+    }
+
+    /// See [`Storage::shape`].
+    pub fn set_shape(&self, version: u64) {
+        self.shape.store(version, Ordering::SeqCst);
+    }
+
+    /// A number for a row without a primary key; never given twice while the process lives.
+    pub fn new_row_id(&self) -> u64 {
+        self.next_row_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Row ids up to this one are taken (recovery, replay).
+    pub fn raise_row_id(&self, taken: u64) {
+        self.next_row_id.fetch_max(taken + 1, Ordering::Relaxed);
+    }
+
+    /// Rows in the newest state, near enough.
+    pub fn live_rows(&self) -> u64 {
+        let n = self.live.load(Ordering::Relaxed);
+        if n > i64::MAX as u64 { 0 } else { n }
+    }
+
+    /// Counts rows that came (positive) or went.
+    pub fn count(&self, delta: i64) {
+        if delta != 0 {
+            self.live.fetch_add(delta as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Hands a record with an unneeded version to the reclaimer. The caller holds the record's lock.
+    pub fn mark_stale(&self, record: &Record, position: Position) {
+        if record.enqueue() {
+            self.stale.lock().push(Stale { position, record: NonNull::from(record) });
+        }
+    }
+
+    /// Bytes of the trees' nodes.
+    pub fn node_bytes(&self) -> usize {
+        self.primary.bytes() + self.indexes.read().iter().map(|i| i.tree.bytes()).sum::<usize>()
+    }
+
+    /// Calls `f` with each record, in key order.
+    pub fn for_each<'g>(&'g self, guard: &'g Guard, mut f: impl FnMut(&'g Record)) {
+        use std::ops::Bound::Unbounded;
+        let mut cursor = self.primary.cursor(Unbounded, Unbounded, crate::tree::Direction::Forward, guard);
+        let mut batch = Vec::new();
+        loop {
+            batch.clear();
+            let more = cursor.next_batch(256, &mut batch);
+            batch.iter().for_each(|r| f(r));
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Takes back every version above `above`, index entries included. Nobody else may use the storage meanwhile.
+    pub fn rollback_above(&self, above: Position, memory: &Memory, guard: &Guard) {
+        let indexes = self.indexes();
+        let (mut key, mut kept) = (Vec::new(), Vec::new());
+        self.for_each(guard, |r| {
+            if r.newest(guard).is_none_or(|v| v.position() <= above) {
+                return;
+            }
+            r.try_lock().expect("nobody commits while positions are taken back");
+            let was_live = r.newest(guard).is_some_and(|v| v.row().is_some());
+            let mut gone = Vec::new();
+            r.rollback(above, guard, |v| {
+                memory.add(-rounded(v.bytes()));
+                gone.extend(v.row().map(<[u8]>::to_vec));
+            });
+            for index in &indexes {
+                for row in &gone {
+                    index.spec.key_of(row, r.key(), &mut key);
+                    if !chain_has_key(index, r, &key, &mut kept, guard) {
+                        index.unlink(&key, memory, guard);
+                    }
+                }
+            }
+            let live = r.newest(guard).is_some_and(|v| v.row().is_some());
+            self.count(i64::from(live) - i64::from(was_live));
+            r.unlock();
+        });
+    }
+}
+
+/// Whether a version of the record has this index key.
+pub(crate) fn chain_has_key(
+    index: &SecondaryIndex,
+    record: &Record,
+    key: &[u8],
+    scratch: &mut Vec<u8>,
+    guard: &Guard,
+) -> bool {
+    let mut v = record.newest(guard);
+    while let Some(x) = v {
+        if let Some(row) = x.row() {
+            index.spec.key_of(row, record.key(), scratch);
+            if scratch[..] == *key {
+                return true;
+            }
+        }
+        v = x.older(guard);
+    }
+    false
+}
+
+/// The key of an index entry, whole.
+pub fn entry_key(e: &IndexEntry) -> &[u8] {
+    e.key()
+}
