@@ -112,6 +112,39 @@ impl fmt::Debug for Watermark {
     }
 }
 
+/// The watermarks of a primary: `decided <= published <= installed`. `commit` raises them; everybody reads them.
+#[derive(Debug, Default)]
+pub struct Watermarks {
+    /// Every position up to it is installed or aborted. Read-write transactions take their snapshots here.
+    pub installed: Watermark,
+    /// Durable by the cluster's policy.
+    pub decided: Watermark,
+    /// max(decided, acknowledged): read-only work and replicas stand here; replies wait for it.
+    pub published: Watermark,
+}
+
+impl Watermarks {
+    /// All at one position (a start).
+    pub fn new(at: Position) -> Watermarks {
+        Watermarks {
+            installed: Watermark::new(at),
+            decided: Watermark::new(at),
+            published: Watermark::new(at),
+        }
+    }
+
+    /// The inequality, asserted. Read from the smallest up, so that growth meanwhile does no harm.
+    pub fn check(&self) {
+        let decided = self.decided.get();
+        let published = self.published.get();
+        let installed = self.installed.get();
+        assert!(
+            decided <= published && published <= installed,
+            "decided {decided} <= published {published} <= installed {installed} does not hold"
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

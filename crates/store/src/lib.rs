@@ -4,14 +4,13 @@
 //! Read `record` first (what a row through time is), then `storage` (a table), `snapshot` and `reclaim` (what may go), and
 //! `tree` for the index. Readers hold a [`Guard`] while they look at records and a [`Snapshot`] while they need a version to stay.
 
-
 mod memory;
 mod reclaim;
 mod record;
 mod snapshot;
 mod storage;
-mod view;
 pub mod tree;
+mod view;
 
 pub use crossbeam_epoch::{Guard, pin};
 

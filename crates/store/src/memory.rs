@@ -21,7 +21,10 @@ pub struct Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory { shards: Default::default(), limit: AtomicU64::new(u64::MAX) }
+        Memory {
+            shards: Default::default(),
+            limit: AtomicU64::new(u64::MAX),
+        }
     }
 }
 
@@ -36,12 +39,18 @@ fn shard() -> usize {
 impl Memory {
     /// Counts bytes taken (positive) or given back (negative).
     pub fn add(&self, bytes: isize) {
-        self.shards[shard()].0.fetch_add(bytes as i64, Ordering::Relaxed);
+        self.shards[shard()]
+            .0
+            .fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
-        self.shards.iter().map(|s| s.0.load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
+        self.shards
+            .iter()
+            .map(|s| s.0.load(Ordering::Relaxed))
+            .sum::<i64>()
+            .max(0) as u64
     }
 
     /// The limit in bytes; `u64::MAX` for none.
@@ -56,13 +65,22 @@ impl Memory {
 
     /// 53200 when a write that needs more memory must be refused.
     pub fn check(&self) -> Result<()> {
-        let (limit, used) = (self.limit(), if self.limit() == u64::MAX { 0 } else { self.used() });
+        let (limit, used) = (
+            self.limit(),
+            if self.limit() == u64::MAX {
+                0
+            } else {
+                self.used()
+            },
+        );
         if used <= limit {
             return Ok(());
         }
-        Err(Error::new(SqlState::OUT_OF_MEMORY, "out of memory for rows")
-            .detail(format!("Rows take {used} bytes; max_memory is {limit}."))
-            .hint("Delete rows or raise max_memory."))
+        Err(
+            Error::new(SqlState::OUT_OF_MEMORY, "out of memory for rows")
+                .detail(format!("Rows take {used} bytes; max_memory is {limit}."))
+                .hint("Delete rows or raise max_memory."),
+        )
     }
 }
 

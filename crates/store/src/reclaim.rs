@@ -96,7 +96,9 @@ impl Store {
                 }
             }
             done.waiting += again.len();
-            let again = again.into_iter().map(|(position, record)| crate::storage::Stale { position, record });
+            let again = again
+                .into_iter()
+                .map(|(position, record)| crate::storage::Stale { position, record });
             s.stale.lock().extend(again);
         }
         done
@@ -114,17 +116,27 @@ impl Store {
     ) {
         done.versions += self.trim(indexes, record, live, guard);
         let newest = *live.last().expect("the newest position is always live");
-        let dead = record.newest(guard).is_none_or(|v| v.row().is_none() && v.position() <= live[0]);
-        if dead && record.newest(guard).is_none_or(|v| v.older(guard).is_none()) {
+        let dead = record
+            .newest(guard)
+            .is_none_or(|v| v.row().is_none() && v.position() <= live[0]);
+        if dead
+            && record
+                .newest(guard)
+                .is_none_or(|v| v.older(guard).is_none())
+        {
             record.kill();
             let bytes = record.bytes() + record.newest(guard).map_or(0, |v| v.bytes());
-            let gone = s.primary.remove_if(record.key(), |r| std::ptr::eq(r, record), guard);
+            let gone = s
+                .primary
+                .remove_if(record.key(), |r| std::ptr::eq(r, record), guard);
             assert!(gone, "a record in the queue is in the tree");
             self.memory.add(-rounded(bytes));
             done.records += 1;
             return;
         }
-        let more = record.newest(guard).is_some_and(|v| v.row().is_none() || v.older(guard).is_some());
+        let more = record
+            .newest(guard)
+            .is_some_and(|v| v.row().is_none() || v.older(guard).is_some());
         if more {
             s.mark_stale(record, newest);
         }
@@ -132,7 +144,13 @@ impl Store {
     }
 
     /// Unlinks versions of a locked record that no live snapshot sees, and index entries that no version is left for.
-    fn trim(&self, indexes: &[Arc<SecondaryIndex>], record: &Record, live: &[Position], guard: &Guard) -> usize {
+    fn trim(
+        &self,
+        indexes: &[Arc<SecondaryIndex>],
+        record: &Record,
+        live: &[Position],
+        guard: &Guard,
+    ) -> usize {
         let needed = |at: Position, newer: Position| {
             let first = live.partition_point(|&s| s < at);
             live.get(first).is_some_and(|&s| s < newer)
@@ -160,7 +178,14 @@ impl Store {
     }
 
     /// For a committer that holds the record: trims a chain longer than `longest`. `installed` as for `reclaim`.
-    pub fn trim_long(&self, s: &Storage, record: &Record, longest: usize, installed: impl Fn() -> Position, guard: &Guard) {
+    pub fn trim_long(
+        &self,
+        s: &Storage,
+        record: &Record,
+        longest: usize,
+        installed: impl Fn() -> Position,
+        guard: &Guard,
+    ) {
         let mut v = record.newest(guard);
         for _ in 0..longest {
             match v.and_then(|v| v.older(guard)) {

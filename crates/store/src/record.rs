@@ -11,8 +11,9 @@
 //! committing transaction locks the record, takes its position, validates, and only then pushes the version.
 //!
 //! **The lock word** of a record says who may push: `FREE`, `DEAD` (unlinked from the index: look the key up again), `LOCKED`
-//! (by a commit that has no position yet), or the position of the commit that holds it. A reader at a snapshot never looks
-//! at it; a validating transaction does, to tell commits before its own position from those after.
+//! (by a commit that has not asked for a position, or by the reclaimer), `ORDERING` (its commit is getting one), or the position of
+//! the commit that holds it. A reader at a snapshot never looks at it; a validating transaction does, to tell commits before its
+//! own position from those after: one that is only `LOCKED` when he looks, his position in hand, will come after.
 //!
 //! **Who frees what.** Only the holder of the lock changes `head` or unlinks versions, and what it unlinks is freed through the epoch,
 //! so that a reader under a guard may walk any chain it has found. A record is freed by the tree, after `DEAD`.
@@ -28,6 +29,7 @@ use crate::tree::Entry;
 const FREE: u64 = 0;
 const DEAD: u64 = 1;
 const LOCKED: u64 = 2;
+const ORDERING: u64 = 3;
 
 /// Set while the record waits in the reclaimer's queue, so that it stands there once.
 const QUEUED: u32 = 1;
@@ -48,7 +50,8 @@ pub struct Version {
 impl Version {
     fn layout(len: usize) -> Layout {
         let bytes = size_of::<Version>() + len;
-        Layout::from_size_align(bytes, align_of::<Version>()).expect("a row is far smaller than the address space")
+        Layout::from_size_align(bytes, align_of::<Version>())
+            .expect("a row is far smaller than the address space")
     }
 
     /// A version that is not linked yet; `None` is a tombstone.
@@ -58,7 +61,9 @@ impl Version {
         // SAFETY: the layout is not of size zero. The header is written whole before anything reads it, and the bytes after
         // it are inside the allocation.
         unsafe {
-            let Some(p) = NonNull::new(alloc(layout).cast::<Version>()) else { handle_alloc_error(layout) };
+            let Some(p) = NonNull::new(alloc(layout).cast::<Version>()) else {
+                handle_alloc_error(layout)
+            };
             p.write(Version {
                 position: 0,
                 stamp: AtomicU64::new(0),
@@ -89,7 +94,9 @@ impl Version {
             return None;
         }
         // SAFETY: `alloc` put `len` initialised bytes behind the header of every version, and they never change.
-        Some(unsafe { std::slice::from_raw_parts(ptr::from_ref(self).add(1).cast::<u8>(), self.len as usize) })
+        Some(unsafe {
+            std::slice::from_raw_parts(ptr::from_ref(self).add(1).cast::<u8>(), self.len as usize)
+        })
     }
 
     /// Bytes of memory it takes.
@@ -133,6 +140,11 @@ impl NewVersion {
         // SAFETY: ours alone, and alive.
         unsafe { self.0.as_ref() }.bytes()
     }
+
+    /// The same with the allocator's rounding, as `Memory` counts it.
+    pub fn rounded(&self) -> isize {
+        crate::memory::rounded(self.bytes())
+    }
 }
 
 impl Drop for NewVersion {
@@ -157,7 +169,12 @@ unsafe impl Entry for Record {
     #[inline]
     fn key(&self) -> &[u8] {
         // SAFETY: `alloc` put `key_len` initialised bytes behind the header.
-        unsafe { std::slice::from_raw_parts(ptr::from_ref(self).add(1).cast::<u8>(), self.key_len as usize) }
+        unsafe {
+            std::slice::from_raw_parts(
+                ptr::from_ref(self).add(1).cast::<u8>(),
+                self.key_len as usize,
+            )
+        }
     }
 
     unsafe fn free(record: NonNull<Record>) {
@@ -180,8 +197,10 @@ unsafe impl Entry for Record {
 pub enum Holder {
     /// Nobody is committing it.
     Nobody,
-    /// A commit that has not said its position yet.
-    Unknown,
+    /// A commit that has not asked for its position yet, or the reclaimer.
+    Locked,
+    /// A commit that is getting its position.
+    Ordering,
     /// The commit with this position, maybe one's own.
     Commit(Position),
 }
@@ -189,7 +208,8 @@ pub enum Holder {
 impl Record {
     fn layout(key: usize) -> Layout {
         let bytes = size_of::<Record>() + key;
-        Layout::from_size_align(bytes, align_of::<Record>()).expect("a key is far smaller than the address space")
+        Layout::from_size_align(bytes, align_of::<Record>())
+            .expect("a key is far smaller than the address space")
     }
 
     /// A record without versions, not yet in a tree.
@@ -197,7 +217,9 @@ impl Record {
         let layout = Record::layout(key.len());
         // SAFETY: as in `Version::alloc`.
         unsafe {
-            let Some(p) = NonNull::new(alloc(layout).cast::<Record>()) else { handle_alloc_error(layout) };
+            let Some(p) = NonNull::new(alloc(layout).cast::<Record>()) else {
+                handle_alloc_error(layout)
+            };
             p.write(Record {
                 lock: AtomicU64::new(FREE),
                 head: AtomicPtr::new(ptr::null_mut()),
@@ -251,24 +273,43 @@ impl Record {
     pub fn holder(&self) -> Holder {
         match self.lock.load(Ordering::SeqCst) {
             FREE | DEAD => Holder::Nobody,
-            LOCKED => Holder::Unknown,
+            LOCKED => Holder::Locked,
+            ORDERING => Holder::Ordering,
             p => Holder::Commit(Position::from_u64(p)),
         }
     }
 
     /// Takes the lock for a commit. `Err(true)`: the record is dead, find the key again; `Err(false)`: somebody has it.
     pub fn try_lock(&self) -> Result<(), bool> {
-        match self.lock.compare_exchange(FREE, LOCKED, Ordering::SeqCst, Ordering::Relaxed) {
+        match self
+            .lock
+            .compare_exchange(FREE, LOCKED, Ordering::SeqCst, Ordering::Relaxed)
+        {
             Ok(_) => Ok(()),
             Err(held) => Err(held == DEAD),
         }
     }
 
+    /// The commit that holds the lock is about to ask for its position.
+    pub fn set_ordering(&self) {
+        let was = self.lock.swap(ORDERING, Ordering::SeqCst);
+        assert_eq!(
+            was, LOCKED,
+            "only the holder of the lock asks for its position"
+        );
+    }
+
     /// Says the position of the commit that holds the lock.
     pub fn set_holder(&self, position: Position) {
-        assert!(position.as_u64() > LOCKED, "a commit's position lies above the marks of the lock word");
+        assert!(
+            position.as_u64() > LOCKED,
+            "a commit's position lies above the marks of the lock word"
+        );
         let was = self.lock.swap(position.as_u64(), Ordering::SeqCst);
-        assert_eq!(was, LOCKED, "only the holder of the lock says its position");
+        assert_eq!(
+            was, ORDERING,
+            "only the holder of the lock says its position"
+        );
     }
 
     /// Gives the lock back.
@@ -287,12 +328,18 @@ impl Record {
     pub fn push(&self, version: NewVersion, position: Position, stamp: u64) {
         let v = version.0;
         std::mem::forget(version);
-        assert!(self.lock.load(Ordering::Relaxed) >= LOCKED, "a version is pushed under the record's lock");
+        assert!(
+            self.lock.load(Ordering::Relaxed) >= LOCKED,
+            "a version is pushed under the record's lock"
+        );
         let head = self.head.load(Ordering::Acquire);
         // SAFETY: `v` is ours alone until the store below; `head` is alive because only the lock's holder unlinks.
         unsafe {
             if let Some(h) = head.as_ref() {
-                assert!(h.position < position.as_u64(), "versions of a record are pushed in the order of positions");
+                assert!(
+                    h.position < position.as_u64(),
+                    "versions of a record are pushed in the order of positions"
+                );
             }
             let v = &mut *v.as_ptr();
             v.position = position.as_u64();
@@ -310,8 +357,13 @@ impl Record {
         mut keep: impl FnMut(Position, Position) -> bool,
         mut gone: impl FnMut(&Version),
     ) -> usize {
-        assert!(self.lock.load(Ordering::Relaxed) >= LOCKED, "versions are unlinked under the record's lock");
-        let Some(mut newer) = self.newest(guard) else { return 0 };
+        assert!(
+            self.lock.load(Ordering::Relaxed) >= LOCKED,
+            "versions are unlinked under the record's lock"
+        );
+        let Some(mut newer) = self.newest(guard) else {
+            return 0;
+        };
         let mut newer_position = newer.position();
         let mut freed = 0;
         while let Some(v) = newer.older(guard) {
@@ -321,7 +373,9 @@ impl Record {
             } else {
                 gone(v);
                 freed += v.bytes();
-                newer.next.store(v.next.load(Ordering::Acquire), Ordering::Release);
+                newer
+                    .next
+                    .store(v.next.load(Ordering::Acquire), Ordering::Release);
                 let p = SendPtr(NonNull::from(v));
                 // SAFETY: unlinked, so only guards taken before now can reach it, and the free waits for those.
                 unsafe { guard.defer_unchecked(move || Version::free(p.into_inner())) };
@@ -333,10 +387,14 @@ impl Record {
 
     /// Unlinks the newest versions above `above` (an epoch that aborts, a diverged tail). The caller holds the lock.
     pub(crate) fn rollback(&self, above: Position, guard: &Guard, mut gone: impl FnMut(&Version)) {
-        assert!(self.lock.load(Ordering::Relaxed) >= LOCKED, "versions are unlinked under the record's lock");
+        assert!(
+            self.lock.load(Ordering::Relaxed) >= LOCKED,
+            "versions are unlinked under the record's lock"
+        );
         while let Some(v) = self.newest(guard).filter(|v| v.position() > above) {
             gone(v);
-            self.head.store(v.next.load(Ordering::Acquire), Ordering::Release);
+            self.head
+                .store(v.next.load(Ordering::Acquire), Ordering::Release);
             let p = SendPtr(NonNull::from(v));
             // SAFETY: as in `trim`.
             unsafe { guard.defer_unchecked(move || Version::free(p.into_inner())) };
@@ -384,7 +442,9 @@ unsafe impl Entry for IndexEntry {
     #[inline]
     fn key(&self) -> &[u8] {
         // SAFETY: `alloc` put `len` initialised bytes behind the header.
-        unsafe { std::slice::from_raw_parts(ptr::from_ref(self).add(1).cast::<u8>(), self.len as usize) }
+        unsafe {
+            std::slice::from_raw_parts(ptr::from_ref(self).add(1).cast::<u8>(), self.len as usize)
+        }
     }
 
     unsafe fn free(entry: NonNull<IndexEntry>) {
@@ -399,16 +459,22 @@ unsafe impl Entry for IndexEntry {
 impl IndexEntry {
     fn layout(key: usize) -> Layout {
         let bytes = size_of::<IndexEntry>() + key;
-        Layout::from_size_align(bytes, align_of::<IndexEntry>()).expect("a key is far smaller than the address space")
+        Layout::from_size_align(bytes, align_of::<IndexEntry>())
+            .expect("a key is far smaller than the address space")
     }
 
     /// An entry for `record` under `key`, whose last bytes are the record's key.
     pub(crate) fn alloc(key: &[u8], record: &Record) -> NonNull<IndexEntry> {
-        assert!(key.ends_with(record.key()), "an index key ends with the primary key");
+        assert!(
+            key.ends_with(record.key()),
+            "an index key ends with the primary key"
+        );
         let layout = IndexEntry::layout(key.len());
         // SAFETY: as in `Version::alloc`.
         unsafe {
-            let Some(p) = NonNull::new(alloc(layout).cast::<IndexEntry>()) else { handle_alloc_error(layout) };
+            let Some(p) = NonNull::new(alloc(layout).cast::<IndexEntry>()) else {
+                handle_alloc_error(layout)
+            };
             p.write(IndexEntry {
                 record: NonNull::from(record),
                 len: key.len() as u32,
@@ -469,9 +535,15 @@ mod tests {
             push(r, p(6), Some(b"six"));
             let g = pin();
             let see = |n| r.row_at(p(n), &g);
-            assert_eq!((see(1), see(2), see(3)), (None, Some(&b"two"[..]), Some(&b"two"[..])));
+            assert_eq!(
+                (see(1), see(2), see(3)),
+                (None, Some(&b"two"[..]), Some(&b"two"[..]))
+            );
             assert_eq!((see(4), see(5), see(6)), (None, None, Some(&b"six"[..])));
-            assert!(r.at(p(5), &g).is_some_and(|v| v.row().is_none() && v.position() == p(4)));
+            assert!(
+                r.at(p(5), &g)
+                    .is_some_and(|v| v.row().is_none() && v.position() == p(4))
+            );
         });
     }
 

@@ -67,7 +67,12 @@ impl Default for Snapshots {
 }
 
 fn chunk() -> Chunk {
-    (0..CHUNK).map(|_| Slot { position: AtomicU64::new(EMPTY), taken_at: AtomicU64::new(NEVER) }).collect()
+    (0..CHUNK)
+        .map(|_| Slot {
+            position: AtomicU64::new(EMPTY),
+            taken_at: AtomicU64::new(NEVER),
+        })
+        .collect()
 }
 
 impl Snapshots {
@@ -76,12 +81,17 @@ impl Snapshots {
         let mut at = newest();
         let (chunk, index) = self.claim(at);
         let slot = &chunk[index];
-        slot.taken_at.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
+        slot.taken_at
+            .store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
         while self.reclaiming.load(Ordering::SeqCst) > at.as_u64() {
             at = newest();
             slot.position.store(at.as_u64(), Ordering::SeqCst);
         }
-        Snapshot { chunk, index, position: at }
+        Snapshot {
+            chunk,
+            index,
+            position: at,
+        }
     }
 
     fn claim(&self, at: Position) -> (Chunk, usize) {
@@ -89,12 +99,19 @@ impl Snapshots {
         loop {
             let chunks = self.chunks.read();
             let total = chunks.len() * CHUNK;
-            let start = if start < total { start } else { thread_number() % total };
+            let start = if start < total {
+                start
+            } else {
+                thread_number() % total
+            };
             for i in 0..total {
                 let n = (start + i) % total;
                 let slot = &chunks[n / CHUNK][n % CHUNK];
                 if slot.position.load(Ordering::Relaxed) == EMPTY
-                    && slot.position.compare_exchange(EMPTY, at.as_u64(), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+                    && slot
+                        .position
+                        .compare_exchange(EMPTY, at.as_u64(), Ordering::SeqCst, Ordering::Relaxed)
+                        .is_ok()
                 {
                     HINT.set(n);
                     return (chunks[n / CHUNK].clone(), n % CHUNK);
@@ -134,7 +151,9 @@ impl Snapshots {
             let p = slot.position.load(Ordering::Relaxed);
             let age = now.saturating_sub(slot.taken_at.load(Ordering::Relaxed));
             if p < EXPIRED && age > limit {
-                let won = slot.position.compare_exchange(p, EXPIRED, Ordering::SeqCst, Ordering::Relaxed);
+                let won =
+                    slot.position
+                        .compare_exchange(p, EXPIRED, Ordering::SeqCst, Ordering::Relaxed);
                 expired += usize::from(won.is_ok());
             }
         }

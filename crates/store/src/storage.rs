@@ -59,17 +59,25 @@ pub struct SecondaryIndex {
 impl SecondaryIndex {
     /// An empty index.
     pub fn new(spec: IndexSpec) -> SecondaryIndex {
-        SecondaryIndex { spec, tree: Arc::default() }
+        SecondaryIndex {
+            spec,
+            tree: Arc::default(),
+        }
     }
 
     /// The same entries under a spec with a longer layout.
     pub fn with_spec(&self, spec: IndexSpec) -> SecondaryIndex {
-        SecondaryIndex { spec, tree: self.tree.clone() }
+        SecondaryIndex {
+            spec,
+            tree: self.tree.clone(),
+        }
     }
 
     /// Links an entry for `record`; whether there was none. The caller holds the record's lock.
     pub fn link(&self, key: &[u8], record: &Record, memory: &Memory, guard: &Guard) -> bool {
-        let (_, new) = self.tree.get_or_insert(key, || IndexEntry::alloc(key, record), guard);
+        let (_, new) = self
+            .tree
+            .get_or_insert(key, || IndexEntry::alloc(key, record), guard);
         if new {
             memory.add(rounded(IndexEntry::bytes(key.len())));
         }
@@ -127,8 +135,15 @@ impl Storage {
     }
 
     /// The record of this key, made if there is none.
-    pub fn find_or_create<'g>(&'g self, key: &[u8], memory: &Memory, guard: &'g Guard) -> &'g Record {
-        let (r, new) = self.primary.get_or_insert(key, || Record::alloc(key), guard);
+    pub fn find_or_create<'g>(
+        &'g self,
+        key: &[u8],
+        memory: &Memory,
+        guard: &'g Guard,
+    ) -> &'g Record {
+        let (r, new) = self
+            .primary
+            .get_or_insert(key, || Record::alloc(key), guard);
         if new {
             memory.add(rounded(r.bytes()));
         }
@@ -181,19 +196,30 @@ impl Storage {
     /// Hands a record with an unneeded version to the reclaimer. The caller holds the record's lock.
     pub fn mark_stale(&self, record: &Record, position: Position) {
         if record.enqueue() {
-            self.stale.lock().push(Stale { position, record: NonNull::from(record) });
+            self.stale.lock().push(Stale {
+                position,
+                record: NonNull::from(record),
+            });
         }
     }
 
     /// Bytes of the trees' nodes.
     pub fn node_bytes(&self) -> usize {
-        self.primary.bytes() + self.indexes.read().iter().map(|i| i.tree.bytes()).sum::<usize>()
+        self.primary.bytes()
+            + self
+                .indexes
+                .read()
+                .iter()
+                .map(|i| i.tree.bytes())
+                .sum::<usize>()
     }
 
     /// Calls `f` with each record, in key order.
     pub fn for_each<'g>(&'g self, guard: &'g Guard, mut f: impl FnMut(&'g Record)) {
         use std::ops::Bound::Unbounded;
-        let mut cursor = self.primary.cursor(Unbounded, Unbounded, crate::tree::Direction::Forward, guard);
+        let mut cursor =
+            self.primary
+                .cursor(Unbounded, Unbounded, crate::tree::Direction::Forward, guard);
         let mut batch = Vec::new();
         loop {
             batch.clear();
@@ -213,7 +239,8 @@ impl Storage {
             if r.newest(guard).is_none_or(|v| v.position() <= above) {
                 return;
             }
-            r.try_lock().expect("nobody commits while positions are taken back");
+            r.try_lock()
+                .expect("nobody commits while positions are taken back");
             let was_live = r.newest(guard).is_some_and(|v| v.row().is_some());
             let mut gone = Vec::new();
             r.rollback(above, guard, |v| {

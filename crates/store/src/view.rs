@@ -41,7 +41,11 @@ pub struct Found<'g> {
 impl View {
     /// A view at this snapshot, with nothing read.
     pub fn new(snapshot: Snapshot) -> View {
-        View { snapshot, rows: Vec::new(), storages: Vec::new() }
+        View {
+            snapshot,
+            rows: Vec::new(),
+            storages: Vec::new(),
+        }
     }
 
     /// Where the snapshot stands.
@@ -53,7 +57,11 @@ impl View {
     /// Fails when the snapshot has expired. Check under a guard, before following what was found without it.
     #[inline]
     pub fn check(&self) -> Result<(), Expired> {
-        if self.snapshot.is_expired() { Err(Expired) } else { Ok(()) }
+        if self.snapshot.is_expired() {
+            Err(Expired)
+        } else {
+            Ok(())
+        }
     }
 
     /// The row of this key at the snapshot; with `keep`, a live row's record is kept as read.
@@ -67,7 +75,11 @@ impl View {
     ) -> Result<Option<Found<'g>>, Expired> {
         let found = storage.primary.get(key, guard).and_then(|record| {
             let v = record.at(self.position(), guard)?;
-            Some(Found { record, position: v.position(), row: v.row()? })
+            Some(Found {
+                record,
+                position: v.position(),
+                row: v.row()?,
+            })
         });
         // After the look: what it saw was whole if the snapshot is live still.
         self.check()?;
@@ -91,7 +103,11 @@ impl View {
     }
 
     /// Whether `holds` is true of each kept record.
-    pub fn all(&self, guard: &Guard, mut holds: impl FnMut(&Record) -> bool) -> Result<bool, Expired> {
+    pub fn all(
+        &self,
+        _guard: &Guard,
+        mut holds: impl FnMut(&Record) -> bool,
+    ) -> Result<bool, Expired> {
         self.check()?;
         // SAFETY: kept while it showed a live row at a snapshot that this view has held ever since, or at an older one from
         // which `advance` moved on; the snapshot is not expired, as was checked under `guard`.
@@ -100,9 +116,14 @@ impl View {
 
     /// Moves to a newer snapshot if every kept record shows the same version there, else leaves all as it is.
     pub fn advance(&mut self, to: Snapshot, guard: &Guard) -> Result<bool, Expired> {
-        assert!(to.position() >= self.position(), "a snapshot moves forward only");
+        assert!(
+            to.position() >= self.position(),
+            "a snapshot moves forward only"
+        );
         let (old, new) = (self.position(), to.position());
-        if !self.all(guard, |r| r.at(new, guard).is_some_and(|v| v.position() <= old))? {
+        if !self.all(guard, |r| {
+            r.at(new, guard).is_some_and(|v| v.position() <= old)
+        })? {
             return Ok(false);
         }
         self.snapshot = to;

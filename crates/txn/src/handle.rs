@@ -1,9 +1,13 @@
-//! What a transaction needs of a table: its definition, its storage, its compiled rules.
+//! What a transaction needs of a table: its definition, its storage, its indexes, its compiled rules.
 
+use base::key::{MAX_KEY_BYTES, hash};
 use base::schema::{Schema, Table};
-use base::{Oid, Result, Value};
+use base::{Error, Oid, Result, SqlState, Value};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use store::{IndexSpec, SecondaryIndex, Storage};
+
+use crate::locks::LockName;
 
 /// Compiled CHECK constraints and defaults of a table; `sql` makes them from the text in the schema.
 pub trait TableRules: Send + Sync {
@@ -20,9 +24,185 @@ pub trait RuleCompiler: Send + Sync {
     fn compile(&self, schema: &Schema, table: &Table) -> Result<Arc<dyn TableRules>>;
 }
 
+/// The shape of a storage whose table is being changed: no commit may write to it.
+pub(crate) const CHANGING: u64 = u64::MAX;
+
+/// Space of the locks on tables (as opposed to rows).
+const TABLE_SPACE: u32 = 0;
+
 /// A table as transactions use it; shared, one per schema version.
 pub struct TableHandle {
     pub table: Arc<Table>,
+    pub storage: Arc<Storage>,
+    /// One per `TableDef::indexes`; none in the place of the primary key.
+    pub indexes: Vec<Option<Arc<SecondaryIndex>>>,
+    /// Columns (places) of the primary key.
+    pub(crate) key_columns: Vec<usize>,
+    pub(crate) primary: Option<usize>,
+    /// `Storage::shape` under which this handle may write.
+    pub(crate) shape: u64,
+    rules: OnceLock<Option<Arc<dyn TableRules>>>,
+}
+
+impl TableHandle {
+    pub(crate) fn new(
+        table: Arc<Table>,
+        storage: Arc<Storage>,
+        indexes: Vec<Option<Arc<SecondaryIndex>>>,
+        shape: u64,
+    ) -> TableHandle {
+        let primary = table.primary();
+        let columns = |i: usize| {
+            table.def.indexes[i]
+                .columns
+                .iter()
+                .map(|c| c.column as usize)
+                .collect()
+        };
+        TableHandle {
+            key_columns: primary.map(columns).unwrap_or_default(),
+            primary,
+            storage,
+            indexes,
+            shape,
+            table,
+            rules: OnceLock::new(),
+        }
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.table.def.name
+    }
+
+    /// How the keys of the secondary index at this place of `TableDef::indexes` are made.
+    pub fn index_spec(table: &Table, place: usize) -> IndexSpec {
+        let index = &table.def.indexes[place];
+        let columns = index.columns.iter().zip(&table.keys[place]);
+        IndexSpec {
+            id: index.id,
+            unique: index.unique,
+            nulls_not_distinct: index.nulls_not_distinct,
+            layout: table.layout.clone(),
+            columns: columns.map(|(c, k)| (c.column as usize, *k)).collect(),
+        }
+    }
+
+    /// The rules, compiled at the first call.
+    pub fn rules(
+        &self,
+        schema: &Schema,
+        compiler: Option<&dyn RuleCompiler>,
+    ) -> Result<Option<&Arc<dyn TableRules>>> {
+        if let Some(r) = self.rules.get() {
+            return Ok(r.as_ref());
+        }
+        let def = &self.table.def;
+        let none = def.checks.is_empty() && def.columns.iter().all(|c| c.default.is_none());
+        let made = match (none, compiler) {
+            (true, _) => None,
+            (false, Some(c)) => Some(c.compile(schema, &self.table)?),
+            (false, None) if def.checks.is_empty() => None,
+            (false, None) => {
+                let what = format!(
+                    "table \"{}\" has CHECK constraints, and this build cannot evaluate SQL",
+                    def.name
+                );
+                return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
+            }
+        };
+        Ok(self.rules.get_or_init(|| made).as_ref())
+    }
+
+    /// Appends the primary-index key of a row with a primary key; a table without one has no key in its values.
+    pub fn primary_key(&self, row: &[Value], out: &mut Vec<u8>) -> Result<()> {
+        let place = self.primary.expect("asked of a table with a primary key");
+        let at = out.len();
+        for (c, k) in self.key_columns.iter().zip(&self.table.keys[place]) {
+            k.encode(&row[*c], out);
+        }
+        self.check_key(out.len() - at, &self.table.def.indexes[place].name)
+    }
+
+    pub(crate) fn check_key(&self, bytes: usize, index: &str) -> Result<()> {
+        if bytes <= MAX_KEY_BYTES {
+            return Ok(());
+        }
+        let what = format!(
+            "index row size {bytes} exceeds the maximum {MAX_KEY_BYTES} for index \"{index}\""
+        );
+        Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what))
+    }
+
+    pub(crate) fn row_lock(&self, key: &[u8]) -> LockName {
+        LockName {
+            space: self.storage.id,
+            hash: hash(self.storage.id, key),
+        }
+    }
+
+    /// The lock that a schema change of the table holds.
+    pub(crate) fn table_lock(&self) -> LockName {
+        LockName {
+            space: TABLE_SPACE,
+            hash: u64::from(self.table.def.id),
+        }
+    }
+
+    /// The lock on a unique key of a secondary index.
+    pub(crate) fn unique_lock(index: &SecondaryIndex, columns: &[u8]) -> LockName {
+        LockName {
+            space: index.spec.id,
+            hash: hash(index.spec.id, columns),
+        }
+    }
+
+    /// A key as errors show it: `(a, b)=(1, x)`, from the columns of a row.
+    pub fn describe(&self, columns: &[usize], row: &[Value]) -> String {
+        let names: Vec<&str> = columns
+            .iter()
+            .map(|c| self.table.def.columns[*c].name.as_str())
+            .collect();
+        let values: Vec<String> = columns.iter().map(|c| plain(&row[*c])).collect();
+        format!("({})=({})", names.join(", "), values.join(", "))
+    }
+
+    /// The primary key of a stored row, as errors show it.
+    pub fn describe_row(&self, row: &[u8]) -> String {
+        if self.primary.is_none() {
+            return "(row)".into();
+        }
+        self.describe(&self.key_columns, &self.table.layout.row(row).values())
+    }
+}
+
+/// A value as error details show it; types whose text depends on settings are shown in a plain form.
+pub(crate) fn plain(v: &Value) -> String {
+    match v {
+        Value::Null => "null".into(),
+        Value::Bool(b) => if *b { "t" } else { "f" }.into(),
+        Value::Int2(x) => x.to_string(),
+        Value::Int4(x) => x.to_string(),
+        Value::Int8(x) => x.to_string(),
+        Value::Float4(x) => x.to_string(),
+        Value::Float8(x) => x.to_string(),
+        Value::Oid(x) => x.to_string(),
+        Value::Numeric(n) => n.to_string(),
+        Value::Text(s) => s.to_string(),
+        Value::Json(s) => s.to_string(),
+        Value::Uuid(u) => {
+            let h: String = u.iter().map(|b| format!("{b:02x}")).collect();
+            format!(
+                "{}-{}-{}-{}-{}",
+                &h[..8],
+                &h[8..12],
+                &h[12..16],
+                &h[16..20],
+                &h[20..]
+            )
+        }
+        other => format!("{other:?}"),
+    }
 }
 
 /// One version of the schema with the tables' storages. `txn` sees the version of its snapshot, with its own DDL on top.

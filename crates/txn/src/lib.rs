@@ -5,16 +5,25 @@
 //! Everything here is synchronous. A statement that must wait for a row lock fails with `SqlState::BLOCKED` and leaves the wait
 //! in [`Txn::take_wait`]; a statement that met a version newer than its snapshot fails with `SqlState::RESTART`. The caller
 //! undoes the statement ([`Txn::rollback_statement`]), waits or moves the snapshot, and runs it again: locks that the
-//! statement took stay, so each run gets further. See [`Txn`] for the protocol.
+//! statement took stay, so each run gets further. See [`Txn`] for the protocol, `commit` for how a transaction commits.
 //!
 //! This crate knows no log and no SQL text.
 
+mod commit;
+mod dml;
+mod fk;
 mod handle;
 mod locks;
+mod manager;
 mod scan;
+mod schema_change;
 mod txn;
+mod writes;
 
+pub use commit::CommitOrder;
 pub use handle::{Catalog, RuleCompiler, TableHandle, TableRules};
-pub use locks::{LockMode, LockWait, WaitPolicy};
+pub use locks::{LockMode, LockTable, LockWait, WaitPolicy};
+pub use manager::{Cause, Stats, TxnManager};
 pub use scan::{Access, Direction, Scan};
+pub use schema_change::replay_table_change;
 pub use txn::{Durability, InsertOutcome, Interrupt, Isolation, Txn, TxnOptions};

@@ -1,6 +1,17 @@
-//! Range scans.
+//! Range scans: the store's rows at the snapshot merged with the transaction's own writes, in index order, both ways, in
+//! batches that can stop anywhere and go on later.
+//!
+//! What has been scanned goes into the footprint piece by piece: a scan that stops early (LIMIT) has read only up to its last row.
 
-use base::KeyRange;
+use base::{KeyRange, Result, RowRef};
+use std::ops::Bound;
+use std::sync::Arc;
+use store::tree::Cursor;
+use store::{IndexEntry, Record, SecondaryIndex, entry_key, pin};
+
+use crate::handle::TableHandle;
+use crate::txn::Txn;
+use crate::writes::TableWrites;
 
 /// Which order a scan follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,19 +29,319 @@ pub enum Direction {
 }
 
 /// A resumable position in a range scan; holds no reference into the store.
+#[derive(Clone, Debug)]
 pub struct Scan {
-    pub(crate) access: Access,
-    pub(crate) range: KeyRange,
-    pub(crate) direction: Direction,
+    access: Access,
+    /// What is left of the range; shrinks as the scan goes on.
+    rest: KeyRange,
+    direction: Direction,
+    done: bool,
+    /// Place in the transaction's footprint where this scan's range is.
+    entry: Option<usize>,
 }
+
+/// A scanned range in a footprint.
+pub(crate) struct RangeRead {
+    pub table: Arc<TableHandle>,
+    pub index: Option<Arc<SecondaryIndex>>,
+    pub range: KeyRange,
+}
+
+const BATCH: usize = 32;
 
 impl Scan {
     /// A scan of the keys of `range` (encoded keys of the index: `base::key`).
     pub fn new(access: Access, range: KeyRange, direction: Direction) -> Scan {
         Scan {
             access,
-            range,
+            rest: range,
             direction,
+            done: false,
+            entry: None,
         }
+    }
+
+    /// Begins again with another range, keeping what is allocated.
+    pub fn restart(&mut self, range: KeyRange) {
+        *self = Scan::new(self.access, range, self.direction);
+    }
+
+    fn shrink_past(&mut self, key: &[u8]) {
+        let side = match self.direction {
+            Direction::Forward => &mut self.rest.lo,
+            Direction::Backward => &mut self.rest.hi,
+        };
+        *side = Bound::Excluded(key.into());
+    }
+}
+
+enum Source<'k, 'g> {
+    Primary(Cursor<'k, 'g, Record>),
+    Index(&'g SecondaryIndex, Cursor<'k, 'g, IndexEntry>),
+}
+
+/// A row from the store: its place in the index, its primary key, its bytes.
+struct Stored<'g> {
+    index_key: &'g [u8],
+    key: &'g [u8],
+    row: &'g [u8],
+}
+
+impl Txn {
+    /// Up to `max` rows of the scan in order: `f(primary-index key, row)`. False when the scan is at its end.
+    pub fn scan(
+        &mut self,
+        table: &TableHandle,
+        scan: &mut Scan,
+        max: usize,
+        f: &mut dyn FnMut(&[u8], RowRef<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        self.check_interrupt()?;
+        if scan.done || max == 0 {
+            return Ok(!scan.done);
+        }
+        let from = scan.rest.clone();
+        let mut last: Option<Vec<u8>> = None;
+        let mut given = 0;
+        let outcome = self.scan_rest(table, &from, scan, max, &mut given, &mut last, f);
+        match (&last, scan.done) {
+            (_, true) => {}
+            (Some(key), false) => scan.shrink_past(key),
+            (None, false) => {}
+        }
+        if self.tracks_reads() && (scan.done || last.is_some()) {
+            self.register(table, scan, from);
+        }
+        outcome?;
+        Ok(!scan.done)
+    }
+
+    fn scan_rest(
+        &mut self,
+        table: &TableHandle,
+        from: &KeyRange,
+        scan: &mut Scan,
+        max: usize,
+        given: &mut usize,
+        last: &mut Option<Vec<u8>>,
+        f: &mut dyn FnMut(&[u8], RowRef<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let guard = pin();
+        let at = self.view()?.position();
+        let (lo, hi) = from.bounds();
+        let direction = match scan.direction {
+            Direction::Forward => store::tree::Direction::Forward,
+            Direction::Backward => store::tree::Direction::Backward,
+        };
+        let mut source = match scan.access {
+            Access::Primary => {
+                Source::Primary(table.storage.primary.cursor(lo, hi, direction, &guard))
+            }
+            Access::Index(i) => {
+                let index = table.indexes[i].as_deref().expect("a secondary index");
+                Source::Index(index, index.tree.cursor(lo, hi, direction, &guard))
+            }
+        };
+        let own = self.writes.of(table.storage.id);
+        let mut mine = own
+            .map(|w| own_rows(w, scan.access, from, scan.direction))
+            .into_iter()
+            .flatten()
+            .peekable();
+        let layout = &table.table.layout;
+        let (mut stored, mut scratch) = (Vec::with_capacity(BATCH), Vec::new());
+        let mut more = true;
+        let note = |last: &mut Option<Vec<u8>>, key: &[u8]| {
+            let l = last.get_or_insert_default();
+            l.clear();
+            l.extend_from_slice(key);
+        };
+        while more && *given < max {
+            stored.clear();
+            more = fill(
+                &mut source,
+                at,
+                &mut stored,
+                &mut scratch,
+                (max - *given).min(BATCH),
+                &guard,
+            );
+            // After the look: what it saw was whole if the snapshot is live still.
+            self.view()?.check().map_err(|_| Txn::snapshot_too_old())?;
+            for s in &stored {
+                while let Some((index_key, key, row)) =
+                    mine.next_if(|m| comes_first(m.0, s.index_key, scan.direction))
+                {
+                    if *given == max {
+                        return Ok(());
+                    }
+                    note(last, index_key);
+                    *given += 1;
+                    f(key, layout.row(row))?;
+                }
+                if own.is_some_and(|w| w.rows.contains_key(s.key)) {
+                    continue;
+                }
+                if *given == max {
+                    return Ok(());
+                }
+                note(last, s.index_key);
+                *given += 1;
+                f(s.key, layout.row(s.row))?;
+            }
+        }
+        if more {
+            return Ok(());
+        }
+        for (index_key, key, row) in mine {
+            if *given == max {
+                return Ok(());
+            }
+            note(last, index_key);
+            *given += 1;
+            f(key, layout.row(row))?;
+        }
+        scan.done = true;
+        Ok(())
+    }
+
+    /// Adds what a call of `scan` covered to the footprint, joined to what its earlier calls covered.
+    fn register(&mut self, table: &TableHandle, scan: &mut Scan, from: KeyRange) {
+        let mut covered = from;
+        if !scan.done {
+            let turn = |b: &Bound<Box<[u8]>>| match b {
+                Bound::Excluded(k) => Bound::Included(k.clone()),
+                other => other.clone(),
+            };
+            match scan.direction {
+                Direction::Forward => covered.hi = turn(&scan.rest.lo),
+                Direction::Backward => covered.lo = turn(&scan.rest.hi),
+            }
+        }
+        if let Some(r) = scan.entry.and_then(|i| self.ranges.get_mut(i)) {
+            match scan.direction {
+                Direction::Forward => r.range.hi = covered.hi,
+                Direction::Backward => r.range.lo = covered.lo,
+            }
+            return;
+        }
+        let index = match scan.access {
+            Access::Primary => None,
+            Access::Index(i) => table.indexes[i].clone(),
+        };
+        let Some(table) = self.handle_of(table) else {
+            return;
+        };
+        scan.entry = Some(self.ranges.len());
+        self.ranges.push(RangeRead {
+            table,
+            index,
+            range: covered,
+        });
+    }
+}
+
+/// Whether own row `a` stands before (or in the place of) stored row `b`.
+fn comes_first(a: &[u8], b: &[u8], direction: Direction) -> bool {
+    match direction {
+        Direction::Forward => a <= b,
+        Direction::Backward => a >= b,
+    }
+}
+
+/// Fills `stored` with at most `limit` visible rows; false when the store has no more.
+fn fill<'g>(
+    source: &mut Source<'_, 'g>,
+    at: base::Position,
+    stored: &mut Vec<Stored<'g>>,
+    scratch: &mut Vec<u8>,
+    limit: usize,
+    guard: &'g store::Guard,
+) -> bool {
+    match source {
+        Source::Primary(cursor) => {
+            let mut batch: Vec<&Record> = Vec::with_capacity(limit);
+            let more = cursor.next_batch(limit, &mut batch);
+            for r in batch {
+                if let Some(row) = r.row_at(at, guard) {
+                    stored.push(Stored {
+                        index_key: r.key(),
+                        key: r.key(),
+                        row,
+                    });
+                }
+            }
+            more
+        }
+        Source::Index(index, cursor) => {
+            let mut batch: Vec<&IndexEntry> = Vec::with_capacity(limit);
+            let more = cursor.next_batch(limit, &mut batch);
+            for e in batch {
+                let record = e.record(guard);
+                let Some(row) = record.row_at(at, guard) else {
+                    continue;
+                };
+                if index.matches(e, row, scratch) {
+                    stored.push(Stored {
+                        index_key: entry_key(e),
+                        key: record.key(),
+                        row,
+                    });
+                }
+            }
+            more
+        }
+    }
+}
+
+type OwnRow<'w> = (&'w [u8], &'w [u8], &'w [u8]);
+
+/// Own rows in the range, in order: (index key, primary key, row). Deleted rows are not among them.
+fn own_rows<'w>(
+    writes: &'w TableWrites,
+    access: Access,
+    range: &KeyRange,
+    direction: Direction,
+) -> Box<dyn Iterator<Item = OwnRow<'w>> + 'w> {
+    let bounds = range.bounds();
+    if is_empty(&bounds) {
+        return Box::new(std::iter::empty());
+    }
+    match access {
+        Access::Primary => {
+            let rows = writes.rows.range::<[u8], _>(bounds);
+            let rows = rows.filter_map(|(k, p)| p.row.as_deref().map(|r| (&k[..], &k[..], r)));
+            if direction == Direction::Forward {
+                Box::new(rows)
+            } else {
+                Box::new(rows.rev())
+            }
+        }
+        Access::Index(i) => {
+            let keys = writes.by_index[i].range::<[u8], _>(bounds);
+            let rows = keys.map(|(ik, k)| {
+                let row = writes.rows[k]
+                    .row
+                    .as_deref()
+                    .expect("an indexed own row is there");
+                (&ik[..], &k[..], row)
+            });
+            if direction == Direction::Forward {
+                Box::new(rows)
+            } else {
+                Box::new(rows.rev())
+            }
+        }
+    }
+}
+
+/// Whether no key can be inside (a `BTreeMap` refuses such bounds).
+fn is_empty((lo, hi): &(Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+    match (lo, hi) {
+        (Bound::Included(l), Bound::Included(h)) => l > h,
+        (Bound::Included(l) | Bound::Excluded(l), Bound::Included(h) | Bound::Excluded(h)) => {
+            l >= h
+        }
+        _ => false,
     }
 }

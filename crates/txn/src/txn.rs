@@ -1,10 +1,31 @@
-//! The transaction.
+//! The transaction: its snapshot, its statements, its savepoints.
+//!
+//! ```text
+//! begin_statement -> run -> end_statement (deferred checks of the statement)        Ok: next statement
+//!                       \-> Err(e): rollback_statement, then by e.code():
+//!                            BLOCKED  take_wait().await, begin_statement, run again
+//!                            RESTART  begin_statement (it moves the snapshot), run again
+//!                            other    the transaction is failed (or rolled back to a savepoint)
+//! ```
+//!
+//! **Snapshots move forward.** A statement that waited for a row, or met a version newer than its snapshot, does not end the
+//! transaction. It is undone and run again on a newer snapshot. READ COMMITTED may always do that. At the higher levels
+//! everything that earlier statements read (rows, absences, ranges) must be the same at the newer snapshot, and no portal
+//! may be open; then the transaction could as well have begun there (the idea behind LT-OCC's extension of rts, COCO §5.2). Otherwise
+//! 40001. Locks that the statement took stay, so a hot row is waited for once, in a queue.
 
-use crate::{Access, Catalog, LockMode, LockWait, Scan, TableHandle, WaitPolicy};
-use base::schema::Change;
-use base::{Oid, Position, Result, RowRef, Value};
+use base::{Error, Position, Result, RowRef, SqlState, Value};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, Ordering};
+use store::{Expired, View, pin};
+
+use crate::fk::FkProbe;
+use crate::handle::{Catalog, TableHandle};
+use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId, WaitPolicy};
+use crate::manager::{Cause, TxnManager};
+use crate::scan::RangeRead;
+use crate::schema_change::OwnSchema;
+use crate::writes::Writes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
@@ -20,9 +41,19 @@ pub enum Durability {
     On,
 }
 
-/// Set by another task to end a running statement: 0 nothing, 1 cancel (57014), 2 statement timeout (57014), 3 terminate (57P01).
+/// Set by another task to end a running statement.
 #[derive(Debug, Default)]
 pub struct Interrupt(pub AtomicU8);
+
+impl Interrupt {
+    pub const NONE: u8 = 0;
+    /// 57014, asked for by the user.
+    pub const CANCEL: u8 = 1;
+    /// 57014, by statement_timeout.
+    pub const TIMEOUT: u8 = 2;
+    /// 57P01, the server ends the session.
+    pub const TERMINATE: u8 = 3;
+}
 
 #[derive(Clone, Debug)]
 pub struct TxnOptions {
@@ -31,8 +62,24 @@ pub struct TxnOptions {
     pub deferrable: bool,
     pub durability: Durability,
     pub interrupt: Arc<Interrupt>,
+    /// Rows are locked when a statement writes them (SQL). Without, nothing is locked before commit (the library).
+    pub locking: bool,
 }
 
+impl Default for TxnOptions {
+    fn default() -> Self {
+        TxnOptions {
+            isolation: Isolation::Serializable,
+            read_only: false,
+            deferrable: false,
+            durability: Durability::On,
+            interrupt: Arc::default(),
+            locking: true,
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
 pub enum InsertOutcome {
     Inserted,
     /// A row with the same key of one of the arbiter indexes is there; its primary-index key.
@@ -41,75 +88,311 @@ pub enum InsertOutcome {
     },
 }
 
-/// One transaction. Use by the session:
-///
-/// ```text
-/// begin_statement -> run -> end_statement (deferred checks of the statement)        Ok: next statement
-///                       \-> Err(e): rollback_statement, then by e.code():
-///                            BLOCKED  take_wait().await, begin_statement, run again
-///                            RESTART  begin_statement (it has moved the snapshot), run again
-///                            other    the transaction is failed (or rolled back to a savepoint)
-/// ```
-pub struct Txn {}
+/// Why the snapshot has to move: the row that had a newer version.
+#[derive(Clone, Debug)]
+pub(crate) struct Conflict {
+    table: String,
+    key: String,
+    winner: Position,
+}
 
-#[allow(unused_variables, clippy::unused_self)]
+struct Savepoint {
+    name: String,
+    writes: usize,
+}
+
+/// Where a statement began, to undo it.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    writes: usize,
+    kept: usize,
+    absent: usize,
+    ranges: usize,
+    probes: usize,
+}
+
+/// One transaction. See the head of the file for its use.
+pub struct Txn {
+    pub(crate) shared: Arc<TxnManager>,
+    pub(crate) id: TxnId,
+    pub(crate) options: TxnOptions,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) schema: Option<OwnSchema>,
+    view: Option<View>,
+    /// Keys read and not found.
+    pub(crate) absent: Vec<(Arc<TableHandle>, Box<[u8]>)>,
+    pub(crate) ranges: Vec<RangeRead>,
+    pub(crate) writes: Writes,
+    /// Checks that stand at the statement's end, then (optimistic) at commit.
+    pub(crate) probes: Vec<FkProbe>,
+    pub(crate) locks: Vec<LockName>,
+    wait: Option<(LockName, LockWait)>,
+    conflict: Option<Conflict>,
+    savepoints: Vec<Savepoint>,
+    mark: Mark,
+    portals: i32,
+    at_published: bool,
+    pub(crate) moves: u32,
+}
+
 impl Txn {
+    pub(crate) fn new(
+        shared: Arc<TxnManager>,
+        id: TxnId,
+        options: TxnOptions,
+        at_published: bool,
+    ) -> Txn {
+        let catalog = shared.catalog();
+        Txn {
+            shared,
+            id,
+            options,
+            catalog,
+            schema: None,
+            view: None,
+            absent: Vec::new(),
+            ranges: Vec::new(),
+            writes: Writes::default(),
+            probes: Vec::new(),
+            locks: Vec::new(),
+            wait: None,
+            conflict: None,
+            savepoints: Vec::new(),
+            mark: Mark::default(),
+            portals: 0,
+            at_published,
+            moves: 0,
+        }
+    }
+
     pub fn isolation(&self) -> Isolation {
-        unimplemented!()
+        self.options.isolation
     }
+
     pub fn is_read_only(&self) -> bool {
-        unimplemented!()
+        self.options.read_only
     }
+
     pub fn set_read_only(&mut self, on: bool) {
-        unimplemented!()
+        self.options.read_only = on;
     }
+
     /// Allowed only before the first statement (25001 is the caller's to give).
     pub fn set_isolation(&mut self, level: Isolation) {
-        unimplemented!()
+        assert!(
+            self.view.is_none(),
+            "the isolation level is fixed by the first statement"
+        );
+        self.options.isolation = level;
     }
+
     pub fn set_durability(&mut self, d: Durability) {
-        unimplemented!()
+        self.options.durability = d;
     }
+
+    pub fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
     /// The snapshot that reads stand at; none before the first statement.
     pub fn snapshot(&self) -> Option<Position> {
-        unimplemented!()
+        self.view.as_ref().map(View::position)
     }
+
     /// Whether a statement has run.
     pub fn has_snapshot(&self) -> bool {
-        self.snapshot().is_some()
+        self.view.is_some()
     }
+
     /// Number of the transaction, for `txid_current()`.
     pub fn id(&self) -> u64 {
-        unimplemented!()
+        self.id
     }
+
+    /// How often the snapshot moved forward.
+    pub fn moves(&self) -> u32 {
+        self.moves
+    }
+
+    /// Whether the transaction has anything to commit.
+    pub fn has_writes(&self) -> bool {
+        !self.writes.is_empty() || self.schema.is_some()
+    }
+
     /// The schema that this transaction sees, own DDL included.
     pub fn catalog(&self) -> Arc<Catalog> {
-        unimplemented!()
+        self.catalog.clone()
     }
+
+    /// Whether reads must be remembered: by their validation at commit, or by a move of the snapshot.
+    pub(crate) fn tracks_reads(&self) -> bool {
+        self.options.isolation != Isolation::ReadCommitted && !self.options.read_only
+    }
+
+    pub(crate) fn view(&self) -> Result<&View> {
+        self.view
+            .as_ref()
+            .ok_or_else(|| Error::internal("a statement runs before begin_statement"))
+    }
+
+    pub(crate) fn handle_of(&self, table: &TableHandle) -> Option<Arc<TableHandle>> {
+        self.catalog.table(table.table.def.id).cloned()
+    }
+
+    pub(crate) fn snapshot_too_old() -> Error {
+        Error::new(SqlState::SNAPSHOT_TOO_OLD, "snapshot too old")
+            .detail("The transaction's snapshot went over the age limit (snapshot_max_age).")
+    }
+
     /// 57014 and such when somebody asked the statement to end. Scans call it; other long loops should.
     pub fn check_interrupt(&self) -> Result<()> {
-        unimplemented!()
+        let (code, what) = match self.options.interrupt.0.load(Ordering::Relaxed) {
+            Interrupt::NONE => return Ok(()),
+            Interrupt::CANCEL => (
+                SqlState::QUERY_CANCELED,
+                "canceling statement due to user request",
+            ),
+            Interrupt::TIMEOUT => (
+                SqlState::QUERY_CANCELED,
+                "canceling statement due to statement timeout",
+            ),
+            _ => (
+                SqlState::ADMIN_SHUTDOWN,
+                "terminating connection due to administrator command",
+            ),
+        };
+        Err(Error::new(code, what))
+    }
+
+    fn take_snapshot(&mut self) -> store::Snapshot {
+        let marks = &self.shared.marks;
+        let snapshot = match self.at_published {
+            true => self.shared.store.snapshots.take(|| marks.published.get()),
+            false => self.shared.store.snapshots.take(|| marks.installed.get()),
+        };
+        if self.schema.is_none() {
+            self.catalog = self.shared.catalog_at(snapshot.position());
+        }
+        snapshot
     }
 
     /// Begins a statement or its next run. READ COMMITTED takes a new snapshot.
     pub fn begin_statement(&mut self) -> Result<()> {
-        unimplemented!()
+        let conflict = self.conflict.take();
+        if let Some(c) = &conflict {
+            self.shared.wait_installed(c.winner);
+        }
+        let fresh = match &self.view {
+            None => true,
+            Some(_) => self.options.isolation == Isolation::ReadCommitted && self.portals == 0,
+        };
+        if fresh {
+            let snapshot = self.take_snapshot();
+            match &mut self.view {
+                Some(v) => v.renew(snapshot),
+                None => self.view = Some(View::new(snapshot)),
+            }
+        } else if let Some(c) = conflict {
+            self.move_snapshot(&c)?;
+        }
+        self.mark = Mark {
+            writes: self.writes.mark(),
+            kept: self.view()?.kept(),
+            absent: self.absent.len(),
+            ranges: self.ranges.len(),
+            probes: self.probes.len(),
+        };
+        Ok(())
     }
+
+    fn move_snapshot(&mut self, why: &Conflict) -> Result<()> {
+        let fail = |this: &Txn, cause| {
+            this.shared.stats.abort(cause);
+            Err(why.error())
+        };
+        if self.portals > 0 {
+            return fail(self, Cause::PortalOpen);
+        }
+        let old = self.view()?.position();
+        let to = self.take_snapshot();
+        let new = to.position();
+        if new < why.winner {
+            return fail(self, Cause::ReadChanged);
+        }
+        let guard = pin();
+        let recheck = !env::fault::planted("move_without_recheck");
+        if recheck && !self.others_unchanged(old, new, &guard) {
+            return fail(self, Cause::ReadChanged);
+        }
+        let view = self.view.as_mut().expect("checked above");
+        if recheck {
+            if !view
+                .advance(to, &guard)
+                .map_err(|Expired| Txn::snapshot_too_old())?
+            {
+                return fail(self, Cause::ReadChanged);
+            }
+        } else {
+            view.renew(to);
+        }
+        self.moves += 1;
+        self.shared.stats.moved();
+        Ok(())
+    }
+
+    /// Whether absences and ranges read at `old` are the same at `new`.
+    fn others_unchanged(&self, old: Position, new: Position, guard: &store::Guard) -> bool {
+        let same = |r: &store::Record| r.at(new, guard).is_none_or(|v| v.position() <= old);
+        self.absent
+            .iter()
+            .all(|(t, k)| t.storage.primary.get(k, guard).is_none_or(same))
+            && self
+                .ranges
+                .iter()
+                .all(|r| r.all(guard, &mut |rec, _| same(rec)))
+    }
+
     /// Runs the checks that stand at the end of a statement (foreign keys). May ask to block or restart.
     pub fn end_statement(&mut self) -> Result<()> {
-        unimplemented!()
+        self.check_foreign_keys()
     }
-    /// Undoes the statement's writes; its locks stay.
+
+    /// Undoes the statement's writes and forgets what it read; its locks stay.
     pub fn rollback_statement(&mut self) {
-        unimplemented!()
+        self.writes.rollback(self.mark.writes);
+        self.absent.truncate(self.mark.absent);
+        self.ranges.truncate(self.mark.ranges);
+        self.probes.truncate(self.mark.probes);
+        if let Some(v) = &mut self.view {
+            v.truncate(self.mark.kept);
+        }
     }
-    /// The wait of a statement that failed with BLOCKED.
+
+    /// The wait of a statement that failed with BLOCKED. Before the statement is given up instead, call [`Txn::stop_waiting`].
     pub fn take_wait(&mut self) -> Option<LockWait> {
-        unimplemented!()
+        let (name, wait) = self.wait.take()?;
+        self.wait_name(name);
+        Some(wait)
     }
+
+    fn wait_name(&mut self, name: LockName) {
+        if !self.locks.contains(&name) {
+            self.locks.push(name);
+        }
+    }
+
+    /// Leaves the queues that the transaction waits in (a timeout, a cancel).
+    pub fn stop_waiting(&mut self) {
+        self.wait = None;
+        for name in &self.locks {
+            self.shared.locks.stop_waiting(self.id, *name);
+        }
+    }
+
     /// A portal that reads at this snapshot is open (+1) or closed (-1): the snapshot must not move meanwhile.
     pub fn portal_opened(&mut self, delta: i32) {
-        unimplemented!()
+        self.portals += delta;
+        assert!(self.portals >= 0, "more portals closed than opened");
     }
 
     /// The visible row of this primary-index key.
@@ -119,18 +402,57 @@ impl Txn {
         key: &[u8],
         f: impl FnOnce(RowRef<'_>) -> R,
     ) -> Result<Option<R>> {
-        unimplemented!()
+        if let Some(p) = self.writes.get(table.storage.id, key) {
+            return Ok(p.row.as_deref().map(|r| f(table.table.layout.row(r))));
+        }
+        let keep = self.tracks_reads();
+        let guard = pin();
+        let view = self
+            .view
+            .as_mut()
+            .ok_or_else(|| Error::internal("a read before begin_statement"))?;
+        let found = view
+            .get(&table.storage, key, keep, &guard)
+            .map_err(|Expired| Txn::snapshot_too_old())?;
+        if let Some(found) = found {
+            return Ok(Some(f(table.table.layout.row(found.row))));
+        }
+        if keep && let Some(handle) = self.handle_of(table) {
+            self.absent.push((handle, key.into()));
+        }
+        Ok(None)
     }
-    /// Up to `max` rows of the scan in order: `f(primary-index key, row)`. False when the scan is at its end.
-    pub fn scan(
+
+    /// Takes a lock; false: skipped. `table` names it in errors.
+    pub(crate) fn lock(
         &mut self,
-        table: &TableHandle,
-        scan: &mut Scan,
-        max: usize,
-        f: &mut dyn FnMut(&[u8], RowRef<'_>) -> Result<()>,
+        name: LockName,
+        mode: LockMode,
+        wait: WaitPolicy,
+        table: &str,
     ) -> Result<bool> {
-        unimplemented!()
+        let (attempt, new) =
+            self.shared
+                .locks
+                .acquire(self.id, name, mode, wait == WaitPolicy::Wait);
+        if new && !self.locks.contains(&name) {
+            self.locks.push(name);
+        }
+        match attempt {
+            Attempt::Granted => Ok(true),
+            Attempt::Wait(w) => {
+                self.wait = Some((name, w));
+                Err(Error::new(SqlState::BLOCKED, "waits for a row lock"))
+            }
+            Attempt::Deadlock if wait == WaitPolicy::SkipLocked => Ok(false),
+            Attempt::Deadlock if wait == WaitPolicy::NoWait => crate::locks::not_available(table),
+            Attempt::Deadlock => {
+                self.shared.stats.abort(Cause::Deadlock);
+                Err(crate::locks::deadlock(table))
+            }
+        }
     }
+
     /// Locks the row of this key, which the statement has read. False: skipped by SKIP LOCKED.
     pub fn lock_row(
         &mut self,
@@ -139,63 +461,117 @@ impl Txn {
         mode: LockMode,
         wait: WaitPolicy,
     ) -> Result<bool> {
-        unimplemented!()
+        if !self.lock(table.row_lock(key), mode, wait, table.name())? {
+            return Ok(false);
+        }
+        self.check_newest(table, key)?;
+        Ok(true)
     }
 
-    /// Inserts a row of all columns (dropped ones NULL), types and typmods already applied, defaults filled in. Checks NOT NULL, CHECK,
-    /// PRIMARY KEY, UNIQUE at once and foreign keys at the statement's end.
-    pub fn insert(&mut self, table: &TableHandle, row: &[Value]) -> Result<()> {
-        unimplemented!()
+    /// After a row was locked: RESTART when it has a version above the snapshot. The position of its version, ZERO for none.
+    pub(crate) fn check_newest(&mut self, table: &TableHandle, key: &[u8]) -> Result<Position> {
+        if let Some(p) = self.writes.get(table.storage.id, key) {
+            return Ok(p.saw);
+        }
+        let guard = pin();
+        let Some(record) = table.storage.primary.get(key, &guard) else {
+            return Ok(Position::ZERO);
+        };
+        crate::commit::settle(record);
+        let Some(newest) = record.newest(&guard) else {
+            return Ok(Position::ZERO);
+        };
+        if newest.position() > self.view()?.position() {
+            let row = newest.row().or_else(|| newest.older(&guard)?.row());
+            let key = row.map_or_else(|| "(row)".into(), |r| table.describe_row(r));
+            self.restart(table.name(), key, newest.position())?;
+        }
+        Ok(newest.position())
     }
-    /// The same for ON CONFLICT: a conflict in one of the `arbiters` (places in `TableDef::indexes`; empty: any unique index)
-    /// inserts nothing and names the row in the way, which is locked for update.
-    pub fn insert_unless_conflict(
-        &mut self,
-        table: &TableHandle,
-        row: &[Value],
-        arbiters: &[usize],
-    ) -> Result<InsertOutcome> {
-        unimplemented!()
-    }
-    /// Puts `row` in the place of the row of this key, which the statement has read; locks it and checks constraints. The primary
-    /// key may change. Referencing rows follow by ON UPDATE.
-    pub fn update(&mut self, table: &TableHandle, key: &[u8], row: &[Value]) -> Result<()> {
-        unimplemented!()
-    }
-    /// Deletes the row of this key, which the statement has read. Referencing rows follow by ON DELETE.
-    /// False when this statement (or a cascade of it) has deleted it already.
-    pub fn delete(&mut self, table: &TableHandle, key: &[u8]) -> Result<bool> {
-        unimplemented!()
+
+    pub(crate) fn restart(&mut self, table: &str, key: String, winner: Position) -> Result<()> {
+        self.conflict = Some(Conflict {
+            table: table.into(),
+            key,
+            winner,
+        });
+        Err(Error::new(SqlState::RESTART, "the snapshot must move"))
     }
 
     pub fn savepoint(&mut self, name: &str) {
-        unimplemented!()
-    }
-    /// 3B001 when there is none of this name.
-    pub fn rollback_to_savepoint(&mut self, name: &str) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn release_savepoint(&mut self, name: &str) -> Result<()> {
-        unimplemented!()
+        self.savepoints.push(Savepoint {
+            name: name.into(),
+            writes: self.writes.mark(),
+        });
     }
 
-    /// Takes the lock that serialises schema changes (may fail with BLOCKED) and moves to the newest schema. Call first in a DDL statement.
-    pub fn lock_schema(&mut self) -> Result<()> {
-        unimplemented!()
+    fn find_savepoint(&self, name: &str) -> Result<usize> {
+        self.savepoints
+            .iter()
+            .rposition(|s| s.name == name)
+            .ok_or_else(|| {
+                Error::new(
+                    SqlState::INVALID_SAVEPOINT,
+                    format!("savepoint \"{name}\" does not exist"),
+                )
+            })
     }
-    /// Numbers for new objects.
-    pub fn new_oid(&mut self) -> Oid {
-        unimplemented!()
+
+    /// Undoes what was written since; the savepoint stays. 3B001 when there is none of this name.
+    pub fn rollback_to_savepoint(&mut self, name: &str) -> Result<()> {
+        let i = self.find_savepoint(name)?;
+        self.savepoints.truncate(i + 1);
+        self.rollback_schema(self.savepoints[i].writes);
+        self.writes
+            .rollback(self.savepoints[i].writes.min(self.writes.mark()));
+        Ok(())
     }
-    /// Applies changes to the transaction's schema. New tables and storages are usable at once; new indexes are built, and constraints over
-    /// existing rows are checked, here.
-    pub fn change_schema(&mut self, changes: Vec<Change>) -> Result<()> {
-        unimplemented!()
+
+    pub fn release_savepoint(&mut self, name: &str) -> Result<()> {
+        let i = self.find_savepoint(name)?;
+        self.savepoints.truncate(i);
+        Ok(())
     }
+
     /// Estimated number of rows, for plans and `reltuples`.
     pub fn estimated_rows(&self, table: &TableHandle) -> u64 {
-        unimplemented!()
+        table.storage.live_rows()
     }
-    #[allow(dead_code)]
-    fn _uses(_: Access) {}
+
+    /// The default of a column, where the table has rules for it.
+    pub fn default_of(&self, table: &TableHandle, column: usize) -> Result<Value> {
+        match table.rules(&self.catalog.schema, self.shared.compiler())? {
+            Some(r) => r.default(column),
+            None => Ok(Value::Null),
+        }
+    }
+}
+
+impl Conflict {
+    fn error(&self) -> Error {
+        serialization_failure(
+            "could not serialize access due to concurrent update",
+            &self.table,
+            &self.key,
+            self.winner,
+        )
+    }
+}
+
+/// 40001 with the words that tools look for, and who won.
+pub(crate) fn serialization_failure(what: &str, table: &str, key: &str, winner: Position) -> Error {
+    Error::new(SqlState::SERIALIZATION_FAILURE, what)
+        .detail(format!("Row {key} of table \"{table}\" was changed by the transaction that committed at {winner}."))
+        .hint("The transaction might succeed if retried.")
+        .table("public", table)
+}
+
+impl Drop for Txn {
+    fn drop(&mut self) {
+        for name in self.locks.drain(..) {
+            self.shared.locks.stop_waiting(self.id, name);
+            self.shared.locks.release(self.id, name);
+        }
+        self.abandon_schema();
+    }
 }

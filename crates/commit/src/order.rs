@@ -1,0 +1,306 @@
+//! Positions in order, and a ring in which commits that are on their way stand until they are logged.
+//!
+//! ```text
+//!   begin (position, ticket)    ready (installed, with its record) | abort (a hole)          drain (to the log, in order)
+//!   next ─────────────────▶ ring[ticket % size] ──────────────────────▶ installed ────────────────────▶ decided, published
+//! ```
+//! A ticket is a place in a dense count, a position is not (epochs leave gaps), so the ring is indexed by tickets. The only thing
+//! that all commits share is the counter, behind one lock that is held for a few instructions.
+//!
+//! **Progress.** `installed` is the position of the last ticket up to which all are ready or aborted. Who finishes a ticket advances it
+//! as far as it goes, if nobody else is doing so; who does looks once more after letting go, so that no finished ticket is left behind.
+//! The drain takes only what is installed, in ticket order.
+//!
+//! **When the ring is full** (the log does not keep up, or the disk is full) `begin` waits. `MAX_PENDING_BYTES` bounds what waits for
+//! the log, `RING` how many commits.
+
+use base::{Position, Watermarks};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Commits between the counter and the log.
+const RING: usize = 1 << 14;
+
+/// Bytes of records that may wait for the log.
+const MAX_PENDING_BYTES: u64 = 256 << 20;
+
+const EMPTY: u8 = 0;
+const PENDING: u8 = 1;
+const READY: u8 = 2;
+const ABORTED: u8 = 3;
+
+struct Slot {
+    state: AtomicU8,
+    position: AtomicU64,
+    record: Mutex<(Vec<u8>, Vec<u8>)>,
+}
+
+struct Next {
+    position: Position,
+    ticket: u64,
+}
+
+/// A commit's record on its way to the log.
+#[derive(Debug)]
+pub struct Logged {
+    pub position: Position,
+    pub heads: Vec<u8>,
+    pub data: Vec<u8>,
+}
+
+/// See the head of the file.
+pub struct Order {
+    next: Mutex<Next>,
+    ring: Box<[Slot]>,
+    marks: Arc<Watermarks>,
+    /// Tickets below are ready or aborted.
+    installed: AtomicU64,
+    advancing: Mutex<()>,
+    /// Tickets below are drained.
+    drained: AtomicU64,
+    pending_bytes: AtomicU64,
+    room: (Mutex<()>, Condvar),
+    work: (Mutex<()>, Condvar),
+    sleeping: AtomicBool,
+}
+
+impl Order {
+    /// The order that goes on after `last`, in a new epoch.
+    pub fn new(last: Position, marks: Arc<Watermarks>) -> Order {
+        let slot = |_| Slot {
+            state: AtomicU8::new(EMPTY),
+            position: AtomicU64::new(0),
+            record: Mutex::default(),
+        };
+        Order {
+            next: Mutex::new(Next {
+                position: last.next_epoch(),
+                ticket: 0,
+            }),
+            ring: (0..RING).map(slot).collect(),
+            marks,
+            installed: AtomicU64::new(0),
+            advancing: Mutex::new(()),
+            drained: AtomicU64::new(0),
+            pending_bytes: AtomicU64::new(0),
+            room: Default::default(),
+            work: Default::default(),
+            sleeping: AtomicBool::new(false),
+        }
+    }
+
+    fn slot(&self, ticket: u64) -> &Slot {
+        &self.ring[ticket as usize % RING]
+    }
+
+    /// The next position. Waits while the ring is full.
+    pub fn begin(&self) -> (Position, u64) {
+        loop {
+            {
+                let mut n = self.next.lock();
+                let full = n.ticket - self.drained.load(Ordering::Acquire) >= RING as u64
+                    || self.pending_bytes.load(Ordering::Relaxed) > MAX_PENDING_BYTES;
+                if !full {
+                    let given = (n.position, n.ticket);
+                    n.position = n.position.next();
+                    n.ticket += 1;
+                    let slot = self.slot(given.1);
+                    slot.position.store(given.0.as_u64(), Ordering::Relaxed);
+                    let was = slot.state.swap(PENDING, Ordering::Release);
+                    assert_eq!(
+                        was, EMPTY,
+                        "a slot of the ring is used again only after it was drained"
+                    );
+                    return given;
+                }
+            }
+            let mut held = self.room.0.lock();
+            self.room.1.wait_for(&mut held, Duration::from_millis(5));
+        }
+    }
+
+    /// The commit of this ticket is installed; this is its record.
+    pub fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>) {
+        let slot = self.slot(ticket);
+        self.pending_bytes
+            .fetch_add((heads.len() + data.len()) as u64, Ordering::Relaxed);
+        *slot.record.lock() = (heads, data);
+        let was = slot.state.swap(READY, Ordering::SeqCst);
+        assert_eq!(was, PENDING, "a ticket is finished once");
+        self.advance();
+    }
+
+    /// The position of this ticket stays empty.
+    pub fn abort(&self, ticket: u64) {
+        let was = self.slot(ticket).state.swap(ABORTED, Ordering::SeqCst);
+        assert_eq!(was, PENDING, "a ticket is finished once");
+        self.advance();
+    }
+
+    fn advance(&self) {
+        loop {
+            let Some(held) = self.advancing.try_lock() else {
+                return;
+            };
+            let mut at = self.installed.load(Ordering::Relaxed);
+            let from = at;
+            let mut position = Position::ZERO;
+            while at - self.drained.load(Ordering::Acquire) < RING as u64 {
+                let slot = self.slot(at);
+                if slot.state.load(Ordering::SeqCst) < READY {
+                    break;
+                }
+                position = Position::from_u64(slot.position.load(Ordering::Relaxed));
+                at += 1;
+            }
+            if at > from {
+                self.marks.installed.raise(position);
+                self.installed.store(at, Ordering::SeqCst);
+            }
+            drop(held);
+            if at > from && self.sleeping.load(Ordering::SeqCst) {
+                let _held = self.work.0.lock();
+                self.work.1.notify_one();
+            }
+            // Somebody may have finished the next ticket after it was looked at and failed to get the lock.
+            let next = self.slot(at).state.load(Ordering::SeqCst) >= READY
+                && at - self.drained.load(Ordering::Acquire) < RING as u64
+                && self.installed.load(Ordering::SeqCst) == at;
+            if !next {
+                return;
+            }
+        }
+    }
+
+    /// Takes what is installed and not yet drained, up to about `max_bytes`. The position of the last ticket taken, holes included;
+    /// none when there is nothing.
+    pub fn drain(&self, max_bytes: usize, out: &mut Vec<Logged>) -> Option<Position> {
+        let from = self.drained.load(Ordering::Relaxed);
+        let end = self.installed.load(Ordering::SeqCst);
+        let (mut at, mut bytes) = (from, 0);
+        let mut last = None;
+        while at < end && bytes < max_bytes {
+            let slot = self.slot(at);
+            let position = Position::from_u64(slot.position.load(Ordering::Relaxed));
+            if slot.state.load(Ordering::Acquire) == READY {
+                let (heads, data) = std::mem::take(&mut *slot.record.lock());
+                bytes += heads.len() + data.len();
+                out.push(Logged {
+                    position,
+                    heads,
+                    data,
+                });
+            }
+            slot.state.store(EMPTY, Ordering::Release);
+            last = Some(position);
+            at += 1;
+        }
+        self.pending_bytes
+            .fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.drained.store(at, Ordering::Release);
+        if at > from {
+            self.room.1.notify_all();
+        }
+        last
+    }
+
+    /// Waits until there is something to drain, or for this long. For the one who drains.
+    pub fn wait_for_work(&self, at_most: Duration) {
+        let nothing =
+            || self.installed.load(Ordering::SeqCst) == self.drained.load(Ordering::Relaxed);
+        if !nothing() {
+            return;
+        }
+        let mut held = self.work.0.lock();
+        self.sleeping.store(true, Ordering::SeqCst);
+        if nothing() {
+            self.work.1.wait_for(&mut held, at_most);
+        }
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+
+    /// Begins the next epoch if this one has commits. `node` calls it on its clock.
+    pub fn tick(&self) {
+        let mut n = self.next.lock();
+        if n.position.order() > 0 {
+            n.position = n.position.next_epoch();
+        }
+    }
+
+    /// The next position that will be given.
+    pub fn next_position(&self) -> Position {
+        self.next.lock().position
+    }
+
+    /// Whether every commit that took a position has been drained.
+    pub fn is_idle(&self) -> bool {
+        let n = self.next.lock();
+        n.ticket == self.drained.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order() -> Order {
+        Order::new(Position::new(4, 7), Arc::default())
+    }
+
+    #[test]
+    fn installed_waits_for_the_slowest_and_skips_holes() {
+        let o = order();
+        let (p1, t1) = o.begin();
+        let (p2, t2) = o.begin();
+        let (p3, t3) = o.begin();
+        assert_eq!((p1, p3), (Position::new(5, 0), Position::new(5, 2)));
+        o.ready(t2, vec![2], vec![]);
+        assert_eq!(o.marks.installed.get(), Position::ZERO);
+        let mut out = vec![];
+        assert_eq!(o.drain(1 << 20, &mut out), None);
+        o.ready(t1, vec![1], vec![]);
+        assert_eq!(o.marks.installed.get(), p2);
+        o.abort(t3);
+        assert_eq!(o.drain(1 << 20, &mut out), Some(p3));
+        assert_eq!(out.iter().map(|l| l.position).collect::<Vec<_>>(), [p1, p2]);
+        assert!(o.is_idle());
+        o.tick();
+        assert_eq!(o.begin().0, Position::new(6, 0));
+    }
+
+    #[test]
+    fn many_threads_leave_no_gap() {
+        let o = order();
+        let mut seen = vec![];
+        std::thread::scope(|s| {
+            for t in 0..4u64 {
+                let o = &o;
+                s.spawn(move || {
+                    for i in 0..20_000u64 {
+                        let (_, ticket) = o.begin();
+                        if (i + t) % 7 == 0 {
+                            o.abort(ticket)
+                        } else {
+                            o.ready(ticket, vec![t as u8], vec![])
+                        }
+                    }
+                });
+            }
+            while seen.len()
+                < 4 * 20_000
+                    - (0..4)
+                        .map(|t| (0..20_000).filter(|i| (i + t) % 7 == 0).count())
+                        .sum::<usize>()
+            {
+                o.wait_for_work(Duration::from_millis(1));
+                o.drain(1 << 20, &mut seen);
+            }
+        });
+        assert!(
+            seen.windows(2).all(|w| w[0].position < w[1].position),
+            "drained in order"
+        );
+    }
+}

@@ -1,0 +1,500 @@
+//! Commit: lock, order, validate, install — on the committing thread.
+//!
+//! ```text
+//! 1 lock the records of the write set (in key order) and link their index entries    anybody who scans sees them from here
+//! 2 take the position                                                               the one global step
+//! 3 say the position in the locks; validate                                         against commits below the position
+//! 4 push the versions, unlock                                                       or: unlink, unlock, leave a hole
+//! 5 hand the record to the log                                                      `installed` passes the position
+//! ```
+//! Position order is serialization order, because snapshots are prefixes of it. So validation comes *after* the position (not
+//! before it, as in Silo): whatever a commit with a smaller position wrote is then locked or installed, and a commit that is met
+//! with a larger position does not matter. A validator waits for smaller positions only, so no two wait for each other.
+//!
+//! SERIALIZABLE validates all it read; every level validates that the versions it replaces are the ones it saw, unique keys and
+//! (without locks) foreign keys. What is unchanged from the snapshot to the position could as well have been read at the position.
+//!
+//! Left out on purpose: group validation; read validity intervals (LT-OCC) belong to `partitioned`.
+
+use base::record::{CommitBuilder, RecordKind};
+use base::{Error, KeyRange, Position, Result};
+use store::tree::Direction;
+use store::{Guard, Holder, IndexEntry, NewVersion, Record, SecondaryIndex, pin};
+
+use crate::dml::schema_moved;
+use crate::handle::TableHandle;
+use crate::locks::LockMode;
+use crate::manager::Cause;
+use crate::scan::RangeRead;
+use crate::txn::{Isolation, Txn, serialization_failure};
+use crate::writes::{Pending, TableWrites};
+
+/// Where a commit gets its position and leaves its record. `node` puts this over the order and the log.
+pub trait CommitOrder {
+    /// The next position, and a ticket for its place in the order. An error (a full disk, say) refuses the commit.
+    fn begin(&self) -> Result<(Position, u64)>;
+
+    /// The commit of this ticket is installed; its record may be logged.
+    fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>);
+
+    /// The position stays empty.
+    fn abort(&self, ticket: u64);
+}
+
+/// A chain this long is trimmed by the committer himself.
+const LONG_CHAIN: usize = 16;
+
+struct Locked<'g> {
+    record: &'g Record,
+    change: &'g Pending,
+    table: &'g TableWrites,
+    /// (index, key) of entries that this commit linked first.
+    linked: Vec<(&'g SecondaryIndex, Vec<u8>)>,
+}
+
+impl Txn {
+    /// Validates and installs. The position that the reply has to wait for: the commit's, or the snapshot's when nothing was
+    /// written. An error means that the transaction is rolled back.
+    pub fn commit(mut self, order: &dyn CommitOrder) -> Result<Position> {
+        let snapshot = self.snapshot().unwrap_or(Position::ZERO);
+        if !self.has_writes() {
+            return Ok(snapshot);
+        }
+        self.shared.check_accepts_writes()?;
+        self.writes.tables.sort_by_key(|t| t.table.storage.id);
+        for t in &mut self.writes.tables {
+            t.rows.retain(|_, p| p.row.is_some() || p.before.is_some());
+        }
+        let guard = pin();
+        if self.view()?.check().is_err() {
+            return Err(Txn::snapshot_too_old());
+        }
+        let position = self.commit_writes(order, &guard)?;
+        self.schema = None;
+        Ok(position)
+    }
+
+    fn commit_writes(&self, order: &dyn CommitOrder, guard: &Guard) -> Result<Position> {
+        let memory = &self.shared.store.memory;
+        let mut builder = CommitBuilder::new();
+        if let Some(s) = &self.schema {
+            builder.push(
+                RecordKind::Schema,
+                0,
+                &[],
+                &base::schema::encode_changes(s.changes()),
+            );
+        }
+        let mut locked: Vec<Locked<'_>> = Vec::new();
+        let mut versions: Vec<NewVersion> = Vec::new();
+        for t in &self.writes.tables {
+            let storage = &t.table.storage;
+            for (key, change) in &t.rows {
+                let record = lock_record(self, t, key, guard);
+                let linked = link_entries(self, t, record, change, guard);
+                match &change.row {
+                    Some(row) => builder.push(RecordKind::Put, storage.id, key, row),
+                    None => builder.push(RecordKind::Delete, storage.id, key, &[]),
+                }
+                let version = NewVersion::new(change.row.as_deref());
+                memory.add(version.rounded());
+                versions.push(version);
+                locked.push(Locked {
+                    record,
+                    change,
+                    table: t,
+                    linked,
+                });
+            }
+        }
+        let mut ticket = None;
+        let ordered = self.check_locks(&locked).and_then(|()| {
+            locked.iter().for_each(|l| l.record.set_ordering());
+            let (position, t) = order.begin()?;
+            ticket = Some(t);
+            locked.iter().for_each(|l| l.record.set_holder(position));
+            self.validate(position, &locked, guard)?;
+            Ok(position)
+        });
+        let position = match ordered {
+            Ok(p) => p,
+            Err(e) => {
+                versions.iter().for_each(|v| memory.add(-v.rounded()));
+                self.undo_locks(&locked, guard);
+                if let Some(t) = ticket {
+                    order.abort(t);
+                }
+                return Err(e);
+            }
+        };
+        if let Some(s) = &self.schema {
+            s.install(&self.shared, &self.catalog, position);
+        }
+        for (l, version) in locked.iter().zip(versions) {
+            let storage = &l.table.table.storage;
+            l.record.push(version, position, 0);
+            let (is, was) = (l.change.row.is_some(), l.change.before.is_some());
+            storage.count(i64::from(is) - i64::from(was));
+            if l.change.saw != Position::ZERO || !is {
+                let published = || self.shared.marks.published.get();
+                self.shared
+                    .store
+                    .trim_long(storage, l.record, LONG_CHAIN, published, guard);
+                storage.mark_stale(l.record, position);
+            }
+            l.record.unlock();
+        }
+        let (heads, data) = builder.finish(position, 0);
+        order.ready(ticket.expect("a position came with a ticket"), heads, data);
+        self.shared.stats.committed();
+        Ok(position)
+    }
+
+    /// After the records are locked, so that a locking transaction either sees them or is seen: the row and key locks of others.
+    fn check_locks(&self, locked: &[Locked<'_>]) -> Result<()> {
+        if self.options.locking {
+            return Ok(());
+        }
+        let locks = &self.shared.locks;
+        for l in locked {
+            let table = &l.table.table;
+            let mut held = locks.is_held_by_other(
+                self.id,
+                table.row_lock(l.record.key()),
+                LockMode::NoKeyUpdate,
+            );
+            for (index, key) in l.linked.iter().filter(|(i, _)| i.spec.unique) {
+                let columns = &key[..key.len() - l.record.key().len()];
+                let name = TableHandle::unique_lock(index, columns);
+                held |= locks.is_held_by_other(self.id, name, LockMode::Update);
+            }
+            if held {
+                self.shared.stats.abort(Cause::RowLocked);
+                let key = describe(l);
+                let what = "could not serialize access due to a row lock of another transaction";
+                return Err(serialization_failure(
+                    what,
+                    table.name(),
+                    &key,
+                    Position::ZERO,
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate(&self, me: Position, locked: &[Locked<'_>], guard: &Guard) -> Result<()> {
+        let snapshot = self.view()?.position();
+        for l in locked {
+            let table = &l.table.table;
+            if table.storage.shape() != table.shape && !self.owns_shape(table) {
+                self.shared.stats.abort(Cause::SchemaChanged);
+                return Err(schema_moved(table.name()));
+            }
+            let newest = l.record.newest(guard);
+            let newest_position = newest.map_or(Position::ZERO, |v| v.position());
+            if newest_position != l.change.saw {
+                let duplicate =
+                    l.change.before.is_none() && newest.is_some_and(|v| v.row().is_some());
+                self.shared.stats.abort(Cause::WriteConflict);
+                if duplicate && let (Some(place), Some(row)) = (table.primary, &l.change.row) {
+                    return Err(self.unique_error(
+                        table,
+                        place,
+                        &table.table.layout.row(row).values(),
+                    ));
+                }
+                let what = "could not serialize access due to concurrent update";
+                return Err(serialization_failure(
+                    what,
+                    table.name(),
+                    &describe(l),
+                    newest_position,
+                ));
+            }
+            if !self.options.locking {
+                self.validate_unique(me, l, locked, guard)?;
+            }
+        }
+        if !self.options.locking {
+            self.probes_hold(me, guard)?;
+        }
+        if self.options.isolation == Isolation::Serializable
+            && !env::fault::planted("skip_read_validation")
+        {
+            self.validate_reads(snapshot, me, guard)?;
+        }
+        Ok(())
+    }
+
+    /// An optimistic commit's new unique keys, against the newest rows below `me` and against its own.
+    fn validate_unique(
+        &self,
+        me: Position,
+        l: &Locked<'_>,
+        locked: &[Locked<'_>],
+        guard: &Guard,
+    ) -> Result<()> {
+        let table = &l.table.table;
+        for (index, key) in l.linked.iter().filter(|(i, _)| i.spec.unique) {
+            let Some(row) = &l.change.row else { continue };
+            let mut columns = Vec::new();
+            if index.spec.columns_of(row, &mut columns) && !index.spec.nulls_not_distinct {
+                continue;
+            }
+            debug_assert!(key.starts_with(&columns));
+            let range = KeyRange::prefix(&columns);
+            let mut clash = false;
+            each_in_range(table, Some(index), &range, guard, &mut |r, entry| {
+                if std::ptr::eq(r, l.record) {
+                    return true;
+                }
+                settle_below(r, me);
+                let own = locked.iter().find(|o| std::ptr::eq(o.record, r));
+                let row = match own {
+                    Some(o) => o.change.row.as_deref(),
+                    None => r.row_at(me.prev(), guard),
+                };
+                clash = match (row, entry) {
+                    (Some(row), Some(e)) => index.matches(e, row, &mut Vec::new()),
+                    _ => false,
+                };
+                !clash
+            });
+            if clash {
+                self.shared.stats.abort(Cause::WriteConflict);
+                let place = table
+                    .indexes
+                    .iter()
+                    .position(|i| i.as_deref().is_some_and(|i| i.spec.id == index.spec.id));
+                let place = place
+                    .ok_or_else(|| Error::internal("an index that the table does not have"))?;
+                return Err(self.unique_error(table, place, &table.table.layout.row(row).values()));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_reads(&self, snapshot: Position, me: Position, guard: &Guard) -> Result<()> {
+        let changed = |table: &str, key: String, winner: Position, cause| {
+            self.shared.stats.abort(cause);
+            let what =
+                "could not serialize access due to read/write dependencies among transactions";
+            Err(serialization_failure(what, table, &key, winner))
+        };
+        let mut loser = None;
+        let whole = self.view()?.all(guard, |r| {
+            let winner = newest_below(r, me, guard);
+            if winner > snapshot {
+                loser = Some(winner);
+            }
+            winner <= snapshot
+        });
+        if !whole.map_err(|_| Txn::snapshot_too_old())? {
+            return changed(
+                "",
+                "(read by key)".into(),
+                loser.unwrap_or_default(),
+                Cause::ReadChanged,
+            );
+        }
+        for (table, key) in &self.absent {
+            if let Some(r) = table.storage.primary.get(key, guard) {
+                let winner = newest_below(r, me, guard);
+                if winner > snapshot {
+                    return changed(
+                        table.name(),
+                        "(read as absent)".into(),
+                        winner,
+                        Cause::ReadChanged,
+                    );
+                }
+            }
+        }
+        for range in &self.ranges {
+            let mut winner = Position::ZERO;
+            let mut precise = false;
+            range.all(guard, &mut |r, entry| {
+                let newest = newest_below(r, me, guard);
+                if newest <= snapshot {
+                    return true;
+                }
+                winner = newest;
+                precise = match (entry, &range.index) {
+                    (Some(e), Some(i)) => {
+                        let mut scratch = Vec::new();
+                        let mut has = |at| {
+                            r.row_at(at, guard)
+                                .is_some_and(|row| i.matches(e, row, &mut scratch))
+                        };
+                        has(snapshot) || has(me.prev())
+                    }
+                    _ => {
+                        r.row_at(snapshot, guard).is_some() || r.row_at(me.prev(), guard).is_some()
+                    }
+                };
+                !precise
+            });
+            if precise {
+                return changed(
+                    range.table.name(),
+                    "(in a range)".into(),
+                    winner,
+                    Cause::RangeChanged,
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn undo_locks(&self, locked: &[Locked<'_>], guard: &Guard) {
+        for l in locked {
+            for (index, key) in &l.linked {
+                index.unlink(key, &self.shared.store.memory, guard);
+            }
+            if l.record.newest(guard).is_none() {
+                l.table.table.storage.mark_stale(l.record, Position::ZERO);
+            }
+            l.record.unlock();
+        }
+    }
+}
+
+fn describe(l: &Locked<'_>) -> String {
+    let row = l.change.before.as_deref().or(l.change.row.as_deref());
+    row.map_or_else(|| "(row)".into(), |r| l.table.table.describe_row(r))
+}
+
+/// Locks the record of a key for this commit, making it if there is none. The holder now, a commit or the reclaimer, is short.
+fn lock_record<'g>(txn: &Txn, t: &'g TableWrites, key: &[u8], guard: &'g Guard) -> &'g Record {
+    let storage = &t.table.storage;
+    let mut spins = 0u32;
+    loop {
+        let record = storage.find_or_create(key, &txn.shared.store.memory, guard);
+        match record.try_lock() {
+            Ok(()) => return record,
+            Err(_) => pause(&mut spins),
+        }
+    }
+}
+
+/// Links the entries that the new row needs; the ones that were not there before.
+fn link_entries<'g>(
+    txn: &Txn,
+    t: &'g TableWrites,
+    record: &Record,
+    change: &Pending,
+    guard: &Guard,
+) -> Vec<(&'g SecondaryIndex, Vec<u8>)> {
+    let Some(row) = &change.row else {
+        return vec![];
+    };
+    let mut linked = Vec::new();
+    let mut key = Vec::new();
+    for index in t.table.indexes.iter().flatten() {
+        index.spec.key_of(row, record.key(), &mut key);
+        if index.link(&key, record, &txn.shared.store.memory, guard) {
+            linked.push((&**index, key.clone()));
+        }
+    }
+    linked
+}
+
+fn pause(spins: &mut u32) {
+    *spins += 1;
+    if *spins < 64 {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until nobody is committing the record.
+pub(crate) fn settle(record: &Record) {
+    let mut spins = 0;
+    while record.holder() != Holder::Nobody {
+        pause(&mut spins);
+    }
+}
+
+/// Waits until no commit below `me` holds the record. One that has not asked for a position yet will get a larger one, as `me` is
+/// given already; so nobody who waits here waits for somebody who waits for his locks.
+pub(crate) fn settle_below(record: &Record, me: Position) {
+    let mut spins = 0;
+    loop {
+        match record.holder() {
+            Holder::Nobody | Holder::Locked => return,
+            Holder::Commit(p) if p >= me => return,
+            Holder::Commit(_) | Holder::Ordering => pause(&mut spins),
+        }
+    }
+}
+
+/// The position of the newest version below `me`, once every commit below has settled.
+fn newest_below(record: &Record, me: Position, guard: &Guard) -> Position {
+    settle_below(record, me);
+    record
+        .at(me.prev(), guard)
+        .map_or(Position::ZERO, |v| v.position())
+}
+
+/// Calls `f` with each record of a range of the primary index or of a secondary one, until it says false.
+pub(crate) fn each_in_range<'g>(
+    table: &'g TableHandle,
+    index: Option<&'g SecondaryIndex>,
+    range: &KeyRange,
+    guard: &'g Guard,
+    f: &mut dyn FnMut(&'g Record, Option<&'g IndexEntry>) -> bool,
+) -> bool {
+    let (lo, hi) = range.bounds();
+    match index {
+        None => {
+            let mut cursor = table
+                .storage
+                .primary
+                .cursor(lo, hi, Direction::Forward, guard);
+            let mut batch = Vec::new();
+            loop {
+                batch.clear();
+                let more = cursor.next_batch(64, &mut batch);
+                if !batch.iter().all(|r| f(r, None)) {
+                    return false;
+                }
+                if !more {
+                    return true;
+                }
+            }
+        }
+        Some(index) => {
+            let mut cursor = index.tree.cursor(lo, hi, Direction::Forward, guard);
+            let mut batch = Vec::new();
+            loop {
+                batch.clear();
+                let more = cursor.next_batch(64, &mut batch);
+                if !batch.iter().all(|e| f(e.record(guard), Some(e))) {
+                    return false;
+                }
+                if !more {
+                    return true;
+                }
+            }
+        }
+    }
+}
+
+impl RangeRead {
+    /// Whether `f` holds for each record whose key stands in the range.
+    pub(crate) fn all(
+        &self,
+        guard: &Guard,
+        f: &mut dyn FnMut(&Record, Option<&IndexEntry>) -> bool,
+    ) -> bool {
+        each_in_range(
+            &self.table,
+            self.index.as_deref(),
+            &self.range,
+            guard,
+            &mut |r, e| f(r, e),
+        )
+    }
+}

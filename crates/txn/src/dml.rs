@@ -1,0 +1,399 @@
+//! Writes: insert, update, delete, with the constraints that stand at once (NOT NULL, CHECK, PRIMARY KEY, UNIQUE).
+//!
+//! Uniqueness is decided on the newest committed state. A locking transaction locks the unique key's name first, so two
+//! inserters of one key meet there; a row in the way that another transaction may be taking away is waited for (its lock)
+//! before the answer is 23505. An optimistic transaction looks at its snapshot and asks again at commit.
+
+use base::{Error, Position, Result, SqlState, Value};
+use std::sync::Arc;
+use store::SecondaryIndex;
+
+use crate::fk::same;
+use crate::handle::{CHANGING, TableHandle};
+use crate::locks::{LockMode, WaitPolicy};
+use crate::txn::{InsertOutcome, Txn};
+use crate::writes::Pending;
+
+/// Most bytes of changes in one transaction.
+const MAX_WRITE_BYTES: usize = 4 << 30;
+
+impl Txn {
+    /// Inserts a row of all columns (dropped ones NULL), types and typmods already applied, defaults filled in. Checks NOT NULL,
+    /// CHECK, PRIMARY KEY, UNIQUE at once and foreign keys at the statement's end.
+    pub fn insert(&mut self, table: &TableHandle, row: &[Value]) -> Result<()> {
+        match self.insert_checked(table, row, None)? {
+            InsertOutcome::Inserted => Ok(()),
+            InsertOutcome::Conflict { .. } => {
+                unreachable!("without arbiters a conflict is an error")
+            }
+        }
+    }
+
+    /// The same for ON CONFLICT: a conflict in one of the `arbiters` (places in `TableDef::indexes`; empty: any unique index)
+    /// inserts nothing and names the row in the way, which is locked for update.
+    pub fn insert_unless_conflict(
+        &mut self,
+        table: &TableHandle,
+        row: &[Value],
+        arbiters: &[usize],
+    ) -> Result<InsertOutcome> {
+        self.insert_checked(table, row, Some(arbiters))
+    }
+
+    fn insert_checked(
+        &mut self,
+        table: &TableHandle,
+        row: &[Value],
+        arbiters: Option<&[usize]>,
+    ) -> Result<InsertOutcome> {
+        let handle = self.for_write(table)?;
+        self.shared.store.memory.check()?;
+        self.check_row(&handle, row)?;
+        let mut key = Vec::new();
+        match handle.primary {
+            Some(_) => handle.primary_key(row, &mut key)?,
+            None => key.extend_from_slice(&handle.storage.new_row_id().to_be_bytes()),
+        }
+        for place in 0..handle.indexes.len() {
+            if !handle.table.def.indexes[place].unique {
+                continue;
+            }
+            let Some(existing) = self.unique_conflict(&handle, place, row, &key, None)? else {
+                continue;
+            };
+            if arbiters.is_some_and(|a| a.is_empty() || a.contains(&place)) {
+                if self.options.locking && self.writes.get(handle.storage.id, &existing).is_none() {
+                    self.lock_row(&handle, &existing, LockMode::Update, WaitPolicy::Wait)?;
+                }
+                return Ok(InsertOutcome::Conflict { key: existing });
+            }
+            return Err(self.unique_error(&handle, place, row));
+        }
+        let saw = match self.writes.get(handle.storage.id, &key) {
+            Some(p) => p.saw,
+            None if handle.primary.is_none() => Position::ZERO,
+            None => self.newest_position(&handle, &key)?,
+        };
+        let before = self
+            .writes
+            .get(handle.storage.id, &key)
+            .and_then(|p| p.before.clone());
+        let bytes = self.encode(&handle, row)?;
+        self.writes.put(
+            &handle,
+            &key,
+            Pending {
+                row: Some(bytes),
+                saw,
+                before,
+            },
+        );
+        self.note_parents(&handle, None, row);
+        Ok(InsertOutcome::Inserted)
+    }
+
+    /// Puts `row` in the place of the row of this key, which the statement has read; locks it and checks constraints. The primary
+    /// key may change. Referencing rows follow by ON UPDATE.
+    pub fn update(&mut self, table: &TableHandle, key: &[u8], row: &[Value]) -> Result<()> {
+        let handle = self.for_write(table)?;
+        self.shared.store.memory.check()?;
+        self.check_row(&handle, row)?;
+        let mut new_key = Vec::new();
+        match handle.primary {
+            Some(_) => handle.primary_key(row, &mut new_key)?,
+            None => new_key.extend_from_slice(key),
+        }
+        let (old, saw, old_bytes) = self.current(&handle, key)?;
+        let referenced = self.is_referenced_key_changed(&handle, &old, Some(row));
+        let moved = new_key != key;
+        if self.options.locking {
+            let mode = if moved || referenced {
+                LockMode::Update
+            } else {
+                LockMode::NoKeyUpdate
+            };
+            self.lock_row(&handle, key, mode, WaitPolicy::Wait)?;
+        }
+        for place in 0..handle.indexes.len() {
+            let index = &handle.table.def.indexes[place];
+            let changed = index
+                .columns
+                .iter()
+                .any(|c| !same(&old[c.column as usize], &row[c.column as usize]));
+            if index.unique
+                && changed
+                && self
+                    .unique_conflict(&handle, place, row, &new_key, Some(key))?
+                    .is_some()
+            {
+                return Err(self.unique_error(&handle, place, row));
+            }
+        }
+        let bytes = self.encode(&handle, row)?;
+        if moved {
+            self.writes.put(
+                &handle,
+                key,
+                Pending {
+                    row: None,
+                    saw,
+                    before: old_bytes,
+                },
+            );
+            let own = self
+                .writes
+                .get(handle.storage.id, &new_key)
+                .map(|p| (p.saw, p.before.clone()));
+            let (saw, before) = match own {
+                Some(o) => o,
+                None => (self.newest_position(&handle, &new_key)?, None),
+            };
+            self.writes.put(
+                &handle,
+                &new_key,
+                Pending {
+                    row: Some(bytes),
+                    saw,
+                    before,
+                },
+            );
+        } else {
+            self.writes.put(
+                &handle,
+                key,
+                Pending {
+                    row: Some(bytes),
+                    saw,
+                    before: old_bytes,
+                },
+            );
+        }
+        self.note_parents(&handle, Some(&old), row);
+        if !handle.table.referenced_by.is_empty() {
+            self.follow_children(&handle, &old, Some(row))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the row of this key, which the statement has read. Referencing rows follow by ON DELETE.
+    /// False when this statement (or a cascade of it) has deleted it already.
+    pub fn delete(&mut self, table: &TableHandle, key: &[u8]) -> Result<bool> {
+        let handle = self.for_write(table)?;
+        if self
+            .writes
+            .get(handle.storage.id, key)
+            .is_some_and(|p| p.row.is_none())
+        {
+            return Ok(false);
+        }
+        let (old, saw, old_bytes) = self.current(&handle, key)?;
+        if self.options.locking {
+            self.lock_row(&handle, key, LockMode::Update, WaitPolicy::Wait)?;
+        }
+        self.writes.put(
+            &handle,
+            key,
+            Pending {
+                row: None,
+                saw,
+                before: old_bytes,
+            },
+        );
+        if !handle.table.referenced_by.is_empty() {
+            self.follow_children(&handle, &old, None)?;
+        }
+        Ok(true)
+    }
+
+    /// The handle that this transaction writes through, after the checks that stand before every write.
+    fn for_write(&mut self, table: &TableHandle) -> Result<Arc<TableHandle>> {
+        if self.options.read_only {
+            return Err(Error::new(
+                SqlState::READ_ONLY_SQL_TRANSACTION,
+                "cannot execute a statement that writes in a read-only transaction",
+            ));
+        }
+        self.shared.check_accepts_writes()?;
+        let handle = self
+            .handle_of(table)
+            .ok_or_else(|| Error::internal("a table that the schema does not have"))?;
+        if handle.shape != handle.storage.shape() && !self.owns_shape(&handle) {
+            if handle.storage.shape() == CHANGING && self.options.locking {
+                self.lock(
+                    handle.table_lock(),
+                    LockMode::KeyShare,
+                    WaitPolicy::Wait,
+                    handle.name(),
+                )?;
+            }
+            return Err(schema_moved(handle.name()));
+        }
+        if self.writes.bytes() > MAX_WRITE_BYTES {
+            let what =
+                format!("transaction is too big: the limit is {MAX_WRITE_BYTES} bytes of changes");
+            return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what));
+        }
+        Ok(handle)
+    }
+
+    /// The row of this key as this transaction sees it: values, position of the committed version, its bytes.
+    fn current(
+        &mut self,
+        handle: &Arc<TableHandle>,
+        key: &[u8],
+    ) -> Result<(Vec<Value>, Position, Option<Arc<[u8]>>)> {
+        if let Some(p) = self.writes.get(handle.storage.id, key) {
+            let row = p
+                .row
+                .as_deref()
+                .ok_or_else(|| Error::internal("a row that is gone is changed"))?;
+            return Ok((
+                handle.table.layout.row(row).values(),
+                p.saw,
+                p.before.clone(),
+            ));
+        }
+        let guard = store::pin();
+        let record = handle.storage.primary.get(key, &guard);
+        let version = record.and_then(|r| r.at(self.view().ok()?.position(), &guard));
+        let row = version
+            .and_then(|v| v.row())
+            .ok_or_else(|| Error::internal("a row that was not read is changed"))?;
+        let saw = version.map_or(Position::ZERO, |v| v.position());
+        Ok((handle.table.layout.row(row).values(), saw, Some(row.into())))
+    }
+
+    fn newest_position(&mut self, handle: &TableHandle, key: &[u8]) -> Result<Position> {
+        if self.options.locking {
+            return Ok(self.shared.newest_position(handle, key));
+        }
+        // Optimistic: what the snapshot shows; a newer version fails the commit.
+        let guard = store::pin();
+        let at = self.view()?.position();
+        let record = handle.storage.primary.get(key, &guard);
+        Ok(record
+            .and_then(|r| r.at(at, &guard))
+            .map_or(Position::ZERO, |v| v.position()))
+    }
+
+    fn encode(&self, handle: &TableHandle, row: &[Value]) -> Result<Arc<[u8]>> {
+        let mut bytes = Vec::with_capacity(64);
+        handle
+            .table
+            .layout
+            .encode(handle.table.def.row_version, row, &mut bytes)?;
+        Ok(bytes.into())
+    }
+
+    fn check_row(&mut self, handle: &Arc<TableHandle>, row: &[Value]) -> Result<()> {
+        let def = &handle.table.def;
+        for (c, v) in def.columns.iter().zip(row) {
+            if v.is_null() && c.not_null && !c.dropped {
+                let what = format!(
+                    "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+                    c.name, def.name
+                );
+                let values: Vec<String> = row.iter().map(crate::handle::plain).collect();
+                return Err(Error::new(SqlState::NOT_NULL_VIOLATION, what)
+                    .detail(format!("Failing row contains ({}).", values.join(", ")))
+                    .table(&self.namespace_of(handle), &def.name)
+                    .column(&c.name));
+            }
+        }
+        if def.checks.is_empty() {
+            return Ok(());
+        }
+        match handle.rules(&self.catalog.schema, self.shared.compiler())? {
+            Some(r) => r.check(row),
+            None => Ok(()),
+        }
+    }
+
+    /// The row, other than `old_key`'s, that has this row's key in a unique index.
+    fn unique_conflict(
+        &mut self,
+        handle: &Arc<TableHandle>,
+        place: usize,
+        row: &[Value],
+        row_key: &[u8],
+        old_key: Option<&[u8]>,
+    ) -> Result<Option<Box<[u8]>>> {
+        let def = &handle.table.def.indexes[place];
+        if def.primary {
+            if self.options.locking {
+                self.lock(
+                    handle.row_lock(row_key),
+                    LockMode::Update,
+                    WaitPolicy::Wait,
+                    handle.name(),
+                )?;
+            }
+            return self.wait_for_conflict(handle, place, row_key, old_key.unwrap_or(&[]));
+        }
+        if !def.nulls_not_distinct && def.columns.iter().any(|c| row[c.column as usize].is_null()) {
+            return Ok(None);
+        }
+        let mut columns = Vec::new();
+        for (c, k) in def.columns.iter().zip(&handle.table.keys[place]) {
+            k.encode(&row[c.column as usize], &mut columns);
+        }
+        handle.check_key(columns.len() + row_key.len(), &def.name)?;
+        if self.options.locking {
+            let index: &SecondaryIndex =
+                handle.indexes[place].as_deref().expect("a secondary index");
+            let name = TableHandle::unique_lock(index, &columns);
+            self.lock(name, LockMode::Update, WaitPolicy::Wait, handle.name())?;
+        }
+        self.wait_for_conflict(handle, place, &columns, old_key.unwrap_or(row_key))
+    }
+
+    /// Looks for the key in the newest state. A row in the way that another transaction holds is waited for.
+    fn wait_for_conflict(
+        &mut self,
+        handle: &Arc<TableHandle>,
+        place: usize,
+        key: &[u8],
+        not: &[u8],
+    ) -> Result<Option<Box<[u8]>>> {
+        let found = self.conflict_in(handle, place, key, not);
+        let Some(other) = found.filter(|k| k[..] != *not) else {
+            return Ok(None);
+        };
+        let own = self.writes.get(handle.storage.id, &other).is_some();
+        if self.options.locking && !own {
+            self.lock(
+                handle.row_lock(&other),
+                LockMode::KeyShare,
+                WaitPolicy::Wait,
+                handle.name(),
+            )?;
+            return Ok(self
+                .conflict_in(handle, place, key, not)
+                .filter(|k| k[..] != *not));
+        }
+        Ok(Some(other))
+    }
+
+    pub(crate) fn unique_error(&self, handle: &TableHandle, place: usize, row: &[Value]) -> Error {
+        let index = &handle.table.def.indexes[place];
+        let columns: Vec<usize> = index.columns.iter().map(|c| c.column as usize).collect();
+        let what = format!(
+            "duplicate key value violates unique constraint \"{}\"",
+            index.name
+        );
+        Error::new(SqlState::UNIQUE_VIOLATION, what)
+            .detail(format!(
+                "Key {} already exists.",
+                handle.describe(&columns, row)
+            ))
+            .table(&self.namespace_of(handle), handle.name())
+            .constraint(&index.name)
+    }
+}
+
+/// 40001: a schema change of the table came between.
+pub(crate) fn schema_moved(table: &str) -> Error {
+    let what = format!("could not serialize access: table \"{table}\" was altered concurrently");
+    Error::new(SqlState::SERIALIZATION_FAILURE, what)
+        .hint("The transaction might succeed if retried.")
+}

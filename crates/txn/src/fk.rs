@@ -1,0 +1,585 @@
+//! Foreign keys: a row's parent must be there, a parent that goes must have no children.
+//!
+//! Both sides look at the *newest* committed state, not the snapshot, and meet at a lock on the parent: who inserts a child takes
+//! KEY SHARE on the parent's row, who deletes a parent or changes its key holds UPDATE. An optimistic transaction takes no
+//! locks; its probes are asked again at commit, after it has its position. NO ACTION is checked at the end of the statement,
+//! RESTRICT at once; CASCADE, SET NULL and SET DEFAULT change the children as part of the statement.
+
+use base::schema::{FkAction, ForeignKey};
+use base::{Error, KeyRange, Position, Result, SqlState, Value};
+use std::sync::Arc;
+use store::{Guard, Record, pin};
+
+use crate::handle::TableHandle;
+use crate::locks::{LockMode, WaitPolicy};
+use crate::scan::{Access, Direction, Scan};
+use crate::txn::Txn;
+use crate::writes::Pending;
+
+/// Something that must hold when the statement ends, and again at commit.
+#[derive(Clone)]
+pub(crate) struct FkProbe {
+    /// The referencing table and the place of the foreign key in it.
+    child: Arc<TableHandle>,
+    place: usize,
+    /// The referenced columns' values.
+    values: Vec<Value>,
+    kind: Side,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// A child was written: the parent must be there.
+    Parent,
+    /// A parent went: there must be no children.
+    Children,
+}
+
+impl FkProbe {
+    fn fk(&self) -> &ForeignKey {
+        &self.child.table.def.foreign_keys[self.place]
+    }
+}
+
+/// The values of some columns, or none if one is NULL (MATCH SIMPLE: such a row references nothing).
+fn values_of(row: &[Value], columns: &[u16]) -> Option<Vec<Value>> {
+    columns
+        .iter()
+        .map(|c| Some(row[*c as usize].clone()).filter(|v| !v.is_null()))
+        .collect()
+}
+
+impl Txn {
+    /// A row of `table` was written (`old`: what it replaced): notes the parents that it must have.
+    pub(crate) fn note_parents(
+        &mut self,
+        table: &Arc<TableHandle>,
+        old: Option<&[Value]>,
+        new: &[Value],
+    ) {
+        for (place, fk) in table.table.def.foreign_keys.iter().enumerate() {
+            let Some(values) = values_of(new, &fk.columns) else {
+                continue;
+            };
+            if old.is_some_and(|o| {
+                fk.columns
+                    .iter()
+                    .all(|c| same(&o[*c as usize], &new[*c as usize]))
+            }) {
+                continue;
+            }
+            self.probes.push(FkProbe {
+                child: table.clone(),
+                place,
+                values,
+                kind: Side::Parent,
+            });
+        }
+    }
+
+    /// Whether a change of this row's columns may concern rows that reference it.
+    pub(crate) fn is_referenced_key_changed(
+        &self,
+        table: &TableHandle,
+        old: &[Value],
+        new: Option<&[Value]>,
+    ) -> bool {
+        table.table.referenced_by.iter().any(|(t, place)| {
+            let Some(child) = self.catalog.table(*t) else {
+                return false;
+            };
+            let fk = &child.table.def.foreign_keys[*place];
+            new.is_none_or(|n| {
+                fk.ref_columns
+                    .iter()
+                    .any(|c| !same(&old[*c as usize], &n[*c as usize]))
+            })
+        })
+    }
+
+    /// A row of `table` went (`new` none) or changed its referenced columns: carries out the actions of the keys that reference it.
+    pub(crate) fn follow_children(
+        &mut self,
+        table: &TableHandle,
+        old: &[Value],
+        new: Option<&[Value]>,
+    ) -> Result<()> {
+        for (child_id, place) in table.table.referenced_by.clone() {
+            let Some(child) = self.catalog.table(child_id).cloned() else {
+                continue;
+            };
+            let fk = child.table.def.foreign_keys[place].clone();
+            let Some(values) = values_of(old, &fk.ref_columns) else {
+                continue;
+            };
+            if new.is_some_and(|n| {
+                fk.ref_columns
+                    .iter()
+                    .all(|c| same(&old[*c as usize], &n[*c as usize]))
+            }) {
+                continue;
+            }
+            let action = if new.is_some() {
+                fk.on_update
+            } else {
+                fk.on_delete
+            };
+            let probe = FkProbe {
+                child: child.clone(),
+                place,
+                values: values.clone(),
+                kind: Side::Children,
+            };
+            if action == FkAction::NoAction {
+                self.probes.push(probe);
+                continue;
+            }
+            let children = self.children(&child, &fk, &values)?;
+            if action == FkAction::Restrict {
+                if !children.is_empty() {
+                    return Err(self.children_error(&probe));
+                }
+                self.probes.push(probe);
+                continue;
+            }
+            for (key, row) in children {
+                self.change_child(&child, &fk, action, &key, &row, new)?;
+            }
+            self.probes.push(probe);
+        }
+        Ok(())
+    }
+
+    fn change_child(
+        &mut self,
+        child: &Arc<TableHandle>,
+        fk: &ForeignKey,
+        action: FkAction,
+        key: &[u8],
+        row: &[Value],
+        parent: Option<&[Value]>,
+    ) -> Result<()> {
+        if action == FkAction::Cascade && parent.is_none() {
+            self.delete(child, key)?;
+            return Ok(());
+        }
+        let mut changed = row.to_vec();
+        for (c, rc) in fk.columns.iter().zip(&fk.ref_columns) {
+            changed[*c as usize] = match (action, parent) {
+                (FkAction::Cascade, Some(p)) => p[*rc as usize].clone(),
+                (FkAction::SetDefault, _) => self.default_of(child, *c as usize)?,
+                _ => Value::Null,
+            };
+        }
+        self.update(child, key, &changed)
+    }
+
+    /// The rows of `child` that reference these values, as this transaction would leave them: (key, row).
+    fn children(
+        &mut self,
+        child: &Arc<TableHandle>,
+        fk: &ForeignKey,
+        values: &[Value],
+    ) -> Result<Vec<(Vec<u8>, Vec<Value>)>> {
+        let (access, range) = match prefix_index(child, &fk.columns) {
+            Some(place) => {
+                let mut key = Vec::new();
+                for (v, k) in ordered(child, place, fk, values)
+                    .iter()
+                    .zip(&child.table.keys[place])
+                {
+                    k.encode(v, &mut key);
+                }
+                let primary = child.table.def.indexes[place].primary;
+                (
+                    if primary {
+                        Access::Primary
+                    } else {
+                        Access::Index(place)
+                    },
+                    KeyRange::prefix(&key),
+                )
+            }
+            None => (Access::Primary, KeyRange::all()),
+        };
+        let mut scan = Scan::new(access, range, Direction::Forward);
+        let mut found = Vec::new();
+        let wanted: Vec<usize> = fk.columns.iter().map(|c| *c as usize).collect();
+        loop {
+            let more = self.scan(child, &mut scan, 256, &mut |key, row| {
+                if wanted
+                    .iter()
+                    .zip(values)
+                    .all(|(c, v)| same(&row.get(*c), v))
+                {
+                    found.push((key.to_vec(), row.values()));
+                }
+                Ok(())
+            })?;
+            if !more {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The checks at the end of a statement.
+    pub(crate) fn check_foreign_keys(&mut self) -> Result<()> {
+        let probes = std::mem::take(&mut self.probes);
+        for p in &probes {
+            match p.kind {
+                Side::Parent => self.require_parent(p)?,
+                Side::Children => self.require_no_children(p)?,
+            }
+        }
+        // Locks keep the answers true until commit; without locks they are asked again there.
+        if !self.options.locking {
+            self.probes = probes;
+        }
+        Ok(())
+    }
+
+    fn require_parent(&mut self, p: &FkProbe) -> Result<()> {
+        let fk = p.fk().clone();
+        let Some(parent) = self.catalog.table(fk.ref_table).cloned() else {
+            return Err(Error::internal(
+                "a foreign key references a table that is gone",
+            ));
+        };
+        let (key, place) = parent_key(&parent, &fk, &p.values)?;
+        if self.own_parent(&parent, &key, place) {
+            return Ok(());
+        }
+        let guard = pin();
+        let found = newest_with_key(&parent, &key, place, Position::MAX, &guard);
+        let Some(record) = found.filter(|r| self.writes.get(parent.storage.id, r.key()).is_none())
+        else {
+            return self.parent_error(p, &parent);
+        };
+        if self.options.locking {
+            let name = parent.row_lock(record.key());
+            let row_key = record.key().to_vec();
+            drop(guard);
+            self.lock(name, LockMode::KeyShare, WaitPolicy::Wait, parent.name())?;
+            let guard = pin();
+            let still = newest_with_key(&parent, &key, place, Position::MAX, &guard);
+            if still.is_none_or(|r| r.key() != row_key) {
+                return self.parent_error(p, &parent);
+            }
+        }
+        Ok(())
+    }
+
+    fn own_parent(&self, parent: &TableHandle, key: &[u8], place: usize) -> bool {
+        let Some(w) = self.writes.of(parent.storage.id) else {
+            return false;
+        };
+        if parent.table.def.indexes[place].primary {
+            return w.rows.get(key).is_some_and(|p| p.row.is_some());
+        }
+        let range = KeyRange::prefix(key);
+        w.by_index[place]
+            .range::<[u8], _>(range.bounds())
+            .next()
+            .is_some()
+    }
+
+    fn parent_error(&self, p: &FkProbe, parent: &TableHandle) -> Result<()> {
+        let fk = p.fk();
+        let def = &p.child.table.def;
+        let what = format!(
+            "insert or update on table \"{}\" violates foreign key constraint \"{}\"",
+            def.name, fk.name
+        );
+        let detail = format!(
+            "Key {} is not present in table \"{}\".",
+            key_text(&p.child, fk, &p.values),
+            parent.name()
+        );
+        Err(Error::new(SqlState::FOREIGN_KEY_VIOLATION, what)
+            .detail(detail)
+            .table(&self.namespace_of(&p.child), &def.name)
+            .constraint(&fk.name))
+    }
+
+    fn require_no_children(&mut self, p: &FkProbe) -> Result<()> {
+        // The key may be there again (NO ACTION looks at the statement's end only).
+        let fk = p.fk().clone();
+        let Some(parent) = self.catalog.table(fk.ref_table).cloned() else {
+            return Ok(());
+        };
+        let (key, place) = parent_key(&parent, &fk, &p.values)?;
+        if self.own_parent(&parent, &key, place)
+            || self
+                .children_now(&p.child, &fk, &p.values, Position::MAX)
+                .is_none()
+        {
+            return Ok(());
+        }
+        Err(self.children_error(p))
+    }
+
+    /// A child in the newest state below `me` that this transaction does not take away.
+    fn children_now(
+        &self,
+        child: &TableHandle,
+        fk: &ForeignKey,
+        values: &[Value],
+        me: Position,
+    ) -> Option<()> {
+        let own = self.writes.of(child.storage.id);
+        let matches = |row: &[u8]| {
+            let row = child.table.layout.row(row);
+            fk.columns
+                .iter()
+                .zip(values)
+                .all(|(c, v)| same(&row.get(*c as usize), v))
+        };
+        if let Some(w) = own
+            && w.rows
+                .values()
+                .any(|p| p.row.as_deref().is_some_and(matches))
+        {
+            return Some(());
+        }
+        let guard = pin();
+        let mut found = None;
+        let mut look = |r: &Record| {
+            crate::commit::settle_below(r, me);
+            let live = r.row_at(me.prev(), &guard);
+            if live.is_some_and(matches) && own.is_none_or(|w| !w.rows.contains_key(r.key())) {
+                found = Some(());
+            }
+        };
+        match prefix_index(child, &fk.columns) {
+            Some(place) => {
+                let mut key = Vec::new();
+                for (v, k) in ordered(child, place, fk, values)
+                    .iter()
+                    .zip(&child.table.keys[place])
+                {
+                    k.encode(v, &mut key);
+                }
+                let range = KeyRange::prefix(&key);
+                crate::commit::each_in_range(
+                    child,
+                    child.indexes[place].as_deref(),
+                    &range,
+                    &guard,
+                    &mut |r, _| {
+                        look(r);
+                        true
+                    },
+                );
+            }
+            None => child.storage.for_each(&guard, look),
+        }
+        found
+    }
+
+    fn children_error(&self, p: &FkProbe) -> Error {
+        let fk = p.fk();
+        let parent = self
+            .catalog
+            .table(fk.ref_table)
+            .map(|t| t.name().to_owned())
+            .unwrap_or_default();
+        let child = p.child.name();
+        let what = format!(
+            "update or delete on table \"{parent}\" violates foreign key constraint \"{}\" on table \"{child}\"",
+            fk.name
+        );
+        let columns = self
+            .catalog
+            .table(fk.ref_table)
+            .map(|t| names(t, &fk.ref_columns))
+            .unwrap_or_default();
+        let values = values_text(&p.values);
+        Error::new(SqlState::FOREIGN_KEY_VIOLATION, what)
+            .detail(format!(
+                "Key ({columns})=({values}) is still referenced from table \"{child}\"."
+            ))
+            .table(&self.namespace_of(&p.child), child)
+            .constraint(&fk.name)
+    }
+
+    /// At an optimistic commit, after it has its position: the probes again, against commits below `me`.
+    pub(crate) fn probes_hold(&self, me: Position, guard: &Guard) -> Result<()> {
+        for p in &self.probes {
+            let fk = p.fk();
+            let Some(parent) = self.catalog.table(fk.ref_table) else {
+                continue;
+            };
+            let (key, place) = parent_key(parent, fk, &p.values)?;
+            let own = self.own_parent(parent, &key, place);
+            match p.kind {
+                Side::Parent if own => {}
+                Side::Parent => {
+                    let found = newest_with_key(parent, &key, place, me, guard);
+                    if found.is_none_or(|r| self.writes.get(parent.storage.id, r.key()).is_some()) {
+                        return self.parent_error(p, parent);
+                    }
+                }
+                Side::Children => {
+                    if !own && self.children_now(&p.child, fk, &p.values, me).is_some() {
+                        return Err(self.children_error(p));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// For ON CONFLICT and unique errors: where a key of a unique index stands in the newest state.
+    pub(crate) fn conflict_in(
+        &self,
+        table: &TableHandle,
+        place: usize,
+        key: &[u8],
+        row_key: &[u8],
+    ) -> Option<Box<[u8]>> {
+        let own = self.writes.of(table.storage.id);
+        if table.indexes[place].is_none() {
+            let guard = pin();
+            return match own.and_then(|w| w.rows.get(key)) {
+                Some(Pending { row, .. }) => row.as_ref().map(|_| key.into()),
+                None => newest_with_key(table, key, place, Position::MAX, &guard)
+                    .map(|r| r.key().into()),
+            };
+        }
+        let range = KeyRange::prefix(key);
+        if let Some(w) = own {
+            let mut same = w.by_index[place].range::<[u8], _>(range.bounds());
+            if let Some((_, k)) = same.find(|(_, k)| k[..] != *row_key) {
+                return Some(k.clone());
+            }
+        }
+        let guard = pin();
+        let mut found = None;
+        let index = table.indexes[place].as_deref();
+        crate::commit::each_in_range(table, index, &range, &guard, &mut |r, entry| {
+            crate::commit::settle(r);
+            let mine = r.key() == row_key || own.is_some_and(|w| w.rows.contains_key(r.key()));
+            let live = r.newest(&guard).and_then(|v| v.row());
+            if let (false, Some(row), Some(e), Some(i)) = (mine, live, entry, index)
+                && i.matches(e, row, &mut Vec::new())
+            {
+                found = Some(r.key().into());
+            }
+            found.is_none()
+        });
+        found
+    }
+
+    pub(crate) fn namespace_of(&self, table: &TableHandle) -> String {
+        let ns = self.catalog.schema.namespace(table.table.def.namespace);
+        ns.map(|n| n.name.clone()).unwrap_or_default()
+    }
+}
+
+/// Equality of two column values by their key bytes.
+pub(crate) fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Null, Value::Null) => true,
+        (Value::Null, _) | (_, Value::Null) => false,
+        (Value::Int4(x), Value::Int4(y)) => x == y,
+        (Value::Int8(x), Value::Int8(y)) => x == y,
+        _ => {
+            let (mut x, mut y) = (Vec::new(), Vec::new());
+            base::key::encode_value(a, &mut x);
+            base::key::encode_value(b, &mut y);
+            x == y
+        }
+    }
+}
+
+/// The key of the referenced row in the referenced index (a whole primary key, or the columns of a unique index), and the index.
+fn parent_key(parent: &TableHandle, fk: &ForeignKey, values: &[Value]) -> Result<(Vec<u8>, usize)> {
+    let indexes = &parent.table.def.indexes;
+    let place = indexes.iter().position(|i| i.id == fk.ref_index);
+    let place =
+        place.ok_or_else(|| Error::internal("a foreign key references an index that is gone"))?;
+    let mut key = Vec::new();
+    for (c, k) in indexes[place].columns.iter().zip(&parent.table.keys[place]) {
+        let at = fk.ref_columns.iter().position(|r| *r == c.column);
+        let at = at.ok_or_else(|| Error::internal("a foreign key does not cover its index"))?;
+        // The referencing column may be narrower or wider than the referenced one; keys are made of the latter's type.
+        k.encode(&widen(&values[at], k.ty), &mut key);
+    }
+    Ok((key, place))
+}
+
+fn widen(v: &Value, ty: base::Type) -> Value {
+    use base::Type;
+    match (v.as_i64(), ty) {
+        (Some(x), Type::Int8) => Value::Int8(x),
+        (Some(x), Type::Int4) => i32::try_from(x).map_or_else(|_| v.clone(), Value::Int4),
+        (Some(x), Type::Int2) => i16::try_from(x).map_or_else(|_| v.clone(), Value::Int2),
+        _ => v.clone(),
+    }
+}
+
+/// The live row with this key of a unique index in the newest state below `me`.
+fn newest_with_key<'g>(
+    table: &'g TableHandle,
+    key: &[u8],
+    place: usize,
+    me: Position,
+    guard: &'g Guard,
+) -> Option<&'g Record> {
+    let Some(index) = table.indexes[place].as_deref() else {
+        let r = table.storage.primary.get(key, guard)?;
+        crate::commit::settle_below(r, me);
+        return r.row_at(me.prev(), guard).map(|_| r);
+    };
+    let mut found = None;
+    let range = KeyRange::prefix(key);
+    crate::commit::each_in_range(table, Some(index), &range, guard, &mut |r, entry| {
+        crate::commit::settle_below(r, me);
+        if let (Some(row), Some(e)) = (r.row_at(me.prev(), guard), entry)
+            && index.matches(e, row, &mut Vec::new())
+        {
+            found = Some(r);
+        }
+        found.is_none()
+    });
+    found
+}
+
+/// An index whose first columns are these, in any order.
+fn prefix_index(table: &TableHandle, columns: &[u16]) -> Option<usize> {
+    table.table.def.indexes.iter().position(|i| {
+        i.columns.len() >= columns.len()
+            && i.columns[..columns.len()]
+                .iter()
+                .all(|c| columns.contains(&c.column))
+    })
+}
+
+fn ordered(table: &TableHandle, place: usize, fk: &ForeignKey, values: &[Value]) -> Vec<Value> {
+    let index = &table.table.def.indexes[place];
+    let of = |c: u16| fk.columns.iter().position(|x| *x == c);
+    let columns = index
+        .columns
+        .iter()
+        .map_while(|c| Some((of(c.column)?, c.column)));
+    columns
+        .map(|(i, c)| widen(&values[i], table.table.def.columns[c as usize].ty().ty))
+        .collect()
+}
+
+fn names(table: &TableHandle, columns: &[u16]) -> String {
+    let names: Vec<&str> = columns
+        .iter()
+        .map(|c| table.table.def.columns[*c as usize].name.as_str())
+        .collect();
+    names.join(", ")
+}
+
+fn values_text(values: &[Value]) -> String {
+    let texts: Vec<String> = values.iter().map(crate::handle::plain).collect();
+    texts.join(", ")
+}
+
+fn key_text(child: &TableHandle, fk: &ForeignKey, values: &[Value]) -> String {
+    format!("({})=({})", names(child, &fk.columns), values_text(values))
+}

@@ -1,0 +1,338 @@
+//! What all transactions of a node share: the store, the locks, the watermarks, the versions of the schema, counters.
+//!
+//! Schema versions are kept by position: a transaction uses the newest at or below its snapshot. A version goes when no live
+//! snapshot is below the next.
+
+use base::schema::Schema;
+use base::{Error, Position, Result, SqlState, Watermarks};
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use store::{SecondaryIndex, Storage, Store, pin};
+
+use crate::handle::{Catalog, RuleCompiler, TableHandle};
+use crate::locks::LockTable;
+use crate::txn::{Txn, TxnOptions};
+
+/// Why a transaction was told to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A row that was read by key (or its absence) changed before commit, or before the snapshot moved.
+    ReadChanged,
+    /// A row came into, left or changed in a range that was read.
+    RangeChanged,
+    /// A row that was written had been changed, by an optimistic commit or since the snapshot.
+    WriteConflict,
+    /// An optimistic commit met a row lock.
+    RowLocked,
+    /// The snapshot had to move while a portal was open.
+    PortalOpen,
+    Deadlock,
+    SchemaChanged,
+}
+
+impl Cause {
+    pub const ALL: [Cause; 7] = [
+        Cause::ReadChanged,
+        Cause::RangeChanged,
+        Cause::WriteConflict,
+        Cause::RowLocked,
+        Cause::PortalOpen,
+        Cause::Deadlock,
+        Cause::SchemaChanged,
+    ];
+
+    /// The label in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::ReadChanged => "read_changed",
+            Cause::RangeChanged => "range_changed",
+            Cause::WriteConflict => "write_conflict",
+            Cause::RowLocked => "row_locked",
+            Cause::PortalOpen => "portal_open",
+            Cause::Deadlock => "deadlock",
+            Cause::SchemaChanged => "schema_changed",
+        }
+    }
+}
+
+/// Counters, spread over cache lines by thread where every transaction counts.
+#[derive(Default)]
+pub struct Stats {
+    commits: [Padded; 8],
+    aborts: [AtomicU64; 7],
+    moves: AtomicU64,
+}
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Padded(AtomicU64);
+
+impl Stats {
+    pub(crate) fn abort(&self, cause: Cause) {
+        self.aborts[cause as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn committed(&self) {
+        thread_local! {
+            static MINE: usize = {
+                static NEXT: AtomicU64 = AtomicU64::new(0);
+                NEXT.fetch_add(1, Ordering::Relaxed) as usize % 8
+            };
+        }
+        self.commits[MINE.with(|m| *m)]
+            .0
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn moved(&self) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Transactions that wrote and committed.
+    pub fn commits(&self) -> u64 {
+        self.commits
+            .iter()
+            .map(|c| c.0.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Transactions told to try again, by cause.
+    pub fn aborts(&self, cause: Cause) -> u64 {
+        self.aborts[cause as usize].load(Ordering::Relaxed)
+    }
+
+    /// Snapshots moved forward instead.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether new writes are taken.
+const OPEN: u8 = 0;
+const DISK_FULL: u8 = 1;
+const SHUTDOWN: u8 = 2;
+
+/// See the head of the file.
+pub struct TxnManager {
+    pub store: Arc<Store>,
+    pub locks: LockTable,
+    pub marks: Arc<Watermarks>,
+    pub stats: Stats,
+    /// (valid from, version), ascending; never empty.
+    catalogs: RwLock<Vec<(Position, Arc<Catalog>)>>,
+    next_id: AtomicU64,
+    next_oid: AtomicU64,
+    compiler: OnceLock<Arc<dyn RuleCompiler>>,
+    gate: AtomicU8,
+}
+
+impl TxnManager {
+    /// Over a store that holds the tables of this schema (after recovery), at the position of the watermarks.
+    pub fn new(store: Arc<Store>, marks: Arc<Watermarks>, schema: Schema) -> Arc<TxnManager> {
+        let next_oid = u64::from(schema.next_oid);
+        let from = Position::ZERO;
+        let empty = Catalog {
+            schema: Arc::default(),
+            tables: HashMap::new(),
+        };
+        let catalog = build_catalog(&store, &empty, Arc::new(schema), &HashMap::new());
+        for handle in catalog.tables.values() {
+            publish_table(&store, handle);
+        }
+        Arc::new(TxnManager {
+            store,
+            locks: LockTable::default(),
+            marks,
+            stats: Stats::default(),
+            catalogs: RwLock::new(vec![(from, Arc::new(catalog))]),
+            next_id: AtomicU64::new(1),
+            next_oid: AtomicU64::new(next_oid),
+            compiler: OnceLock::new(),
+            gate: AtomicU8::new(OPEN),
+        })
+    }
+
+    /// Sets who compiles CHECK constraints and defaults; the first call counts.
+    pub fn set_compiler(&self, c: Arc<dyn RuleCompiler>) {
+        let _ = self.compiler.set(c);
+    }
+
+    pub(crate) fn compiler(&self) -> Option<&dyn RuleCompiler> {
+        self.compiler.get().map(|c| &**c)
+    }
+
+    /// Begins a transaction. `at_published`: its snapshot stands at *published* (read-only work), not at *installed*.
+    pub fn begin(self: &Arc<Self>, options: TxnOptions, at_published: bool) -> Txn {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Txn::new(self.clone(), id, options, at_published)
+    }
+
+    /// The newest schema.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalogs.read().last().expect("never empty").1.clone()
+    }
+
+    /// The schema that a snapshot sees.
+    pub fn catalog_at(&self, at: Position) -> Arc<Catalog> {
+        let all = self.catalogs.read();
+        all.iter()
+            .rev()
+            .find(|(from, _)| *from <= at)
+            .unwrap_or(&all[0])
+            .1
+            .clone()
+    }
+
+    /// A schema version takes effect.
+    pub(crate) fn install_catalog(&self, from: Position, catalog: Arc<Catalog>) {
+        let mut all = self.catalogs.write();
+        assert!(
+            all.last().is_some_and(|(p, _)| *p < from),
+            "schema versions are installed in order"
+        );
+        all.push((from, catalog));
+    }
+
+    /// Forgets schema versions, and storages of tables that are gone, that no snapshot at or above `oldest` sees.
+    pub fn forget_before(&self, oldest: Position) {
+        let mut all = self.catalogs.write();
+        let keep = all
+            .iter()
+            .rposition(|(from, _)| *from <= oldest)
+            .unwrap_or(0);
+        if keep == 0 {
+            return;
+        }
+        let gone: Vec<_> = all.drain(..keep).collect();
+        let live: std::collections::HashSet<u32> = all
+            .iter()
+            .flat_map(|(_, c)| c.tables.values())
+            .map(|t| t.storage.id)
+            .collect();
+        drop(all);
+        for t in gone.iter().flat_map(|(_, c)| c.tables.values()) {
+            if !live.contains(&t.storage.id) {
+                self.store.remove(t.storage.id);
+            }
+        }
+    }
+
+    /// A number for a new object, never given twice.
+    pub fn new_oid(&self) -> u32 {
+        u32::try_from(self.next_oid.fetch_add(1, Ordering::Relaxed))
+            .expect("fewer than 2^32 objects are ever made")
+    }
+
+    /// Waits (shortly: a commit is on its way) until *installed* has reached a position that was seen in a record.
+    pub(crate) fn wait_installed(&self, at: Position) {
+        let mut spins = 0u32;
+        while self.marks.installed.get() < at {
+            spins += 1;
+            if spins > 64 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    pub(crate) fn newest_position(&self, table: &TableHandle, key: &[u8]) -> Position {
+        let guard = pin();
+        let Some(r) = table.storage.primary.get(key, &guard) else {
+            return Position::ZERO;
+        };
+        crate::commit::settle(r);
+        r.newest(&guard).map_or(Position::ZERO, |v| v.position())
+    }
+
+    /// No room on the disk: new writes get 53100 until there is.
+    pub fn set_disk_full(&self, full: bool) {
+        let (from, to) = if full {
+            (OPEN, DISK_FULL)
+        } else {
+            (DISK_FULL, OPEN)
+        };
+        let _ = self
+            .gate
+            .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// New writes get 57P01 from now on.
+    pub fn shut_down(&self) {
+        self.gate.store(SHUTDOWN, Ordering::SeqCst);
+    }
+
+    /// 53100 or 57P01 when writes are not taken.
+    pub fn check_accepts_writes(&self) -> Result<()> {
+        match self.gate.load(Ordering::Relaxed) {
+            OPEN => Ok(()),
+            DISK_FULL => Err(Error::new(
+                SqlState::DISK_FULL,
+                "could not write to the log: no space left on device",
+            )
+            .hint("Writes go on by themselves when there is room.")),
+            _ => Err(Error::new(
+                SqlState::ADMIN_SHUTDOWN,
+                "the database system is shutting down",
+            )),
+        }
+    }
+}
+
+/// The handles of a schema: those of unchanged tables are kept, changed ones are made anew over the storage they name (one of
+/// `private`, the store's, or a new one).
+pub(crate) fn build_catalog(
+    store: &Store,
+    old: &Catalog,
+    schema: Arc<Schema>,
+    private: &HashMap<u32, Arc<Storage>>,
+) -> Catalog {
+    let mut tables = HashMap::new();
+    for t in schema.tables() {
+        let id = t.def.id;
+        let before = old.tables.get(&id);
+        if let Some(h) = before.filter(|h| Arc::ptr_eq(&h.table, t)) {
+            tables.insert(id, h.clone());
+            continue;
+        }
+        let storage = private
+            .get(&t.def.storage)
+            .cloned()
+            .or_else(|| store.storage(t.def.storage));
+        let storage = storage
+            .or_else(|| {
+                before
+                    .filter(|h| h.storage.id == t.def.storage)
+                    .map(|h| h.storage.clone())
+            })
+            .unwrap_or_else(|| Arc::new(Storage::new(t.def.storage)));
+        let mut existing: Vec<Arc<SecondaryIndex>> = storage.indexes();
+        if let Some(h) = before.filter(|h| h.storage.id == storage.id) {
+            existing.extend(h.indexes.iter().flatten().cloned());
+        }
+        let index = |place: usize| {
+            let spec = TableHandle::index_spec(t, place);
+            let found = existing.iter().find(|i| i.spec.id == spec.id);
+            Arc::new(found.map_or_else(
+                || SecondaryIndex::new(spec.clone()),
+                |i| i.with_spec(spec.clone()),
+            ))
+        };
+        let indexes =
+            (0..t.def.indexes.len()).map(|p| (!t.def.indexes[p].primary).then(|| index(p)));
+        let handle = TableHandle::new(t.clone(), storage, indexes.collect(), schema.version);
+        tables.insert(id, Arc::new(handle));
+    }
+    Catalog { schema, tables }
+}
+
+/// Makes a table's storage and indexes the ones that commits and the reclaimer use.
+pub(crate) fn publish_table(store: &Store, handle: &TableHandle) {
+    store.add(handle.storage.clone());
+    handle
+        .storage
+        .set_indexes(handle.indexes.iter().flatten().cloned().collect());
+    handle.storage.set_shape(handle.shape);
+}

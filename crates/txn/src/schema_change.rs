@@ -1,0 +1,486 @@
+//! Schema changes inside a transaction.
+//!
+//! One transaction at a time changes the schema (a lock). It sees its changes at once, through a catalog of its own; others
+//! see them when it commits. A table that exists is *quiesced* first: its storage's shape is marked `CHANGING`, so that no
+//! commit that takes its position from then on may write to it, and commits on their way are waited for. Then new
+//! indexes are built, rows rewritten and constraints checked, once, over the newest rows; nobody changes them until the
+//! change commits or is rolled back. Readers are not concerned: old snapshots use the old schema, its storages and indexes.
+//!
+//! A transaction that had written to the table commits before the mark or fails with 40001; one that comes to write waits
+//! for the lock on the table.
+//!
+//! Left out on purpose: building an index beside running writers (writers to that table wait meanwhile).
+
+use base::schema::{Change, Object, TableDef};
+use base::{Error, Oid, Position, Result, SqlState};
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::{NewVersion, Storage, pin};
+
+use crate::fk::same;
+use crate::handle::{CHANGING, Catalog, TableHandle};
+use crate::locks::{LockMode, LockName, WaitPolicy};
+use crate::manager::{TxnManager, build_catalog, publish_table};
+use crate::txn::Txn;
+
+/// The lock that serialises schema changes.
+const SCHEMA_LOCK: LockName = LockName { space: 0, hash: 0 };
+
+/// What a transaction has changed of the schema.
+#[derive(Default)]
+pub(crate) struct OwnSchema {
+    changes: Vec<Change>,
+    /// Storages that only this transaction has.
+    private: HashMap<u32, Arc<Storage>>,
+    /// Storages marked as changing, and the shape that they had.
+    quiesced: Vec<(Arc<Storage>, u64)>,
+    /// (mark of the writes, changes, catalog before) of each step, for savepoints.
+    steps: Vec<(usize, usize, Arc<Catalog>)>,
+}
+
+impl OwnSchema {
+    pub(crate) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// The change takes effect at its position.
+    pub(crate) fn install(&self, shared: &TxnManager, catalog: &Arc<Catalog>, at: Position) {
+        for (storage, shape) in &self.quiesced {
+            storage.set_shape(*shape);
+        }
+        let before = shared.catalog();
+        for handle in catalog.tables.values() {
+            let old = before.tables.get(&handle.table.def.id);
+            if old.is_none_or(|o| !Arc::ptr_eq(o, handle)) {
+                publish_table(&shared.store, handle);
+            }
+        }
+        // Tables that went: what still writes through their old handles must fail.
+        for old in before.tables.values() {
+            if catalog
+                .tables
+                .get(&old.table.def.id)
+                .is_none_or(|n| n.storage.id != old.storage.id)
+            {
+                old.storage.set_shape(CHANGING - 1);
+            }
+        }
+        shared.install_catalog(at, catalog.clone());
+    }
+}
+
+impl Txn {
+    /// Takes the lock that serialises schema changes (may fail with BLOCKED) and moves to the newest schema. Call first in a
+    /// DDL statement.
+    pub fn lock_schema(&mut self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::new(
+                SqlState::READ_ONLY_SQL_TRANSACTION,
+                "cannot change the schema in a read-only transaction",
+            ));
+        }
+        self.shared.check_accepts_writes()?;
+        self.lock(SCHEMA_LOCK, LockMode::Update, WaitPolicy::Wait, "pg_class")?;
+        if self.schema.is_none() {
+            self.catalog = self.shared.catalog();
+            self.schema = Some(OwnSchema::default());
+        }
+        Ok(())
+    }
+
+    /// Numbers for new objects.
+    pub fn new_oid(&mut self) -> Oid {
+        self.shared.new_oid()
+    }
+
+    /// Whether the handle's storage is in this transaction's hands.
+    pub(crate) fn owns_shape(&self, table: &TableHandle) -> bool {
+        self.schema.as_ref().is_some_and(|s| {
+            s.private.contains_key(&table.storage.id)
+                || s.quiesced.iter().any(|(q, _)| q.id == table.storage.id)
+        })
+    }
+
+    /// Applies changes to the transaction's schema. New tables and storages are usable at once; new indexes are built, and constraints
+    /// over existing rows are checked, here. After an error the transaction must be rolled back, to a savepoint at least.
+    pub fn change_schema(&mut self, changes: Vec<Change>) -> Result<()> {
+        assert!(self.schema.is_some(), "lock_schema comes first");
+        let before = self.catalog.clone();
+        let step = (
+            self.writes.mark(),
+            self.schema.as_ref().map_or(0, |s| s.changes.len()),
+            before.clone(),
+        );
+        for c in &changes {
+            let id = match c {
+                Change::Put(o) => o.id(),
+                Change::Drop(id) => *id,
+            };
+            if let Some(h) = before.tables.get(&id).cloned() {
+                self.quiesce(&h)?;
+            }
+        }
+        let schema = Arc::new(before.schema.apply(&changes));
+        let own = self.schema.as_mut().expect("checked above");
+        for c in &changes {
+            if let Change::Put(Object::Table(t)) = c
+                && before
+                    .tables
+                    .get(&t.id)
+                    .is_none_or(|h| h.storage.id != t.storage)
+            {
+                own.private
+                    .entry(t.storage)
+                    .or_insert_with(|| Arc::new(Storage::new(t.storage)));
+            }
+        }
+        let catalog = build_catalog(&self.shared.store, &before, schema, &own.private);
+        own.steps.push(step);
+        own.changes.extend(changes.iter().cloned());
+        self.catalog = Arc::new(catalog);
+        for c in &changes {
+            let Change::Put(Object::Table(def)) = c else {
+                continue;
+            };
+            let new = self.catalog.tables[&def.id].clone();
+            self.adopt(before.tables.get(&def.id), &new, def)?;
+        }
+        Ok(())
+    }
+
+    /// No commit changes the table from here until this transaction ends.
+    fn quiesce(&mut self, handle: &Arc<TableHandle>) -> Result<()> {
+        if self.owns_shape(handle) {
+            return Ok(());
+        }
+        self.lock(
+            handle.table_lock(),
+            LockMode::Update,
+            WaitPolicy::Wait,
+            handle.name(),
+        )?;
+        let shape = handle.storage.shape();
+        let own = self.schema.as_mut().expect("in a schema change");
+        own.quiesced.push((handle.storage.clone(), shape));
+        handle.storage.set_shape(CHANGING);
+        // Who validated against the old shape has a position below this wait's end, or locks its records before it asks for one;
+        // both are over when the records are free.
+        let guard = pin();
+        handle.storage.for_each(&guard, crate::commit::settle);
+        Ok(())
+    }
+
+    /// Brings a changed table's rows, indexes and pending writes under its new definition.
+    fn adopt(
+        &mut self,
+        old: Option<&Arc<TableHandle>>,
+        new: &Arc<TableHandle>,
+        def: &TableDef,
+    ) -> Result<()> {
+        let Some(old) = old else { return Ok(()) };
+        if let Some(from) = def.rewrite_of {
+            assert_eq!(
+                from, old.storage.id,
+                "rows are rewritten from the table's storage"
+            );
+            rewrite(old, new, &self.shared)?;
+            let mut bad = None;
+            let rekey = |row: &[u8]| {
+                let mut key = Vec::new();
+                if let Err(e) = new.primary_key(&new.table.layout.row(row).values(), &mut key) {
+                    bad.get_or_insert(e);
+                }
+                key
+            };
+            let rekey = std::cell::RefCell::new(rekey);
+            self.writes.replace_table(
+                old.storage.id,
+                new,
+                Some(&|row: &[u8]| (rekey.borrow_mut())(row)),
+            );
+            drop(rekey);
+            if let Some(e) = bad {
+                return Err(e);
+            }
+        } else if old.storage.id == new.storage.id {
+            self.writes.replace_table(old.storage.id, new, None);
+        }
+        for (place, index) in new.indexes.iter().enumerate() {
+            let Some(index) = index else { continue };
+            let known = old.storage.id == new.storage.id
+                && old.table.def.indexes.iter().any(|i| i.id == index.spec.id);
+            if !known {
+                build_index(new, place, &self.shared)?;
+                self.check_own_unique(new, place)?;
+            }
+        }
+        self.check_existing_rows(old, new)
+    }
+
+    /// Two pending rows with one unique key, or a pending row and a stored one.
+    fn check_own_unique(&self, table: &Arc<TableHandle>, place: usize) -> Result<()> {
+        if !table.table.def.indexes[place].unique {
+            return Ok(());
+        }
+        let Some(w) = self.writes.of(table.storage.id) else {
+            return Ok(());
+        };
+        for (key, p) in &w.rows {
+            let Some(row) = &p.row else { continue };
+            let values = table.table.layout.row(row).values();
+            let index = table.indexes[place].as_deref().expect("a secondary index");
+            let mut columns = Vec::new();
+            let null = index.spec.columns_of(row, &mut columns);
+            if !null && self.conflict_in(table, place, &columns, key).is_some() {
+                return Err(self.unique_error(table, place, &values));
+            }
+        }
+        Ok(())
+    }
+
+    /// NOT NULL, CHECK and foreign keys that the new definition has and the old had not.
+    fn check_existing_rows(
+        &mut self,
+        old: &Arc<TableHandle>,
+        new: &Arc<TableHandle>,
+    ) -> Result<()> {
+        let (o, n) = (&old.table.def, &new.table.def);
+        let not_null: Vec<usize> = (0..n.columns.len())
+            .filter(|i| {
+                let c = &n.columns[*i];
+                c.not_null && !c.dropped && o.columns.get(*i).is_none_or(|b| !b.not_null)
+            })
+            .collect();
+        let new_checks = n
+            .checks
+            .iter()
+            .any(|c| o.checks.iter().all(|b| b.id != c.id));
+        let new_keys = n
+            .foreign_keys
+            .iter()
+            .any(|f| o.foreign_keys.iter().all(|b| b.id != f.id));
+        if not_null.is_empty() && !new_checks && !new_keys {
+            return Ok(());
+        }
+        let rules = if new_checks {
+            new.rules(&self.catalog.schema, self.shared.compiler())?
+                .cloned()
+        } else {
+            None
+        };
+        for row in self.all_rows(new) {
+            let values = new.table.layout.row(&row).values();
+            if let Some(i) = not_null.iter().find(|i| values[**i].is_null()) {
+                let column = &n.columns[*i].name;
+                let what = format!(
+                    "column \"{column}\" of relation \"{}\" contains null values",
+                    n.name
+                );
+                return Err(Error::new(SqlState::NOT_NULL_VIOLATION, what)
+                    .table(&self.namespace_of(new), &n.name)
+                    .column(column));
+            }
+            if let Some(r) = &rules {
+                r.check(&values)
+                    .map_err(|e| existing_row_error(e, &n.name))?;
+            }
+            if new_keys {
+                let before: Vec<_> = values.iter().map(|_| base::Value::Null).collect();
+                self.note_parents(new, Some(&before), &values);
+            }
+        }
+        if new_keys {
+            self.check_foreign_keys()?;
+        }
+        Ok(())
+    }
+
+    /// Every row of a quiesced table, pending ones included.
+    fn all_rows(&self, table: &TableHandle) -> Vec<Vec<u8>> {
+        let guard = pin();
+        let own = self.writes.of(table.storage.id);
+        let mut rows = Vec::new();
+        table.storage.for_each(&guard, |r| {
+            if own.is_none_or(|w| !w.rows.contains_key(r.key())) {
+                rows.extend(r.newest(&guard).and_then(|v| v.row()).map(<[u8]>::to_vec));
+            }
+        });
+        let pending = own
+            .into_iter()
+            .flat_map(|w| w.rows.values())
+            .filter_map(|p| p.row.as_deref());
+        rows.extend(pending.map(<[u8]>::to_vec));
+        rows
+    }
+
+    /// Takes back schema changes made since the mark.
+    pub(crate) fn rollback_schema(&mut self, mark: usize) {
+        let Some(own) = &mut self.schema else { return };
+        while let Some((at, changes, catalog)) = own.steps.pop_if(|s| s.0 >= mark) {
+            debug_assert!(at >= mark);
+            own.changes.truncate(changes);
+            self.catalog = catalog;
+        }
+    }
+
+    /// The transaction ends without its schema changes.
+    pub(crate) fn abandon_schema(&mut self) {
+        let Some(own) = self.schema.take() else {
+            return;
+        };
+        for (storage, shape) in own.quiesced {
+            storage.set_shape(shape);
+        }
+    }
+}
+
+fn existing_row_error(e: Error, table: &str) -> Error {
+    let f = e.fields();
+    if f.code != SqlState::CHECK_VIOLATION {
+        return e;
+    }
+    let what = format!(
+        "check constraint \"{}\" of relation \"{table}\" is violated by some row",
+        f.constraint
+    );
+    Error::new(SqlState::CHECK_VIOLATION, what)
+        .table(&f.schema, &f.table)
+        .constraint(&f.constraint)
+}
+
+/// Copies the newest rows of a quiesced table into storage keyed by the new primary key.
+fn rewrite(old: &TableHandle, new: &TableHandle, shared: &TxnManager) -> Result<()> {
+    let mut failed = None;
+    let guard = pin();
+    let mut key = Vec::new();
+    old.storage.for_each(&guard, |r| {
+        let Some(v) = r.newest(&guard).filter(|_| failed.is_none()) else {
+            return;
+        };
+        let Some(row) = v.row() else { return };
+        key.clear();
+        let values = old.table.layout.row(row).values();
+        let columns = &new.key_columns;
+        if let Some(c) = columns.iter().find(|c| values[**c].is_null()) {
+            let name = &new.table.def.columns[*c].name;
+            let what = format!(
+                "column \"{name}\" of relation \"{}\" contains null values",
+                new.name()
+            );
+            failed = Some(Error::new(SqlState::NOT_NULL_VIOLATION, what).column(name));
+            return;
+        }
+        if let Err(e) = new.primary_key(&values, &mut key) {
+            failed = Some(e);
+            return;
+        }
+        let record = new
+            .storage
+            .find_or_create(&key, &shared.store.memory, &guard);
+        if record.newest(&guard).is_some() {
+            let place = new.primary.expect("rewritten for a primary key");
+            let name = &new.table.def.indexes[place].name;
+            let what = format!("could not create unique index \"{name}\"");
+            let detail = format!("Key {} is duplicated.", new.describe(columns, &values));
+            failed = Some(
+                Error::new(SqlState::UNIQUE_VIOLATION, what)
+                    .detail(detail)
+                    .constraint(name),
+            );
+            return;
+        }
+        record.try_lock().expect("the storage is ours alone");
+        let version = NewVersion::new(Some(row));
+        shared.store.memory.add(version.rounded());
+        record.push(version, v.position(), v.stamp());
+        record.unlock();
+        new.storage.count(1);
+    });
+    failed.map_or(Ok(()), Err)
+}
+
+/// Links an entry for every version of every row of a quiesced table, so that old snapshots find their rows too. Fails on a
+/// duplicate among the newest rows of a unique index.
+fn build_index(table: &TableHandle, place: usize, shared: &TxnManager) -> Result<()> {
+    let index = table.indexes[place].as_deref().expect("a secondary index");
+    let guard = pin();
+    let mut key = Vec::new();
+    table.storage.for_each(&guard, |r| {
+        let mut v = r.newest(&guard);
+        while let Some(x) = v {
+            if let Some(row) = x.row() {
+                index.spec.key_of(row, r.key(), &mut key);
+                index.link(&key, r, &shared.store.memory, &guard);
+            }
+            v = x.older(&guard);
+        }
+    });
+    if index.spec.unique {
+        check_unique(table, place)
+    } else {
+        Ok(())
+    }
+}
+
+fn check_unique(table: &TableHandle, place: usize) -> Result<()> {
+    let index = table.indexes[place].as_deref().expect("a secondary index");
+    let guard = pin();
+    let mut last: Option<Vec<u8>> = None;
+    let mut duplicate = None;
+    let (mut scratch, mut columns) = (Vec::new(), Vec::new());
+    crate::commit::each_in_range(
+        table,
+        Some(index),
+        &base::KeyRange::all(),
+        &guard,
+        &mut |r, entry| {
+            let (Some(row), Some(e)) = (r.newest(&guard).and_then(|v| v.row()), entry) else {
+                return true;
+            };
+            if !index.matches(e, row, &mut scratch) {
+                return true;
+            }
+            columns.clear();
+            let null = index.spec.columns_of(row, &mut columns);
+            if null && !index.spec.nulls_not_distinct {
+                return true;
+            }
+            if last.as_deref() == Some(&columns[..]) {
+                duplicate = Some(row.to_vec());
+                return false;
+            }
+            last = Some(columns.clone());
+            true
+        },
+    );
+    let Some(row) = duplicate else { return Ok(()) };
+    let def = &table.table.def.indexes[place];
+    let places: Vec<usize> = def.columns.iter().map(|c| c.column as usize).collect();
+    let detail = format!(
+        "Key {} is duplicated.",
+        table.describe(&places, &table.table.layout.row(&row).values())
+    );
+    let what = format!("could not create unique index \"{}\"", def.name);
+    Err(Error::new(SqlState::UNIQUE_VIOLATION, what)
+        .detail(detail)
+        .constraint(&def.name))
+}
+
+/// For recovery and replay: what a schema change does to the rows, without any transaction. `old` and `new` are the table's
+/// handles before and after.
+pub fn replay_table_change(
+    old: &TableHandle,
+    new: &TableHandle,
+    shared: &TxnManager,
+) -> Result<()> {
+    if old.storage.id != new.storage.id && new.primary.is_some() && old.primary.is_none() {
+        rewrite(old, new, shared)?;
+    }
+    for place in 0..new.indexes.len() {
+        if new.indexes[place].is_some() {
+            build_index(new, place, shared)?;
+        }
+    }
+    debug_assert!(same(&base::Value::Null, &base::Value::Null));
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! A transaction's own writes: private until commit, seen by its own later statements, undone by savepoints.
+//!
+//! One net change per row. Rows stand in key order so that scans can merge them; each secondary index has its own order
+//! over the rows that are there after the transaction. An undo list holds what each change replaced; a savepoint is a length
+//! of that list.
+
+use base::{Position, RelId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::handle::TableHandle;
+
+/// What will become of a row.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// The new row, or none: deleted.
+    pub row: Option<Arc<[u8]>>,
+    /// Position of the version that it follows, tombstones too; ZERO for none.
+    pub saw: Position,
+    /// The committed row that is replaced or deleted, for its index keys; none for an insert.
+    pub before: Option<Arc<[u8]>>,
+}
+
+/// Changes to one table.
+pub struct TableWrites {
+    pub table: Arc<TableHandle>,
+    pub rows: BTreeMap<Box<[u8]>, Pending>,
+    /// For each index: index key -> primary key, of the rows that are there.
+    pub by_index: Vec<BTreeMap<Box<[u8]>, Box<[u8]>>>,
+}
+
+struct Undo {
+    table: usize,
+    key: Box<[u8]>,
+    before: Option<Pending>,
+}
+
+/// All changes.
+#[derive(Default)]
+pub struct Writes {
+    pub tables: Vec<TableWrites>,
+    undo: Vec<Undo>,
+    bytes: usize,
+}
+
+impl Writes {
+    pub fn is_empty(&self) -> bool {
+        self.tables.iter().all(|t| t.rows.is_empty())
+    }
+
+    /// Memory taken, near enough.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn place(&self, storage: RelId) -> Option<usize> {
+        self.tables
+            .iter()
+            .position(|t| t.table.storage.id == storage)
+    }
+
+    /// The changes to the table with this storage.
+    pub fn of(&self, storage: RelId) -> Option<&TableWrites> {
+        if self.tables.is_empty() {
+            return None;
+        }
+        self.place(storage).map(|i| &self.tables[i])
+    }
+
+    /// The change to this row.
+    pub fn get(&self, storage: RelId, key: &[u8]) -> Option<&Pending> {
+        self.of(storage)?.rows.get(key)
+    }
+
+    /// Puts a change; `None` takes it away.
+    pub fn put(&mut self, table: &Arc<TableHandle>, key: &[u8], change: Pending) {
+        let i = self.place(table.storage.id).unwrap_or_else(|| {
+            let by_index = table.indexes.iter().map(|_| BTreeMap::new()).collect();
+            self.tables.push(TableWrites {
+                table: table.clone(),
+                rows: BTreeMap::new(),
+                by_index,
+            });
+            self.tables.len() - 1
+        });
+        self.bytes += 160 + key.len() + change.row.as_ref().map_or(0, |r| r.len());
+        let before = self.set(i, key, Some(change));
+        self.undo.push(Undo {
+            table: i,
+            key: key.into(),
+            before,
+        });
+    }
+
+    fn set(&mut self, table: usize, key: &[u8], change: Option<Pending>) -> Option<Pending> {
+        let t = &mut self.tables[table];
+        let mut index_key = Vec::new();
+        let row = |p: &Option<Pending>| p.as_ref().and_then(|p| p.row.clone());
+        let new_row = row(&change);
+        let old = match change {
+            Some(c) => t.rows.insert(key.into(), c),
+            None => t.rows.remove(key),
+        };
+        let old_row = row(&old);
+        for (index, order) in t.table.indexes.iter().zip(&mut t.by_index) {
+            let Some(index) = index else { continue };
+            if let Some(r) = &old_row {
+                index.spec.key_of(r, key, &mut index_key);
+                order.remove(&index_key[..]);
+            }
+            if let Some(r) = &new_row {
+                index.spec.key_of(r, key, &mut index_key);
+                order.insert(index_key[..].into(), key.into());
+            }
+        }
+        old
+    }
+
+    /// A mark to come back to.
+    pub fn mark(&self) -> usize {
+        self.undo.len()
+    }
+
+    /// Undoes everything since the mark.
+    pub fn rollback(&mut self, mark: usize) {
+        while self.undo.len() > mark {
+            let u = self.undo.pop().expect("longer than the mark");
+            self.set(u.table, &u.key, u.before);
+        }
+    }
+
+    /// A change of the schema gave the table a new handle (and maybe new storage: then `rekey` gives each row its new key).
+    pub fn replace_table(
+        &mut self,
+        old: RelId,
+        new: &Arc<TableHandle>,
+        rekey: Option<&dyn Fn(&[u8]) -> Vec<u8>>,
+    ) {
+        let Some(i) = self.place(old) else { return };
+        let rows = std::mem::take(&mut self.tables[i].rows);
+        let by_index = new.indexes.iter().map(|_| BTreeMap::new()).collect();
+        self.tables[i] = TableWrites {
+            table: new.clone(),
+            rows: BTreeMap::new(),
+            by_index,
+        };
+        for (key, change) in rows {
+            match (rekey, &change.row) {
+                (None, _) => {
+                    self.set(i, &key, Some(change));
+                }
+                (Some(f), Some(row)) => {
+                    let key = f(row);
+                    self.set(
+                        i,
+                        &key,
+                        Some(Pending {
+                            before: None,
+                            saw: Position::ZERO,
+                            ..change
+                        }),
+                    );
+                }
+                (Some(_), None) => {}
+            }
+        }
+        self.undo.clear();
+    }
+}
