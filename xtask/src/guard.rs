@@ -47,6 +47,9 @@ impl Guard {
         let Ok(old) = std::fs::read_to_string(file) else {
             return Ok(false);
         };
+        if old.trim() == value {
+            return Ok(true); // Perhaps another run's doing, and then its to undo.
+        }
         self.say(&format!("setting {file} {}", old.trim()))?;
         Ok(std::fs::write(file, value).is_ok())
     }
