@@ -13,6 +13,8 @@ pub struct Package {
     pub features: Vec<String>,
     /// Names of the integration tests (`tests/*.rs`).
     pub tests: Vec<String>,
+    /// Names of the examples (`examples/*.rs`).
+    pub examples: Vec<String>,
 }
 
 /// One entry of a dependency section.
@@ -58,11 +60,16 @@ fn package(json: &Value) -> Package {
             .as_object()
             .map(|f| f.keys().cloned().collect())
             .unwrap_or_default(),
-        tests: list(&json["targets"])
-            .filter(|t| list(&t["kind"]).any(|k| k == "test"))
-            .map(|t| text(&t["name"]))
-            .collect(),
+        tests: targets(json, "test"),
+        examples: targets(json, "example"),
     }
+}
+
+fn targets(package: &Value, kind: &str) -> Vec<String> {
+    list(&package["targets"])
+        .filter(|t| list(&t["kind"]).any(|k| k == kind))
+        .map(|t| text(&t["name"]))
+        .collect()
 }
 
 fn list(json: &Value) -> impl Iterator<Item = &Value> {
@@ -83,7 +90,8 @@ mod tests {
             r#"{"packages":[{"name":"wal",
                 "dependencies":[{"name":"base","kind":null},{"name":"proptest","kind":"dev"}],
                 "features":{"faults":[]},
-                "targets":[{"name":"wal","kind":["lib"]},{"name":"crash","kind":["test"]}]}]}"#,
+                "targets":[{"name":"wal","kind":["lib"]},{"name":"crash","kind":["test"]},
+                           {"name":"log_bench","kind":["example"]}]}]}"#,
         )
         .unwrap();
         let wal = &packages[0];
@@ -96,6 +104,7 @@ mod tests {
         assert_eq!(kinds, [("base", false), ("proptest", true)]);
         assert_eq!(wal.features, ["faults"]);
         assert_eq!(wal.tests, ["crash"]);
+        assert_eq!(wal.examples, ["log_bench"]);
     }
 
     #[test]

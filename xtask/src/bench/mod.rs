@@ -6,9 +6,10 @@
 //! COMMITTED and ours SERIALIZABLE; three columns therefore state both comparisons: defaults, and both READ COMMITTED.
 //! A fourth is a server that answers constants: what the client itself can do here (`constant`).
 //!
-//! Left out on purpose: loads of the embedded library (they need no client and no peer), and charts.
+//! Left out on purpose: charts, and numbers from a machine that we have not seen.
 
 pub mod constant;
+mod embedded;
 mod loads;
 mod memory;
 mod report;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
-const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|all] [--rounds 5] [--seconds 5] \
+const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|embedded|all] [--rounds 5] [--seconds 5] \
                      [--tmpfs] [--only canon|postgres] [--directory DIR] [--no-results]";
 
 /// READ COMMITTED and so on, as the setting's value; `None` is the server's default.
@@ -115,7 +116,7 @@ fn options(args: &[String]) -> Result<Options> {
                 one @ ("canon" | "postgres") => options.only = Some(one.into()),
                 other => return Err(format!("--only {other}?\n{USAGE}")),
             },
-            "pgbench" | "sysbench" | "hotrow" | "ceiling" | "memory" | "all" => {
+            "pgbench" | "sysbench" | "hotrow" | "ceiling" | "memory" | "embedded" | "all" => {
                 options.what = arg.clone();
             }
             other => return Err(format!("`{other}`?\n{USAGE}")),
@@ -154,6 +155,10 @@ impl Run {
                 let section = self.section(section(&self.directory)?)?;
                 report.section(&section);
             }
+        }
+        if wants(self, "embedded") {
+            self.servers.clear();
+            report.printed(&embedded::run(self)?);
         }
         let page = report.finish();
         println!("\n{page}");

@@ -1,5 +1,6 @@
 //! The page: a table per section, with the machine, the versions and the commands that made it.
 
+use super::embedded::Printed;
 use super::loads::{OURS, PEER};
 use super::memory::{Memory, PAYLOAD};
 use super::sample::Spread;
@@ -95,6 +96,19 @@ impl Report {
                     bytes - PAYLOAD
                 );
             }
+        }
+    }
+
+    pub fn printed(&mut self, programs: &[Printed]) {
+        let page = &mut self.page;
+        let _ = writeln!(page, "\n## Without client and peer");
+        for program in programs {
+            let _ = writeln!(
+                page,
+                "\n`{}`\n\n```\n{}\n```",
+                program.command,
+                program.output.trim_end()
+            );
         }
     }
 

@@ -1,0 +1,51 @@
+//! Measurements that need neither a client nor a peer: the house's own programs, `examples/*_bench.rs` of any crate.
+//!
+//! Each is started as `*_bench DIRECTORY SECONDS` with a new directory on the disk that is measured, and prints what it
+//! measured for people; the page keeps that as it stands. So a crate owns its benchmark, and this runs them all in
+//! one go under the same conditions (release build, autogroup scheduling off, one at a time).
+
+use super::Run;
+use crate::{Result, command, metadata};
+
+/// A program and what it printed.
+pub struct Printed {
+    pub command: String,
+    /// The error if it failed: that belongs on the page too.
+    pub output: String,
+}
+
+pub fn run(run: &Run) -> Result<Vec<Printed>> {
+    println!("== the house's own programs");
+    let mut printed = Vec::new();
+    for package in metadata::read()? {
+        for example in package.examples.iter().filter(|e| e.ends_with("_bench")) {
+            let args = [
+                "run",
+                "--quiet",
+                "--release",
+                "--package",
+                &package.name,
+                "--example",
+                example,
+            ];
+            let shown = format!(
+                "cargo {} -- DIRECTORY {}",
+                args.join(" "),
+                run.options.seconds
+            );
+            println!("   {shown}");
+            let directory = run.directory.join(example);
+            std::fs::create_dir_all(&directory).map_err(|e| e.to_string())?;
+            let mut cargo = command::cargo(&args);
+            cargo
+                .arg("--")
+                .arg(&directory)
+                .arg(run.options.seconds.to_string());
+            printed.push(Printed {
+                command: shown,
+                output: command::output(&mut cargo).unwrap_or_else(|e| format!("failed: {e}")),
+            });
+        }
+    }
+    Ok(printed)
+}
