@@ -33,7 +33,7 @@ cargo xtask COMMAND
   clients   find psql, pgbench, sysbench, PostgreSQL 15 and psycopg; install what is missing
   sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
   slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15
-  bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, embedded, all
+  bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, embedded, all
 ";
 
 fn main() -> ExitCode {

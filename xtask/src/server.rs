@@ -3,7 +3,7 @@
 //! Both have the user and the database `canon` and trust loopback. PostgreSQL refuses to run as root, so as root it runs as
 //! the user `postgres` that the Debian package makes. Its locale is C and its time zone UTC.
 
-use crate::{Result, clients::Clients, command, guard::Guard, wire};
+use crate::{Result, clients::Clients, command, guard::Guard, process, wire};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 /// The name of the user and of the database, everywhere.
 pub const USER: &str = "canon";
 
-/// As `peers` measured it: the defaults that everybody changes first, durability untouched.
+/// A server that has not answered by then will not.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The defaults that everybody changes first; durability untouched.
 const POSTGRES_SETTINGS: &str = "\
 listen_addresses = '127.0.0.1'
 max_connections = 200
@@ -34,6 +37,9 @@ pub struct Server {
     pub name: &'static str,
     pub port: u16,
     child: Child,
+    /// What was started, to start it again.
+    program: Command,
+    log: PathBuf,
     /// `TERM` lets canon finish; PostgreSQL's fast shutdown is `INT`.
     stop: &'static str,
 }
@@ -60,19 +66,31 @@ impl Server {
     }
 
     /// Until a query succeeds; the error shows the server's log.
-    pub fn wait_until_it_answers(mut self, log: &Path) -> Result<Server> {
+    pub fn ready(&mut self) -> Result<()> {
         let begun = Instant::now();
         loop {
             let answer = self.connect().and_then(|mut c| c.query("SELECT 1"));
-            let Err(last) = answer else { return Ok(self) };
+            let Err(last) = answer else { return Ok(()) };
             let ended = self.ended();
-            if ended.is_some() || begun.elapsed() > Duration::from_secs(60) {
-                let log = std::fs::read_to_string(log).unwrap_or_default();
+            if ended.is_some() || begun.elapsed() > PATIENCE {
+                let log = std::fs::read_to_string(&self.log).unwrap_or_default();
                 let why = ended.unwrap_or(format!("{}: no answer: {last}", self.name));
                 return Err(format!("{why}\n{log}"));
             }
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// `kill -9` for all of it, then the same start again; gives the time until it answers.
+    pub fn crash_and_restart(&mut self, guard: &mut Guard) -> Result<Duration> {
+        process::kill_tree(self.pid());
+        let fail = |e: std::io::Error| format!("{}: {e}", self.name);
+        self.child.wait().map_err(fail)?;
+        let begun = Instant::now();
+        self.child = self.program.spawn().map_err(fail)?;
+        guard.process(self.pid())?;
+        self.ready()?;
+        Ok(begun.elapsed())
     }
 }
 
@@ -84,7 +102,7 @@ impl Drop for Server {
         let begun = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
             if begun.elapsed() > Duration::from_secs(30) {
-                crate::process::kill_tree(self.pid());
+                process::kill_tree(self.pid());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -153,7 +171,7 @@ pub fn postgres(
     let log = parent.join("postgres.log");
     let mut server = program("postgres");
     server.arg("-D").arg(&data).args(["-p", &port.to_string()]);
-    let server = start("PostgreSQL", server, port, "-INT", &log, guard)?;
+    let mut server = start("PostgreSQL", server, port, "-INT", &log, guard)?;
     // The database of the user's name does not exist yet: make it from `postgres`.
     let mut psql = program("psql");
     psql.args([
@@ -167,12 +185,13 @@ pub fn postgres(
     psql.args(["--command", "CREATE DATABASE canon"]);
     let begun = Instant::now();
     while let Err(e) = command::output(&mut psql) {
-        if begun.elapsed() > Duration::from_secs(60) {
+        if begun.elapsed() > PATIENCE {
             return Err(e);
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    server.wait_until_it_answers(&log)
+    server.ready()?;
+    Ok(server)
 }
 
 /// Starts `program` (a canon binary) with its data in `parent/canon`.
@@ -182,7 +201,9 @@ pub fn canon(program: &Path, parent: &Path, guard: &mut Guard) -> Result<Server>
     let mut server = Command::new(program);
     server.arg("start").arg("--data").arg(parent.join("canon"));
     server.args(["--listen", &format!("127.0.0.1:{port}")]);
-    start("canon", server, port, "-TERM", &log, guard)?.wait_until_it_answers(&log)
+    let mut server = start("canon", server, port, "-TERM", &log, guard)?;
+    server.ready()?;
+    Ok(server)
 }
 
 /// Starts any other program that serves `port`, e.g. one that answers constants.
@@ -204,6 +225,8 @@ pub fn start(
         name,
         port,
         child,
+        program,
+        log: log.to_path_buf(),
         stop,
     })
 }

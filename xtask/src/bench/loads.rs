@@ -124,7 +124,7 @@ impl Load {
     }
 }
 
-fn connection(port: u16) -> Vec<String> {
+pub fn connection(port: u16) -> Vec<String> {
     vec![
         "--host=127.0.0.1".into(),
         format!("--port={port}"),

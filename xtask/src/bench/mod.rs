@@ -12,6 +12,7 @@ pub mod constant;
 mod embedded;
 mod loads;
 mod memory;
+mod recovery;
 mod report;
 mod sample;
 
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
-const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|embedded|all] [--rounds 5] [--seconds 5] \
+const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|embedded|all] [--rounds 5] [--seconds 5] \
                      [--tmpfs] [--only canon|postgres] [--directory DIR] [--no-results]";
 
 /// READ COMMITTED and so on, as the setting's value; `None` is the server's default.
@@ -116,7 +117,8 @@ fn options(args: &[String]) -> Result<Options> {
                 one @ ("canon" | "postgres") => options.only = Some(one.into()),
                 other => return Err(format!("--only {other}?\n{USAGE}")),
             },
-            "pgbench" | "sysbench" | "hotrow" | "ceiling" | "memory" | "embedded" | "all" => {
+            "pgbench" | "sysbench" | "hotrow" | "ceiling" | "memory" | "recovery" | "embedded"
+            | "all" => {
                 options.what = arg.clone();
             }
             other => return Err(format!("`{other}`?\n{USAGE}")),
@@ -144,7 +146,16 @@ impl Run {
         let wants = |run: &Run, one: &str| run.options.what == one || run.options.what == "all";
         let mut report = report::Report::new(&self.options, &self.clients);
         if wants(self, "memory") {
-            report.memory(memory::run(self)?);
+            match memory::run(self) {
+                Ok(memory) => report.memory(memory),
+                Err(why) => report.missing("memory", &why),
+            }
+        }
+        if wants(self, "recovery") {
+            match recovery::run(self) {
+                Ok(recovered) => report.recovery(&recovered),
+                Err(why) => report.missing("recovery", &why),
+            }
         }
         if ["pgbench", "sysbench", "hotrow", "ceiling", "all"].contains(&self.options.what.as_str())
         {
@@ -185,8 +196,9 @@ impl Run {
         constant.args([constant::SUBCOMMAND, &port.to_string()]);
         let log = self.directory.join("constant.log");
         let guard = &mut self.guard;
-        let one = server::start(constant::NAME, constant, port, "-KILL", &log, guard)?;
-        self.servers.push(one.wait_until_it_answers(&log)?);
+        let mut one = server::start(constant::NAME, constant, port, "-KILL", &log, guard)?;
+        one.ready()?;
+        self.servers.push(one);
         Ok(())
     }
 
@@ -197,7 +209,6 @@ impl Run {
         for server in self.servers.iter().filter(|s| s.name != constant::NAME) {
             println!("   preparing {}", server.name);
             if let Err(why) = (plan.prepare)(&self.clients, server) {
-                println!("{why}");
                 unprepared.push((server.name, why));
             }
         }

@@ -3,6 +3,7 @@
 use super::embedded::Printed;
 use super::loads::{OURS, PEER};
 use super::memory::{Memory, PAYLOAD};
+use super::recovery::Recovered;
 use super::sample::Spread;
 use super::{Contestant, Options, Row, Sample, Section, constant};
 use crate::{Result, clients::Clients, command};
@@ -99,6 +100,41 @@ impl Report {
         }
     }
 
+    /// A part that could not be measured is said, and the others go on.
+    pub fn missing(&mut self, what: &str, why: &str) {
+        println!("{what}: {why}");
+        let why = why.trim();
+        let _ = writeln!(
+            self.page,
+            "\n**{what} could not be measured here:**\n\n```\n{why}\n```"
+        );
+    }
+
+    pub fn recovery(&mut self, all: &[Recovered]) {
+        let page = &mut self.page;
+        let _ = writeln!(page, "\n## Recovery after `kill -9`\n");
+        let _ = writeln!(
+            page,
+            "| server | rows | seconds until it answers | rows per second | its CPU seconds |"
+        );
+        let _ = writeln!(page, "|---|---|---|---|---|");
+        for one in all {
+            let _ = writeln!(
+                page,
+                "| {} | {:.0} | {:.2} | {:.0} | {:.2} |",
+                one.name,
+                one.rows,
+                one.seconds,
+                one.rows / one.seconds,
+                one.cpu_seconds
+            );
+        }
+        let _ = writeln!(
+            page,
+            "\ncanon brings every row back into memory; PostgreSQL replays what its last checkpoint does not hold."
+        );
+    }
+
     pub fn printed(&mut self, programs: &[Printed]) {
         let page = &mut self.page;
         let _ = writeln!(page, "\n## Without client and peer");
@@ -154,12 +190,9 @@ impl Report {
         }
         details(page, section, &labels, peer, &ours);
         for (name, why) in &section.unprepared {
-            let _ = writeln!(
-                page,
-                "\n{name} could not be prepared and is missing here:\n\n```\n{}\n```",
-                why.trim()
-            );
+            self.missing(name, why);
         }
+        let page = &mut self.page;
         let _ = writeln!(page, "\nCommands (N clients):\n");
         let mut commands: Vec<String> = section.rows.iter().map(command_of).collect();
         commands.dedup();
