@@ -23,7 +23,8 @@ use std::sync::Arc;
 pub enum PowerCut {
     /// All of them are lost.
     LoseAll,
-    /// None is lost: the process died, the machine did not.
+    /// None is lost: the process died, the machine did not. What was not synced is still not durable: a cut later on can
+    /// take it.
     KeepAll,
     /// Each unsynced write is kept, lost, or torn at a 512-byte sector; of the unsynced name changes of each directory a
     /// prefix is kept. Decided by the seed.
@@ -118,21 +119,21 @@ impl MemDisk {
     /// Takes away what was not made durable, frees every lock, and leaves the disk as the next start finds it.
     pub fn power_cut(&self, cut: PowerCut) {
         let mut state = self.state.lock();
-        let dice = SeededRandom::new(match cut {
-            PowerCut::Random(seed) => seed,
-            _ => 0,
-        });
+        state.locked.clear();
+        state.generation += 1;
+        let (random, seed) = match cut {
+            PowerCut::KeepAll => return,
+            PowerCut::LoseAll => (false, 0),
+            PowerCut::Random(seed) => (true, seed),
+        };
+        let dice = SeededRandom::new(seed);
         let changes = std::mem::take(&mut state.changes);
         let mut kept = BTreeMap::new();
         for change in &changes {
-            let keep = match cut {
-                PowerCut::LoseAll => false,
-                PowerCut::KeepAll => true,
-                // The first change that is lost takes the later ones of its directory with it.
-                PowerCut::Random(_) => {
-                    *kept.get(&change.dir()).unwrap_or(&true) && !dice.next_u64().is_multiple_of(4)
-                }
-            };
+            // The first change that is lost takes the later ones of its directory with it.
+            let keep = random
+                && *kept.get(&change.dir()).unwrap_or(&true)
+                && !dice.next_u64().is_multiple_of(4);
             kept.insert(change.dir(), keep);
             if keep {
                 change.apply(&mut state.durable);
@@ -147,7 +148,7 @@ impl MemDisk {
                 .find(|(old, _)| *old == Arc::as_ptr(node))
                 .map(|(_, new)| new.clone());
             let new = known.unwrap_or_else(|| {
-                let new = Arc::new(node.after_cut(cut, &dice));
+                let new = Arc::new(node.after_cut(random.then_some(&dice)));
                 survivors.push((Arc::as_ptr(node), new.clone()));
                 new
             });
@@ -155,8 +156,6 @@ impl MemDisk {
         }
         state.durable = names.clone();
         state.live = names;
-        state.locked.clear();
-        state.generation += 1;
     }
 
     /// A copy that shares nothing with this one, as it stands (live and durable alike): for trying several endings.
@@ -216,18 +215,15 @@ impl MemDisk {
 }
 
 impl Node {
-    fn after_cut(&self, cut: PowerCut, dice: &SeededRandom) -> Node {
+    /// What is left: the durable bytes and, if there are dice, what they keep of the rest.
+    fn after_cut(&self, dice: Option<&SeededRandom>) -> Node {
         let bytes = self.bytes.lock();
         let mut durable = bytes.durable.clone();
-        for pending in &bytes.pending {
-            match cut {
-                PowerCut::LoseAll => break,
-                PowerCut::KeepAll => pending.apply(&mut durable),
-                PowerCut::Random(_) => match (dice.next_u64() % 3, pending) {
-                    (0, _) => {}
-                    (1, Pending::Write { at, data }) => torn(*at, data, dice, &mut durable),
-                    _ => pending.apply(&mut durable),
-                },
+        for (pending, dice) in bytes.pending.iter().filter_map(|p| Some((p, dice?))) {
+            match (dice.next_u64() % 3, pending) {
+                (0, _) => {}
+                (1, Pending::Write { at, data }) => torn(*at, data, dice, &mut durable),
+                _ => pending.apply(&mut durable),
             }
         }
         Node {
@@ -464,9 +460,12 @@ mod tests {
         assert_eq!(lost.list(&dir).unwrap(), ["a"]);
         assert_eq!(lost.read(&dir.join("a")).unwrap(), b"first");
 
+        // The process dies, then the power goes.
         disk.power_cut(PowerCut::KeepAll);
         assert_eq!(disk.list(&dir).unwrap(), ["b", "c"]);
         assert_eq!(disk.read(&dir.join("c")).unwrap(), b"firstsecond");
+        disk.power_cut(PowerCut::LoseAll);
+        assert_eq!(disk.list(&dir).unwrap(), ["a"]);
     }
 
     #[test]

@@ -88,8 +88,10 @@ impl DataDir {
             }
         }
         let log = LogDir::open(disk.clone(), &path.join("wal"), cluster, options.log)?;
-        // The two directories' own names.
-        disk.sync_dir(path).map_err(|e| Error::sync(path, e))?;
+        // Names that the last process left in the cache: a checkpoint that we start from, and prune for, must stay.
+        for dir in [checkpoints.as_path(), path.join("wal").as_path(), path] {
+            disk.sync_dir(dir).map_err(|e| Error::sync(dir, e))?;
+        }
         Ok(DataDir {
             disk,
             path: path.to_owned(),
