@@ -308,6 +308,66 @@ fn a_log_stored_as_data_is_not_replayed() {
     assert!(recovered.cut.is_some());
 }
 
+/// Right checksums do not make a group the right one: each field that says where it belongs is looked at.
+#[test]
+fn a_whole_group_in_the_wrong_place_is_not_followed() {
+    let (disk, path, offsets) = log_of(2, 100);
+    let content = disk.read(&path).unwrap();
+    let group = offsets[1] as usize;
+    for (what, field) in [
+        ("stream", 16),
+        ("term", 32),
+        ("segment", 40),
+        ("offset", 48),
+        ("first", 64),
+        ("chain", 112),
+    ] {
+        let mut altered = content.clone();
+        let head = &mut altered[group..group + 128];
+        if what == "first" {
+            // At the position of the group before, which is the last byte that differs.
+            head[field] = 1;
+        } else if what == "term" {
+            head[field] = 0;
+        } else {
+            head[field] ^= 1;
+        }
+        assert_ne!(altered, content, "{what}");
+        let crc = crc32c::crc32c(&altered[group..group + 124]);
+        altered[group + 124..group + 128].copy_from_slice(&crc.to_le_bytes());
+        let fork = disk.fork();
+        put_file(&fork, &path, &altered);
+        let (_, memory, recovered) = recover(dyn_disk(&fork)).unwrap();
+        assert_eq!(lasts(&memory.groups.into_inner()), [1], "{what}");
+        assert_eq!(recovered.cut.unwrap().offset, offsets[1], "{what}");
+    }
+}
+
+/// A segment's name promises that no position in it is lower. When its first group did not survive, the next may be.
+#[test]
+fn a_segment_that_lost_its_first_group_gives_up_its_name() {
+    let (mem, disk) = mem();
+    let (dir, _, recovered) = recover(disk).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    log.append_group(&[commit(1, 3000)], at(0)).unwrap();
+    log.append_group(&[commit(100, 3000)], at(0)).unwrap();
+    drop((log, dir));
+    mem.power_cut(env::PowerCut::LoseAll);
+    let (dir, _, recovered) = recover(dyn_disk(&mem)).unwrap();
+    assert_eq!(
+        (recovered.last, dir.log().list().unwrap().len()),
+        (at(1), 2)
+    );
+    let mut log = writer(&dir, &recovered).unwrap();
+    log.append_group(&[commit(50, 10)], at(0)).unwrap();
+    log.sync().unwrap();
+    assert_eq!(dir.log().list().unwrap()[1].first, at(50));
+    assert_eq!(lasts(&read_all(&dir, at(1)).unwrap().0), [50]);
+    drop((log, dir));
+    mem.power_cut(env::PowerCut::LoseAll);
+    assert_eq!(recover(dyn_disk(&mem)).unwrap().2.last, at(50));
+}
+
 #[test]
 fn segments_of_another_cluster_are_refused() {
     let (disk, path, _) = log_of(2, 100);
