@@ -38,7 +38,7 @@ pub use writer::{Appended, Commit, LogCommit, LogEnd, LogPoint, LogWriter};
 /// Every fault point of this crate, for crash tests (`env::fault`).
 pub const FAULT_POINTS: &[&str] = &[
     "dir.create.before_rename",
-    "dir.create.after_sync",
+    "dir.create.after_rename",
     "wal.segment.fill",
     "wal.segment.before_rename",
     "wal.segment.after_rename",

@@ -26,6 +26,7 @@ use crate::group::LOG_FORMAT;
 use base::Position;
 use env::{Disk, DiskFile, OpenMode, fault};
 use parking_lot::Mutex;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,6 +35,9 @@ pub const SEGMENT_HEADER: u64 = 128;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"CANONSEG";
 const FLAG_RECYCLED: u16 = 1;
+
+/// Bytes of a spare file written between syncs.
+const GENTLE_STEP: u64 = 1 << 20;
 
 /// Sizes of the log's files.
 #[derive(Clone, Debug)]
@@ -248,7 +252,7 @@ impl LogDir {
             spares.next += 1;
             self.dir.join(format!("spare-{:016x}.wal", spares.next - 1))
         };
-        self.fill(&path.with_extension("tmp"), self.options.segment_size)?;
+        self.fill(&path.with_extension("tmp"), self.options.segment_size, true)?;
         self.disk
             .rename(&path.with_extension("tmp"), &path)
             .map_err(|e| Error::io("renaming", &path, e))?;
@@ -256,30 +260,31 @@ impl LogDir {
         Ok(true)
     }
 
-    /// A new file of this size, allocated and durable but for its name; removed again on failure.
-    fn fill(&self, path: &Path, size: u64) -> Result<Arc<dyn DiskFile>> {
-        let file = self
-            .disk
-            .open(path, OpenMode::Truncate)
-            .map_err(|e| Error::io("creation", path, e))?;
-        let filled = fault::fallible("wal.segment.fill")
-            .and_then(|()| {
-                if size == self.options.segment_size {
-                    file.zero_fill(0, size)
-                } else {
-                    file.set_len(size)
+    /// A new file of this size, allocated and durable but for its name; removed again on failure. `gently`: synced in small
+    /// steps, so that the log's syncs never queue behind the whole of it.
+    fn fill(&self, path: &Path, size: u64, gently: bool) -> Result<Arc<dyn DiskFile>> {
+        let failed = |e| Error::io("allocation", path, e);
+        let file = self.disk.open(path, OpenMode::Truncate).map_err(failed)?;
+        let allocate = || -> io::Result<()> {
+            fault::fallible("wal.segment.fill")?;
+            if size != self.options.segment_size {
+                // Made for one huge group, which fills it at once.
+                file.set_len(size)?;
+            } else if gently {
+                for from in (0..size).step_by(GENTLE_STEP as usize) {
+                    file.zero_fill(from, (from + GENTLE_STEP).min(size))?;
+                    file.sync_data()?;
                 }
-            })
-            .map_err(|e| Error::io("allocation", path, e))
-            .and_then(|()| {
-                file.sync_data()
-                    .map_err(|e| Error::io("allocation", path, e))
-            });
-        if let Err(error) = filled {
-            drop(file);
+            } else {
+                file.zero_fill(0, size)?;
+            }
+            // Nobody was promised anything of this file yet: a full disk here is just a full disk.
+            file.sync_data()
+        };
+        if let Err(error) = allocate() {
             // The failure to report is the first one; a leftover is removed at the next start.
             let _ = self.disk.remove(path);
-            return Err(error);
+            return Err(failed(error));
         }
         Ok(file)
     }
@@ -312,7 +317,7 @@ impl LogDir {
             }
             None => {
                 let made = path.with_extension("tmp");
-                let file = self.fill(&made, size)?;
+                let file = self.fill(&made, size, false)?;
                 (made, file)
             }
         };
