@@ -114,6 +114,8 @@ impl Server {
                  LC_COLLATE 'C' LC_CTYPE 'C'"
             ),
             format!("ALTER DATABASE {database} SET timezone = 'UTC'"),
+            // So that who closes a circle of waits is who finds it, as with us.
+            format!("ALTER DATABASE {database} SET deadlock_timeout = '10ms'"),
         ] {
             client
                 .batch_execute(&sql)
