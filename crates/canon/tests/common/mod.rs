@@ -207,6 +207,18 @@ impl Server {
         }
     }
 
+    /// SIGKILL from any holder, without waiting; `kill` afterwards reaps it.
+    pub fn kill_now(&self) {
+        let process = self.process.as_ref().expect("only a canon can be killed");
+        let status = Command::new("kill")
+            .args(["-9", &process.child.id().to_string()])
+            .status();
+        assert!(
+            status.expect("kill runs").success(),
+            "the server was gone before"
+        );
+    }
+
     /// SIGKILL, and wait until it is gone.
     pub fn kill(&mut self) {
         if let Some(process) = &mut self.process {

@@ -1,0 +1,467 @@
+//! Crashes: kill -9 under load, again and again, and at every named fault point.
+//!
+//! The load keeps its books outside the server. Each client has a counter row and adds one entry to
+//! a ledger in the same transaction, moves money between accounts, and drops its old entries; what
+//! it was told is committed it writes down. After each crash and restart [`verify`] compares:
+//!
+//! * no acknowledged commit is lost, and at most the one in flight is there beyond them;
+//! * no half transaction: counter, ledger and accounts agree;
+//! * indexes equal rows: the ledger through each index is the ledger;
+//! * a value of a sequence that an acknowledged commit holds is never given out again.
+//!
+//! One client commits with `synchronous_commit = off`: its last commits may be lost, whole.
+//!
+//! The fault points are read from the sources, so a new one is under test at once. Each ends the
+//! process (or fails the write, or finds the disk full) during load, checkpoint or start.
+
+mod common;
+
+use common::{Server, on_postgres, sqlstate};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio_postgres::{Client, Error};
+
+const CLIENTS: usize = 4;
+/// This client does not wait for its commits to be durable.
+const ASYNC_CLIENT: usize = 3;
+const ACCOUNTS: i32 = 10;
+const KEPT: i64 = 40;
+
+/// What one client knows.
+#[derive(Clone, Debug, Default)]
+struct Books {
+    /// The counter as of the last acknowledged commit.
+    acknowledged: i64,
+    /// A transaction without an answer may have added one more.
+    in_flight: bool,
+    /// Every sequence value of an acknowledged commit.
+    ids: HashSet<i64>,
+}
+
+async fn setup(server: &Server) {
+    let client = server.connect().await;
+    client
+        .batch_execute(
+            "CREATE TABLE counter (client int PRIMARY KEY, n bigint NOT NULL);
+             CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL CHECK (balance >= 0));
+             CREATE TABLE ledger (id bigserial PRIMARY KEY, client int NOT NULL REFERENCES counter,
+                                  n bigint NOT NULL, note text, UNIQUE (client, n));
+             CREATE INDEX ledger_note ON ledger (note)",
+        )
+        .await
+        .expect("the tables");
+    for client_no in 0..CLIENTS {
+        let sql = format!("INSERT INTO counter VALUES ({client_no}, 0)");
+        client.batch_execute(&sql).await.expect("a counter");
+    }
+    for account in 0..ACCOUNTS {
+        let sql = format!("INSERT INTO account VALUES ({account}, 1000)");
+        client.batch_execute(&sql).await.expect("an account");
+    }
+}
+
+/// One transaction; returns the new counter and the ledger id once the commit is acknowledged.
+/// `sent` is set before the COMMIT is sent: from then on the outcome may be unknown.
+async fn transact(
+    client: &Client,
+    me: usize,
+    turn: i64,
+    sent: &mut bool,
+) -> Result<(i64, i64), Error> {
+    let (from, to) = (turn as i32 % ACCOUNTS, (turn as i32 * 7 + 3) % ACCOUNTS);
+    client.batch_execute("BEGIN").await?;
+    let sql = format!("UPDATE counter SET n = n + 1 WHERE client = {me} RETURNING n");
+    let n: i64 = client.query_one(&sql, &[]).await?.get(0);
+    let sql = format!(
+        "INSERT INTO ledger (client, n, note) VALUES ({me}, {n}, 'note ' || {n} % 13) RETURNING id"
+    );
+    let id: i64 = client.query_one(&sql, &[]).await?.get(0);
+    if from != to {
+        client
+            .batch_execute(&format!(
+                "UPDATE account SET balance = balance - 1 WHERE id = {from} AND balance > 0"
+            ))
+            .await?;
+        client
+            .batch_execute(&format!(
+                "UPDATE account SET balance = balance + 1 WHERE id = {to}"
+            ))
+            .await?;
+    }
+    client
+        .batch_execute(&format!(
+            "DELETE FROM ledger WHERE client = {me} AND n <= {}",
+            n - KEPT
+        ))
+        .await?;
+    *sent = true;
+    client.batch_execute("COMMIT").await?;
+    Ok((n, id))
+}
+
+/// One client, until `stop` or until the connection breaks. 53100 (disk full) is not the end.
+async fn load(server: Arc<Server>, me: usize, mut books: Books, stop: Arc<AtomicBool>) -> Books {
+    let Ok(client) = common::connect_to(&server.config()).await else {
+        return books;
+    };
+    if me == ASYNC_CLIENT
+        && client
+            .batch_execute("SET synchronous_commit = off")
+            .await
+            .is_err()
+    {
+        return books;
+    }
+    let mut turn = me as i64 * 1000;
+    while !stop.load(Ordering::Relaxed) {
+        turn += 1;
+        let mut sent = false;
+        match transact(&client, me, turn, &mut sent).await {
+            Ok((n, id)) => {
+                assert!(
+                    n > books.acknowledged,
+                    "the counter went back to {n}: {books:?}"
+                );
+                assert!(
+                    books.ids.insert(id),
+                    "sequence value {id} was given out twice"
+                );
+                books.acknowledged = n;
+            }
+            Err(error) => {
+                let code = sqlstate(&error);
+                if code == "connection" || code.starts_with("57P") {
+                    books.in_flight = sent;
+                    return books;
+                }
+                let expected = ["40001", "40P01", "53100"].contains(&code.as_str());
+                assert!(expected, "{code}: {error:?}");
+                let _ = client.batch_execute("ROLLBACK").await;
+                if code == "53100" {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+    }
+    books
+}
+
+/// Compares the server with the books, and brings the books up to date.
+async fn verify(server: &Server, books: &mut [Books]) {
+    let client = server.connect().await;
+    let one = async |sql: &str| -> i64 {
+        client
+            .query_one(sql, &[])
+            .await
+            .unwrap_or_else(|e| panic!("{sql}: {e:?}"))
+            .get(0)
+    };
+    for (me, books) in books.iter_mut().enumerate() {
+        let n = one(&format!("SELECT n FROM counter WHERE client = {me}")).await;
+        let most = books.acknowledged + i64::from(books.in_flight);
+        assert!(n <= most, "client {me}: {n} committed, of {books:?}");
+        if me != ASYNC_CLIENT {
+            assert!(
+                n >= books.acknowledged,
+                "client {me}: commits lost: {n}, of {books:?}"
+            );
+        }
+        (books.acknowledged, books.in_flight) = (n, false);
+
+        let rows = one(&format!("SELECT count(*) FROM ledger WHERE client = {me}")).await;
+        assert_eq!(
+            rows,
+            n.min(KEPT),
+            "client {me}: half a transaction: {rows} rows at {n}"
+        );
+        if rows > 0 {
+            let sql = format!("SELECT min(n) FROM ledger WHERE client = {me}");
+            assert_eq!(
+                one(&sql).await,
+                n - rows + 1,
+                "client {me}: a gap in the ledger"
+            );
+            let sql = format!("SELECT max(n) FROM ledger WHERE client = {me}");
+            assert_eq!(one(&sql).await, n, "client {me}: half a transaction");
+        }
+    }
+    let total = one("SELECT sum(balance)::bigint FROM account").await;
+    assert_eq!(total, i64::from(ACCOUNTS) * 1000, "half a transfer");
+
+    // The ledger as the table has it, and through each index.
+    let rows = async |sql: &str| -> Vec<(i64, i32, i64, String)> {
+        let rows = client
+            .query(sql, &[])
+            .await
+            .unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        let mut rows: Vec<_> = rows
+            .iter()
+            .map(|r| (r.get(0), r.get(1), r.get(2), r.get(3)))
+            .collect();
+        rows.sort();
+        rows
+    };
+    let table = rows("SELECT id, client, n, note FROM ledger").await;
+    let (mut by_client, mut by_note) = (Vec::new(), Vec::new());
+    for me in 0..CLIENTS {
+        let sql = format!("SELECT id, client, n, note FROM ledger WHERE client = {me} ORDER BY n");
+        by_client.extend(rows(&sql).await);
+    }
+    for k in 0..13 {
+        let sql = format!("SELECT id, client, n, note FROM ledger WHERE note = 'note {k}'");
+        by_note.extend(rows(&sql).await);
+    }
+    by_client.sort();
+    by_note.sort();
+    let mut by_key = Vec::new();
+    for (id, ..) in &table {
+        let sql = format!("SELECT id, client, n, note FROM ledger WHERE id = {id}");
+        by_key.extend(rows(&sql).await);
+    }
+    assert_eq!(table, by_client, "the unique index and the rows differ");
+    assert_eq!(table, by_note, "the index and the rows differ");
+    assert_eq!(table, by_key, "the primary key and the rows differ");
+
+    let next = one("SELECT nextval('ledger_id_seq')").await;
+    let given: Option<&i64> = books.iter().flat_map(|b| &b.ids).max();
+    assert!(
+        given.is_none_or(|&max| next > max),
+        "sequence value {next} after {given:?}"
+    );
+}
+
+/// Loads until `stop_after` transactions are done or the server is gone.
+async fn load_all(server: &Arc<Server>, books: &mut Vec<Books>, stop: &Arc<AtomicBool>) {
+    let tasks: Vec<_> = books
+        .drain(..)
+        .enumerate()
+        .map(|(me, b)| tokio::spawn(load(server.clone(), me, b, stop.clone())))
+        .collect();
+    for task in tasks {
+        books.push(task.await.expect("a client ends in order"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_under_load_again_and_again() {
+    const ROUNDS: u64 = 5;
+    let mut server = Server::start().await;
+    setup(&server).await;
+    let mut books = vec![Books::default(); CLIENTS];
+    for round in 0..ROUNDS {
+        let shared = Arc::new(server);
+        let stop = Arc::new(AtomicBool::new(false));
+        let before: i64 = books.iter().map(|b| b.acknowledged).sum();
+        let (killer, flag) = (shared.clone(), stop.clone());
+        let checkpointing = tokio::spawn(async move {
+            // Let the load do something, then, every other round, crash during a checkpoint.
+            let admin = killer.connect().await;
+            loop {
+                let sql = "SELECT sum(n)::bigint FROM counter";
+                let n: i64 = admin.query_one(sql, &[]).await.expect("a sum").get(0);
+                if n > before + 200 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            if round % 2 == 1 {
+                tokio::spawn(async move {
+                    let _ = admin.batch_execute("CHECKPOINT").await;
+                });
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+            if on_postgres() {
+                flag.store(true, Ordering::Relaxed);
+            } else {
+                killer.kill_now();
+            }
+        });
+        load_all(&shared, &mut books, &stop).await;
+        checkpointing.await.expect("the killer ends in order");
+        server = Arc::into_inner(shared).expect("all clients are gone");
+        if !on_postgres() {
+            server.kill();
+            server.launch();
+            server.ready().await;
+        }
+        verify(&server, &mut books).await;
+        let after: i64 = books.iter().map(|b| b.acknowledged).sum();
+        assert!(after > before, "the round did something");
+    }
+}
+
+/// Tables made before a crash are there after it, with what was acknowledged into them.
+#[tokio::test(flavor = "multi_thread")]
+async fn schema_changes_survive() {
+    let mut server = Server::start().await;
+    for round in 0..4 {
+        let client = server.connect().await;
+        client
+            .batch_execute(&format!(
+                "CREATE TABLE t{round} (id int PRIMARY KEY, v text); \
+                 CREATE INDEX i{round} ON t{round} (v); \
+                 INSERT INTO t{round} VALUES (1, 'x'), (2, 'y'); \
+                 ALTER TABLE t{round} ADD COLUMN extra int DEFAULT {round}; \
+                 CREATE VIEW v{round} AS SELECT id, extra FROM t{round}"
+            ))
+            .await
+            .expect("schema changes");
+        if round > 0 {
+            let sql = format!("DROP VIEW v{0}; DROP TABLE t{0}", round - 1);
+            client.batch_execute(&sql).await.expect("a drop");
+        }
+        // Left open: must not be there afterwards.
+        client
+            .batch_execute("BEGIN; CREATE TABLE ghost (id int); INSERT INTO ghost VALUES (1)")
+            .await
+            .expect("an open transaction");
+        drop(client);
+        if !on_postgres() {
+            server.kill();
+            server.launch();
+            server.ready().await;
+        }
+        let client = server.connect().await;
+        let sql = format!(
+            "SELECT sum(v.extra)::bigint FROM v{round} v JOIN t{round} t ON t.id = v.id \
+             WHERE t.v IN ('x', 'y')"
+        );
+        let sum: i64 = client
+            .query_one(&sql, &[])
+            .await
+            .expect("the view works")
+            .get(0);
+        assert_eq!(sum, 2 * round);
+        let gone = client
+            .batch_execute("SELECT * FROM ghost")
+            .await
+            .expect_err("no ghost");
+        assert_eq!(sqlstate(&gone), "42P01");
+        if round > 0 {
+            let sql = format!("SELECT * FROM t{}", round - 1);
+            let gone = client.batch_execute(&sql).await.expect_err("dropped");
+            assert_eq!(sqlstate(&gone), "42P01");
+        }
+    }
+}
+
+#[cfg(feature = "faults")]
+mod fault_points {
+    use super::*;
+
+    /// A fault point and whether it stands in I/O code that can fail.
+    fn points() -> Vec<(String, bool)> {
+        let mut found = Vec::new();
+        let mut dirs = vec![common::tests_dir().join("../../../crates")];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(&dir).expect("the sources") {
+                let path = entry.expect("an entry").path();
+                let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                if path.is_dir() && !["tests", "target", "env"].contains(&name.as_str()) {
+                    dirs.push(path);
+                } else if name.ends_with(".rs") && !name.contains("test") {
+                    let text = std::fs::read_to_string(&path).expect("a source file");
+                    for (call, fallible) in
+                        [("fault::point(\"", false), ("fault::fallible(\"", true)]
+                    {
+                        for rest in text.split(call).skip(1) {
+                            let point = rest.split('"').next().expect("a name").to_owned();
+                            found.push((point, fallible));
+                        }
+                    }
+                }
+            }
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// Runs one point with one action. Returns whether the fault showed (the process died).
+    async fn run(spec: &str) -> bool {
+        let mut server = Server::canon(&[("CANON_FAULT", spec)]);
+        server.launch();
+        let mut died = server.try_ready().await.is_err();
+        if died {
+            // On the way to the first start: without the fault it must start.
+            server.kill();
+            server.set_env(&[]);
+            server.launch();
+            server.ready().await;
+        }
+        let mut books = vec![Books::default(); CLIENTS];
+        let ready = {
+            // The set-up itself may meet the fault: then it starts again on a new directory.
+            let attempt = std::panic::AssertUnwindSafe(setup(&server));
+            futures::FutureExt::catch_unwind(attempt).await.is_ok()
+        };
+        if !ready {
+            died = server.exited(Duration::from_secs(2)).await.is_some();
+            assert!(died, "{spec}: the set-up failed on a living server");
+            server.set_env(&[]);
+            server.launch();
+            server.ready().await;
+            return died;
+        }
+        let shared = Arc::new(server);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (admin, flag) = (shared.clone(), stop.clone());
+        let pushing = tokio::spawn(async move {
+            // Checkpoints, so that their points and those of pruning are passed.
+            if let Ok(client) = common::connect_to(&admin.config()).await {
+                for _ in 0..4 {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    if client.batch_execute("CHECKPOINT").await.is_err() && client.is_closed() {
+                        break;
+                    }
+                }
+            }
+            flag.store(true, Ordering::Relaxed);
+        });
+        load_all(&shared, &mut books, &stop).await;
+        pushing.await.expect("the pusher ends in order");
+        let mut server = Arc::into_inner(shared).expect("all clients are gone");
+        died |= !server.alive();
+        server.kill();
+        // The variable is still set: a fault in the start shows now.
+        server.launch();
+        if server.try_ready().await.is_err() {
+            died = true;
+            server.kill();
+        }
+        server.kill();
+        server.set_env(&[]);
+        server.launch();
+        server.ready().await;
+        verify(&server, &mut books).await;
+        died
+    }
+
+    /// Passed only with more data than a short run writes.
+    const FAR: &[&str] = &[];
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_fault_point() {
+        if on_postgres() {
+            return;
+        }
+        let points = points();
+        assert!(points.len() > 10, "the sources name {points:?}");
+        let mut silent = Vec::new();
+        for (point, fallible) in points {
+            let mut died = run(&point).await;
+            // Not the first passage: the one in the middle of the load.
+            died |= run(&format!("{point}:5")).await;
+            if !died && !FAR.contains(&point.as_str()) {
+                silent.push(point.clone());
+            }
+            if fallible {
+                run(&format!("{point}:7:error")).await;
+                run(&format!("{point}:7:full")).await;
+            }
+        }
+        assert!(silent.is_empty(), "never passed: {silent:?}");
+    }
+}
