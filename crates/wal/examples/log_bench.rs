@@ -9,7 +9,7 @@ use env::{Clock, Env, OpenMode, OsClock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use wal::{Commit, DataDir, DirOptions, LogReader, LogWriter, Progress, RecoverySink};
+use wal::{Commit, DataDir, DirOptions, LogOptions, LogReader, LogWriter, Progress, RecoverySink};
 
 struct Nowhere;
 
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds: f64 = args.next().map_or(Ok(1.0), |s| s.parse())?;
     let env = Env::os();
     println!("disk: {}", base.display());
-    sync_costs(&env, &base, 3)?;
+    sync_costs(&env, &base, 7)?;
     groups(&env, &base, seconds)?;
     checkpoint(&env, &base)?;
     Ok(())
@@ -43,8 +43,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// The same small write and sync into files prepared in four ways, in alternating rounds with a rest before each.
 fn sync_costs(env: &Env, base: &Path, rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
-    const SIZE: u64 = 4 << 20;
-    const WRITES: u64 = 100;
+    const SIZE: u64 = 1 << 20;
+    const WRITES: u64 = 25;
     env.disk.create_dir_all(base)?;
     let path = base.join("prepared");
     for write in [512u64, 8192] {
@@ -104,7 +104,11 @@ fn groups(env: &Env, base: &Path, seconds: f64) -> Result<(), Box<dyn std::error
         (1, 1 << 20),
     ] {
         let dir = base.join(format!("g{commits}x{bytes}"));
-        let data = DataDir::open(env, &dir, DirOptions::default())?;
+        let log = LogOptions {
+            segment_size: 16 << 20,
+            spares: 2,
+        };
+        let data = DataDir::open(env, &dir, DirOptions { log, cluster: None })?;
         let mut log =
             LogWriter::resume(data.log().clone(), &wal::LogEnd::empty(Position::ZERO), 1)?;
         data.log().prepare_spare()?;

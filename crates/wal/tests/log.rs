@@ -218,6 +218,42 @@ fn a_reader_whose_segment_was_pruned_is_told_so() {
     assert!(matches!(outcome, Error::Missing { .. }), "{outcome}");
 }
 
+/// The seam to the bytes inside: commits are read off a group's two parts one by one.
+#[test]
+fn records_are_read_off_a_group() {
+    use base::record::{Commit as Records, CommitBuilder, RecordKind};
+    let (_, disk) = mem();
+    let (dir, _, recovered) = recover(disk).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    let build = |n: u32, keys: &[&str]| {
+        let mut builder = CommitBuilder::new();
+        for key in keys {
+            builder.push(RecordKind::Put, 16384, key.as_bytes(), b"row");
+        }
+        let (heads, data) = builder.finish(at(n), 7);
+        Commit {
+            position: at(n),
+            heads,
+            data,
+        }
+    };
+    log.append_group(
+        &[build(1, &["a", "b"]), build(2, &[]), build(4, &["c"])],
+        at(0),
+    )
+    .unwrap();
+    log.sync().unwrap();
+    let (groups, _) = read_all(&dir, Position::ZERO).unwrap();
+    let (mut heads, mut data) = (groups[0].heads(), groups[0].data());
+    let mut seen = Vec::new();
+    while !heads.is_empty() {
+        let commit = Records::take(&mut heads, &mut data).unwrap();
+        seen.push((commit.position, commit.records));
+    }
+    assert!(data.is_empty());
+    assert_eq!(seen, [(at(1), 2), (at(2), 0), (at(4), 1)]);
+}
+
 #[test]
 fn a_commit_above_the_limit_is_refused_by_name() {
     assert!(LogWriter::check_size(100, 1000).is_ok());
