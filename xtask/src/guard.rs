@@ -74,6 +74,11 @@ pub fn main() -> Result<()> {
         .lines()
         .map_while(|l| l.ok())
         .collect();
+    undo(&lines);
+    Ok(())
+}
+
+fn undo(lines: &[String]) {
     let of = |kind: &str| -> Vec<(&str, &str)> {
         let named = lines.iter().filter_map(|l| l.strip_prefix(kind));
         named
@@ -92,5 +97,37 @@ pub fn main() -> Result<()> {
     for (file, value) in of("setting") {
         let _ = std::fs::write(file, value);
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_directories_and_settings_go_back() {
+        let directory = std::env::temp_dir().join(format!("xtask-guard-{}", std::process::id()));
+        let inner = directory.join("inner directory");
+        std::fs::create_dir_all(&inner).unwrap();
+        let setting = directory.join("setting");
+        std::fs::write(&setting, "0").unwrap();
+        let sleep = || Command::new("sleep").arg("600").spawn().unwrap();
+        let (mut ours, mut another) = (sleep(), sleep());
+        let started = process::started(ours.id()).unwrap();
+        undo(&[
+            format!("process {} {started}", ours.id()),
+            format!("process {} 1", another.id()),
+            format!("directory {}", inner.display()),
+            format!("setting {} 1", setting.display()),
+        ]);
+        assert!(!ours.wait().unwrap().success());
+        assert!(
+            another.try_wait().unwrap().is_none(),
+            "the same pid, started at another time"
+        );
+        another.kill().unwrap();
+        another.wait().unwrap();
+        assert!(!inner.exists());
+        assert_eq!(std::fs::read_to_string(&setting).unwrap(), "1");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 }
