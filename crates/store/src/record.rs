@@ -503,7 +503,7 @@ impl IndexEntry {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))] // shuttle's primitives work inside its scheduler only
 mod tests {
     use super::*;
     use crossbeam_epoch::pin;

@@ -193,7 +193,7 @@ impl Drop for Snapshot {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))] // shuttle's primitives work inside its scheduler only
 mod tests {
     use super::*;
 
