@@ -133,6 +133,13 @@ impl Watermarks {
         }
     }
 
+    /// Everything up to `to` is durable. *Published* goes first: it may not be below *decided*.
+    pub fn decide(&self, to: Position) {
+        self.published.raise(to);
+        self.decided.raise(to);
+        self.check();
+    }
+
     /// The inequality, asserted. Read from the smallest up, so that growth meanwhile does no harm.
     pub fn check(&self) {
         let decided = self.decided.get();

@@ -1,6 +1,7 @@
 //! What SQL needs of the machine below it. `node` implements this; tests may implement it over anything.
 
-use base::{Oid, Position, Result};
+use base::schema::SequenceDef;
+use base::{Position, Result};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,14 +30,14 @@ pub trait Engine: Send + Sync + 'static {
     /// The newest schema.
     fn catalog(&self) -> Arc<Catalog>;
 
-    /// The next value of a sequence (55000-class errors at its limit).
-    fn nextval(&self, sequence: Oid) -> Result<i64>;
+    /// The next value of a sequence (2200H at its limit). The definition is the caller's transaction's.
+    fn nextval(&self, sequence: &SequenceDef) -> Result<i64>;
 
     /// Sets a sequence: the next `nextval` gives `value` (or the one after it when `is_called`).
-    fn setval(&self, sequence: Oid, value: i64, is_called: bool) -> Result<()>;
+    fn setval(&self, sequence: &SequenceDef, value: i64, is_called: bool) -> Result<()>;
 
     /// (last value, is called) of a sequence, for `SELECT * FROM seq`.
-    fn sequence_state(&self, sequence: Oid) -> Result<(i64, bool)>;
+    fn sequence_state(&self, sequence: &SequenceDef) -> (i64, bool);
 
     /// Where *published* stands.
     fn published_position(&self) -> Position;

@@ -151,9 +151,11 @@ impl Store {
         live: &[Position],
         guard: &Guard,
     ) -> usize {
+        // New snapshots stand at the last live position or above: they may see any version above it.
+        let newest = *live.last().expect("the newest position is always live");
         let needed = |at: Position, newer: Position| {
             let first = live.partition_point(|&s| s < at);
-            live.get(first).is_some_and(|&s| s < newer)
+            at > newest || live.get(first).is_some_and(|&s| s < newer)
         };
         let (mut count, mut bytes) = (0, 0);
         let mut rows: Vec<Vec<u8>> = Vec::new();

@@ -41,6 +41,15 @@ pub trait CommitOrder {
     fn abort(&self, ticket: u64);
 }
 
+/// Most bytes of one commit's record in the log.
+pub const MAX_COMMIT_BYTES: usize = (1 << 30) - (1 << 20);
+
+fn too_big() -> Error {
+    let what =
+        format!("transaction is too big: the limit is {MAX_COMMIT_BYTES} bytes of changed rows");
+    Error::new(base::SqlState::PROGRAM_LIMIT_EXCEEDED, what)
+}
+
 /// A chain this long is trimmed by the committer himself.
 const LONG_CHAIN: usize = 16;
 
@@ -108,14 +117,20 @@ impl Txn {
             }
         }
         let mut ticket = None;
-        let ordered = self.check_locks(&locked).and_then(|()| {
-            locked.iter().for_each(|l| l.record.set_ordering());
-            let (position, t) = order.begin()?;
-            ticket = Some(t);
-            locked.iter().for_each(|l| l.record.set_holder(position));
-            self.validate(position, &locked, guard)?;
-            Ok(position)
-        });
+        let fits = match builder.bytes() {
+            0..=MAX_COMMIT_BYTES => Ok(()),
+            _ => Err(too_big()),
+        };
+        let ordered = fits
+            .and_then(|()| self.check_locks(&locked))
+            .and_then(|()| {
+                locked.iter().for_each(|l| l.record.set_ordering());
+                let (position, t) = order.begin()?;
+                ticket = Some(t);
+                locked.iter().for_each(|l| l.record.set_holder(position));
+                self.validate(position, &locked, guard)?;
+                Ok(position)
+            });
         let position = match ordered {
             Ok(p) => p,
             Err(e) => {
@@ -136,10 +151,10 @@ impl Txn {
             let (is, was) = (l.change.row.is_some(), l.change.before.is_some());
             storage.count(i64::from(is) - i64::from(was));
             if l.change.saw != Position::ZERO || !is {
-                let published = || self.shared.marks.published.get();
+                let decided = || self.shared.marks.decided.get();
                 self.shared
                     .store
-                    .trim_long(storage, l.record, LONG_CHAIN, published, guard);
+                    .trim_long(storage, l.record, LONG_CHAIN, decided, guard);
                 storage.mark_stale(l.record, position);
             }
             l.record.unlock();

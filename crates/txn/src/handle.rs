@@ -206,6 +206,7 @@ pub(crate) fn plain(v: &Value) -> String {
 }
 
 /// One version of the schema with the tables' storages. `txn` sees the version of its snapshot, with its own DDL on top.
+#[derive(Default)]
 pub struct Catalog {
     pub schema: Arc<Schema>,
     pub tables: HashMap<Oid, Arc<TableHandle>>,

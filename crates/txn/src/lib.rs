@@ -25,5 +25,5 @@ pub use handle::{Catalog, RuleCompiler, TableHandle, TableRules};
 pub use locks::{LockMode, LockTable, LockWait, WaitPolicy};
 pub use manager::{Cause, Stats, TxnManager};
 pub use scan::{Access, Direction, Scan};
-pub use schema_change::replay_table_change;
+pub use schema_change::{fill_indexes, replay_changes};
 pub use txn::{Durability, InsertOutcome, Interrupt, Isolation, Txn, TxnOptions};

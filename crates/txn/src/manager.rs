@@ -129,18 +129,10 @@ pub struct TxnManager {
 }
 
 impl TxnManager {
-    /// Over a store that holds the tables of this schema (after recovery), at the position of the watermarks.
-    pub fn new(store: Arc<Store>, marks: Arc<Watermarks>, schema: Schema) -> Arc<TxnManager> {
-        let next_oid = u64::from(schema.next_oid);
+    /// Over a store that holds the tables of this catalog (`replay_changes`), at the position of the watermarks.
+    pub fn new(store: Arc<Store>, marks: Arc<Watermarks>, catalog: Catalog) -> Arc<TxnManager> {
+        let next_oid = u64::from(catalog.schema.next_oid);
         let from = Position::ZERO;
-        let empty = Catalog {
-            schema: Arc::default(),
-            tables: HashMap::new(),
-        };
-        let catalog = build_catalog(&store, &empty, Arc::new(schema), &HashMap::new());
-        for handle in catalog.tables.values() {
-            publish_table(&store, handle);
-        }
         Arc::new(TxnManager {
             store,
             locks: LockTable::default(),

@@ -15,9 +15,8 @@ use base::schema::{Change, Object, TableDef};
 use base::{Error, Oid, Position, Result, SqlState};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{NewVersion, Storage, pin};
+use store::{NewVersion, Storage, Store, pin};
 
-use crate::fk::same;
 use crate::handle::{CHANGING, Catalog, TableHandle};
 use crate::locks::{LockMode, LockName, WaitPolicy};
 use crate::manager::{TxnManager, build_catalog, publish_table};
@@ -183,7 +182,7 @@ impl Txn {
                 from, old.storage.id,
                 "rows are rewritten from the table's storage"
             );
-            rewrite(old, new, &self.shared)?;
+            rewrite(old, new, &self.shared.store)?;
             let mut bad = None;
             let rekey = |row: &[u8]| {
                 let mut key = Vec::new();
@@ -210,7 +209,7 @@ impl Txn {
             let known = old.storage.id == new.storage.id
                 && old.table.def.indexes.iter().any(|i| i.id == index.spec.id);
             if !known {
-                build_index(new, place, &self.shared)?;
+                build_index(new, place, &self.shared.store)?;
                 self.check_own_unique(new, place)?;
             }
         }
@@ -349,7 +348,7 @@ fn existing_row_error(e: Error, table: &str) -> Error {
 }
 
 /// Copies the newest rows of a quiesced table into storage keyed by the new primary key.
-fn rewrite(old: &TableHandle, new: &TableHandle, shared: &TxnManager) -> Result<()> {
+fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store) -> Result<()> {
     let mut failed = None;
     let guard = pin();
     let mut key = Vec::new();
@@ -374,9 +373,7 @@ fn rewrite(old: &TableHandle, new: &TableHandle, shared: &TxnManager) -> Result<
             failed = Some(e);
             return;
         }
-        let record = new
-            .storage
-            .find_or_create(&key, &shared.store.memory, &guard);
+        let record = new.storage.find_or_create(&key, &store.memory, &guard);
         if record.newest(&guard).is_some() {
             let place = new.primary.expect("rewritten for a primary key");
             let name = &new.table.def.indexes[place].name;
@@ -391,7 +388,7 @@ fn rewrite(old: &TableHandle, new: &TableHandle, shared: &TxnManager) -> Result<
         }
         record.try_lock().expect("the storage is ours alone");
         let version = NewVersion::new(Some(row));
-        shared.store.memory.add(version.rounded());
+        store.memory.add(version.rounded());
         record.push(version, v.position(), v.stamp());
         record.unlock();
         new.storage.count(1);
@@ -401,7 +398,7 @@ fn rewrite(old: &TableHandle, new: &TableHandle, shared: &TxnManager) -> Result<
 
 /// Links an entry for every version of every row of a quiesced table, so that old snapshots find their rows too. Fails on a
 /// duplicate among the newest rows of a unique index.
-fn build_index(table: &TableHandle, place: usize, shared: &TxnManager) -> Result<()> {
+fn build_index(table: &TableHandle, place: usize, store: &Store) -> Result<()> {
     let index = table.indexes[place].as_deref().expect("a secondary index");
     let guard = pin();
     let mut key = Vec::new();
@@ -410,7 +407,7 @@ fn build_index(table: &TableHandle, place: usize, shared: &TxnManager) -> Result
         while let Some(x) = v {
             if let Some(row) = x.row() {
                 index.spec.key_of(row, r.key(), &mut key);
-                index.link(&key, r, &shared.store.memory, &guard);
+                index.link(&key, r, &store.memory, &guard);
             }
             v = x.older(&guard);
         }
@@ -466,21 +463,39 @@ fn check_unique(table: &TableHandle, place: usize) -> Result<()> {
         .constraint(&def.name))
 }
 
-/// For recovery and replay: what a schema change does to the rows, without any transaction. `old` and `new` are the table's
-/// handles before and after.
-pub fn replay_table_change(
-    old: &TableHandle,
-    new: &TableHandle,
-    shared: &TxnManager,
-) -> Result<()> {
-    if old.storage.id != new.storage.id && new.primary.is_some() && old.primary.is_none() {
-        rewrite(old, new, shared)?;
+/// For recovery: the schema after `changes`, its tables in the store, rows rewritten where a change says so. Indexes stay empty
+/// (see [`fill_indexes`]).
+pub fn replay_changes(store: &Store, before: &Catalog, changes: &[Change]) -> Result<Catalog> {
+    let schema = Arc::new(before.schema.apply(changes));
+    let after = build_catalog(store, before, schema, &HashMap::new());
+    for handle in after.tables.values() {
+        publish_table(store, handle);
     }
-    for place in 0..new.indexes.len() {
-        if new.indexes[place].is_some() {
-            build_index(new, place, shared)?;
+    for c in changes {
+        let Change::Put(Object::Table(def)) = c else {
+            continue;
+        };
+        if def.rewrite_of.is_some()
+            && let (Some(old), Some(new)) = (before.tables.get(&def.id), after.tables.get(&def.id))
+        {
+            rewrite(old, new, store)?;
         }
     }
-    debug_assert!(same(&base::Value::Null, &base::Value::Null));
-    Ok(())
+    for old in before.tables.values() {
+        if after
+            .tables
+            .get(&old.table.def.id)
+            .is_none_or(|n| n.storage.id != old.storage.id)
+        {
+            store.remove(old.storage.id);
+        }
+    }
+    Ok(after)
+}
+
+/// Fills the secondary indexes of a table whose rows were recovered.
+pub fn fill_indexes(table: &TableHandle, store: &Store) -> Result<()> {
+    (0..table.indexes.len())
+        .filter(|p| table.indexes[*p].is_some())
+        .try_for_each(|p| build_index(table, p, store))
 }

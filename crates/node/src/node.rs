@@ -1,0 +1,414 @@
+//! A node from start to stop: the data directory, recovery, the flusher, the housekeeper, the checkpointer.
+//!
+//! Threads: *flusher* (see `pipeline`); *housekeeper*, which ticks epochs, reclaims versions and forgets old schemas; *checkpointer*,
+//! which writes a checkpoint when the log has grown by `checkpoint_bytes` since the last.
+
+use base::schema::{Change, Schema, SequenceDef, encode_changes};
+use base::{Error, Position, Result, SqlState, Watermarks};
+use commit::PublishedWait;
+use env::{Env, JoinHandle};
+use parking_lot::{Condvar, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use store::Store;
+use txn::{Durability, RuleCompiler, Txn, TxnManager, TxnOptions, replay_changes};
+use wal::{DataDir, DirOptions, LogWriter, Progress};
+
+use crate::pipeline::{FlushStats, Pipeline};
+use crate::recovery::Recovery;
+use crate::sequences::Sequences;
+
+/// How a node is opened.
+#[derive(Clone)]
+pub struct NodeOptions {
+    pub env: Env,
+    /// The superuser of a new database.
+    pub owner: String,
+    /// Bytes that rows may take (53200 above).
+    pub max_memory: u64,
+    /// Age at which snapshots end (72000).
+    pub snapshot_max_age: Duration,
+    /// Log written since the last checkpoint that calls for the next.
+    pub checkpoint_bytes: u64,
+    /// Length of an epoch while there is work.
+    pub epoch_max_duration: Duration,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// Called about twice a second during recovery: (bytes done, bytes in all, rows, commits).
+    pub on_recovery: Option<fn(u64, u64, u64, u64)>,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        NodeOptions {
+            env: Env::os(),
+            owner: "canon".into(),
+            max_memory: u64::MAX,
+            snapshot_max_age: Duration::from_secs(3600),
+            checkpoint_bytes: 1 << 30,
+            epoch_max_duration: Duration::from_millis(10),
+            segment_bytes: 64 << 20,
+            on_recovery: None,
+        }
+    }
+}
+
+/// What a start found.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// A new database was made.
+    pub created: bool,
+    pub checkpoint_rows: u64,
+    pub commits: u64,
+    pub last: Position,
+    pub duration: Duration,
+    /// What was cut off the log.
+    pub cut: Option<String>,
+}
+
+struct Shared {
+    dir: DataDir,
+    manager: Arc<TxnManager>,
+    pipeline: Pipeline,
+    sequences: Arc<Sequences>,
+    options: NodeOptions,
+    stopping: AtomicBool,
+    checkpoint: (Mutex<CheckpointState>, Condvar),
+    checkpoints: AtomicU64,
+}
+
+#[derive(Default)]
+struct CheckpointState {
+    wanted: u64,
+    done: u64,
+    last_error: Option<Error>,
+}
+
+/// A running node. Dropping it stops it cleanly.
+pub struct Node {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle>>,
+    report: RecoveryReport,
+    path: PathBuf,
+}
+
+fn failed(e: wal::Error) -> Error {
+    let code = match &e {
+        wal::Error::DiskFull { .. } => SqlState::DISK_FULL,
+        wal::Error::Corrupt { .. } => SqlState::DATA_CORRUPTED,
+        wal::Error::Apply(inner) => return inner.clone(),
+        wal::Error::Locked { .. } => SqlState::OBJECT_IN_USE,
+        _ => SqlState::IO_ERROR,
+    };
+    Error::new(code, e.to_string())
+}
+
+impl Node {
+    /// Opens a data directory, making it if it is absent, and recovers what is in it.
+    pub fn open(path: &Path, options: NodeOptions) -> Result<Node> {
+        let env = options.env.clone();
+        let began = env.clock.monotonic_nanos();
+        let log = wal::LogOptions {
+            segment_size: options.segment_bytes,
+            ..Default::default()
+        };
+        let dir = DataDir::open(&env, path, DirOptions { log, cluster: None }).map_err(failed)?;
+        let workers = env.spawn.parallelism().max(1);
+        let store = Arc::new(Store::default());
+        let sequences = Arc::new(Sequences::default());
+        let recovery = Recovery::new(store.clone(), sequences.clone(), workers);
+        let progress = Progress::default();
+        let recovered = with_progress(&options, &progress, || {
+            wal::recover(&dir, &recovery, workers, &progress)
+        });
+        let recovered = recovered.map_err(failed)?;
+        let mut catalog = recovery.finish(recovered.last)?;
+        let created = catalog.schema.version == 0;
+        let bootstrap = Schema::bootstrap(&options.owner).dump();
+        if created {
+            catalog = replay_changes(&store, &catalog, &bootstrap)?;
+        }
+        store.memory.set_limit(options.max_memory);
+        let marks = Arc::new(Watermarks::new(recovered.last));
+        let term = recovered.end.term.max(1);
+        let writer = LogWriter::resume(dir.log().clone(), &recovered.end, term).map_err(failed)?;
+        let manager = TxnManager::new(store, marks.clone(), catalog);
+        let report = RecoveryReport {
+            created,
+            checkpoint_rows: recovered.checkpoint.map_or(0, |c| c.rows),
+            commits: recovered.commits,
+            last: recovered.last,
+            duration: Duration::from_nanos(env.clock.monotonic_nanos() - began),
+            cut: recovered.cut.map(|c| c.to_string()),
+        };
+        let shared = Arc::new(Shared {
+            dir,
+            manager,
+            pipeline: Pipeline::new(recovered.last, marks),
+            sequences,
+            options,
+            stopping: AtomicBool::new(false),
+            checkpoint: Default::default(),
+            checkpoints: AtomicU64::new(0),
+        });
+        let node = Node {
+            shared,
+            threads: Mutex::default(),
+            report,
+            path: path.to_owned(),
+        };
+        node.start(writer)?;
+        if created {
+            node.log_bootstrap(&bootstrap)?;
+        }
+        Ok(node)
+    }
+
+    /// The first commit of a database is its schema.
+    fn log_bootstrap(&self, changes: &[Change]) -> Result<()> {
+        use txn::CommitOrder;
+        let mut b = base::record::CommitBuilder::new();
+        b.push(
+            base::record::RecordKind::Schema,
+            0,
+            &[],
+            &encode_changes(changes),
+        );
+        let p = &self.shared.pipeline;
+        let (position, ticket) = p.begin()?;
+        let (heads, data) = b.finish(position, 0);
+        p.ready(ticket, heads, data);
+        futures::executor::block_on(p.published(position));
+        Ok(())
+    }
+
+    fn start(&self, writer: LogWriter) -> Result<()> {
+        let spawn = self.shared.options.env.spawn.clone();
+        let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            let handle = spawn.spawn(name, body).map_err(|e| {
+                Error::new(
+                    SqlState::SYSTEM_ERROR,
+                    format!("could not start the {name} thread: {e}"),
+                )
+            })?;
+            self.threads.lock().push(handle);
+            Ok::<(), Error>(())
+        };
+        let s = self.shared.clone();
+        start(
+            "flusher",
+            Box::new(move || s.pipeline.run(writer, &s.manager, &s.options.env)),
+        )?;
+        let s = self.shared.clone();
+        start("housekeeper", Box::new(move || s.keep_house()))?;
+        let s = self.shared.clone();
+        start("checkpointer", Box::new(move || s.run_checkpoints()))
+    }
+
+    /// What the start found.
+    pub fn report(&self) -> &RecoveryReport {
+        &self.report
+    }
+
+    /// The data directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The cluster's id.
+    pub fn cluster(&self) -> u128 {
+        self.shared.dir.cluster()
+    }
+
+    /// What all transactions share.
+    pub fn manager(&self) -> &Arc<TxnManager> {
+        &self.shared.manager
+    }
+
+    /// Who compiles CHECK constraints and defaults.
+    pub fn set_compiler(&self, c: Arc<dyn RuleCompiler>) {
+        self.shared.manager.set_compiler(c);
+    }
+
+    /// Begins a transaction. `at_published`: read-only work that waits for nothing.
+    pub fn begin(&self, options: TxnOptions, at_published: bool) -> Txn {
+        self.shared.manager.begin(options, at_published)
+    }
+
+    /// Validates and installs on this thread. The position that the reply waits for ([`Node::published`]).
+    pub fn commit(&self, txn: Txn) -> Result<Position> {
+        let off = txn.durability() == Durability::Off && txn.has_writes();
+        let position = txn.commit(&self.shared.pipeline)?;
+        if off {
+            self.shared.pipeline.publish(position);
+        }
+        Ok(position)
+    }
+
+    /// Rolls back. The position that the reply waits for.
+    pub fn rollback(&self, txn: Txn) -> Position {
+        txn.snapshot().unwrap_or(Position::ZERO)
+    }
+
+    /// Whether replies that depend on `position` may leave.
+    pub fn is_published(&self, position: Position) -> bool {
+        self.marks().published.get() >= position
+    }
+
+    /// Ready when `position` is published.
+    pub fn published(&self, position: Position) -> PublishedWait {
+        self.shared.pipeline.published(position)
+    }
+
+    pub fn marks(&self) -> &Watermarks {
+        &self.shared.manager.marks
+    }
+
+    pub fn flush_stats(&self) -> &FlushStats {
+        &self.shared.pipeline.stats
+    }
+
+    /// Checkpoints written since the start.
+    pub fn checkpoints(&self) -> u64 {
+        self.shared.checkpoints.load(Ordering::Relaxed)
+    }
+
+    pub fn nextval(&self, def: &SequenceDef) -> Result<i64> {
+        self.shared.manager.check_accepts_writes()?;
+        self.shared.sequences.next(def, &self.shared.pipeline)
+    }
+
+    pub fn setval(&self, def: &SequenceDef, value: i64, is_called: bool) -> Result<()> {
+        self.shared.manager.check_accepts_writes()?;
+        self.shared
+            .sequences
+            .set(def, value, is_called, &self.shared.pipeline)
+    }
+
+    pub fn sequence_state(&self, def: &SequenceDef) -> (i64, bool) {
+        self.shared.sequences.look(def)
+    }
+
+    /// Writes a checkpoint now and waits for it.
+    pub fn checkpoint(&self) -> Result<()> {
+        let (state, changed) = &self.shared.checkpoint;
+        let mut s = state.lock();
+        s.wanted += 1;
+        let mine = s.wanted;
+        changed.notify_all();
+        while s.done < mine && !self.shared.stopping.load(Ordering::SeqCst) {
+            changed.wait_for(&mut s, Duration::from_millis(200));
+        }
+        s.last_error.clone().map_or(Ok(()), Err)
+    }
+
+    /// Refuses new writes, flushes what is on its way and ends the threads.
+    pub fn stop(&self) {
+        self.shared.manager.shut_down();
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.checkpoint.1.notify_all();
+        self.shared.pipeline.stop();
+        for t in self.threads.lock().drain(..) {
+            if t.join().is_err() {
+                eprintln!("canon: a background thread panicked; stopping without it");
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn keep_house(&self) {
+        let clock = &self.options.env.clock;
+        let age = self.options.snapshot_max_age.as_millis() as u64;
+        let step = Duration::from_millis(5).min(self.options.epoch_max_duration);
+        let mut last_epoch = clock.monotonic_nanos();
+        while !self.stopping.load(Ordering::SeqCst) {
+            clock.sleep(step);
+            let now = clock.monotonic_nanos();
+            if now - last_epoch >= self.options.epoch_max_duration.as_nanos() as u64 {
+                self.pipeline.order.tick();
+                last_epoch = now;
+            }
+            let store = &self.manager.store;
+            store.snapshots.tick(now / 1_000_000, age);
+            let decided = self.manager.marks.decided.get();
+            store.reclaim(decided);
+            let oldest = store.snapshots.live(decided)[0];
+            self.manager.forget_before(oldest);
+        }
+    }
+
+    fn run_checkpoints(&self) {
+        let mut at_bytes = 0;
+        loop {
+            let wanted = {
+                let mut s = self.checkpoint.0.lock();
+                if s.wanted == s.done && !self.stopping.load(Ordering::SeqCst) {
+                    self.checkpoint
+                        .1
+                        .wait_for(&mut s, Duration::from_millis(500));
+                }
+                s.wanted
+            };
+            if self.stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            let bytes = self.pipeline.stats.bytes.load(Ordering::Relaxed);
+            let asked = wanted > self.checkpoint.0.lock().done;
+            if asked || bytes - at_bytes > self.options.checkpoint_bytes {
+                at_bytes = bytes;
+                let done = crate::checkpoint::write(&self.dir, &self.manager, &self.sequences);
+                if let Err(e) = &done {
+                    eprintln!("canon: {e}");
+                }
+                self.checkpoints
+                    .fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
+                let mut s = self.checkpoint.0.lock();
+                s.done = s.done.max(wanted);
+                s.last_error = done.err();
+                self.checkpoint.1.notify_all();
+            }
+            if let Err(e) = self.dir.log().prepare_spare()
+                && !e.is_retryable()
+            {
+                eprintln!("canon: could not prepare a log segment: {e}");
+            }
+        }
+    }
+}
+
+/// Runs the recovery with somebody beside it who reports progress.
+fn with_progress<T>(options: &NodeOptions, progress: &Progress, work: impl FnOnce() -> T) -> T {
+    let Some(report) = options.on_recovery else {
+        return work();
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut waited = 0;
+            while !done.load(Ordering::SeqCst) {
+                options.env.clock.sleep(Duration::from_millis(20));
+                waited += 20;
+                if waited % 500 == 0 {
+                    report(
+                        progress.done_bytes(),
+                        progress.total_bytes(),
+                        progress.rows(),
+                        progress.commits(),
+                    );
+                }
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::SeqCst);
+        result
+    })
+}

@@ -1,0 +1,367 @@
+//! The engine without SQL: tables made by hand, transactions from threads, restarts on the same directory.
+
+use base::schema::*;
+use base::{Oid, SqlState, Type, Value};
+use node::{Node, NodeOptions};
+use std::path::Path;
+use std::sync::Arc;
+use txn::{Access, Direction, Isolation, Scan, TableHandle, Txn, TxnOptions};
+
+fn column(name: &str, ty: Type, not_null: bool) -> Column {
+    Column {
+        name: name.into(),
+        type_oid: ty.oid(),
+        typmod: -1,
+        not_null,
+        default: None,
+        identity: None,
+        dropped: false,
+        missing: None,
+    }
+}
+
+fn index(id: Oid, name: &str, column: u16, unique: bool, primary: bool) -> Index {
+    Index {
+        id,
+        name: name.into(),
+        columns: vec![IndexColumn {
+            column,
+            desc: false,
+            nulls_first: false,
+        }],
+        unique,
+        primary,
+        constraint: unique,
+        constraint_oid: 0,
+        nulls_not_distinct: false,
+    }
+}
+
+/// t(id int8 primary key, v int8, name text unique), index on v.
+fn table(id: Oid) -> TableDef {
+    TableDef {
+        id,
+        storage: id + 1,
+        namespace: PUBLIC,
+        name: format!("t{id}"),
+        owner: BOOTSTRAP_ROLE,
+        row_version: 0,
+        columns: vec![
+            column("id", Type::Int8, true),
+            column("v", Type::Int8, false),
+            column("name", Type::Text, false),
+        ],
+        indexes: vec![
+            index(id + 2, "pk", 0, true, true),
+            index(id + 3, "by_v", 1, false, false),
+            index(id + 4, "by_name", 2, true, false),
+        ],
+        checks: vec![],
+        foreign_keys: vec![],
+        acl: vec![],
+        rewrite_of: None,
+    }
+}
+
+fn key(id: i64) -> Vec<u8> {
+    let mut k = vec![];
+    base::key::encode_value(&Value::Int8(id), &mut k);
+    k
+}
+
+fn open(path: &Path) -> Node {
+    Node::open(
+        path,
+        NodeOptions {
+            segment_bytes: 1 << 20,
+            ..NodeOptions::default()
+        },
+    )
+    .unwrap()
+}
+
+fn create(node: &Node, def: TableDef) {
+    let mut t = node.begin(TxnOptions::default(), false);
+    t.begin_statement().unwrap();
+    t.lock_schema().unwrap();
+    t.change_schema(vec![Change::Put(Object::Table(def))])
+        .unwrap();
+    let p = node.commit(t).unwrap();
+    futures::executor::block_on(node.published(p));
+}
+
+fn handle(node: &Node, id: Oid) -> Arc<TableHandle> {
+    node.manager().catalog().table(id).unwrap().clone()
+}
+
+fn begin(node: &Node, isolation: Isolation, locking: bool) -> Txn {
+    let mut t = node.begin(
+        TxnOptions {
+            isolation,
+            locking,
+            ..TxnOptions::default()
+        },
+        false,
+    );
+    t.begin_statement().unwrap();
+    t
+}
+
+fn row(id: i64, v: i64) -> Vec<Value> {
+    vec![
+        Value::Int8(id),
+        Value::Int8(v),
+        Value::from(format!("n{id}")),
+    ]
+}
+
+fn value(t: &mut Txn, h: &TableHandle, id: i64) -> Option<i64> {
+    t.get(h, &key(id), |r| r.get(1).as_i64().unwrap()).unwrap()
+}
+
+fn all(t: &mut Txn, h: &TableHandle, access: Access, direction: Direction) -> Vec<(i64, i64)> {
+    let mut s = Scan::new(access, base::KeyRange::all(), direction);
+    let mut out = vec![];
+    while t
+        .scan(h, &mut s, 7, &mut |_, r| {
+            out.push((r.get(0).as_i64().unwrap(), r.get(1).as_i64().unwrap()));
+            Ok(())
+        })
+        .unwrap()
+    {}
+    out
+}
+
+#[test]
+fn own_writes_scans_and_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let node = open(dir.path());
+        create(&node, table(20000));
+        let h = handle(&node, 20000);
+        let mut t = begin(&node, Isolation::Serializable, true);
+        for i in 0..100 {
+            t.insert(&h, &row(i, 100 - i)).unwrap();
+        }
+        assert_eq!(
+            all(&mut t, &h, Access::Primary, Direction::Backward)[0],
+            (99, 1)
+        );
+        node.commit(t).unwrap();
+        let mut t = begin(&node, Isolation::Serializable, true);
+        t.update(&h, &key(50), &row(50, 1000)).unwrap();
+        t.delete(&h, &key(0)).unwrap();
+        t.insert(&h, &row(200, -5)).unwrap();
+        let by_v = all(&mut t, &h, Access::Index(1), Direction::Forward);
+        assert_eq!(
+            (by_v[0], by_v.last().copied(), by_v.len()),
+            ((200, -5), Some((50, 1000)), 100)
+        );
+        let e = t.insert(&h, &row(7, 0)).unwrap_err();
+        assert_eq!(
+            (e.code(), e.fields().constraint.as_str()),
+            (SqlState::UNIQUE_VIOLATION, "pk")
+        );
+        let mut dup = row(300, 0);
+        dup[2] = Value::text("n9");
+        assert_eq!(
+            t.insert(&h, &dup).unwrap_err().fields().constraint.as_str(),
+            "by_name"
+        );
+        let p = node.commit(t).unwrap();
+        futures::executor::block_on(node.published(p));
+    }
+    for round in 0..3 {
+        let node = open(dir.path());
+        let h = handle(&node, 20000);
+        let mut t = begin(&node, Isolation::Serializable, true);
+        let rows = all(&mut t, &h, Access::Primary, Direction::Forward);
+        assert_eq!(rows.len(), 100);
+        assert_eq!(value(&mut t, &h, 50), Some(1000));
+        assert_eq!(value(&mut t, &h, 0), None);
+        let mut by_v = all(&mut t, &h, Access::Index(1), Direction::Forward);
+        by_v.sort_unstable();
+        assert_eq!(by_v, rows, "indexes equal rows");
+        drop(t);
+        if round == 1 {
+            node.checkpoint().unwrap();
+        }
+        assert_eq!(
+            node.report().checkpoint_rows,
+            if round == 2 { 100 } else { 0 }
+        );
+    }
+}
+
+#[test]
+fn write_skew_is_refused_and_snapshots_move() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    create(&node, table(20000));
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    for i in 0..4 {
+        t.insert(&h, &row(i, 10)).unwrap();
+    }
+    node.commit(t).unwrap();
+    for (level, both) in [
+        (Isolation::Serializable, false),
+        (Isolation::RepeatableRead, true),
+    ] {
+        let (mut a, mut b) = (begin(&node, level, true), begin(&node, level, true));
+        let va = value(&mut a, &h, 0).unwrap() + value(&mut a, &h, 1).unwrap();
+        let vb = value(&mut b, &h, 0).unwrap() + value(&mut b, &h, 1).unwrap();
+        a.update(&h, &key(0), &row(0, va + 1)).unwrap();
+        b.update(&h, &key(1), &row(1, vb + 1)).unwrap();
+        node.commit(a).unwrap();
+        let second = node.commit(b);
+        assert_eq!(second.is_ok(), both, "{level:?}");
+        if let Err(e) = second {
+            assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE);
+        }
+    }
+    // A blind update of a row that changed since the snapshot: nothing read has changed, so the snapshot moves.
+    let mut a = begin(&node, Isolation::Serializable, true);
+    assert!(value(&mut a, &h, 3).is_some());
+    a.end_statement().unwrap();
+    let mut b = begin(&node, Isolation::Serializable, true);
+    b.update(&h, &key(2), &row(2, 77)).unwrap();
+    node.commit(b).unwrap();
+    a.begin_statement().unwrap();
+    let e = a.update(&h, &key(2), &row(2, 78)).unwrap_err();
+    assert_eq!(e.code(), SqlState::RESTART);
+    a.rollback_statement();
+    a.begin_statement().unwrap();
+    assert_eq!(value(&mut a, &h, 2), Some(77));
+    a.update(&h, &key(2), &row(2, 78)).unwrap();
+    assert_eq!(a.moves(), 1);
+    node.commit(a).unwrap();
+}
+
+#[test]
+fn phantoms_are_caught() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    create(&node, table(20000));
+    let h = handle(&node, 20000);
+    for access in [Access::Primary, Access::Index(1)] {
+        let base = if access == Access::Primary { 0 } else { 1000 };
+        let (mut a, mut b) = (
+            begin(&node, Isolation::Serializable, false),
+            begin(&node, Isolation::Serializable, false),
+        );
+        let (na, nb) = (
+            all(&mut a, &h, access, Direction::Forward).len(),
+            all(&mut b, &h, access, Direction::Backward).len(),
+        );
+        a.insert(&h, &row(base + 1, na as i64)).unwrap();
+        b.insert(&h, &row(base + 2, nb as i64)).unwrap();
+        node.commit(a).unwrap();
+        assert_eq!(
+            node.commit(b).unwrap_err().code(),
+            SqlState::SERIALIZATION_FAILURE
+        );
+    }
+}
+
+/// Threads move amounts between rows; the sum stays, in every snapshot and after a restart, and nothing but 40001 is refused.
+#[test]
+fn a_bank_keeps_its_sum() {
+    const ROWS: i64 = 16;
+    let dir = tempfile::tempdir().unwrap();
+    for locking in [true, false] {
+        let node = open(&dir.path().join(locking.to_string()));
+        create(&node, table(20000));
+        let h = handle(&node, 20000);
+        let mut t = begin(&node, Isolation::Serializable, true);
+        for i in 0..ROWS {
+            t.insert(&h, &row(i, 100)).unwrap();
+        }
+        node.commit(t).unwrap();
+        std::thread::scope(|s| {
+            for n in 0..4u64 {
+                let (node, h) = (&node, &h);
+                s.spawn(move || {
+                    let mut x = 88172645463325252u64 ^ (n << 32);
+                    let mut done = 0;
+                    while done < 500 {
+                        x ^= x << 13;
+                        x ^= x >> 7;
+                        x ^= x << 17;
+                        let (from, to) = ((x % ROWS as u64) as i64, (x >> 20) as i64 % ROWS);
+                        if from == to {
+                            continue;
+                        }
+                        let mut t = begin(node, Isolation::Serializable, locking);
+                        let sum: i64 = all(&mut t, h, Access::Index(1), Direction::Forward)
+                            .iter()
+                            .map(|r| r.1)
+                            .sum();
+                        assert_eq!(sum, 100 * ROWS);
+                        let (a, b) = (
+                            value(&mut t, h, from).unwrap(),
+                            value(&mut t, h, to).unwrap(),
+                        );
+                        let outcome = t
+                            .update(h, &key(from), &row(from, a - 1))
+                            .and_then(|()| t.update(h, &key(to), &row(to, b + 1)))
+                            .and_then(|()| t.end_statement())
+                            .and_then(|()| node.commit(t));
+                        match outcome {
+                            Ok(_) => done += 1,
+                            Err(e) => {
+                                assert!(e.code().is_retryable() || e.code().is_internal(), "{e}")
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let mut t = begin(&node, Isolation::Serializable, true);
+        let sum: i64 = all(&mut t, &h, Access::Primary, Direction::Forward)
+            .iter()
+            .map(|r| r.1)
+            .sum();
+        assert_eq!(sum, 100 * ROWS);
+        drop(t);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let path = node.path().to_owned();
+        drop(node);
+        let node = open(&path);
+        let h = handle(&node, 20000);
+        let mut t = begin(&node, Isolation::Serializable, true);
+        let mut by_v = all(&mut t, &h, Access::Index(1), Direction::Forward);
+        by_v.sort_unstable();
+        assert_eq!(by_v, all(&mut t, &h, Access::Primary, Direction::Forward));
+        assert_eq!(by_v.iter().map(|r| r.1).sum::<i64>(), 100 * ROWS);
+    }
+}
+
+#[test]
+fn an_idle_snapshot_and_a_hot_row_do_not_fill_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    create(&node, table(20000));
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    t.insert(&h, &row(1, 0)).unwrap();
+    node.commit(t).unwrap();
+    let mut idle = begin(&node, Isolation::RepeatableRead, true);
+    assert_eq!(value(&mut idle, &h, 1), Some(0));
+    let before = node.manager().store.memory.used();
+    for i in 1..20_000 {
+        let mut t = begin(&node, Isolation::Serializable, true);
+        t.update(&h, &key(1), &row(1, i)).unwrap();
+        let p = node.commit(t).unwrap();
+        if i % 1000 == 0 {
+            futures::executor::block_on(node.published(p));
+        }
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let grown = node.manager().store.memory.used().saturating_sub(before);
+    assert!(
+        grown < 2_000_000,
+        "20,000 updates of one row left {grown} bytes"
+    );
+    assert_eq!(value(&mut idle, &h, 1), Some(0));
+}
