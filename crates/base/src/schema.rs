@@ -200,6 +200,9 @@ pub struct ViewDef {
     pub columns: Vec<Column>,
     /// The SELECT, as SQL text with names as written.
     pub query: String,
+    /// The search path under which the query's names mean what they meant when the view was made.
+    #[serde(default)]
+    pub search_path: Vec<String>,
     /// Relations it reads, for DROP … RESTRICT and CASCADE.
     pub depends_on: Vec<Oid>,
     pub acl: Acl,

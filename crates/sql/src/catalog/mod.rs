@@ -176,6 +176,9 @@ impl Resolved {
     }
 }
 
+/// Number of the one database.
+pub const DATABASE_OID: Oid = 5;
+
 /// Longest name, in bytes.
 pub const MAX_NAME: usize = 63;
 

@@ -13,26 +13,33 @@
 //!
 //! Left out on purpose: temporary tables, domains, user-defined types and functions, triggers, policies, partitions; 0A000.
 
+mod alter;
 mod column_type;
 mod constraints;
 mod create_table;
 mod depend;
 mod drop;
 pub mod expr_text;
+pub mod extra;
+mod fill;
+mod grant;
 mod index;
 mod names;
 pub mod privileges;
 mod role;
 mod sequence;
+mod view;
 mod work;
 
 pub use column_type::column_type;
 pub use expr_text::{quote_ident, quote_literal};
+pub use extra::Extra;
 pub use role::scram_verifier;
 
-use base::schema::{Change, Column, Schema, TableDef};
+use crate::catalog;
+use base::schema::{Change, Column, Object, Schema, TableDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Value};
-use sqlparser::ast::{Expr, Query, Statement};
+use sqlparser::ast::{Expr, FunctionDesc, Query, Statement};
 use txn::Txn;
 use work::Work;
 
@@ -89,6 +96,15 @@ pub trait Analyzer {
         column: &Column,
         e: &Expr,
     ) -> Result<Option<Value>>;
+
+    /// The value of a volatile DEFAULT for one row.
+    fn evaluate_volatile(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        column: &Column,
+        e: &Expr,
+    ) -> Result<Value>;
 }
 
 /// A NOTICE or WARNING for the client.
@@ -170,6 +186,46 @@ impl Work<'_> {
             S::AlterSchema(a) => self.alter_schema(&a.name, a.if_exists, &a.operations),
             S::CreateRole(c) => self.create_role_statement(c),
             S::AlterRole { name, operation } => self.alter_role_statement(name, operation),
+            S::CreateView(c) => self.create_view(c),
+            S::AlterTable(a) => self.alter_table(a),
+            S::Grant(g) => self.grant(g),
+            S::Revoke(r) => self.revoke(r),
+            S::Comment {
+                object_type,
+                object_name,
+                comment,
+                ..
+            } => self.comment(object_type, object_name, comment.as_deref()),
+            S::CreateExtension(c) => {
+                self.create_extension(&catalog::fold(&c.name), c.if_not_exists)
+            }
+            S::DropExtension(d) => {
+                for n in &d.names {
+                    self.drop_extension(&catalog::fold(n), d.if_exists)?;
+                }
+                Ok("DROP EXTENSION".into())
+            }
+            S::DropFunction(d) => self.drop_functions(&d.func_desc, d.if_exists, "FUNCTION"),
+            S::DropProcedure {
+                if_exists,
+                proc_desc,
+                ..
+            } => self.drop_functions(proc_desc, *if_exists, "PROCEDURE"),
+            S::DropTrigger(d) => {
+                let table = d.table_name.as_ref().map(ToString::to_string);
+                let what = format!(
+                    "trigger \"{}\" for relation \"{}\" does not exist",
+                    d.trigger_name,
+                    table.unwrap_or_default()
+                );
+                self.drop_missing(SqlState::UNDEFINED_OBJECT, what, d.if_exists)?;
+                Ok("DROP TRIGGER".into())
+            }
+            S::DropDomain(d) => {
+                let what = format!("type \"{}\" does not exist", d.name);
+                self.drop_missing(SqlState::UNDEFINED_OBJECT, what, d.if_exists)?;
+                Ok("DROP DOMAIN".into())
+            }
             S::Drop {
                 object_type,
                 if_exists,
@@ -185,11 +241,75 @@ impl Work<'_> {
     }
 }
 
+impl Work<'_> {
+    /// `plpgsql` is said to be there, as tools expect it; no other extension can be.
+    fn create_extension(&mut self, name: &str, if_not_exists: bool) -> Result<String> {
+        if name != "plpgsql" {
+            return Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                format!("extension \"{name}\" is not available"),
+            ));
+        }
+        let what = "extension \"plpgsql\" already exists";
+        if !if_not_exists {
+            return Err(Error::new(SqlState::DUPLICATE_OBJECT, what));
+        }
+        self.notice(SqlState::DUPLICATE_OBJECT, format!("{what}, skipping"));
+        Ok("CREATE EXTENSION".into())
+    }
+
+    fn drop_extension(&mut self, name: &str, if_exists: bool) -> Result<()> {
+        if name == "plpgsql" {
+            return Err(Error::unsupported("dropping extension plpgsql"));
+        }
+        let what = format!("extension \"{name}\" does not exist");
+        self.drop_missing(SqlState::UNDEFINED_OBJECT, what, if_exists)
+    }
+
+    fn drop_functions(
+        &mut self,
+        functions: &[FunctionDesc],
+        if_exists: bool,
+        kind: &str,
+    ) -> Result<String> {
+        for f in functions {
+            let args = f
+                .args
+                .iter()
+                .flatten()
+                .map(|a| a.data_type.to_string().to_lowercase());
+            let args: Vec<String> = args.collect();
+            let what = format!(
+                "{} {}({}) does not exist",
+                kind.to_lowercase(),
+                f.name,
+                args.join(",")
+            );
+            self.drop_missing(SqlState::UNDEFINED_FUNCTION, what, if_exists)?;
+        }
+        Ok(format!("DROP {kind}"))
+    }
+
+    /// Drops something of a kind that cannot exist.
+    fn drop_missing(&mut self, code: SqlState, what: String, if_exists: bool) -> Result<()> {
+        if !if_exists {
+            return Err(Error::new(code, what));
+        }
+        self.notice(SqlState([b'0'; 5]), format!("{what}, skipping"));
+        Ok(())
+    }
+}
+
 /// The words in capitals that a statement starts with, for "… is not supported".
 fn first_words(text: &str) -> String {
     let words = text.split_whitespace().take(3);
     let keyword = |w: &&str| w.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
     words.take_while(keyword).collect::<Vec<_>>().join(" ")
+}
+
+/// [`execute`] for the statements of [`extra`].
+pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome> {
+    run(txn, ctx, |w| w.extra(e))
 }
 
 /// Makes the table of CREATE TABLE AS: `columns` as the query gives them, renamed by the statement's own list if it has one.
@@ -224,9 +344,23 @@ fn run(
     let mut new_oid = || txn.new_oid();
     let mut work = Work::new(schema, ctx, &mut new_oid);
     let tag = f(&mut work)?;
-    let (changes, notices) = work.finish();
+    let (fills, mut changes, notices) = work.finish();
+    for f in &fills {
+        if let Some(filled) = f.run(txn, ctx)? {
+            for c in &mut changes {
+                if let Change::Put(Object::Sequence(s)) = c
+                    && s.id == filled.id
+                {
+                    s.restart = filled.restart;
+                }
+            }
+        }
+    }
     if !changes.is_empty() {
         txn.change_schema(changes)?;
     }
     Ok(DdlOutcome { tag, notices })
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,5 +1,6 @@
 //! One DDL statement at work: the schema as it becomes, the changes that make it so, and the notices on the way.
 
+use super::fill::Fill;
 use super::{DdlContext, Notice, privileges};
 use crate::catalog::{self, Resolved};
 use base::schema::{Change, Object, Relation, Schema, Table};
@@ -14,6 +15,7 @@ pub(super) struct Work<'a> {
     new_oid: &'a mut dyn FnMut() -> Oid,
     changes: Vec<Change>,
     notices: Vec<Notice>,
+    pub fills: Vec<Fill>,
 }
 
 impl<'a> Work<'a> {
@@ -28,11 +30,12 @@ impl<'a> Work<'a> {
             new_oid,
             changes: vec![],
             notices: vec![],
+            fills: vec![],
         }
     }
 
-    /// The changes, one per object, in the order in which the objects got their last form; and the notices.
-    pub fn finish(self) -> (Vec<Change>, Vec<Notice>) {
+    /// Columns to fill before the changes; the changes, one per object, in the order in which the objects got their last form; and the notices.
+    pub fn finish(self) -> (Vec<Fill>, Vec<Change>, Vec<Notice>) {
         let mut kept: Vec<Change> = Vec::with_capacity(self.changes.len());
         for mut c in self.changes {
             let id = change_id(&c);
@@ -49,7 +52,7 @@ impl<'a> Work<'a> {
             }
             kept.push(c);
         }
-        (kept, self.notices)
+        (self.fills, kept, self.notices)
     }
 
     pub fn oid(&mut self) -> Oid {

@@ -1,0 +1,659 @@
+//! ALTER TABLE, one action after another; RENAME and OWNER TO also for views, sequences and indexes, as PostgreSQL allows.
+//!
+//! No action rewrites a row in place. A column added with a constant default is filled in when a row is read
+//! (`Column::missing`); a change of type is allowed where the stored bytes mean the same in both types; a primary key that
+//! comes or goes moves the table to new storage.
+//!
+//! Left out on purpose: changes of type that rewrite rows, ADD COLUMN with a volatile default on a table that has rows,
+//! NOT VALID, inheritance, row security, triggers (0A000).
+
+use super::constraints::{Pending, place};
+use super::create_table::check_storage_parameters;
+use super::depend::Node;
+use super::expr_text;
+use super::fill::Fill;
+use super::work::Work;
+use crate::catalog::{self, Resolved};
+use crate::types::typename::{format_type, numeric_modifier};
+use base::schema::{Identity, Object, Relation, TableDef};
+use base::{ColumnType, Error, Oid, Result, SqlState, Type};
+use sqlparser::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, DropBehavior, GeneratedAs,
+    Ident, ObjectName, RenameTableNameKind, SequenceOptions,
+};
+
+impl Work<'_> {
+    pub(super) fn alter_table(&mut self, a: &AlterTable) -> Result<String> {
+        let found = match self.find(&a.name)? {
+            None if a.if_exists => {
+                self.skip_missing(&a.name)?;
+                return Ok("ALTER TABLE".into());
+            }
+            _ => self.resolve(&a.name)?,
+        };
+        for operation in &a.operations {
+            match operation {
+                AlterTableOperation::RenameTable { table_name } => {
+                    let (RenameTableNameKind::As(to) | RenameTableNameKind::To(to)) = table_name;
+                    self.rename_relation(&found, to)?;
+                }
+                AlterTableOperation::OwnerTo { new_owner } => {
+                    let owner = self.owner(new_owner)?;
+                    self.change_owner(&found, owner)?;
+                }
+                other => match &found {
+                    Resolved::Relation(Relation::Table(t)) => {
+                        self.must_own("table", &t.def.name, t.def.owner)?;
+                        self.alter_table_action(t.def.id, other)?;
+                    }
+                    Resolved::Relation(Relation::View(_)) => {
+                        return Err(Error::unsupported("this form of ALTER VIEW"));
+                    }
+                    other => return Err(self.wrong_kind(other, "table")),
+                },
+            }
+        }
+        Ok("ALTER TABLE".into())
+    }
+
+    fn alter_table_action(&mut self, id: Oid, operation: &AlterTableOperation) -> Result<()> {
+        use AlterTableOperation as O;
+        let mut def = self.schema.table(id).expect("found").def.clone();
+        match operation {
+            O::AddColumn {
+                if_not_exists,
+                column_def,
+                ..
+            } => return self.add_column_action(def, column_def, *if_not_exists),
+            O::DropColumn {
+                column_names,
+                if_exists,
+                drop_behavior,
+                ..
+            } => {
+                for name in column_names {
+                    let name = catalog::fold(name);
+                    let Some(at) = place(&def, &name) else {
+                        let missing = no_column(&def, &name);
+                        if !if_exists {
+                            return Err(missing);
+                        }
+                        self.notice(
+                            SqlState([b'0'; 5]),
+                            format!("{}, skipping", missing.fields().message),
+                        );
+                        continue;
+                    };
+                    let node = Node::Column(id, at);
+                    let what = self.describe(node);
+                    self.drop_nodes(&[node], cascades(*drop_behavior), &what)?;
+                }
+                return Ok(());
+            }
+            O::RenameColumn {
+                old_column_name,
+                new_column_name,
+            } => self.rename_column(&mut def, old_column_name, new_column_name)?,
+            O::AlterColumn { column_name, op } => {
+                return self.alter_column(def, &catalog::fold(column_name), op);
+            }
+            O::AddConstraint {
+                constraint,
+                not_valid,
+            } => {
+                if *not_valid {
+                    return Err(Error::unsupported("a constraint NOT VALID"));
+                }
+                let pending = vec![Pending {
+                    constraint: constraint.clone(),
+                    column: None,
+                }];
+                self.add_constraints(&mut def, pending)?;
+            }
+            O::DropConstraint {
+                if_exists,
+                name,
+                drop_behavior,
+            } => {
+                let name = catalog::fold(name);
+                let Some(node) = constraint_node(&def, &name) else {
+                    let missing = no_constraint(&def, &name);
+                    if !if_exists {
+                        return Err(missing);
+                    }
+                    self.notice(
+                        SqlState([b'0'; 5]),
+                        format!("{}, skipping", missing.fields().message),
+                    );
+                    return Ok(());
+                };
+                let what = self.describe(node);
+                return self.drop_nodes(&[node], cascades(*drop_behavior), &what);
+            }
+            O::RenameConstraint { old_name, new_name } => {
+                self.rename_constraint(&mut def, old_name, new_name)?;
+            }
+            O::ValidateConstraint { name } => {
+                let name = catalog::fold(name);
+                if constraint_node(&def, &name).is_none() {
+                    return Err(no_constraint(&def, &name));
+                }
+                return Ok(());
+            }
+            O::SetOptionsParens { options } => return check_storage_parameters(options),
+            O::SetLogged | O::SetUnlogged => return Ok(()),
+            other => {
+                return Err(Error::unsupported(format!(
+                    "ALTER TABLE … {}",
+                    super::first_words(&other.to_string())
+                )));
+            }
+        }
+        self.put(Object::Table(def));
+        Ok(())
+    }
+
+    fn add_column_action(
+        &mut self,
+        mut def: TableDef,
+        cd: &ColumnDef,
+        if_not_exists: bool,
+    ) -> Result<()> {
+        let name = catalog::fold(&cd.name);
+        if place(&def, &name).is_some() {
+            let what = format!(
+                "column \"{name}\" of relation \"{}\" already exists",
+                def.name
+            );
+            if !if_not_exists {
+                return Err(Error::new(SqlState::DUPLICATE_COLUMN, what));
+            }
+            self.notice(SqlState::DUPLICATE_COLUMN, format!("{what}, skipping"));
+            return Ok(());
+        }
+        let mut pending = vec![];
+        self.add_column(&mut def, cd, &mut pending)?;
+        let at = def.columns.len() - 1;
+        next_row_version(&mut def)?;
+        let mut fill = false;
+        if let Some(text) = def.columns[at].default.clone() {
+            let column = &def.columns[at];
+            let e = expr_text::parse(&text)?;
+            let (schema, path) = (&self.schema, self.ctx.search_path);
+            // The value of a sequence differs from row to row: so do other volatile functions.
+            let value = match column.identity.is_some() || text.contains("nextval(") {
+                true => None,
+                false => self
+                    .ctx
+                    .analyzer
+                    .evaluate_default(schema, path, column, &e)?,
+            };
+            match value {
+                Some(v) if v.is_null() => {}
+                Some(v) => {
+                    let mut bytes = vec![];
+                    base::row::encode_value(column.ty().ty, &v, &mut bytes);
+                    def.columns[at].missing = Some(bytes);
+                }
+                None => fill = true,
+            }
+        }
+        if fill {
+            self.fill_later(&def, at);
+        }
+        self.add_constraints(&mut def, pending)?;
+        self.put(Object::Table(def));
+        Ok(())
+    }
+
+    /// Leaves the values of the new column to be written when the changes are made.
+    fn fill_later(&mut self, def: &TableDef, at: usize) {
+        let column = at as base::ColumnIdx;
+        let mut table = def.clone();
+        let text = table.columns[at].default.take().unwrap_or_default();
+        table.columns[at].not_null = false;
+        table.columns[at].identity = None;
+        let made = self.owned_sequences(|t, c| (t, c) == (def.id, column));
+        let sequence = made.first().and_then(|s| self.schema.relation(*s));
+        let sequence = match sequence {
+            Some(Relation::Sequence(s)) => Some((**s).clone()),
+            _ => None,
+        };
+        self.fills.push(Fill {
+            table,
+            column,
+            text,
+            sequence,
+        });
+    }
+
+    fn rename_column(&mut self, def: &mut TableDef, from: &Ident, to: &Ident) -> Result<()> {
+        let (from, to) = (catalog::fold(from), self.name(to));
+        let at = place(def, &from).ok_or_else(|| {
+            Error::new(
+                SqlState::UNDEFINED_COLUMN,
+                format!("column \"{from}\" does not exist"),
+            )
+        })?;
+        if place(def, &to).is_some() {
+            return Err(Error::new(
+                SqlState::DUPLICATE_COLUMN,
+                format!(
+                    "column \"{to}\" of relation \"{}\" already exists",
+                    def.name
+                ),
+            ));
+        }
+        if let Some(v) = self.views_of(def.id).first() {
+            return Err(Error::unsupported(format!(
+                "renaming a column of a table that {} reads",
+                self.describe(Node::Relation(*v))
+            )));
+        }
+        def.columns[at as usize].name = to.clone();
+        for c in &mut def.checks {
+            c.expr = expr_text::rename_column(&c.expr, &from, &to);
+        }
+        Ok(())
+    }
+
+    fn alter_column(
+        &mut self,
+        mut def: TableDef,
+        name: &str,
+        op: &AlterColumnOperation,
+    ) -> Result<()> {
+        use AlterColumnOperation as O;
+        let at = place(&def, name).ok_or_else(|| no_column(&def, name))?;
+        let is_identity = |def: &TableDef| {
+            Error::new(
+                SqlState::SYNTAX_ERROR,
+                format!(
+                    "column \"{name}\" of relation \"{}\" is an identity column",
+                    def.name
+                ),
+            )
+        };
+        let identity = def.columns[at as usize].identity.is_some();
+        match op {
+            O::SetNotNull => def.columns[at as usize].not_null = true,
+            O::DropNotNull => {
+                if identity {
+                    return Err(is_identity(&def));
+                }
+                let primary = def.indexes.iter().find(|i| i.primary);
+                if primary.is_some_and(|i| i.columns.iter().any(|k| k.column == at)) {
+                    return Err(Error::new(
+                        SqlState::INVALID_TABLE_DEFINITION,
+                        format!("column \"{name}\" is in a primary key"),
+                    ));
+                }
+                def.columns[at as usize].not_null = false;
+            }
+            O::SetDefault { value } => {
+                if identity {
+                    return Err(is_identity(&def));
+                }
+                let text = self.default_text(&def.columns[at as usize].clone(), value)?;
+                let null = text.eq_ignore_ascii_case("null");
+                def.columns[at as usize].default = (!null).then_some(text);
+            }
+            O::DropDefault => {
+                if identity {
+                    return Err(is_identity(&def)
+                        .hint("Use ALTER TABLE ... ALTER COLUMN ... DROP IDENTITY instead."));
+                }
+                def.columns[at as usize].default = None;
+            }
+            O::SetDataType {
+                data_type, using, ..
+            } => {
+                if using.is_some() {
+                    return Err(Error::unsupported("ALTER COLUMN TYPE … USING"));
+                }
+                let (old, new) = (
+                    def.columns[at as usize].ty(),
+                    self.storable(data_type, name)?,
+                );
+                if !same_bytes(old, new) {
+                    let shown = |t: ColumnType| format_type(t.ty, t.typmod);
+                    return Err(Error::unsupported(format!(
+                        "changing a column from type {} to {}",
+                        shown(old),
+                        shown(new)
+                    )));
+                }
+                if let Some(v) = self.views_of(def.id).first() {
+                    return Err(Error::new(
+                        SqlState::FEATURE_NOT_SUPPORTED,
+                        "cannot alter type of a column used by a view or rule",
+                    )
+                    .detail(format!(
+                        "{} depends on column \"{name}\"",
+                        self.describe(Node::Relation(*v))
+                    )));
+                }
+                let column = &mut def.columns[at as usize];
+                (column.type_oid, column.typmod) = (new.ty.oid(), new.typmod);
+                next_row_version(&mut def)?;
+            }
+            O::AddGenerated {
+                generated_as,
+                sequence_options,
+            } => self.add_identity(
+                &mut def,
+                at as usize,
+                generated_as.as_ref(),
+                sequence_options.as_deref().unwrap_or(&[]),
+            )?,
+        }
+        self.put(Object::Table(def));
+        Ok(())
+    }
+
+    fn add_identity(
+        &mut self,
+        def: &mut TableDef,
+        at: usize,
+        generated: Option<&GeneratedAs>,
+        options: &[SequenceOptions],
+    ) -> Result<()> {
+        let column = &def.columns[at];
+        let of = format!("column \"{}\" of relation \"{}\"", column.name, def.name);
+        let refuse = |what: &str| {
+            let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
+            Err(Error::new(code, format!("{of} {what}")))
+        };
+        let ty = column.ty().ty;
+        if !matches!(ty, Type::Int2 | Type::Int4 | Type::Int8) {
+            return Err(Error::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                "identity column type must be smallint, integer, or bigint",
+            ));
+        }
+        if !column.not_null {
+            return refuse("must be declared NOT NULL before identity can be added");
+        }
+        if column.identity.is_some() {
+            return refuse("is already an identity column");
+        }
+        if column.default.is_some() {
+            return refuse("already has a default value");
+        }
+        let text = self.column_sequence(def, at, ty, options)?;
+        def.columns[at].default = Some(text);
+        def.columns[at].identity = Some(match generated {
+            Some(GeneratedAs::ByDefault) => Identity::ByDefault,
+            _ => Identity::Always,
+        });
+        Ok(())
+    }
+
+    /// ALTER COLUMN … DROP IDENTITY.
+    pub(super) fn drop_identity(
+        &mut self,
+        table: &ObjectName,
+        column: &Ident,
+        if_exists: bool,
+    ) -> Result<String> {
+        let mut def = self.own_table(table)?.def.clone();
+        let name = catalog::fold(column);
+        let at = place(&def, &name).ok_or_else(|| no_column(&def, &name))?;
+        if def.columns[at as usize].identity.is_none() {
+            let what = format!(
+                "column \"{name}\" of relation \"{}\" is not an identity column",
+                def.name
+            );
+            if !if_exists {
+                return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what));
+            }
+            self.notice(SqlState([b'0'; 5]), format!("{what}, skipping"));
+            return Ok("ALTER TABLE".into());
+        }
+        def.columns[at as usize].identity = None;
+        def.columns[at as usize].default = None;
+        let id = def.id;
+        self.put(Object::Table(def));
+        for s in self.owned_sequences(|t, c| (t, c) == (id, at)) {
+            self.drop_object(s);
+        }
+        Ok("ALTER TABLE".into())
+    }
+
+    fn rename_constraint(&mut self, def: &mut TableDef, from: &Ident, to: &Ident) -> Result<()> {
+        let (from, to) = (catalog::fold(from), self.name(to));
+        let Some(node) = constraint_node(def, &from) else {
+            return Err(Error::new(
+                SqlState::UNDEFINED_OBJECT,
+                format!(
+                    "constraint \"{from}\" for table \"{}\" does not exist",
+                    def.name
+                ),
+            ));
+        };
+        if constraint_node(def, &to).is_some() {
+            return Err(Error::new(
+                SqlState::DUPLICATE_OBJECT,
+                format!(
+                    "constraint \"{to}\" for relation \"{}\" already exists",
+                    def.name
+                ),
+            ));
+        }
+        match node {
+            Node::Index(_, i) => {
+                self.must_be_free(def.namespace, &to)?;
+                let index = def.indexes.iter_mut().find(|x| x.id == i);
+                index.expect("just found").name = to;
+            }
+            _ => {
+                let checks = def.checks.iter_mut().map(|c| &mut c.name);
+                let foreign = def.foreign_keys.iter_mut().map(|f| &mut f.name);
+                let name = checks.chain(foreign).find(|n| **n == from);
+                *name.expect("just found") = to;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a relation or an index another name in its schema.
+    pub(super) fn rename_relation(&mut self, found: &Resolved, to: &ObjectName) -> Result<()> {
+        let (_, to) = self.split(to)?;
+        match found {
+            Resolved::Index(t, at) => {
+                self.must_own("index", &t.def.indexes[*at].name, t.def.owner)?;
+                let t = self.schema.table(t.def.id).expect("found").clone();
+                self.must_be_free(t.def.namespace, &to)?;
+                let mut def = t.def.clone();
+                def.indexes[*at].name = to;
+                self.put(Object::Table(def));
+                return Ok(());
+            }
+            Resolved::Virtual(_) => return Err(self.wrong_kind(found, "table")),
+            Resolved::Relation(r) => {
+                let (kind, owner) = kind_and_owner(r);
+                self.must_own(kind, r.name(), owner)?;
+            }
+        }
+        self.must_be_free(found.namespace(), &to)?;
+        if let Some(v) = self.views_of(found.oid()).first() {
+            return Err(Error::unsupported(format!(
+                "renaming a relation that {} reads",
+                self.describe(Node::Relation(*v))
+            )));
+        }
+        match self.schema.relation(found.oid()).cloned() {
+            Some(Relation::Table(t)) => {
+                let mut def = t.def.clone();
+                def.name = to;
+                self.put(Object::Table(def));
+            }
+            Some(Relation::View(v)) => {
+                let mut def = (*v).clone();
+                def.name = to;
+                self.put(Object::View(def));
+            }
+            Some(Relation::Sequence(s)) => self.rename_sequence(&s, to),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Renames a sequence, also in the defaults that name it.
+    fn rename_sequence(&mut self, s: &base::schema::SequenceDef, to: String) {
+        let (from, into) = (
+            expr_text::quote_literal(&expr_text::sequence_name(self, s.namespace, &s.name)),
+            expr_text::quote_literal(&expr_text::sequence_name(self, s.namespace, &to)),
+        );
+        for (t, c) in self.defaults_with(s.namespace, &s.name) {
+            let mut def = self.schema.table(t).expect("listed").def.clone();
+            let text = def.columns[c as usize].default.as_mut();
+            let text = text.expect("listed for its default");
+            *text = text.replace(&from, &into);
+            self.put(Object::Table(def));
+        }
+        let mut def = s.clone();
+        def.name = to;
+        self.put(Object::Sequence(def));
+    }
+
+    /// OWNER TO. Sequences that a table owns follow it.
+    pub(super) fn change_owner(&mut self, found: &Resolved, owner: Oid) -> Result<()> {
+        let relation = match found {
+            Resolved::Relation(r) => self.schema.relation(r.id()).cloned(),
+            Resolved::Index(..) => return Ok(()),
+            Resolved::Virtual(_) => return Err(self.wrong_kind(found, "table")),
+        };
+        let Some(relation) = relation else {
+            return Ok(());
+        };
+        let (kind, old) = kind_and_owner(&relation);
+        if old == owner {
+            return Ok(());
+        }
+        self.must_own(kind, relation.name(), old)?;
+        if !self.superuser() && owner != self.ctx.role {
+            let name = self.schema.role(owner).map_or("?", |r| r.name.as_str());
+            return Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                format!("must be member of role \"{name}\""),
+            ));
+        }
+        let moved = |acl: &mut base::schema::Acl| {
+            for (to, _) in acl.iter_mut().filter(|(to, _)| *to == old) {
+                *to = owner;
+            }
+        };
+        match relation {
+            Relation::Table(t) => {
+                let mut def = t.def.clone();
+                def.owner = owner;
+                moved(&mut def.acl);
+                self.put(Object::Table(def));
+                for s in self.owned_sequences(|x, _| x == t.def.id) {
+                    if let Some(Relation::Sequence(s)) = self.schema.relation(s) {
+                        let mut def = (**s).clone();
+                        def.owner = owner;
+                        moved(&mut def.acl);
+                        self.put(Object::Sequence(def));
+                    }
+                }
+            }
+            Relation::View(v) => {
+                let mut def = (*v).clone();
+                def.owner = owner;
+                moved(&mut def.acl);
+                self.put(Object::View(def));
+            }
+            Relation::Sequence(s) => {
+                let mut def = (*s).clone();
+                def.owner = owner;
+                moved(&mut def.acl);
+                self.put(Object::Sequence(def));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn kind_and_owner(r: &Relation) -> (&'static str, Oid) {
+    match r {
+        Relation::Table(t) => ("table", t.def.owner),
+        Relation::View(v) => ("view", v.owner),
+        Relation::Sequence(s) => ("sequence", s.owner),
+    }
+}
+
+fn cascades(b: Option<DropBehavior>) -> bool {
+    matches!(b, Some(DropBehavior::Cascade))
+}
+
+fn no_column(def: &TableDef, name: &str) -> Error {
+    Error::new(
+        SqlState::UNDEFINED_COLUMN,
+        format!(
+            "column \"{name}\" of relation \"{}\" does not exist",
+            def.name
+        ),
+    )
+}
+
+fn no_constraint(def: &TableDef, name: &str) -> Error {
+    Error::new(
+        SqlState::UNDEFINED_OBJECT,
+        format!(
+            "constraint \"{name}\" of relation \"{}\" does not exist",
+            def.name
+        ),
+    )
+}
+
+fn constraint_node(def: &TableDef, name: &str) -> Option<Node> {
+    let id = def.id;
+    let keys = def
+        .indexes
+        .iter()
+        .filter(|i| i.constraint && i.name == name);
+    let checks = def.checks.iter().filter(|c| c.name == name);
+    let foreign = def.foreign_keys.iter().filter(|f| f.name == name);
+    keys.map(|i| Node::Index(id, i.id))
+        .chain(checks.map(|c| Node::Check(id, c.id)))
+        .chain(foreign.map(|f| Node::Foreign(id, f.id)))
+        .next()
+}
+
+/// One more layout of the table's rows: 54000 when there were too many.
+fn next_row_version(def: &mut TableDef) -> Result<()> {
+    def.row_version = def.row_version.checked_add(1).ok_or_else(|| {
+        Error::new(
+            SqlState::PROGRAM_LIMIT_EXCEEDED,
+            format!(
+                "the columns of table \"{}\" were changed too often",
+                def.name
+            ),
+        )
+    })?;
+    Ok(())
+}
+
+/// Whether every stored value of the old type is, byte for byte, the same value of the new type.
+fn same_bytes(old: ColumnType, new: ColumnType) -> bool {
+    let text = |t| matches!(t, Type::Text | Type::Varchar);
+    if old == new {
+        return true;
+    }
+    if text(old.ty) && text(new.ty) {
+        return new.typmod < 0 || old.typmod >= 0 && new.typmod >= old.typmod;
+    }
+    if old.ty != new.ty {
+        return false;
+    }
+    match (numeric_modifier(old.typmod), numeric_modifier(new.typmod)) {
+        _ if new.typmod < 0 => old.ty != Type::Bpchar,
+        (Some((p, s)), Some((q, t))) if old.ty == Type::Numeric => s == t && q >= p,
+        _ if matches!(old.ty, Type::Time | Type::Timestamp | Type::TimestampTz) => {
+            old.typmod >= 0 && new.typmod >= old.typmod || new.typmod == 6
+        }
+        _ => false,
+    }
+}

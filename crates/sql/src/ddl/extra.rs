@@ -1,0 +1,655 @@
+//! Statements of PostgreSQL that the SQL parser does not know, or reads by another database's grammar.
+//!
+//! [`parse`] looks at the first words of a statement's tokens and leaves what it does not know to the parser. Some become
+//! trees of the parser all the same (`ALTER VIEW v RENAME TO w` is `ALTER TABLE v RENAME TO w`); the rest is [`Extra`].
+//!
+//! Left out on purpose: grammar of objects that do not exist here; their statements are recognised and refused (0A000).
+
+use super::role::RoleOptions;
+use super::sequence::{Options, once};
+use super::work::Work;
+use crate::catalog::{self, Resolved};
+use base::schema::{Object, Relation};
+use base::{Error, Result, SqlState};
+use sqlparser::ast::{
+    AlterTable, AlterTableOperation, Ident, ObjectName, RenameTableNameKind, Statement,
+    helpers::attached_token::AttachedToken,
+};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// A statement read here.
+#[derive(Clone, Debug)]
+pub enum Extra {
+    /// One that the parser could have made.
+    Statement(Box<Statement>),
+    CreateUser {
+        name: Ident,
+        options: RoleOptions,
+    },
+    AlterSequence {
+        name: ObjectName,
+        if_exists: bool,
+        options: Options,
+        owned_by: Option<ObjectName>,
+    },
+    SetSchema {
+        tag: &'static str,
+        name: ObjectName,
+        if_exists: bool,
+        schema: Ident,
+    },
+    DropIdentity {
+        table: ObjectName,
+        column: Ident,
+        if_exists: bool,
+    },
+    /// VACUUM, ANALYZE, REINDEX, CLUSTER: nothing to do but to see that the relations exist.
+    Upkeep {
+        tag: &'static str,
+        relations: Vec<ObjectName>,
+        /// Refuses to run inside a transaction block (25001).
+        alone: bool,
+    },
+    /// Known and refused.
+    Refused(String),
+}
+
+/// What is refused, by first words.
+const REFUSED: &[&str] = &[
+    "alter default privileges",
+    "alter database",
+    "alter system",
+    "alter domain",
+    "alter event trigger",
+    "alter extension",
+    "alter foreign",
+    "alter group",
+    "alter language",
+    "alter large object",
+    "alter materialized view",
+    "alter procedure",
+    "alter publication",
+    "alter routine",
+    "alter rule",
+    "alter server",
+    "alter statistics",
+    "alter subscription",
+    "alter tablespace",
+    "alter trigger",
+    "create access method",
+    "create aggregate",
+    "create cast",
+    "create conversion",
+    "create event trigger",
+    "create foreign",
+    "create language",
+    "create or replace language",
+    "create or replace rule",
+    "create or replace aggregate",
+    "create publication",
+    "create rule",
+    "create statistics",
+    "create subscription",
+    "create tablespace",
+    "create transform",
+    "drop access method",
+    "drop aggregate",
+    "drop cast",
+    "drop conversion",
+    "drop event trigger",
+    "drop foreign",
+    "drop language",
+    "drop owned",
+    "drop publication",
+    "drop rule",
+    "drop server",
+    "drop statistics",
+    "drop subscription",
+    "drop tablespace",
+    "drop text search",
+    "drop transform",
+    "import foreign schema",
+    "reassign owned",
+    "refresh materialized view",
+    "security label",
+];
+
+/// Reads the tokens of one statement (without its semicolon), if it is one of these. 42601 when it is and is wrong.
+pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
+    let first = tokens.iter().find_map(|t| match &t.token {
+        Token::Whitespace(_) => None,
+        Token::Word(w) if w.quote_style.is_none() => Some(w.value.to_lowercase()),
+        _ => Some(String::new()),
+    });
+    const FIRST: [&str; 11] = [
+        "alter", "create", "drop", "import", "reassign", "refresh", "security", "vacuum",
+        "analyze", "analyse", "reindex",
+    ];
+    let first = first.unwrap_or_default();
+    if !FIRST.contains(&first.as_str()) && first != "cluster" {
+        return Ok(None);
+    }
+    let mut w =
+        Words(Parser::new(&PostgreSqlDialect {}).with_tokens_with_locations(tokens.to_vec()));
+    let extra = match first.as_str() {
+        "vacuum" | "analyze" | "analyse" | "reindex" | "cluster" => w.upkeep(&first)?,
+        _ => {
+            if let Some(what) = REFUSED.iter().find(|r| w.at(r)) {
+                return Ok(Some(Extra::Refused(what.to_uppercase())));
+            }
+            match w.definition()? {
+                Some(e) => e,
+                None => return Ok(None),
+            }
+        }
+    };
+    w.end()?;
+    Ok(Some(extra))
+}
+
+struct Words<'a>(Parser<'a>);
+
+impl Words<'_> {
+    fn peek(&self, n: usize) -> Option<String> {
+        match self.0.peek_nth_token(n).token {
+            Token::Word(w) if w.quote_style.is_none() => Some(w.value.to_lowercase()),
+            _ => None,
+        }
+    }
+
+    /// Whether these words come next.
+    fn at(&self, words: &str) -> bool {
+        let mut words = words.split(' ').enumerate();
+        words.all(|(i, w)| self.peek(i).as_deref() == Some(w))
+    }
+
+    /// Takes these words if they come next.
+    fn eat(&mut self, words: &str) -> bool {
+        let there = self.at(words);
+        if there {
+            words.split(' ').for_each(|_| {
+                self.0.next_token();
+            });
+        }
+        there
+    }
+
+    fn wrong(&self) -> Error {
+        let next = self.0.peek_token().token;
+        Error::new(
+            SqlState::SYNTAX_ERROR,
+            match next {
+                Token::EOF => "syntax error at end of input".to_string(),
+                t => format!("syntax error at or near \"{t}\""),
+            },
+        )
+    }
+
+    fn expect(&mut self, words: &str) -> Result<()> {
+        if self.eat(words) {
+            Ok(())
+        } else {
+            Err(self.wrong())
+        }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        match self.0.peek_token().token {
+            Token::EOF | Token::SemiColon => Ok(()),
+            _ => Err(self.wrong()),
+        }
+    }
+
+    fn name(&mut self) -> Result<ObjectName> {
+        self.0.parse_object_name(false).map_err(|_| self.wrong())
+    }
+
+    fn ident(&mut self) -> Result<Ident> {
+        self.0.parse_identifier().map_err(|_| self.wrong())
+    }
+
+    fn integer(&mut self) -> Result<i64> {
+        let minus = self.0.consume_token(&Token::Minus);
+        if !minus {
+            let _ = self.0.consume_token(&Token::Plus);
+        }
+        match self.0.peek_token().token {
+            Token::Number(n, _) => {
+                let text = if minus { format!("-{n}") } else { n };
+                let v = text.parse().map_err(|_| self.wrong())?;
+                self.0.next_token();
+                Ok(v)
+            }
+            _ => Err(self.wrong()),
+        }
+    }
+
+    fn string(&mut self) -> Result<String> {
+        match self.0.peek_token().token {
+            Token::SingleQuotedString(s) | Token::EscapedStringLiteral(s) => {
+                self.0.next_token();
+                Ok(s)
+            }
+            _ => Err(self.wrong()),
+        }
+    }
+
+    /// A parenthesised group, skipped.
+    fn skip_parens(&mut self) -> Result<()> {
+        if !self.0.consume_token(&Token::LParen) {
+            return Ok(());
+        }
+        let mut depth = 1;
+        while depth > 0 {
+            match self.0.next_token().token {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                Token::EOF => return Err(self.wrong()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn upkeep(&mut self, first: &str) -> Result<Extra> {
+        self.0.next_token();
+        let more = |w: &Words<'_>| !matches!(w.0.peek_token().token, Token::EOF | Token::SemiColon);
+        let mut relations = vec![];
+        let (tag, mut alone) = match first {
+            "vacuum" => ("VACUUM", true),
+            "analyze" | "analyse" => ("ANALYZE", false),
+            "reindex" => ("REINDEX", false),
+            _ => ("CLUSTER", false),
+        };
+        self.skip_parens()?;
+        match first {
+            "vacuum" | "analyze" | "analyse" => {
+                while ["full", "freeze", "verbose", "analyze", "analyse"]
+                    .iter()
+                    .any(|w| self.eat(w))
+                {}
+                if more(self) {
+                    loop {
+                        relations.push(self.name()?);
+                        self.skip_parens()?;
+                        if !self.0.consume_token(&Token::Comma) {
+                            break;
+                        }
+                    }
+                }
+            }
+            "reindex" => {
+                let kind = ["index", "table", "schema", "database", "system"];
+                let Some(kind) = kind.iter().find(|k| self.at(k)) else {
+                    return Err(self.wrong());
+                };
+                self.eat(kind);
+                alone =
+                    self.eat("concurrently") || matches!(*kind, "schema" | "database" | "system");
+                let name = self.name()?;
+                if matches!(*kind, "index" | "table") {
+                    relations.push(name);
+                }
+            }
+            _ => {
+                self.eat("verbose");
+                if more(self) {
+                    relations.push(self.name()?);
+                    if self.eat("using") {
+                        self.ident()?;
+                    }
+                }
+            }
+        }
+        Ok(Extra::Upkeep {
+            tag,
+            relations,
+            alone,
+        })
+    }
+
+    /// CREATE USER, ALTER SEQUENCE, ALTER … RENAME, SET SCHEMA, DROP IDENTITY.
+    fn definition(&mut self) -> Result<Option<Extra>> {
+        if self.eat("create user") && !self.at("mapping") || self.eat("create group") {
+            let name = self.ident()?;
+            let mut options = self.role_options()?;
+            options.login = options.login.or(Some(true));
+            return Ok(Some(Extra::CreateUser { name, options }));
+        }
+        if self.at("mapping") {
+            return Ok(Some(Extra::Refused("CREATE USER MAPPING".into())));
+        }
+        if self.at("alter table") {
+            return self.alter_table();
+        }
+        if self.eat("alter sequence") {
+            let if_exists = self.eat("if exists");
+            let name = self.name()?;
+            if let Some(e) = self.rename_or_owner(&name, if_exists, "ALTER SEQUENCE")? {
+                return Ok(Some(e));
+            }
+            let (options, owned_by) = self.sequence_options()?;
+            return Ok(Some(Extra::AlterSequence {
+                name,
+                if_exists,
+                options,
+                owned_by,
+            }));
+        }
+        for (words, tag) in [("alter view", "ALTER VIEW"), ("alter index", "ALTER INDEX")] {
+            if !self.eat(words) {
+                continue;
+            }
+            let if_exists = self.eat("if exists");
+            let name = self.name()?;
+            if let Some(e) = self.rename_or_owner(&name, if_exists, tag)? {
+                return Ok(Some(e));
+            }
+            if tag == "ALTER INDEX" && (self.at("set (") || self.at("set") || self.at("reset")) {
+                return Ok(Some(Extra::Refused("ALTER INDEX SET".into())));
+            }
+            return Ok(Some(self.refuse_rest(tag)));
+        }
+        Ok(None)
+    }
+
+    /// Takes all that is left of a statement that is refused.
+    fn refuse_rest(&mut self, what: &str) -> Extra {
+        while self.0.next_token().token != Token::EOF {}
+        Extra::Refused(format!("this form of {what}"))
+    }
+
+    /// ALTER TABLE: only what the parser does not read.
+    fn alter_table(&mut self) -> Result<Option<Extra>> {
+        let mut n = 2;
+        let mut if_exists = false;
+        if self.peek(n).as_deref() == Some("if") {
+            (n, if_exists) = (n + 2, true);
+        }
+        if self.peek(n).as_deref() == Some("only") {
+            n += 1;
+        }
+        let start = n;
+        // The name: words with dots between.
+        n += 1;
+        while self.0.peek_nth_token(n).token == Token::Period {
+            n += 2;
+        }
+        let word = |i: usize| self.peek(n + i).unwrap_or_default();
+        let set_schema = word(0) == "set" && word(1) == "schema";
+        let column = word(0) == "alter";
+        let skip = usize::from(column && word(1) == "column");
+        let drops_identity = column && word(skip + 2) == "drop" && word(skip + 3) == "identity";
+        let tuning = column
+            && word(skip + 2) == "set"
+            && matches!(
+                word(skip + 3).as_str(),
+                "statistics" | "storage" | "compression"
+            );
+        let cluster = word(0) == "cluster" || word(0) == "set" && word(1) == "without";
+        if !(set_schema || drops_identity || tuning || cluster) {
+            return Ok(None);
+        }
+        for _ in 0..start {
+            self.0.next_token();
+        }
+        let name = self.name()?;
+        if set_schema {
+            self.expect("set schema")?;
+            return Ok(Some(Extra::SetSchema {
+                tag: "ALTER TABLE",
+                name,
+                if_exists,
+                schema: self.ident()?,
+            }));
+        }
+        if drops_identity {
+            self.expect("alter")?;
+            self.eat("column");
+            let column = self.ident()?;
+            self.expect("drop identity")?;
+            return Ok(Some(Extra::DropIdentity {
+                table: name,
+                column,
+                if_exists: self.eat("if exists"),
+            }));
+        }
+        // How a column is stored or sampled, and the order of CLUSTER, mean nothing here.
+        while self.0.next_token().token != Token::EOF {}
+        Ok(Some(Extra::Upkeep {
+            tag: "ALTER TABLE",
+            relations: vec![name],
+            alone: false,
+        }))
+    }
+
+    fn rename_or_owner(
+        &mut self,
+        name: &ObjectName,
+        if_exists: bool,
+        tag: &'static str,
+    ) -> Result<Option<Extra>> {
+        let operation = if self.eat("rename to") {
+            AlterTableOperation::RenameTable {
+                table_name: RenameTableNameKind::To(ObjectName::from(vec![self.ident()?])),
+            }
+        } else if self.eat("owner to") {
+            AlterTableOperation::OwnerTo {
+                new_owner: self.0.parse_owner().map_err(|_| self.wrong())?,
+            }
+        } else if self.eat("set schema") {
+            return Ok(Some(Extra::SetSchema {
+                tag,
+                name: name.clone(),
+                if_exists,
+                schema: self.ident()?,
+            }));
+        } else {
+            return Ok(None);
+        };
+        let alter = AlterTable {
+            name: name.clone(),
+            if_exists,
+            only: false,
+            operations: vec![operation],
+            location: None,
+            on_cluster: None,
+            table_type: None,
+            end_token: AttachedToken::empty(),
+        };
+        Ok(Some(Extra::Statement(Box::new(Statement::AlterTable(
+            alter,
+        )))))
+    }
+
+    fn sequence_options(&mut self) -> Result<(Options, Option<ObjectName>)> {
+        let (mut o, mut owned_by) = (Options::default(), None);
+        loop {
+            if self.eat("as") {
+                let dt = self.0.parse_data_type().map_err(|_| self.wrong())?;
+                once(&mut o.ty, super::column_type(&dt)?.ty)?;
+            } else if self.eat("increment") {
+                self.eat("by");
+                once(&mut o.increment, self.integer()?)?;
+            } else if self.eat("no minvalue") {
+                once(&mut o.min, None)?;
+            } else if self.eat("minvalue") {
+                once(&mut o.min, Some(self.integer()?))?;
+            } else if self.eat("no maxvalue") {
+                once(&mut o.max, None)?;
+            } else if self.eat("maxvalue") {
+                once(&mut o.max, Some(self.integer()?))?;
+            } else if self.eat("start") {
+                self.eat("with");
+                once(&mut o.start, self.integer()?)?;
+            } else if self.eat("restart") {
+                let with = self.eat("with");
+                let number = matches!(
+                    self.0.peek_token().token,
+                    Token::Number(..) | Token::Minus | Token::Plus
+                );
+                let value = (with || number).then(|| self.integer()).transpose()?;
+                once(&mut o.restart, value)?;
+            } else if self.eat("cache") {
+                once(&mut o.cache, self.integer()?)?;
+            } else if self.eat("no cycle") {
+                once(&mut o.cycle, false)?;
+            } else if self.eat("cycle") {
+                once(&mut o.cycle, true)?;
+            } else if self.eat("owned by") {
+                once(&mut owned_by, self.name()?)?;
+            } else if self.0.peek_token().token == Token::EOF {
+                break;
+            } else {
+                return Err(self.wrong());
+            }
+        }
+        Ok((o, owned_by))
+    }
+
+    fn role_options(&mut self) -> Result<RoleOptions> {
+        let mut o = RoleOptions::default();
+        self.eat("with");
+        loop {
+            let flag = |on: bool| Some(on);
+            match self.peek(0).as_deref() {
+                None => break,
+                Some("login") => o.login = flag(true),
+                Some("nologin") => o.login = flag(false),
+                Some("superuser") => o.superuser = flag(true),
+                Some("nosuperuser") => o.superuser = flag(false),
+                Some("createdb") => o.createdb = flag(true),
+                Some("nocreatedb") => o.createdb = flag(false),
+                Some("createrole") => o.createrole = flag(true),
+                Some("nocreaterole") => o.createrole = flag(false),
+                Some("replication") => o.replication = flag(true),
+                Some("noreplication") => o.replication = flag(false),
+                Some("inherit" | "noinherit" | "bypassrls" | "nobypassrls") => {}
+                Some("encrypted") if self.peek(1).as_deref() == Some("password") => {}
+                Some("password") => {
+                    self.0.next_token();
+                    o.password = Some(match self.eat("null") {
+                        true => None,
+                        false => Some(self.string()?),
+                    });
+                    continue;
+                }
+                Some("connection") => {
+                    self.expect("connection limit")?;
+                    o.connection_limit = Some(self.integer()?);
+                    continue;
+                }
+                Some("valid") => {
+                    self.expect("valid until")?;
+                    o.valid_until = Some(self.string()?);
+                    continue;
+                }
+                Some("in" | "role" | "user" | "admin") => {
+                    return Err(Error::unsupported("membership of roles"));
+                }
+                Some(_) => return Err(self.wrong()),
+            }
+            self.0.next_token();
+        }
+        Ok(o)
+    }
+}
+
+impl Work<'_> {
+    /// Runs the statement; its command tag.
+    pub(super) fn extra(&mut self, e: &Extra) -> Result<String> {
+        match e {
+            Extra::Statement(s) => self.statement(s),
+            Extra::CreateUser { name, options } => {
+                let name = self.name(name);
+                self.create_role(&name, false, options)?;
+                Ok("CREATE ROLE".into())
+            }
+            Extra::AlterSequence {
+                name,
+                if_exists,
+                options,
+                owned_by,
+            } => self.alter_sequence(name, *if_exists, options, owned_by.as_ref()),
+            Extra::SetSchema {
+                tag,
+                name,
+                if_exists,
+                schema,
+            } => {
+                self.set_schema(name, *if_exists, schema)?;
+                Ok((*tag).into())
+            }
+            Extra::DropIdentity {
+                table,
+                column,
+                if_exists,
+            } => self.drop_identity(table, column, *if_exists),
+            Extra::Upkeep {
+                tag,
+                relations,
+                alone,
+            } => {
+                if *alone && self.ctx.in_transaction_block {
+                    return Err(Error::new(
+                        SqlState::ACTIVE_SQL_TRANSACTION,
+                        format!("{tag} cannot run inside a transaction block"),
+                    ));
+                }
+                for r in relations {
+                    self.resolve(r)?;
+                }
+                Ok((*tag).into())
+            }
+            Extra::Refused(what) => Err(Error::unsupported(what)),
+        }
+    }
+
+    fn set_schema(&mut self, name: &ObjectName, if_exists: bool, schema: &Ident) -> Result<()> {
+        let found = match self.find(name)? {
+            None if if_exists => return self.skip_missing(name),
+            _ => self.resolve(name)?,
+        };
+        let ns = self.namespace(&catalog::fold(schema))?;
+        if catalog::is_system(ns) {
+            return Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                "cannot move objects into or out of system schemas",
+            ));
+        }
+        if found.namespace() == ns {
+            return Ok(());
+        }
+        self.must_be_free(ns, found.name())?;
+        if !self.views_of(found.oid()).is_empty() {
+            return Err(Error::unsupported("moving a relation that a view reads"));
+        }
+        match &found {
+            Resolved::Relation(Relation::Table(t)) => {
+                self.must_own("table", &t.def.name, t.def.owner)?;
+                if !self.owned_sequences(|x, _| x == t.def.id).is_empty() {
+                    return Err(Error::unsupported("moving a table that owns sequences"));
+                }
+                for i in &t.def.indexes {
+                    self.must_be_free(ns, &i.name)?;
+                }
+                let mut def = t.def.clone();
+                def.namespace = ns;
+                self.put(Object::Table(def));
+            }
+            Resolved::Relation(Relation::View(v)) => {
+                self.must_own("view", &v.name, v.owner)?;
+                let mut def = (**v).clone();
+                def.namespace = ns;
+                self.put(Object::View(def));
+            }
+            Resolved::Relation(Relation::Sequence(_)) => {
+                return Err(Error::unsupported("ALTER SEQUENCE SET SCHEMA"));
+            }
+            other => return Err(self.wrong_kind(other, "table")),
+        }
+        Ok(())
+    }
+}

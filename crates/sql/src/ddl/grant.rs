@@ -1,0 +1,359 @@
+//! GRANT and REVOKE on tables, views, sequences and schemas; COMMENT ON.
+//!
+//! The first change of an ACL writes down what the owner holds, as PostgreSQL does, so that `\dp` shows it.
+//!
+//! Left out on purpose: membership of roles, grant options, privileges on columns, databases and functions: what is not
+//! enforced is refused (0A000).
+
+use super::constraints::place;
+use super::work::Work;
+use crate::catalog::{self, DATABASE_OID, Resolved};
+use base::schema::{Acl, Object, PUBLIC, Relation, privilege};
+use base::{Error, Oid, Result, SqlState};
+use sqlparser::ast::{
+    Action, CommentObject, Grant, GrantObjects, Grantee, GranteeName, GranteesType, ObjectName,
+    ObjectNamePart, Privileges, Revoke,
+};
+
+/// What a privilege is granted on.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Table,
+    Sequence,
+    Schema,
+}
+
+impl Kind {
+    fn all(self) -> u32 {
+        match self {
+            Kind::Table => privilege::ALL,
+            Kind::Sequence => privilege::USAGE | privilege::SELECT | privilege::UPDATE,
+            Kind::Schema => privilege::USAGE | privilege::CREATE,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Table => "relation",
+            Kind::Sequence => "sequence",
+            Kind::Schema => "schema",
+        }
+    }
+}
+
+impl Work<'_> {
+    pub(super) fn grant(&mut self, g: &Grant) -> Result<String> {
+        if g.with_grant_option {
+            return Err(Error::unsupported("WITH GRANT OPTION"));
+        }
+        self.change_acls(&g.privileges, g.objects.as_ref(), &g.grantees, true)?;
+        Ok("GRANT".into())
+    }
+
+    pub(super) fn revoke(&mut self, r: &Revoke) -> Result<String> {
+        if r.grant_option_for {
+            return Err(Error::unsupported("REVOKE GRANT OPTION"));
+        }
+        self.change_acls(&r.privileges, r.objects.as_ref(), &r.grantees, false)?;
+        Ok("REVOKE".into())
+    }
+
+    fn change_acls(
+        &mut self,
+        privileges: &Privileges,
+        objects: Option<&GrantObjects>,
+        grantees: &[Grantee],
+        give: bool,
+    ) -> Result<()> {
+        let roles: Vec<Oid> = grantees
+            .iter()
+            .map(|g| self.grantee(g))
+            .collect::<Result<_>>()?;
+        let mut targets: Vec<(Oid, Kind)> = vec![];
+        match objects {
+            None => return Err(Error::unsupported("membership of roles")),
+            Some(GrantObjects::Tables(names) | GrantObjects::Views(names)) => {
+                for n in names {
+                    let found = self.resolve(n)?;
+                    let kind = match &found {
+                        Resolved::Relation(Relation::Sequence(_)) => Kind::Sequence,
+                        Resolved::Relation(_) => Kind::Table,
+                        other => return Err(self.wrong_kind(other, "table")),
+                    };
+                    targets.push((found.oid(), kind));
+                }
+            }
+            Some(GrantObjects::Sequences(names)) => {
+                for n in names {
+                    let found = self.resolve(n)?;
+                    if !matches!(found, Resolved::Relation(Relation::Sequence(_))) {
+                        return Err(self.wrong_kind(&found, "sequence"));
+                    }
+                    targets.push((found.oid(), Kind::Sequence));
+                }
+            }
+            Some(GrantObjects::Schemas(names)) => {
+                for n in names {
+                    let (_, n) = self.split(n)?;
+                    targets.push((self.namespace(&n)?, Kind::Schema));
+                }
+            }
+            Some(GrantObjects::AllTablesInSchema { schemas }) => {
+                for s in schemas {
+                    let ns = self.split(s)?.1;
+                    let ns = self.namespace(&ns)?;
+                    targets.extend(self.relations_in(ns, false).map(|r| (r, Kind::Table)));
+                }
+            }
+            Some(GrantObjects::AllSequencesInSchema { schemas }) => {
+                for s in schemas {
+                    let ns = self.split(s)?.1;
+                    let ns = self.namespace(&ns)?;
+                    targets.extend(self.relations_in(ns, true).map(|r| (r, Kind::Sequence)));
+                }
+            }
+            Some(_) => return Err(Error::unsupported("GRANT or REVOKE on this kind of object")),
+        }
+        for (id, kind) in targets {
+            let bits = bits(privileges, kind)?;
+            self.change_acl(id, kind, bits, &roles, give)?;
+        }
+        Ok(())
+    }
+
+    fn relations_in(&self, ns: Oid, sequences: bool) -> impl Iterator<Item = Oid> + use<> {
+        let mut found: Vec<Oid> = self
+            .schema
+            .relations()
+            .filter(|r| Resolved::Relation((*r).clone()).namespace() == ns)
+            .filter(|r| matches!(r, Relation::Sequence(_)) == sequences)
+            .map(Relation::id)
+            .collect();
+        found.sort_unstable();
+        found.into_iter()
+    }
+
+    fn grantee(&self, g: &Grantee) -> Result<Oid> {
+        if matches!(g.grantee_type, GranteesType::Public) {
+            return Ok(0);
+        }
+        match &g.name {
+            Some(GranteeName::ObjectName(n)) => {
+                let (_, n) = self.split(n)?;
+                if n == "public" {
+                    return Ok(0);
+                }
+                Ok(self.role_named(&n)?.id)
+            }
+            _ => Err(Error::unsupported("this kind of grantee")),
+        }
+    }
+
+    fn change_acl(
+        &mut self,
+        id: Oid,
+        kind: Kind,
+        bits: u32,
+        roles: &[Oid],
+        give: bool,
+    ) -> Result<()> {
+        let change = |acl: &mut Acl, owner: Oid, shown: &str| -> Result<()> {
+            if acl.is_empty() {
+                acl.push((owner, kind.all()));
+                if id == PUBLIC {
+                    acl.push((0, privilege::USAGE));
+                }
+            }
+            for &role in roles {
+                if role == owner && !give {
+                    return Err(Error::unsupported(format!(
+                        "revoking a privilege on {shown} from its owner"
+                    )));
+                }
+                match acl.iter_mut().find(|(to, _)| *to == role) {
+                    Some((_, held)) if give => *held |= bits,
+                    Some((_, held)) => *held &= !bits,
+                    None if give => acl.push((role, bits)),
+                    None => {}
+                }
+            }
+            acl.retain(|(_, b)| *b != 0);
+            Ok(())
+        };
+        if kind == Kind::Schema {
+            let mut n = (**self.schema.namespace(id).expect("found")).clone();
+            self.may_grant("schema", &n.name, n.owner)?;
+            change(&mut n.acl, n.owner, &n.name)?;
+            self.put(Object::Namespace(n));
+            return Ok(());
+        }
+        match self.schema.relation(id).cloned().expect("found") {
+            Relation::Table(t) => {
+                let mut def = t.def.clone();
+                self.may_grant("table", &def.name, def.owner)?;
+                change(&mut def.acl, def.owner, &def.name)?;
+                self.put(Object::Table(def));
+            }
+            Relation::View(v) => {
+                let mut def = (*v).clone();
+                self.may_grant("view", &def.name, def.owner)?;
+                change(&mut def.acl, def.owner, &def.name)?;
+                self.put(Object::View(def));
+            }
+            Relation::Sequence(s) => {
+                let mut def = (*s).clone();
+                self.may_grant("sequence", &def.name, def.owner)?;
+                change(&mut def.acl, def.owner, &def.name)?;
+                self.put(Object::Sequence(def));
+            }
+        }
+        Ok(())
+    }
+
+    fn may_grant(&self, kind: &str, name: &str, owner: Oid) -> Result<()> {
+        if owner == self.ctx.role || self.superuser() {
+            return Ok(());
+        }
+        Err(Error::new(
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            format!("permission denied for {kind} {name}"),
+        ))
+    }
+
+    pub(super) fn comment(
+        &mut self,
+        kind: &CommentObject,
+        name: &ObjectName,
+        text: Option<&str>,
+    ) -> Result<String> {
+        let (on, column) = self.commented(kind, name)?;
+        self.drop_comments(|o, c| (o, c) == (on, column));
+        if let Some(text) = text.filter(|t| !t.is_empty()) {
+            let id = self.oid();
+            self.put(Object::Comment {
+                id,
+                on,
+                column,
+                text: text.to_owned(),
+            });
+        }
+        Ok("COMMENT".into())
+    }
+
+    /// Object and column number that a comment is on.
+    fn commented(&self, kind: &CommentObject, name: &ObjectName) -> Result<(Oid, i32)> {
+        match kind {
+            CommentObject::Table
+            | CommentObject::View
+            | CommentObject::Sequence
+            | CommentObject::Index => {
+                let found = self.resolve(name)?;
+                let (is, owner) = match &found {
+                    Resolved::Relation(Relation::Table(t)) => ("table", t.def.owner),
+                    Resolved::Relation(Relation::View(v)) => ("view", v.owner),
+                    Resolved::Relation(Relation::Sequence(s)) => ("sequence", s.owner),
+                    Resolved::Index(t, _) => ("index", t.def.owner),
+                    Resolved::Virtual(_) => return Err(self.wrong_kind(&found, "table")),
+                };
+                let wanted = kind.to_string().to_lowercase();
+                if is != wanted {
+                    return Err(self.wrong_kind(&found, &wanted));
+                }
+                self.must_own(is, found.name(), owner)?;
+                Ok((found.oid(), 0))
+            }
+            CommentObject::Column => {
+                let mut table = name.clone();
+                let Some(ObjectNamePart::Identifier(column)) = table.0.pop() else {
+                    return Err(Error::new(
+                        SqlState::SYNTAX_ERROR,
+                        "column name must be qualified",
+                    ));
+                };
+                if table.0.is_empty() {
+                    return Err(Error::new(
+                        SqlState::SYNTAX_ERROR,
+                        "column name must be qualified",
+                    ));
+                }
+                let column = catalog::fold(&column);
+                let found = self.resolve(&table)?;
+                let (owner, at) = match &found {
+                    Resolved::Relation(Relation::Table(t)) => {
+                        (t.def.owner, place(&t.def, &column).map(i32::from))
+                    }
+                    Resolved::Relation(Relation::View(v)) => {
+                        let at = v.columns.iter().position(|c| c.name == column);
+                        (v.owner, at.map(|i| i as i32))
+                    }
+                    other => return Err(self.wrong_kind(other, "table")),
+                };
+                self.must_own("relation", found.name(), owner)?;
+                let at = at.ok_or_else(|| {
+                    Error::new(
+                        SqlState::UNDEFINED_COLUMN,
+                        format!(
+                            "column \"{column}\" of relation \"{}\" does not exist",
+                            found.name()
+                        ),
+                    )
+                })?;
+                Ok((found.oid(), at + 1))
+            }
+            CommentObject::Schema => {
+                let (_, n) = self.split(name)?;
+                let id = self.namespace(&n)?;
+                let n = self.schema.namespace(id).expect("found");
+                self.must_own("schema", &n.name, n.owner)?;
+                Ok((id, 0))
+            }
+            CommentObject::Database => {
+                let (_, n) = self.split(name)?;
+                if n != self.ctx.database {
+                    return Err(Error::new(
+                        SqlState::INVALID_CATALOG_NAME,
+                        format!("database \"{n}\" does not exist"),
+                    ));
+                }
+                Ok((DATABASE_OID, 0))
+            }
+            CommentObject::Role | CommentObject::User => {
+                let (_, n) = self.split(name)?;
+                Ok((self.role_named(&n)?.id, 0))
+            }
+            other => Err(Error::unsupported(format!("COMMENT ON {other}"))),
+        }
+    }
+}
+
+fn bits(p: &Privileges, kind: Kind) -> Result<u32> {
+    let Privileges::Actions(actions) = p else {
+        return Ok(kind.all());
+    };
+    let mut bits = 0;
+    for a in actions {
+        let (bit, columns) = match a {
+            Action::Select { columns } => (privilege::SELECT, columns.as_ref()),
+            Action::Insert { columns } => (privilege::INSERT, columns.as_ref()),
+            Action::Update { columns } => (privilege::UPDATE, columns.as_ref()),
+            Action::References { columns } => (privilege::REFERENCES, columns.as_ref()),
+            Action::Delete => (privilege::DELETE, None),
+            Action::Truncate => (privilege::TRUNCATE, None),
+            Action::Trigger => (privilege::TRIGGER, None),
+            Action::Usage => (privilege::USAGE, None),
+            Action::Create { obj_type: None } => (privilege::CREATE, None),
+            other => return Err(Error::unsupported(format!("privilege {other}"))),
+        };
+        if columns.is_some() {
+            return Err(Error::unsupported("a privilege on columns"));
+        }
+        if bit & !kind.all() != 0 {
+            return Err(Error::new(
+                SqlState::INVALID_GRANT_OPERATION,
+                format!("invalid privilege type {a} for {}", kind.name()),
+            ));
+        }
+        bits |= bit;
+    }
+    Ok(bits)
+}
