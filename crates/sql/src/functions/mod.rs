@@ -10,6 +10,7 @@
 
 pub mod aggregate;
 pub mod context;
+mod math;
 mod operators;
 pub mod registry;
 pub mod resolve;

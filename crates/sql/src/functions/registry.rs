@@ -121,6 +121,7 @@ static OPERATORS: LazyLock<Registry> = LazyLock::new(|| {
 static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     let mut r = Registry::default();
     super::aggregate::register(&mut r);
+    super::math::register(&mut r);
     r
 });
 

@@ -7,7 +7,14 @@
 //! `jsonb` is ordered by its text, not by PostgreSQL's order of types and lengths.
 
 pub mod arith;
+pub mod array;
 pub mod compare;
-pub mod text;
+pub mod datetime;
+pub mod float;
+pub mod jsonb;
+pub mod like;
+pub mod numeric;
+pub mod numeric_log;
+pub mod regex;
 
 pub use compare::{compare, compare_nulls, eq};
