@@ -1,0 +1,508 @@
+//! tokio-postgres: binary formats, portals with row limits, pipelining, COPY, cancel, error fields.
+
+mod common;
+
+use common::{Server, sqlstate};
+use std::pin::pin;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio_postgres::error::ErrorPosition;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{IsolationLevel, NoTls, SimpleQueryMessage};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_travel_both_ways_in_binary() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    client
+        .batch_execute(
+            "CREATE TABLE t (id int PRIMARY KEY, i2 int2, i8 int8, f4 float4, f8 float8, b bool, s text, \
+             v varchar(20), raw bytea, tz timestamptz, ints int[], words text[])",
+        )
+        .await
+        .unwrap();
+    let insert = "INSERT INTO t VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    let at = UNIX_EPOCH + Duration::from_micros(1_582_971_072_345_678);
+    let words = vec![Some("a"), None, Some("quo\"te"), Some("")];
+    let row: [&(dyn ToSql + Sync); 12] = [
+        &1i32,
+        &-7i16,
+        &i64::MIN,
+        &1.5f32,
+        &f64::MAX,
+        &true,
+        &"grün",
+        &"var",
+        &&b"\x00\xff"[..],
+        &at,
+        &vec![1i32, -2],
+        &words,
+    ];
+    assert_eq!(client.execute(insert, &row).await.unwrap(), 1);
+    let got = client
+        .query_one("SELECT * FROM t WHERE id = $1", &[&1i32])
+        .await
+        .unwrap();
+    assert_eq!(got.get::<_, i16>(1), -7);
+    assert_eq!(got.get::<_, i64>(2), i64::MIN);
+    assert_eq!(got.get::<_, f32>(3), 1.5);
+    assert_eq!(got.get::<_, f64>(4), f64::MAX);
+    assert!(got.get::<_, bool>(5));
+    assert_eq!(got.get::<_, &str>(6), "grün");
+    assert_eq!(got.get::<_, &str>(7), "var");
+    assert_eq!(got.get::<_, &[u8]>(8), b"\x00\xff");
+    assert_eq!(got.get::<_, SystemTime>(9), at);
+    assert_eq!(got.get::<_, Vec<i32>>(10), [1, -2]);
+    assert_eq!(got.get::<_, Vec<Option<&str>>>(11), words);
+    let types: Vec<&Type> = got.columns().iter().map(|c| c.type_()).collect();
+    assert_eq!(
+        types[..4],
+        [&Type::INT4, &Type::INT2, &Type::INT8, &Type::FLOAT4]
+    );
+    assert_eq!(types[7], &Type::VARCHAR);
+
+    let none: Option<i32> = None;
+    client
+        .execute(
+            insert,
+            &[
+                &2i32,
+                &None::<i16>,
+                &None::<i64>,
+                &None::<f32>,
+                &None::<f64>,
+                &None::<bool>,
+                &None::<&str>,
+                &None::<&str>,
+                &None::<&[u8]>,
+                &None::<SystemTime>,
+                &None::<Vec<i32>>,
+                &None::<Vec<&str>>,
+            ],
+        )
+        .await
+        .unwrap();
+    let got = client
+        .query_one("SELECT i2, words FROM t WHERE i8 IS NULL", &[])
+        .await
+        .unwrap();
+    assert_eq!(got.get::<_, Option<i16>>(0), None);
+    assert_eq!(got.get::<_, Option<Vec<String>>>(1), None);
+    let got = client
+        .query_one("SELECT $1::int IS NULL, $2 || 'x'", &[&none, &"a"])
+        .await
+        .unwrap();
+    assert!(got.get::<_, bool>(0));
+    assert_eq!(got.get::<_, &str>(1), "ax");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_are_typed_by_where_they_stand() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    client
+        .batch_execute("CREATE TABLE t (id int8 PRIMARY KEY, n numeric(10,2), d date, s text)")
+        .await
+        .unwrap();
+    for (sql, types) in [
+        ("SELECT * FROM t WHERE id = $1", vec![Type::INT8]),
+        (
+            "INSERT INTO t (id, s, n) VALUES ($1, $2, $3)",
+            vec![Type::INT8, Type::TEXT, Type::NUMERIC],
+        ),
+        (
+            "UPDATE t SET d = $2 WHERE id = $1",
+            vec![Type::INT8, Type::DATE],
+        ),
+        ("SELECT $1::int2 + $2", vec![Type::INT2, Type::INT2]),
+        (
+            "SELECT * FROM t LIMIT $1 OFFSET $2",
+            vec![Type::INT8, Type::INT8],
+        ),
+        (
+            "SELECT id FROM t WHERE s LIKE $1 AND id = ANY ($2)",
+            vec![Type::TEXT, Type::INT8_ARRAY],
+        ),
+        (
+            "SELECT id FROM t WHERE id IN ($1, $2)",
+            vec![Type::INT8, Type::INT8],
+        ),
+        ("SELECT coalesce($1, s) FROM t", vec![Type::TEXT]),
+        (
+            "DELETE FROM t WHERE d BETWEEN $1 AND $2",
+            vec![Type::DATE, Type::DATE],
+        ),
+        ("SELECT CASE WHEN $1 THEN 1 END", vec![Type::BOOL]),
+    ] {
+        let statement = client
+            .prepare(sql)
+            .await
+            .unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        assert_eq!(statement.params(), types, "{sql}");
+    }
+    let statement = client
+        .prepare("SELECT id, n, d, s, count(*) OVER_ FROM t GROUP BY id")
+        .await;
+    let statement = statement.expect("functional dependency on the key");
+    let names: Vec<&str> = statement.columns().iter().map(|c| c.name()).collect();
+    assert_eq!(names, ["id", "n", "d", "s", "over_"]);
+    let unknown = client
+        .prepare("SELECT $1 FROM nosuch")
+        .await
+        .expect_err("no such table");
+    assert_eq!(sqlstate(&unknown), "42P01");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn portals_give_rows_in_parts() {
+    let server = Server::start().await;
+    let mut client = server.connect().await;
+    client
+        .batch_execute("CREATE TABLE t (id int PRIMARY KEY)")
+        .await
+        .unwrap();
+    client
+        .batch_execute("INSERT INTO t SELECT generate_series(1, 100)")
+        .await
+        .unwrap();
+    let txn = client.transaction().await.unwrap();
+    let by_id = txn
+        .prepare("SELECT id FROM t WHERE id > $1 ORDER BY id")
+        .await
+        .unwrap();
+    let first = txn.bind(&by_id, &[&0i32]).await.unwrap();
+    let second = txn.bind(&by_id, &[&50i32]).await.unwrap();
+    let ids =
+        |rows: Vec<tokio_postgres::Row>| -> Vec<i32> { rows.iter().map(|r| r.get(0)).collect() };
+    assert_eq!(ids(txn.query_portal(&first, 3).await.unwrap()), [1, 2, 3]);
+    assert_eq!(ids(txn.query_portal(&second, 2).await.unwrap()), [51, 52]);
+    // What the transaction writes meanwhile, an open portal does not see.
+    txn.execute("DELETE FROM t WHERE id IN (4, 53)", &[])
+        .await
+        .unwrap();
+    assert_eq!(ids(txn.query_portal(&first, 2).await.unwrap()), [4, 5]);
+    assert_eq!(ids(txn.query_portal(&second, 0).await.unwrap()).len(), 48);
+    assert_eq!(ids(txn.query_portal(&second, 5).await.unwrap()).len(), 0);
+    txn.commit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipelined_statements_answer_in_order() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    client
+        .batch_execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
+        .await
+        .unwrap();
+    let insert = client
+        .prepare("INSERT INTO t VALUES ($1, $2)")
+        .await
+        .unwrap();
+    let select = client
+        .prepare("SELECT v FROM t WHERE id = $1")
+        .await
+        .unwrap();
+    let futures = (0..200i32).map(|i| {
+        let (client, insert, select) = (&client, &insert, &select);
+        async move {
+            let doubled = i * 2;
+            let (id, values): (i32, [&(dyn ToSql + Sync); 2]) = (i, [&i, &doubled]);
+            // Sent without waiting: the second after the first on the same connection.
+            let inserted = client.execute(insert, &values);
+            let key: [&(dyn ToSql + Sync); 1] = [&id];
+            let selected = client.query_one(select, &key);
+            let (inserted, selected) = tokio::join!(inserted, selected);
+            assert_eq!(inserted.unwrap(), 1);
+            assert_eq!(selected.unwrap().get::<_, i32>(0), doubled);
+        }
+    });
+    futures::future::join_all(futures).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_in_and_out() {
+    use futures::{SinkExt, TryStreamExt};
+    let server = Server::start().await;
+    let client = server.connect().await;
+    client
+        .batch_execute("CREATE TABLE t (id int PRIMARY KEY, v text, n numeric)")
+        .await
+        .unwrap();
+    let sink = client.copy_in("COPY t FROM STDIN").await.unwrap();
+    let mut sink = pin!(sink);
+    for chunk in [
+        "1\tone\t1.50\n2\t",
+        "two\\twith tab\t\\N\n3\tback\\\\slash\t-0.1\n",
+    ] {
+        sink.send(bytes::Bytes::from(chunk)).await.unwrap();
+    }
+    assert_eq!(sink.finish().await.unwrap(), 3);
+    let stream = client
+        .copy_out("COPY (SELECT * FROM t ORDER BY id) TO STDOUT")
+        .await
+        .unwrap();
+    let chunks: Vec<bytes::Bytes> = stream.try_collect().await.unwrap();
+    let text = String::from_utf8(chunks.concat()).unwrap();
+    assert_eq!(
+        text,
+        "1\tone\t1.50\n2\ttwo\\twith tab\t\\N\n3\tback\\\\slash\t-0.1\n"
+    );
+
+    // A failed COPY leaves nothing.
+    let sink = client
+        .copy_in("COPY t FROM STDIN (FORMAT csv)")
+        .await
+        .unwrap();
+    let mut sink = pin!(sink);
+    sink.send(bytes::Bytes::from("4,four,4\n1,again,0\n"))
+        .await
+        .unwrap();
+    assert_eq!(
+        sqlstate(&sink.finish().await.expect_err("a duplicate")),
+        "23505"
+    );
+    let rows: i64 = client
+        .query_one("SELECT count(*) FROM t", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(rows, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_carry_their_fields() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    client
+        .batch_execute(
+            "CREATE TABLE p (id int PRIMARY KEY); \
+             CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL CONSTRAINT positive CHECK (n > 0), \
+                             u text CONSTRAINT only_once UNIQUE, p int CONSTRAINT has_parent REFERENCES p); \
+             INSERT INTO t VALUES (1, 1, 'x', NULL)",
+        )
+        .await
+        .unwrap();
+    for (sql, code, constraint, column) in [
+        ("INSERT INTO t VALUES (1, 1)", "23505", Some("t_pkey"), None),
+        (
+            "INSERT INTO t VALUES (2, 1, 'x')",
+            "23505",
+            Some("only_once"),
+            None,
+        ),
+        ("INSERT INTO t VALUES (2, NULL)", "23502", None, Some("n")),
+        (
+            "INSERT INTO t VALUES (2, 0)",
+            "23514",
+            Some("positive"),
+            None,
+        ),
+        (
+            "INSERT INTO t VALUES (2, 1, NULL, 5)",
+            "23503",
+            Some("has_parent"),
+            None,
+        ),
+    ] {
+        let error = client.batch_execute(sql).await.expect_err(sql);
+        let error = error.as_db_error().expect("an error of the server");
+        assert_eq!(error.code().code(), code, "{sql}");
+        assert_eq!(error.constraint(), constraint, "{sql}");
+        assert_eq!(error.column(), column, "{sql}");
+        assert_eq!(error.table(), Some("t"), "{sql}");
+        assert_eq!(error.schema(), Some("public"), "{sql}");
+        assert_eq!(error.severity(), "ERROR");
+        assert!(error.detail().is_some_and(|d| !d.is_empty()), "{sql}");
+    }
+    let error = client
+        .batch_execute("SELECT 1 +")
+        .await
+        .expect_err("a syntax error");
+    assert_eq!(sqlstate(&error), "42601");
+    let error = client
+        .batch_execute("SELECT nosuch FROM t")
+        .await
+        .expect_err("no column");
+    let error = error.as_db_error().expect("an error of the server");
+    assert_eq!(error.position(), Some(&ErrorPosition::Original(8)));
+    assert_eq!(error.message(), "column \"nosuch\" does not exist");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_are_cancelled_and_time_out() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    let token = client.cancel_token();
+    let sleeping = async { client.batch_execute("SELECT pg_sleep(60)").await };
+    let cancelling = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        token.cancel_query(NoTls).await
+    };
+    let (slept, cancelled) = tokio::join!(sleeping, cancelling);
+    cancelled.expect("the request is taken");
+    assert_eq!(sqlstate(&slept.expect_err("cancelled")), "57014");
+    client
+        .batch_execute("SELECT 1")
+        .await
+        .expect("the session goes on");
+
+    client
+        .batch_execute("SET statement_timeout = '50ms'")
+        .await
+        .unwrap();
+    let error = client
+        .batch_execute("SELECT pg_sleep(60)")
+        .await
+        .expect_err("too long");
+    assert_eq!(sqlstate(&error), "57014");
+    client
+        .batch_execute("RESET statement_timeout")
+        .await
+        .unwrap();
+
+    // A wait for a row can be cancelled too, and leaves nothing behind.
+    client
+        .batch_execute("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0)")
+        .await
+        .unwrap();
+    let other = server.connect().await;
+    other
+        .batch_execute("BEGIN; UPDATE t SET v = 1 WHERE id = 1")
+        .await
+        .unwrap();
+    client
+        .batch_execute("SET lock_timeout = '50ms'")
+        .await
+        .unwrap();
+    let error = client
+        .batch_execute("UPDATE t SET v = 2 WHERE id = 1")
+        .await
+        .expect_err("locked");
+    assert_eq!(sqlstate(&error), "55P03");
+    client.batch_execute("RESET lock_timeout").await.unwrap();
+    let waiting = async {
+        client
+            .batch_execute("UPDATE t SET v = 2 WHERE id = 1")
+            .await
+    };
+    let cancelling = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        token.cancel_query(NoTls).await
+    };
+    let (waited, _) = tokio::join!(waiting, cancelling);
+    assert_eq!(sqlstate(&waited.expect_err("cancelled")), "57014");
+    other.batch_execute("COMMIT").await.unwrap();
+    client
+        .batch_execute("UPDATE t SET v = v + 10 WHERE id = 1")
+        .await
+        .unwrap();
+    let v: i32 = client
+        .query_one("SELECT v FROM t", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(v, 11);
+
+    // A transaction that idles too long is ended, and its lock with it.
+    other.batch_execute("SET idle_in_transaction_session_timeout = '100ms'; BEGIN; UPDATE t SET v = 0 WHERE id = 1").await.unwrap();
+    client
+        .batch_execute("UPDATE t SET v = v + 10 WHERE id = 1")
+        .await
+        .unwrap();
+    let v: i32 = client
+        .query_one("SELECT v FROM t", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(v, 21);
+    other
+        .batch_execute("COMMIT")
+        .await
+        .expect_err("the session was ended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_of_the_driver() {
+    let server = Server::start().await;
+    let mut client = server.connect().await;
+    client
+        .batch_execute("CREATE TABLE t (id int PRIMARY KEY)")
+        .await
+        .unwrap();
+    {
+        let mut txn = client
+            .build_transaction()
+            .isolation_level(IsolationLevel::Serializable)
+            .start()
+            .await
+            .unwrap();
+        txn.execute("INSERT INTO t VALUES (1)", &[]).await.unwrap();
+        {
+            let inner = txn.savepoint("one").await.unwrap();
+            inner
+                .execute("INSERT INTO t VALUES (2)", &[])
+                .await
+                .unwrap();
+            inner
+                .execute("INSERT INTO t VALUES (1)", &[])
+                .await
+                .expect_err("twice");
+            inner.rollback().await.unwrap();
+        }
+        txn.execute("INSERT INTO t VALUES (3)", &[]).await.unwrap();
+        txn.commit().await.unwrap();
+    }
+    {
+        let txn = client.transaction().await.unwrap();
+        txn.execute("INSERT INTO t VALUES (4)", &[]).await.unwrap();
+        // Dropped: rolled back.
+    }
+    let read_only = client
+        .build_transaction()
+        .isolation_level(IsolationLevel::Serializable)
+        .read_only(true)
+        .deferrable(true)
+        .start()
+        .await
+        .unwrap();
+    let rows = read_only
+        .query("SELECT id FROM t ORDER BY id", &[])
+        .await
+        .unwrap();
+    assert_eq!(rows.iter().map(|r| r.get(0)).collect::<Vec<i32>>(), [1, 3]);
+    let error = read_only
+        .execute("DELETE FROM t", &[])
+        .await
+        .expect_err("read only");
+    assert_eq!(sqlstate(&error), "25006");
+    drop(read_only);
+
+    // A plan that was prepared before the table changed still gives the right rows.
+    let statement = client
+        .prepare("SELECT * FROM t WHERE id = $1")
+        .await
+        .unwrap();
+    assert_eq!(client.query(&statement, &[&1i32]).await.unwrap().len(), 1);
+    client
+        .batch_execute("CREATE INDEX more ON t (id)")
+        .await
+        .unwrap();
+    assert_eq!(client.query(&statement, &[&1i32]).await.unwrap().len(), 1);
+    client
+        .batch_execute("ALTER TABLE t ADD COLUMN v int")
+        .await
+        .unwrap();
+    let error = client
+        .query(&statement, &[&1i32])
+        .await
+        .expect_err("its columns have changed");
+    assert_eq!(sqlstate(&error), "0A000");
+
+    let messages = client
+        .simple_query("SELECT 1; INSERT INTO t VALUES (9); SELECT 2, 3")
+        .await
+        .unwrap();
+    let complete = messages
+        .iter()
+        .filter(|m| matches!(m, SimpleQueryMessage::CommandComplete(_)));
+    assert_eq!(complete.count(), 3);
+}
