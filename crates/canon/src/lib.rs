@@ -1,1 +1,3 @@
 //! canon: under construction.
+
+pub mod engine;
