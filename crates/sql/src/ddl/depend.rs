@@ -75,7 +75,11 @@ impl Work<'_> {
                     let pairs = dependents.iter();
                     pairs
                         .map(|(d, on)| {
-                            format!("{} depends on {}", self.describe(*d), self.describe(*on))
+                            format!(
+                                "{} depends on {}",
+                                self.describe(*d),
+                                self.describe_index(*on)
+                            )
                         })
                         .collect()
                 }
@@ -337,6 +341,14 @@ impl Work<'_> {
         match catalog::by_oid(&self.schema, id) {
             Some(r) => catalog::display_name(&self.schema, self.ctx.search_path, &r),
             None => id.to_string(),
+        }
+    }
+
+    /// [`Work::describe`], but the index of a constraint is an index: it is what is depended on.
+    fn describe_index(&self, node: Node) -> String {
+        match node {
+            Node::Index(_, i) => format!("index {}", self.shown(i)),
+            other => self.describe(other),
         }
     }
 

@@ -5,11 +5,9 @@
 //!
 //! Left out on purpose: grammar of objects that do not exist here; their statements are recognised and refused (0A000).
 
+use super::reorder::reorder_identity;
 use super::role::RoleOptions;
 use super::sequence::{Options, once};
-use super::work::Work;
-use crate::catalog::{self, Resolved};
-use base::schema::{Object, Relation};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{
     AlterTable, AlterTableOperation, Ident, ObjectName, RenameTableNameKind, Statement,
@@ -22,8 +20,14 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 /// A statement read here.
 #[derive(Clone, Debug)]
 pub enum Extra {
-    /// One that the parser could have made.
-    Statement(Box<Statement>),
+    /// One that the parser could have made, with its command tag where that differs.
+    Statement(Box<Statement>, Option<&'static str>),
+    CreateSequence {
+        name: ObjectName,
+        if_not_exists: bool,
+        options: Options,
+        owned_by: Option<ObjectName>,
+    },
     CreateUser {
         name: Ident,
         options: RoleOptions,
@@ -136,6 +140,14 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
     let extra = match first.as_str() {
         "vacuum" | "analyze" | "analyse" | "reindex" | "cluster" => w.upkeep(&first)?,
         _ => {
+            if let Some(tokens) = reorder_identity(tokens) {
+                let mut p = Parser::new(&PostgreSqlDialect {}).with_tokens_with_locations(tokens);
+                let statement = p
+                    .parse_statement()
+                    .map_err(|e| Error::new(SqlState::SYNTAX_ERROR, e.to_string()))?;
+                Words(p).end()?;
+                return Ok(Some(Extra::Statement(Box::new(statement), None)));
+            }
             if let Some(what) = REFUSED.iter().find(|r| w.at(r)) {
                 return Ok(Some(Extra::Refused(what.to_uppercase())));
             }
@@ -321,6 +333,17 @@ impl Words<'_> {
         if self.at("mapping") {
             return Ok(Some(Extra::Refused("CREATE USER MAPPING".into())));
         }
+        if self.eat("create sequence") {
+            let if_not_exists = self.eat("if not exists");
+            let name = self.name()?;
+            let (options, owned_by) = self.sequence_options()?;
+            return Ok(Some(Extra::CreateSequence {
+                name,
+                if_not_exists,
+                options,
+                owned_by,
+            }));
+        }
         if self.at("alter table") {
             return self.alter_table();
         }
@@ -459,9 +482,10 @@ impl Words<'_> {
             table_type: None,
             end_token: AttachedToken::empty(),
         };
-        Ok(Some(Extra::Statement(Box::new(Statement::AlterTable(
-            alter,
-        )))))
+        Ok(Some(Extra::Statement(
+            Box::new(Statement::AlterTable(alter)),
+            Some(tag),
+        )))
     }
 
     fn sequence_options(&mut self) -> Result<(Options, Option<ObjectName>)> {
@@ -554,102 +578,5 @@ impl Words<'_> {
             self.0.next_token();
         }
         Ok(o)
-    }
-}
-
-impl Work<'_> {
-    /// Runs the statement; its command tag.
-    pub(super) fn extra(&mut self, e: &Extra) -> Result<String> {
-        match e {
-            Extra::Statement(s) => self.statement(s),
-            Extra::CreateUser { name, options } => {
-                let name = self.name(name);
-                self.create_role(&name, false, options)?;
-                Ok("CREATE ROLE".into())
-            }
-            Extra::AlterSequence {
-                name,
-                if_exists,
-                options,
-                owned_by,
-            } => self.alter_sequence(name, *if_exists, options, owned_by.as_ref()),
-            Extra::SetSchema {
-                tag,
-                name,
-                if_exists,
-                schema,
-            } => {
-                self.set_schema(name, *if_exists, schema)?;
-                Ok((*tag).into())
-            }
-            Extra::DropIdentity {
-                table,
-                column,
-                if_exists,
-            } => self.drop_identity(table, column, *if_exists),
-            Extra::Upkeep {
-                tag,
-                relations,
-                alone,
-            } => {
-                if *alone && self.ctx.in_transaction_block {
-                    return Err(Error::new(
-                        SqlState::ACTIVE_SQL_TRANSACTION,
-                        format!("{tag} cannot run inside a transaction block"),
-                    ));
-                }
-                for r in relations {
-                    self.resolve(r)?;
-                }
-                Ok((*tag).into())
-            }
-            Extra::Refused(what) => Err(Error::unsupported(what)),
-        }
-    }
-
-    fn set_schema(&mut self, name: &ObjectName, if_exists: bool, schema: &Ident) -> Result<()> {
-        let found = match self.find(name)? {
-            None if if_exists => return self.skip_missing(name),
-            _ => self.resolve(name)?,
-        };
-        let ns = self.namespace(&catalog::fold(schema))?;
-        if catalog::is_system(ns) {
-            return Err(Error::new(
-                SqlState::INSUFFICIENT_PRIVILEGE,
-                "cannot move objects into or out of system schemas",
-            ));
-        }
-        if found.namespace() == ns {
-            return Ok(());
-        }
-        self.must_be_free(ns, found.name())?;
-        if !self.views_of(found.oid()).is_empty() {
-            return Err(Error::unsupported("moving a relation that a view reads"));
-        }
-        match &found {
-            Resolved::Relation(Relation::Table(t)) => {
-                self.must_own("table", &t.def.name, t.def.owner)?;
-                if !self.owned_sequences(|x, _| x == t.def.id).is_empty() {
-                    return Err(Error::unsupported("moving a table that owns sequences"));
-                }
-                for i in &t.def.indexes {
-                    self.must_be_free(ns, &i.name)?;
-                }
-                let mut def = t.def.clone();
-                def.namespace = ns;
-                self.put(Object::Table(def));
-            }
-            Resolved::Relation(Relation::View(v)) => {
-                self.must_own("view", &v.name, v.owner)?;
-                let mut def = (**v).clone();
-                def.namespace = ns;
-                self.put(Object::View(def));
-            }
-            Resolved::Relation(Relation::Sequence(_)) => {
-                return Err(Error::unsupported("ALTER SEQUENCE SET SCHEMA"));
-            }
-            other => return Err(self.wrong_kind(other, "table")),
-        }
-        Ok(())
     }
 }

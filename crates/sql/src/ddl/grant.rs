@@ -34,7 +34,7 @@ impl Kind {
 
     fn name(self) -> &'static str {
         match self {
-            Kind::Table => "relation",
+            Kind::Table => "table",
             Kind::Sequence => "sequence",
             Kind::Schema => "schema",
         }

@@ -21,11 +21,13 @@ mod depend;
 mod drop;
 pub mod expr_text;
 pub mod extra;
+mod extra_run;
 mod fill;
 mod grant;
 mod index;
 mod names;
 pub mod privileges;
+mod reorder;
 mod role;
 mod sequence;
 mod view;
@@ -131,7 +133,7 @@ pub fn is_ddl(stmt: &Statement) -> bool {
     match stmt {
         S::CreateTable(c) => c.query.is_none(),
         S::CreateView(_) | S::CreateIndex(_) | S::CreateRole(_) | S::CreateSchema { .. } => true,
-        S::CreateSequence { .. } | S::CreateDatabase { .. } | S::CreateExtension(_) => true,
+        S::CreateDatabase { .. } | S::CreateExtension(_) => true,
         S::CreateUser(_) | S::CreateFunction(_) | S::CreateProcedure { .. } => true,
         S::CreateTrigger(_) | S::CreateType { .. } | S::CreateDomain(_) | S::CreatePolicy(_) => {
             true
@@ -164,20 +166,6 @@ impl Work<'_> {
             S::CreateTable(c) => self.create_table(c),
             S::CreateIndex(c) => self.create_index(c),
             S::AlterIndex { name, operation } => self.alter_index(name, operation),
-            S::CreateSequence {
-                temporary: false,
-                if_not_exists,
-                name,
-                data_type,
-                sequence_options,
-                owned_by,
-            } => self.create_sequence(
-                name,
-                *if_not_exists,
-                data_type.as_ref(),
-                sequence_options,
-                owned_by.as_ref(),
-            ),
             S::CreateSchema {
                 schema_name,
                 if_not_exists,
@@ -277,7 +265,10 @@ impl Work<'_> {
                 .args
                 .iter()
                 .flatten()
-                .map(|a| a.data_type.to_string().to_lowercase());
+                .map(|a| match column_type(&a.data_type) {
+                    Ok(t) => format!("pg_catalog.{}", t.ty.typname()),
+                    Err(_) => a.data_type.to_string().to_lowercase(),
+                });
             let args: Vec<String> = args.collect();
             let what = format!(
                 "{} {}({}) does not exist",

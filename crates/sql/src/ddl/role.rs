@@ -75,10 +75,14 @@ impl Work<'_> {
     ) -> Result<()> {
         self.may_manage_roles("create role")?;
         if name.starts_with("pg_") || matches!(name, "public" | "none") {
-            return Err(Error::new(
+            let e = Error::new(
                 SqlState(*b"42939"),
                 format!("role name \"{name}\" is reserved"),
-            ));
+            );
+            return Err(match name.starts_with("pg_") {
+                true => e.detail("Role names starting with \"pg_\" are reserved."),
+                false => e,
+            });
         }
         if self.schema.role_named(name).is_some() {
             if if_not_exists {

@@ -10,9 +10,7 @@ use super::work::Work;
 use crate::catalog::Resolved;
 use base::schema::{Object, Relation, SequenceDef, TableDef};
 use base::{ColumnIdx, Error, Oid, Result, SqlState, Type};
-use sqlparser::ast::{
-    DataType, Expr, ObjectName, ObjectNamePart, SequenceOptions, UnaryOperator, Value,
-};
+use sqlparser::ast::{Expr, ObjectName, ObjectNamePart, SequenceOptions, UnaryOperator, Value};
 
 /// What a statement says of a sequence; what it does not say is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,8 +32,7 @@ impl Work<'_> {
         &mut self,
         name: &ObjectName,
         if_not_exists: bool,
-        ty: Option<&DataType>,
-        options: &[SequenceOptions],
+        options: &Options,
         owned_by: Option<&ObjectName>,
     ) -> Result<String> {
         let tag = "CREATE SEQUENCE".to_string();
@@ -45,14 +42,9 @@ impl Work<'_> {
             return Ok(tag);
         }
         self.must_be_free(namespace, &name)?;
-        let mut options = read_options(options)?;
-        options.ty = match ty {
-            Some(t) => Some(sequence_type(super::column_type(t)?.ty)?),
-            None => None,
-        };
         let id = self.oid();
         let mut def = blank(id, namespace, name, self.ctx.role);
-        apply(&mut def, &options, true)?;
+        apply(&mut def, options, true)?;
         if let Some(owner) = owned_by {
             def.owned_by = self.sequence_owner(&def, owner)?;
         }
@@ -171,7 +163,12 @@ impl Work<'_> {
                 return Err(Error::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "cannot change ownership of identity sequence",
-                ));
+                )
+                .detail(format!(
+                    "Sequence \"{}\" is linked to table \"{}\".",
+                    def.name,
+                    def.owned_by.map_or(String::new(), |(t, _)| self.shown(t))
+                )));
             }
             def.owned_by = self.sequence_owner(&def, owner)?;
         }
@@ -338,7 +335,7 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
 }
 
-fn read_options(options: &[SequenceOptions]) -> Result<Options> {
+pub(super) fn read_options(options: &[SequenceOptions]) -> Result<Options> {
     let mut o = Options::default();
     for option in options {
         match option {

@@ -124,16 +124,17 @@ fn ddl_answers_as_postgresql_does() {
     let wanted = include_str!("../../tests/fixtures/ddl.out");
     let mut bench = Bench::new();
     let mut differences = String::new();
-    let mut wanted = wanted.split("> ").skip(1);
+    let wanted = format!("\n{wanted}");
+    let mut wanted = wanted.split("\n> ").skip(1);
     for line in script.lines() {
         let answer = wanted.next().expect("one answer per statement");
         let (statement, answer) = answer.split_once('\n').expect("statement, then its answer");
         assert_eq!(statement, line, "the fixtures belong together");
         let got = shown(bench.run(line));
-        if got != answer {
+        if got.trim_end() != answer.trim_end() {
             write!(
                 differences,
-                "> {line}\n--- PostgreSQL\n{answer}--- here\n{got}"
+                "> {line}\n--- PostgreSQL\n{answer}\n--- here\n{got}"
             )
             .unwrap();
         }
