@@ -9,11 +9,15 @@
 //! Left out on purpose: user-defined functions, `VARIADIC array` calls, window functions.
 
 pub mod aggregate;
+mod aggregate_collect;
+mod aggregate_stats;
 pub mod context;
+pub mod jsonb;
 mod math;
 mod operators;
 pub mod registry;
 pub mod resolve;
+mod sets;
 pub mod signature;
 
 pub use context::{EvalContext, NoSession, SessionContext};

@@ -121,7 +121,9 @@ static OPERATORS: LazyLock<Registry> = LazyLock::new(|| {
 static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     let mut r = Registry::default();
     super::aggregate::register(&mut r);
+    super::jsonb::register(&mut r);
     super::math::register(&mut r);
+    super::sets::register(&mut r);
     r
 });
 

@@ -1,0 +1,377 @@
+//! Functions of `jsonb`, and of `json` where they are the same.
+
+use super::registry::{Registry, names::*};
+use super::{EvalContext, RowSource};
+use crate::types::json::{self, Json};
+use crate::types::ops::jsonb::{self as ops, Change, change, path, walk};
+use crate::types::{DateStyle, OutputSettings, text};
+use base::{Array, Error, Numeric, Result, SqlState, Type, Value};
+
+type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
+
+/// Any value as JSON: numbers and booleans as such, arrays as arrays, everything else as a string; times in ISO 8601.
+pub(crate) fn to_json(v: &Value, ty: Type, settings: &OutputSettings) -> Result<Json> {
+    Ok(match v {
+        Value::Null => Json::Null,
+        Value::Bool(b) => Json::Bool(*b),
+        Value::Int2(_) | Value::Int4(_) | Value::Int8(_) => {
+            Json::Number(Numeric::from(v.as_i64().expect("an integer")))
+        }
+        Value::Numeric(n) => match **n {
+            Numeric::Finite(_) => Json::Number((**n).clone()),
+            _ => Json::String(n.to_string()),
+        },
+        Value::Float4(_) | Value::Float8(_) => {
+            let s = text::to_string(v, ty, settings);
+            match crate::types::numeric::parse(&s) {
+                Ok(n @ Numeric::Finite(_)) => Json::Number(n),
+                _ => Json::String(s),
+            }
+        }
+        Value::Json(_) => json::of(v)?,
+        Value::Array(a) => nested(a, 0, &mut 0, settings)?,
+        Value::Date(_) | Value::Timestamp(_) | Value::TimestampTz(_) => {
+            let iso = OutputSettings {
+                datestyle: DateStyle::Iso,
+                ..settings.clone()
+            };
+            let mut s = text::to_string(v, ty, &iso).replacen(' ', "T", 1);
+            if matches!(v, Value::TimestampTz(_)) {
+                // Offsets always show their minutes here.
+                let zone = s.rfind(['+', '-']).unwrap_or(0);
+                if s.len() - zone == 3 {
+                    s.push_str(":00");
+                }
+            }
+            Json::String(s)
+        }
+        v => Json::String(text::to_string(v, ty, settings)),
+    })
+}
+
+fn nested(a: &Array, dim: usize, at: &mut usize, settings: &OutputSettings) -> Result<Json> {
+    if a.dims.is_empty() {
+        return Ok(Json::Array(vec![]));
+    }
+    let mut out = Vec::with_capacity(a.dims[dim].0 as usize);
+    for _ in 0..a.dims[dim].0 {
+        if dim + 1 < a.dims.len() {
+            out.push(nested(a, dim + 1, at, settings)?);
+        } else {
+            out.push(to_json(&a.items[*at], a.element, settings)?);
+            *at += 1;
+        }
+    }
+    Ok(Json::Array(out))
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
+}
+
+fn build_array(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
+    let items = a.iter().zip(types).map(|(v, t)| to_json(v, *t, c.settings));
+    Ok(Json::Array(items.collect::<Result<_>>()?).into_value())
+}
+
+fn build_object(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
+    if a.len() % 2 != 0 {
+        return Err(bad("argument list must have even number of elements").hint(
+            "The arguments of jsonb_build_object() must consist of alternating keys and values.",
+        ));
+    }
+    let mut pairs = Vec::with_capacity(a.len() / 2);
+    for i in (0..a.len()).step_by(2) {
+        if a[i].is_null() {
+            return Err(bad(format!("argument {}: key must not be null", i + 1)));
+        }
+        let k = text::to_string(&a[i], types[i], c.settings);
+        pairs.push((k, to_json(&a[i + 1], types[i + 1], c.settings)?));
+    }
+    Ok(Json::object(pairs).into_value())
+}
+
+fn set(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let mut j = json::of(&a[0])?;
+    if !matches!(j, Json::Object(_) | Json::Array(_)) {
+        return Err(bad("cannot set path in scalar"));
+    }
+    let p = path(&a[1]);
+    let create = a.get(3).and_then(Value::as_bool).unwrap_or(true);
+    if !p.is_empty() {
+        change(
+            &mut j,
+            &p,
+            0,
+            &Change::Set {
+                new: json::of(&a[2])?,
+                create,
+            },
+        )?;
+    }
+    Ok(j.into_value())
+}
+
+fn insert(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let mut j = json::of(&a[0])?;
+    if !matches!(j, Json::Object(_) | Json::Array(_)) {
+        return Err(bad("cannot set path in scalar"));
+    }
+    let p = path(&a[1]);
+    let after = a.get(3).and_then(Value::as_bool).unwrap_or(false);
+    if !p.is_empty() {
+        change(
+            &mut j,
+            &p,
+            0,
+            &Change::Insert {
+                new: json::of(&a[2])?,
+                after,
+            },
+        )?;
+    }
+    Ok(j.into_value())
+}
+
+fn strip_nulls(j: Json) -> Json {
+    match j {
+        Json::Object(m) => Json::Object(
+            m.into_iter()
+                .filter(|(_, v)| *v != Json::Null)
+                .map(|(k, v)| (k, strip_nulls(v)))
+                .collect(),
+        ),
+        Json::Array(a) => Json::Array(a.into_iter().map(strip_nulls).collect()),
+        j => j,
+    }
+}
+
+fn extract<'a>(j: &'a Json, args: &[Value]) -> Option<&'a Json> {
+    let p: Vec<Option<&str>> = args.iter().map(Value::as_str).collect();
+    walk(j, &p)
+}
+
+fn array_length(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    match json::of(&a[0])? {
+        Json::Array(v) => Ok(Value::Int4(v.len() as i32)),
+        Json::Object(_) => Err(bad("cannot get array length of a non-array")),
+        _ => Err(bad("cannot get array length of a scalar")),
+    }
+}
+
+fn object_from_arrays(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let (k, v) = match a {
+        [one] => {
+            let items = path(one);
+            if items.len() % 2 != 0 {
+                return Err(Error::new(
+                    SqlState::ARRAY_SUBSCRIPT_ERROR,
+                    "array must have even number of elements",
+                ));
+            }
+            (
+                items.iter().step_by(2).copied().collect::<Vec<_>>(),
+                items.iter().skip(1).step_by(2).copied().collect::<Vec<_>>(),
+            )
+        }
+        [k, v] => (path(k), path(v)),
+        _ => unreachable!("one or two arguments"),
+    };
+    if k.len() != v.len() {
+        return Err(Error::new(
+            SqlState::ARRAY_SUBSCRIPT_ERROR,
+            "mismatched array dimensions",
+        ));
+    }
+    let mut pairs = Vec::new();
+    for (k, v) in k.into_iter().zip(v) {
+        let k = k.ok_or_else(|| {
+            Error::new(
+                SqlState::NULL_VALUE_NOT_ALLOWED,
+                "null value not allowed for object key",
+            )
+        })?;
+        pairs.push((
+            k.to_string(),
+            v.map_or(Json::Null, |s| Json::String(s.into())),
+        ));
+    }
+    Ok(Json::object(pairs).into_value())
+}
+
+/// Rows made ahead of time.
+pub(super) struct Made(pub std::vec::IntoIter<Vec<Value>>);
+
+impl RowSource for Made {
+    fn next(&mut self, out: &mut Vec<Value>) -> Result<bool> {
+        out.clear();
+        match self.0.next() {
+            Some(row) => {
+                *out = row;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+}
+
+fn rows(rows: Vec<Vec<Value>>) -> Result<Box<dyn RowSource>> {
+    Ok(Box::new(Made(rows.into_iter())))
+}
+
+fn elements(a: &[Value], make: fn(Json) -> Value) -> Result<Box<dyn RowSource>> {
+    match json::of(&a[0])? {
+        Json::Array(v) => rows(v.into_iter().map(|j| vec![make(j)]).collect()),
+        Json::Object(_) => Err(bad("cannot extract elements from an object")),
+        _ => Err(bad("cannot extract elements from a scalar")),
+    }
+}
+
+fn each(a: &[Value], name: &str, make: fn(Json) -> Value) -> Result<Box<dyn RowSource>> {
+    match json::of(&a[0])? {
+        Json::Object(m) => rows(
+            m.into_iter()
+                .map(|(k, v)| vec![Value::from(k), make(v)])
+                .collect(),
+        ),
+        _ => Err(bad(format!("cannot call {name} on a non-object"))),
+    }
+}
+
+fn keys(a: &[Value]) -> Result<Box<dyn RowSource>> {
+    match json::of(&a[0])? {
+        Json::Object(m) => rows(m.into_iter().map(|(k, _)| vec![Value::from(k)]).collect()),
+        Json::Array(_) => Err(bad("cannot call jsonb_object_keys on an array")),
+        _ => Err(bad("cannot call jsonb_object_keys on a scalar")),
+    }
+}
+
+const EACH: &[(&str, Type)] = &[("key", Type::Text), ("value", Type::Jsonb)];
+const EACH_JSON: &[(&str, Type)] = &[("key", Type::Text), ("value", Type::Json)];
+const EACH_TEXT: &[(&str, Type)] = &[("key", Type::Text), ("value", Type::Text)];
+
+/// Adds the JSON functions.
+pub(super) fn register(r: &mut Registry) {
+    for (n, ret) in [("to_jsonb", JSONB), ("to_json", JSON)] {
+        r.t(n, &[ANYELEMENT], ret, STA, |a, t, c| {
+            Ok(to_json(&a[0], t[0], c.settings)?.into_value())
+        });
+    }
+    r.t("array_to_json", &[ANYARRAY], JSON, STA, |a, t, c| {
+        Ok(to_json(&a[0], t[0], c.settings)?.into_value())
+    });
+    for (n, ret) in [("jsonb_build_array", JSONB), ("json_build_array", JSON)] {
+        r.t(n, &[], ret, STA_N, build_array);
+        r.variadic(n, &[ANY], ret, STA_N, build_array);
+    }
+    for (n, ret) in [("jsonb_build_object", JSONB), ("json_build_object", JSON)] {
+        r.t(n, &[], ret, STA_N, build_object);
+        r.variadic(n, &[ANY], ret, STA_N, build_object);
+    }
+    for (n, ret) in [("jsonb_object", JSONB), ("json_object", JSON)] {
+        r.f(n, &[TEXTARRAY], ret, IMM, object_from_arrays);
+        r.f(n, &[TEXTARRAY, TEXTARRAY], ret, IMM, object_from_arrays);
+    }
+    for (n, arg) in [("jsonb_typeof", JSONB), ("json_typeof", JSON)] {
+        r.f(n, &[arg], TEXT, IMM, |a, _| {
+            Ok(Value::text(json::of(&a[0])?.type_name()))
+        });
+    }
+    for (n, arg) in [("jsonb_array_length", JSONB), ("json_array_length", JSON)] {
+        r.f(n, &[arg], INT4, IMM, array_length);
+    }
+    for (n, arg) in [("jsonb_extract_path", JSONB), ("json_extract_path", JSON)] {
+        r.variadic(n, &[arg, TEXT], arg, IMM, |a, _, _| {
+            Ok(extract(&json::of(&a[0])?, &a[1..])
+                .cloned()
+                .map_or(Value::Null, Json::into_value))
+        });
+    }
+    for (n, arg) in [
+        ("jsonb_extract_path_text", JSONB),
+        ("json_extract_path_text", JSON),
+    ] {
+        r.variadic(n, &[arg, TEXT], TEXT, IMM, |a, _, _| {
+            Ok(extract(&json::of(&a[0])?, &a[1..])
+                .cloned()
+                .map_or(Value::Null, Json::into_text_value))
+        });
+    }
+    r.f("jsonb_set", &[JSONB, TEXTARRAY, JSONB], JSONB, IMM, set);
+    r.f(
+        "jsonb_set",
+        &[JSONB, TEXTARRAY, JSONB, BOOL],
+        JSONB,
+        IMM,
+        set,
+    );
+    r.f(
+        "jsonb_insert",
+        &[JSONB, TEXTARRAY, JSONB],
+        JSONB,
+        IMM,
+        insert,
+    );
+    r.f(
+        "jsonb_insert",
+        &[JSONB, TEXTARRAY, JSONB, BOOL],
+        JSONB,
+        IMM,
+        insert,
+    );
+    for (n, arg) in [("jsonb_strip_nulls", JSONB), ("json_strip_nulls", JSON)] {
+        r.f(n, &[arg], arg, IMM, |a, _| {
+            Ok(strip_nulls(json::of(&a[0])?).into_value())
+        });
+    }
+    r.f("jsonb_pretty", &[JSONB], TEXT, IMM, |a, _| {
+        let mut s = String::new();
+        json::of(&a[0])?.write_pretty(0, &mut s);
+        Ok(Value::from(s))
+    });
+    for (n, f) in [
+        ("jsonb_contains", ops::op_contains as super::ScalarFn),
+        ("jsonb_contained", ops::op_contained),
+        ("jsonb_concat", ops::concat),
+    ] {
+        r.f(
+            n,
+            &[JSONB, JSONB],
+            if n == "jsonb_concat" { JSONB } else { BOOL },
+            IMM,
+            f,
+        );
+    }
+    r.f("jsonb_exists", &[JSONB, TEXT], BOOL, IMM, ops::exists);
+    r.records("jsonb_each", &[JSONB], EACH, IMM, |a, _, _| {
+        each(a, "jsonb_each", Json::into_value)
+    });
+    r.records("json_each", &[JSON], EACH_JSON, IMM, |a, _, _| {
+        each(a, "json_each", Json::into_value)
+    });
+    r.records("jsonb_each_text", &[JSONB], EACH_TEXT, IMM, |a, _, _| {
+        each(a, "jsonb_each_text", Json::into_text_value)
+    });
+    r.records("json_each_text", &[JSON], EACH_TEXT, IMM, |a, _, _| {
+        each(a, "json_each_text", Json::into_text_value)
+    });
+    for (j, arg) in [("jsonb", JSONB), ("json", JSON)] {
+        let name = |s: &str| -> &'static str {
+            match (j, s) {
+                ("jsonb", "elements") => "jsonb_array_elements",
+                ("json", "elements") => "json_array_elements",
+                ("jsonb", "text") => "jsonb_array_elements_text",
+                ("json", "text") => "json_array_elements_text",
+                ("jsonb", _) => "jsonb_object_keys",
+                _ => "json_object_keys",
+            }
+        };
+        r.set(name("elements"), &[arg], arg, IMM, |a, _, _| {
+            elements(a, Json::into_value)
+        });
+        r.set(name("text"), &[arg], TEXT, IMM, |a, _, _| {
+            elements(a, Json::into_text_value)
+        });
+        r.set(name("keys"), &[arg], TEXT, IMM, |a, _, _| keys(a));
+    }
+}
