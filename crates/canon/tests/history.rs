@@ -2,8 +2,9 @@
 //! at each level, judged from outside by `workload::list_append`.
 //!
 //! A list is a text column; an append is `v || ',' || n` in an INSERT … ON CONFLICT DO UPDATE;
-//! ranges are read through a secondary index. Half of the transactions of one operation run
-//! without BEGIN, so that the server's own retry is under test too. The run is bounded by a number
+//! ranges are read through a secondary index. Transactions of one operation run without BEGIN, so
+//! that the server's own retry is under test too; some appends are rolled back to a savepoint and
+//! must never be seen. The run is bounded by a number
 //! of transactions, never by time.
 //!
 //! The tests are tested: a run at READ COMMITTED must show what SERIALIZABLE forbids, and, with the
@@ -14,6 +15,7 @@ mod common;
 use common::{Server, on_postgres, sqlstate};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
 use workload::list_append::{
     Generator, Level, Op, Outcome, Plan, Report, Shape, Txn, Value, check,
@@ -56,10 +58,23 @@ impl Session {
         }
     }
 
-    /// Executes the operations, appending to `ops` what was done and seen.
-    async fn execute(&self, plans: &[Plan], ops: &mut Vec<Op>) -> Result<(), Error> {
+    /// Executes the operations, appending to `ops` what was done and seen, and to `undone` what
+    /// was rolled back to a savepoint.
+    async fn execute(
+        &self,
+        plans: &[Plan],
+        ops: &mut Vec<Op>,
+        undone: &mut Vec<Op>,
+    ) -> Result<(), Error> {
         for plan in plans {
             match *plan {
+                Plan::Append(key, value) if value % 11 == 0 && plans.len() > 1 => {
+                    undone.push(Op::Append(key, value));
+                    self.client.batch_execute("SAVEPOINT s").await?;
+                    let values: [&(dyn ToSql + Sync); 2] = [&(key as i32), &value.to_string()];
+                    self.client.execute(&self.append, &values).await?;
+                    self.client.batch_execute("ROLLBACK TO s").await?;
+                }
                 Plan::Append(key, value) => {
                     // Noted first: whether it happened may stay unknown.
                     ops.push(Op::Append(key, value));
@@ -94,14 +109,19 @@ fn list(text: &str) -> Vec<Value> {
 }
 
 /// Runs one transaction and says how it ended; panics on an error that no client should see.
-async fn transaction(session: &Session, plans: &[Plan], ops: &mut Vec<Op>) -> Outcome {
+async fn transaction(
+    session: &Session,
+    plans: &[Plan],
+    ops: &mut Vec<Op>,
+    undone: &mut Vec<Op>,
+) -> Outcome {
     let alone = plans.len() == 1 && !matches!(plans[0], Plan::ReadRange(..));
     let result = if alone {
-        session.execute(plans, ops).await
+        session.execute(plans, ops, undone).await
     } else {
         match session.client.batch_execute("BEGIN").await {
             Err(error) => Err(error),
-            Ok(()) => match session.execute(plans, ops).await {
+            Ok(()) => match session.execute(plans, ops, undone).await {
                 Err(error) => {
                     let _ = session.client.batch_execute("ROLLBACK").await;
                     Err(error)
@@ -142,9 +162,19 @@ async fn run(level: &'static str, seed: u64, env: &[(&str, &str)]) -> (Report, u
             let mut history = Vec::new();
             for _ in 0..TRANSACTIONS / CLIENTS {
                 let plans = generator.lock().unwrap().next_txn();
-                let mut ops = Vec::new();
+                let (mut ops, mut undone) = (Vec::new(), Vec::new());
                 let invoke = now();
-                let outcome = transaction(&session, &plans, &mut ops).await;
+                let outcome = transaction(&session, &plans, &mut ops, &mut undone).await;
+                // What was undone never happened, whatever became of the rest.
+                if !undone.is_empty() {
+                    let outcome = Outcome::Fail;
+                    history.push(Txn {
+                        invoke,
+                        complete: now(),
+                        outcome,
+                        ops: undone,
+                    });
+                }
                 history.push(Txn {
                     invoke,
                     complete: now(),
@@ -165,7 +195,7 @@ async fn run(level: &'static str, seed: u64, env: &[(&str, &str)]) -> (Report, u
     let mut ops = Vec::new();
     let invoke = now();
     let plans: Vec<Plan> = (0..keys).map(Plan::Read).collect();
-    let outcome = transaction(&session, &plans, &mut ops).await;
+    let outcome = transaction(&session, &plans, &mut ops, &mut Vec::new()).await;
     assert_eq!(outcome, Outcome::Ok, "nobody else is there");
     history.push(Txn {
         invoke,
