@@ -4,7 +4,8 @@
 //!
 //! One million keys by default, inserted in the order named, then got and scanned (10 entries, each one's value read) at
 //! random; each operation pins an epoch of its own. With two threads each does half of the inserts and all of its own
-//! gets and scans. CPU time of the threads, not wall time; `only` is a part of a structure's name.
+//! gets and scans. CPU time of the
+//! threads, not wall time; `only` is a part of a structure's name.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
@@ -18,14 +19,25 @@ use crossbeam_skiplist::SkipMap;
 use store::tree::{Direction, Entry, Tree};
 
 const SCAN: usize = 10;
+/// The best of so many is shown: other work on the machine only ever adds.
+const ROUNDS: usize = 3;
 
 fn main() {
     let mut args = std::env::args().skip(1);
-    let n: usize = args.next().map_or(1_000_000, |n| n.parse().expect("a number of keys"));
+    let n: usize = args
+        .next()
+        .map_or(1_000_000, |n| n.parse().expect("a number of keys"));
     let only = args.next().unwrap_or_default();
     println!("{n} keys; ns of CPU per operation, 1 -> 2 threads");
-    println!("{:<34}{:>16}{:>16}{:>16}", "", "insert", "get", "scan of 10");
-    let spread = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    println!(
+        "{:<34}{:>16}{:>16}{:>16}",
+        "", "insert", "get", "scan of 10"
+    );
+    let spread = |n: u64| {
+        n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    };
     let random: Vec<_> = (0..n as u64).map(|i| spread(i).to_be_bytes()).collect();
     let ascending: Vec<_> = (0..n as u64).map(|i| i.to_be_bytes()).collect();
     // Two columns: few different values, then the random one.
@@ -37,48 +49,50 @@ fn main() {
             key
         })
         .collect();
-    let wide: Vec<[u8; 16]> = (0..n as u128).map(|i| (((spread(i as u64) as u128) << 64) | i).to_be_bytes()).collect();
+    let wide: Vec<[u8; 16]> = (0..n as u128)
+        .map(|i| (((spread(i as u64) as u128) << 64) | i).to_be_bytes())
+        .collect();
     all("8 bytes, random", &random, &only);
     all("8 bytes, ascending", &ascending, &only);
     all("16 bytes, random", &wide, &only);
-    all("16 bytes, a column of 100 and one random", &composite, &only);
+    all(
+        "16 bytes, a column of 100 and one random",
+        &composite,
+        &only,
+    );
 }
 
 fn all<const K: usize>(what: &str, keys: &[[u8; K]], only: &str) {
     println!("{what}");
-    let mut order: Vec<usize> = (0..keys.len()).collect();
+    // In an array of their own, in the order of use: the fetching of a key from memory is not the index's.
+    let mut probes = keys.to_vec();
     let mut seed = 1u64;
-    for i in (1..order.len()).rev() {
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        order.swap(i, (seed >> 33) as usize % (i + 1));
+    for i in (1..probes.len()).rev() {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        probes.swap(i, (seed >> 33) as usize % (i + 1));
     }
-    measure::<K, Ours>("tree", keys, &order, only);
-    measure::<K, Locked<K>>("BTreeMap behind 64 RwLocks", keys, &order, only);
-    measure::<K, Skip<K>>("crossbeam-skiplist", keys, &order, only);
+    measure::<K, Ours>("tree", keys, &probes, only);
+    measure::<K, Locked<K>>("BTreeMap behind 64 RwLocks", keys, &probes, only);
+    measure::<K, Skip<K>>("crossbeam-skiplist", keys, &probes, only);
 }
 
-fn measure<const K: usize, I: Index<K>>(name: &str, keys: &[[u8; K]], order: &[usize], only: &str) {
+fn measure<const K: usize, I: Index<K>>(
+    name: &str,
+    keys: &[[u8; K]],
+    probes: &[[u8; K]],
+    only: &str,
+) {
     if !name.contains(only) {
         return;
     }
     let runs = [1, 2].map(|threads| {
-        let index = I::default();
-        let insert = per_op(threads, |t| {
-            let half = keys.len() / threads;
-            keys[t * half..(t + 1) * half].iter().for_each(|key| index.insert(key, 1));
-            half
-        });
-        let get = per_op(threads, |t| {
-            let sum: u64 = order.iter().skip(t * 1000).map(|&i| index.get(&keys[i])).sum();
-            assert_eq!(sum as usize, order.len() - t * 1000);
-            order.len()
-        });
-        let scan = per_op(threads, |t| {
-            let sum: u64 = order.iter().skip(t * 1000).map(|&i| index.scan(&keys[i])).sum();
-            assert!(sum as usize > (order.len() - t * 1000 - SCAN) * SCAN);
-            order.len()
-        });
-        ([insert, get, scan], index.bytes())
+        let rounds = (0..ROUNDS).map(|_| round::<K, I>(threads, keys, probes));
+        let best = |a: [u128; 3], b: [u128; 3]| std::array::from_fn(|i| a[i].min(b[i]));
+        rounds
+            .reduce(|(a, bytes), (b, _)| (best(a, b), bytes))
+            .expect("a round")
     });
     print!("  {name:<32}");
     for i in 0..3 {
@@ -86,8 +100,41 @@ fn measure<const K: usize, I: Index<K>>(name: &str, keys: &[[u8; K]], order: &[u
     }
     match runs[0].1 {
         0 => println!(),
-        bytes => println!("  {:.1} B of nodes per entry", bytes as f64 / keys.len() as f64),
+        bytes => println!(
+            "  {:.1} B of nodes per entry",
+            bytes as f64 / keys.len() as f64
+        ),
     }
+}
+
+fn round<const K: usize, I: Index<K>>(
+    threads: usize,
+    keys: &[[u8; K]],
+    probes: &[[u8; K]],
+) -> ([u128; 3], usize) {
+    let index = I::default();
+    let insert = per_op(threads, |t| {
+        let half = keys.len() / threads;
+        keys[t * half..(t + 1) * half]
+            .iter()
+            .for_each(|key| index.insert(key, 1));
+        half
+    });
+    let get = per_op(threads, |t| {
+        let sum: u64 = probes.iter().skip(t * 1000).map(|key| index.get(key)).sum();
+        assert_eq!(sum as usize, probes.len() - t * 1000);
+        probes.len()
+    });
+    let scan = per_op(threads, |t| {
+        let sum: u64 = probes
+            .iter()
+            .skip(t * 1000)
+            .map(|key| index.scan(key))
+            .sum();
+        assert!(sum as usize > (probes.len() - t * 1000 - SCAN) * SCAN);
+        probes.len()
+    });
+    ([insert, get, scan], index.bytes())
 }
 
 /// CPU nanoseconds per operation over all threads.
@@ -99,11 +146,20 @@ fn per_op(threads: usize, work: impl Fn(usize) -> usize + Sync) -> u128 {
                 scope.spawn(move || {
                     let (wall, before) = (Instant::now(), cpu());
                     let ops = work(t);
-                    (ops, before.map_or_else(|| wall.elapsed(), |before| cpu().expect("as before") - before))
+                    (
+                        ops,
+                        before.map_or_else(
+                            || wall.elapsed(),
+                            |before| cpu().expect("as before") - before,
+                        ),
+                    )
                 })
             })
             .collect();
-        handles.into_iter().map(|h| h.join().expect("worker")).collect()
+        handles
+            .into_iter()
+            .map(|h| h.join().expect("worker"))
+            .collect()
     });
     let ops: usize = done.iter().map(|(ops, _)| ops).sum();
     done.iter().map(|(_, time)| time.as_nanos()).sum::<u128>() / ops as u128
@@ -139,8 +195,12 @@ impl Record {
     fn make(key: &[u8], value: u64) -> NonNull<Record> {
         // SAFETY: a layout that is not empty, with room for the record and its key.
         unsafe {
-            let record = NonNull::new(alloc(Self::layout(key.len())).cast::<Record>()).expect("memory");
-            record.write(Record { value, len: key.len() });
+            let record =
+                NonNull::new(alloc(Self::layout(key.len())).cast::<Record>()).expect("memory");
+            record.write(Record {
+                value,
+                len: key.len(),
+            });
             ptr::copy_nonoverlapping(key.as_ptr(), record.as_ptr().add(1).cast(), key.len());
             record
         }
@@ -165,7 +225,11 @@ struct Ours(Tree<Record>);
 
 impl<const K: usize> Index<K> for Ours {
     fn insert(&self, key: &[u8; K], value: u64) {
-        assert!(self.0.get_or_insert(key, || Record::make(key, value), &pin()).1);
+        assert!(
+            self.0
+                .get_or_insert(key, || Record::make(key, value), &pin())
+                .1
+        );
     }
 
     fn get(&self, key: &[u8; K]) -> u64 {
@@ -175,7 +239,14 @@ impl<const K: usize> Index<K> for Ours {
     fn scan(&self, key: &[u8; K]) -> u64 {
         let guard = pin();
         let mut out = Vec::with_capacity(SCAN);
-        self.0.scan(Bound::Included(key), Bound::Unbounded, Direction::Forward, SCAN, &mut out, &guard);
+        self.0.scan(
+            Bound::Included(key),
+            Bound::Unbounded,
+            Direction::Forward,
+            SCAN,
+            &mut out,
+            &guard,
+        );
         out.iter().map(|record| record.value).sum()
     }
 
@@ -194,7 +265,10 @@ impl<const K: usize> Default for Locked<K> {
 
 impl<const K: usize> Index<K> for Locked<K> {
     fn insert(&self, key: &[u8; K], value: u64) {
-        self.0[key[0] as usize >> 2].write().expect("lock").insert(*key, value);
+        self.0[key[0] as usize >> 2]
+            .write()
+            .expect("lock")
+            .insert(*key, value);
     }
 
     fn get(&self, key: &[u8; K]) -> u64 {
@@ -204,7 +278,13 @@ impl<const K: usize> Index<K> for Locked<K> {
     fn scan(&self, key: &[u8; K]) -> u64 {
         let (mut left, mut sum) = (SCAN, 0);
         for shard in &self.0[key[0] as usize >> 2..] {
-            for value in shard.read().expect("lock").range(*key..).take(left).map(|(_, value)| *value) {
+            for value in shard
+                .read()
+                .expect("lock")
+                .range(*key..)
+                .take(left)
+                .map(|(_, value)| *value)
+            {
                 (sum, left) = (sum + value, left - 1);
             }
             if left == 0 {
@@ -228,6 +308,10 @@ impl<const K: usize> Index<K> for Skip<K> {
     }
 
     fn scan(&self, key: &[u8; K]) -> u64 {
-        self.0.range(*key..).take(SCAN).map(|entry| *entry.value()).sum()
+        self.0
+            .range(*key..)
+            .take(SCAN)
+            .map(|entry| *entry.value())
+            .sum()
     }
 }
