@@ -18,6 +18,9 @@ use crossbeam_epoch::pin;
 use crossbeam_skiplist::SkipMap;
 use store::tree::{Direction, Entry, Tree};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const SCAN: usize = 10;
 /// The best of so many is shown: other work on the machine only ever adds.
 const ROUNDS: usize = 3;

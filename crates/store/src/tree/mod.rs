@@ -162,6 +162,9 @@ impl<E: Entry> Tree<E> {
             let leaf: &Leaf<E> = unsafe { Leaf::at(child) };
             leaf.slots.prefetch();
             leaf.slots.prefetch_items();
+        } else {
+            // SAFETY: children of higher levels are inner nodes, alive under the caller's guard.
+            unsafe { Inner::at(child) }.prefetch();
         }
         // SAFETY: a pointer that stood in a child slot of a node reached under the caller's guard.
         let version = unsafe { child.as_ref() }.latch.read()?;

@@ -77,6 +77,15 @@ impl Inner {
         unsafe { node.cast().as_ref() }
     }
 
+    /// Asks for the lines of the heads and of the children: which child it is shows only when the heads are there.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.slots.prefetch();
+        for child in self.children.iter().step_by(8) {
+            super::prefetch(child);
+        }
+    }
+
     /// Null only in a torn read.
     #[inline]
     pub fn child(&self, index: usize) -> Attempt<NodePtr> {
