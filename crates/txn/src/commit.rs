@@ -173,11 +173,14 @@ impl Txn {
         let locks = &self.shared.locks;
         for l in locked {
             let table = &l.table.table;
-            let mut held = locks.is_held_by_other(
-                self.id,
-                table.row_lock(l.record.key()),
-                LockMode::NoKeyUpdate,
-            );
+            let new_unique_key = l.linked.iter().any(|(i, _)| i.spec.unique);
+            let in_place = l.change.row.is_some() && l.change.before.is_some() && !new_unique_key;
+            let mode = if in_place {
+                LockMode::NoKeyUpdate
+            } else {
+                LockMode::Update
+            };
+            let mut held = locks.is_held_by_other(self.id, table.row_lock(l.record.key()), mode);
             for (index, key) in l.linked.iter().filter(|(i, _)| i.spec.unique) {
                 let columns = &key[..key.len() - l.record.key().len()];
                 let name = TableHandle::unique_lock(index, columns);
@@ -351,12 +354,13 @@ impl Txn {
                 !precise
             });
             if precise {
-                return changed(
-                    range.table.name(),
-                    "(in a range)".into(),
-                    winner,
-                    Cause::RangeChanged,
-                );
+                let whole = range.range == KeyRange::all();
+                let cause = if whole {
+                    Cause::TableChanged
+                } else {
+                    Cause::RangeChanged
+                };
+                return changed(range.table.name(), "(in a range)".into(), winner, cause);
             }
         }
         Ok(())

@@ -12,8 +12,9 @@ use store::{Guard, Record, pin};
 
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
+use crate::manager::Cause;
 use crate::scan::{Access, Direction, Scan};
-use crate::txn::Txn;
+use crate::txn::{Txn, serialization_failure};
 use crate::writes::Pending;
 
 /// Something that must hold when the statement ends, and again at commit.
@@ -415,8 +416,28 @@ impl Txn {
                 Side::Parent if own => {}
                 Side::Parent => {
                     let found = newest_with_key(parent, &key, place, me, guard);
-                    if found.is_none_or(|r| self.writes.get(parent.storage.id, r.key()).is_some()) {
+                    let found =
+                        found.filter(|r| self.writes.get(parent.storage.id, r.key()).is_none());
+                    let Some(record) = found else {
                         return self.parent_error(p, parent);
+                    };
+                    // Somebody with a lock may be about to take the parent away; he has looked for children already.
+                    let name = parent.row_lock(record.key());
+                    if self
+                        .shared
+                        .locks
+                        .is_held_by_other(self.id, name, LockMode::KeyShare)
+                    {
+                        self.shared.stats.abort(Cause::RowLocked);
+                        let what =
+                            "could not serialize access due to a row lock of another transaction";
+                        let key = values_text(&p.values);
+                        return Err(serialization_failure(
+                            what,
+                            parent.name(),
+                            &key,
+                            Position::ZERO,
+                        ));
                     }
                 }
                 Side::Children => {

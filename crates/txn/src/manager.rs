@@ -22,6 +22,8 @@ pub enum Cause {
     ReadChanged,
     /// A row came into, left or changed in a range that was read.
     RangeChanged,
+    /// The same in a scan of a whole table: false when the predicate would not have seen the row.
+    TableChanged,
     /// A row that was written had been changed, by an optimistic commit or since the snapshot.
     WriteConflict,
     /// An optimistic commit met a row lock.
@@ -33,9 +35,10 @@ pub enum Cause {
 }
 
 impl Cause {
-    pub const ALL: [Cause; 7] = [
+    pub const ALL: [Cause; 8] = [
         Cause::ReadChanged,
         Cause::RangeChanged,
+        Cause::TableChanged,
         Cause::WriteConflict,
         Cause::RowLocked,
         Cause::PortalOpen,
@@ -48,6 +51,7 @@ impl Cause {
         match self {
             Cause::ReadChanged => "read_changed",
             Cause::RangeChanged => "range_changed",
+            Cause::TableChanged => "table_changed",
             Cause::WriteConflict => "write_conflict",
             Cause::RowLocked => "row_locked",
             Cause::PortalOpen => "portal_open",
@@ -61,7 +65,7 @@ impl Cause {
 #[derive(Default)]
 pub struct Stats {
     commits: [Padded; 8],
-    aborts: [AtomicU64; 7],
+    aborts: [AtomicU64; 8],
     moves: AtomicU64,
 }
 

@@ -128,6 +128,8 @@ pub struct Txn {
     pub(crate) locks: Vec<LockName>,
     wait: Option<(LockName, LockWait)>,
     conflict: Option<Conflict>,
+    /// The last run of the statement ended in a wait.
+    waited: bool,
     savepoints: Vec<Savepoint>,
     mark: Mark,
     portals: i32,
@@ -157,6 +159,7 @@ impl Txn {
             locks: Vec::new(),
             wait: None,
             conflict: None,
+            waited: false,
             savepoints: Vec::new(),
             mark: Mark::default(),
             portals: 0,
@@ -294,7 +297,10 @@ impl Txn {
             }
         } else if let Some(c) = conflict {
             self.move_snapshot(&c)?;
+        } else if self.waited && self.portals == 0 {
+            self.follow()?;
         }
+        self.waited = false;
         self.mark = Mark {
             writes: self.writes.mark(),
             kept: self.view()?.kept(),
@@ -302,6 +308,26 @@ impl Txn {
             ranges: self.ranges.len(),
             probes: self.probes.len(),
         };
+        Ok(())
+    }
+
+    /// After a wait: whoever held the row has most likely changed it, so the snapshot moves at once if it may. If not, the
+    /// statement finds out by itself whether it has to.
+    fn follow(&mut self) -> Result<()> {
+        let old = self.view()?.position();
+        let to = self.take_snapshot();
+        let guard = pin();
+        if !self.others_unchanged(old, to.position(), &guard) {
+            return Ok(());
+        }
+        let view = self.view.as_mut().expect("checked above");
+        if view
+            .advance(to, &guard)
+            .map_err(|Expired| Txn::snapshot_too_old())?
+        {
+            self.moves += 1;
+            self.shared.stats.moved();
+        }
         Ok(())
     }
 
@@ -371,6 +397,7 @@ impl Txn {
     /// The wait of a statement that failed with BLOCKED. Before the statement is given up instead, call [`Txn::stop_waiting`].
     pub fn take_wait(&mut self) -> Option<LockWait> {
         let (name, wait) = self.wait.take()?;
+        self.waited = true;
         self.wait_name(name);
         Some(wait)
     }
