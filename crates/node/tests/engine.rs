@@ -365,3 +365,47 @@ fn an_idle_snapshot_and_a_hot_row_do_not_fill_the_memory() {
     );
     assert_eq!(value(&mut idle, &h, 1), Some(0));
 }
+
+#[test]
+fn a_key_taken_after_the_snapshot_is_a_conflict_before_it_is_a_duplicate() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    create(&node, table(20000));
+    let h = handle(&node, 20000);
+    let take = |id: i64| {
+        let mut t = begin(&node, Isolation::Serializable, true);
+        t.insert(&h, &row(id, 0)).unwrap();
+        node.commit(t).unwrap();
+    };
+    let code = |t: &mut Txn, id: i64| t.insert(&h, &row(id, 1)).unwrap_err().code();
+    take(1);
+
+    let mut optimistic = begin(&node, Isolation::Serializable, false);
+    assert_eq!(code(&mut optimistic, 1), SqlState::UNIQUE_VIOLATION);
+    take(2);
+    assert_eq!(code(&mut optimistic, 2), SqlState::SERIALIZATION_FAILURE);
+
+    // A locking transaction moves its snapshot; then the key is a duplicate.
+    let mut locking = begin(&node, Isolation::Serializable, true);
+    take(3);
+    assert_eq!(code(&mut locking, 3), SqlState::RESTART);
+    locking.rollback_statement();
+    locking.begin_statement().unwrap();
+    assert_eq!(code(&mut locking, 3), SqlState::UNIQUE_VIOLATION);
+    drop(locking);
+
+    // Unless it has read what changed meanwhile.
+    let mut reader = begin(&node, Isolation::Serializable, true);
+    assert_eq!(value(&mut reader, &h, 4), None);
+    reader.end_statement().unwrap();
+    reader.begin_statement().unwrap();
+    take(4);
+    assert_eq!(code(&mut reader, 4), SqlState::RESTART);
+    reader.rollback_statement();
+    let moved = reader.begin_statement().unwrap_err();
+    assert_eq!(moved.code(), SqlState::SERIALIZATION_FAILURE);
+
+    let mut committed = begin(&node, Isolation::ReadCommitted, true);
+    take(5);
+    assert_eq!(code(&mut committed, 5), SqlState::UNIQUE_VIOLATION);
+}

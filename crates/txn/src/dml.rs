@@ -11,7 +11,8 @@ use store::SecondaryIndex;
 use crate::fk::same;
 use crate::handle::{CHANGING, TableHandle};
 use crate::locks::{LockMode, WaitPolicy};
-use crate::txn::{InsertOutcome, Txn};
+use crate::manager::Cause;
+use crate::txn::{InsertOutcome, Isolation, Txn};
 use crate::writes::Pending;
 
 /// Most bytes of changes in one transaction.
@@ -367,11 +368,32 @@ impl Txn {
                 WaitPolicy::Wait,
                 handle.name(),
             )?;
-            return Ok(self
-                .conflict_in(handle, place, key, not)
-                .filter(|k| k[..] != *not));
+            let found = self.conflict_in(handle, place, key, not);
+            let found = found.filter(|k| k[..] != *not);
+            if let Some(other) = &found {
+                self.is_in_snapshot(handle, other)?;
+            }
+            return Ok(found);
+        }
+        if !own {
+            self.is_in_snapshot(handle, &other)?;
         }
         Ok(Some(other))
+    }
+
+    /// A row in the way that came after the snapshot is no duplicate yet: it says that the transaction looked at an older state.
+    /// The snapshot moves, and what is a duplicate then is one; an optimistic transaction runs again.
+    fn is_in_snapshot(&mut self, handle: &TableHandle, key: &[u8]) -> Result<()> {
+        if self.options.isolation == Isolation::ReadCommitted {
+            return Ok(());
+        }
+        match self.check_newest(handle, key) {
+            Err(e) if e.code() == SqlState::RESTART && !self.options.locking => {
+                self.shared.stats.abort(Cause::WriteConflict);
+                Err(self.conflict.take().map_or(e, |c| c.error()))
+            }
+            checked => checked.map(drop),
+        }
     }
 
     pub(crate) fn unique_error(&self, handle: &TableHandle, place: usize, row: &[Value]) -> Error {

@@ -127,7 +127,7 @@ pub struct Txn {
     pub(crate) probes: Vec<FkProbe>,
     pub(crate) locks: Vec<LockName>,
     wait: Option<(LockName, LockWait)>,
-    conflict: Option<Conflict>,
+    pub(crate) conflict: Option<Conflict>,
     /// The last run of the statement ended in a wait.
     waited: bool,
     savepoints: Vec<Savepoint>,
@@ -575,7 +575,7 @@ impl Txn {
 }
 
 impl Conflict {
-    fn error(&self) -> Error {
+    pub(crate) fn error(&self) -> Error {
         serialization_failure(
             "could not serialize access due to concurrent update",
             &self.table,
