@@ -18,5 +18,5 @@ pub use memory::Memory;
 pub use reclaim::{Reclaimed, Store};
 pub use record::{Holder, IndexEntry, NewVersion, Record, Version};
 pub use snapshot::{Snapshot, Snapshots};
-pub use storage::{IndexSpec, SecondaryIndex, Storage, entry_key};
+pub use storage::{CHANGING, IndexSpec, RETIRED, SecondaryIndex, Storage, entry_key};
 pub use view::{Expired, Found, View};

@@ -108,6 +108,12 @@ pub(crate) struct Stale {
 // SAFETY: a queued record stays allocated: only the reclaimer ends records, and it takes them from this queue first.
 unsafe impl Send for Stale {}
 
+/// The shape of a storage whose table is being changed: no commit may write to it.
+pub const CHANGING: u64 = u64::MAX;
+
+/// The shape of a storage that its table does not use any more.
+pub const RETIRED: u64 = u64::MAX - 1;
+
 /// The rows of a table.
 pub struct Storage {
     pub id: RelId,
@@ -163,6 +169,12 @@ impl Storage {
     /// Under which schema version rows are written.
     pub fn shape(&self) -> u64 {
         self.shape.load(Ordering::SeqCst)
+    }
+
+    /// Whether a schema change has these rows in its hands, or has put others in their place (TRUNCATE, DROP, a rewrite): what was
+    /// read here may not be so any more.
+    pub fn is_changing(&self) -> bool {
+        self.shape() >= RETIRED
     }
 
     /// See [`Storage::shape`].

@@ -102,6 +102,11 @@ impl View {
         self.rows.truncate(n);
     }
 
+    /// Whether a schema change has touched the rows of a storage that was read by key.
+    pub fn is_schema_changed(&self) -> bool {
+        self.storages.iter().any(|s| s.is_changing())
+    }
+
     /// Whether `holds` is true of each kept record.
     pub fn all(
         &self,

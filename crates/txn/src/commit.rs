@@ -300,6 +300,18 @@ impl Txn {
                 "could not serialize access due to read/write dependencies among transactions";
             Err(serialization_failure(what, table, &key, winner))
         };
+        // A schema change marks the rows before it asks for its position, so one with a smaller position is seen here.
+        let tables = self.absent.iter().map(|a| &a.0);
+        let mut tables = tables.chain(self.ranges.iter().map(|r| &r.table));
+        let moved = tables.find(|t| t.storage.is_changing() && !self.owns_shape(t));
+        if let Some(t) = moved {
+            self.shared.stats.abort(Cause::SchemaChanged);
+            return Err(schema_moved(t.name()));
+        }
+        if self.view()?.is_schema_changed() && self.schema.is_none() {
+            self.shared.stats.abort(Cause::SchemaChanged);
+            return Err(schema_moved("(read by key)"));
+        }
         let mut loser = None;
         let whole = self.view()?.all(guard, |r| {
             let winner = newest_below(r, me, guard);

@@ -6,10 +6,10 @@
 
 use base::{Error, Position, Result, SqlState, Value};
 use std::sync::Arc;
-use store::SecondaryIndex;
+use store::{CHANGING, SecondaryIndex};
 
 use crate::fk::same;
-use crate::handle::{CHANGING, TableHandle};
+use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::Cause;
 use crate::txn::{InsertOutcome, Isolation, Txn};

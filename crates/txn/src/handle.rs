@@ -24,9 +24,6 @@ pub trait RuleCompiler: Send + Sync {
     fn compile(&self, schema: &Schema, table: &Table) -> Result<Arc<dyn TableRules>>;
 }
 
-/// The shape of a storage whose table is being changed: no commit may write to it.
-pub(crate) const CHANGING: u64 = u64::MAX;
-
 /// Space of the locks on tables (as opposed to rows).
 const TABLE_SPACE: u32 = 0;
 

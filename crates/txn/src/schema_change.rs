@@ -15,9 +15,9 @@ use base::schema::{Change, Object, TableDef};
 use base::{Error, Oid, Position, Result, SqlState};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{NewVersion, Storage, Store, pin};
+use store::{CHANGING, NewVersion, RETIRED, Storage, Store, pin};
 
-use crate::handle::{CHANGING, Catalog, TableHandle};
+use crate::handle::{Catalog, TableHandle};
 use crate::locks::{LockMode, LockName, WaitPolicy};
 use crate::manager::{TxnManager, build_catalog, publish_table};
 use crate::txn::Txn;
@@ -42,26 +42,24 @@ impl OwnSchema {
         &self.changes
     }
 
-    /// The change takes effect at its position.
+    /// The change takes effect at its position. Each storage goes from `CHANGING` to its next shape in one step, so that no
+    /// commit through an old handle slips in.
     pub(crate) fn install(&self, shared: &TxnManager, catalog: &Arc<Catalog>, at: Position) {
-        for (storage, shape) in &self.quiesced {
-            storage.set_shape(*shape);
-        }
         let before = shared.catalog();
+        for (storage, shape) in &self.quiesced {
+            let is_now = catalog.tables.values().find(|t| t.storage.id == storage.id);
+            match is_now {
+                None => storage.set_shape(RETIRED),
+                Some(t) if before.tables.values().any(|b| Arc::ptr_eq(b, t)) => {
+                    storage.set_shape(*shape)
+                }
+                Some(_) => {}
+            }
+        }
         for handle in catalog.tables.values() {
             let old = before.tables.get(&handle.table.def.id);
             if old.is_none_or(|o| !Arc::ptr_eq(o, handle)) {
                 publish_table(&shared.store, handle);
-            }
-        }
-        // Tables that went: what still writes through their old handles must fail.
-        for old in before.tables.values() {
-            if catalog
-                .tables
-                .get(&old.table.def.id)
-                .is_none_or(|n| n.storage.id != old.storage.id)
-            {
-                old.storage.set_shape(CHANGING - 1);
             }
         }
         shared.install_catalog(at, catalog.clone());
@@ -183,22 +181,17 @@ impl Txn {
                 "rows are rewritten from the table's storage"
             );
             rewrite(old, new, &self.shared.store)?;
-            let mut bad = None;
+            let bad = std::cell::RefCell::new(None);
             let rekey = |row: &[u8]| {
                 let mut key = Vec::new();
-                if let Err(e) = new.primary_key(&new.table.layout.row(row).values(), &mut key) {
-                    bad.get_or_insert(e);
+                let values = new.table.layout.row(row).values();
+                if let Err(e) = new.primary_key(&values, &mut key) {
+                    bad.borrow_mut().get_or_insert(e);
                 }
                 key
             };
-            let rekey = std::cell::RefCell::new(rekey);
-            self.writes.replace_table(
-                old.storage.id,
-                new,
-                Some(&|row: &[u8]| (rekey.borrow_mut())(row)),
-            );
-            drop(rekey);
-            if let Some(e) = bad {
+            self.writes.replace_table(old.storage.id, new, Some(&rekey));
+            if let Some(e) = bad.into_inner() {
                 return Err(e);
             }
         } else if old.storage.id == new.storage.id {

@@ -369,9 +369,15 @@ impl Txn {
     /// Whether absences and ranges read at `old` are the same at `new`.
     fn others_unchanged(&self, old: Position, new: Position, guard: &store::Guard) -> bool {
         let same = |r: &store::Record| r.at(new, guard).is_none_or(|v| v.position() <= old);
-        self.absent
-            .iter()
-            .all(|(t, k)| t.storage.primary.get(k, guard).is_none_or(same))
+        let moved = |t: &TableHandle| t.storage.is_changing() && !self.owns_shape(t);
+        let changing = self.absent.iter().any(|(t, _)| moved(t))
+            || self.ranges.iter().any(|r| moved(&r.table))
+            || self.view.as_ref().is_some_and(View::is_schema_changed) && self.schema.is_none();
+        !changing
+            && self
+                .absent
+                .iter()
+                .all(|(t, k)| t.storage.primary.get(k, guard).is_none_or(same))
             && self
                 .ranges
                 .iter()
