@@ -204,7 +204,7 @@ fn worker(
 ) -> Result<Report> {
     let mut report = Report::default();
     let mut outstanding: VecDeque<(Position, Option<Instant>)> = VecDeque::new();
-    let mut count = 0u64;
+    let (mut count, mut last) = (0u64, Position::ZERO);
     while !stop.load(Ordering::Relaxed) {
         count += 1;
         let sample = count.is_multiple_of(SAMPLED);
@@ -212,6 +212,10 @@ fn worker(
         let mut again = false;
         let position = loop {
             let started = Instant::now();
+            // A thread sees its own commits, though another's position below may not be installed yet.
+            while node.marks().installed.get() < last {
+                std::thread::yield_now();
+            }
             let mut kv = Kv::begin(node, tables, options())?;
             let ready = Instant::now();
             let tried = body(&mut kv, again).and_then(|end| {
@@ -237,6 +241,7 @@ fn worker(
             }
             again = true;
         };
+        last = position;
         outstanding.push_back((position, sample.then_some(begun)));
         if outstanding.len() > WINDOW {
             futures::executor::block_on(node.published(outstanding[0].0));
