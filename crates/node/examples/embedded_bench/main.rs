@@ -31,6 +31,10 @@ use workload::ycsb::{self, Ycsb};
 
 type Result<T> = std::result::Result<T, Error>;
 
+/// The server's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Transactions of one thread that wait for the log.
 const WINDOW: usize = 4096;
 
