@@ -4,6 +4,8 @@
 //! Read `record` first (what a row through time is), then `storage` (a table), `snapshot` and `reclaim` (what may go), and
 //! `tree` for the index. Readers hold a [`Guard`] while they look at records and a [`Snapshot`] while they need a version to stay.
 
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 mod memory;
 mod reclaim;
 mod record;
