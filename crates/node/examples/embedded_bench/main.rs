@@ -1,7 +1,7 @@
 //! What the engine does per core without SQL and wire: YCSB and TPC-C's NewOrder and Payment, serializable, with the log on.
 //!
-//! `cargo run --release -p node --example embedded_bench [DIRECTORY [SECONDS]]`: DIRECTORY on the disk to measure (default `target`),
-//! SECONDS per line (default 5). Transactions are optimistic: nothing is locked before commit.
+//! `cargo run --release -p node --example embedded_bench [DIRECTORY [SECONDS [ycsb|tpcc]]]`: DIRECTORY on the disk to measure (default
+//! `target`), SECONDS per line (default 5), one workload (default both). Transactions are optimistic: nothing is locked before commit.
 //!
 //! A thread does not sit out the flush of each transaction. It goes on with the next and counts a transaction when its
 //! position is published, with at most `WINDOW` outstanding, as a server with many clients would. Every transaction that
@@ -45,15 +45,17 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let base = PathBuf::from(args.next().unwrap_or_else(|| "target".into()));
     let seconds: u64 = args.next().map_or(Ok(5), |s| s.parse())?;
+    let only = args.next();
+    let wanted = |name: &str| only.as_deref().is_none_or(|o| o == name);
     let base = base.join(format!("embedded_bench-{}", std::process::id()));
     println!("disk: {}; {seconds} s a line\n", base.display());
     println!(
         "workload              threads      tps   aborts   CPU us   begin us  body us  commit us   p50 ms   p99 ms"
     );
-    for threads in [1, 2] {
+    for threads in [1, 2].into_iter().filter(|_| wanted("ycsb")) {
         ycsb(&base.join(format!("ycsb{threads}")), threads, seconds)?;
     }
-    for threads in [1, 2] {
+    for threads in [1, 2].into_iter().filter(|_| wanted("tpcc")) {
         tpcc(&base.join(format!("tpcc{threads}")), threads, seconds)?;
     }
     std::fs::remove_dir_all(&base)?;
