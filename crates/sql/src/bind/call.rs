@@ -199,9 +199,8 @@ impl Binder<'_> {
             bound.push(self.expr(e, env)?);
         }
         if name == "nullif" {
-            let [a, b] = <[Bound; 2]>::try_from(bound).map_err(|_| {
-                Error::new(SqlState::SYNTAX_ERROR, "NULLIF takes two arguments")
-            })?;
+            let [a, b] = <[Bound; 2]>::try_from(bound)
+                .map_err(|_| Error::new(SqlState::SYNTAX_ERROR, "NULLIF takes two arguments"))?;
             let f = lookup_operator("=", Some(a.ty.ty), b.ty.ty)?;
             let ty = if a.ty.ty == Type::Unknown {
                 f.args[0].into()
@@ -392,7 +391,9 @@ impl Binder<'_> {
         let mut bound = Vec::new();
         for a in args {
             match a {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => bound.push(self.expr(e, &mut env)?),
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => {
+                    bound.push(self.expr(e, &mut env)?)
+                }
                 _ => return Err(Error::unsupported("an argument by name")),
             }
         }

@@ -56,8 +56,9 @@ impl Binder<'_> {
                         explicit,
                     }));
                     return match self.fold(literal) {
-                        Expr::Cast(c) if crate::expr::fold::cast_volatility(Type::Text, to.ty)
-                            == crate::functions::Volatility::Immutable =>
+                        Expr::Cast(c)
+                            if crate::expr::fold::cast_volatility(Type::Text, to.ty)
+                                == crate::functions::Volatility::Immutable =>
                         {
                             // Folding failed: say why now, as PostgreSQL does.
                             let v = Value::Text(s.clone());
@@ -201,23 +202,25 @@ impl Binder<'_> {
             return Ok(*first);
         }
         let plain: Vec<Type> = types.iter().map(|t| t.ty).collect();
-        select_common_type(&plain).map(ColumnType::plain).ok_or_else(|| {
-            let known: Vec<Type> = plain.into_iter().filter(|t| *t != Type::Unknown).collect();
-            let first = known[0];
-            let other = known
-                .iter()
-                .copied()
-                .find(|&t| select_common_type(&[first, t]).is_none())
-                .unwrap_or(first);
-            Error::new(
-                SqlState::DATATYPE_MISMATCH,
-                format!(
-                    "{what} types {} and {} cannot be matched",
-                    format_type(first, -1),
-                    format_type(other, -1)
-                ),
-            )
-        })
+        select_common_type(&plain)
+            .map(ColumnType::plain)
+            .ok_or_else(|| {
+                let known: Vec<Type> = plain.into_iter().filter(|t| *t != Type::Unknown).collect();
+                let first = known[0];
+                let other = known
+                    .iter()
+                    .copied()
+                    .find(|&t| select_common_type(&[first, t]).is_none())
+                    .unwrap_or(first);
+                Error::new(
+                    SqlState::DATATYPE_MISMATCH,
+                    format!(
+                        "{what} types {} and {} cannot be matched",
+                        format_type(first, -1),
+                        format_type(other, -1)
+                    ),
+                )
+            })
     }
 
     /// Branches converted to their common type.

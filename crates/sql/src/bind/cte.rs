@@ -37,7 +37,10 @@ impl Binder<'_> {
             return body(self, scope);
         };
         let name = fold(&cte.alias.name);
-        if w.cte_tables[..i].iter().any(|c| fold(&c.alias.name) == name) {
+        if w.cte_tables[..i]
+            .iter()
+            .any(|c| fold(&c.alias.name) == name)
+        {
             return Err(Error::new(
                 SqlState::DUPLICATE_ALIAS,
                 format!("WITH query name \"{name}\" specified more than once"),

@@ -26,12 +26,14 @@ impl Binder<'_> {
         alias: Option<&TableAlias>,
         right: u32,
     ) -> Result<(TableRef, Arc<TableHandle>, Names)> {
-        let found = catalog::resolve(&self.cx.catalog.schema, self.cx.search_path, name).map_err(
-            |e| match name.0.first() {
+        let found =
+            catalog::resolve(&self.cx.catalog.schema, &self.path, name).map_err(|e| match name
+                .0
+                .first()
+            {
                 Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
                 _ => e,
-            },
-        )?;
+            })?;
         let t = match found {
             Resolved::Relation(Relation::Table(t)) => t,
             Resolved::Relation(Relation::View(v)) => {
@@ -44,7 +46,9 @@ impl Binder<'_> {
                     SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                     format!("cannot {verb} view \"{}\"", v.name),
                 )
-                .detail(format!("Views are read only: {did} into the tables behind it.")));
+                .detail(format!(
+                    "Views are read only: {did} into the tables behind it."
+                )));
             }
             Resolved::Virtual(v) => {
                 return Err(Error::new(
@@ -88,10 +92,7 @@ impl Binder<'_> {
             let id = sequence.ok_or_else(|| {
                 Error::internal(format!("identity column \"{}\" has no sequence", c.name))
             })?;
-            let arg = Bound::new(
-                Expr::Const(base::Value::Oid(id)),
-                base::Type::RegClass,
-            );
+            let arg = Bound::new(Expr::Const(base::Value::Oid(id)), base::Type::RegClass);
             let next = self.call("nextval", vec![arg])?;
             return self.assign(next, &c.name, c.ty());
         }
@@ -113,7 +114,10 @@ impl Binder<'_> {
         if qualifier.is_some() {
             return Err(Error::new(
                 SqlState::UNDEFINED_COLUMN,
-                format!("column \"{shown}\" of relation \"{}\" does not exist", t.def.name),
+                format!(
+                    "column \"{shown}\" of relation \"{}\" does not exist",
+                    t.def.name
+                ),
             ));
         }
         t.column(&column).map(usize::from).ok_or_else(|| {
@@ -236,7 +240,9 @@ impl Binder<'_> {
                 Ok(())
             }
             e if places.len() == 1 => self.assign_one(t, places[0], e, scope, out),
-            _ => Err(Error::unsupported("this source of a multiple-column UPDATE")),
+            _ => Err(Error::unsupported(
+                "this source of a multiple-column UPDATE",
+            )),
         }
     }
 

@@ -244,9 +244,7 @@ impl Binder<'_> {
             Ast::Subquery(q) => self.scalar_subquery(q, env),
             Ast::Tuple(items) => self.row(items, env),
             Ast::Array(a) => self.array(&a.elem, None, env),
-            Ast::CompoundFieldAccess { root, access_chain } => {
-                self.access(root, access_chain, env)
-            }
+            Ast::CompoundFieldAccess { root, access_chain } => self.access(root, access_chain, env),
             Ast::Prefixed { prefix, value } => {
                 let to = crate::types::typename::from_sql_name(&prefix.value, &[], false)?;
                 let b = self.expr(value, env)?;
@@ -452,12 +450,7 @@ impl Binder<'_> {
         self.operator(op, x, p)
     }
 
-    fn access(
-        &mut self,
-        root: &Ast,
-        chain: &[AccessExpr],
-        env: &mut Env<'_, '_>,
-    ) -> Result<Bound> {
+    fn access(&mut self, root: &Ast, chain: &[AccessExpr], env: &mut Env<'_, '_>) -> Result<Bound> {
         let mut b = self.expr(root, env)?;
         let mut rest = chain;
         while let Some(first) = rest.first() {
@@ -465,9 +458,7 @@ impl Binder<'_> {
                 AccessExpr::Subscript(Subscript::Index { .. }) => {
                     let n = rest
                         .iter()
-                        .take_while(|a| {
-                            matches!(a, AccessExpr::Subscript(Subscript::Index { .. }))
-                        })
+                        .take_while(|a| matches!(a, AccessExpr::Subscript(Subscript::Index { .. })))
                         .count();
                     let mut indexes = Vec::new();
                     for a in &rest[..n] {

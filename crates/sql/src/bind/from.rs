@@ -101,7 +101,11 @@ impl Names {
 
     fn join(mut self, other: Names) -> Result<Names> {
         for r in &other.rels {
-            if self.rels.iter().any(|x| x.alias == r.alias && !r.alias.is_empty()) {
+            if self
+                .rels
+                .iter()
+                .any(|x| x.alias == r.alias && !r.alias.is_empty())
+            {
                 return Err(Error::new(
                     SqlState::DUPLICATE_ALIAS,
                     format!("table name \"{}\" specified more than once", r.alias),
@@ -120,9 +124,7 @@ fn has_outer_join(from: &[TableWithJoins]) -> bool {
         t.joins.iter().any(|j| {
             !matches!(
                 j.join_operator,
-                JoinOperator::Join(_)
-                    | JoinOperator::Inner(_)
-                    | JoinOperator::CrossJoin(_)
+                JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_)
             )
         }) || matches!(&t.relation, TableFactor::NestedJoin { .. })
     })
@@ -291,9 +293,7 @@ impl Binder<'_> {
             TableFactor::Table {
                 sample: Some(_), ..
             } => Err(Error::unsupported("TABLESAMPLE")),
-            TableFactor::Table { name, alias, .. } => {
-                self.named(name, alias.as_ref(), outer, melt)
-            }
+            TableFactor::Table { name, alias, .. } => self.named(name, alias.as_ref(), outer, melt),
             TableFactor::Function {
                 name,
                 args,
@@ -380,8 +380,11 @@ impl Binder<'_> {
             let cols = cte.cols.clone();
             return self.cte_reference(&plain, source, &cols, alias, melt);
         }
-        let found = catalog::resolve(&self.cx.catalog.schema, self.cx.search_path, name)
-            .map_err(|e| match name.0.first() {
+        let found =
+            catalog::resolve(&self.cx.catalog.schema, &self.path, name).map_err(|e| match name
+                .0
+                .first()
+            {
                 Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
                 _ => e,
             })?;

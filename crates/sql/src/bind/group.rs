@@ -61,7 +61,11 @@ impl Binder<'_> {
     /// Whether a column's table has its primary key among the keys.
     fn depends_on_keys(&self, s: Slot, keyed: &[(Slot, Expr)], scope: &Scope<'_>) -> bool {
         scope.rels.iter().any(|r| {
-            let Some(c) = r.columns.iter().find(|c| matches!(c.expr, Expr::Slot(x) if x == s)) else {
+            let Some(c) = r
+                .columns
+                .iter()
+                .find(|c| matches!(c.expr, Expr::Slot(x) if x == s))
+            else {
                 return false;
             };
             let Some(t) = self.cx.catalog.schema.table(c.origin.0) else {

@@ -49,7 +49,10 @@ impl Binder<'_> {
             if places.contains(&at) {
                 return Err(Error::new(
                     SqlState::DUPLICATE_COLUMN,
-                    format!("column \"{}\" specified more than once", t.def.columns[at].name),
+                    format!(
+                        "column \"{}\" specified more than once",
+                        t.def.columns[at].name
+                    ),
                 ));
             }
             places.push(at);
@@ -82,9 +85,7 @@ impl Binder<'_> {
         (scope.rels, scope.star) = (names.rels.clone(), names.star.clone());
         let conflict = match &i.on {
             None => None,
-            Some(ast::OnInsert::OnConflict(c)) => {
-                Some(self.on_conflict(&t, c, &row, &names)?)
-            }
+            Some(ast::OnInsert::OnConflict(c)) => Some(self.on_conflict(&t, c, &row, &names)?),
             Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY UPDATE")),
         };
         let (returning, cols) = self.returning(i.returning.as_deref(), &scope, row, t.def.id)?;
@@ -105,7 +106,10 @@ impl Binder<'_> {
         if c.identity == Some(Identity::Always) && o == Overriding::No {
             return Err(Error::new(
                 SqlState::GENERATED_ALWAYS,
-                format!("cannot insert a non-DEFAULT value into column \"{}\"", c.name),
+                format!(
+                    "cannot insert a non-DEFAULT value into column \"{}\"",
+                    c.name
+                ),
             )
             .detail(format!(
                 "Column \"{}\" is an identity column defined as GENERATED ALWAYS.",

@@ -103,7 +103,9 @@ impl Binder<'_> {
                 self.lock_in(left, nullable, of, hit, put)?;
                 self.lock_in(right, true, of, hit, put)
             }
-            From::Virtual { .. } | From::Function(_) | From::Cte { .. } | From::Rel { .. } => Ok(()),
+            From::Virtual { .. } | From::Function(_) | From::Cte { .. } | From::Rel { .. } => {
+                Ok(())
+            }
         }
     }
 }

@@ -29,11 +29,11 @@ mod subquery;
 mod syntax;
 mod target;
 
-pub use syntax::allow_row_locks;
 pub(crate) use from::{From, TableRef};
 pub(crate) use query::Rel;
 pub(crate) use scope::Scope;
 pub(crate) use select::QCol;
+pub use syntax::allow_row_locks;
 
 use crate::expr::{Expr, Slot};
 use crate::plan::node::{Node, Plan, Root};
@@ -65,6 +65,8 @@ impl Bound {
 /// The state of binding one statement.
 pub(crate) struct Binder<'a> {
     pub cx: &'a PrepareContext<'a>,
+    /// Names of the schemas searched.
+    pub path: Vec<String>,
     /// Types of the parameters, where known.
     pub params: Vec<Option<Type>>,
     /// A name per slot, `alias.column` for columns.
@@ -86,8 +88,10 @@ pub(crate) struct Binder<'a> {
 
 impl<'a> Binder<'a> {
     pub fn new(cx: &'a PrepareContext<'a>, params: &[Option<Type>]) -> Binder<'a> {
+        let name = |n: &Oid| cx.catalog.schema.namespace(*n).map(|n| n.name.clone());
         Binder {
             cx,
+            path: cx.search_path.iter().filter_map(name).collect(),
             params: params.to_vec(),
             names: vec![],
             used: vec![],

@@ -11,9 +11,7 @@ use sqlparser::ast::{self, BinaryOperator, Expr as Ast};
 pub(super) fn symbol(op: &BinaryOperator) -> String {
     match op {
         BinaryOperator::NotEq => "<>".into(),
-        BinaryOperator::PGCustomBinaryOperator(parts) => {
-            parts.last().cloned().unwrap_or_default()
-        }
+        BinaryOperator::PGCustomBinaryOperator(parts) => parts.last().cloned().unwrap_or_default(),
         BinaryOperator::PGLikeMatch => "~~".into(),
         BinaryOperator::PGILikeMatch => "~~*".into(),
         BinaryOperator::PGNotLikeMatch => "!~~".into(),
@@ -180,11 +178,15 @@ impl Binder<'_> {
             }
             _ => {
                 // (a, b) < (c, d) is a < c OR (a = c AND b < d); the last column decides with the operator itself.
-                let strict = if matches!(cmp, CmpOp::Lt | CmpOp::Le) { "<" } else { ">" };
+                let strict = if matches!(cmp, CmpOp::Lt | CmpOp::Le) {
+                    "<"
+                } else {
+                    ">"
+                };
                 let mut columns: Vec<(Bound, Bound)> = pairs.by_ref().collect();
-                let (a, b) = columns.pop().ok_or_else(|| {
-                    Error::unsupported("a comparison of rows without columns")
-                })?;
+                let (a, b) = columns
+                    .pop()
+                    .ok_or_else(|| Error::unsupported("a comparison of rows without columns"))?;
                 let mut e = self.operator(op, a, b)?.expr;
                 while let Some((a, b)) = columns.pop() {
                     let less = self.operator(strict, a.clone(), b.clone())?.expr;

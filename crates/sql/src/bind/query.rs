@@ -50,10 +50,11 @@ impl<'q> Tail<'q> {
                 (limit.as_ref(), offset.as_ref().map(|o| &o.value))
             }
             Some(LimitClause::OffsetCommaLimit { .. }) => {
-                return Err(
-                    Error::new(SqlState::SYNTAX_ERROR, "LIMIT #,# syntax is not supported")
-                        .hint("Use separate LIMIT and OFFSET clauses."),
-                );
+                return Err(Error::new(
+                    SqlState::SYNTAX_ERROR,
+                    "LIMIT #,# syntax is not supported",
+                )
+                .hint("Use separate LIMIT and OFFSET clauses."));
             }
         };
         if let Some(f) = &q.fetch {
@@ -126,9 +127,7 @@ impl Binder<'_> {
         check_unsupported(q)?;
         let r = match &q.with {
             Some(w) => self
-                .with(w, 0, scope, &mut |b, s| {
-                    b.query_body(q, s, expected)
-                })
+                .with(w, 0, scope, &mut |b, s| b.query_body(q, s, expected))
                 .map(Selected::Rel),
             None => {
                 let tail = Tail::of(q)?;
@@ -204,13 +203,11 @@ impl Binder<'_> {
             )
             .at(self.position(i.span.start)));
         }
-        Err(
-            Error::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
-            )
-            .detail("Only result column names can be used, not expressions or functions."),
+        Err(Error::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
         )
+        .detail("Only result column names can be used, not expressions or functions."))
     }
 
     /// LIMIT and OFFSET as bigints.

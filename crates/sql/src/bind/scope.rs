@@ -93,7 +93,11 @@ impl<'p> Scope<'p> {
 
     /// Adds a relation; 42712 when its name is taken.
     pub fn add(&mut self, rel: ScopeRel) -> Result<()> {
-        if self.rels.iter().any(|r| r.alias == rel.alias && !rel.alias.is_empty()) {
+        if self
+            .rels
+            .iter()
+            .any(|r| r.alias == rel.alias && !rel.alias.is_empty())
+        {
             return Err(Error::new(
                 SqlState::DUPLICATE_ALIAS,
                 format!("table name \"{}\" specified more than once", rel.alias),
@@ -152,7 +156,11 @@ impl Binder<'_> {
     }
 
     /// An unqualified column; `None` when there is none of the name.
-    pub fn find_column(&mut self, name: &str, scope: &Scope<'_>) -> Result<Option<(Bound, (Oid, i16))>> {
+    pub fn find_column(
+        &mut self,
+        name: &str,
+        scope: &Scope<'_>,
+    ) -> Result<Option<(Bound, (Oid, i16))>> {
         let mut crossed = Vec::new();
         let mut at = Some(scope);
         while let Some(s) = at {
@@ -196,7 +204,11 @@ impl Binder<'_> {
     pub fn bind_name(&mut self, parts: &[Ident], scope: &Scope<'_>) -> Result<(Bound, (Oid, i16))> {
         let at = parts.first().map_or(0, |i| self.position(i.span.start));
         self.lookup(parts, scope).map_err(|e| {
-            if e.fields().position == 0 { e.at(at) } else { e }
+            if e.fields().position == 0 {
+                e.at(at)
+            } else {
+                e
+            }
         })
     }
 

@@ -173,10 +173,8 @@ impl Binder<'_> {
         let grouped = !aggs.is_empty() || !keys.is_empty() || having.is_some();
         let mut sets = sets.take().unwrap_or_default();
         let (limit, offset) = self.limits(tail, outer)?;
-        let plain = !grouped
-            && sets.is_empty()
-            && matches!(distinct, DistinctBy::No)
-            && tail.is_empty();
+        let plain =
+            !grouped && sets.is_empty() && matches!(distinct, DistinctBy::No) && tail.is_empty();
         if flat && plain && !s.from.is_empty() && targets.iter().all(|t| can_melt(&t.bound.expr)) {
             return Ok(Selected::Flat {
                 items,
@@ -199,7 +197,10 @@ impl Binder<'_> {
                 (having.is_some(), "HAVING clause"),
                 (!matches!(distinct, DistinctBy::No), "DISTINCT clause"),
                 (grouped, "aggregate functions"),
-                (!sets.is_empty(), "set-returning functions in the target list"),
+                (
+                    !sets.is_empty(),
+                    "set-returning functions in the target list",
+                ),
             ];
             if let Some((_, what)) = refused.iter().find(|(r, _)| *r) {
                 return Err(Error::new(
@@ -243,14 +244,17 @@ impl Binder<'_> {
         first_only &= ordered;
         if grouped {
             let mut having = having;
-            let mut exprs: Vec<&mut Expr> =
-                targets.iter_mut().map(|t| &mut t.bound.expr).collect();
+            let mut exprs: Vec<&mut Expr> = targets.iter_mut().map(|t| &mut t.bound.expr).collect();
             exprs.extend(order.iter_mut().map(|k| &mut k.expr));
             exprs.extend(having.iter_mut());
             exprs.extend(sets.iter_mut().flat_map(|(_, _, args)| args));
             let plain_group = keys.is_empty();
             let keyed = self.group(&mut keys, exprs, &scope)?;
-            rows = if plain_group { 1.0 } else { (rows / 10.0).max(1.0) };
+            rows = if plain_group {
+                1.0
+            } else {
+                (rows / 10.0).max(1.0)
+            };
             for a in &mut aggs {
                 a.args.iter_mut().for_each(|e| self.hoist(e));
             }

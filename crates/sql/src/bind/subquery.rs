@@ -124,13 +124,7 @@ impl Binder<'_> {
         self.quantified(bound, op, p, all)
     }
 
-    fn quantified(
-        &mut self,
-        left: Vec<Bound>,
-        op: &str,
-        p: Planned,
-        all: bool,
-    ) -> Result<Bound> {
+    fn quantified(&mut self, left: Vec<Bound>, op: &str, p: Planned, all: bool) -> Result<Bound> {
         // The comparison reads the left side from slots of its own; types are settled on these.
         let mut lhs = Vec::new();
         let mut slots = Vec::new();

@@ -29,16 +29,19 @@ impl Binder<'_> {
         let mut out = Vec::new();
         for item in items {
             match item {
-                SelectItem::UnnamedExpr(e) => out.push(self.target(e, None, env)?),
+                SelectItem::UnnamedExpr(e) => out.push(self.entry(e, None, env)?),
                 SelectItem::ExprWithAlias { expr, alias } => {
-                    out.push(self.target(expr, Some(fold(alias)), env)?);
+                    out.push(self.entry(expr, Some(fold(alias)), env)?);
                 }
                 SelectItem::Wildcard(o) => {
                     plain_star(o)?;
                     let scope = env.scope;
                     out.extend(self.star(scope)?.into_iter().map(of_column));
                 }
-                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(n), o) => {
+                SelectItem::QualifiedWildcard(
+                    SelectItemQualifiedWildcardKind::ObjectName(n),
+                    o,
+                ) => {
                     plain_star(o)?;
                     let parts: Vec<ast::Ident> =
                         n.0.iter().filter_map(|p| p.as_ident().cloned()).collect();
@@ -56,7 +59,7 @@ impl Binder<'_> {
         Ok(out)
     }
 
-    fn target(&mut self, e: &Ast, name: Option<String>, env: &mut Env<'_, '_>) -> Result<Target> {
+    fn entry(&mut self, e: &Ast, name: Option<String>, env: &mut Env<'_, '_>) -> Result<Target> {
         let (bound, origin) = match strip(e) {
             Ast::Identifier(i) => self.bind_name(std::slice::from_ref(i), env.scope)?,
             Ast::CompoundIdentifier(parts) => self.bind_name(parts, env.scope)?,

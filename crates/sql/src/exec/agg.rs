@@ -78,8 +78,7 @@ impl AggState {
     }
 
     fn finish(mut self, a: &Agg) -> Result<Value> {
-        self.rows
-            .sort_by(|x, y| compare_keys(&a.order, &x.0, &y.0));
+        self.rows.sort_by(|x, y| compare_keys(&a.order, &x.0, &y.0));
         for (_, args) in &self.rows {
             self.acc.add(args)?;
         }

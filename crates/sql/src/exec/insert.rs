@@ -3,11 +3,11 @@
 //! A row that ON CONFLICT DO UPDATE meets twice in one statement is 21000: the keys that this statement wrote in the
 //! arbiter indexes are remembered.
 
+use super::Rt;
 use super::dml::{open, push_returning, set_row};
 use super::scan::holds;
 use super::simple::eval_all;
 use super::state::{RowStore, value_bytes};
-use super::Rt;
 use crate::plan::node::{ColumnSource, ConflictUpdate, Insert, OnConflict};
 use base::{Error, Result, SqlState, Value};
 use foldhash::HashSet;
@@ -130,7 +130,10 @@ fn update(
         .get(&node.handle, key, |row| row.values())?
         .ok_or_else(|| {
             // The row in the way is newer than the snapshot.
-            Error::new(SqlState::RESTART, "a conflicting row is newer than the snapshot")
+            Error::new(
+                SqlState::RESTART,
+                "a conflicting row is newer than the snapshot",
+            )
         })?;
     set_row(&old, &u.existing, rt);
     set_row(proposed, &u.excluded, rt);

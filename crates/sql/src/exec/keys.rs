@@ -61,10 +61,9 @@ fn fit(v: &Value, ty: Type) -> Fit {
         (Type::Int8, _) if v.as_i64().is_some() => {
             Fit::Exact(Value::Int8(v.as_i64().expect("an integer")))
         }
-        (
-            Type::Oid | Type::RegClass | Type::RegType | Type::RegProc | Type::RegNamespace,
-            _,
-        ) if v.as_i64().is_some() => {
+        (Type::Oid | Type::RegClass | Type::RegType | Type::RegProc | Type::RegNamespace, _)
+            if v.as_i64().is_some() =>
+        {
             let x = v.as_i64().expect("an integer");
             range(0, u32::MAX.into(), x, &|x| Value::Oid(x as u32))
         }

@@ -27,7 +27,7 @@ pub(crate) mod subquery;
 
 pub use batch::{RowBatch, RowView};
 pub(crate) use point::is_plain as is_plain_key;
-pub(crate) use state::{Rt, State};
+pub(crate) use state::{NodeStats, RowStore, Rt, State, Stats};
 
 use crate::catalog::SessionFacts;
 use crate::functions::SessionContext;
@@ -76,7 +76,7 @@ impl Prepared {
         debug_assert!(params.len() >= self.params.len(), "a value per parameter");
         Execution {
             prepared: self.clone(),
-            state: State::new(params, &self.plan),
+            state: State::unprepared(params),
             run: Run::Fresh,
             affected: 0,
         }
@@ -94,11 +94,28 @@ impl Execution {
         self.affected
     }
 
+    /// Ends the run and gives the parameters' memory back.
+    pub fn into_params(self) -> Vec<Value> {
+        self.state.params
+    }
+
+    /// Counts rows and time per node from now on.
+    pub(crate) fn count_nodes(&mut self, nodes: usize, starts: Vec<usize>) {
+        self.state.stats = Some(Stats {
+            nodes: vec![NodeStats::default(); nodes],
+            starts,
+        });
+    }
+
+    /// The counters.
+    pub(crate) fn take_stats(&mut self) -> Option<Stats> {
+        self.state.stats.take()
+    }
+
     /// Back to the start, with the same parameters.
     pub fn reset(&mut self) {
         self.run = Run::Fresh;
         self.affected = 0;
-        self.state.reset();
     }
 
     /// Puts up to `max_rows` rows in `out` (0: all that are left). False when there are no more.
@@ -142,11 +159,14 @@ impl Execution {
         let prepared = self.prepared.clone();
         let plan = &prepared.plan;
         if matches!(self.run, Run::Fresh) {
-            if let Some(p) = &plan.point {
+            if let Some(p) = &plan.point
+                && self.state.stats.is_none()
+            {
                 self.run = Run::Done;
                 self.affected = point::run(p, &mut self.state, txn, cx, f)?;
                 return Ok(false);
             }
+            self.state.prepare(plan);
             let mut rt = Rt::new(txn, cx, &mut self.state, plan);
             self.run = match &plan.root {
                 Root::Rows(node) => {
@@ -189,7 +209,8 @@ impl Execution {
                         json: *json,
                         costs: *costs,
                     };
-                    let params = std::mem::take(&mut self.state.params);
+                    let params = rt.st.params.clone();
+                    drop(rt);
                     let rows = crate::plan::explain::run(inner, options, &params, txn, cx)?;
                     Run::Buffered(rows, 0)
                 }

@@ -44,4 +44,3 @@ pub fn run(
 pub fn is_plain(e: &Expr) -> bool {
     matches!(e, Expr::Param(_) | Expr::Const(_))
 }
-

@@ -7,9 +7,9 @@ use super::keys::{is_empty, prefixes, ranges};
 use super::{Operator, Rt};
 use crate::catalog::CatalogScan;
 use crate::expr::Expr;
+use crate::expr::Slot;
 use crate::plan::node::{CatalogSource, Scan, Virtual};
 use base::{ColumnIdx, KeyRange, Result, RowRef, Value};
-use crate::expr::Slot;
 use std::sync::Arc;
 use txn::Direction;
 
@@ -160,7 +160,10 @@ impl Operator for ScanOp {
         self.next = 0;
         self.scan = None;
         (self.row, self.row_count) = (0, 0);
-        self.batch = self.node.want.map_or(FIRST_BATCH, |w| w.clamp(1, MOST_BATCH));
+        self.batch = self
+            .node
+            .want
+            .map_or(FIRST_BATCH, |w| w.clamp(1, MOST_BATCH));
         if self.node.unique {
             self.batch = 1;
         }

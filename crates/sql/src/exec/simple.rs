@@ -60,7 +60,10 @@ impl Operator for FunctionOp {
         let args = eval_all(&self.node.args, rt)?;
         self.count = 0;
         self.rows = None;
-        if matches!(self.node.f.kind, Kind::Scalar(_) | Kind::Typed(_) | Kind::Cast) {
+        if matches!(
+            self.node.f.kind,
+            Kind::Scalar(_) | Kind::Typed(_) | Kind::Cast
+        ) {
             self.row = vec![self.node.f.call(&args, &mut rt.cx)?];
         } else {
             self.rows = Some(self.node.f.rows(&args, &mut rt.cx)?);

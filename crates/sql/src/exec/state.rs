@@ -15,7 +15,7 @@ use txn::Txn;
 pub const DEFAULT_MEMORY: usize = 256 << 20;
 
 /// What outlives a call.
-pub struct State {
+pub(crate) struct State {
     pub params: Vec<Value>,
     /// The slots.
     pub env: Vec<Value>,
@@ -32,7 +32,7 @@ pub struct State {
 
 /// A subplan's operators and, for one that is run once, its answer.
 #[derive(Default)]
-pub struct SubState {
+pub(crate) struct SubState {
     pub op: Option<Box<dyn Operator>>,
     pub answer: Option<Answer>,
 }
@@ -74,15 +74,20 @@ pub struct Memory {
 }
 
 impl State {
+    /// The state of a run that has not begun; slots are made by [`State::prepare`].
     pub fn new(params: Vec<Value>, plan: &Plan) -> State {
-        // A point read uses no slots but those of its filter.
-        let slots = if plan.point.is_some() { 0 } else { plan.slots };
+        let mut s = State::unprepared(params);
+        s.prepare(plan);
+        s
+    }
+
+    pub fn unprepared(params: Vec<Value>) -> State {
         State {
             params,
-            env: vec![Value::Null; slots],
-            once: vec![false; slots],
-            subs: (0..plan.subplans.len()).map(|_| SubState::default()).collect(),
-            ctes: vec![CteState::default(); plan.ctes],
+            env: vec![],
+            once: vec![],
+            subs: vec![],
+            ctes: vec![],
             memory: Memory {
                 used: 0,
                 limit: None,
@@ -93,17 +98,23 @@ impl State {
         }
     }
 
-    pub fn reset(&mut self) {
-        self.env.iter_mut().for_each(|v| *v = Value::Null);
-        self.once.fill(false);
-        self.subs.iter_mut().for_each(|s| *s = SubState::default());
-        self.ctes.iter_mut().for_each(|c| c.rows = None);
+    /// Makes the slots. A point read never needs them.
+    pub fn prepare(&mut self, plan: &Plan) {
+        self.env.clear();
+        self.env.resize(plan.slots, Value::Null);
+        self.once.clear();
+        self.once.resize(plan.slots, false);
+        self.subs.clear();
+        self.subs
+            .resize_with(plan.subplans.len(), SubState::default);
+        self.ctes.clear();
+        self.ctes.resize(plan.ctes, CteState::default());
         self.memory.used = 0;
     }
 }
 
 /// A running statement, as operators and expressions see it.
-pub struct Rt<'a> {
+pub(crate) struct Rt<'a> {
     /// Away while a scan's callback runs.
     pub txn: Option<&'a mut Txn>,
     pub cx: EvalContext<'a>,
@@ -147,9 +158,11 @@ impl<'a> Rt<'a> {
         });
         m.used += bytes;
         if m.used > limit {
-            return Err(Error::new(SqlState::OUT_OF_MEMORY, "out of memory").detail(format!(
-                "The statement needs more than canon.statement_memory, which is {limit} bytes."
-            )));
+            return Err(
+                Error::new(SqlState::OUT_OF_MEMORY, "out of memory").detail(format!(
+                    "The statement needs more than canon.statement_memory, which is {limit} bytes."
+                )),
+            );
         }
         Ok(())
     }
@@ -242,6 +255,12 @@ impl RowStore {
         for (&s, v) in slots.iter().zip(self.row(i)) {
             st.env[s as usize].clone_from(v);
         }
+    }
+
+    /// Keeps a row that nobody accounts for.
+    pub fn add(&mut self, row: Vec<Value>) {
+        self.values.extend(row);
+        self.rows += 1;
     }
 
     pub fn clear(&mut self, rt: &mut Rt<'_>) {

@@ -68,7 +68,11 @@ impl Expr {
                         None => null = true,
                     }
                 }
-                Ok(if null { Value::Null } else { Value::Bool(false) })
+                Ok(if null {
+                    Value::Null
+                } else {
+                    Value::Bool(false)
+                })
             }
             Expr::Not(e) => Ok(e
                 .eval(rt)?
@@ -220,8 +224,7 @@ impl Expr {
 
 /// A field of a record's text: quoted where PostgreSQL quotes it.
 fn push_field(out: &mut String, s: &str) {
-    let special =
-        |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_ascii_whitespace();
+    let special = |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_ascii_whitespace();
     if !s.is_empty() && !s.contains(special) {
         return out.push_str(s);
     }

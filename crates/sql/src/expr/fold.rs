@@ -44,7 +44,8 @@ fn settled_literal(text: &str, to: Type) -> bool {
     let iso = t.len() >= 10
         && t.as_bytes()[..4].iter().all(u8::is_ascii_digit)
         && t.as_bytes()[4] == b'-'
-        && t.chars().all(|c| c.is_ascii_digit() || "-:. T+Z".contains(c));
+        && t.chars()
+            .all(|c| c.is_ascii_digit() || "-:. T+Z".contains(c));
     match to {
         Type::Date | Type::Timestamp => iso || matches!(t, "infinity" | "-infinity" | "epoch"),
         Type::Time => t.starts_with(|c: char| c.is_ascii_digit()),
@@ -66,7 +67,12 @@ fn is_const(e: &Expr) -> Option<&Value> {
 pub fn fold(e: Expr, settings: &OutputSettings) -> Expr {
     match e {
         Expr::Call(c) => {
-            if c.f.strict && c.f.foldable() && c.args.iter().any(|a| is_const(a).is_some_and(Value::is_null)) {
+            if c.f.strict
+                && c.f.foldable()
+                && c.args
+                    .iter()
+                    .any(|a| is_const(a).is_some_and(Value::is_null))
+            {
                 return Expr::NULL;
             }
             if !c.f.foldable() || !c.args.iter().all(|a| is_const(a).is_some()) {
@@ -90,8 +96,7 @@ pub fn fold(e: Expr, settings: &OutputSettings) -> Expr {
                 return Expr::NULL;
             }
             let settled = cast_volatility(c.from.ty, c.to.ty) == Volatility::Immutable
-                || c.from.ty.is_string()
-                    && v.as_str().is_some_and(|s| settled_literal(s, c.to.ty));
+                || c.from.ty.is_string() && v.as_str().is_some_and(|s| settled_literal(s, c.to.ty));
             if !settled {
                 return Expr::Cast(c);
             }

@@ -228,8 +228,12 @@ impl Expr {
             | (Expr::Record(_), Expr::Record(_)) => true,
             (Expr::IsNull { not: a, .. }, Expr::IsNull { not: b, .. }) => a == b,
             (
-                Expr::IsBool { value: a, not: x, .. },
-                Expr::IsBool { value: b, not: y, .. },
+                Expr::IsBool {
+                    value: a, not: x, ..
+                },
+                Expr::IsBool {
+                    value: b, not: y, ..
+                },
             ) => (a, x) == (b, y),
             (Expr::Extreme { least: a, .. }, Expr::Extreme { least: b, .. }) => a == b,
             (Expr::Cast(a), Expr::Cast(b)) => a.from == b.from && a.to == b.to,

@@ -51,7 +51,9 @@ fn key_slot(e: &Expr) -> Option<Slot> {
     let int = |t| matches!(t, Type::Int2 | Type::Int4 | Type::Int8);
     match e {
         Expr::Slot(s) => Some(*s),
-        Expr::Cast(c) if int(c.from.ty) && int(c.to.ty) && c.to.ty.typlen() >= c.from.ty.typlen() => {
+        Expr::Cast(c)
+            if int(c.from.ty) && int(c.to.ty) && c.to.ty.typlen() >= c.from.ty.typlen() =>
+        {
             key_slot(&c.arg)
         }
         _ => None,
@@ -84,7 +86,9 @@ fn says(cond: &Expr, s: Slot, there: &dyn Fn(&Expr) -> bool) -> Option<Says> {
                 op => Some(Says::Bound(op, value.clone())),
             }
         }
-        Expr::InList(l) if !l.negated && key_slot(&l.arg) == Some(s) && l.items.iter().all(there) => {
+        Expr::InList(l)
+            if !l.negated && key_slot(&l.arg) == Some(s) && l.items.iter().all(there) =>
+        {
             Some(Says::In(l.items.clone()))
         }
         Expr::AnyAll(a) if !a.all && key_slot(&a.left) == Some(s) && there(&a.array) => {
@@ -301,7 +305,8 @@ fn order_of(
         }
         let Some(ic) = index.columns.get(at) else {
             // The whole key is behind: rows are in order if keys are unique.
-            let not_null = |i: usize| t.table.def.columns[index.columns[i].column as usize].not_null;
+            let not_null =
+                |i: usize| t.table.def.columns[index.columns[i].column as usize].not_null;
             return (index.unique && (0..index.columns.len()).all(not_null))
                 .then_some(direction.unwrap_or(Direction::Forward));
         };

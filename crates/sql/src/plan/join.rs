@@ -121,7 +121,9 @@ pub(crate) fn plan_from(
     want: &Want,
 ) -> Result<Planned> {
     let mut conditions = Vec::new();
-    filter.into_iter().for_each(|c| c.conjuncts(&mut conditions));
+    filter
+        .into_iter()
+        .for_each(|c| c.conjuncts(&mut conditions));
     let mut leaves = Vec::new();
     for i in items {
         flatten(i, &mut leaves, &mut conditions);
@@ -443,7 +445,15 @@ fn plan_leaf(
             let leaf = Leaf::new(*right);
             let mut conditions = vec![];
             on.into_iter().for_each(|c| c.conjuncts(&mut conditions));
-            let mut done = join(b, done, leaf, conditions, &left_slots, JoinKind::Left, pending)?;
+            let mut done = join(
+                b,
+                done,
+                leaf,
+                conditions,
+                &left_slots,
+                JoinKind::Left,
+                pending,
+            )?;
             done.node = filtered(b, done.node, above);
             Ok(done)
         }

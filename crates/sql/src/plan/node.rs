@@ -34,7 +34,12 @@ pub enum Root {
     Insert(Arc<Insert>),
     Update(Arc<Update>),
     Delete(Arc<Delete>),
-    Explain { analyze: bool, json: bool, costs: bool, inner: Arc<super::Prepared> },
+    Explain {
+        analyze: bool,
+        json: bool,
+        costs: bool,
+        inner: Arc<super::Prepared>,
+    },
 }
 
 /// `SELECT a, b FROM t WHERE key = …` by primary key: no operator tree is needed.
@@ -132,7 +137,9 @@ pub struct Scan {
 impl Scan {
     /// The table in the store.
     pub fn handle(&self) -> &TableHandle {
-        self.handle.as_deref().expect("a plan that runs has its tables")
+        self.handle
+            .as_deref()
+            .expect("a plan that runs has its tables")
     }
 }
 
