@@ -1,3 +1,0 @@
-//! CHECK and DEFAULT expressions, compiled for transactions.
-
-pub use crate::bind::analyze::Compiler;
