@@ -127,10 +127,9 @@ fn moment(
         "doy" => day - calendar::to_days(f.year, 1, 1) + 1,
         "isoyear" => shown(calendar::iso_week(day).0),
         "julian" => {
-            let whole_days = i128::from(day) + i128::from(calendar::JULIAN_2000);
-            let us = whole_days * i128::from(USECS_PER_DAY) + i128::from(f.micros);
-            let a = scaled(us, 0);
-            return crate::types::ops::numeric::div(&a, &whole(USECS_PER_DAY)).map(Some);
+            let part = crate::types::ops::numeric::div(&whole(f.micros), &whole(USECS_PER_DAY))?;
+            let days = whole(day + calendar::JULIAN_2000);
+            return crate::types::ops::numeric::add(&days, &part).map(Some);
         }
         "timezone" | "timezone_hour" | "timezone_minute" => {
             let Some(e) = east else {

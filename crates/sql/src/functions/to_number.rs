@@ -78,7 +78,6 @@ fn parse(f: &str) -> Result<Format<'_>> {
                 Some(Node::Mi)
             }
             (_, "PL", _) => {
-                p.has_sign = true;
                 len = 2;
                 Some(Node::Pl)
             }
