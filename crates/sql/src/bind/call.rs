@@ -1,0 +1,432 @@
+//! Function calls: special forms, aggregates, set-returning functions, plain calls.
+
+use super::expr::Env;
+use super::{Binder, Bound, Scope};
+use crate::catalog::split_name;
+use crate::expr::{CmpOp, Expr};
+use crate::functions::{Kind, Resolved, lookup_function, lookup_operator};
+use crate::plan::node::{Agg, SortKey};
+use crate::types::typename::format_type;
+use base::{Error, Result, SqlState, Type};
+use sqlparser::ast::{
+    self, DuplicateTreatment, Expr as Ast, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments,
+};
+
+/// Names that are functions without parentheses in SQL.
+fn sql_value_function(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "current_date" => "current_date",
+        "current_time" => "current_time",
+        "current_timestamp" => "current_timestamp",
+        "localtime" => "localtime",
+        "localtimestamp" => "localtimestamp",
+        "current_user" | "user" | "current_role" => "current_user",
+        "session_user" => "session_user",
+        "current_catalog" => "current_database",
+        "current_schema" => "current_schema",
+        _ => return None,
+    })
+}
+
+impl Binder<'_> {
+    /// A plain function by name.
+    pub fn call(&mut self, name: &str, args: Vec<Bound>) -> Result<Bound> {
+        let types: Vec<Type> = args.iter().map(|b| b.ty.ty).collect();
+        let f = lookup_function(name, &types)?;
+        self.apply(f, args)
+    }
+
+    /// A plain function by name, over these expressions.
+    pub(super) fn call_on(
+        &mut self,
+        name: &str,
+        args: &[&Ast],
+        env: &mut Env<'_, '_>,
+    ) -> Result<Bound> {
+        let args = args
+            .iter()
+            .map(|e| self.expr(e, env))
+            .collect::<Result<_>>()?;
+        self.call(name, args)
+    }
+
+    /// A resolved scalar function on bound arguments.
+    fn apply(&mut self, f: Resolved, args: Vec<Bound>) -> Result<Bound> {
+        let exprs = self.arguments(&f, args)?;
+        if let Kind::Cast = f.kind {
+            let from = Bound {
+                expr: exprs.into_iter().next().expect("one argument"),
+                ty: f.args[0].into(),
+            };
+            return self.explicit_cast(from, f.ret.into());
+        }
+        let ret = f.ret;
+        Ok(Bound::new(self.make_call(f, exprs, None), ret))
+    }
+
+    /// Arguments converted to the function's types.
+    fn arguments(&mut self, f: &Resolved, args: Vec<Bound>) -> Result<Vec<Expr>> {
+        if let Kind::Cast = f.kind {
+            return Ok(args.into_iter().map(|b| b.expr).collect());
+        }
+        args.into_iter()
+            .zip(&f.args)
+            .map(|(b, &t)| self.coerce(b, t))
+            .collect()
+    }
+
+    pub(super) fn function(&mut self, f: &ast::Function, env: &mut Env<'_, '_>) -> Result<Bound> {
+        let (schema, name) = split_name(&f.name)?;
+        let at = match f.name.0.first() {
+            Some(ast::ObjectNamePart::Identifier(i)) => self.position(i.span.start),
+            _ => 0,
+        };
+        self.function_call(f, schema.as_deref(), &name, env)
+            .map_err(|e| {
+                if e.fields().position == 0 && e.code() == SqlState::UNDEFINED_FUNCTION {
+                    e.at(at)
+                } else {
+                    e
+                }
+            })
+    }
+
+    fn function_call(
+        &mut self,
+        f: &ast::Function,
+        schema: Option<&str>,
+        name: &str,
+        env: &mut Env<'_, '_>,
+    ) -> Result<Bound> {
+        if f.over.is_some() {
+            return Err(Error::unsupported("a window function"));
+        }
+        if !f.within_group.is_empty() {
+            return Err(Error::unsupported("WITHIN GROUP"));
+        }
+        if f.null_treatment.is_some() || !matches!(f.parameters, FunctionArguments::None) {
+            return Err(Error::unsupported(format!("this form of the call {name}")));
+        }
+        if let Some(s) = schema
+            && !matches!(s, "pg_catalog" | "public" | "information_schema")
+        {
+            return Err(match self.cx.catalog.schema.namespace_named(s) {
+                None => Error::new(
+                    SqlState::INVALID_SCHEMA_NAME,
+                    format!("schema \"{s}\" does not exist"),
+                ),
+                Some(_) => Error::new(
+                    SqlState::UNDEFINED_FUNCTION,
+                    format!("function {s}.{name} does not exist"),
+                ),
+            });
+        }
+        let list = match &f.args {
+            FunctionArguments::None => {
+                let name = sql_value_function(name).unwrap_or(name);
+                return self.call(name, vec![]);
+            }
+            FunctionArguments::Subquery(q) => {
+                if name == "array" {
+                    return self.array_subquery(q, env);
+                }
+                return Err(Error::new(
+                    SqlState::SYNTAX_ERROR,
+                    format!("a subquery as the argument of {name} needs its own parentheses"),
+                ));
+            }
+            FunctionArguments::List(l) => l,
+        };
+        let mut args: Vec<&Ast> = Vec::with_capacity(list.args.len());
+        let mut star = false;
+        for a in &list.args {
+            match a {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => args.push(e),
+                FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => star = true,
+                _ => return Err(Error::unsupported("an argument by name")),
+            }
+        }
+        if schema.is_none()
+            && let Some(b) = self.special_form(name, &args, env)?
+        {
+            return Ok(b);
+        }
+        if matches!(name, "grouping") {
+            return Err(Error::unsupported("GROUPING"));
+        }
+        let aggregate = crate::functions::registry::functions(name)
+            .iter()
+            .any(|e| matches!(e.kind, Kind::Aggregate(_)));
+        if aggregate {
+            return self.aggregate(name, f, list, &args, star, env);
+        }
+        let mut bound = Vec::with_capacity(args.len());
+        for e in &args {
+            bound.push(self.expr(e, env)?);
+        }
+        let types: Vec<Type> = bound.iter().map(|b| b.ty.ty).collect();
+        let found = lookup_function(name, &types)?;
+        if f.filter.is_some() || list.duplicate_treatment.is_some() || star {
+            return Err(Error::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("{name} is not an aggregate function"),
+            ));
+        }
+        match found.kind {
+            Kind::SetReturning(_) => self.set_in_list(found, bound, env),
+            _ => self.apply(found, bound),
+        }
+    }
+
+    /// COALESCE and its kin, which are syntax in PostgreSQL.
+    fn special_form(
+        &mut self,
+        name: &str,
+        args: &[&Ast],
+        env: &mut Env<'_, '_>,
+    ) -> Result<Option<Bound>> {
+        let what = match name {
+            "coalesce" | "greatest" | "least" | "nullif" => name.to_uppercase(),
+            "row" => {
+                let items: Vec<Ast> = args.iter().map(|e| (*e).clone()).collect();
+                return self.row(&items, env).map(Some);
+            }
+            _ => return Ok(None),
+        };
+        let mut bound = Vec::with_capacity(args.len());
+        for e in args {
+            bound.push(self.expr(e, env)?);
+        }
+        if name == "nullif" {
+            let [a, b] = <[Bound; 2]>::try_from(bound)
+                .map_err(|_| Error::new(SqlState::SYNTAX_ERROR, "NULLIF takes two arguments"))?;
+            let f = lookup_operator("=", Some(a.ty.ty), b.ty.ty)?;
+            let ty = if a.ty.ty == Type::Unknown {
+                f.args[0].into()
+            } else {
+                a.ty
+            };
+            let kept = self.coerce(a.clone(), ty.ty)?;
+            let same = self.operator("=", a, b)?.expr;
+            let e = Expr::NullIf(Box::new((kept, same)));
+            return Ok(Some(Bound { expr: e, ty }));
+        }
+        if bound.is_empty() {
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                format!("{what} needs arguments"),
+            ));
+        }
+        let (items, ty) = self.unify(bound, &what)?;
+        let expr = if name == "coalesce" {
+            Expr::Coalesce(items)
+        } else {
+            let f = lookup_operator("<", Some(ty.ty), ty.ty)?;
+            if !super::expr::comparable(CmpOp::Lt, f.args[0], f.args[1]) {
+                return Err(Error::unsupported(format!(
+                    "{what} of type {}",
+                    format_type(ty.ty, -1)
+                )));
+            }
+            Expr::Extreme {
+                least: name == "least",
+                items,
+            }
+        };
+        Ok(Some(Bound { expr, ty }))
+    }
+
+    fn aggregate(
+        &mut self,
+        name: &str,
+        f: &ast::Function,
+        list: &ast::FunctionArgumentList,
+        args: &[&Ast],
+        star: bool,
+        env: &mut Env<'_, '_>,
+    ) -> Result<Bound> {
+        let misplaced = |m: String| Err(Error::new(SqlState::GROUPING_ERROR, m));
+        if env.in_aggregate {
+            return misplaced("aggregate function calls cannot be nested".into());
+        }
+        if env.aggs.is_none() {
+            return misplaced(format!(
+                "aggregate functions are not allowed in {}",
+                env.clause
+            ));
+        }
+        // Aggregates inside of arguments are refused; sets have no place there either.
+        let mut inner = Env {
+            scope: env.scope,
+            clause: env.clause,
+            aggs: None,
+            sets: None,
+            in_aggregate: true,
+        };
+        let mut bound = Vec::with_capacity(args.len());
+        for e in args {
+            bound.push(self.expr(e, &mut inner)?);
+        }
+        if star && name != "count" || !star && args.is_empty() && name == "count" {
+            return Err(Error::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("{name}(*) must be used to call a parameterless aggregate function"),
+            ));
+        }
+        let filter = match &f.filter {
+            Some(e) => {
+                inner.clause = "FILTER";
+                let b = self.expr(e, &mut inner)?;
+                Some(self.condition(b, "FILTER")?)
+            }
+            None => None,
+        };
+        let types: Vec<Type> = bound.iter().map(|b| b.ty.ty).collect();
+        let found = lookup_function(name, &types)?;
+        let Kind::Aggregate(id) = found.kind else {
+            return Err(Error::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("{name} is not an aggregate function"),
+            ));
+        };
+        let mut order = Vec::new();
+        for c in &list.clauses {
+            match c {
+                FunctionArgumentClause::OrderBy(items) => {
+                    for i in items {
+                        let b = self.expr(&i.expr, &mut inner)?;
+                        let b = self.settle(b)?;
+                        order.push(sort_key(b.expr, &i.options)?);
+                    }
+                }
+                other => {
+                    return Err(Error::unsupported(format!("{other} in a call of {name}")));
+                }
+            }
+        }
+        let distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+        let exprs = self.arguments(&found, bound)?;
+        if distinct && !order.iter().all(|k| exprs.iter().any(|e| e.same(&k.expr))) {
+            return Err(Error::new(
+                SqlState::INVALID_COLUMN_REFERENCE,
+                "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list",
+            ));
+        }
+        let slot = self.slot(format!("{name}({})", if star { "*" } else { "…" }));
+        self.used[slot as usize] = true;
+        let agg = Agg {
+            slot,
+            id,
+            args: exprs,
+            types: found.args.clone(),
+            distinct,
+            filter,
+            order,
+        };
+        let aggs = env.aggs.as_mut().expect("checked");
+        // The same call twice is computed once.
+        let known = aggs.iter().find(|a| {
+            a.id.name == agg.id.name
+                && a.types == agg.types
+                && a.distinct == agg.distinct
+                && a.args.len() == agg.args.len()
+                && a.args.iter().zip(&agg.args).all(|(x, y)| x.same(y))
+                && a.order.is_empty()
+                && agg.order.is_empty()
+                && match (&a.filter, &agg.filter) {
+                    (None, None) => true,
+                    (Some(x), Some(y)) => x.same(y),
+                    _ => false,
+                }
+        });
+        let slot = match known {
+            Some(k) => k.slot,
+            None => {
+                aggs.push(agg);
+                slot
+            }
+        };
+        Ok(Bound::new(Expr::Slot(slot), found.ret))
+    }
+
+    /// A set-returning function in a select list.
+    fn set_in_list(
+        &mut self,
+        f: Resolved,
+        args: Vec<Bound>,
+        env: &mut Env<'_, '_>,
+    ) -> Result<Bound> {
+        if !f.columns.is_empty() {
+            return Err(Error::unsupported(format!(
+                "{} outside FROM, which returns records,",
+                f.name
+            )));
+        }
+        let exprs = self.arguments(&f, args)?;
+        let slot = self.slot(f.name);
+        self.used[slot as usize] = true;
+        let ret = f.ret;
+        match &mut env.sets {
+            Some(sets) => sets.push((slot, f, exprs)),
+            None => {
+                return Err(Error::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    format!("set-returning functions are not allowed in {}", env.clause),
+                ));
+            }
+        }
+        Ok(Bound::new(Expr::Slot(slot), ret))
+    }
+
+    /// A function in FROM: what it is, and its arguments.
+    pub(super) fn table_function(
+        &mut self,
+        name: &ast::ObjectName,
+        args: &[FunctionArg],
+        scope: &Scope<'_>,
+    ) -> Result<(Resolved, Vec<Expr>, String)> {
+        let (_, name) = split_name(name)?;
+        let mut env = Env::plain(scope, "functions in FROM");
+        let mut bound = Vec::new();
+        for a in args {
+            match a {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => {
+                    bound.push(self.expr(e, &mut env)?)
+                }
+                _ => return Err(Error::unsupported("an argument by name")),
+            }
+        }
+        let types: Vec<Type> = bound.iter().map(|b| b.ty.ty).collect();
+        let f = lookup_function(&name, &types)?;
+        if let Kind::Aggregate(_) = f.kind {
+            return Err(Error::new(
+                SqlState::GROUPING_ERROR,
+                "aggregate functions are not allowed in functions in FROM",
+            ));
+        }
+        if f.volatility == crate::functions::Volatility::Volatile {
+            self.volatile = true;
+        }
+        let exprs = self.arguments(&f, bound)?;
+        Ok((f, exprs, name))
+    }
+}
+
+/// A sort key with PostgreSQL's place for NULLs: last ascending, first descending.
+pub(crate) fn sort_key(expr: Expr, o: &ast::OrderByOptions) -> Result<SortKey> {
+    let desc = match &o.sort {
+        None | Some(ast::OrderBySort::Asc) => false,
+        Some(ast::OrderBySort::Desc) => true,
+        Some(ast::OrderBySort::Using(op)) => match op.to_string().as_str() {
+            "<" => false,
+            ">" => true,
+            _ => return Err(Error::unsupported(format!("ORDER BY USING {op}"))),
+        },
+    };
+    Ok(SortKey {
+        expr,
+        desc,
+        nulls_first: o.nulls_first.unwrap_or(desc),
+    })
+}

@@ -1,0 +1,317 @@
+//! WITH. A CTE that is read once is bound where it is read; others are computed once; a recursive one runs in rounds.
+
+use super::from::{From, Names, rename};
+use super::scope::{CteDef, CteKind, ScopeColumn, ScopeRel};
+use super::select::QCol;
+use super::{Binder, Rel, Scope};
+use crate::catalog::fold;
+use crate::expr::{Expr, Slot};
+use crate::plan::node::{self, Node};
+use base::{Error, Result, SqlState};
+use sqlparser::ast::{self, CteAsMaterialized, SetExpr, TableAlias};
+use std::sync::Arc;
+
+/// Where a reference gets a CTE's rows.
+pub(super) enum CteSource<'s, 'p> {
+    Inline {
+        query: &'s ast::Query,
+        alias: &'s TableAlias,
+        around: &'s Scope<'p>,
+    },
+    Rows {
+        id: usize,
+        work: bool,
+    },
+}
+
+impl Binder<'_> {
+    /// Binds the CTEs from number `i` on, each in the scope of those before it, then `body` inside all of them.
+    pub(crate) fn with(
+        &mut self,
+        w: &ast::With,
+        i: usize,
+        scope: &Scope<'_>,
+        body: &mut dyn FnMut(&mut Self, &Scope<'_>) -> Result<Rel>,
+    ) -> Result<Rel> {
+        let Some(cte) = w.cte_tables.get(i) else {
+            return body(self, scope);
+        };
+        let name = fold(&cte.alias.name);
+        if w.cte_tables[..i]
+            .iter()
+            .any(|c| fold(&c.alias.name) == name)
+        {
+            return Err(Error::new(
+                SqlState::DUPLICATE_ALIAS,
+                format!("WITH query name \"{name}\" specified more than once"),
+            ));
+        }
+        if matches!(
+            &*cte.query.body,
+            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)
+        ) {
+            return Err(Error::unsupported("a data-modifying statement in WITH"));
+        }
+        let own = mentions(&cte.query.to_string(), &name);
+        if w.recursive && own > 0 {
+            return self.recursive(w, i, &name, cte, scope, body);
+        }
+        let after: usize = w.cte_tables[i + 1..]
+            .iter()
+            .map(|c| mentions(&c.query.to_string(), &name))
+            .sum();
+        let here = self.with_mentions(w, &name);
+        let inline = match cte.materialized {
+            Some(CteAsMaterialized::Materialized) => false,
+            Some(CteAsMaterialized::NotMaterialized) => true,
+            None => after + here <= 1,
+        };
+        let mut around = Scope::inside(scope);
+        if inline {
+            around.cte = Some(CteDef {
+                name,
+                cols: vec![],
+                kind: CteKind::Inline {
+                    query: &cte.query,
+                    alias: &cte.alias,
+                },
+            });
+            return self.with(w, i + 1, &around, body);
+        }
+        let rel = self.query(&cte.query, scope, None)?;
+        let id = self.ctes;
+        self.ctes += 1;
+        let cols = named(rel.cols, &cte.alias, &name)?;
+        let slots = cols.iter().map(|c| c.slot).collect();
+        around.cte = Some(CteDef {
+            name: name.clone(),
+            cols,
+            kind: CteKind::Shared(id),
+        });
+        let mut inner = self.with(w, i + 1, &around, body)?;
+        inner.node = Node::With(Arc::new(node::With {
+            ctes: vec![node::Cte {
+                id,
+                name,
+                plan: rel.node,
+                slots,
+            }],
+            input: inner.node,
+        }));
+        Ok(inner)
+    }
+
+    /// How often the statement behind the WITH mentions a name; the text stands in the context when it is known.
+    fn with_mentions(&self, w: &ast::With, name: &str) -> usize {
+        let _ = w;
+        // The WITH itself names it once; what lies between the WITH and the body counts for it, which only makes a CTE
+        // be computed once that might have been inlined.
+        if self.cx.source.is_empty() {
+            return 2;
+        }
+        let all = mentions(self.cx.source, name);
+        let inside: usize = w
+            .cte_tables
+            .iter()
+            .map(|c| mentions(&c.query.to_string(), name))
+            .sum();
+        all.saturating_sub(1 + inside).max(1)
+    }
+
+    fn recursive(
+        &mut self,
+        w: &ast::With,
+        i: usize,
+        name: &str,
+        cte: &ast::Cte,
+        scope: &Scope<'_>,
+        body: &mut dyn FnMut(&mut Self, &Scope<'_>) -> Result<Rel>,
+    ) -> Result<Rel> {
+        let q = &cte.query;
+        if q.order_by.is_some() || q.limit_clause.is_some() || !q.locks.is_empty() {
+            return Err(Error::unsupported("ORDER BY or LIMIT in a recursive query"));
+        }
+        let work = self.ctes;
+        self.ctes += 1;
+        let mut step = |b: &mut Self, e: &SetExpr, cols: &[QCol]| {
+            let mut inner = Scope::inside(scope);
+            inner.cte = Some(CteDef {
+                name: name.to_owned(),
+                cols: named(cols.to_vec(), &cte.alias, name)?,
+                kind: CteKind::Work(work),
+            });
+            b.step(e, &inner)
+        };
+        let (first, step, distinct, cols) =
+            self.recursive_parts(&q.body, scope, name, &mut step)?;
+        let slots: Vec<Slot> = cols.iter().map(|c| c.slot).collect();
+        let plan = Node::Recursive(Arc::new(node::Recursive {
+            id: work,
+            first,
+            step,
+            distinct,
+            slots: slots.clone(),
+        }));
+        let cols = named(cols, &cte.alias, name)?;
+        let mut around = Scope::inside(scope);
+        let after: usize = w.cte_tables[i + 1..]
+            .iter()
+            .map(|c| mentions(&c.query.to_string(), name))
+            .sum();
+        if after + self.with_mentions(w, name) <= 1 {
+            // Read once: rows are made as they are asked for, so that a LIMIT ends an endless recursion.
+            around.cte = Some(CteDef {
+                name: name.to_owned(),
+                cols,
+                kind: CteKind::Shared(work),
+            });
+            self.lazy.push((work, plan));
+            let inner = self.with(w, i + 1, &around, body);
+            self.lazy.retain(|(id, _)| *id != work);
+            return inner;
+        }
+        let id = self.ctes;
+        self.ctes += 1;
+        around.cte = Some(CteDef {
+            name: name.to_owned(),
+            cols,
+            kind: CteKind::Shared(id),
+        });
+        let mut inner = self.with(w, i + 1, &around, body)?;
+        inner.node = Node::With(Arc::new(node::With {
+            ctes: vec![node::Cte {
+                id,
+                name: name.to_owned(),
+                plan,
+                slots,
+            }],
+            input: inner.node,
+        }));
+        Ok(inner)
+    }
+
+    /// A CTE's name in FROM.
+    pub(super) fn cte_reference(
+        &mut self,
+        name: &str,
+        source: CteSource<'_, '_>,
+        cols: &[QCol],
+        alias: Option<&TableAlias>,
+        melt: bool,
+    ) -> Result<(From, Names)> {
+        match source {
+            CteSource::Inline {
+                query,
+                alias: own,
+                around,
+            } => {
+                let boundary = Scope::boundary(around);
+                let selected = self.query_or_flat(query, &boundary)?;
+                let columns: Vec<String> = own.columns.iter().map(|c| fold(&c.name)).collect();
+                let width = match &selected {
+                    super::select::Selected::Rel(r) => r.cols.len(),
+                    super::select::Selected::Flat { cols, .. } => cols.len(),
+                };
+                check_width(name, width, columns.len())?;
+                self.derived(
+                    selected,
+                    alias,
+                    Some((name, None, 0)),
+                    (!columns.is_empty()).then_some(&columns),
+                    vec![],
+                    melt,
+                )
+            }
+            CteSource::Rows { id, work } => {
+                self.relations += 1;
+                let shown = alias.map_or(name.to_owned(), |a| fold(&a.name));
+                if let Some(at) = self.lazy.iter().position(|(l, _)| *l == id)
+                    && !work
+                {
+                    let (_, node) = self.lazy.remove(at);
+                    let columns = scope_columns(cols, |c| c.slot);
+                    let item = From::Rel {
+                        node,
+                        slots: cols.iter().map(|c| c.slot).collect(),
+                        deps: vec![],
+                        rows: 100.0,
+                    };
+                    let rel = ScopeRel {
+                        alias: shown,
+                        schema: None,
+                        columns,
+                    };
+                    return Ok((item, Names::one(rename(rel, alias)?)));
+                }
+                let mut out = Vec::new();
+                for c in cols {
+                    let s = self.slot(format!("{shown}.{}", c.name));
+                    self.used[s as usize] = true;
+                    out.push(s);
+                }
+                let mut slots = out.iter().copied();
+                let columns = scope_columns(cols, |_| slots.next().expect("one each"));
+                let rel = ScopeRel {
+                    alias: shown,
+                    schema: None,
+                    columns,
+                };
+                let item = From::Cte {
+                    id,
+                    name: name.to_owned(),
+                    out,
+                    work,
+                };
+                Ok((item, Names::one(rename(rel, alias)?)))
+            }
+        }
+    }
+}
+
+fn scope_columns(cols: &[QCol], mut slot: impl FnMut(&QCol) -> Slot) -> Vec<ScopeColumn> {
+    cols.iter()
+        .map(|c| ScopeColumn {
+            name: c.name.clone(),
+            expr: Expr::Slot(slot(c)),
+            ty: c.ty,
+            origin: (0, 0),
+        })
+        .collect()
+}
+
+fn check_width(name: &str, have: usize, want: usize) -> Result<()> {
+    if want > have {
+        return Err(Error::new(
+            SqlState::INVALID_COLUMN_REFERENCE,
+            format!(
+                "WITH query \"{name}\" has {have} columns available but {want} columns specified"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Applies the column names of a WITH entry.
+fn named(mut cols: Vec<QCol>, alias: &TableAlias, name: &str) -> Result<Vec<QCol>> {
+    check_width(name, cols.len(), alias.columns.len())?;
+    for (c, n) in cols.iter_mut().zip(&alias.columns) {
+        c.name = fold(&n.name);
+    }
+    Ok(cols)
+}
+
+/// How often a text has `name` as a word.
+fn mentions(text: &str, name: &str) -> usize {
+    let lower = text.to_lowercase();
+    let name = name.to_lowercase();
+    if name.is_empty() {
+        return 0;
+    }
+    let word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    lower
+        .match_indices(&name)
+        .filter(|(i, _)| {
+            !word(lower[..*i].chars().next_back()) && !word(lower[i + name.len()..].chars().next())
+        })
+        .count()
+}

@@ -1,0 +1,559 @@
+//! UPDATE and DELETE, and what all writing statements share: targets, assignments, RETURNING.
+
+use super::expr::Env;
+use super::from::{From, Names, TableRef};
+use super::select::QCol;
+use super::syntax::is_default;
+use super::{Binder, Bound, Scope};
+use crate::catalog::{self, Resolved, fold, split_name};
+use crate::expr::{Expr, Slot};
+use crate::plan::join::{Want, plan_from};
+use crate::plan::node::{self, ColumnDelta, ColumnSource, Node, Returning, Root};
+use base::schema::{Identity, Relation, Table, privilege};
+use base::{Error, Result, SqlState};
+use sqlparser::ast::{
+    self, Assignment, AssignmentTarget, Expr as Ast, SelectItem, TableAlias, TableFactor,
+    TableWithJoins, UpdateTableFromKind,
+};
+use std::sync::Arc;
+use txn::TableHandle;
+
+impl Binder<'_> {
+    /// The table that a statement writes, with its names.
+    pub(super) fn target(
+        &mut self,
+        name: &ast::ObjectName,
+        alias: Option<&TableAlias>,
+        right: u32,
+    ) -> Result<(TableRef, Arc<TableHandle>, Names)> {
+        let found =
+            catalog::resolve(&self.cx.catalog.schema, &self.path, name).map_err(|e| match name
+                .0
+                .first()
+            {
+                Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
+                _ => e,
+            })?;
+        let t = match found {
+            Resolved::Relation(Relation::Table(t)) => t,
+            Resolved::Relation(Relation::View(v)) => {
+                let (verb, did) = match right {
+                    privilege::INSERT => ("insert into", "INSERT"),
+                    privilege::UPDATE => ("update", "UPDATE"),
+                    _ => ("delete from", "DELETE"),
+                };
+                return Err(Error::new(
+                    SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                    format!("cannot {verb} view \"{}\"", v.name),
+                )
+                .detail(format!(
+                    "Views are read only: {did} into the tables behind it."
+                )));
+            }
+            Resolved::Virtual(v) => {
+                return Err(Error::new(
+                    SqlState::INSUFFICIENT_PRIVILEGE,
+                    format!("permission denied for table {}", v.name()),
+                ));
+            }
+            other => {
+                return Err(Error::new(
+                    SqlState::WRONG_OBJECT_TYPE,
+                    format!("cannot write to relation \"{}\"", other.name()),
+                ));
+            }
+        };
+        self.need(t.def.id, right);
+        let schema = self
+            .cx
+            .catalog
+            .schema
+            .namespace(t.def.namespace)
+            .map(|n| n.name.clone());
+        let (table, names) = self.table(&t, alias, schema)?;
+        let handle = table
+            .handle
+            .clone()
+            .ok_or_else(|| Error::internal("the catalog has no storage of a table"))?;
+        Ok((table, handle, names))
+    }
+
+    /// The value of a column's DEFAULT, NULL without one. Identity columns take the next value of their sequence.
+    pub(super) fn default_of(&mut self, t: &Table, column: usize) -> Result<Expr> {
+        let c = &t.def.columns[column];
+        if c.identity.is_some() {
+            let schema = &self.cx.catalog.schema;
+            let sequence = schema.relations().find_map(|r| match r {
+                Relation::Sequence(s) if s.owned_by == Some((t.def.id, column as u16)) => {
+                    Some(s.id)
+                }
+                _ => None,
+            });
+            let id = sequence.ok_or_else(|| {
+                Error::internal(format!("identity column \"{}\" has no sequence", c.name))
+            })?;
+            let arg = Bound::new(Expr::Const(base::Value::Oid(id)), base::Type::RegClass);
+            let next = self.call("nextval", vec![arg])?;
+            return self.assign(next, &c.name, c.ty());
+        }
+        let Some(text) = &c.default else {
+            return Ok(Expr::NULL);
+        };
+        let e = super::syntax::parse_expr(text)?;
+        let scope = Scope::root();
+        let mut env = Env::plain(&scope, "DEFAULT expressions");
+        let b = self.expr(&e, &mut env)?;
+        self.assign(b, &c.name, c.ty())
+    }
+
+    /// The column of this name that may be assigned.
+    pub(super) fn assignable(&self, t: &Table, name: &ast::ObjectName) -> Result<usize> {
+        let (qualifier, column) = split_name(name)?;
+        // `SET t.c` names the field c of a composite column t in PostgreSQL; ours have none.
+        let shown = qualifier.as_deref().unwrap_or(&column);
+        if qualifier.is_some() {
+            return Err(Error::new(
+                SqlState::UNDEFINED_COLUMN,
+                format!(
+                    "column \"{shown}\" of relation \"{}\" does not exist",
+                    t.def.name
+                ),
+            ));
+        }
+        t.column(&column).map(usize::from).ok_or_else(|| {
+            let at = match name.0.first() {
+                Some(ast::ObjectNamePart::Identifier(i)) => self.position(i.span.start),
+                _ => 0,
+            };
+            Error::new(
+                SqlState::UNDEFINED_COLUMN,
+                format!(
+                    "column \"{column}\" of relation \"{}\" does not exist",
+                    t.def.name
+                ),
+            )
+            .at(at)
+        })
+    }
+
+    /// SET clauses: a source per column of the table.
+    pub(super) fn assignments(
+        &mut self,
+        t: &Table,
+        list: &[Assignment],
+        scope: &Scope<'_>,
+    ) -> Result<Vec<ColumnSource>> {
+        let mut out = vec![ColumnSource::Keep; t.def.columns.len()];
+        for a in list {
+            match &a.target {
+                AssignmentTarget::ColumnName(n) => {
+                    let at = self.assignable(t, n)?;
+                    self.assign_one(t, at, &a.value, scope, &mut out)?;
+                }
+                AssignmentTarget::Tuple(names) => {
+                    let mut places = Vec::new();
+                    for n in names {
+                        places.push(self.assignable(t, n)?);
+                    }
+                    self.assign_many(t, &places, &a.value, scope, &mut out)?;
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn put_source(t: &Table, at: usize, e: Expr, out: &mut [ColumnSource]) -> Result<()> {
+        if !matches!(out[at], ColumnSource::Keep) {
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                format!(
+                    "multiple assignments to same column \"{}\"",
+                    t.def.columns[at].name
+                ),
+            ));
+        }
+        out[at] = ColumnSource::Expr(e);
+        Ok(())
+    }
+
+    fn assign_one(
+        &mut self,
+        t: &Table,
+        at: usize,
+        value: &Ast,
+        scope: &Scope<'_>,
+        out: &mut [ColumnSource],
+    ) -> Result<()> {
+        let c = &t.def.columns[at];
+        let e = if is_default(value) {
+            self.default_of(t, at)?
+        } else {
+            if c.identity == Some(Identity::Always) {
+                return Err(Error::new(
+                    SqlState::GENERATED_ALWAYS,
+                    format!("column \"{}\" can only be updated to DEFAULT", c.name),
+                )
+                .detail(format!(
+                    "Column \"{}\" is an identity column defined as GENERATED ALWAYS.",
+                    c.name
+                )));
+            }
+            let mut env = Env::plain(scope, "UPDATE");
+            let b = self.expr(value, &mut env)?;
+            self.assign(b, &c.name, c.ty())?
+        };
+        Self::put_source(t, at, e, out)
+    }
+
+    fn assign_many(
+        &mut self,
+        t: &Table,
+        places: &[usize],
+        value: &Ast,
+        scope: &Scope<'_>,
+        out: &mut [ColumnSource],
+    ) -> Result<()> {
+        let mismatch = || {
+            Error::new(
+                SqlState::SYNTAX_ERROR,
+                "number of columns does not match number of values",
+            )
+        };
+        if let Some(items) = self.row_items(value) {
+            if items.len() != places.len() {
+                return Err(mismatch());
+            }
+            for (&at, v) in places.iter().zip(items) {
+                self.assign_one(t, at, v, scope, out)?;
+            }
+            return Ok(());
+        }
+        match value {
+            Ast::Nested(e) if places.len() == 1 => self.assign_one(t, places[0], e, scope, out),
+            Ast::Subquery(q) => {
+                // Each column reads its own copy of the query.
+                for (i, &at) in places.iter().enumerate() {
+                    let one = one_column_of(q, i, places.len()).ok_or_else(mismatch)?;
+                    let sub = Ast::Subquery(Box::new(one));
+                    self.assign_one(t, at, &sub, scope, out)?;
+                }
+                Ok(())
+            }
+            e if places.len() == 1 => self.assign_one(t, places[0], e, scope, out),
+            _ => Err(Error::unsupported(
+                "this source of a multiple-column UPDATE",
+            )),
+        }
+    }
+
+    /// RETURNING over the target's row.
+    pub(super) fn returning(
+        &mut self,
+        items: Option<&[SelectItem]>,
+        scope: &Scope<'_>,
+        row: Vec<Slot>,
+        relation: base::Oid,
+    ) -> Result<(Option<Returning>, Vec<QCol>)> {
+        let Some(items) = items else {
+            return Ok((None, vec![]));
+        };
+        self.need(relation, privilege::SELECT);
+        let mut env = Env::plain(scope, "RETURNING");
+        let mut targets = self.targets(items, &mut env)?;
+        for t in &mut targets {
+            t.bound = self.settle(t.bound.clone())?;
+        }
+        let mut exprs = Vec::new();
+        let mut cols = Vec::new();
+        for t in targets {
+            let slot = match t.bound.expr {
+                Expr::Slot(s) => s,
+                e => {
+                    let s = self.slot(String::new());
+                    exprs.push((s, e));
+                    s
+                }
+            };
+            cols.push(QCol {
+                name: t.name,
+                slot,
+                ty: t.bound.ty,
+                origin: t.origin,
+            });
+        }
+        let outputs = cols.iter().map(|c| c.slot).collect();
+        let r = Returning {
+            row,
+            exprs,
+            outputs,
+        };
+        Ok((Some(r), cols))
+    }
+
+    fn key_slot(&mut self, t: &mut TableRef) -> Slot {
+        let s = self.slot(format!("{}.key", t.alias));
+        self.used[s as usize] = true;
+        t.key_slot = Some(s);
+        s
+    }
+
+    pub(super) fn update(
+        &mut self,
+        u: &ast::Update,
+        outer: &Scope<'_>,
+    ) -> Result<(Root, Vec<QCol>)> {
+        if u.or.is_some() || u.output.is_some() || !u.order_by.is_empty() || u.limit.is_some() {
+            return Err(Error::unsupported("this form of UPDATE"));
+        }
+        let (name, alias) = plain_table(&u.table, "UPDATE")?;
+        let (mut table, handle, names) = self.target(name, alias, privilege::UPDATE)?;
+        let key_slot = self.key_slot(&mut table);
+        let t = table.table.clone();
+        let row: Vec<Slot> = (0..t.def.columns.len()).map(|i| table.slot(i)).collect();
+        let alias = table.alias.clone();
+        let from: &[TableWithJoins] = match &u.from {
+            None => &[],
+            Some(UpdateTableFromKind::BeforeSet(f) | UpdateTableFromKind::AfterSet(f)) => f,
+        };
+        let (mut items, scope) = self.with_target(from, names, outer)?;
+        items.insert(0, From::Table(table));
+        let columns = self.assignments(&t, &u.assignments, &scope)?;
+        let reads = u.selection.is_some() || columns.iter().any(reads_columns);
+        if reads {
+            self.need(t.def.id, privilege::SELECT);
+        }
+        let filter = self.where_clause(u.selection.as_ref(), &scope)?;
+        let (returning, cols) =
+            self.returning(u.returning.as_deref(), &scope, row.clone(), t.def.id)?;
+        // What stays as it is must be read.
+        for (c, &s) in columns.iter().zip(&row) {
+            if matches!(c, ColumnSource::Keep) {
+                self.used[s as usize] = true;
+            }
+        }
+        let joined = items.len() > 1;
+        let deltas = deltas(&columns, &row);
+        let planned = plan_from(self, items, filter, &Want::default())?;
+        let root = Root::Update(Arc::new(node::Update {
+            handle,
+            alias,
+            input: planned.node,
+            key_slot,
+            row,
+            columns,
+            deltas,
+            joined,
+            returning,
+        }));
+        Ok((root, cols))
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        d: &ast::Delete,
+        outer: &Scope<'_>,
+    ) -> Result<(Root, Vec<QCol>)> {
+        if !d.tables.is_empty() || d.output.is_some() || !d.order_by.is_empty() || d.limit.is_some()
+        {
+            return Err(Error::unsupported("this form of DELETE"));
+        }
+        let (ast::FromTable::WithFromKeyword(tables) | ast::FromTable::WithoutKeyword(tables)) =
+            &d.from;
+        let [target] = &tables[..] else {
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                "DELETE takes one table; others go behind USING",
+            ));
+        };
+        let (name, alias) = plain_table(target, "DELETE")?;
+        let (mut table, handle, names) = self.target(name, alias, privilege::DELETE)?;
+        let key_slot = self.key_slot(&mut table);
+        let t = table.table.clone();
+        let row: Vec<Slot> = (0..t.def.columns.len()).map(|i| table.slot(i)).collect();
+        let alias = table.alias.clone();
+        let using = d.using.as_deref().unwrap_or(&[]);
+        let (mut items, scope) = self.with_target(using, names, outer)?;
+        items.insert(0, From::Table(table));
+        if d.selection.is_some() {
+            self.need(t.def.id, privilege::SELECT);
+        }
+        let filter = self.where_clause(d.selection.as_ref(), &scope)?;
+        let (returning, cols) = self.returning(d.returning.as_deref(), &scope, row, t.def.id)?;
+        let joined = items.len() > 1;
+        let planned = plan_from(self, items, filter, &Want::default())?;
+        let root = Root::Delete(Arc::new(node::Delete {
+            handle,
+            alias,
+            input: planned.node,
+            key_slot,
+            joined,
+            returning,
+        }));
+        Ok((root, cols))
+    }
+
+    /// The scope of a target and the relations beside it.
+    fn with_target<'p>(
+        &mut self,
+        from: &'p [TableWithJoins],
+        target: Names,
+        outer: &'p Scope<'p>,
+    ) -> Result<(Vec<From>, Scope<'p>)> {
+        let (items, mut scope) = self.from_clause(from, outer)?;
+        for r in &scope.rels {
+            if r.alias == target.rels[0].alias {
+                return Err(Error::new(
+                    SqlState::DUPLICATE_ALIAS,
+                    format!("table name \"{}\" specified more than once", r.alias),
+                ));
+            }
+        }
+        scope.rels.splice(0..0, target.rels);
+        scope.star.splice(0..0, target.star);
+        Ok((items, scope))
+    }
+
+    fn where_clause(&mut self, e: Option<&Ast>, scope: &Scope<'_>) -> Result<Vec<Expr>> {
+        let mut filter = Vec::new();
+        if let Some(e) = e {
+            if let Ast::Function(f) = e
+                && f.name.to_string().eq_ignore_ascii_case("current of")
+            {
+                return Err(Error::unsupported("WHERE CURRENT OF"));
+            }
+            let mut env = Env::plain(scope, "WHERE");
+            let b = self.expr(e, &mut env)?;
+            self.condition(b, "WHERE")?.conjuncts(&mut filter);
+        }
+        Ok(filter)
+    }
+
+    /// `WITH … INSERT | UPDATE | DELETE`.
+    pub(super) fn dml_with(
+        mut self,
+        q: &ast::Query,
+        stmt: &ast::Statement,
+        scope: &Scope<'_>,
+    ) -> Result<Arc<crate::plan::Prepared>> {
+        use crate::plan::StatementKind;
+        let mut found: Option<(StatementKind, Root, Vec<QCol>)> = None;
+        let mut body = |b: &mut Self, s: &Scope<'_>| {
+            let (kind, (root, cols)) = match stmt {
+                ast::Statement::Insert(i) => (StatementKind::Insert, b.insert(i, s)?),
+                ast::Statement::Update(u) => (StatementKind::Update, b.update(u, s)?),
+                ast::Statement::Delete(d) => (StatementKind::Delete, b.delete(d, s)?),
+                _ => return Err(Error::unsupported("this statement behind WITH")),
+            };
+            found = Some((kind, root, cols));
+            // The WITH wraps this placeholder; its CTEs are moved into the statement's input below.
+            Ok(super::Rel {
+                node: Node::Once(Arc::new(vec![])),
+                cols: vec![],
+                rows: 1.0,
+            })
+        };
+        let wrapped = match &q.with {
+            Some(w) => self.with(w, 0, scope, &mut body)?,
+            None => body(&mut self, scope)?,
+        };
+        let (kind, root, cols) = found.expect("the body ran");
+        let root = match root {
+            Root::Insert(i) => {
+                let mut i = Arc::into_inner(i).expect("not shared yet");
+                i.input = rewrap(wrapped.node, i.input);
+                i.buffer = true;
+                Root::Insert(Arc::new(i))
+            }
+            Root::Update(u) => {
+                let mut u = Arc::into_inner(u).expect("not shared yet");
+                u.input = rewrap(wrapped.node, u.input);
+                Root::Update(Arc::new(u))
+            }
+            Root::Delete(d) => {
+                let mut d = Arc::into_inner(d).expect("not shared yet");
+                d.input = rewrap(wrapped.node, d.input);
+                Root::Delete(Arc::new(d))
+            }
+            other => other,
+        };
+        self.finish(kind, root, cols)
+    }
+}
+
+/// Puts `inner` in the place of the innermost input of a chain of WITHs.
+fn rewrap(outer: Node, inner: Node) -> Node {
+    match outer {
+        Node::With(w) => {
+            let w = Arc::into_inner(w).expect("not shared yet");
+            Node::With(Arc::new(node::With {
+                ctes: w.ctes,
+                input: rewrap(w.input, inner),
+            }))
+        }
+        _ => inner,
+    }
+}
+
+fn plain_table<'t>(
+    t: &'t TableWithJoins,
+    what: &str,
+) -> Result<(&'t ast::ObjectName, Option<&'t TableAlias>)> {
+    match &t.relation {
+        TableFactor::Table {
+            name,
+            alias,
+            args: None,
+            ..
+        } if t.joins.is_empty() => Ok((name, alias.as_ref())),
+        _ => Err(Error::new(
+            SqlState::SYNTAX_ERROR,
+            format!("{what} takes one table by name"),
+        )),
+    }
+}
+
+/// A query that gives column `i` of a SELECT with `n` columns.
+fn one_column_of(q: &ast::Query, i: usize, n: usize) -> Option<ast::Query> {
+    let mut one = q.clone();
+    let ast::SetExpr::Select(s) = &mut *one.body else {
+        return None;
+    };
+    if s.projection.len() != n {
+        return None;
+    }
+    s.projection = vec![s.projection[i].clone()];
+    Some(one)
+}
+
+fn reads_columns(c: &ColumnSource) -> bool {
+    matches!(c, ColumnSource::Expr(e) if !e.is_fixed())
+}
+
+/// Columns that an UPDATE moves by an amount that reads nothing.
+fn deltas(columns: &[ColumnSource], row: &[Slot]) -> Vec<ColumnDelta> {
+    let mut out = Vec::new();
+    for (i, c) in columns.iter().enumerate() {
+        let ColumnSource::Expr(Expr::Call(call)) = c else {
+            continue;
+        };
+        let [a, b] = &call.args[..] else { continue };
+        let own = |e: &Expr| matches!(e, Expr::Slot(s) if *s == row[i]);
+        let (amount, negative) = match call.op.as_deref() {
+            Some("+") if own(a) && b.is_fixed() => (b, false),
+            Some("+") if own(b) && a.is_fixed() => (a, false),
+            Some("-") if own(a) && b.is_fixed() => (b, true),
+            _ => continue,
+        };
+        out.push(ColumnDelta {
+            column: i as u16,
+            negative,
+            amount: amount.clone(),
+        });
+    }
+    out
+}
+
+/// The name of a column in messages.
+pub(super) fn folded(i: &ast::Ident) -> String {
+    fold(i)
+}

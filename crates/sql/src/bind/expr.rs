@@ -1,0 +1,585 @@
+//! Expressions.
+
+use super::{Binder, Bound, Scope};
+use crate::ddl::column_type;
+use crate::expr::{CmpOp, Expr, Slot};
+use crate::functions::Resolved;
+use crate::plan::node::Agg;
+use base::{ColumnType, Error, Numeric, Result, SqlState, Type, Value};
+use sqlparser::ast::{self, AccessExpr, Expr as Ast, Subscript, UnaryOperator};
+use std::str::FromStr;
+
+/// Where an expression stands: what it may hold, and what it collects.
+pub(crate) struct Env<'s, 'p> {
+    pub scope: &'s Scope<'p>,
+    /// `WHERE`, `JOIN conditions` …, for messages.
+    pub clause: &'static str,
+    /// Aggregate calls met, when they may stand here.
+    pub aggs: Option<Vec<Agg>>,
+    /// Set-returning functions met, when they may stand here.
+    pub sets: Option<Vec<(Slot, Resolved, Vec<Expr>)>>,
+    pub in_aggregate: bool,
+}
+
+impl<'s, 'p> Env<'s, 'p> {
+    /// A place where neither aggregates nor sets may stand.
+    pub fn plain(scope: &'s Scope<'p>, clause: &'static str) -> Env<'s, 'p> {
+        Env {
+            scope,
+            clause,
+            aggs: None,
+            sets: None,
+            in_aggregate: false,
+        }
+    }
+}
+
+impl Binder<'_> {
+    /// Binds an expression.
+    pub fn expr(&mut self, e: &Ast, env: &mut Env<'_, '_>) -> Result<Bound> {
+        match e {
+            Ast::Identifier(i) => Ok(self.bind_name(std::slice::from_ref(i), env.scope)?.0),
+            Ast::CompoundIdentifier(parts) => Ok(self.bind_name(parts, env.scope)?.0),
+            Ast::Nested(e) => self.expr(e, env),
+            Ast::Value(v) => self.literal(&v.value),
+            Ast::TypedString(t) => {
+                let to = column_type(&t.data_type)?;
+                let b = self.literal(&t.value.value)?;
+                self.explicit_cast(b, to)
+            }
+            Ast::Interval(i) => self.interval(i, env),
+            Ast::Cast {
+                kind,
+                expr,
+                data_type,
+                ..
+            } => {
+                if !matches!(kind, ast::CastKind::Cast | ast::CastKind::DoubleColon) {
+                    return Err(Error::unsupported("TRY_CAST"));
+                }
+                let to = column_type(data_type)?;
+                if let Ast::Array(a) = &**expr
+                    && to.ty.element().is_some()
+                {
+                    return self.array(&a.elem, Some(to.ty), env);
+                }
+                let b = self.expr(expr, env)?;
+                self.explicit_cast(b, to)
+            }
+            Ast::IsNull(e) => self.is_null(e, false, env),
+            Ast::IsNotNull(e) => self.is_null(e, true, env),
+            Ast::IsTrue(e) => self.is_bool(e, Some(true), false, env),
+            Ast::IsNotTrue(e) => self.is_bool(e, Some(true), true, env),
+            Ast::IsFalse(e) => self.is_bool(e, Some(false), false, env),
+            Ast::IsNotFalse(e) => self.is_bool(e, Some(false), true, env),
+            Ast::IsUnknown(e) => self.is_bool(e, None, false, env),
+            Ast::IsNotUnknown(e) => self.is_bool(e, None, true, env),
+            Ast::IsDistinctFrom(a, b) => self.distinct(a, b, false, env),
+            Ast::IsNotDistinctFrom(a, b) => self.distinct(a, b, true, env),
+            Ast::InList {
+                expr,
+                list,
+                negated,
+            } => self.in_list(expr, list, *negated, env),
+            Ast::InSubquery {
+                expr,
+                subquery,
+                negated,
+            } => {
+                let b = self.any_subquery(expr, "=", subquery, false, env)?;
+                Ok(self.negate_if(b, *negated))
+            }
+            Ast::Between {
+                expr,
+                negated,
+                low,
+                high,
+            } => {
+                let x = self.expr(expr, env)?;
+                let (low, high) = (self.expr(low, env)?, self.expr(high, env)?);
+                let a = self.operator(">=", x.clone(), low)?;
+                let b = self.operator("<=", x, high)?;
+                let both = self.fold(Expr::And(vec![a.expr, b.expr]));
+                Ok(self.negate_if(Bound::new(both, Type::Bool), *negated))
+            }
+            Ast::BinaryOp { left, op, right } => self.binary(left, op, right, env),
+            Ast::UnaryOp { op, expr } => self.unary(op, expr, env),
+            Ast::Like {
+                negated,
+                any: false,
+                expr,
+                pattern,
+                escape_char,
+            } => self.like(
+                if *negated { "!~~" } else { "~~" },
+                expr,
+                pattern,
+                escape_char.as_deref(),
+                env,
+            ),
+            Ast::ILike {
+                negated,
+                any: false,
+                expr,
+                pattern,
+                escape_char,
+            } => self.like(
+                if *negated { "!~~*" } else { "~~*" },
+                expr,
+                pattern,
+                escape_char.as_deref(),
+                env,
+            ),
+            Ast::SimilarTo {
+                negated,
+                expr,
+                pattern,
+                escape_char,
+            } => {
+                let x = self.expr(expr, env)?;
+                let mut args = vec![self.expr(pattern, env)?];
+                if let Some(e) = escape_char {
+                    args.push(self.expr(e, env)?);
+                }
+                let pattern = self.call("similar_to_escape", args)?;
+                self.operator(if *negated { "!~" } else { "~" }, x, pattern)
+            }
+            Ast::AnyOp {
+                left,
+                compare_op,
+                right,
+                ..
+            } => self.any_all(left, compare_op, right, false, env),
+            Ast::AllOp {
+                left,
+                compare_op,
+                right,
+            } => self.any_all(left, compare_op, right, true, env),
+            Ast::AtTimeZone {
+                timestamp,
+                time_zone,
+            } => {
+                let (t, z) = (self.expr(timestamp, env)?, self.expr(time_zone, env)?);
+                self.call("timezone", vec![z, t])
+            }
+            Ast::Extract { field, expr, .. } => {
+                let field = field.to_string();
+                let field = field.trim_matches(['"', '\'']).to_lowercase();
+                let x = self.expr(expr, env)?;
+                self.call(
+                    "extract",
+                    vec![Bound::new(Expr::Const(Value::from(field)), Type::Text), x],
+                )
+            }
+            Ast::Ceil {
+                expr,
+                field: ast::CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
+            } => self.call_on("ceil", &[expr], env),
+            Ast::Floor {
+                expr,
+                field: ast::CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
+            } => self.call_on("floor", &[expr], env),
+            Ast::Position { expr, r#in } => self.call_on("position", &[r#in, expr], env),
+            Ast::Substring {
+                expr,
+                substring_from,
+                substring_for,
+                ..
+            } => match (substring_from, substring_for) {
+                (Some(f), Some(n)) => self.call_on("substring", &[expr, f, n], env),
+                (Some(f), None) => self.call_on("substring", &[expr, f], env),
+                (None, Some(n)) => {
+                    let x = self.expr(expr, env)?;
+                    let one = Bound::new(Expr::Const(Value::Int4(1)), Type::Int4);
+                    let n = self.expr(n, env)?;
+                    self.call("substring", vec![x, one, n])
+                }
+                (None, None) => self.call_on("substring", &[expr], env),
+            },
+            Ast::Trim {
+                trim_where,
+                trim_what,
+                expr,
+                trim_characters,
+            } => {
+                let name = match trim_where {
+                    Some(ast::TrimWhereField::Leading) => "ltrim",
+                    Some(ast::TrimWhereField::Trailing) => "rtrim",
+                    _ => "btrim",
+                };
+                let mut args = vec![self.expr(expr, env)?];
+                if let Some(w) = trim_what {
+                    args.push(self.expr(w, env)?);
+                }
+                for c in trim_characters.iter().flatten() {
+                    args.push(self.expr(c, env)?);
+                }
+                self.call(name, args)
+            }
+            Ast::Overlay {
+                expr,
+                overlay_what,
+                overlay_from,
+                overlay_for,
+            } => {
+                let mut parts: Vec<&Ast> = vec![expr, overlay_what, overlay_from];
+                parts.extend(overlay_for.as_deref());
+                self.call_on("overlay", &parts, env)
+            }
+            Ast::Collate { expr, collation } => {
+                let name = collation.to_string().replace('"', "").to_lowercase();
+                match name.trim_start_matches("pg_catalog.") {
+                    "default" | "c" | "posix" | "ucs_basic" => self.expr(expr, env),
+                    _ => Err(Error::unsupported(format!("collation {collation}"))),
+                }
+            }
+            Ast::Function(f) => self.function(f, env),
+            Ast::Case {
+                operand,
+                conditions,
+                else_result,
+                ..
+            } => self.case(operand.as_deref(), conditions, else_result.as_deref(), env),
+            Ast::Exists { subquery, negated } => self.exists(subquery, *negated, env),
+            Ast::Subquery(q) => self.scalar_subquery(q, env),
+            Ast::Tuple(items) => self.row(items, env),
+            Ast::Array(a) => self.array(&a.elem, None, env),
+            Ast::CompoundFieldAccess { root, access_chain } => self.access(root, access_chain, env),
+            Ast::Prefixed { prefix, value } => {
+                let to = crate::types::typename::from_sql_name(&prefix.value, &[], false)?;
+                let b = self.expr(value, env)?;
+                self.explicit_cast(b, to)
+            }
+            Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => {
+                Err(Error::unsupported("GROUPING SETS"))
+            }
+            other => Err(Error::unsupported(format!("the expression {other}"))),
+        }
+    }
+
+    /// A literal. Numbers are int4, int8 or numeric; strings are of unknown type.
+    pub fn literal(&mut self, v: &ast::Value) -> Result<Bound> {
+        let text = |s: &str| Bound::new(Expr::Const(Value::text(s)), Type::Unknown);
+        Ok(match v {
+            ast::Value::Number(s, _) => number(s)?,
+            ast::Value::SingleQuotedString(s)
+            | ast::Value::EscapedStringLiteral(s)
+            | ast::Value::UnicodeStringLiteral(s)
+            | ast::Value::NationalStringLiteral(s) => text(s),
+            ast::Value::DollarQuotedString(s) => text(&s.value),
+            ast::Value::Boolean(b) => Bound::new(Expr::Const(Value::Bool(*b)), Type::Bool),
+            ast::Value::Null => Bound::new(Expr::NULL, Type::Unknown),
+            ast::Value::Placeholder(p) => self.param(p)?,
+            other => return Err(Error::unsupported(format!("the literal {other}"))),
+        })
+    }
+
+    fn interval(&mut self, i: &ast::Interval, env: &mut Env<'_, '_>) -> Result<Bound> {
+        let b = self.expr(&i.value, env)?;
+        let Expr::Const(Value::Text(s)) = &b.expr else {
+            return self.explicit_cast(b, Type::Interval.into());
+        };
+        let mut text = s.to_string();
+        let fields: Vec<String> = [&i.leading_field, &i.last_field]
+            .into_iter()
+            .flatten()
+            .map(|f| f.to_string().to_lowercase())
+            .collect();
+        // A bare number takes the unit of the last field.
+        if let Some(unit) = fields.last()
+            && text.trim().parse::<f64>().is_ok()
+        {
+            text = format!("{text} {unit}");
+        }
+        let to = ColumnType::plain(Type::Interval);
+        let literal = Bound::new(Expr::Const(Value::from(text)), Type::Unknown);
+        self.explicit_cast(literal, to)
+    }
+
+    fn is_null(&mut self, e: &Ast, not: bool, env: &mut Env<'_, '_>) -> Result<Bound> {
+        if let Some(items) = self.row_items(e) {
+            // A row is NULL when all its fields are, and not NULL when none is.
+            let mut parts = Vec::new();
+            for i in items {
+                parts.push(self.is_null(i, not, env)?.expr);
+            }
+            let all = self.fold(Expr::And(parts));
+            return Ok(Bound::new(all, Type::Bool));
+        }
+        let mut b = self.expr(e, env)?;
+        if b.ty.ty == Type::Unknown && matches!(b.expr, Expr::Param(_)) {
+            b = self.settle(b)?;
+        }
+        let e = self.fold(Expr::IsNull {
+            arg: Box::new(b.expr),
+            not,
+        });
+        Ok(Bound::new(e, Type::Bool))
+    }
+
+    fn is_bool(
+        &mut self,
+        e: &Ast,
+        value: Option<bool>,
+        not: bool,
+        env: &mut Env<'_, '_>,
+    ) -> Result<Bound> {
+        let b = self.expr(e, env)?;
+        let what = match value {
+            Some(true) => "IS TRUE",
+            Some(false) => "IS FALSE",
+            None => "IS UNKNOWN",
+        };
+        let arg = self.condition(b, what)?;
+        let e = Expr::IsBool {
+            arg: Box::new(arg),
+            value,
+            not,
+        };
+        Ok(Bound::new(e, Type::Bool))
+    }
+
+    /// NOT, when asked.
+    pub fn negate_if(&self, b: Bound, negated: bool) -> Bound {
+        if !negated {
+            return b;
+        }
+        Bound::new(self.fold(Expr::Not(Box::new(b.expr))), Type::Bool)
+    }
+
+    fn unary(&mut self, op: &UnaryOperator, e: &Ast, env: &mut Env<'_, '_>) -> Result<Bound> {
+        if let (UnaryOperator::Minus, Ast::Value(v)) = (op, e)
+            && let ast::Value::Number(s, _) = &v.value
+        {
+            // So that -2147483648 is an int4.
+            return number(&format!("-{s}"));
+        }
+        let b = self.expr(e, env)?;
+        let symbol = match op {
+            UnaryOperator::Not => {
+                let c = self.condition(b, "NOT")?;
+                return Ok(self.negate_if(Bound::new(c, Type::Bool), true));
+            }
+            UnaryOperator::Plus => "+",
+            UnaryOperator::Minus => "-",
+            UnaryOperator::BitwiseNot => "~",
+            UnaryOperator::PGAbs => "@",
+            UnaryOperator::PGSquareRoot => "|/",
+            UnaryOperator::PGCubeRoot => "||/",
+            other => return Err(Error::unsupported(format!("the operator {other}"))),
+        };
+        let r = crate::functions::lookup_operator(symbol, None, b.ty.ty)?;
+        let ret = r.ret;
+        let arg = self.coerce(b, r.args[0])?;
+        let e = self.make_call(r, vec![arg], Some(symbol.into()));
+        Ok(Bound::new(e, ret))
+    }
+
+    fn case(
+        &mut self,
+        operand: Option<&Ast>,
+        conditions: &[ast::CaseWhen],
+        otherwise: Option<&Ast>,
+        env: &mut Env<'_, '_>,
+    ) -> Result<Bound> {
+        let operand = match operand {
+            Some(o) => {
+                let b = self.expr(o, env)?;
+                let b = self.settle(b)?;
+                let slot = self.slot(String::new());
+                Some((slot, b))
+            }
+            None => None,
+        };
+        let mut tests = Vec::new();
+        let mut results = Vec::new();
+        // PostgreSQL looks for the common type from ELSE on.
+        let last = match otherwise {
+            Some(e) => self.expr(e, env)?,
+            None => Bound::new(Expr::NULL, Type::Unknown),
+        };
+        for w in conditions {
+            tests.push(match &operand {
+                Some((slot, b)) => {
+                    let x = Bound {
+                        expr: Expr::Slot(*slot),
+                        ty: b.ty,
+                    };
+                    let y = self.expr(&w.condition, env)?;
+                    self.operator("=", x, y)?.expr
+                }
+                None => {
+                    let c = self.expr(&w.condition, env)?;
+                    self.condition(c, "CASE/WHEN")?
+                }
+            });
+            results.push(self.expr(&w.result, env)?);
+        }
+        results.insert(0, last);
+        let (mut results, ty) = self.unify(results, "CASE")?;
+        let otherwise = Box::new(results.remove(0));
+        let body = Expr::Case {
+            whens: tests.into_iter().zip(results).collect(),
+            otherwise,
+        };
+        let expr = match operand {
+            Some((slot, b)) => Expr::Let {
+                slot,
+                value: Box::new(b.expr),
+                body: Box::new(body),
+            },
+            None => body,
+        };
+        Ok(Bound { expr, ty })
+    }
+
+    fn like(
+        &mut self,
+        op: &str,
+        e: &Ast,
+        pattern: &Ast,
+        escape: Option<&Ast>,
+        env: &mut Env<'_, '_>,
+    ) -> Result<Bound> {
+        let x = self.expr(e, env)?;
+        let mut p = self.expr(pattern, env)?;
+        if let Some(c) = escape {
+            let c = self.expr(c, env)?;
+            p = self.call("like_escape", vec![p, c])?;
+        }
+        self.operator(op, x, p)
+    }
+
+    fn access(&mut self, root: &Ast, chain: &[AccessExpr], env: &mut Env<'_, '_>) -> Result<Bound> {
+        let mut b = self.expr(root, env)?;
+        let mut rest = chain;
+        while let Some(first) = rest.first() {
+            match first {
+                AccessExpr::Subscript(Subscript::Index { .. }) => {
+                    let n = rest
+                        .iter()
+                        .take_while(|a| matches!(a, AccessExpr::Subscript(Subscript::Index { .. })))
+                        .count();
+                    let mut indexes = Vec::new();
+                    for a in &rest[..n] {
+                        if let AccessExpr::Subscript(Subscript::Index { index }) = a {
+                            let i = self.expr(index, env)?;
+                            if b.ty.ty == Type::Jsonb {
+                                b = self.operator("->", b, i)?;
+                            } else {
+                                indexes.push(self.coerce(i, Type::Int4)?);
+                            }
+                        }
+                    }
+                    if !indexes.is_empty() {
+                        let element = self.element_of(&b)?;
+                        b = Bound::new(
+                            Expr::Subscript {
+                                array: Box::new(b.expr),
+                                indexes,
+                            },
+                            element,
+                        );
+                    }
+                    rest = &rest[n..];
+                }
+                AccessExpr::Subscript(Subscript::Slice {
+                    lower_bound,
+                    upper_bound,
+                    stride: None,
+                }) => {
+                    self.element_of(&b)?;
+                    let mut bound = |e: &Option<Ast>| -> Result<Option<Box<Expr>>> {
+                        match e {
+                            Some(e) => {
+                                let i = self.expr(e, env)?;
+                                Ok(Some(Box::new(self.coerce(i, Type::Int4)?)))
+                            }
+                            None => Ok(None),
+                        }
+                    };
+                    let (lower, upper) = (bound(lower_bound)?, bound(upper_bound)?);
+                    b = Bound {
+                        expr: Expr::Slice {
+                            array: Box::new(b.expr),
+                            lower,
+                            upper,
+                        },
+                        ty: b.ty,
+                    };
+                    rest = &rest[1..];
+                }
+                AccessExpr::Dot(field) => {
+                    return Err(Error::unsupported(format!("the field selection .{field}")));
+                }
+                AccessExpr::Subscript(_) => {
+                    return Err(Error::unsupported("a slice with a stride"));
+                }
+            }
+        }
+        Ok(b)
+    }
+
+    fn element_of(&self, b: &Bound) -> Result<Type> {
+        b.ty.ty.element().ok_or_else(|| {
+            Error::new(
+                SqlState::DATATYPE_MISMATCH,
+                format!(
+                    "cannot subscript type {} because it does not support subscripting",
+                    crate::types::typename::format_type(b.ty.ty, -1)
+                ),
+            )
+        })
+    }
+}
+
+/// A numeric literal.
+fn number(s: &str) -> Result<Bound> {
+    let plain = s.replace('_', "");
+    let digits = plain.strip_prefix('-').unwrap_or(&plain);
+    if let Some(radix) = [("0x", 16), ("0o", 8), ("0b", 2)]
+        .iter()
+        .find(|(p, _)| digits.to_ascii_lowercase().starts_with(p))
+        .map(|(_, r)| *r)
+        && let Ok(v) = i64::from_str_radix(&digits[2..], radix)
+    {
+        let v = if plain.starts_with('-') { -v } else { v };
+        return Ok(integer(v));
+    }
+    if digits.bytes().all(|b| b.is_ascii_digit())
+        && let Ok(v) = plain.parse::<i64>()
+    {
+        return Ok(integer(v));
+    }
+    match Numeric::from_str(&plain) {
+        Ok(n) => Ok(Bound::new(Expr::Const(n.into()), Type::Numeric)),
+        Err(()) => Err(Error::new(
+            SqlState::SYNTAX_ERROR,
+            format!("invalid number \"{s}\""),
+        )),
+    }
+}
+
+fn integer(v: i64) -> Bound {
+    match i32::try_from(v) {
+        Ok(v) => Bound::new(Expr::Const(Value::Int4(v)), Type::Int4),
+        Err(_) => Bound::new(Expr::Const(Value::Int8(v)), Type::Int8),
+    }
+}
+
+/// Whether a comparison may use the common order of values: both sides of one family, whose order is the one of
+/// [`crate::types::ops::compare`].
+pub(crate) fn comparable(op: CmpOp, a: Type, b: Type) -> bool {
+    fn family(t: Type) -> u32 {
+        match t {
+            Type::Int2 | Type::Int4 | Type::Int8 => 1,
+            Type::Float4 | Type::Float8 => 2,
+            Type::Text | Type::Varchar | Type::Name => 3,
+            Type::Oid | Type::RegClass | Type::RegType | Type::RegProc | Type::RegNamespace => 4,
+            t => 1000 + t.oid(),
+        }
+    }
+    let ordered = !matches!(a, Type::Json | Type::Record | Type::Unknown)
+        && (a != Type::Jsonb || matches!(op, CmpOp::Eq | CmpOp::Ne));
+    ordered && family(a) == family(b)
+}

@@ -1,0 +1,721 @@
+//! FROM: relations, joins, and what their columns are called.
+//!
+//! A view, or a derived table, that is a plain SELECT melts into the query around it: its relations and conditions join
+//! the others, its columns stand for their expressions. Everything else is planned on its own.
+
+use super::cte::CteSource;
+use super::expr::Env;
+use super::scope::{CteKind, ScopeColumn, ScopeRel};
+use super::select::Selected;
+use super::{Binder, Rel, Scope};
+use crate::catalog::{self, Resolved, VirtualTable, fold, split_name};
+use crate::expr::{Expr, Slot};
+use crate::functions::Kind;
+use crate::plan::node::{self, CatalogSource, Node};
+use base::schema::{Relation, Table, ViewDef, privilege};
+use base::{ColumnType, Error, Oid, Result, SqlState, Type};
+use sqlparser::ast::{
+    self, Ident, JoinConstraint, JoinOperator, TableAlias, TableFactor, TableWithJoins,
+};
+use std::sync::Arc;
+use txn::TableHandle;
+
+/// A table in FROM. Column `i` has slot `base + i`.
+pub(crate) struct TableRef {
+    pub table: Arc<Table>,
+    pub handle: Option<Arc<TableHandle>>,
+    pub alias: String,
+    pub base: Slot,
+    /// For the row's key, when the row is to be locked or written.
+    pub key_slot: Option<Slot>,
+}
+
+impl TableRef {
+    pub fn slot(&self, column: usize) -> Slot {
+        self.base + column as Slot
+    }
+
+    /// The column that a slot is, if it is one of this table.
+    pub fn column_of(&self, s: Slot) -> Option<usize> {
+        let n = self.table.def.columns.len() as Slot;
+        (self.base..self.base + n)
+            .contains(&s)
+            .then(|| (s - self.base) as usize)
+    }
+}
+
+/// A relation, or a join of some, not yet planned.
+pub(crate) enum From {
+    Table(TableRef),
+    Virtual {
+        source: CatalogSource,
+        alias: String,
+        base: Slot,
+        width: usize,
+    },
+    Function(node::Function),
+    /// Planned already.
+    Rel {
+        node: Node,
+        slots: Vec<Slot>,
+        /// Slots of other relations that it reads (LATERAL).
+        deps: Vec<Slot>,
+        rows: f64,
+    },
+    Cte {
+        id: usize,
+        name: String,
+        out: Vec<Slot>,
+        work: bool,
+    },
+    Inner {
+        items: Vec<From>,
+        filter: Vec<Expr>,
+    },
+    Left {
+        left: Box<From>,
+        right: Box<From>,
+        on: Vec<Expr>,
+    },
+}
+
+/// The names that a FROM item brings.
+#[derive(Default, Clone)]
+pub(crate) struct Names {
+    pub rels: Vec<ScopeRel>,
+    pub star: Vec<ScopeColumn>,
+}
+
+impl Names {
+    /// The names of one relation.
+    pub fn one(rel: ScopeRel) -> Names {
+        Names::of(rel)
+    }
+
+    fn of(rel: ScopeRel) -> Names {
+        Names {
+            star: rel.columns.clone(),
+            rels: vec![rel],
+        }
+    }
+
+    fn join(mut self, other: Names) -> Result<Names> {
+        for r in &other.rels {
+            if self
+                .rels
+                .iter()
+                .any(|x| x.alias == r.alias && !r.alias.is_empty())
+            {
+                return Err(Error::new(
+                    SqlState::DUPLICATE_ALIAS,
+                    format!("table name \"{}\" specified more than once", r.alias),
+                ));
+            }
+        }
+        self.rels.extend(other.rels);
+        self.star.extend(other.star);
+        Ok(self)
+    }
+}
+
+/// Whether a FROM clause has an outer join.
+fn has_outer_join(from: &[TableWithJoins]) -> bool {
+    from.iter().any(|t| {
+        t.joins.iter().any(|j| {
+            !matches!(
+                j.join_operator,
+                JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_)
+            )
+        }) || matches!(&t.relation, TableFactor::NestedJoin { .. })
+    })
+}
+
+impl Binder<'_> {
+    /// Binds a FROM clause into `scope`, whose parent is the enclosing query's.
+    pub(crate) fn from_clause<'p>(
+        &mut self,
+        from: &'p [TableWithJoins],
+        outer: &'p Scope<'p>,
+    ) -> Result<(Vec<From>, Scope<'p>)> {
+        let mut scope = Scope::inside(outer);
+        let mut items = Vec::new();
+        let melt = !has_outer_join(from);
+        for t in from {
+            let (item, names) = self.table_with_joins(t, outer, &scope, melt)?;
+            let mut all = Names {
+                rels: std::mem::take(&mut scope.rels),
+                star: std::mem::take(&mut scope.star),
+            };
+            all = all.join(names)?;
+            (scope.rels, scope.star) = (all.rels, all.star);
+            items.push(item);
+        }
+        Ok((items, scope))
+    }
+
+    fn table_with_joins(
+        &mut self,
+        t: &TableWithJoins,
+        outer: &Scope<'_>,
+        visible: &Scope<'_>,
+        melt: bool,
+    ) -> Result<(From, Names)> {
+        let (mut item, mut names) = self.factor(&t.relation, outer, visible, melt)?;
+        for j in &t.joins {
+            let (right, right_names) = {
+                let mut seen = Scope::inside(visible);
+                (seen.rels, seen.star) = (names.rels.clone(), names.star.clone());
+                self.factor(&j.relation, outer, &seen, melt)?
+            };
+            (item, names) = self.join(j, item, names, right, right_names, outer)?;
+        }
+        Ok((item, names))
+    }
+
+    fn join(
+        &mut self,
+        j: &ast::Join,
+        left: From,
+        left_names: Names,
+        right: From,
+        right_names: Names,
+        outer: &Scope<'_>,
+    ) -> Result<(From, Names)> {
+        #[derive(PartialEq)]
+        enum Side {
+            Inner,
+            Left,
+            Right,
+        }
+        let (side, constraint) = match &j.join_operator {
+            JoinOperator::Join(c) | JoinOperator::Inner(c) => (Side::Inner, c),
+            JoinOperator::CrossJoin(c) => (Side::Inner, c),
+            JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => (Side::Left, c),
+            JoinOperator::Right(c) | JoinOperator::RightOuter(c) => (Side::Right, c),
+            JoinOperator::FullOuter(_) => return Err(Error::unsupported("FULL JOIN")),
+            _ => return Err(Error::unsupported("this kind of join")),
+        };
+        let mut on = Vec::new();
+        let using: Option<Vec<String>> = match constraint {
+            JoinConstraint::On(e) => {
+                let mut scope = Scope::inside(outer);
+                let names = left_names.clone().join(right_names.clone())?;
+                (scope.rels, scope.star) = (names.rels, names.star);
+                let mut env = Env::plain(&scope, "JOIN conditions");
+                let b = self.expr(e, &mut env)?;
+                self.condition(b, "JOIN/ON")?.conjuncts(&mut on);
+                None
+            }
+            JoinConstraint::Using(cols) => {
+                let mut names = Vec::new();
+                for c in cols {
+                    names.push(split_name(c)?.1);
+                }
+                Some(names)
+            }
+            JoinConstraint::Natural => Some(
+                left_names
+                    .star
+                    .iter()
+                    .filter(|l| right_names.star.iter().any(|r| r.name == l.name))
+                    .map(|l| l.name.clone())
+                    .collect(),
+            ),
+            JoinConstraint::None => {
+                if !matches!(j.join_operator, JoinOperator::CrossJoin(_)) {
+                    return Err(Error::new(
+                        SqlState::SYNTAX_ERROR,
+                        "syntax error: a join needs ON or USING",
+                    ));
+                }
+                None
+            }
+        };
+        let mut merged = Vec::new();
+        if let Some(using) = &using {
+            for name in using {
+                let l = one_column(&left_names.star, name, "left")?;
+                let r = one_column(&right_names.star, name, "right")?;
+                let (a, b) = (self.take(&l), self.take(&r));
+                on.push(self.operator("=", a, b)?.expr);
+                merged.push(if side == Side::Right { r } else { l });
+            }
+        }
+        let mut names = left_names.join(right_names)?;
+        if let Some(using) = using {
+            names.star.retain(|c| !using.contains(&c.name));
+            merged.extend(std::mem::take(&mut names.star));
+            names.star = merged;
+        }
+        let item = match side {
+            Side::Inner => From::Inner {
+                items: vec![left, right],
+                filter: on,
+            },
+            Side::Left => From::Left {
+                left: Box::new(left),
+                right: Box::new(right),
+                on,
+            },
+            Side::Right => From::Left {
+                left: Box::new(right),
+                right: Box::new(left),
+                on,
+            },
+        };
+        Ok((item, names))
+    }
+
+    /// A column of a scope, as an expression that is read.
+    fn take(&mut self, c: &ScopeColumn) -> super::Bound {
+        c.expr.slots(&mut |s| self.used[s as usize] = true);
+        super::Bound {
+            expr: c.expr.clone(),
+            ty: c.ty,
+        }
+    }
+
+    fn factor(
+        &mut self,
+        f: &TableFactor,
+        outer: &Scope<'_>,
+        visible: &Scope<'_>,
+        melt: bool,
+    ) -> Result<(From, Names)> {
+        match f {
+            TableFactor::Table {
+                name,
+                alias,
+                args: Some(args),
+                with_ordinality,
+                ..
+            } => self.function_in_from(name, &args.args, *with_ordinality, alias.as_ref(), visible),
+            TableFactor::Table {
+                sample: Some(_), ..
+            } => Err(Error::unsupported("TABLESAMPLE")),
+            TableFactor::Table { name, alias, .. } => self.named(name, alias.as_ref(), outer, melt),
+            TableFactor::Function {
+                name,
+                args,
+                with_ordinality,
+                alias,
+                ..
+            } => self.function_in_from(name, args, *with_ordinality, alias.as_ref(), visible),
+            TableFactor::UNNEST {
+                alias,
+                array_exprs,
+                with_offset: false,
+                with_ordinality,
+                ..
+            } => {
+                let args: Vec<ast::FunctionArg> = array_exprs
+                    .iter()
+                    .map(|e| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e.clone())))
+                    .collect();
+                if args.len() != 1 {
+                    return Err(Error::unsupported("unnest of several arrays"));
+                }
+                let name = ast::ObjectName::from(vec![Ident::new("unnest")]);
+                self.function_in_from(&name, &args, *with_ordinality, alias.as_ref(), visible)
+            }
+            TableFactor::Derived {
+                lateral,
+                subquery,
+                alias,
+                ..
+            } => {
+                let around = if *lateral { visible } else { outer };
+                let boundary = Scope::boundary(around);
+                let selected = self.query_or_flat(subquery, &boundary)?;
+                let crossed = if *lateral {
+                    boundary.take_crossed()
+                } else {
+                    vec![]
+                };
+                self.derived(selected, alias.as_ref(), None, None, crossed, melt)
+            }
+            TableFactor::NestedJoin {
+                table_with_joins,
+                alias,
+            } => {
+                let (item, names) =
+                    self.table_with_joins(table_with_joins, outer, visible, false)?;
+                Ok(match alias {
+                    Some(a) => {
+                        let rel = ScopeRel {
+                            alias: fold(&a.name),
+                            schema: None,
+                            columns: names.star,
+                        };
+                        (item, Names::of(rename(rel, Some(a))?))
+                    }
+                    None => (item, names),
+                })
+            }
+            _ => Err(Error::unsupported("this kind of FROM item")),
+        }
+    }
+
+    /// A table, view, catalog relation or CTE by name.
+    fn named(
+        &mut self,
+        name: &ast::ObjectName,
+        alias: Option<&TableAlias>,
+        outer: &Scope<'_>,
+        melt: bool,
+    ) -> Result<(From, Names)> {
+        let (schema, plain) = split_name(name)?;
+        if schema.is_none()
+            && let Some((cte, around)) = outer.find_cte(&plain)
+        {
+            let source = match cte.kind {
+                CteKind::Inline { query, alias } => CteSource::Inline {
+                    query,
+                    alias,
+                    around: around.parent.expect("a WITH stands inside a scope"),
+                },
+                CteKind::Shared(id) => CteSource::Rows { id, work: false },
+                CteKind::Work(id) => CteSource::Rows { id, work: true },
+            };
+            let cols = cte.cols.clone();
+            return self.cte_reference(&plain, source, &cols, alias, melt);
+        }
+        let found =
+            catalog::resolve(&self.cx.catalog.schema, &self.path, name).map_err(|e| match name
+                .0
+                .first()
+            {
+                Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
+                _ => e,
+            })?;
+        let schema_name = self
+            .cx
+            .catalog
+            .schema
+            .namespace(found.namespace())
+            .map(|n| n.name.clone());
+        match found {
+            Resolved::Relation(Relation::Table(t)) => {
+                self.need(t.def.id, privilege::SELECT);
+                let (table, names) = self.table(&t, alias, schema_name)?;
+                Ok((From::Table(table), names))
+            }
+            Resolved::Relation(Relation::View(v)) => {
+                self.need(v.id, privilege::SELECT);
+                self.view(&v, alias, schema_name, melt)
+            }
+            Resolved::Relation(Relation::Sequence(s)) => {
+                self.need(s.id, privilege::SELECT);
+                let cols = [
+                    ("last_value".to_owned(), Type::Int8),
+                    ("log_cnt".to_owned(), Type::Int8),
+                    ("is_called".to_owned(), Type::Bool),
+                ];
+                self.catalog_relation(
+                    CatalogSource::Sequence(s.id),
+                    s.id,
+                    &s.name,
+                    &cols,
+                    alias,
+                    schema_name,
+                )
+            }
+            Resolved::Virtual(v) => {
+                let cols: Vec<(String, Type)> = v
+                    .columns()
+                    .iter()
+                    .map(|(n, t)| ((*n).to_owned(), *t))
+                    .collect();
+                let name = VirtualTable::name(v);
+                self.catalog_relation(
+                    CatalogSource::Fixed(v),
+                    v.oid(),
+                    name,
+                    &cols,
+                    alias,
+                    schema_name,
+                )
+            }
+            Resolved::Index(t, i) => Err(Error::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("cannot open relation \"{}\"", t.def.indexes[i].name),
+            )
+            .detail("This operation is not supported for indexes.")),
+        }
+    }
+
+    /// A table's slots and names.
+    pub(crate) fn table(
+        &mut self,
+        t: &Arc<Table>,
+        alias: Option<&TableAlias>,
+        schema: Option<String>,
+    ) -> Result<(TableRef, Names)> {
+        let shown = alias.map_or(t.def.name.clone(), |a| fold(&a.name));
+        let base = self.names.len() as Slot;
+        self.relations += 1;
+        let mut columns = Vec::new();
+        for (i, c) in t.def.columns.iter().enumerate() {
+            let s = self.slot(format!("{shown}.{}", c.name));
+            if !c.dropped {
+                columns.push(ScopeColumn {
+                    name: c.name.clone(),
+                    expr: Expr::Slot(s),
+                    ty: c.ty(),
+                    origin: (t.def.id, i as i16 + 1),
+                });
+            }
+        }
+        let rel = ScopeRel {
+            alias: shown.clone(),
+            schema: if alias.is_none() { schema } else { None },
+            columns,
+        };
+        let table = TableRef {
+            handle: self.cx.catalog.table(t.def.id).cloned(),
+            table: t.clone(),
+            alias: shown,
+            base,
+            key_slot: None,
+        };
+        Ok((table, Names::of(rename(rel, alias)?)))
+    }
+
+    fn catalog_relation(
+        &mut self,
+        source: CatalogSource,
+        oid: Oid,
+        name: &str,
+        cols: &[(String, Type)],
+        alias: Option<&TableAlias>,
+        schema: Option<String>,
+    ) -> Result<(From, Names)> {
+        let shown = alias.map_or(name.to_owned(), |a| fold(&a.name));
+        let base = self.names.len() as Slot;
+        self.relations += 1;
+        let mut columns = Vec::new();
+        for (i, (n, ty)) in cols.iter().enumerate() {
+            let s = self.slot(format!("{shown}.{n}"));
+            columns.push(ScopeColumn {
+                name: n.clone(),
+                expr: Expr::Slot(s),
+                ty: ColumnType::plain(*ty),
+                origin: (oid, i as i16 + 1),
+            });
+        }
+        let rel = ScopeRel {
+            alias: shown.clone(),
+            schema: if alias.is_none() { schema } else { None },
+            columns,
+        };
+        let item = From::Virtual {
+            source,
+            alias: shown,
+            base,
+            width: cols.len(),
+        };
+        Ok((item, Names::of(rename(rel, alias)?)))
+    }
+
+    fn view(
+        &mut self,
+        v: &ViewDef,
+        alias: Option<&TableAlias>,
+        schema: Option<String>,
+        melt: bool,
+    ) -> Result<(From, Names)> {
+        let query = super::syntax::parse_query(&v.query)?;
+        // Who may read the view may read what it reads.
+        let held = std::mem::take(&mut self.privileges);
+        let root = Scope::root();
+        let boundary = Scope::boundary(&root);
+        let selected = self.query_or_flat(&query, &boundary);
+        self.privileges = held;
+        let names: Vec<String> = v.columns.iter().map(|c| c.name.clone()).collect();
+        self.derived(
+            selected?,
+            alias,
+            Some((&v.name, schema, v.id)),
+            Some(&names),
+            vec![],
+            melt,
+        )
+    }
+
+    /// The rows of a query as a relation.
+    pub(crate) fn derived(
+        &mut self,
+        selected: Selected,
+        alias: Option<&TableAlias>,
+        named: Option<(&str, Option<String>, Oid)>,
+        columns: Option<&[String]>,
+        deps: Vec<Slot>,
+        melt: bool,
+    ) -> Result<(From, Names)> {
+        let (name, schema, oid) = match (alias, named) {
+            (Some(a), n) => (fold(&a.name), None, n.map_or(0, |n| n.2)),
+            (None, Some((n, s, oid))) => (n.to_owned(), s, oid),
+            (None, None) => (String::new(), None, 0),
+        };
+        let (item, cols) = match selected {
+            Selected::Flat {
+                items,
+                filter,
+                cols,
+            } if melt || cols.iter().all(|c| matches!(c.bound.expr, Expr::Slot(_))) => {
+                let cols: Vec<ScopeColumn> = cols
+                    .into_iter()
+                    .map(|c| ScopeColumn {
+                        name: c.name,
+                        expr: c.bound.expr,
+                        ty: c.bound.ty,
+                        origin: c.origin,
+                    })
+                    .collect();
+                (From::Inner { items, filter }, cols)
+            }
+            other => {
+                let rel = self.finish_selected(other)?;
+                self.rel_columns(rel, deps)
+            }
+        };
+        let columns = cols
+            .into_iter()
+            .enumerate()
+            .map(|(i, mut c)| {
+                if let Some(names) = columns
+                    && let Some(n) = names.get(i)
+                {
+                    c.name.clone_from(n);
+                }
+                if oid != 0 {
+                    c.origin = (oid, i as i16 + 1);
+                }
+                if let Expr::Slot(s) = c.expr
+                    && self.names[s as usize].is_empty()
+                {
+                    self.names[s as usize] = format!("{name}.{}", c.name);
+                }
+                c
+            })
+            .collect();
+        let rel = ScopeRel {
+            alias: name,
+            schema,
+            columns,
+        };
+        Ok((item, Names::of(rename(rel, alias)?)))
+    }
+
+    fn rel_columns(&mut self, rel: Rel, deps: Vec<Slot>) -> (From, Vec<ScopeColumn>) {
+        self.relations += 1;
+        let cols = rel
+            .cols
+            .iter()
+            .map(|c| ScopeColumn {
+                name: c.name.clone(),
+                expr: Expr::Slot(c.slot),
+                ty: c.ty,
+                origin: c.origin,
+            })
+            .collect();
+        let mut slots: Vec<Slot> = rel.cols.iter().map(|c| c.slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let item = From::Rel {
+            node: rel.node,
+            slots,
+            deps,
+            rows: rel.rows,
+        };
+        (item, cols)
+    }
+
+    fn function_in_from(
+        &mut self,
+        name: &ast::ObjectName,
+        args: &[ast::FunctionArg],
+        ordinality: bool,
+        alias: Option<&TableAlias>,
+        visible: &Scope<'_>,
+    ) -> Result<(From, Names)> {
+        let (f, args, plain) = self.table_function(name, args, visible)?;
+        self.relations += 1;
+        let shown = alias.map_or(plain.clone(), |a| fold(&a.name));
+        let sets = matches!(f.kind, Kind::SetReturning(_));
+        let mut cols: Vec<(String, Type)> = if sets && !f.columns.is_empty() {
+            f.columns
+                .iter()
+                .map(|(n, t)| ((*n).to_owned(), *t))
+                .collect()
+        } else {
+            // A single column is named like the relation.
+            vec![(shown.clone(), f.ret)]
+        };
+        if ordinality {
+            cols.push(("ordinality".into(), Type::Int8));
+        }
+        let mut columns = Vec::new();
+        let mut out = Vec::new();
+        for (n, ty) in cols {
+            let s = self.slot(format!("{shown}.{n}"));
+            out.push(s);
+            columns.push(ScopeColumn {
+                name: n,
+                expr: Expr::Slot(s),
+                ty: ColumnType::plain(ty),
+                origin: (0, 0),
+            });
+        }
+        let ordinality = ordinality.then(|| out.pop().expect("the ordinality column"));
+        let rel = ScopeRel {
+            alias: shown.clone(),
+            schema: None,
+            columns,
+        };
+        let item = From::Function(node::Function {
+            f,
+            args,
+            out,
+            ordinality,
+            alias: shown,
+            filter: vec![],
+        });
+        Ok((item, Names::of(rename(rel, alias)?)))
+    }
+}
+
+fn one_column(star: &[ScopeColumn], name: &str, side: &str) -> Result<ScopeColumn> {
+    let mut hits = star.iter().filter(|c| c.name == name);
+    match (hits.next(), hits.next()) {
+        (Some(c), None) => Ok(c.clone()),
+        (None, _) => Err(Error::new(
+            SqlState::UNDEFINED_COLUMN,
+            format!("column \"{name}\" specified in USING clause does not exist in {side} table"),
+        )),
+        _ => Err(Error::new(
+            SqlState::AMBIGUOUS_COLUMN,
+            format!("common column name \"{name}\" appears more than once in {side} table"),
+        )),
+    }
+}
+
+/// Applies an alias's column names.
+pub(crate) fn rename(mut rel: ScopeRel, alias: Option<&TableAlias>) -> Result<ScopeRel> {
+    let Some(a) = alias else { return Ok(rel) };
+    if a.columns.len() > rel.columns.len() {
+        return Err(Error::new(
+            SqlState::INVALID_COLUMN_REFERENCE,
+            format!(
+                "table \"{}\" has {} columns available but {} columns specified",
+                rel.alias,
+                rel.columns.len(),
+                a.columns.len()
+            ),
+        ));
+    }
+    for (c, n) in rel.columns.iter_mut().zip(&a.columns) {
+        c.name = fold(&n.name);
+    }
+    Ok(rel)
+}

@@ -1,0 +1,259 @@
+//! INSERT.
+
+use super::expr::Env;
+use super::scope::{ScopeColumn, ScopeRel};
+use super::select::QCol;
+use super::syntax::{is_default, values_of};
+use super::{Binder, Scope};
+use crate::catalog::fold;
+use crate::expr::{Expr, Slot};
+use crate::plan::node::{self, Node, Root};
+use base::schema::{Identity, Table, privilege};
+use base::{ColumnType, Error, Result, SqlState};
+use sqlparser::ast::{self, TableObject};
+use std::sync::Arc;
+
+impl Binder<'_> {
+    pub(super) fn insert(
+        &mut self,
+        i: &ast::Insert,
+        outer: &Scope<'_>,
+    ) -> Result<(Root, Vec<QCol>)> {
+        let odd = i.or.is_some()
+            || i.ignore
+            || i.overwrite
+            || i.replace_into
+            || !i.assignments.is_empty()
+            || i.partitioned.is_some()
+            || i.insert_alias.is_some()
+            || i.output.is_some()
+            || i.multi_table_insert_type.is_some();
+        if odd {
+            return Err(Error::unsupported("this form of INSERT"));
+        }
+        let TableObject::TableName(name) = &i.table else {
+            return Err(Error::unsupported("INSERT into something that is no table"));
+        };
+        let alias = i.table_alias.as_ref().map(|a| ast::TableAlias {
+            explicit: a.explicit,
+            name: a.alias.clone(),
+            columns: vec![],
+            at: None,
+        });
+        let (table, handle, names) = self.target(name, alias.as_ref(), privilege::INSERT)?;
+        let t = table.table.clone();
+        let row: Vec<Slot> = (0..t.def.columns.len()).map(|c| table.slot(c)).collect();
+        let mut places: Vec<usize> = Vec::new();
+        for c in &i.columns {
+            let at = self.assignable(&t, c)?;
+            if places.contains(&at) {
+                return Err(Error::new(
+                    SqlState::DUPLICATE_COLUMN,
+                    format!(
+                        "column \"{}\" specified more than once",
+                        t.def.columns[at].name
+                    ),
+                ));
+            }
+            places.push(at);
+        }
+        let named = !places.is_empty();
+        if !named {
+            places = (0..t.def.columns.len())
+                .filter(|&c| !t.def.columns[c].dropped)
+                .collect();
+        }
+        let overriding = overriding(i);
+        let (input, given, buffer) = match &i.source {
+            None => (Node::Once(Arc::new(vec![])), vec![], false),
+            Some(q) => match values_of(q) {
+                Some(v) => self.insert_values(&t, &places, named, v, outer, overriding)?,
+                None => self.insert_query(&t, &places, named, q, outer, overriding)?,
+            },
+        };
+        let mut columns = Vec::with_capacity(row.len());
+        for c in 0..t.def.columns.len() {
+            let at = places.iter().position(|&p| p == c);
+            let e = match at.and_then(|a| given.get(a)) {
+                Some(Some(e)) => e.clone(),
+                _ if t.def.columns[c].dropped => Expr::NULL,
+                _ => self.default_of(&t, c)?,
+            };
+            columns.push(e);
+        }
+        let mut scope = Scope::inside(outer);
+        (scope.rels, scope.star) = (names.rels.clone(), names.star.clone());
+        let conflict = match &i.on {
+            None => None,
+            Some(ast::OnInsert::OnConflict(c)) => Some(self.on_conflict(&t, c, &row, &names)?),
+            Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY UPDATE")),
+        };
+        let (returning, cols) = self.returning(i.returning.as_deref(), &scope, row, t.def.id)?;
+        let root = Root::Insert(Arc::new(node::Insert {
+            handle,
+            input,
+            columns,
+            buffer,
+            conflict,
+            returning,
+        }));
+        Ok((root, cols))
+    }
+
+    /// Checks a value given for an identity column.
+    fn check_identity(&self, t: &Table, at: usize, o: Overriding) -> Result<()> {
+        let c = &t.def.columns[at];
+        if c.identity == Some(Identity::Always) && o == Overriding::No {
+            return Err(Error::new(
+                SqlState::GENERATED_ALWAYS,
+                format!(
+                    "cannot insert a non-DEFAULT value into column \"{}\"",
+                    c.name
+                ),
+            )
+            .detail(format!(
+                "Column \"{}\" is an identity column defined as GENERATED ALWAYS.",
+                c.name
+            ))
+            .hint("Use OVERRIDING SYSTEM VALUE to override."));
+        }
+        Ok(())
+    }
+
+    /// VALUES: each row's expressions take their columns' types at once.
+    fn insert_values(
+        &mut self,
+        t: &Table,
+        places: &[usize],
+        named: bool,
+        v: &ast::Values,
+        outer: &Scope<'_>,
+        o: Overriding,
+    ) -> Result<(Node, Vec<Option<Expr>>, bool)> {
+        let width = v.rows.first().map_or(0, |r| r.content.len());
+        if v.rows.iter().any(|r| r.content.len() != width) {
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                "VALUES lists must all be the same length",
+            ));
+        }
+        check_width(width, places, named)?;
+        let mut rows = Vec::with_capacity(v.rows.len());
+        let mut buffer = false;
+        for r in &v.rows {
+            let mut row = Vec::with_capacity(width);
+            for (e, &at) in r.content.iter().zip(places) {
+                let c = &t.def.columns[at];
+                let user = c.identity.is_some() && o == Overriding::User;
+                row.push(if is_default(e) || user {
+                    self.default_of(t, at)?
+                } else {
+                    self.check_identity(t, at, o)?;
+                    let mut env = Env::plain(outer, "VALUES");
+                    let b = self.expr(e, &mut env)?;
+                    self.assign(b, &c.name, c.ty())?
+                });
+            }
+            buffer |= row.iter().any(Expr::has_subquery);
+            rows.push(row);
+        }
+        if let [_] = rows[..] {
+            // One row needs no slots: the expressions themselves are the columns' sources.
+            let row = rows.pop().expect("one");
+            let given = row.into_iter().map(Some).collect();
+            return Ok((Node::Once(Arc::new(vec![])), given, buffer));
+        }
+        let out: Vec<Slot> = (0..width)
+            .map(|c| self.slot(format!("column{}", c + 1)))
+            .collect();
+        let given = out.iter().map(|&s| Some(Expr::Slot(s))).collect();
+        let node = Node::Values(Arc::new(node::Values { rows, out }));
+        Ok((node, given, buffer))
+    }
+
+    fn insert_query(
+        &mut self,
+        t: &Table,
+        places: &[usize],
+        named: bool,
+        q: &ast::Query,
+        outer: &Scope<'_>,
+        o: Overriding,
+    ) -> Result<(Node, Vec<Option<Expr>>, bool)> {
+        let types: Vec<ColumnType> = places.iter().map(|&c| t.def.columns[c].ty()).collect();
+        let rel = self.query(q, outer, Some(&types))?;
+        check_width(rel.cols.len(), places, named)?;
+        let mut given = Vec::new();
+        for (c, &at) in rel.cols.iter().zip(places) {
+            let column = &t.def.columns[at];
+            if column.identity.is_some() && o == Overriding::User {
+                given.push(None);
+                continue;
+            }
+            self.check_identity(t, at, o)?;
+            let b = super::Bound {
+                expr: Expr::Slot(c.slot),
+                ty: c.ty,
+            };
+            given.push(Some(self.assign(b, &column.name, column.ty())?));
+        }
+        Ok((rel.node, given, true))
+    }
+
+    /// The relation `excluded` of ON CONFLICT: slots for the row that was not inserted.
+    pub(super) fn excluded(&mut self, t: &Table) -> (Vec<Slot>, ScopeRel) {
+        let mut slots = Vec::new();
+        let mut columns = Vec::new();
+        for (i, c) in t.def.columns.iter().enumerate() {
+            let s = self.slot(format!("excluded.{}", c.name));
+            slots.push(s);
+            if !c.dropped {
+                columns.push(ScopeColumn {
+                    name: c.name.clone(),
+                    expr: Expr::Slot(s),
+                    ty: c.ty(),
+                    origin: (t.def.id, i as i16 + 1),
+                });
+            }
+        }
+        let rel = ScopeRel {
+            alias: "excluded".into(),
+            schema: None,
+            columns,
+        };
+        (slots, rel)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Overriding {
+    No,
+    System,
+    User,
+}
+
+/// OVERRIDING SYSTEM|USER VALUE. The parser has no place for it: the session hands the words over as a column list's last
+/// names, `"\u{1}system"` or `"\u{1}user"` (see [`super::syntax`]).
+fn overriding(i: &ast::Insert) -> Overriding {
+    match i.after_columns.last().map(fold).as_deref() {
+        Some("\u{1}system") => Overriding::System,
+        Some("\u{1}user") => Overriding::User,
+        _ => Overriding::No,
+    }
+}
+
+fn check_width(given: usize, places: &[usize], named: bool) -> Result<()> {
+    if given > places.len() {
+        return Err(Error::new(
+            SqlState::SYNTAX_ERROR,
+            "INSERT has more expressions than target columns",
+        ));
+    }
+    if given < places.len() && named {
+        return Err(Error::new(
+            SqlState::SYNTAX_ERROR,
+            "INSERT has more target columns than expressions",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! The binder: from syntax to typed expressions over slots, by PostgreSQL's rules for names and types.
+//!
+//! A [`Binder`] lives for one statement. It numbers the slots, infers the types of parameters, and collects the plans of
+//! subqueries, which are planned as soon as they are bound. Names live in [`scope::Scope`]s, one per query level; a scope
+//! knows its parent, so that correlated subqueries resolve by walking up, and each subquery notes which slots it took from
+//! outside.
+//!
+//! Left out on purpose (0A000): window functions, FULL JOIN, data-modifying CTEs, GROUPING SETS, named arguments.
+
+pub mod analyze;
+mod arrays;
+mod call;
+mod coerce;
+mod conflict;
+mod cte;
+mod dml;
+mod expr;
+mod from;
+mod group;
+mod insert;
+mod lock;
+mod ops;
+mod params;
+mod query;
+mod scope;
+mod select;
+mod setop;
+mod subquery;
+mod syntax;
+mod target;
+
+pub(crate) use from::{From, TableRef};
+pub(crate) use query::Rel;
+pub(crate) use scope::Scope;
+pub(crate) use select::QCol;
+pub use syntax::allow_row_locks;
+
+use crate::expr::{Expr, Slot};
+use crate::plan::node::{Node, Plan, Root};
+use crate::plan::{OutColumn, PrepareContext, Prepared, StatementKind};
+use base::{ColumnType, Error, Oid, Result, SqlState, Type};
+use sqlparser::ast::{self, Statement};
+use sqlparser::tokenizer::Location;
+use std::sync::Arc;
+
+/// How deep queries and views may nest.
+const MAX_DEPTH: usize = 64;
+
+/// An expression with its type.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    pub expr: Expr,
+    pub ty: ColumnType,
+}
+
+impl Bound {
+    pub fn new(expr: Expr, ty: Type) -> Bound {
+        Bound {
+            expr,
+            ty: ty.into(),
+        }
+    }
+}
+
+/// The state of binding one statement.
+pub(crate) struct Binder<'a> {
+    pub cx: &'a PrepareContext<'a>,
+    /// Names of the schemas searched.
+    pub path: Vec<String>,
+    /// Types of the parameters, where known.
+    pub params: Vec<Option<Type>>,
+    /// A name per slot, `alias.column` for columns.
+    pub names: Vec<String>,
+    /// Which slots something reads.
+    pub used: Vec<bool>,
+    pub subplans: Vec<Node>,
+    pub ctes: usize,
+    /// Recursive CTEs that are read once, to be planned where they are read.
+    pub lazy: Vec<(usize, Node)>,
+    pub relations: usize,
+    pub privileges: Vec<(Oid, u32)>,
+    pub locks_rows: bool,
+    pub volatile: bool,
+    pub depth: usize,
+    /// Set while a DEFAULT or CHECK is bound: parameters and subqueries have no place there.
+    pub in_rule: Option<&'static str>,
+}
+
+impl<'a> Binder<'a> {
+    pub fn new(cx: &'a PrepareContext<'a>, params: &[Option<Type>]) -> Binder<'a> {
+        let name = |n: &Oid| cx.catalog.schema.namespace(*n).map(|n| n.name.clone());
+        Binder {
+            cx,
+            path: cx.search_path.iter().filter_map(name).collect(),
+            params: params.to_vec(),
+            names: vec![],
+            used: vec![],
+            subplans: vec![],
+            ctes: 0,
+            lazy: vec![],
+            relations: 0,
+            privileges: vec![],
+            locks_rows: false,
+            volatile: false,
+            depth: 0,
+            in_rule: None,
+        }
+    }
+
+    /// A slot of this name.
+    pub fn slot(&mut self, name: impl Into<String>) -> Slot {
+        self.names.push(name.into());
+        self.used.push(false);
+        (self.names.len() - 1) as Slot
+    }
+
+    /// Notes that the user needs these rights on a relation.
+    pub fn need(&mut self, relation: Oid, bits: u32) {
+        match self.privileges.iter_mut().find(|(r, _)| *r == relation) {
+            Some((_, b)) => *b |= bits,
+            None => self.privileges.push((relation, bits)),
+        }
+    }
+
+    /// Goes one level down; 54001 when there are too many.
+    pub fn enter(&mut self) -> Result<()> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(Error::new(
+                SqlState::STATEMENT_TOO_COMPLEX,
+                "the statement nests too deeply",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The character position of a place in the text.
+    pub fn position(&self, at: Location) -> usize {
+        if at.line == 0 || self.cx.source.is_empty() {
+            return 0;
+        }
+        let before: usize = self
+            .cx
+            .source
+            .split_inclusive('\n')
+            .take(at.line as usize - 1)
+            .map(|l| l.chars().count())
+            .sum();
+        before + at.column as usize
+    }
+
+    /// Hoists what is constant during an execution out of conditions that run per row.
+    pub fn hoist(&mut self, e: &mut Expr) {
+        let names = &mut self.names;
+        let used = &mut self.used;
+        crate::expr::fold::hoist(e, &mut || {
+            names.push(String::new());
+            used.push(true);
+            (names.len() - 1) as Slot
+        });
+    }
+
+    /// The finished statement.
+    pub fn finish(
+        mut self,
+        kind: StatementKind,
+        root: Root,
+        cols: Vec<QCol>,
+    ) -> Result<Arc<Prepared>> {
+        let params = self.resolved_params()?;
+        if self.relations <= 1 {
+            for n in &mut self.names {
+                if let Some(at) = n.find('.') {
+                    n.drain(..=at);
+                }
+            }
+        }
+        let outputs: Vec<Slot> = cols.iter().map(|c| c.slot).collect();
+        let point = match &root {
+            Root::Rows(n) if !self.locks_rows => crate::plan::access::point(n, &outputs),
+            _ => None,
+        };
+        let is_point = point.is_some() || crate::plan::access::is_cheap(&root);
+        let read_only = !self.locks_rows && !self.volatile && root.target().is_none();
+        Ok(Arc::new(Prepared {
+            params,
+            columns: cols
+                .into_iter()
+                .map(|c| OutColumn {
+                    name: c.name,
+                    ty: c.ty,
+                    table: c.origin.0,
+                    column: c.origin.1,
+                })
+                .collect(),
+            kind,
+            read_only,
+            locks_rows: self.locks_rows,
+            schema_version: self.cx.catalog.schema.version,
+            is_point,
+            privileges: self.privileges,
+            plan: Plan {
+                root,
+                subplans: self.subplans,
+                ctes: self.ctes,
+                slots: self.names.len(),
+                names: self.names,
+                outputs,
+                point,
+            },
+        }))
+    }
+}
+
+/// Binds and plans a statement.
+pub(crate) fn statement(
+    stmt: &Statement,
+    param_types: &[Option<Type>],
+    cx: &PrepareContext<'_>,
+) -> Result<Arc<Prepared>> {
+    let mut b = Binder::new(cx, param_types);
+    let scope = Scope::root();
+    match stmt {
+        Statement::Query(q) => {
+            if let Some(dml) = dml_in_with(q)? {
+                return b.dml_with(q, dml, &scope);
+            }
+            let rel = b.query(q, &scope, None)?;
+            b.finish(StatementKind::Select, Root::Rows(rel.node), rel.cols)
+        }
+        Statement::Insert(i) => {
+            let (root, cols) = b.insert(i, &scope)?;
+            b.finish(StatementKind::Insert, root, cols)
+        }
+        Statement::Update(u) => {
+            let (root, cols) = b.update(u, &scope)?;
+            b.finish(StatementKind::Update, root, cols)
+        }
+        Statement::Delete(d) => {
+            let (root, cols) = b.delete(d, &scope)?;
+            b.finish(StatementKind::Delete, root, cols)
+        }
+        Statement::Explain {
+            analyze,
+            statement: inner,
+            format,
+            options,
+            ..
+        } => crate::plan::explain::prepare(
+            inner,
+            *analyze,
+            format.as_ref(),
+            options.as_deref(),
+            param_types,
+            cx,
+        ),
+        other => {
+            let text = other.to_string();
+            let word = text.split_whitespace().next().unwrap_or_default();
+            Err(Error::unsupported(format!("{word} as a query")))
+        }
+    }
+}
+
+/// `WITH … INSERT|UPDATE|DELETE`: the statement behind the WITH.
+fn dml_in_with(q: &ast::Query) -> Result<Option<&Statement>> {
+    match &*q.body {
+        ast::SetExpr::Insert(s) | ast::SetExpr::Update(s) | ast::SetExpr::Delete(s) => Ok(Some(s)),
+        ast::SetExpr::Merge(_) => Err(Error::unsupported("MERGE")),
+        _ => Ok(None),
+    }
+}

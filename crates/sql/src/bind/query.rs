@@ -1,0 +1,272 @@
+//! Queries: a body with WITH around it and ORDER BY, LIMIT and locks behind it.
+
+use super::call::sort_key;
+use super::expr::Env;
+use super::select::{QCol, Selected};
+use super::{Binder, Scope};
+use crate::catalog::fold;
+use crate::expr::{Expr, Slot};
+use crate::plan::node::{self, Node};
+use base::{ColumnType, Error, Result, SqlState};
+use sqlparser::ast::{self, Expr as Ast, LimitClause, OrderByKind, SetExpr};
+use std::sync::Arc;
+
+/// A planned query: its rows stand in the slots of its columns.
+pub(crate) struct Rel {
+    pub node: Node,
+    pub cols: Vec<QCol>,
+    /// Estimated rows.
+    pub rows: f64,
+}
+
+/// What stands behind a query's body.
+#[derive(Clone, Copy)]
+pub(crate) struct Tail<'q> {
+    pub order: &'q [ast::OrderByExpr],
+    pub limit: Option<&'q Ast>,
+    pub offset: Option<&'q Ast>,
+    pub locks: &'q [ast::LockClause],
+}
+
+impl<'q> Tail<'q> {
+    fn of(q: &'q ast::Query) -> Result<Tail<'q>> {
+        let order: &[ast::OrderByExpr] = match &q.order_by {
+            None => &[],
+            Some(o) => match &o.kind {
+                OrderByKind::Expressions(e) => e,
+                OrderByKind::All(_) => return Err(Error::unsupported("ORDER BY ALL")),
+            },
+        };
+        let (mut limit, offset) = match &q.limit_clause {
+            None => (None, None),
+            Some(LimitClause::LimitOffset {
+                limit,
+                offset,
+                limit_by,
+            }) => {
+                if !limit_by.is_empty() {
+                    return Err(Error::unsupported("LIMIT BY"));
+                }
+                (limit.as_ref(), offset.as_ref().map(|o| &o.value))
+            }
+            Some(LimitClause::OffsetCommaLimit { .. }) => {
+                return Err(Error::new(
+                    SqlState::SYNTAX_ERROR,
+                    "LIMIT #,# syntax is not supported",
+                )
+                .hint("Use separate LIMIT and OFFSET clauses."));
+            }
+        };
+        if let Some(f) = &q.fetch {
+            if f.with_ties || f.percent {
+                return Err(Error::unsupported("FETCH … WITH TIES"));
+            }
+            limit = f.quantity.as_ref();
+            if limit.is_none() {
+                static ONE: std::sync::LazyLock<Ast> = std::sync::LazyLock::new(|| {
+                    Ast::Value(ast::Value::Number("1".into(), false).into())
+                });
+                limit = Some(&ONE);
+            }
+        }
+        // LIMIT ALL and LIMIT NULL are no limit; the latter is found when it is evaluated.
+        Ok(Tail {
+            order,
+            limit,
+            offset,
+            locks: &q.locks,
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+            && self.limit.is_none()
+            && self.offset.is_none()
+            && self.locks.is_empty()
+    }
+}
+
+fn check_unsupported(q: &ast::Query) -> Result<()> {
+    if q.for_clause.is_some()
+        || q.settings.is_some()
+        || q.format_clause.is_some()
+        || !q.pipe_operators.is_empty()
+    {
+        return Err(Error::unsupported("this form of a query"));
+    }
+    Ok(())
+}
+
+impl Binder<'_> {
+    /// Binds and plans a query. `expected`: types that outputs of unknown type take, instead of text.
+    pub(crate) fn query(
+        &mut self,
+        q: &ast::Query,
+        scope: &Scope<'_>,
+        expected: Option<&[ColumnType]>,
+    ) -> Result<Rel> {
+        match self.query_selected(q, scope, expected, false)? {
+            Selected::Rel(r) => Ok(r),
+            flat => self.finish_selected(flat),
+        }
+    }
+
+    /// Binds a query that may melt into the one around it.
+    pub(crate) fn query_or_flat(&mut self, q: &ast::Query, scope: &Scope<'_>) -> Result<Selected> {
+        self.query_selected(q, scope, None, true)
+    }
+
+    fn query_selected(
+        &mut self,
+        q: &ast::Query,
+        scope: &Scope<'_>,
+        expected: Option<&[ColumnType]>,
+        flat: bool,
+    ) -> Result<Selected> {
+        self.enter()?;
+        check_unsupported(q)?;
+        let r = match &q.with {
+            Some(w) => self
+                .with(w, 0, scope, &mut |b, s| b.query_body(q, s, expected))
+                .map(Selected::Rel),
+            None => {
+                let tail = Tail::of(q)?;
+                match &*q.body {
+                    SetExpr::Select(s) => self.select(s, tail, scope, expected, flat),
+                    SetExpr::Query(inner) if tail.is_empty() => {
+                        self.query_selected(inner, scope, expected, flat)
+                    }
+                    _ => self.query_body(q, scope, expected).map(Selected::Rel),
+                }
+            }
+        };
+        self.depth -= 1;
+        r
+    }
+
+    /// The query without its WITH.
+    pub(crate) fn query_body(
+        &mut self,
+        q: &ast::Query,
+        scope: &Scope<'_>,
+        expected: Option<&[ColumnType]>,
+    ) -> Result<Rel> {
+        let tail = Tail::of(q)?;
+        if let SetExpr::Select(s) = &*q.body {
+            let selected = self.select(s, tail, scope, expected, false)?;
+            return self.finish_selected(selected);
+        }
+        let rel = self.set_expr(&q.body, scope, expected)?;
+        self.tail_of_rel(rel, tail, scope)
+    }
+
+    /// ORDER BY and LIMIT over finished outputs.
+    fn tail_of_rel(&mut self, mut rel: Rel, tail: Tail<'_>, scope: &Scope<'_>) -> Result<Rel> {
+        if !tail.locks.is_empty() {
+            return Err(Error::unsupported(
+                "FOR UPDATE with UNION/INTERSECT/EXCEPT or VALUES",
+            ));
+        }
+        let (limit, offset) = self.limits(tail, scope)?;
+        if !tail.order.is_empty() {
+            let mut keys = Vec::new();
+            for o in tail.order {
+                let e = self.output_reference(&o.expr, &rel.cols)?;
+                keys.push(sort_key(e, &o.options)?);
+            }
+            let mut slots: Vec<Slot> = rel.cols.iter().map(|c| c.slot).collect();
+            slots.sort_unstable();
+            slots.dedup();
+            rel.node = Node::Sort(Arc::new(node::Sort {
+                input: rel.node,
+                keys,
+                slots,
+                top: limit.as_ref().map(|_| (limit.clone(), offset.clone())),
+            }));
+        }
+        Ok(add_limit(rel, limit, offset))
+    }
+
+    /// An output by name or number, where nothing else may stand.
+    fn output_reference(&mut self, e: &Ast, cols: &[QCol]) -> Result<Expr> {
+        if let Some(i) = ordinal(e, cols.len(), "ORDER BY")? {
+            return Ok(Expr::Slot(cols[i].slot));
+        }
+        if let Ast::Identifier(i) = e {
+            let name = fold(i);
+            if let Some(c) = cols.iter().find(|c| c.name == name) {
+                return Ok(Expr::Slot(c.slot));
+            }
+            return Err(Error::new(
+                SqlState::UNDEFINED_COLUMN,
+                format!("column \"{name}\" does not exist"),
+            )
+            .at(self.position(i.span.start)));
+        }
+        Err(Error::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
+        )
+        .detail("Only result column names can be used, not expressions or functions."))
+    }
+
+    /// LIMIT and OFFSET as bigints.
+    pub(crate) fn limits(
+        &mut self,
+        tail: Tail<'_>,
+        scope: &Scope<'_>,
+    ) -> Result<(Option<Expr>, Option<Expr>)> {
+        // The counts may read outer queries' columns, but none of this one.
+        let mut one = |e: Option<&Ast>, what: &'static str| -> Result<Option<Expr>> {
+            let Some(e) = e else { return Ok(None) };
+            if matches!(e, Ast::Identifier(i) if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("all"))
+            {
+                return Ok(None);
+            }
+            let mut env = Env::plain(scope, what);
+            let b = self.expr(e, &mut env)?;
+            self.row_count(b, what).map(Some)
+        };
+        Ok((one(tail.limit, "LIMIT")?, one(tail.offset, "OFFSET")?))
+    }
+}
+
+/// A position in the select list: `ORDER BY 2`.
+pub(crate) fn ordinal(e: &Ast, width: usize, clause: &str) -> Result<Option<usize>> {
+    let Ast::Value(v) = e else { return Ok(None) };
+    match &v.value {
+        ast::Value::Number(n, _) => match n.parse::<usize>() {
+            Ok(i) if (1..=width).contains(&i) => Ok(Some(i - 1)),
+            Ok(i) => Err(Error::new(
+                SqlState::INVALID_COLUMN_REFERENCE,
+                format!("{clause} position {i} is not in select list"),
+            )),
+            Err(_) => Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                format!("non-integer constant in {clause}"),
+            )),
+        },
+        ast::Value::SingleQuotedString(_) => Err(Error::new(
+            SqlState::SYNTAX_ERROR,
+            format!("non-integer constant in {clause}"),
+        )),
+        _ => Ok(None),
+    }
+}
+
+/// Puts a LIMIT over a query.
+pub(crate) fn add_limit(mut rel: Rel, limit: Option<Expr>, offset: Option<Expr>) -> Rel {
+    if limit.is_some() || offset.is_some() {
+        if let Some(Expr::Const(v)) = &limit
+            && let Some(n) = v.as_i64()
+        {
+            rel.rows = rel.rows.min(n as f64);
+        }
+        rel.node = Node::Limit(Arc::new(node::Limit {
+            input: rel.node,
+            limit,
+            offset,
+        }));
+    }
+    rel
+}

@@ -1,0 +1,318 @@
+//! What names mean at a place in a query.
+//!
+//! A scope holds the relations of one FROM clause (and the CTEs of one WITH); its parent is the enclosing query's. The
+//! boundary of a subquery is a scope without relations that notes every slot that is read across it.
+
+use super::{Binder, Bound};
+use crate::catalog::fold;
+use crate::expr::{Expr, Slot};
+use base::{ColumnType, Error, Oid, Result, SqlState, Type};
+use sqlparser::ast::{self, Ident};
+use std::cell::RefCell;
+
+/// A column that a name can mean.
+#[derive(Clone, Debug)]
+pub struct ScopeColumn {
+    pub name: String,
+    pub expr: Expr,
+    pub ty: ColumnType,
+    /// Table and 1-based column number, for the row description.
+    pub origin: (Oid, i16),
+}
+
+/// A relation of a FROM clause.
+#[derive(Clone, Debug)]
+pub struct ScopeRel {
+    pub alias: String,
+    /// Namespace, when the relation may be written with it (no alias).
+    pub schema: Option<String>,
+    pub columns: Vec<ScopeColumn>,
+}
+
+/// A common table expression.
+pub struct CteDef<'p> {
+    pub name: String,
+    pub cols: Vec<super::QCol>,
+    pub kind: CteKind<'p>,
+}
+
+#[derive(Clone, Copy)]
+pub enum CteKind<'p> {
+    /// Referenced once: bound where it is referenced, in the scope around its WITH entry.
+    Inline {
+        query: &'p ast::Query,
+        alias: &'p ast::TableAlias,
+    },
+    /// Computed once, by the WITH.
+    Shared(usize),
+    /// The rows of the round before, inside the recursive part.
+    Work(usize),
+}
+
+#[derive(Default)]
+pub struct Scope<'p> {
+    pub parent: Option<&'p Scope<'p>>,
+    pub rels: Vec<ScopeRel>,
+    /// What `*` means and unqualified names are looked up in: columns merged by USING stand once.
+    pub star: Vec<ScopeColumn>,
+    pub cte: Option<CteDef<'p>>,
+    /// Slots read across this boundary.
+    pub crossed: Option<RefCell<Vec<Slot>>>,
+}
+
+impl<'p> Scope<'p> {
+    /// The scope outside everything.
+    pub fn root() -> Scope<'static> {
+        Scope::default()
+    }
+
+    /// A scope inside `parent`.
+    pub fn inside(parent: &'p Scope<'p>) -> Scope<'p> {
+        Scope {
+            parent: Some(parent),
+            ..Scope::default()
+        }
+    }
+
+    /// The boundary of a subquery.
+    pub fn boundary(parent: &'p Scope<'p>) -> Scope<'p> {
+        Scope {
+            parent: Some(parent),
+            crossed: Some(RefCell::new(vec![])),
+            ..Scope::default()
+        }
+    }
+
+    /// Slots that were read across this boundary, each once.
+    pub fn take_crossed(&self) -> Vec<Slot> {
+        let mut v = self.crossed.as_ref().map_or(vec![], |c| c.take());
+        v.sort_unstable();
+        v.dedup();
+        v
+    }
+
+    /// Adds a relation; 42712 when its name is taken.
+    pub fn add(&mut self, rel: ScopeRel) -> Result<()> {
+        if self
+            .rels
+            .iter()
+            .any(|r| r.alias == rel.alias && !rel.alias.is_empty())
+        {
+            return Err(Error::new(
+                SqlState::DUPLICATE_ALIAS,
+                format!("table name \"{}\" specified more than once", rel.alias),
+            ));
+        }
+        self.star.extend(rel.columns.iter().cloned());
+        self.rels.push(rel);
+        Ok(())
+    }
+
+    /// The CTE of this name, with the scope around it.
+    pub fn find_cte(&self, name: &str) -> Option<(&CteDef<'p>, &Scope<'p>)> {
+        let mut s = self;
+        loop {
+            if let Some(c) = &s.cte
+                && c.name == name
+            {
+                return Some((c, s));
+            }
+            s = s.parent?;
+        }
+    }
+
+    /// Slots of this scope's own relations.
+    pub fn own_slots(&self) -> Vec<Slot> {
+        let mut v = Vec::new();
+        for c in self.rels.iter().flat_map(|r| &r.columns).chain(&self.star) {
+            c.expr.slots(&mut |s| v.push(s));
+        }
+        v.sort_unstable();
+        v.dedup();
+        v
+    }
+}
+
+fn ambiguous(name: &str) -> Error {
+    Error::new(
+        SqlState::AMBIGUOUS_COLUMN,
+        format!("column reference \"{name}\" is ambiguous"),
+    )
+}
+
+impl Binder<'_> {
+    /// Notes that a column is read, across these boundaries.
+    fn reference(&mut self, c: &ScopeColumn, crossed: &[&RefCell<Vec<Slot>>]) -> Bound {
+        c.expr.slots(&mut |s| {
+            self.used[s as usize] = true;
+            for b in crossed {
+                b.borrow_mut().push(s);
+            }
+        });
+        Bound {
+            expr: c.expr.clone(),
+            ty: c.ty,
+        }
+    }
+
+    /// An unqualified column; `None` when there is none of the name.
+    pub fn find_column(
+        &mut self,
+        name: &str,
+        scope: &Scope<'_>,
+    ) -> Result<Option<(Bound, (Oid, i16))>> {
+        let mut crossed = Vec::new();
+        let mut at = Some(scope);
+        while let Some(s) = at {
+            let mut hits = s.star.iter().filter(|c| c.name == name);
+            if let Some(c) = hits.next() {
+                if hits.next().is_some() {
+                    return Err(ambiguous(name));
+                }
+                let origin = c.origin;
+                return Ok(Some((self.reference(c, &crossed), origin)));
+            }
+            crossed.extend(&s.crossed);
+            at = s.parent;
+        }
+        Ok(None)
+    }
+
+    /// The relation that a qualifier means, and the boundaries on the way.
+    fn find_rel<'s>(
+        &self,
+        schema: Option<&str>,
+        alias: &str,
+        scope: &'s Scope<'s>,
+    ) -> Option<(&'s ScopeRel, Vec<&'s RefCell<Vec<Slot>>>)> {
+        let mut crossed = Vec::new();
+        let mut at = Some(scope);
+        while let Some(s) = at {
+            let hit = s.rels.iter().find(|r| {
+                r.alias == alias && schema.is_none_or(|n| r.schema.as_deref() == Some(n))
+            });
+            if let Some(r) = hit {
+                return Some((r, crossed));
+            }
+            crossed.extend(&s.crossed);
+            at = s.parent;
+        }
+        None
+    }
+
+    /// A name that stands for a value: a column, or a whole row.
+    pub fn bind_name(&mut self, parts: &[Ident], scope: &Scope<'_>) -> Result<(Bound, (Oid, i16))> {
+        let at = parts.first().map_or(0, |i| self.position(i.span.start));
+        self.lookup(parts, scope).map_err(|e| {
+            if e.fields().position == 0 {
+                e.at(at)
+            } else {
+                e
+            }
+        })
+    }
+
+    fn lookup(&mut self, parts: &[Ident], scope: &Scope<'_>) -> Result<(Bound, (Oid, i16))> {
+        let names: Vec<String> = parts.iter().map(fold).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        match names[..] {
+            [column] => {
+                if let Some(hit) = self.find_column(column, scope)? {
+                    return Ok(hit);
+                }
+                if let Some((rel, crossed)) = self.find_rel(None, column, scope) {
+                    return Ok((self.whole_row(&rel.clone(), &crossed), (0, 0)));
+                }
+                Err(Error::new(
+                    SqlState::UNDEFINED_COLUMN,
+                    format!("column \"{column}\" does not exist"),
+                ))
+            }
+            [alias, column] => self.qualified(None, alias, column, scope),
+            [schema, alias, column] | [_, schema, alias, column] => {
+                self.qualified(Some(schema), alias, column, scope)
+            }
+            _ => Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                format!(
+                    "improper qualified name (too many dotted names): {}",
+                    names.join(".")
+                ),
+            )),
+        }
+    }
+
+    fn qualified(
+        &mut self,
+        schema: Option<&str>,
+        alias: &str,
+        column: &str,
+        scope: &Scope<'_>,
+    ) -> Result<(Bound, (Oid, i16))> {
+        let Some((rel, crossed)) = self.find_rel(schema, alias, scope) else {
+            let shown = schema.map_or(alias.to_owned(), |s| format!("{s}.{alias}"));
+            return Err(Error::new(
+                SqlState::UNDEFINED_TABLE,
+                format!("missing FROM-clause entry for table \"{shown}\""),
+            ));
+        };
+        let mut hits = rel.columns.iter().filter(|c| c.name == column);
+        match (hits.next(), hits.next()) {
+            (Some(c), None) => Ok((self.reference(c, &crossed), c.origin)),
+            (Some(_), Some(_)) => Err(ambiguous(column)),
+            (None, _) => Err(Error::new(
+                SqlState::UNDEFINED_COLUMN,
+                format!("column {alias}.{column} does not exist"),
+            )),
+        }
+    }
+
+    fn whole_row(&mut self, rel: &ScopeRel, crossed: &[&RefCell<Vec<Slot>>]) -> Bound {
+        let items = rel
+            .columns
+            .iter()
+            .map(|c| {
+                let b = self.reference(c, crossed);
+                (b.expr, b.ty.ty)
+            })
+            .collect();
+        Bound::new(Expr::Record(items), Type::Record)
+    }
+
+    /// The columns of `alias.*`.
+    pub fn star_of(&mut self, parts: &[Ident], scope: &Scope<'_>) -> Result<Vec<ScopeColumn>> {
+        let names: Vec<String> = parts.iter().map(fold).collect();
+        let (schema, alias) = match &names[..] {
+            [a] => (None, a),
+            [.., s, a] => (Some(s.as_str()), a),
+            [] => return Err(Error::new(SqlState::SYNTAX_ERROR, "syntax error at \"*\"")),
+        };
+        let Some((rel, crossed)) = self.find_rel(schema, alias, scope) else {
+            return Err(Error::new(
+                SqlState::UNDEFINED_TABLE,
+                format!("missing FROM-clause entry for table \"{alias}\""),
+            )
+            .at(self.position(parts[0].span.start)));
+        };
+        let columns = rel.columns.clone();
+        for c in &columns {
+            self.reference(c, &crossed);
+        }
+        Ok(columns)
+    }
+
+    /// The columns of `*`.
+    pub fn star(&mut self, scope: &Scope<'_>) -> Result<Vec<ScopeColumn>> {
+        if scope.rels.is_empty() {
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                "SELECT * with no tables specified is not valid",
+            ));
+        }
+        let columns = scope.star.clone();
+        for c in &columns {
+            self.reference(c, &[]);
+        }
+        Ok(columns)
+    }
+}

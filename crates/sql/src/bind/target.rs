@@ -1,0 +1,247 @@
+//! Select lists: expressions with names, `*`, and the entries that ORDER BY adds.
+
+use super::expr::Env;
+use super::query::ordinal;
+use super::select::QCol;
+use super::{Binder, Bound};
+use crate::catalog::fold;
+use crate::expr::{Expr, Slot};
+use crate::plan::node::{self, Node};
+use base::{Error, Oid, Result, SqlState};
+use sqlparser::ast::{self, Expr as Ast, SelectItem, SelectItemQualifiedWildcardKind};
+use std::sync::Arc;
+
+/// An entry of a select list.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub name: String,
+    pub bound: Bound,
+    pub origin: (Oid, i16),
+}
+
+impl Binder<'_> {
+    /// Binds a select list.
+    pub(crate) fn targets(
+        &mut self,
+        items: &[SelectItem],
+        env: &mut Env<'_, '_>,
+    ) -> Result<Vec<Target>> {
+        let mut out = Vec::new();
+        for item in items {
+            match item {
+                SelectItem::UnnamedExpr(e) => out.push(self.entry(e, None, env)?),
+                SelectItem::ExprWithAlias { expr, alias } => {
+                    out.push(self.entry(expr, Some(fold(alias)), env)?);
+                }
+                SelectItem::Wildcard(o) => {
+                    plain_star(o)?;
+                    let scope = env.scope;
+                    out.extend(self.star(scope)?.into_iter().map(of_column));
+                }
+                SelectItem::QualifiedWildcard(
+                    SelectItemQualifiedWildcardKind::ObjectName(n),
+                    o,
+                ) => {
+                    plain_star(o)?;
+                    let parts: Vec<ast::Ident> =
+                        n.0.iter().filter_map(|p| p.as_ident().cloned()).collect();
+                    let scope = env.scope;
+                    out.extend(self.star_of(&parts, scope)?.into_iter().map(of_column));
+                }
+                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::Expr(e), _) => {
+                    return Err(Error::unsupported(format!("({e}).*")));
+                }
+                SelectItem::ExprWithAliases { .. } => {
+                    return Err(Error::unsupported("several aliases of one expression"));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn entry(&mut self, e: &Ast, name: Option<String>, env: &mut Env<'_, '_>) -> Result<Target> {
+        let (bound, origin) = match strip(e) {
+            Ast::Identifier(i) => self.bind_name(std::slice::from_ref(i), env.scope)?,
+            Ast::CompoundIdentifier(parts) => self.bind_name(parts, env.scope)?,
+            _ => (self.expr(e, env)?, (0, 0)),
+        };
+        Ok(Target {
+            name: name.unwrap_or_else(|| column_name(e).unwrap_or("?column?".into())),
+            bound,
+            origin,
+        })
+    }
+
+    /// Which entry an ORDER BY (or DISTINCT ON) item is: an output's name, a position, or an expression, which is added
+    /// when the list has it not.
+    pub(super) fn order_target(
+        &mut self,
+        e: &Ast,
+        targets: &mut Vec<Target>,
+        visible: usize,
+        env: &mut Env<'_, '_>,
+    ) -> Result<usize> {
+        if let Some(i) = ordinal(e, visible, env.clause)? {
+            return Ok(i);
+        }
+        if let Ast::Identifier(i) = e {
+            let name = fold(i);
+            let mut hits = (0..visible).filter(|&t| targets[t].name == name);
+            if let Some(first) = hits.next() {
+                if hits.any(|o| !targets[o].bound.expr.same(&targets[first].bound.expr)) {
+                    return Err(Error::new(
+                        SqlState::AMBIGUOUS_COLUMN,
+                        format!("{} \"{name}\" is ambiguous", env.clause),
+                    ));
+                }
+                return Ok(first);
+            }
+        }
+        let b = self.expr(e, env)?;
+        let b = self.settle(b)?;
+        if let Some(i) = targets.iter().position(|t| t.bound.expr.same(&b.expr)) {
+            return Ok(i);
+        }
+        targets.push(Target {
+            name: String::new(),
+            bound: b,
+            origin: (0, 0),
+        });
+        Ok(targets.len() - 1)
+    }
+
+    /// Puts every entry in a slot: a column stays where it is, anything else is computed.
+    pub(crate) fn project(&mut self, input: Node, targets: Vec<Target>) -> (Node, Vec<QCol>) {
+        let mut exprs: Vec<(Slot, Expr)> = Vec::new();
+        let mut cols = Vec::with_capacity(targets.len());
+        for t in targets {
+            let slot = match t.bound.expr {
+                Expr::Slot(s) => s,
+                mut e => {
+                    let s = self.slot(String::new());
+                    self.used[s as usize] = true;
+                    if !matches!(e, Expr::Const(_) | Expr::Param(_)) {
+                        self.hoist(&mut e);
+                    }
+                    exprs.push((s, e));
+                    s
+                }
+            };
+            cols.push(QCol {
+                name: t.name,
+                slot,
+                ty: t.bound.ty,
+                origin: t.origin,
+            });
+        }
+        let node = if exprs.is_empty() {
+            input
+        } else {
+            Node::Project(Arc::new(node::Project { input, exprs }))
+        };
+        (node, cols)
+    }
+}
+
+fn plain_star(o: &ast::WildcardAdditionalOptions) -> Result<()> {
+    let plain = o.opt_ilike.is_none()
+        && o.opt_exclude.is_none()
+        && o.opt_except.is_none()
+        && o.opt_replace.is_none()
+        && o.opt_rename.is_none()
+        && o.opt_alias.is_none();
+    if plain {
+        Ok(())
+    } else {
+        Err(Error::unsupported("an option of *"))
+    }
+}
+
+fn of_column(c: super::scope::ScopeColumn) -> Target {
+    Target {
+        name: c.name,
+        bound: Bound {
+            expr: c.expr,
+            ty: c.ty,
+        },
+        origin: c.origin,
+    }
+}
+
+fn strip(mut e: &Ast) -> &Ast {
+    while let Ast::Nested(inner) = e {
+        e = inner;
+    }
+    e
+}
+
+/// The name that PostgreSQL gives an output without an alias (`FigureColname`).
+pub(crate) fn column_name(e: &Ast) -> Option<String> {
+    Some(match e {
+        Ast::Identifier(i) => fold(i),
+        Ast::CompoundIdentifier(parts) => fold(parts.last()?),
+        Ast::Nested(e) | Ast::Collate { expr: e, .. } => return column_name(e),
+        Ast::CompoundFieldAccess { root, .. } => return column_name(root),
+        Ast::Function(f) => {
+            let name = match f.name.0.last()? {
+                ast::ObjectNamePart::Identifier(i) => fold(i),
+                ast::ObjectNamePart::Function(_) => return None,
+            };
+            name
+        }
+        Ast::Cast {
+            expr, data_type, ..
+        } => {
+            if let Some(n) = column_name(expr)
+                && !matches!(strip(expr), Ast::Case { .. })
+            {
+                return Some(n);
+            }
+            let ty = crate::ddl::column_type(data_type).ok()?.ty;
+            match ty.element() {
+                Some(e) => e.typname().to_owned(),
+                None => ty.typname().to_owned(),
+            }
+        }
+        Ast::TypedString(t) => crate::ddl::column_type(&t.data_type)
+            .ok()?
+            .ty
+            .typname()
+            .to_owned(),
+        Ast::Interval(_) => "interval".into(),
+        Ast::Case { else_result, .. } => {
+            return match else_result.as_deref().and_then(column_name) {
+                Some(n) if !matches!(else_result.as_deref(), Some(Ast::Value(_))) => Some(n),
+                _ => Some("case".into()),
+            };
+        }
+        Ast::Exists { .. } => "exists".into(),
+        Ast::Array(_) => "array".into(),
+        Ast::Tuple(_) => "row".into(),
+        Ast::Extract { .. } => "extract".into(),
+        Ast::Substring { .. } => "substring".into(),
+        Ast::Position { .. } => "position".into(),
+        Ast::Overlay { .. } => "overlay".into(),
+        Ast::AtTimeZone { .. } => "timezone".into(),
+        Ast::Ceil { .. } => "ceil".into(),
+        Ast::Floor { .. } => "floor".into(),
+        Ast::Trim { trim_where, .. } => match trim_where {
+            Some(ast::TrimWhereField::Leading) => "ltrim".into(),
+            Some(ast::TrimWhereField::Trailing) => "rtrim".into(),
+            _ => "btrim".into(),
+        },
+        Ast::Value(v) => match v.value {
+            ast::Value::Boolean(_) => "bool".into(),
+            _ => return None,
+        },
+        Ast::Subquery(q) => match &*q.body {
+            ast::SetExpr::Select(s) => match s.projection.first()? {
+                SelectItem::UnnamedExpr(e) => return column_name(e),
+                SelectItem::ExprWithAlias { alias, .. } => fold(alias),
+                _ => return None,
+            },
+            _ => return None,
+        },
+        _ => return None,
+    })
+}

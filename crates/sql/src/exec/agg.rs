@@ -1,0 +1,156 @@
+//! GROUP BY and aggregates: one hash table of groups, given out in the order in which they were first met, so that an
+//! input in key order gives groups in key order.
+
+use super::keys::{hash_exprs, hash_value};
+use super::simple::eval_all;
+use super::sort::compare_keys;
+use super::state::RowStore;
+use super::{Operator, Rt};
+use crate::functions::Accumulator;
+use crate::plan::node::{self, Agg};
+use base::{Result, Value};
+use foldhash::{HashMap, HashSet};
+use std::sync::Arc;
+
+pub struct AggregateOp {
+    pub node: Arc<node::Aggregate>,
+    pub input: Box<dyn Operator>,
+    pub keys: RowStore,
+    pub states: std::vec::IntoIter<Vec<AggState>>,
+    pub next: usize,
+    pub loaded: bool,
+}
+
+/// One aggregate over one group.
+pub struct AggState {
+    acc: Box<dyn Accumulator>,
+    seen: HashSet<Box<[u8]>>,
+    /// Sort keys and arguments of an ordered aggregate, until the end.
+    rows: Vec<(Vec<Value>, Vec<Value>)>,
+}
+
+impl AggState {
+    fn new(a: &Agg, rt: &Rt<'_>) -> AggState {
+        AggState {
+            acc: a.id.accumulator(&a.types, rt.cx.settings),
+            seen: HashSet::default(),
+            rows: vec![],
+        }
+    }
+
+    fn add(&mut self, a: &Agg, rt: &mut Rt<'_>) -> Result<()> {
+        if let Some(f) = &a.filter
+            && !f.holds(rt)?
+        {
+            return Ok(());
+        }
+        if a.args.is_empty() {
+            return self.acc.add(&[]);
+        }
+        if let [e] = &a.args[..]
+            && !a.distinct
+            && a.order.is_empty()
+            && let Some(v) = e.peek(rt.st)
+        {
+            return self.acc.add(std::slice::from_ref(v));
+        }
+        let args = eval_all(&a.args, rt)?;
+        if a.distinct {
+            let mut key = Vec::new();
+            args.iter().for_each(|v| hash_value(v, &mut key));
+            if self.seen.contains(&key[..]) {
+                return Ok(());
+            }
+            rt.charge(key.len() + 40)?;
+            self.seen.insert(key.into());
+        }
+        if a.order.is_empty() {
+            return self.acc.add(&args);
+        }
+        let keys = a
+            .order
+            .iter()
+            .map(|k| k.expr.eval(rt))
+            .collect::<Result<Vec<_>>>()?;
+        rt.charge(24 * (keys.len() + args.len() + 2))?;
+        self.rows.push((keys, args));
+        Ok(())
+    }
+
+    fn finish(mut self, a: &Agg) -> Result<Value> {
+        self.rows.sort_by(|x, y| compare_keys(&a.order, &x.0, &y.0));
+        for (_, args) in &self.rows {
+            self.acc.add(args)?;
+        }
+        self.acc.finish()
+    }
+}
+
+impl AggregateOp {
+    fn load(&mut self, rt: &mut Rt<'_>) -> Result<()> {
+        let node = self.node.clone();
+        let mut groups: HashMap<Box<[u8]>, usize> = HashMap::default();
+        let mut states: Vec<Vec<AggState>> = Vec::new();
+        let fresh = |rt: &Rt<'_>| node.aggs.iter().map(|a| AggState::new(a, rt)).collect();
+        self.keys = RowStore::new(node.keys.len());
+        if node.plain {
+            states.push(fresh(rt));
+        }
+        let mut key = Vec::new();
+        let exprs: Vec<_> = node.keys.iter().map(|(_, e)| e.clone()).collect();
+        while self.input.next(rt)? {
+            let g = if node.plain {
+                0
+            } else {
+                key.clear();
+                hash_exprs(&exprs, rt, true, &mut key)?;
+                match groups.get(&key[..]) {
+                    Some(&g) => g,
+                    None => {
+                        let values = eval_all(&exprs, rt)?;
+                        self.keys.push_values(rt, values.into_iter())?;
+                        rt.charge(key.len() + 64 + node.aggs.len() * 96)?;
+                        states.push(fresh(rt));
+                        groups.insert(key[..].into(), states.len() - 1);
+                        states.len() - 1
+                    }
+                }
+            };
+            for (s, a) in states[g].iter_mut().zip(&node.aggs) {
+                s.add(a, rt)?;
+            }
+            if node.first_only {
+                break;
+            }
+        }
+        self.states = states.into_iter();
+        Ok(())
+    }
+}
+
+impl Operator for AggregateOp {
+    fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
+        self.keys.clear(rt);
+        self.next = 0;
+        self.loaded = false;
+        self.input.open(rt)
+    }
+
+    fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        if !self.loaded {
+            self.load(rt)?;
+            self.loaded = true;
+        }
+        let Some(states) = self.states.next() else {
+            return Ok(false);
+        };
+        for (s, a) in states.into_iter().zip(&self.node.aggs) {
+            rt.st.env[a.slot as usize] = s.finish(a)?;
+        }
+        for (i, (slot, _)) in self.node.keys.iter().enumerate() {
+            rt.st.env[*slot as usize].clone_from(&self.keys.row(self.next)[i]);
+        }
+        self.next += 1;
+        Ok(true)
+    }
+}

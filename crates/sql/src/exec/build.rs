@@ -1,0 +1,173 @@
+//! From a plan's node to its operator. Nodes are numbered in preorder, so that EXPLAIN ANALYZE finds each one's counters.
+
+use super::agg::AggregateOp;
+use super::cte::{CteScanOp, RecursiveOp, WithOp};
+use super::dml::LockOp;
+use super::join::{HashJoinOp, NestLoopOp};
+use super::scan::{ScanOp, VirtualOp};
+use super::set::{AppendOp, SetOpOp};
+use super::simple::{FilterOp, FunctionOp, LimitOp, OnceOp, ProjectOp, ProjectSetOp, ValuesOp};
+use super::sort::{MaterializeOp, SortOp, UniqueOp};
+use super::state::RowStore;
+use super::{Operator, Rt};
+use crate::plan::node::Node;
+use base::Result;
+use std::time::Instant;
+
+/// Builds the operators of a tree. `next`: the number of its first node; none: nothing is counted.
+pub fn build(node: &Node, next: &mut Option<usize>) -> Box<dyn Operator> {
+    let id = *next;
+    if let Some(n) = next {
+        *n += 1;
+    }
+    let op: Box<dyn Operator> = match node {
+        Node::Once(c) => Box::new(OnceOp {
+            conditions: c.clone(),
+            done: false,
+        }),
+        Node::Values(n) => Box::new(ValuesOp {
+            node: n.clone(),
+            next: 0,
+        }),
+        Node::Scan(n) => Box::new(ScanOp::new(n.clone())),
+        Node::Virtual(n) => Box::new(VirtualOp::new(n.clone())),
+        Node::Function(n) => Box::new(FunctionOp {
+            node: n.clone(),
+            rows: None,
+            row: vec![],
+            count: 0,
+        }),
+        Node::Filter(n) => Box::new(FilterOp {
+            input: build(&n.input, next),
+            node: n.clone(),
+        }),
+        Node::Project(n) => Box::new(ProjectOp {
+            input: build(&n.input, next),
+            node: n.clone(),
+        }),
+        Node::ProjectSet(n) => Box::new(ProjectSetOp {
+            input: build(&n.input, next),
+            node: n.clone(),
+            sources: vec![],
+            row: vec![],
+        }),
+        Node::NestLoop(n) => Box::new(NestLoopOp {
+            left: build(&n.left, next),
+            right: build(&n.right, next),
+            node: n.clone(),
+            open: false,
+            matched: false,
+        }),
+        Node::HashJoin(n) => Box::new(HashJoinOp {
+            left: build(&n.left, next),
+            right: build(&n.right, next),
+            node: n.clone(),
+            table: None,
+            at: None,
+            matched: false,
+            open: false,
+            key: vec![],
+        }),
+        Node::Materialize(n) => Box::new(MaterializeOp {
+            input: build(&n.input, next),
+            node: n.clone(),
+            rows: None,
+            next: 0,
+        }),
+        Node::Sort(n) => Box::new(SortOp {
+            input: build(&n.input, next),
+            node: n.clone(),
+            rows: RowStore::default(),
+            order: vec![],
+            next: 0,
+            sorted: false,
+        }),
+        Node::Aggregate(n) => Box::new(AggregateOp {
+            input: build(&n.input, next),
+            node: n.clone(),
+            keys: RowStore::default(),
+            states: Vec::new().into_iter(),
+            next: 0,
+            loaded: false,
+        }),
+        Node::Unique(n) => Box::new(UniqueOp {
+            input: build(&n.input, next),
+            node: n.clone(),
+            seen: Default::default(),
+            key: vec![],
+        }),
+        Node::Limit(n) => Box::new(LimitOp {
+            input: build(&n.input, next),
+            node: n.clone(),
+            skip: 0,
+            left: 0,
+        }),
+        Node::Append(n) => Box::new(AppendOp {
+            inputs: n.inputs.iter().map(|i| build(i, next)).collect(),
+            at: 0,
+        }),
+        Node::SetOp(n) => Box::new(SetOpOp {
+            left: build(&n.left, next),
+            right: build(&n.right, next),
+            node: n.clone(),
+            counts: None,
+            given: Default::default(),
+        }),
+        Node::With(n) => Box::new(WithOp {
+            ctes: n.ctes.iter().map(|c| build(&c.plan, next)).collect(),
+            input: build(&n.input, next),
+            node: n.clone(),
+        }),
+        Node::CteScan(n) | Node::WorkTable(n) => Box::new(CteScanOp {
+            node: n.clone(),
+            rows: None,
+            next: 0,
+        }),
+        Node::Recursive(n) => Box::new(RecursiveOp {
+            first: build(&n.first, next),
+            step: build(&n.step, next),
+            node: n.clone(),
+            in_step: false,
+            round: RowStore::default(),
+            seen: Default::default(),
+        }),
+        Node::Lock(n) => Box::new(LockOp {
+            input: build(&n.input, next),
+            node: n.clone(),
+        }),
+    };
+    match id {
+        Some(id) => Box::new(Counted { op, id }),
+        None => op,
+    }
+}
+
+/// An operator whose rows and time are counted.
+struct Counted {
+    op: Box<dyn Operator>,
+    id: usize,
+}
+
+impl Operator for Counted {
+    fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
+        let from = Instant::now();
+        let r = self.op.open(rt);
+        if let Some(s) = &mut rt.st.stats {
+            let s = &mut s.nodes[self.id];
+            s.loops += 1;
+            s.time += from.elapsed();
+        }
+        r
+    }
+
+    fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        let from = Instant::now();
+        let r = self.op.next(rt);
+        if let Some(s) = &mut rt.st.stats {
+            let s = &mut s.nodes[self.id];
+            s.rows += u64::from(matches!(r, Ok(true)));
+            s.time += from.elapsed();
+        }
+        r
+    }
+}

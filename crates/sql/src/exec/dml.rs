@@ -1,0 +1,120 @@
+//! UPDATE, DELETE and row locks. The read phase ends before the first write: a statement does not see its own writes.
+
+use super::build::build;
+use super::state::{RowStore, value_bytes};
+use super::{Operator, Rt};
+use crate::plan::node::{self, ColumnSource, Node, Returning};
+use base::{Error, Result, Value};
+use foldhash::HashSet;
+use std::sync::Arc;
+
+pub struct LockOp {
+    pub node: Arc<node::Lock>,
+    pub input: Box<dyn Operator>,
+}
+
+impl Operator for LockOp {
+    fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
+        self.input.open(rt)
+    }
+
+    fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        'rows: while self.input.next(rt)? {
+            for t in &self.node.tables {
+                let key = take_key(t.key_slot, rt)?;
+                let locked = rt.txn()?.lock_row(&t.handle, &key, t.mode, t.wait)?;
+                rt.st.env[t.key_slot as usize] = Value::Bytea(key);
+                if !locked {
+                    continue 'rows;
+                }
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+fn take_key(slot: u32, rt: &mut Rt<'_>) -> Result<Box<[u8]>> {
+    match std::mem::take(&mut rt.st.env[slot as usize]) {
+        Value::Bytea(k) => Ok(k),
+        _ => Err(Error::internal("a target row has no key")),
+    }
+}
+
+/// Starts the operators of a statement's input.
+pub fn open(input: &Node, rt: &mut Rt<'_>) -> Result<Box<dyn Operator>> {
+    let mut first = rt.st.stats.is_some().then_some(1);
+    let mut op = build(input, &mut first);
+    op.open(rt)?;
+    Ok(op)
+}
+
+/// Computes a row's RETURNING list into `rows`, from the slots.
+pub fn push_returning(r: &Returning, rows: &mut RowStore, rt: &mut Rt<'_>) -> Result<()> {
+    for (s, e) in &r.exprs {
+        let v = e.eval(rt)?;
+        rt.st.env[*s as usize] = v;
+    }
+    rows.push(rt, &r.outputs)
+}
+
+/// Puts a row in the slots that RETURNING reads.
+pub fn set_row(row: &[Value], slots: &[u32], rt: &mut Rt<'_>) {
+    for (&s, v) in slots.iter().zip(row) {
+        rt.st.env[s as usize].clone_from(v);
+    }
+}
+
+pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
+    let mut op = open(&u.input, rt)?;
+    let mut targets: Vec<(Box<[u8]>, Vec<Value>)> = Vec::new();
+    let mut seen: HashSet<Box<[u8]>> = HashSet::default();
+    let mut rows = RowStore::new(u.returning.as_ref().map_or(0, |r| r.outputs.len()));
+    while op.next(rt)? {
+        let key = take_key(u.key_slot, rt)?;
+        if u.joined && !seen.insert(key.clone()) {
+            continue;
+        }
+        let mut row = Vec::with_capacity(u.columns.len());
+        for (c, &s) in u.columns.iter().zip(&u.row) {
+            row.push(match c {
+                ColumnSource::Keep => rt.st.env[s as usize].clone(),
+                ColumnSource::Expr(e) => e.eval(rt)?,
+            });
+        }
+        if let Some(r) = &u.returning {
+            set_row(&row, &r.row, rt);
+            push_returning(r, &mut rows, rt)?;
+        }
+        rt.charge(key.len() + 40 + row.iter().map(value_bytes).sum::<usize>())?;
+        targets.push((key, row));
+    }
+    let n = targets.len() as u64;
+    for (key, row) in &targets {
+        rt.txn()?.update(&u.handle, key, row)?;
+    }
+    Ok((rows, n))
+}
+
+pub fn delete(d: &node::Delete, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
+    let mut op = open(&d.input, rt)?;
+    let mut targets: Vec<Box<[u8]>> = Vec::new();
+    let mut seen: HashSet<Box<[u8]>> = HashSet::default();
+    let mut rows = RowStore::new(d.returning.as_ref().map_or(0, |r| r.outputs.len()));
+    while op.next(rt)? {
+        let key = take_key(d.key_slot, rt)?;
+        if d.joined && !seen.insert(key.clone()) {
+            continue;
+        }
+        if let Some(r) = &d.returning {
+            push_returning(r, &mut rows, rt)?;
+        }
+        rt.charge(key.len() + 16)?;
+        targets.push(key);
+    }
+    let mut n = 0;
+    for key in &targets {
+        n += u64::from(rt.txn()?.delete(&d.handle, key)?);
+    }
+    Ok((rows, n))
+}

@@ -1,0 +1,152 @@
+//! INSERT, with ON CONFLICT.
+//!
+//! A row that ON CONFLICT DO UPDATE meets twice in one statement is 21000: the keys that this statement wrote in the
+//! arbiter indexes are remembered.
+
+use super::Rt;
+use super::dml::{open, push_returning, set_row};
+use super::scan::holds;
+use super::simple::eval_all;
+use super::state::{RowStore, value_bytes};
+use crate::plan::node::{ColumnSource, ConflictUpdate, Insert, OnConflict};
+use base::{Error, Result, SqlState, Value};
+use foldhash::HashSet;
+use txn::InsertOutcome;
+
+/// Runs the statement: the rows of RETURNING, and how many rows were inserted or updated.
+pub fn run(node: &Insert, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
+    let mut op = open(&node.input, rt)?;
+    let mut out = RowStore::new(node.returning.as_ref().map_or(0, |r| r.outputs.len()));
+    let mut written = Written::default();
+    let mut n = 0;
+    if !node.buffer {
+        while op.next(rt)? {
+            let row = eval_all(&node.columns, rt)?;
+            n += u64::from(put(node, row, &mut written, &mut out, rt)?);
+        }
+        return Ok((out, n));
+    }
+    let mut rows = Vec::new();
+    while op.next(rt)? {
+        let row = eval_all(&node.columns, rt)?;
+        rt.charge(24 + row.iter().map(value_bytes).sum::<usize>())?;
+        rows.push(row);
+    }
+    for row in rows {
+        n += u64::from(put(node, row, &mut written, &mut out, rt)?);
+    }
+    Ok((out, n))
+}
+
+/// Keys of arbiter indexes that this statement wrote.
+#[derive(Default)]
+struct Written(HashSet<(usize, Vec<u8>)>);
+
+/// Inserts one row or resolves its conflict; whether a row was written.
+fn put(
+    node: &Insert,
+    row: Vec<Value>,
+    written: &mut Written,
+    out: &mut RowStore,
+    rt: &mut Rt<'_>,
+) -> Result<bool> {
+    let final_row = match &node.conflict {
+        None => {
+            rt.txn()?.insert(&node.handle, &row)?;
+            row
+        }
+        Some(c) => {
+            let outcome = rt
+                .txn()?
+                .insert_unless_conflict(&node.handle, &row, &c.arbiters)?;
+            match (outcome, &c.update) {
+                (InsertOutcome::Inserted, None) => row,
+                (InsertOutcome::Inserted, Some(_)) => {
+                    remember(node, c, &row, written);
+                    row
+                }
+                (InsertOutcome::Conflict { .. }, None) => return Ok(false),
+                (InsertOutcome::Conflict { key }, Some(u)) => {
+                    if arbiter_keys(node, c, &row).any(|k| written.0.contains(&k)) {
+                        return Err(Error::new(
+                            SqlState::CARDINALITY_VIOLATION,
+                            "ON CONFLICT DO UPDATE command cannot affect row a second time",
+                        )
+                        .hint("Ensure that no rows proposed for insertion within the same command have duplicate constrained values."));
+                    }
+                    match update(node, u, &key, &row, rt)? {
+                        Some(new) => {
+                            remember(node, c, &row, written);
+                            remember(node, c, &new, written);
+                            new
+                        }
+                        None => return Ok(false),
+                    }
+                }
+            }
+        }
+    };
+    if let Some(r) = &node.returning {
+        set_row(&final_row, &r.row, rt);
+        push_returning(r, out, rt)?;
+    }
+    Ok(true)
+}
+
+fn remember(node: &Insert, c: &OnConflict, row: &[Value], written: &mut Written) {
+    written.0.extend(arbiter_keys(node, c, row));
+}
+
+/// The row's key in each arbiter index; none where a column is NULL.
+fn arbiter_keys<'a>(
+    node: &'a Insert,
+    c: &'a OnConflict,
+    row: &'a [Value],
+) -> impl Iterator<Item = (usize, Vec<u8>)> + 'a {
+    let t = &node.handle.table;
+    c.arbiters.iter().filter_map(move |&i| {
+        let mut key = Vec::new();
+        for (ic, kc) in t.def.indexes[i].columns.iter().zip(&t.keys[i]) {
+            let v = &row[ic.column as usize];
+            if v.is_null() {
+                return None;
+            }
+            kc.encode(v, &mut key);
+        }
+        Some((i, key))
+    })
+}
+
+/// DO UPDATE of the row with this key; the new row, or none when its WHERE says no.
+fn update(
+    node: &Insert,
+    u: &ConflictUpdate,
+    key: &[u8],
+    proposed: &[Value],
+    rt: &mut Rt<'_>,
+) -> Result<Option<Vec<Value>>> {
+    let old = rt
+        .txn()?
+        .get(&node.handle, key, |row| row.values())?
+        .ok_or_else(|| {
+            // The row in the way is newer than the snapshot.
+            Error::new(
+                SqlState::RESTART,
+                "a conflicting row is newer than the snapshot",
+            )
+        })?;
+    set_row(&old, &u.existing, rt);
+    set_row(proposed, &u.excluded, rt);
+    if !holds(&u.condition, rt)? {
+        return Ok(None);
+    }
+    let mut new = Vec::with_capacity(old.len());
+    for (c, v) in u.columns.iter().zip(old) {
+        new.push(match c {
+            ColumnSource::Keep => v,
+            ColumnSource::Expr(e) => e.eval(rt)?,
+        });
+    }
+    rt.txn()?.update(&node.handle, key, &new)?;
+    Ok(Some(new))
+}

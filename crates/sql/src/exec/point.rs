@@ -1,0 +1,46 @@
+//! Reads by primary key whose result is plain columns: a key, a look-up, the row's own bytes. No operators, no slots.
+
+use super::keys::encode_eq;
+use super::{ExecContext, RowView, State};
+use crate::expr::Expr;
+use crate::plan::node::{KeyPart, Point};
+use base::{Error, Result, Value};
+use txn::Txn;
+
+/// Gives the row, if there is one, to `f`; how many there were.
+pub fn run(
+    p: &Point,
+    st: &mut State,
+    txn: &mut Txn,
+    _cx: &ExecContext<'_>,
+    f: &mut dyn FnMut(RowView<'_>) -> Result<()>,
+) -> Result<u64> {
+    let mut key = std::mem::take(&mut st.key);
+    key.clear();
+    for (part, col) in p.scan.fixed.iter().zip(&p.scan.key) {
+        let v: &Value = match part {
+            KeyPart::Eq(Expr::Param(i)) => &st.params[*i as usize],
+            KeyPart::Eq(Expr::Const(v)) => v,
+            _ => return Err(Error::internal("a point read has constant keys")),
+        };
+        if !encode_eq(v, col, &mut key) {
+            return Ok(0);
+        }
+    }
+    let hit = txn.get(p.scan.handle(), &key, |row| {
+        f(RowView::Stored {
+            row,
+            columns: &p.columns,
+        })
+    })?;
+    st.key = key;
+    match hit {
+        Some(r) => r.map(|()| 1),
+        None => Ok(0),
+    }
+}
+
+/// Whether an expression may stand in the key of a point read.
+pub fn is_plain(e: &Expr) -> bool {
+    matches!(e, Expr::Param(_) | Expr::Const(_))
+}

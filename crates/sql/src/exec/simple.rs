@@ -1,0 +1,250 @@
+//! Operators that keep next to nothing: constants, VALUES, functions in FROM, filters, projections, LIMIT.
+
+use super::scan::holds;
+use super::{Operator, Rt};
+use crate::expr::Expr;
+use crate::functions::{Kind, RowSource};
+use crate::plan::node;
+use base::{Error, Result, SqlState, Value};
+use std::sync::Arc;
+
+pub struct OnceOp {
+    pub conditions: Arc<Vec<Expr>>,
+    pub done: bool,
+}
+
+impl Operator for OnceOp {
+    fn open(&mut self, _: &mut Rt<'_>) -> Result<()> {
+        self.done = false;
+        Ok(())
+    }
+
+    fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        Ok(!std::mem::replace(&mut self.done, true) && holds(&self.conditions, rt)?)
+    }
+}
+
+pub struct ValuesOp {
+    pub node: Arc<node::Values>,
+    pub next: usize,
+}
+
+impl Operator for ValuesOp {
+    fn open(&mut self, _: &mut Rt<'_>) -> Result<()> {
+        self.next = 0;
+        Ok(())
+    }
+
+    fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        let Some(row) = self.node.rows.get(self.next) else {
+            return Ok(false);
+        };
+        self.next += 1;
+        for (e, &s) in row.iter().zip(&self.node.out) {
+            let v = e.eval(rt)?;
+            rt.st.env[s as usize] = v;
+        }
+        Ok(true)
+    }
+}
+
+pub struct FunctionOp {
+    pub node: Arc<node::Function>,
+    pub rows: Option<Box<dyn RowSource>>,
+    pub row: Vec<Value>,
+    pub count: i64,
+}
+
+impl Operator for FunctionOp {
+    fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
+        let args = eval_all(&self.node.args, rt)?;
+        self.count = 0;
+        self.rows = None;
+        if matches!(
+            self.node.f.kind,
+            Kind::Scalar(_) | Kind::Typed(_) | Kind::Cast
+        ) {
+            self.row = vec![self.node.f.call(&args, &mut rt.cx)?];
+        } else {
+            self.rows = Some(self.node.f.rows(&args, &mut rt.cx)?);
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        loop {
+            match &mut self.rows {
+                Some(rows) => {
+                    if !rows.next(&mut self.row)? {
+                        return Ok(false);
+                    }
+                }
+                None if self.count > 0 => return Ok(false),
+                None => {}
+            }
+            self.count += 1;
+            if self.count % 1024 == 0 {
+                rt.txn()?.check_interrupt()?;
+            }
+            for (v, &s) in self.row.iter_mut().zip(&self.node.out) {
+                rt.st.env[s as usize] = std::mem::take(v);
+            }
+            if let Some(s) = self.node.ordinality {
+                rt.st.env[s as usize] = Value::Int8(self.count);
+            }
+            if holds(&self.node.filter, rt)? {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+pub fn eval_all(exprs: &[Expr], rt: &mut Rt<'_>) -> Result<Vec<Value>> {
+    exprs.iter().map(|e| e.eval(rt)).collect()
+}
+
+pub struct FilterOp {
+    pub node: Arc<node::Filter>,
+    pub input: Box<dyn Operator>,
+}
+
+impl Operator for FilterOp {
+    fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
+        self.input.open(rt)
+    }
+
+    fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        while self.input.next(rt)? {
+            if holds(&self.node.conditions, rt)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+pub struct ProjectOp {
+    pub node: Arc<node::Project>,
+    pub input: Box<dyn Operator>,
+}
+
+impl Operator for ProjectOp {
+    fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
+        self.input.open(rt)
+    }
+
+    fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        if !self.input.next(rt)? {
+            return Ok(false);
+        }
+        for (s, e) in &self.node.exprs {
+            let v = e.eval(rt)?;
+            rt.st.env[*s as usize] = v;
+        }
+        Ok(true)
+    }
+}
+
+pub struct ProjectSetOp {
+    pub node: Arc<node::ProjectSet>,
+    pub input: Box<dyn Operator>,
+    pub sources: Vec<Option<Box<dyn RowSource>>>,
+    pub row: Vec<Value>,
+}
+
+impl Operator for ProjectSetOp {
+    fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
+        self.sources.clear();
+        self.input.open(rt)
+    }
+
+    fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        loop {
+            let mut any = false;
+            for (source, (slot, ..)) in self.sources.iter_mut().zip(&self.node.functions) {
+                let hit = match source {
+                    Some(s) => s.next(&mut self.row)?,
+                    None => false,
+                };
+                if !hit {
+                    *source = None;
+                }
+                any |= hit;
+                rt.st.env[*slot as usize] = match hit {
+                    true => std::mem::take(&mut self.row[0]),
+                    false => Value::Null,
+                };
+            }
+            if any {
+                return Ok(true);
+            }
+            if !self.input.next(rt)? {
+                return Ok(false);
+            }
+            self.sources.clear();
+            for (_, f, args) in &self.node.functions {
+                let args = eval_all(args, rt)?;
+                self.sources.push(Some(f.rows(&args, &mut rt.cx)?));
+            }
+        }
+    }
+}
+
+pub struct LimitOp {
+    pub node: Arc<node::Limit>,
+    pub input: Box<dyn Operator>,
+    pub skip: u64,
+    pub left: u64,
+}
+
+/// The number that a LIMIT or OFFSET means; `None` for NULL: none.
+pub fn limit_value(e: &Expr, offset: bool, rt: &mut Rt<'_>) -> Result<Option<u64>> {
+    let v = e.eval(rt)?;
+    if v.is_null() {
+        return Ok(None);
+    }
+    let n = v.as_i64().expect("LIMIT is bigint");
+    u64::try_from(n).map(Some).map_err(|_| {
+        if offset {
+            Error::new(SqlState::INVALID_OFFSET, "OFFSET must not be negative")
+        } else {
+            Error::new(SqlState::INVALID_LIMIT, "LIMIT must not be negative")
+        }
+    })
+}
+
+impl Operator for LimitOp {
+    fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
+        self.skip = match &self.node.offset {
+            Some(e) => limit_value(e, true, rt)?.unwrap_or(0),
+            None => 0,
+        };
+        self.left = match &self.node.limit {
+            Some(e) => limit_value(e, false, rt)?.unwrap_or(u64::MAX),
+            None => u64::MAX,
+        };
+        if self.left == 0 {
+            return Ok(());
+        }
+        self.input.open(rt)
+    }
+
+    fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        while self.skip > 0 {
+            if !self.input.next(rt)? {
+                self.left = 0;
+                return Ok(false);
+            }
+            self.skip -= 1;
+        }
+        if !self.input.next(rt)? {
+            self.left = 0;
+            return Ok(false);
+        }
+        self.left -= 1;
+        Ok(true)
+    }
+}

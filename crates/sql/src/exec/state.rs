@@ -1,0 +1,271 @@
+//! The state of a run and what operators see of it.
+
+use super::{ExecContext, Operator};
+use crate::catalog::SessionFacts;
+use crate::expr::Slot;
+use crate::functions::EvalContext;
+use crate::plan::node::Plan;
+use base::{Error, Result, SqlState, Value};
+use foldhash::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use txn::Txn;
+
+/// Bytes that one statement may hold in sorts, hash tables and buffers, unless `canon.statement_memory` says otherwise.
+pub const DEFAULT_MEMORY: usize = 256 << 20;
+
+/// What outlives a call.
+pub(crate) struct State {
+    pub params: Vec<Value>,
+    /// The slots.
+    pub env: Vec<Value>,
+    /// Which [`crate::expr::Expr::Once`] slots are computed.
+    pub once: Vec<bool>,
+    pub subs: Vec<SubState>,
+    pub ctes: Vec<CteState>,
+    pub memory: Memory,
+    /// Counters per node, when EXPLAIN ANALYZE asks.
+    pub stats: Option<Stats>,
+    pub key: Vec<u8>,
+    pub key_hi: Vec<u8>,
+}
+
+/// A subplan's operators and, for one that is run once, its answer.
+#[derive(Default)]
+pub(crate) struct SubState {
+    pub op: Option<Box<dyn Operator>>,
+    pub answer: Option<Answer>,
+}
+
+/// What an uncorrelated subquery gave.
+pub enum Answer {
+    Value(Value),
+    Set {
+        rows: HashSet<Box<[u8]>>,
+        null: bool,
+        empty: bool,
+    },
+}
+
+#[derive(Default, Clone)]
+pub struct CteState {
+    pub rows: Option<Arc<RowStore>>,
+}
+
+/// What EXPLAIN ANALYZE shows of a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeStats {
+    pub loops: u64,
+    pub rows: u64,
+    pub time: Duration,
+}
+
+/// Counters of all nodes: the main tree's first, then each subplan's from `starts`.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    pub nodes: Vec<NodeStats>,
+    pub starts: Vec<usize>,
+}
+
+/// A budget of bytes.
+pub struct Memory {
+    used: usize,
+    limit: Option<usize>,
+}
+
+impl State {
+    /// The state of a run that has not begun; slots are made by [`State::prepare`].
+    pub fn new(params: Vec<Value>, plan: &Plan) -> State {
+        let mut s = State::unprepared(params);
+        s.prepare(plan);
+        s
+    }
+
+    pub fn unprepared(params: Vec<Value>) -> State {
+        State {
+            params,
+            env: vec![],
+            once: vec![],
+            subs: vec![],
+            ctes: vec![],
+            memory: Memory {
+                used: 0,
+                limit: None,
+            },
+            stats: None,
+            key: Vec::new(),
+            key_hi: Vec::new(),
+        }
+    }
+
+    /// Makes the slots. A point read never needs them.
+    pub fn prepare(&mut self, plan: &Plan) {
+        self.env.clear();
+        self.env.resize(plan.slots, Value::Null);
+        self.once.clear();
+        self.once.resize(plan.slots, false);
+        self.subs.clear();
+        self.subs
+            .resize_with(plan.subplans.len(), SubState::default);
+        self.ctes.clear();
+        self.ctes.resize(plan.ctes, CteState::default());
+        self.memory.used = 0;
+    }
+}
+
+/// A running statement, as operators and expressions see it.
+pub(crate) struct Rt<'a> {
+    /// Away while a scan's callback runs.
+    pub txn: Option<&'a mut Txn>,
+    pub cx: EvalContext<'a>,
+    pub facts: &'a dyn SessionFacts,
+    pub st: &'a mut State,
+    pub plan: &'a Plan,
+}
+
+impl<'a> Rt<'a> {
+    pub fn new(
+        txn: &'a mut Txn,
+        cx: &ExecContext<'a>,
+        st: &'a mut State,
+        plan: &'a Plan,
+    ) -> Rt<'a> {
+        Rt {
+            txn: Some(txn),
+            cx: EvalContext {
+                settings: cx.settings,
+                session: cx.session,
+            },
+            facts: cx.facts,
+            st,
+            plan,
+        }
+    }
+
+    /// The transaction.
+    pub fn txn(&mut self) -> Result<&mut Txn> {
+        self.txn
+            .as_deref_mut()
+            .ok_or_else(|| Error::internal("a subquery ran inside a scan"))
+    }
+
+    /// Takes `bytes` from the statement's budget; 53200 when it is spent.
+    pub fn charge(&mut self, bytes: usize) -> Result<()> {
+        let m = &mut self.st.memory;
+        let limit = *m.limit.get_or_insert_with(|| {
+            let set = self.cx.session.setting("canon.statement_memory");
+            set.and_then(|s| parse_bytes(&s)).unwrap_or(DEFAULT_MEMORY)
+        });
+        m.used += bytes;
+        if m.used > limit {
+            return Err(
+                Error::new(SqlState::OUT_OF_MEMORY, "out of memory").detail(format!(
+                    "The statement needs more than canon.statement_memory, which is {limit} bytes."
+                )),
+            );
+        }
+        Ok(())
+    }
+
+    /// Gives bytes back.
+    pub fn refund(&mut self, bytes: usize) {
+        self.st.memory.used = self.st.memory.used.saturating_sub(bytes);
+    }
+}
+
+/// `64MB`, `1GB`, `4096` (kilobytes, as PostgreSQL's memory settings).
+fn parse_bytes(s: &str) -> Option<usize> {
+    let s = s.trim();
+    let at = s.find(|c: char| !c.is_ascii_digit()).unwrap_or(s.len());
+    let n: usize = s[..at].parse().ok()?;
+    let unit = match s[at..].trim() {
+        "B" => 1,
+        "" | "kB" => 1 << 10,
+        "MB" => 1 << 20,
+        "GB" => 1 << 30,
+        "TB" => 1 << 40,
+        _ => return None,
+    };
+    n.checked_mul(unit)
+}
+
+/// Bytes that a value takes, its heap part included.
+pub fn value_bytes(v: &Value) -> usize {
+    24 + match v {
+        Value::Text(s) if s.len() > 24 => s.len(),
+        Value::Json(s) => s.len(),
+        Value::Bytea(b) => b.len(),
+        Value::Numeric(_) => 64,
+        Value::Uuid(_) | Value::Interval(_) => 16,
+        Value::Array(a) => 64 + a.items.iter().map(value_bytes).sum::<usize>(),
+        _ => 0,
+    }
+}
+
+/// Rows of one width, kept.
+#[derive(Default)]
+pub struct RowStore {
+    pub width: usize,
+    rows: usize,
+    pub values: Vec<Value>,
+    pub bytes: usize,
+}
+
+impl RowStore {
+    pub fn new(width: usize) -> RowStore {
+        RowStore {
+            width,
+            ..RowStore::default()
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    pub fn row(&self, i: usize) -> &[Value] {
+        &self.values[i * self.width..(i + 1) * self.width]
+    }
+
+    /// Keeps the values of these slots.
+    pub fn push(&mut self, rt: &mut Rt<'_>, slots: &[Slot]) -> Result<()> {
+        let mut bytes = 0;
+        for &s in slots {
+            let v = &rt.st.env[s as usize];
+            bytes += value_bytes(v);
+            self.values.push(v.clone());
+        }
+        self.rows += 1;
+        self.bytes += bytes;
+        rt.charge(bytes)
+    }
+
+    /// Keeps these values.
+    pub fn push_values(&mut self, rt: &mut Rt<'_>, row: impl Iterator<Item = Value>) -> Result<()> {
+        let before = self.values.len();
+        self.values.extend(row);
+        let bytes: usize = self.values[before..].iter().map(value_bytes).sum();
+        self.rows += 1;
+        self.bytes += bytes;
+        rt.charge(bytes)
+    }
+
+    /// Puts row `i` back in the slots.
+    pub fn load(&self, i: usize, st: &mut State, slots: &[Slot]) {
+        for (&s, v) in slots.iter().zip(self.row(i)) {
+            st.env[s as usize].clone_from(v);
+        }
+    }
+
+    /// Keeps a row that nobody accounts for.
+    pub fn add(&mut self, row: Vec<Value>) {
+        self.values.extend(row);
+        self.rows += 1;
+    }
+
+    pub fn clear(&mut self, rt: &mut Rt<'_>) {
+        self.rows = 0;
+        self.values.clear();
+        rt.refund(std::mem::take(&mut self.bytes));
+    }
+}

@@ -1,0 +1,559 @@
+//! EXPLAIN: the plan as text, near to PostgreSQL's, or as JSON.
+
+use super::node::{JoinKind, Node, Plan, Root, SetKind, SortKey};
+use super::{OutColumn, PrepareContext, Prepared, StatementKind};
+use crate::exec::{ExecContext, NodeStats, RowStore};
+use crate::expr::Expr;
+use crate::expr::show::show;
+use base::{ColumnType, Error, Result, SqlState, Type, Value};
+use sqlparser::ast::{AnalyzeFormat, AnalyzeFormatKind, Statement, UtilityOption};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use txn::{Access, Direction, Txn};
+
+/// How to explain.
+#[derive(Clone, Copy)]
+pub struct Options {
+    pub analyze: bool,
+    pub json: bool,
+    pub costs: bool,
+}
+
+fn switch(o: &UtilityOption) -> Result<bool> {
+    let text = match &o.arg {
+        None => return Ok(true),
+        Some(a) => a.to_string().trim_matches('\'').to_ascii_lowercase(),
+    };
+    match text.as_str() {
+        "true" | "on" | "1" => Ok(true),
+        "false" | "off" | "0" => Ok(false),
+        _ => Err(Error::new(
+            SqlState::SYNTAX_ERROR,
+            format!("{} requires a Boolean value", o.name.value.to_lowercase()),
+        )),
+    }
+}
+
+/// Prepares an EXPLAIN: the statement inside is prepared as it would be alone.
+pub(crate) fn prepare(
+    inner: &Statement,
+    analyze: bool,
+    format: Option<&AnalyzeFormatKind>,
+    options: Option<&[UtilityOption]>,
+    params: &[Option<Type>],
+    cx: &PrepareContext<'_>,
+) -> Result<Arc<Prepared>> {
+    let mut o = Options {
+        analyze,
+        json: false,
+        costs: true,
+    };
+    let format = format.map(|f| match f {
+        AnalyzeFormatKind::Keyword(f) | AnalyzeFormatKind::Assignment(f) => f,
+    });
+    let unknown_format = |f: &str| Err(Error::unsupported(format!("EXPLAIN format {f}")));
+    match format {
+        None | Some(AnalyzeFormat::TEXT) => {}
+        Some(AnalyzeFormat::JSON) => o.json = true,
+        Some(f) => return unknown_format(&f.to_string()),
+    }
+    for u in options.unwrap_or(&[]) {
+        match u.name.value.to_ascii_lowercase().as_str() {
+            "analyze" | "analyse" => o.analyze = switch(u)?,
+            "costs" => o.costs = switch(u)?,
+            "verbose" | "buffers" | "settings" | "timing" | "summary" | "wal" | "memory" => {
+                switch(u)?;
+            }
+            "format" => {
+                let f = u.arg.as_ref().map(ToString::to_string).unwrap_or_default();
+                match f.trim_matches('\'').to_ascii_lowercase().as_str() {
+                    "text" => o.json = false,
+                    "json" => o.json = true,
+                    other => return unknown_format(other),
+                }
+            }
+            other => {
+                return Err(Error::new(
+                    SqlState::SYNTAX_ERROR,
+                    format!("unrecognized EXPLAIN option \"{other}\""),
+                ));
+            }
+        }
+    }
+    if !matches!(
+        inner,
+        Statement::Query(_) | Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_)
+    ) {
+        return Err(Error::unsupported("EXPLAIN of this statement"));
+    }
+    let p = crate::bind::statement(inner, params, cx)?;
+    let ty = if o.json { Type::Json } else { Type::Text };
+    Ok(Arc::new(Prepared {
+        params: p.params.clone(),
+        columns: vec![OutColumn {
+            name: "QUERY PLAN".into(),
+            ty: ColumnType::plain(ty),
+            table: 0,
+            column: 0,
+        }],
+        kind: StatementKind::Explain,
+        read_only: !o.analyze || p.read_only,
+        locks_rows: o.analyze && p.locks_rows,
+        schema_version: p.schema_version,
+        is_point: !o.analyze,
+        privileges: p.privileges.clone(),
+        plan: Plan {
+            root: Root::Explain {
+                analyze: o.analyze,
+                json: o.json,
+                costs: o.costs,
+                inner: p,
+            },
+            subplans: vec![],
+            ctes: 0,
+            slots: 0,
+            names: vec![],
+            outputs: vec![0],
+            point: None,
+        },
+    }))
+}
+
+/// Runs an EXPLAIN: the rows of its answer.
+pub(crate) fn run(
+    inner: &Arc<Prepared>,
+    o: Options,
+    params: &[Value],
+    txn: &mut Txn,
+    cx: &ExecContext<'_>,
+) -> Result<RowStore> {
+    let mut actual = None;
+    let from = Instant::now();
+    if o.analyze {
+        let mut e = inner.start(params.to_vec());
+        let (count, starts) = count_nodes(&inner.plan);
+        e.count_nodes(count, starts);
+        while e.for_each_row(txn, cx, 0, &mut |_| Ok(()))? {}
+        actual = e.take_stats().map(|s| (s, from.elapsed()));
+    }
+    let tree = tree(&inner.plan, actual.as_ref().map(|(s, _)| &s.nodes[..]));
+    let mut out = RowStore::new(1);
+    if o.json {
+        let mut plan = vec![serde_json::json!({ "Plan": tree.json() })];
+        if let (Some((_, t)), Some(m)) = (&actual, plan[0].as_object_mut()) {
+            m.insert("Execution Time".into(), millis(*t).into());
+        }
+        let text = serde_json::to_string_pretty(&plan).expect("plain data");
+        out.add(vec![Value::Json(text.into())]);
+        return Ok(out);
+    }
+    let mut lines = Vec::new();
+    tree.lines(0, &mut lines);
+    if let Some((_, t)) = &actual {
+        lines.push(format!("Execution Time: {:.3} ms", millis(*t)));
+    }
+    for l in lines {
+        out.add(vec![Value::from(l)]);
+    }
+    Ok(out)
+}
+
+fn millis(d: Duration) -> f64 {
+    (d.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// A node as EXPLAIN shows it.
+struct Shown {
+    title: String,
+    details: Vec<(&'static str, String)>,
+    actual: Option<NodeStats>,
+    /// `SubPlan 1` and such, before the node.
+    label: Option<String>,
+    children: Vec<Shown>,
+}
+
+impl Shown {
+    fn lines(&self, depth: usize, out: &mut Vec<String>) {
+        let (mut indent, arrow) = match depth {
+            0 => (0, ""),
+            d => (d * 6 - 4, "->  "),
+        };
+        if let Some(l) = &self.label {
+            out.push(format!("{:indent$}{l}", ""));
+            indent += 2;
+        }
+        let mut line = format!("{:indent$}{arrow}{}", "", self.title);
+        if let Some(a) = &self.actual {
+            if a.loops == 0 {
+                line.push_str(" (never executed)");
+            } else {
+                let per = |x: f64| x / a.loops as f64;
+                write!(
+                    line,
+                    " (actual time={:.3} rows={:.0} loops={})",
+                    per(millis(a.time)),
+                    per(a.rows as f64),
+                    a.loops
+                )
+                .expect("to a string");
+            }
+        }
+        out.push(line);
+        let inner = indent + if depth == 0 { 2 } else { 6 };
+        for (k, v) in &self.details {
+            out.push(format!("{:inner$}{k}: {v}", ""));
+        }
+        let next = if self.label.is_some() {
+            depth + 1
+        } else {
+            depth
+        };
+        for c in &self.children {
+            c.lines(next + 1, out);
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let mut m = serde_json::Map::new();
+        m.insert("Node Type".into(), self.title.clone().into());
+        if let Some(l) = &self.label {
+            m.insert("Subplan Name".into(), l.clone().into());
+        }
+        for (k, v) in &self.details {
+            m.insert((*k).into(), v.clone().into());
+        }
+        if let Some(a) = &self.actual {
+            m.insert("Actual Loops".into(), a.loops.into());
+            m.insert("Actual Rows".into(), a.rows.into());
+            m.insert("Actual Total Time".into(), millis(a.time).into());
+        }
+        if !self.children.is_empty() {
+            let c: Vec<_> = self.children.iter().map(Shown::json).collect();
+            m.insert("Plans".into(), c.into());
+        }
+        m.into()
+    }
+}
+
+/// Walks a plan in the order in which its operators are numbered.
+struct Walk<'p> {
+    plan: &'p Plan,
+    stats: Option<&'p [NodeStats]>,
+    next: usize,
+}
+
+fn tree(plan: &Plan, stats: Option<&[NodeStats]>) -> Shown {
+    let mut w = Walk {
+        plan,
+        stats,
+        next: 0,
+    };
+    let mut top = match &plan.root {
+        Root::Rows(n) => w.node(n),
+        Root::Insert(i) => {
+            let mut details = vec![];
+            if let Some(c) = &i.conflict {
+                let what = if c.update.is_some() {
+                    "UPDATE"
+                } else {
+                    "NOTHING"
+                };
+                details.push(("Conflict Resolution", what.to_owned()));
+                let names: Vec<String> = c
+                    .arbiters
+                    .iter()
+                    .map(|&a| i.handle.table.def.indexes[a].name.clone())
+                    .collect();
+                if !names.is_empty() {
+                    details.push(("Conflict Arbiter Indexes", names.join(", ")));
+                }
+            }
+            let table = &i.handle.table.def.name;
+            w.write(format!("Insert on {table}"), details, &i.input)
+        }
+        Root::Update(u) => {
+            let title = on("Update", &u.handle.table.def.name, &u.alias);
+            w.write(title, vec![], &u.input)
+        }
+        Root::Delete(d) => {
+            let title = on("Delete", &d.handle.table.def.name, &d.alias);
+            w.write(title, vec![], &d.input)
+        }
+        Root::Explain { .. } => Shown {
+            title: "Explain".into(),
+            details: vec![],
+            actual: None,
+            label: None,
+            children: vec![],
+        },
+    };
+    for (i, n) in plan.subplans.iter().enumerate() {
+        let mut s = w.node(n);
+        s.label = Some(format!("SubPlan {}", i + 1));
+        top.children.push(s);
+    }
+    top
+}
+
+/// How many nodes a plan has, and the number of each subplan's first.
+fn count_nodes(plan: &Plan) -> (usize, Vec<usize>) {
+    let mut w = Walk {
+        plan,
+        stats: None,
+        next: 0,
+    };
+    match &plan.root {
+        Root::Rows(n) => drop(w.node(n)),
+        Root::Insert(i) => {
+            w.next += 1;
+            w.node(&i.input);
+        }
+        Root::Update(u) => {
+            w.next += 1;
+            w.node(&u.input);
+        }
+        Root::Delete(d) => {
+            w.next += 1;
+            w.node(&d.input);
+        }
+        Root::Explain { .. } => {}
+    }
+    let mut starts = Vec::new();
+    for n in &plan.subplans {
+        starts.push(w.next);
+        w.node(n);
+    }
+    (w.next, starts)
+}
+
+fn on(verb: &str, table: &str, alias: &str) -> String {
+    if table == alias {
+        format!("{verb} on {table}")
+    } else {
+        format!("{verb} on {table} {alias}")
+    }
+}
+
+impl Walk<'_> {
+    fn write(&mut self, title: String, details: Vec<(&'static str, String)>, n: &Node) -> Shown {
+        self.next += 1;
+        Shown {
+            title,
+            details,
+            actual: None,
+            label: None,
+            children: vec![self.node(n)],
+        }
+    }
+
+    fn show(&self, e: &Expr) -> String {
+        show(e, &self.plan.names)
+    }
+
+    fn all(&self, conditions: &[Expr]) -> String {
+        match conditions {
+            [one] => self.show(one),
+            many => format!(
+                "({})",
+                many.iter()
+                    .map(|c| self.show(c))
+                    .collect::<Vec<_>>()
+                    .join(" AND ")
+            ),
+        }
+    }
+
+    fn list(&self, exprs: impl Iterator<Item = String>) -> String {
+        exprs.collect::<Vec<_>>().join(", ")
+    }
+
+    fn keys(&self, keys: &[SortKey]) -> String {
+        self.list(keys.iter().map(|k| {
+            let mut s = self.show(&k.expr);
+            if k.desc {
+                s.push_str(" DESC");
+            }
+            if k.nulls_first != k.desc {
+                s.push_str(if k.nulls_first {
+                    " NULLS FIRST"
+                } else {
+                    " NULLS LAST"
+                });
+            }
+            s
+        }))
+    }
+
+    fn node(&mut self, n: &Node) -> Shown {
+        let at = self.next;
+        self.next += 1;
+        let mut details: Vec<(&'static str, String)> = Vec::new();
+        let mut children: Vec<&Node> = Vec::new();
+        let title = match n {
+            Node::Once(c) => {
+                if !c.is_empty() {
+                    details.push(("One-Time Filter", self.all(c)));
+                }
+                "Result".into()
+            }
+            Node::Values(_) => "Values Scan".into(),
+            Node::Scan(s) => {
+                let back = match s.direction {
+                    Direction::Backward => " Backward",
+                    Direction::Forward => "",
+                };
+                let named = on("", &s.table.def.name, &s.alias);
+                let named = named.trim_start();
+                let whole = s.fixed.is_empty() && s.bounds.is_empty();
+                if !s.key_cond.is_empty() {
+                    details.push(("Index Cond", self.all(&s.key_cond)));
+                }
+                if !s.filter.is_empty() {
+                    details.push(("Filter", self.all(&s.filter)));
+                }
+                match &s.index {
+                    Some(_) if whole && s.access == Access::Primary && back.is_empty() => {
+                        format!("Seq Scan {named}")
+                    }
+                    Some(i) => format!("Index Scan{back} using {i} {named}"),
+                    None => format!("Seq Scan{back} {named}"),
+                }
+            }
+            Node::Virtual(v) => {
+                if !v.filter.is_empty() {
+                    details.push(("Filter", self.all(&v.filter)));
+                }
+                format!("Catalog Scan on {}", v.alias)
+            }
+            Node::Function(f) => {
+                if !f.filter.is_empty() {
+                    details.push(("Filter", self.all(&f.filter)));
+                }
+                on("Function Scan", f.f.name, &f.alias)
+            }
+            Node::Filter(f) => {
+                details.push(("Filter", self.all(&f.conditions)));
+                children.push(&f.input);
+                "Filter".into()
+            }
+            Node::Project(p) => {
+                children.push(&p.input);
+                "Projection".into()
+            }
+            Node::ProjectSet(p) => {
+                children.push(&p.input);
+                "ProjectSet".into()
+            }
+            Node::NestLoop(j) => {
+                if !j.on.is_empty() {
+                    details.push(("Join Filter", self.all(&j.on)));
+                }
+                children.extend([&j.left, &j.right]);
+                match j.kind {
+                    JoinKind::Inner => "Nested Loop".into(),
+                    JoinKind::Left => "Nested Loop Left Join".into(),
+                }
+            }
+            Node::HashJoin(j) => {
+                let pairs = j.left_keys.iter().zip(&j.right_keys);
+                let conds: Vec<String> = pairs
+                    .map(|(a, b)| format!("({} = {})", self.show(a), self.show(b)))
+                    .collect();
+                details.push(("Hash Cond", conds.join(" AND ")));
+                if !j.on.is_empty() {
+                    details.push(("Join Filter", self.all(&j.on)));
+                }
+                children.extend([&j.left, &j.right]);
+                match j.kind {
+                    JoinKind::Inner => "Hash Join".into(),
+                    JoinKind::Left => "Hash Left Join".into(),
+                }
+            }
+            Node::Materialize(m) => {
+                children.push(&m.input);
+                "Materialize".into()
+            }
+            Node::Sort(s) => {
+                details.push(("Sort Key", self.keys(&s.keys)));
+                children.push(&s.input);
+                "Sort".into()
+            }
+            Node::Aggregate(a) => {
+                children.push(&a.input);
+                if a.plain {
+                    if a.first_only {
+                        "Aggregate (first row of index)".into()
+                    } else {
+                        "Aggregate".into()
+                    }
+                } else {
+                    let keys = self.list(a.keys.iter().map(|(_, e)| self.show(e)));
+                    details.push(("Group Key", keys));
+                    "HashAggregate".into()
+                }
+            }
+            Node::Unique(u) => {
+                let keys = self.list(u.keys.iter().map(|e| self.show(e)));
+                details.push(("Group Key", keys));
+                children.push(&u.input);
+                "Unique".into()
+            }
+            Node::Limit(l) => {
+                children.push(&l.input);
+                "Limit".into()
+            }
+            Node::Append(a) => {
+                children.extend(&a.inputs);
+                "Append".into()
+            }
+            Node::SetOp(s) => {
+                children.extend([&s.left, &s.right]);
+                let kind = match s.kind {
+                    SetKind::Intersect => "Intersect",
+                    SetKind::Except => "Except",
+                };
+                format!("HashSetOp {kind}{}", if s.all { " All" } else { "" })
+            }
+            Node::With(w) => {
+                let names = self.list(w.ctes.iter().map(|c| c.name.clone()));
+                details.push(("CTE", names));
+                children.extend(w.ctes.iter().map(|c| &c.plan));
+                children.push(&w.input);
+                "With".into()
+            }
+            Node::CteScan(c) => {
+                if !c.filter.is_empty() {
+                    details.push(("Filter", self.all(&c.filter)));
+                }
+                format!("CTE Scan on {}", c.name)
+            }
+            Node::WorkTable(c) => {
+                if !c.filter.is_empty() {
+                    details.push(("Filter", self.all(&c.filter)));
+                }
+                format!("WorkTable Scan on {}", c.name)
+            }
+            Node::Recursive(r) => {
+                children.extend([&r.first, &r.step]);
+                "Recursive Union".into()
+            }
+            Node::Lock(l) => {
+                children.push(&l.input);
+                "LockRows".into()
+            }
+        };
+        // The input of a projection stands for it: PostgreSQL shows none either.
+        let shown: Vec<Shown> = children.into_iter().map(|c| self.node(c)).collect();
+        if let (Node::Project(_), [_]) = (n, &shown[..]) {
+            return shown.into_iter().next().expect("one");
+        }
+        Shown {
+            title,
+            details,
+            actual: self.stats.map(|s| s[at]),
+            label: None,
+            children: shown,
+        }
+    }
+}

@@ -1,0 +1,640 @@
+//! Joins: the order of relations, and how each is joined to those before it.
+//!
+//! Inner joins are one list of relations and one list of conditions. The planner starts with the relation that its own
+//! conditions fix best, then takes the one that grows the result least, again and again. A condition is tested as soon as
+//! its columns are there. A relation is joined by index when a condition with the relations before it fixes a prefix of
+//! one, else by hashing when there is an equality, else by trying all pairs. Outer joins keep their written order; one
+//! whose NULL-filled rows a condition above refuses is an inner join.
+//!
+//! Left out on purpose: bushy plans, merge joins, a search over all orders.
+
+use super::access::{self, Path};
+use crate::bind::{Binder, From, TableRef};
+use crate::expr::{CmpOp, Expr, Slot};
+use crate::plan::node::{self, JoinKind, Node, SortKey};
+use base::Result;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What is wanted of a relation's rows beside that they are right.
+#[derive(Clone, Default)]
+pub(crate) struct Want {
+    pub order: Vec<SortKey>,
+    /// Rows that will be asked for, when known.
+    pub limit: Option<usize>,
+    /// Whether there is a limit, known or not.
+    pub some_limit: bool,
+}
+
+/// A planned relation.
+pub(crate) struct Planned {
+    pub node: Node,
+    /// Whether the rows come in the wanted order.
+    pub ordered: bool,
+    pub rows: f64,
+}
+
+/// All slots that a FROM item writes.
+pub(crate) fn own_slots(f: &From, out: &mut Vec<Slot>) {
+    match f {
+        From::Table(t) => {
+            out.extend((0..t.table.def.columns.len()).map(|i| t.slot(i)));
+            out.extend(t.key_slot);
+        }
+        From::Virtual { base, width, .. } => out.extend(*base..*base + *width as Slot),
+        From::Function(f) => {
+            out.extend(&f.out);
+            out.extend(f.ordinality);
+        }
+        From::Rel { slots, .. } => out.extend(slots),
+        From::Cte { out: o, .. } => out.extend(o),
+        From::Inner { items, .. } => items.iter().for_each(|i| own_slots(i, out)),
+        From::Left { left, right, .. } => {
+            own_slots(left, out);
+            own_slots(right, out);
+        }
+    }
+}
+
+/// Slots that a FROM item reads from elsewhere.
+fn needs(f: &From, out: &mut Vec<Slot>) {
+    match f {
+        From::Table(_) | From::Virtual { .. } | From::Cte { .. } => {}
+        From::Function(f) => f.args.iter().for_each(|e| e.slots(&mut |s| out.push(s))),
+        From::Rel { deps, .. } => out.extend(deps),
+        From::Inner { items, filter } => {
+            items.iter().for_each(|i| needs(i, out));
+            filter.iter().for_each(|e| e.slots(&mut |s| out.push(s)));
+        }
+        From::Left { left, right, on } => {
+            needs(left, out);
+            needs(right, out);
+            on.iter().for_each(|e| e.slots(&mut |s| out.push(s)));
+        }
+    }
+}
+
+/// Whether the rows of a relation may differ from one start to the next.
+fn changes(f: &From, filter: &[Expr]) -> bool {
+    let mut own = vec![];
+    own_slots(f, &mut own);
+    let mut read = vec![];
+    needs(f, &mut read);
+    filter.iter().for_each(|e| e.slots(&mut |s| read.push(s)));
+    fn has_cte(f: &From) -> bool {
+        match f {
+            From::Cte { .. } => true,
+            From::Inner { items, .. } => items.iter().any(has_cte),
+            From::Left { left, right, .. } => has_cte(left) || has_cte(right),
+            _ => false,
+        }
+    }
+    // A planned query may hold a CTE of a recursive query around it: only its columns are known here.
+    has_cte(f) || read.iter().any(|s| !own.contains(s))
+}
+
+struct Leaf {
+    from: From,
+    own: HashSet<Slot>,
+    needs: HashSet<Slot>,
+}
+
+impl Leaf {
+    fn new(from: From) -> Leaf {
+        let (mut own, mut read) = (vec![], vec![]);
+        own_slots(&from, &mut own);
+        needs(&from, &mut read);
+        let own: HashSet<Slot> = own.into_iter().collect();
+        Leaf {
+            needs: read.into_iter().filter(|s| !own.contains(s)).collect(),
+            own,
+            from,
+        }
+    }
+}
+
+/// Plans relations joined inwardly under these conditions.
+pub(crate) fn plan_from(
+    b: &mut Binder<'_>,
+    items: Vec<From>,
+    filter: Vec<Expr>,
+    want: &Want,
+) -> Result<Planned> {
+    let mut conditions = Vec::new();
+    filter
+        .into_iter()
+        .for_each(|c| c.conjuncts(&mut conditions));
+    let mut leaves = Vec::new();
+    for i in items {
+        flatten(i, &mut leaves, &mut conditions);
+    }
+    // An outer join whose missing rows would be refused is an inner one; that may free more.
+    loop {
+        let at = leaves.iter().position(|l: &From| {
+            let From::Left { right, .. } = l else {
+                return false;
+            };
+            let mut slots = vec![];
+            own_slots(right, &mut slots);
+            conditions.iter().any(|c| refuses_nulls(c, &slots))
+        });
+        let Some(at) = at else { break };
+        let From::Left { left, right, on } = leaves.remove(at) else {
+            unreachable!("just found")
+        };
+        let inner = From::Inner {
+            items: vec![*left, *right],
+            filter: on,
+        };
+        let mut opened = Vec::new();
+        flatten(inner, &mut opened, &mut conditions);
+        leaves.splice(at..at, opened);
+    }
+    if leaves.is_empty() {
+        return Ok(Planned {
+            node: Node::Once(Arc::new(conditions)),
+            ordered: want.order.is_empty(),
+            rows: 1.0,
+        });
+    }
+    let mut leaves: Vec<Leaf> = leaves.into_iter().map(Leaf::new).collect();
+    // Conditions without columns of these relations decide once whether anything is read at all.
+    let local: HashSet<Slot> = leaves.iter().flat_map(|l| l.own.iter().copied()).collect();
+    let first = pick_first(b, &leaves, &conditions, &local, want);
+    let leaf = leaves.remove(first);
+    let mut pending: HashSet<Slot> = leaves.iter().flat_map(|l| l.own.iter().copied()).collect();
+    let mine = take_ready(&mut conditions, &pending);
+    let alone = leaves.is_empty();
+    let want_here = Want {
+        limit: if alone { want.limit } else { None },
+        ..want.clone()
+    };
+    let mut done = plan_leaf(b, leaf.from, mine, &pending, &want_here)?;
+    let mut left_slots: HashSet<Slot> = leaf.own;
+    while !leaves.is_empty() {
+        let next = pick_next(b, &leaves, &conditions, &pending, &left_slots);
+        let leaf = leaves.remove(next);
+        let still: HashSet<Slot> = leaves.iter().flat_map(|l| l.own.iter().copied()).collect();
+        pending = still;
+        let ready = take_ready(&mut conditions, &pending);
+        let own = leaf.own.clone();
+        done = join(b, done, leaf, ready, &left_slots, JoinKind::Inner, &pending)?;
+        left_slots.extend(own);
+    }
+    if !conditions.is_empty() {
+        done.node = Node::Filter(Arc::new(node::Filter {
+            input: done.node,
+            conditions,
+        }));
+    }
+    Ok(done)
+}
+
+fn flatten(f: From, leaves: &mut Vec<From>, conditions: &mut Vec<Expr>) {
+    match f {
+        From::Inner { items, filter } => {
+            filter.into_iter().for_each(|c| c.conjuncts(conditions));
+            items
+                .into_iter()
+                .for_each(|i| flatten(i, leaves, conditions));
+        }
+        f => leaves.push(f),
+    }
+}
+
+/// Whether a condition cannot be TRUE when these slots are NULL.
+fn refuses_nulls(c: &Expr, slots: &[Slot]) -> bool {
+    fn reads(e: &Expr, slots: &[Slot]) -> bool {
+        match e {
+            Expr::Slot(s) => slots.contains(s),
+            Expr::Cast(c) => reads(&c.arg, slots),
+            Expr::Call(c) => c.f.strict && c.args.iter().any(|a| reads(a, slots)),
+            _ => false,
+        }
+    }
+    match c {
+        Expr::Compare(_, ab) => reads(&ab.0, slots) || reads(&ab.1, slots),
+        Expr::InList(l) => reads(&l.arg, slots),
+        Expr::IsNull { arg, not: true } => reads(arg, slots),
+        Expr::Call(_) | Expr::Slot(_) => reads(c, slots),
+        Expr::Or(parts) => parts.iter().all(|p| refuses_nulls(p, slots)),
+        Expr::And(parts) => parts.iter().any(|p| refuses_nulls(p, slots)),
+        _ => false,
+    }
+}
+
+/// Takes the conditions that read nothing of what is still to come.
+fn take_ready(conditions: &mut Vec<Expr>, pending: &HashSet<Slot>) -> Vec<Expr> {
+    let mut ready = Vec::new();
+    let mut rest = Vec::new();
+    for c in conditions.drain(..) {
+        let mut waits = false;
+        c.slots(&mut |s| waits |= pending.contains(&s));
+        if waits {
+            rest.push(c);
+        } else {
+            ready.push(c);
+        }
+    }
+    *conditions = rest;
+    ready
+}
+
+fn leaf_rows(b: &Binder<'_>, f: &From) -> f64 {
+    match f {
+        From::Table(t) => access::table_rows(b, t),
+        From::Virtual { .. } => 300.0,
+        From::Function(_) => 50.0,
+        From::Rel { rows, .. } => *rows,
+        From::Cte { .. } => 100.0,
+        From::Inner { items, .. } => items.iter().map(|i| leaf_rows(b, i)).product(),
+        From::Left { left, .. } => leaf_rows(b, left),
+    }
+}
+
+fn pick_first(
+    b: &Binder<'_>,
+    leaves: &[Leaf],
+    conditions: &[Expr],
+    local: &HashSet<Slot>,
+    want: &Want,
+) -> usize {
+    if leaves.len() == 1 {
+        return 0;
+    }
+    let cost = |l: &Leaf| {
+        if l.needs.iter().any(|s| local.contains(s)) {
+            return f64::INFINITY;
+        }
+        let only: Vec<Expr> = conditions
+            .iter()
+            .filter(|c| {
+                let mut own = true;
+                c.slots(&mut |s| own &= l.own.contains(&s) || !local.contains(&s));
+                own
+            })
+            .cloned()
+            .collect();
+        let thin = 0.33f64.powi(only.len() as i32);
+        match &l.from {
+            From::Table(t) => {
+                let p = access::choose(b, t, &only, &|s| !local.contains(&s), &Want::default());
+                let rest = only.len() - p.used.len();
+                let mut rows = p.rows * 0.33f64.powi(rest as i32);
+                // Starting where the order is given saves the sort.
+                if !want.order.is_empty() && want.some_limit {
+                    let o = access::choose(b, t, &only, &|s| !local.contains(&s), want);
+                    if o.ordered.is_some() {
+                        rows *= 0.9;
+                    }
+                }
+                rows
+            }
+            f => (leaf_rows(b, f) * thin).max(1.0),
+        }
+    };
+    best(leaves.iter().map(cost))
+}
+
+fn best(costs: impl Iterator<Item = f64>) -> usize {
+    let mut at = (0, f64::INFINITY);
+    for (i, c) in costs.enumerate() {
+        if c < at.1 {
+            at = (i, c);
+        }
+    }
+    at.0
+}
+
+fn pick_next(
+    b: &Binder<'_>,
+    leaves: &[Leaf],
+    conditions: &[Expr],
+    pending: &HashSet<Slot>,
+    left: &HashSet<Slot>,
+) -> usize {
+    let cost = |l: &Leaf| {
+        let waits = |s: &Slot| pending.contains(s) && !l.own.contains(s);
+        if l.needs.iter().any(waits) {
+            return f64::INFINITY;
+        }
+        let ready: Vec<Expr> = conditions
+            .iter()
+            .filter(|c| {
+                let mut ok = true;
+                c.slots(&mut |s| ok &= !waits(&s));
+                ok
+            })
+            .cloned()
+            .collect();
+        let linked = ready.iter().any(|c| {
+            let mut hit = false;
+            c.slots(&mut |s| hit |= left.contains(&s));
+            hit
+        });
+        let rows = match &l.from {
+            From::Table(t) => {
+                let p = access::choose(b, t, &ready, &|s| !pending.contains(&s), &Want::default());
+                let rest = ready.len() - p.used.len();
+                p.rows * 0.33f64.powi(rest as i32)
+            }
+            f => leaf_rows(b, f) * 0.33f64.powi(ready.len() as i32),
+        };
+        // A relation that nothing links to the rest multiplies: last.
+        if linked { rows } else { rows * 1e6 + 1e6 }
+    };
+    best(leaves.iter().map(cost))
+}
+
+/// Plans one relation on its own.
+fn plan_leaf(
+    b: &mut Binder<'_>,
+    f: From,
+    mut conditions: Vec<Expr>,
+    pending: &HashSet<Slot>,
+    want: &Want,
+) -> Result<Planned> {
+    match f {
+        From::Table(t) => {
+            let own: HashSet<Slot> = (0..t.table.def.columns.len()).map(|i| t.slot(i)).collect();
+            let there = |s: Slot| !own.contains(&s) && !pending.contains(&s);
+            let path = access::choose(b, &t, &conditions, &there, want);
+            Ok(table(b, t, path, conditions, want))
+        }
+        From::Virtual {
+            source,
+            alias,
+            base,
+            width,
+        } => {
+            let columns = (0..width)
+                .filter(|&i| b.used[base as usize + i])
+                .map(|i| (i, base + i as Slot))
+                .collect();
+            conditions.iter_mut().for_each(|c| b.hoist(c));
+            let rows = 300.0 * 0.33f64.powi(conditions.len() as i32);
+            Ok(Planned {
+                node: Node::Virtual(Arc::new(node::Virtual {
+                    source,
+                    alias,
+                    filter: conditions,
+                    columns,
+                })),
+                ordered: want.order.is_empty(),
+                rows: rows.max(1.0),
+            })
+        }
+        From::Function(mut f) => {
+            conditions.iter_mut().for_each(|c| b.hoist(c));
+            f.filter = conditions;
+            Ok(Planned {
+                node: Node::Function(Arc::new(f)),
+                ordered: want.order.is_empty(),
+                rows: 50.0,
+            })
+        }
+        From::Rel { node, rows, .. } => {
+            let thin = 0.33f64.powi(conditions.len() as i32);
+            Ok(Planned {
+                node: filtered(b, node, conditions),
+                ordered: want.order.is_empty(),
+                rows: (rows * thin).max(1.0),
+            })
+        }
+        From::Cte {
+            id,
+            name,
+            out,
+            work,
+        } => {
+            conditions.iter_mut().for_each(|c| b.hoist(c));
+            let scan = Arc::new(node::CteScan {
+                id,
+                name,
+                out,
+                filter: conditions,
+            });
+            Ok(Planned {
+                node: if work {
+                    Node::WorkTable(scan)
+                } else {
+                    Node::CteScan(scan)
+                },
+                ordered: want.order.is_empty(),
+                rows: 100.0,
+            })
+        }
+        From::Inner { items, filter } => {
+            conditions.extend(filter);
+            plan_from(b, items, conditions, want)
+        }
+        From::Left { left, right, on } => {
+            let mut right_slots = vec![];
+            own_slots(&right, &mut right_slots);
+            let right_slots: HashSet<Slot> = right_slots.into_iter().collect();
+            let mut above = conditions;
+            let below = take_ready(&mut above, &right_slots);
+            let want = Want {
+                limit: None,
+                ..want.clone()
+            };
+            let mut left_slots = vec![];
+            own_slots(&left, &mut left_slots);
+            let done = plan_from(b, vec![*left], below, &want)?;
+            let left_slots: HashSet<Slot> = left_slots.into_iter().collect();
+            let leaf = Leaf::new(*right);
+            let mut conditions = vec![];
+            on.into_iter().for_each(|c| c.conjuncts(&mut conditions));
+            let mut done = join(
+                b,
+                done,
+                leaf,
+                conditions,
+                &left_slots,
+                JoinKind::Left,
+                pending,
+            )?;
+            done.node = filtered(b, done.node, above);
+            Ok(done)
+        }
+    }
+}
+
+fn filtered(b: &mut Binder<'_>, input: Node, mut conditions: Vec<Expr>) -> Node {
+    if conditions.is_empty() {
+        return input;
+    }
+    conditions.iter_mut().for_each(|c| b.hoist(c));
+    Node::Filter(Arc::new(node::Filter { input, conditions }))
+}
+
+fn table(
+    b: &mut Binder<'_>,
+    t: TableRef,
+    path: Path,
+    conditions: Vec<Expr>,
+    want: &Want,
+) -> Planned {
+    let ordered = want.order.is_empty() || path.ordered.is_some();
+    let rest = conditions.len() - path.used.len();
+    let rows = (path.rows * 0.33f64.powi(rest as i32)).max(1.0);
+    let scan = access::scan(b, t, path, conditions, want);
+    Planned {
+        node: Node::Scan(Arc::new(scan)),
+        ordered,
+        rows,
+    }
+}
+
+/// Joins `leaf` to what is there, under conditions whose columns are then all there.
+fn join(
+    b: &mut Binder<'_>,
+    left: Planned,
+    leaf: Leaf,
+    conditions: Vec<Expr>,
+    left_slots: &HashSet<Slot>,
+    kind: JoinKind,
+    pending: &HashSet<Slot>,
+) -> Result<Planned> {
+    let mut right_slots: Vec<Slot> = leaf
+        .own
+        .iter()
+        .copied()
+        .filter(|&s| b.used[s as usize] || is_key_slot(&leaf.from, s))
+        .collect();
+    right_slots.sort_unstable();
+    let rows = |right: f64| match kind {
+        JoinKind::Inner => (left.rows * right).max(1.0),
+        JoinKind::Left => (left.rows * right).max(left.rows),
+    };
+    // By index: the right side reads the left row's slots.
+    if let From::Table(t) = &leaf.from {
+        let there = |s: Slot| !leaf.own.contains(&s) && !pending.contains(&s);
+        let path = access::choose(b, t, &conditions, &there, &Want::default());
+        if path.joins || path.unique {
+            let From::Table(t) = leaf.from else {
+                unreachable!("just seen")
+            };
+            let right = table(b, t, path, conditions, &Want::default());
+            return Ok(Planned {
+                rows: rows(right.rows),
+                node: Node::NestLoop(Arc::new(node::NestLoop {
+                    left: left.node,
+                    right: right.node,
+                    kind,
+                    on: vec![],
+                    right_slots,
+                })),
+                ordered: left.ordered,
+            });
+        }
+    }
+    let dependent = leaf.needs.iter().any(|s| left_slots.contains(s));
+    let mut only_right = Vec::new();
+    let (mut left_keys, mut right_keys) = (Vec::new(), Vec::new());
+    let mut on = Vec::new();
+    for c in conditions {
+        let (mut l, mut r) = (false, false);
+        c.slots(&mut |s| {
+            l |= left_slots.contains(&s);
+            r |= leaf.own.contains(&s);
+        });
+        if !l && (r || kind == JoinKind::Inner) {
+            only_right.push(c);
+            continue;
+        }
+        match equality(&c, left_slots, &leaf.own) {
+            Some((a, z)) if !dependent => {
+                left_keys.push(a);
+                right_keys.push(z);
+            }
+            _ => on.push(c),
+        }
+    }
+    if dependent {
+        // LATERAL: the right side starts anew for each left row, and may use the conditions itself.
+        only_right.append(&mut on);
+        let right = plan_leaf(b, leaf.from, only_right, pending, &Want::default())?;
+        return Ok(Planned {
+            rows: rows(right.rows),
+            node: Node::NestLoop(Arc::new(node::NestLoop {
+                left: left.node,
+                right: right.node,
+                kind,
+                on,
+                right_slots,
+            })),
+            ordered: left.ordered,
+        });
+    }
+    let again = changes(&leaf.from, &only_right);
+    let right = plan_leaf(b, leaf.from, only_right, pending, &Want::default())?;
+    on.iter_mut().for_each(|c| b.hoist(c));
+    if !left_keys.is_empty() {
+        return Ok(Planned {
+            rows: rows(right.rows * 0.1),
+            node: Node::HashJoin(Arc::new(node::HashJoin {
+                left: left.node,
+                right: right.node,
+                kind,
+                left_keys,
+                right_keys,
+                on,
+                right_slots,
+            })),
+            ordered: left.ordered,
+        });
+    }
+    let inner = if again {
+        right.node
+    } else {
+        Node::Materialize(Arc::new(node::Materialize {
+            input: right.node,
+            slots: right_slots.clone(),
+        }))
+    };
+    Ok(Planned {
+        rows: rows(right.rows),
+        node: Node::NestLoop(Arc::new(node::NestLoop {
+            left: left.node,
+            right: inner,
+            kind,
+            on,
+            right_slots,
+        })),
+        ordered: left.ordered,
+    })
+}
+
+fn is_key_slot(f: &From, s: Slot) -> bool {
+    match f {
+        From::Table(t) => t.key_slot == Some(s),
+        From::Inner { items, .. } => items.iter().any(|i| is_key_slot(i, s)),
+        From::Left { left, right, .. } => is_key_slot(left, s) || is_key_slot(right, s),
+        From::Rel { slots, .. } => slots.contains(&s),
+        _ => false,
+    }
+}
+
+/// `l = r` with one side from each relation, as (left, right).
+fn equality(c: &Expr, left: &HashSet<Slot>, right: &HashSet<Slot>) -> Option<(Expr, Expr)> {
+    let Expr::Compare(CmpOp::Eq, ab) = c else {
+        return None;
+    };
+    if c.has_subquery() {
+        return None;
+    }
+    let side = |e: &Expr| {
+        let (mut l, mut r) = (false, false);
+        e.slots(&mut |s| {
+            l |= left.contains(&s);
+            r |= right.contains(&s);
+        });
+        (l, r)
+    };
+    match (side(&ab.0), side(&ab.1)) {
+        ((true, false), (false, true)) => Some((ab.0.clone(), ab.1.clone())),
+        ((false, true), (true, false)) => Some((ab.1.clone(), ab.0.clone())),
+        _ => None,
+    }
+}

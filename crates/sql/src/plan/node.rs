@@ -1,0 +1,421 @@
+//! The tree of operators that a statement runs as.
+//!
+//! Every node says which slots it writes. Children are shared (`Arc`), because an execution's state points at its node.
+
+use crate::catalog::VirtualTable;
+use crate::expr::{CmpOp, Expr, Slot};
+use crate::functions::{AggregateId, Resolved};
+use base::key::KeyColumn;
+use base::schema::Table;
+use base::{ColumnIdx, Oid, Type};
+use std::sync::Arc;
+use txn::{Access, Direction, LockMode, TableHandle, WaitPolicy};
+
+/// Everything an execution needs.
+pub struct Plan {
+    pub root: Root,
+    /// Plans of subqueries used as values; [`crate::expr::Subquery::plan`] is the place.
+    pub subplans: Vec<Node>,
+    /// Common table expressions that are computed once and read by several.
+    pub ctes: usize,
+    /// How many slots there are.
+    pub slots: usize,
+    /// A name per slot, for EXPLAIN.
+    pub names: Vec<String>,
+    /// Slots of the result, in order.
+    pub outputs: Vec<Slot>,
+    /// Set when the statement is a read of one row, or a few, by key with plain columns as its result.
+    pub point: Option<Point>,
+}
+
+/// What the statement is.
+pub enum Root {
+    Rows(Node),
+    Insert(Arc<Insert>),
+    Update(Arc<Update>),
+    Delete(Arc<Delete>),
+    Explain {
+        analyze: bool,
+        json: bool,
+        costs: bool,
+        inner: Arc<super::Prepared>,
+    },
+}
+
+/// `SELECT a, b FROM t WHERE key = …` by primary key: no operator tree is needed.
+pub struct Point {
+    pub scan: Arc<Scan>,
+    pub columns: Vec<ColumnIdx>,
+}
+
+#[derive(Clone)]
+pub enum Node {
+    /// One row without columns, if the condition holds.
+    Once(Arc<Vec<Expr>>),
+    Values(Arc<Values>),
+    Scan(Arc<Scan>),
+    Virtual(Arc<Virtual>),
+    Function(Arc<Function>),
+    Filter(Arc<Filter>),
+    Project(Arc<Project>),
+    ProjectSet(Arc<ProjectSet>),
+    NestLoop(Arc<NestLoop>),
+    HashJoin(Arc<HashJoin>),
+    Materialize(Arc<Materialize>),
+    Sort(Arc<Sort>),
+    Aggregate(Arc<Aggregate>),
+    Unique(Arc<Unique>),
+    Limit(Arc<Limit>),
+    Append(Arc<Append>),
+    SetOp(Arc<SetOp>),
+    With(Arc<With>),
+    CteScan(Arc<CteScan>),
+    Recursive(Arc<Recursive>),
+    WorkTable(Arc<CteScan>),
+    Lock(Arc<Lock>),
+}
+
+pub struct Values {
+    pub rows: Vec<Vec<Expr>>,
+    pub out: Vec<Slot>,
+}
+
+/// How a key column is fixed.
+#[derive(Clone, Debug)]
+pub enum KeyPart {
+    /// Equal to this.
+    Eq(Expr),
+    /// Equal to one of these.
+    In(Vec<Expr>),
+    /// Equal to one of the array's elements.
+    Any(Expr),
+    /// IS NULL.
+    Null,
+}
+
+/// A bound on the key column after the fixed ones.
+#[derive(Clone, Debug)]
+pub struct KeyBound {
+    /// Lt, Le, Gt or Ge.
+    pub op: CmpOp,
+    pub value: Expr,
+}
+
+/// A read of one table.
+pub struct Scan {
+    pub table: Arc<Table>,
+    /// None when only the shape of the query is asked for.
+    pub handle: Option<Arc<TableHandle>>,
+    /// Name shown by EXPLAIN.
+    pub alias: String,
+    pub access: Access,
+    /// The index's key columns, and the name of the index; none for a scan of a table without primary key.
+    pub key: Vec<KeyColumn>,
+    pub key_names: Vec<String>,
+    pub index: Option<String>,
+    pub fixed: Vec<KeyPart>,
+    pub bounds: Vec<KeyBound>,
+    /// All key columns are fixed and the key is the primary one: read by key.
+    pub by_key: bool,
+    /// At most one row per key value: a unique index is fixed whole.
+    pub unique: bool,
+    pub direction: Direction,
+    /// Rows wanted at first, when a LIMIT says so.
+    pub want: Option<usize>,
+    /// Conditions that the range does not express.
+    pub filter: Vec<Expr>,
+    /// Whether the filter needs no subquery, and so may run while the rows are being read.
+    pub filter_inline: bool,
+    /// Columns to decode, with their slots.
+    pub columns: Vec<(ColumnIdx, Slot)>,
+    /// Slot for the row's key, when it is to be locked, updated or deleted.
+    pub key_slot: Option<Slot>,
+    /// The condition of the key, for EXPLAIN.
+    pub key_cond: Vec<Expr>,
+}
+
+impl Scan {
+    /// The table in the store.
+    pub fn handle(&self) -> &TableHandle {
+        self.handle
+            .as_deref()
+            .expect("a plan that runs has its tables")
+    }
+}
+
+/// Where a relation that is no table has its rows.
+#[derive(Clone, Copy)]
+pub enum CatalogSource {
+    Fixed(&'static dyn VirtualTable),
+    /// The state of a sequence: last_value, log_cnt, is_called.
+    Sequence(Oid),
+}
+
+/// A read of a catalog relation, which makes its rows when asked.
+pub struct Virtual {
+    pub source: CatalogSource,
+    pub alias: String,
+    pub filter: Vec<Expr>,
+    pub columns: Vec<(usize, Slot)>,
+}
+
+/// A set-returning function in FROM.
+pub struct Function {
+    pub f: Resolved,
+    pub args: Vec<Expr>,
+    pub out: Vec<Slot>,
+    pub ordinality: Option<Slot>,
+    pub alias: String,
+    pub filter: Vec<Expr>,
+}
+
+pub struct Filter {
+    pub input: Node,
+    pub conditions: Vec<Expr>,
+}
+
+pub struct Project {
+    pub input: Node,
+    pub exprs: Vec<(Slot, Expr)>,
+}
+
+/// Set-returning functions in a select list, in lock step; a shorter one gives NULLs.
+pub struct ProjectSet {
+    pub input: Node,
+    pub functions: Vec<(Slot, Resolved, Vec<Expr>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinKind {
+    Inner,
+    Left,
+}
+
+/// For each row of `left`, the rows of `right`, which reads the left row's slots where they stand.
+pub struct NestLoop {
+    pub left: Node,
+    pub right: Node,
+    pub kind: JoinKind,
+    pub on: Vec<Expr>,
+    /// Slots that `right` writes: NULL when it has no row.
+    pub right_slots: Vec<Slot>,
+}
+
+pub struct HashJoin {
+    pub left: Node,
+    pub right: Node,
+    pub kind: JoinKind,
+    pub left_keys: Vec<Expr>,
+    pub right_keys: Vec<Expr>,
+    pub on: Vec<Expr>,
+    pub right_slots: Vec<Slot>,
+}
+
+/// Reads its input once and gives it again on each start.
+pub struct Materialize {
+    pub input: Node,
+    pub slots: Vec<Slot>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SortKey {
+    pub expr: Expr,
+    pub desc: bool,
+    pub nulls_first: bool,
+}
+
+pub struct Sort {
+    pub input: Node,
+    pub keys: Vec<SortKey>,
+    /// Slots of the input that are needed above.
+    pub slots: Vec<Slot>,
+    /// Only the first rows are wanted: limit plus offset.
+    pub top: Option<(Option<Expr>, Option<Expr>)>,
+}
+
+/// One aggregate call.
+#[derive(Clone)]
+pub struct Agg {
+    pub slot: Slot,
+    pub id: AggregateId,
+    pub args: Vec<Expr>,
+    pub types: Vec<Type>,
+    pub distinct: bool,
+    pub filter: Option<Expr>,
+    pub order: Vec<SortKey>,
+}
+
+pub struct Aggregate {
+    pub input: Node,
+    pub keys: Vec<(Slot, Expr)>,
+    pub aggs: Vec<Agg>,
+    /// One group even over no rows (no GROUP BY).
+    pub plain: bool,
+    /// Rows of a group come together.
+    pub sorted: bool,
+    /// Only the first row matters: min or max along an index.
+    pub first_only: bool,
+}
+
+/// DISTINCT by these expressions; `sorted`: equal rows come together.
+pub struct Unique {
+    pub input: Node,
+    pub keys: Vec<Expr>,
+    pub sorted: bool,
+}
+
+pub struct Limit {
+    pub input: Node,
+    pub limit: Option<Expr>,
+    pub offset: Option<Expr>,
+}
+
+/// UNION ALL; every input writes the same slots.
+pub struct Append {
+    pub inputs: Vec<Node>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetKind {
+    Intersect,
+    Except,
+}
+
+/// INTERSECT and EXCEPT; both inputs write `slots`.
+pub struct SetOp {
+    pub kind: SetKind,
+    pub all: bool,
+    pub left: Node,
+    pub right: Node,
+    pub slots: Vec<Slot>,
+}
+
+/// Common table expressions, computed when first read.
+pub struct With {
+    pub ctes: Vec<Cte>,
+    pub input: Node,
+}
+
+pub struct Cte {
+    pub id: usize,
+    pub name: String,
+    pub plan: Node,
+    pub slots: Vec<Slot>,
+}
+
+pub struct CteScan {
+    pub id: usize,
+    pub name: String,
+    pub out: Vec<Slot>,
+    pub filter: Vec<Expr>,
+}
+
+/// WITH RECURSIVE: `first`, then `step` over the rows of the round before, until a round is empty.
+pub struct Recursive {
+    pub id: usize,
+    pub first: Node,
+    pub step: Node,
+    /// UNION, not UNION ALL.
+    pub distinct: bool,
+    pub slots: Vec<Slot>,
+}
+
+/// Row locks on rows that passed all filters.
+pub struct Lock {
+    pub input: Node,
+    pub tables: Vec<LockTarget>,
+}
+
+pub struct LockTarget {
+    pub handle: Arc<TableHandle>,
+    pub key_slot: Slot,
+    pub mode: LockMode,
+    pub wait: WaitPolicy,
+}
+
+/// Where a column of a new row comes from.
+#[derive(Clone, Debug)]
+pub enum ColumnSource {
+    /// An expression over the input's slots, of the column's type.
+    Expr(Expr),
+    /// Stays as it is (UPDATE).
+    Keep,
+}
+
+pub struct Insert {
+    pub handle: Arc<TableHandle>,
+    pub input: Node,
+    /// One per column of the table, over the input's slots.
+    pub columns: Vec<Expr>,
+    /// Whether the input reads tables, so that it must end before the first row is written.
+    pub buffer: bool,
+    pub conflict: Option<OnConflict>,
+    pub returning: Option<Returning>,
+}
+
+pub struct OnConflict {
+    /// Places of the arbiter indexes; empty: any.
+    pub arbiters: Vec<usize>,
+    pub update: Option<ConflictUpdate>,
+}
+
+pub struct ConflictUpdate {
+    /// Slots of the row that is there, by column.
+    pub existing: Vec<Slot>,
+    /// Slots of `excluded`, by column.
+    pub excluded: Vec<Slot>,
+    pub columns: Vec<ColumnSource>,
+    pub condition: Vec<Expr>,
+}
+
+/// RETURNING: expressions over the slots of the target's row.
+pub struct Returning {
+    /// Slots that hold the new row (the old one for DELETE), by column.
+    pub row: Vec<Slot>,
+    pub exprs: Vec<(Slot, Expr)>,
+    pub outputs: Vec<Slot>,
+}
+
+pub struct Update {
+    pub handle: Arc<TableHandle>,
+    pub alias: String,
+    pub input: Node,
+    pub key_slot: Slot,
+    /// Slots of the target's row, by column.
+    pub row: Vec<Slot>,
+    pub columns: Vec<ColumnSource>,
+    /// `SET c = c + e` and `c - e`, recognised: the column and the delta. Such a column also has its full expression in `columns`.
+    pub deltas: Vec<ColumnDelta>,
+    /// A row may come more than once (UPDATE … FROM).
+    pub joined: bool,
+    pub returning: Option<Returning>,
+}
+
+/// A column that an UPDATE moves by an amount: what a split value could take without reading the rest.
+#[derive(Clone, Debug)]
+pub struct ColumnDelta {
+    pub column: ColumnIdx,
+    pub negative: bool,
+    pub amount: Expr,
+}
+
+pub struct Delete {
+    pub handle: Arc<TableHandle>,
+    pub alias: String,
+    pub input: Node,
+    pub key_slot: Slot,
+    pub joined: bool,
+    pub returning: Option<Returning>,
+}
+
+impl Root {
+    /// The oid of the table that is written.
+    pub fn target(&self) -> Option<Oid> {
+        Some(match self {
+            Root::Insert(i) => i.handle.table.def.id,
+            Root::Update(u) => u.handle.table.def.id,
+            Root::Delete(d) => d.handle.table.def.id,
+            _ => return None,
+        })
+    }
+}
