@@ -167,7 +167,10 @@ impl Txn {
         let mut changed = row.to_vec();
         for (c, rc) in fk.columns.iter().zip(&fk.ref_columns) {
             changed[*c as usize] = match (action, parent) {
-                (FkAction::Cascade, Some(p)) => p[*rc as usize].clone(),
+                (FkAction::Cascade, Some(p)) => {
+                    let ty = child.table.def.columns[*c as usize].ty().ty;
+                    widen(&p[*rc as usize], ty)
+                }
                 (FkAction::SetDefault, _) => self.default_of(child, *c as usize)?,
                 _ => Value::Null,
             };
@@ -504,6 +507,10 @@ pub(crate) fn same(a: &Value, b: &Value) -> bool {
         (Value::Null, _) | (_, Value::Null) => false,
         (Value::Int4(x), Value::Int4(y)) => x == y,
         (Value::Int8(x), Value::Int8(y)) => x == y,
+        // A foreign key may join integers of different widths.
+        (Value::Int2(_) | Value::Int4(_) | Value::Int8(_), _) if b.as_i64().is_some() => {
+            a.as_i64() == b.as_i64()
+        }
         _ => {
             let (mut x, mut y) = (Vec::new(), Vec::new());
             base::key::encode_value(a, &mut x);

@@ -155,7 +155,7 @@ pub fn is_ddl(stmt: &Statement) -> bool {
 
 /// Runs a DDL statement inside the transaction. May fail with BLOCKED like any statement.
 pub fn execute(stmt: &Statement, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome> {
-    run(txn, ctx, |w| w.statement(stmt))
+    run(txn, ctx, &stmt.to_string(), |w| w.statement(stmt))
 }
 
 impl Work<'_> {
@@ -291,6 +291,24 @@ impl Work<'_> {
     }
 }
 
+/// The command that a statement's text begins, as its tag names it.
+fn command(text: &str) -> String {
+    let words = text.split_whitespace();
+    let words: Vec<&str> = words
+        .filter(|w| {
+            !matches!(
+                *w,
+                "UNIQUE" | "OR" | "REPLACE" | "UNLOGGED" | "MATERIALIZED"
+            )
+        })
+        .take(2)
+        .collect();
+    match words.as_slice() {
+        [one @ ("GRANT" | "REVOKE" | "COMMENT"), ..] => (*one).to_owned(),
+        words => words.join(" "),
+    }
+}
+
 /// The words in capitals that a statement starts with, for "… is not supported".
 fn first_words(text: &str) -> String {
     let words = text.split_whitespace().take(3);
@@ -300,7 +318,23 @@ fn first_words(text: &str) -> String {
 
 /// [`execute`] for the statements of [`extra`].
 pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome> {
-    run(txn, ctx, |w| w.extra(e))
+    match e {
+        // Nothing changes: no need to wait for who changes something.
+        Extra::Upkeep { .. } | Extra::Refused(_) => {
+            let schema = (*txn.catalog().schema).clone();
+            let mut no_oid = || 0;
+            let mut work = Work::new(schema, ctx, &mut no_oid);
+            let tag = work.extra(e)?;
+            let (_, _, notices) = work.finish();
+            Ok(DdlOutcome { tag, notices })
+        }
+        Extra::Statement(s, _) => run(txn, ctx, &s.to_string(), |w| w.extra(e)),
+        Extra::CreateUser { .. } => run(txn, ctx, "CREATE ROLE", |w| w.extra(e)),
+        Extra::CreateSequence { .. } => run(txn, ctx, "CREATE SEQUENCE", |w| w.extra(e)),
+        Extra::AlterSequence { .. } => run(txn, ctx, "ALTER SEQUENCE", |w| w.extra(e)),
+        Extra::SetSchema { tag, .. } => run(txn, ctx, tag, |w| w.extra(e)),
+        Extra::DropIdentity { .. } => run(txn, ctx, "ALTER TABLE", |w| w.extra(e)),
+    }
 }
 
 /// Makes the table of CREATE TABLE AS: `columns` as the query gives them, renamed by the statement's own list if it has one.
@@ -312,7 +346,7 @@ pub fn create_table_from_columns(
     ctx: &DdlContext<'_>,
 ) -> Result<(Option<Oid>, DdlOutcome)> {
     let mut made = None;
-    let outcome = run(txn, ctx, |w| {
+    let outcome = run(txn, ctx, "CREATE TABLE AS", |w| {
         made = w.create_table_from_columns(create, columns)?;
         Ok("CREATE TABLE AS".into())
     })?;
@@ -322,12 +356,16 @@ pub fn create_table_from_columns(
 fn run(
     txn: &mut Txn,
     ctx: &DdlContext<'_>,
+    text: &str,
     f: impl FnOnce(&mut Work<'_>) -> Result<String>,
 ) -> Result<DdlOutcome> {
     if txn.is_read_only() {
         return Err(Error::new(
             SqlState::READ_ONLY_SQL_TRANSACTION,
-            "cannot execute DDL in a read-only transaction",
+            format!(
+                "cannot execute {} in a read-only transaction",
+                command(text)
+            ),
         ));
     }
     txn.lock_schema()?;

@@ -76,10 +76,6 @@ impl<'a> Work<'a> {
         self.say("NOTICE", code, message.into(), String::new());
     }
 
-    pub fn warning(&mut self, code: SqlState, message: impl Into<String>) {
-        self.say("WARNING", code, message.into(), String::new());
-    }
-
     pub fn say(&mut self, severity: &'static str, code: SqlState, message: String, detail: String) {
         self.notices.push(Notice {
             severity,
