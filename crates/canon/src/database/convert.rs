@@ -1,0 +1,428 @@
+//! Rust values as keys, rows and columns, and back.
+//!
+//! A [`Datum`] is a value on its way in: borrowed, not yet of the column's exact type. It becomes a column's value with the column's
+//! checks: an integer must fit (22003), text must not be longer than `varchar(n)` allows (22001), another kind of value is
+//! 42804. Keys and rows are lists of data: scalars, tuples of up to twelve, slices of values, and for rows
+//! [`row!`](crate::row) with columns by name.
+
+use base::schema::Column;
+use base::{Error, Result, RowRef, SqlState, Type, Value};
+use txn::TableHandle;
+
+/// A value on its way into a column.
+#[derive(Clone, Copy, Debug)]
+pub enum Datum<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+    /// Any other type, as it is.
+    Value(&'a Value),
+}
+
+fn mismatch(d: &Datum<'_>, c: &Column) -> Error {
+    let kind = match d {
+        Datum::Null => "null",
+        Datum::Bool(_) => "boolean",
+        Datum::Int(_) => "integer",
+        Datum::Float(_) => "double precision",
+        Datum::Text(_) => "text",
+        Datum::Bytes(_) => "bytea",
+        Datum::Value(_) => "this",
+    };
+    let what = format!(
+        "column \"{}\" is of type {} but the value is of type {kind}",
+        c.name,
+        c.ty().ty.typname()
+    );
+    Error::new(SqlState::DATATYPE_MISMATCH, what).column(&c.name)
+}
+
+fn out_of_range(c: &Column) -> Error {
+    let what = format!("{} out of range", c.ty().ty.typname());
+    Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, what).column(&c.name)
+}
+
+impl Datum<'_> {
+    /// As a value of the widest type of its kind.
+    pub fn any(&self) -> Value {
+        match self {
+            Datum::Null => Value::Null,
+            Datum::Bool(b) => Value::Bool(*b),
+            Datum::Int(x) => Value::Int8(*x),
+            Datum::Float(x) => Value::Float8(*x),
+            Datum::Text(s) => Value::text(s),
+            Datum::Bytes(b) => Value::Bytea((*b).into()),
+            Datum::Value(v) => (*v).clone(),
+        }
+    }
+
+    /// The value of this column.
+    pub fn to_value(&self, c: &Column) -> Result<Value> {
+        let ty = c.ty();
+        let value = match (self, ty.ty) {
+            (Datum::Null, _) => Value::Null,
+            (Datum::Int(x), Type::Int8) => Value::Int8(*x),
+            (Datum::Int(x), Type::Int4) => {
+                Value::Int4(i32::try_from(*x).map_err(|_| out_of_range(c))?)
+            }
+            (Datum::Int(x), Type::Int2) => {
+                Value::Int2(i16::try_from(*x).map_err(|_| out_of_range(c))?)
+            }
+            (Datum::Int(x), Type::Oid) => {
+                Value::Oid(u32::try_from(*x).map_err(|_| out_of_range(c))?)
+            }
+            (Datum::Int(x), Type::Float8) => Value::Float8(*x as f64),
+            (Datum::Bool(b), Type::Bool) => Value::Bool(*b),
+            (Datum::Float(x), Type::Float8) => Value::Float8(*x),
+            (Datum::Float(x), Type::Float4) => Value::Float4(*x as f32),
+            (Datum::Text(s), Type::Text | Type::Name) => Value::text(s),
+            (Datum::Text(s), Type::Varchar | Type::Bpchar) => {
+                let s = if ty.ty == Type::Bpchar {
+                    s.trim_end_matches(' ')
+                } else {
+                    s
+                };
+                if ty.typmod >= 0 && s.chars().count() > ty.typmod as usize {
+                    let what =
+                        format!("value too long for type {}({})", ty.ty.typname(), ty.typmod);
+                    return Err(
+                        Error::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, what).column(&c.name)
+                    );
+                }
+                Value::text(s)
+            }
+            (Datum::Bytes(b), Type::Bytea) => Value::Bytea((*b).into()),
+            (Datum::Value(v), ty) => return of_type(v, ty, c).ok_or_else(|| mismatch(self, c)),
+            _ => return Err(mismatch(self, c)),
+        };
+        Ok(value)
+    }
+}
+
+/// The value if it is of the column's type.
+fn of_type(v: &Value, ty: Type, c: &Column) -> Option<Value> {
+    let fits = match v {
+        Value::Null => true,
+        Value::Bool(_) => ty == Type::Bool,
+        Value::Int2(x) => return Datum::Int(i64::from(*x)).to_value(c).ok(),
+        Value::Int4(x) => return Datum::Int(i64::from(*x)).to_value(c).ok(),
+        Value::Int8(x) => return Datum::Int(*x).to_value(c).ok(),
+        Value::Float4(_) => ty == Type::Float4,
+        Value::Float8(x) => return Datum::Float(*x).to_value(c).ok(),
+        Value::Numeric(_) => ty == Type::Numeric,
+        Value::Text(s) => return Datum::Text(s).to_value(c).ok(),
+        Value::Char(_) => ty == Type::Char,
+        Value::Bytea(_) => ty == Type::Bytea,
+        Value::Uuid(_) => ty == Type::Uuid,
+        Value::Date(_) => ty == Type::Date,
+        Value::Time(_) => ty == Type::Time,
+        Value::Timestamp(_) => ty == Type::Timestamp,
+        Value::TimestampTz(_) => ty == Type::TimestampTz,
+        Value::Interval(_) => ty == Type::Interval,
+        Value::Json(_) => matches!(ty, Type::Json | Type::Jsonb),
+        Value::Oid(_) => ty == Type::Oid,
+        Value::Array(a) => ty.element() == Some(a.element),
+    };
+    fits.then(|| v.clone())
+}
+
+/// Something that can stand in a column.
+pub trait ToDatum {
+    fn datum(&self) -> Datum<'_>;
+}
+
+macro_rules! data {
+    ($($t:ty => |$s:ident| $e:expr;)*) => { $(impl ToDatum for $t { fn datum(&self) -> Datum<'_> { let $s = self; $e } })* };
+}
+
+data! {
+    bool => |s| Datum::Bool(*s);
+    i16 => |s| Datum::Int(i64::from(*s));
+    i32 => |s| Datum::Int(i64::from(*s));
+    i64 => |s| Datum::Int(*s);
+    u32 => |s| Datum::Int(i64::from(*s));
+    f64 => |s| Datum::Float(*s);
+    str => |s| Datum::Text(s);
+    String => |s| Datum::Text(s);
+    [u8] => |s| Datum::Bytes(s);
+    Vec<u8> => |s| Datum::Bytes(s);
+    Value => |s| Datum::Value(s);
+}
+
+impl ToDatum for Datum<'_> {
+    fn datum(&self) -> Datum<'_> {
+        *self
+    }
+}
+
+impl<T: ToDatum + ?Sized> ToDatum for &T {
+    fn datum(&self) -> Datum<'_> {
+        (**self).datum()
+    }
+}
+
+impl<T: ToDatum> ToDatum for Option<T> {
+    fn datum(&self) -> Datum<'_> {
+        self.as_ref().map_or(Datum::Null, ToDatum::datum)
+    }
+}
+
+/// A key, or the first columns of one: a value, a tuple, a slice. `()` is the empty prefix.
+pub trait ToKey {
+    /// Calls `f` with each column's value in order.
+    fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()>;
+}
+
+/// All columns of a row in the table's order.
+pub trait IntoRow {
+    /// Calls `f` with each column's value in order.
+    fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()>;
+}
+
+/// A row to write: all columns in order ([`IntoRow`]) or some by name ([`Named`]; the others NULL, or as they were).
+pub trait WriteRow {
+    /// Puts the values into `row`, which holds NULLs or the old row.
+    fn write(&self, table: &TableHandle, row: &mut [Value]) -> Result<()>;
+
+    /// Whether it has a value for this column; an inserted row has the DEFAULT in the others.
+    fn names(&self, _column: &str) -> bool {
+        true
+    }
+}
+
+/// Columns that are not dropped, with their places.
+fn live(table: &TableHandle) -> impl Iterator<Item = (usize, &Column)> {
+    let all = table.table.def.columns.iter().enumerate();
+    all.filter(|(_, c)| !c.dropped)
+}
+
+impl<R: IntoRow + ?Sized> WriteRow for R {
+    fn write(&self, table: &TableHandle, row: &mut [Value]) -> Result<()> {
+        let mut columns = live(table);
+        self.each(&mut |d| {
+            let (place, c) = columns.next().ok_or_else(|| wrong_count(table))?;
+            row[place] = d.to_value(c)?;
+            Ok(())
+        })?;
+        match columns.next() {
+            None => Ok(()),
+            Some(_) => Err(wrong_count(table)),
+        }
+    }
+}
+
+fn wrong_count(table: &TableHandle) -> Error {
+    let what = format!(
+        "table \"{}\" has {} columns, the row another number",
+        table.name(),
+        live(table).count()
+    );
+    Error::new(SqlState::SYNTAX_ERROR, what)
+}
+
+/// A row with columns by name; made by [`row!`](crate::row).
+#[derive(Clone, Debug)]
+pub struct Named<const N: usize>(pub [(&'static str, Value); N]);
+
+impl<const N: usize> WriteRow for Named<N> {
+    fn write(&self, table: &TableHandle, row: &mut [Value]) -> Result<()> {
+        for (name, v) in &self.0 {
+            let place = column(table, name)?;
+            row[place] = v.datum().to_value(&table.table.def.columns[place])?;
+        }
+        Ok(())
+    }
+
+    fn names(&self, column: &str) -> bool {
+        self.0.iter().any(|(n, _)| *n == column)
+    }
+}
+
+/// A row with columns by name: `row! { id: 1, name: "x" }`.
+#[macro_export]
+macro_rules! row {
+    ($($name:ident : $value:expr),* $(,)?) => {
+        $crate::database::Named([$((stringify!($name), $crate::database::ToDatum::datum(&$value).any())),*])
+    };
+}
+
+pub(super) fn column(table: &TableHandle, name: &str) -> Result<usize> {
+    let place = table.table.column(name).ok_or_else(|| {
+        let what = format!(
+            "column \"{name}\" of relation \"{}\" does not exist",
+            table.name()
+        );
+        Error::new(SqlState::UNDEFINED_COLUMN, what)
+    })?;
+    Ok(place as usize)
+}
+
+/// A stored row, read in place.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    pub(super) table: &'a TableHandle,
+    pub(super) row: RowRef<'a>,
+}
+
+impl<'a> Row<'a> {
+    /// The column of this name. 42703 when there is none, 42804 when it holds another type, 22004 for a NULL that `T` cannot be.
+    pub fn get<T: FromColumn>(&self, name: &str) -> Result<T> {
+        self.at(column(self.table, name)?)
+    }
+
+    /// The column at this place, dropped ones counted.
+    pub fn at<T: FromColumn>(&self, place: usize) -> Result<T> {
+        let v = self.row.get(place);
+        let null = v.is_null();
+        T::from_value(v).ok_or_else(|| {
+            let c = &self.table.table.def.columns[place];
+            let (code, what) = match null {
+                true => (SqlState::NULL_VALUE_NOT_ALLOWED, "is null".to_owned()),
+                false => (
+                    SqlState::DATATYPE_MISMATCH,
+                    format!("is of type {}", c.ty().ty.typname()),
+                ),
+            };
+            Error::new(code, format!("column \"{}\" {what}", c.name)).column(&c.name)
+        })
+    }
+
+    /// The bytes of a fixed-width or text column, without a copy; none for NULL.
+    pub fn bytes(&self, place: usize) -> Option<&'a [u8]> {
+        if self.row.is_missing(place) || self.row.is_null(place) {
+            return None;
+        }
+        Some(self.row.raw(place))
+    }
+}
+
+/// Something that a column can be read as.
+pub trait FromColumn: Sized {
+    /// None when the value is of another kind.
+    fn from_value(v: Value) -> Option<Self>;
+}
+
+macro_rules! columns {
+    ($($t:ty => $p:pat => $e:expr;)*) => { $(impl FromColumn for $t {
+        fn from_value(v: Value) -> Option<Self> { match v { $p => Some($e), _ => None } }
+    })* };
+}
+
+columns! {
+    bool => Value::Bool(b) => b;
+    i16 => Value::Int2(x) => x;
+    f32 => Value::Float4(x) => x;
+    f64 => Value::Float8(x) => x;
+    String => Value::Text(s) => s.into_string();
+    Vec<u8> => Value::Bytea(b) => b.into_vec();
+}
+
+impl FromColumn for Value {
+    fn from_value(v: Value) -> Option<Self> {
+        Some(v)
+    }
+}
+
+impl FromColumn for i32 {
+    fn from_value(v: Value) -> Option<Self> {
+        v.as_i64().and_then(|x| x.try_into().ok())
+    }
+}
+
+impl FromColumn for i64 {
+    fn from_value(v: Value) -> Option<Self> {
+        v.as_i64()
+    }
+}
+
+impl<T: FromColumn> FromColumn for Option<T> {
+    fn from_value(v: Value) -> Option<Self> {
+        if v.is_null() {
+            return Some(None);
+        }
+        T::from_value(v).map(Some)
+    }
+}
+
+/// A row read into Rust values: a tuple of the table's columns in order, all of them, or a type of the caller's.
+pub trait FromRow: Sized {
+    fn from_row(row: Row<'_>) -> Result<Self>;
+}
+
+impl FromRow for Vec<Value> {
+    fn from_row(row: Row<'_>) -> Result<Self> {
+        Ok(live(row.table).map(|(i, _)| row.row.get(i)).collect())
+    }
+}
+
+impl FromRow for () {
+    fn from_row(_: Row<'_>) -> Result<Self> {
+        Ok(())
+    }
+}
+
+macro_rules! scalars {
+    ($($t:ty)*) => { $(impl ToKey for $t {
+        fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> { f(self.datum()) }
+    })* };
+}
+
+scalars! { bool i16 i32 i64 f64 String &str &[u8] Value }
+
+impl ToKey for () {
+    fn each(&self, _: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> {
+        Ok(())
+    }
+}
+
+macro_rules! lists {
+    ($($t:ty)*) => { $(
+        impl ToKey for $t {
+            fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> { self.iter().try_for_each(|d| f(d.datum())) }
+        }
+        impl IntoRow for $t {
+            fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> { self.iter().try_for_each(|d| f(d.datum())) }
+        }
+    )* };
+}
+
+lists! { [Datum<'_>] &[Datum<'_>] [Value] &[Value] Vec<Value> }
+
+macro_rules! tuples {
+    ($(($($T:ident $i:tt)+))*) => { $(
+        impl<$($T: ToDatum),+> ToKey for ($($T,)+) {
+            fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> { $(f(self.$i.datum())?;)+ Ok(()) }
+        }
+        impl<$($T: ToDatum),+> IntoRow for ($($T,)+) {
+            fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> { $(f(self.$i.datum())?;)+ Ok(()) }
+        }
+        impl<$($T: FromColumn),+> FromRow for ($($T,)+) {
+            fn from_row(row: Row<'_>) -> Result<Self> {
+                let mut places = live(row.table).map(|(i, _)| i);
+                let r = ($(row.at::<$T>(places.next().ok_or_else(|| wrong_count(row.table))?)?,)+);
+                match places.next() {
+                    None => Ok(r),
+                    Some(_) => Err(wrong_count(row.table)),
+                }
+            }
+        }
+    )* };
+}
+
+tuples! {
+    (A 0)
+    (A 0 B 1)
+    (A 0 B 1 C 2)
+    (A 0 B 1 C 2 D 3)
+    (A 0 B 1 C 2 D 3 E 4)
+    (A 0 B 1 C 2 D 3 E 4 F 5)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10 L 11)
+}
