@@ -153,7 +153,7 @@ fn append(t: &mut Txn, h: &TableHandle, k: u64, value: u64) -> Result<()> {
 }
 
 fn range(t: &mut Txn, h: &TableHandle, low: u64, high: u64) -> Result<Vec<(u64, String)>> {
-    let (access, place) = if low % 2 == 0 {
+    let (access, place) = if low.is_multiple_of(2) {
         (Access::Primary, 0)
     } else {
         (Access::Index(1), 1)
@@ -163,7 +163,7 @@ fn range(t: &mut Txn, h: &TableHandle, low: u64, high: u64) -> Result<Vec<(u64, 
         h.table.keys[place][0].encode(&Value::Int8(k as i64), &mut out);
         out
     };
-    let direction = if high % 2 == 0 {
+    let direction = if high.is_multiple_of(2) {
         Direction::Forward
     } else {
         Direction::Backward
