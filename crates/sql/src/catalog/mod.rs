@@ -7,7 +7,18 @@
 //!
 //! Left out on purpose: catalogs that can be written, temporary schemas.
 
+mod classes;
+mod deparse;
+pub mod functions;
+mod information_schema;
+mod lookup;
 mod relations;
+mod roles;
+mod rows;
+mod summaries;
+mod types;
+
+pub use lookup::Names;
 
 use base::schema::{INFORMATION_SCHEMA, PG_CATALOG, Relation, Schema, Table};
 use base::{Error, Oid, Result, SqlState, Type, Value};
@@ -115,6 +126,14 @@ pub trait SessionFacts {
     fn database(&self) -> String;
     /// The role whose rights count.
     fn current_role(&self) -> Oid;
+    /// Names of the schemas that are searched, for names in definitions.
+    fn search_path(&self) -> Vec<String> {
+        vec!["public".into()]
+    }
+    /// Bytes of a table with its indexes, of an index, or (number 0) of the database.
+    fn relation_bytes(&self, _relation: Oid) -> Option<u64> {
+        None
+    }
     fn settings(&self) -> Vec<SettingRow> {
         vec![]
     }
@@ -301,8 +320,71 @@ pub fn virtual_table(namespace: Oid, name: &str) -> Option<&'static dyn VirtualT
 
 /// The code that fills a catalog relation; none: it is empty.
 fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
-    let _ = (namespace, name);
-    None
+    if namespace == INFORMATION_SCHEMA {
+        use information_schema as i;
+        return Some(match name {
+            "information_schema_catalog_name" => i::catalog_name,
+            "schemata" => i::schemata,
+            "tables" => i::tables,
+            "columns" => i::columns,
+            "views" => i::views,
+            "view_table_usage" => i::view_table_usage,
+            "sequences" => i::sequences,
+            "table_constraints" => i::table_constraints,
+            "check_constraints" => i::check_constraints,
+            "key_column_usage" => i::key_column_usage,
+            "referential_constraints" => i::referential_constraints,
+            "constraint_column_usage" => i::constraint_column_usage,
+            "constraint_table_usage" => i::constraint_table_usage,
+            "table_privileges" | "role_table_grants" => i::table_privileges,
+            "enabled_roles" => i::enabled_roles,
+            "character_sets" => i::character_sets,
+            "collations" => i::collations,
+            _ => return None,
+        });
+    }
+    Some(match name {
+        "pg_class" => classes::pg_class,
+        "pg_attribute" => classes::pg_attribute,
+        "pg_attrdef" => classes::pg_attrdef,
+        "pg_index" => classes::pg_index,
+        "pg_constraint" => classes::pg_constraint,
+        "pg_namespace" => classes::pg_namespace,
+        "pg_sequence" => classes::pg_sequence,
+        "pg_description" => classes::pg_description,
+        "pg_shdescription" => classes::pg_shdescription,
+        "pg_depend" => classes::pg_depend,
+        "pg_rewrite" => classes::pg_rewrite,
+        "pg_type" => types::pg_type,
+        "pg_proc" => types::pg_proc,
+        "pg_aggregate" => types::pg_aggregate,
+        "pg_operator" => types::pg_operator,
+        "pg_am" => types::pg_am,
+        "pg_opclass" => types::pg_opclass,
+        "pg_opfamily" => types::pg_opfamily,
+        "pg_cast" => types::pg_cast,
+        "pg_language" => types::pg_language,
+        "pg_collation" => types::pg_collation,
+        "pg_tablespace" => types::pg_tablespace,
+        "pg_extension" => types::pg_extension,
+        "pg_database" => types::pg_database,
+        "pg_authid" => roles::pg_authid,
+        "pg_roles" => roles::pg_roles,
+        "pg_user" => roles::pg_user,
+        "pg_group" => roles::pg_group,
+        "pg_tables" => summaries::pg_tables,
+        "pg_views" => summaries::pg_views,
+        "pg_indexes" => summaries::pg_indexes,
+        "pg_sequences" => summaries::pg_sequences,
+        "pg_stat_user_tables" | "pg_stat_all_tables" => summaries::pg_stat_tables,
+        "pg_stat_user_indexes" => summaries::pg_stat_indexes,
+        "pg_settings" => summaries::pg_settings,
+        "pg_stat_activity" => summaries::pg_stat_activity,
+        "pg_prepared_statements" => summaries::pg_prepared_statements,
+        "pg_cursors" => summaries::pg_cursors,
+        "pg_stat_database" => summaries::pg_stat_database,
+        _ => return None,
+    })
 }
 
 /// Whether this is a schema of the system, in which users make nothing.
@@ -321,3 +403,6 @@ pub fn display_name(schema: &Schema, search_path: &[String], r: &Resolved) -> St
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,14 +11,26 @@
 pub mod aggregate;
 mod aggregate_collect;
 mod aggregate_stats;
+mod array;
+mod bytes;
+pub mod catalog;
 pub mod context;
+pub mod datetime;
+mod extract;
 pub mod jsonb;
 mod math;
 mod operators;
+mod pattern;
 pub mod registry;
 pub mod resolve;
 mod sets;
 pub mod signature;
+pub mod string;
+pub mod system;
+#[cfg(test)]
+pub(crate) mod testing;
+mod to_char;
+mod to_number;
 
 pub use context::{EvalContext, NoSession, SessionContext};
 pub use resolve::{lookup_any_operator, lookup_function, lookup_operator, select_common_type};

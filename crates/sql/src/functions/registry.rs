@@ -123,7 +123,14 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::aggregate::register(&mut r);
     super::jsonb::register(&mut r);
     super::math::register(&mut r);
+    super::array::register(&mut r);
+    super::bytes::register(&mut r);
+    super::datetime::register(&mut r);
+    super::pattern::register(&mut r);
     super::sets::register(&mut r);
+    super::string::register(&mut r);
+    super::system::register(&mut r);
+    super::to_number::register(&mut r);
     r
 });
 

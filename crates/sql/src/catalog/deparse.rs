@@ -1,0 +1,290 @@
+//! Definitions as SQL text, in PostgreSQL's words: what `pg_get_indexdef` and its kin print.
+//!
+//! Expressions are kept as they were written; PostgreSQL prints them from its parsed form, with a cast on every literal. We add
+//! the cast where a DEFAULT is a plain string, and otherwise print what was written.
+//!
+//! Left out on purpose: PostgreSQL's layout of views over several lines beyond the main clauses.
+
+use super::{Resolved, display_name};
+use crate::ddl::expr_text;
+use crate::ddl::{quote_ident, quote_literal};
+use crate::types::typename::format_type;
+use base::schema::{Check, Column, FkAction, ForeignKey, Index, Schema, Table, TableDef};
+use base::{ColumnIdx, ColumnType, Oid};
+use sqlparser::ast::{Expr, Value as Literal};
+
+/// A column's DEFAULT as `pg_get_expr` prints it.
+pub(super) fn default(schema: &Schema, path: &[String], column: &Column) -> Option<String> {
+    let text = column.default.as_ref()?;
+    let shown = |t: ColumnType| format_type(t.ty, -1);
+    let Ok(e) = expr_text::parse(text) else {
+        return Some(text.clone());
+    };
+    Some(match &e {
+        Expr::Value(v) => match &v.value {
+            Literal::SingleQuotedString(s) => {
+                let ty = match shown(column.ty()).as_str() {
+                    "character" => "bpchar".to_string(),
+                    t => t.to_string(),
+                };
+                format!("{}::{ty}", quote_literal(s))
+            }
+            Literal::Boolean(b) => b.to_string(),
+            Literal::Null => format!("NULL::{}", shown(column.ty())),
+            _ => text.clone(),
+        },
+        Expr::UnaryOp { .. } if text.starts_with('-') && text[1..].parse::<f64>().is_ok() => {
+            let ty = if text.contains('.') {
+                "numeric"
+            } else {
+                "integer"
+            };
+            format!("'{text}'::{ty}")
+        }
+        _ => expression(schema, path, text),
+    })
+}
+
+/// An expression, with sequences named as the search path allows.
+pub(super) fn expression(schema: &Schema, path: &[String], text: &str) -> String {
+    let Some((head, rest)) = text.split_once("nextval('") else {
+        return text.to_owned();
+    };
+    let Some((name, tail)) = rest.split_once("'::regclass)") else {
+        return text.to_owned();
+    };
+    let Ok((ns, rel)) = expr_text::parse_name(&name.replace("''", "'")) else {
+        return text.to_owned();
+    };
+    match super::find(schema, path, ns.as_deref(), &rel) {
+        Some(r) => {
+            let shown = display_name(schema, path, &r).replace('\'', "''");
+            format!("{head}nextval('{shown}'::regclass){tail}")
+        }
+        None => text.to_owned(),
+    }
+}
+
+fn column_list(def: &TableDef, columns: &[ColumnIdx]) -> String {
+    let names = columns
+        .iter()
+        .map(|c| quote_ident(&def.columns[*c as usize].name));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// One column of an index: name and order, as CREATE INDEX writes it.
+pub(super) fn index_column(
+    def: &TableDef,
+    index: &Index,
+    at: usize,
+    order: bool,
+) -> Option<String> {
+    let c = index.columns.get(at)?;
+    let mut s = quote_ident(&def.columns[c.column as usize].name);
+    if order {
+        match (c.desc, c.nulls_first) {
+            (false, false) => {}
+            (false, true) => s.push_str(" NULLS FIRST"),
+            (true, true) => s.push_str(" DESC"),
+            (true, false) => s.push_str(" DESC NULLS LAST"),
+        }
+    }
+    Some(s)
+}
+
+/// CREATE INDEX. `pretty` names the table as the search path allows.
+pub(super) fn index(schema: &Schema, path: Option<&[String]>, t: &Table, index: &Index) -> String {
+    let resolved = Resolved::Relation(base::schema::Relation::Table(
+        schema.table(t.def.id).expect("from this schema").clone(),
+    ));
+    let table = match path {
+        Some(path) => display_name(schema, path, &resolved),
+        None => full_name(schema, &resolved),
+    };
+    let columns = (0..index.columns.len()).filter_map(|i| index_column(&t.def, index, i, true));
+    let columns = columns.collect::<Vec<_>>().join(", ");
+    let unique = if index.unique { "UNIQUE " } else { "" };
+    let nulls = if index.nulls_not_distinct {
+        " NULLS NOT DISTINCT"
+    } else {
+        ""
+    };
+    let name = quote_ident(&index.name);
+    format!("CREATE {unique}INDEX {name} ON {table} USING btree ({columns}){nulls}")
+}
+
+/// `schema.name`, always.
+pub(super) fn full_name(schema: &Schema, r: &Resolved) -> String {
+    let ns = schema.namespace(r.namespace()).map_or("?", |n| &n.name);
+    format!("{}.{}", quote_ident(ns), quote_ident(r.name()))
+}
+
+/// PRIMARY KEY or UNIQUE of an index that a constraint made.
+pub(super) fn key_constraint(def: &TableDef, index: &Index) -> String {
+    let columns: Vec<ColumnIdx> = index.columns.iter().map(|c| c.column).collect();
+    let columns = column_list(def, &columns);
+    match index.primary {
+        true => format!("PRIMARY KEY ({columns})"),
+        false if index.nulls_not_distinct => format!("UNIQUE NULLS NOT DISTINCT ({columns})"),
+        false => format!("UNIQUE ({columns})"),
+    }
+}
+
+/// CHECK (…); not `pretty`, a condition with operators has parentheses of its own.
+pub(super) fn check(c: &Check, pretty: bool) -> String {
+    let operators = matches!(
+        expr_text::parse(&c.expr),
+        Ok(Expr::BinaryOp { .. }
+            | Expr::Between { .. }
+            | Expr::IsNotNull(_)
+            | Expr::IsNull(_)
+            | Expr::UnaryOp { .. }
+            | Expr::InList { .. })
+    );
+    match operators && !pretty {
+        true => format!("CHECK (({}))", c.expr),
+        false => format!("CHECK ({})", c.expr),
+    }
+}
+
+/// FOREIGN KEY … REFERENCES …
+pub(super) fn foreign_key(
+    schema: &Schema,
+    path: Option<&[String]>,
+    def: &TableDef,
+    f: &ForeignKey,
+) -> String {
+    let Some(target) = schema.table(f.ref_table) else {
+        return String::new();
+    };
+    let resolved = Resolved::Relation(base::schema::Relation::Table(target.clone()));
+    let name = match path {
+        Some(path) => display_name(schema, path, &resolved),
+        None => full_name(schema, &resolved),
+    };
+    let mut s = format!(
+        "FOREIGN KEY ({}) REFERENCES {name}({})",
+        column_list(def, &f.columns),
+        column_list(&target.def, &f.ref_columns)
+    );
+    for (on, action) in [("UPDATE", f.on_update), ("DELETE", f.on_delete)] {
+        if let Some(a) = action_name(action) {
+            s.push_str(&format!(" ON {on} {a}"));
+        }
+    }
+    s
+}
+
+fn action_name(a: FkAction) -> Option<&'static str> {
+    match a {
+        FkAction::NoAction => None,
+        FkAction::Restrict => Some("RESTRICT"),
+        FkAction::Cascade => Some("CASCADE"),
+        FkAction::SetNull => Some("SET NULL"),
+        FkAction::SetDefault => Some("SET DEFAULT"),
+    }
+}
+
+/// The definition of any constraint, by its number.
+pub(super) fn constraint(
+    schema: &Schema,
+    path: Option<&[String]>,
+    id: Oid,
+    pretty: bool,
+) -> Option<String> {
+    for t in schema.tables() {
+        if let Some(i) = t
+            .def
+            .indexes
+            .iter()
+            .find(|i| i.constraint && i.constraint_oid == id)
+        {
+            return Some(key_constraint(&t.def, i));
+        }
+        if let Some(c) = t.def.checks.iter().find(|c| c.id == id) {
+            return Some(check(c, pretty));
+        }
+        if let Some(f) = t.def.foreign_keys.iter().find(|f| f.id == id) {
+            return Some(foreign_key(schema, path, &t.def, f));
+        }
+    }
+    None
+}
+
+/// A view's query as `pg_get_viewdef` lays it out: a blank before SELECT, main clauses on lines of their own.
+pub(super) fn view(query: &str) -> String {
+    use sqlparser::tokenizer::Token;
+    let mut depth = 0;
+    let mut out = String::from(" ");
+    let mut in_list = false;
+    let tokens = expr_text::tokens(query);
+    let mut i = 0;
+    while i < tokens.len() {
+        let t = &tokens[i];
+        match t {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        let word = match t {
+            Token::Word(w) if w.quote_style.is_none() => w.value.to_uppercase(),
+            _ => String::new(),
+        };
+        let breaks = match word.as_str() {
+            "FROM" => Some("\n   "),
+            "WHERE" | "LIMIT" | "OFFSET" | "HAVING" | "WINDOW" => Some("\n  "),
+            "GROUP" | "ORDER" => Some("\n  "),
+            "UNION" | "INTERSECT" | "EXCEPT" => Some("\n"),
+            "LEFT" | "RIGHT" | "INNER" | "CROSS" | "FULL" | "JOIN" if depth == 0 => {
+                let last = out
+                    .trim_end()
+                    .rsplit(' ')
+                    .next()
+                    .unwrap_or("")
+                    .to_uppercase();
+                let goes_on = matches!(
+                    last.as_str(),
+                    "LEFT" | "RIGHT" | "INNER" | "CROSS" | "FULL" | "OUTER"
+                );
+                (!goes_on).then_some("\n     ")
+            }
+            _ => None,
+        };
+        if depth == 0 {
+            if word == "SELECT" {
+                in_list = true;
+            } else if word == "FROM" {
+                in_list = false;
+            }
+            if let Some(b) = breaks {
+                out.truncate(out.trim_end().len());
+                out.push_str(b);
+            }
+        }
+        out.push_str(&t.to_string());
+        if depth == 0 && in_list && matches!(t, Token::Comma) {
+            out.push_str("\n    ");
+            while matches!(tokens.get(i + 1), Some(Token::Whitespace(_))) {
+                i += 1;
+            }
+        }
+        i += 1;
+    }
+    out.push(';');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::view;
+
+    #[test]
+    fn views_are_laid_out_by_clause() {
+        let v =
+            view("SELECT a, f(b, c) AS d FROM t LEFT JOIN u ON t.x = u.x WHERE a > 1 ORDER BY a");
+        assert_eq!(
+            v,
+            " SELECT a,\n    f(b, c) AS d\n   FROM t\n     LEFT JOIN u ON t.x = u.x\n  WHERE a > 1\n  ORDER BY a;"
+        );
+    }
+}

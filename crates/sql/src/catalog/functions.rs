@@ -1,0 +1,462 @@
+//! The functions that look things up in the catalog: definitions, visibility, privileges, sizes.
+//!
+//! Their signatures stand in the registry; a call arrives here by name with its values. As in PostgreSQL, a number that
+//! names nothing gives NULL, a name that names nothing is an error.
+//!
+//! Left out on purpose: what PostgreSQL keeps and Canon does not (file nodes, statistics objects, triggers): NULL or empty.
+
+use super::{DATABASE_OID, Names, Resolved, SessionFacts, by_oid, deparse, display_name, types};
+use crate::ddl::expr_text::{parse_name, quote_ident};
+use crate::ddl::privileges;
+use crate::types::CatalogLookup;
+use crate::types::typename::{format_type, from_sql_name};
+use base::schema::{Relation, Schema, Table, privilege};
+use base::{Error, Oid, Result, SqlState, Type, Value};
+use std::sync::Arc;
+
+/// What the functions see.
+pub struct Scope<'a> {
+    pub schema: &'a Arc<Schema>,
+    pub search_path: &'a Arc<[String]>,
+    pub facts: &'a dyn SessionFacts,
+}
+
+/// Calls a catalog function.
+pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Result<Value> {
+    let arg = |i: usize| args.get(i).unwrap_or(&Value::Null);
+    let number = |i: usize| arg(i).as_i64().map(|n| n as Oid);
+    let flag = |i: usize| arg(i).as_bool().unwrap_or(false);
+    if matches!(args.first(), Some(Value::Null)) {
+        return Ok(Value::Null);
+    }
+    Ok(match name {
+        "format_type" => format_oid(number(0), arg(1)),
+        "pg_get_expr" => arg(0).clone(),
+        "pg_get_indexdef" => cx.indexdef(number(0), arg(1).as_i64().unwrap_or(0), flag(2)),
+        "pg_get_constraintdef" => cx.constraintdef(number(0), flag(1)),
+        "pg_get_viewdef" => cx.viewdef(arg(0))?,
+        "pg_get_ruledef" => cx.viewdef(arg(0))?,
+        "pg_get_userbyid" => text(match cx.schema.role(number(0).unwrap_or(0)) {
+            Some(r) => r.name.clone(),
+            None => format!("unknown (OID={})", number(0).unwrap_or(0)),
+        }),
+        "pg_table_is_visible" => cx.visible(number(0)),
+        "pg_type_is_visible"
+        | "pg_function_is_visible"
+        | "pg_operator_is_visible"
+        | "pg_opclass_is_visible"
+        | "pg_opfamily_is_visible"
+        | "pg_collation_is_visible"
+        | "pg_conversion_is_visible"
+        | "pg_ts_config_is_visible"
+        | "pg_ts_dict_is_visible"
+        | "pg_ts_parser_is_visible"
+        | "pg_ts_template_is_visible"
+        | "pg_statistics_obj_is_visible" => Value::Bool(true),
+        "obj_description" => cx.comment(number(0), 0, Some(false)),
+        "shobj_description" => cx.comment(number(0), 0, Some(true)),
+        "col_description" => cx.comment(number(0), arg(1).as_i64().unwrap_or(0) as i32, None),
+        "to_regclass" => cx.quiet(|n| Ok(n.relation(&string(arg(0)))?.map(|r| r.oid())))?,
+        "to_regnamespace" => cx.quiet(|n| Ok(n.namespace_oid(&string(arg(0)))))?,
+        "to_regproc" | "to_regprocedure" => cx.quiet(|n| n.procedure_oid(&string(arg(0))))?,
+        "to_regtype" => match from_sql_name(&string(arg(0)), &[], false) {
+            Ok(t) => Value::Oid(t.ty.oid()),
+            Err(_) => Value::Null,
+        },
+        "to_regrole" => {
+            let (_, name) = parse_name(&string(arg(0)))?;
+            let role = cx.schema.role_named(&name);
+            role.map_or(Value::Null, |r| Value::Oid(r.id))
+        }
+        "has_table_privilege" | "has_any_column_privilege" => cx.has_relation(args, Kind::Table)?,
+        "has_sequence_privilege" => cx.has_relation(args, Kind::Sequence)?,
+        "has_column_privilege" => cx.has_column(args)?,
+        "has_schema_privilege" => cx.has_schema(args)?,
+        "has_database_privilege" => cx.has_database(args)?,
+        "has_function_privilege"
+        | "has_type_privilege"
+        | "has_language_privilege"
+        | "has_tablespace_privilege" => Value::Bool(true),
+        "has_foreign_data_wrapper_privilege" | "has_server_privilege" => Value::Bool(false),
+        "pg_has_role" => cx.has_role(args)?,
+        "row_security_active" | "pg_relation_is_publishable" => Value::Bool(false),
+        "pg_relation_is_updatable" => cx.updatable(number(0)),
+        "pg_column_is_updatable" => Value::Bool(cx.updatable(number(0)).as_i64() != Some(0)),
+        "pg_get_serial_sequence" => cx.serial_sequence(&string(arg(0)), &string(arg(1)))?,
+        "pg_sequence_last_value" => match number(0).and_then(|s| cx.facts.sequence_state(s)) {
+            Some((v, true)) => Value::Int8(v),
+            _ => Value::Null,
+        },
+        "pg_relation_size" | "pg_table_size" | "pg_total_relation_size" | "pg_indexes_size" => {
+            bytes(cx.facts.relation_bytes(cx.relation_number(arg(0))?))
+        }
+        "pg_database_size" => bytes(cx.facts.relation_bytes(0)),
+        "pg_tablespace_size" => bytes(cx.facts.relation_bytes(0)),
+        "pg_relation_filenode" => match number(0).and_then(|n| cx.schema.table(n)) {
+            Some(t) => Value::Oid(t.def.storage),
+            None => Value::Null,
+        },
+        "pg_tablespace_location" => text(""),
+        "pg_encoding_to_char" => text(if arg(0).as_i64() == Some(6) {
+            "UTF8"
+        } else {
+            ""
+        }),
+        "pg_char_to_encoding" => {
+            let utf8 =
+                ["utf8", "utf-8", "unicode"].contains(&string(arg(0)).to_lowercase().as_str());
+            Value::Int4(if utf8 { 6 } else { -1 })
+        }
+        "pg_get_function_arguments" | "pg_get_function_identity_arguments" => {
+            cx.function(number(0), |e| {
+                let shown = |a: &_| type_name(types::sig_oid(*a), -1);
+                e.args.iter().map(shown).collect::<Vec<_>>().join(", ")
+            })
+        }
+        "pg_get_function_result" => {
+            cx.function(number(0), |e| type_name(types::sig_oid(e.ret), -1))
+        }
+        "pg_describe_object" => match number(1).and_then(|o| by_oid(cx.schema, o)) {
+            Some(r) => text(display_name(cx.schema, cx.search_path, &r)),
+            None => Value::Null,
+        },
+        // Nothing of these kinds exists.
+        "pg_get_functiondef"
+        | "pg_get_triggerdef"
+        | "pg_get_partkeydef"
+        | "pg_get_statisticsobjdef"
+        | "pg_get_statisticsobjdef_columns"
+        | "pg_get_function_sqlbody"
+        | "pg_get_partition_constraintdef"
+        | "pg_relation_filepath"
+        | "pg_get_function_arg_default" => Value::Null,
+        other => return Err(Error::unsupported(format!("function {other}"))),
+    })
+}
+
+fn text(s: impl AsRef<str>) -> Value {
+    Value::text(s.as_ref())
+}
+
+fn string(v: &Value) -> String {
+    v.as_str().unwrap_or_default().to_owned()
+}
+
+fn bytes(n: Option<u64>) -> Value {
+    n.map_or(Value::Null, |n| Value::Int8(n as i64))
+}
+
+/// `format_type(oid, typmod)`; a NULL modifier is none, but keeps the short names.
+fn format_oid(ty: Option<Oid>, typmod: &Value) -> Value {
+    let Some(ty) = ty else { return Value::Null };
+    if ty == 0 {
+        return text("-");
+    }
+    let given = typmod.as_i64();
+    let name = type_name(ty, given.unwrap_or(-1) as i32);
+    // With a modifier that says none, `character` would mean character(1).
+    match (Type::from_oid(ty), given) {
+        (Some(Type::Bpchar), Some(-1)) => text("bpchar"),
+        _ => text(name),
+    }
+}
+
+/// The name of a type by number, pseudo-types included.
+fn type_name(ty: Oid, typmod: i32) -> String {
+    match Type::from_oid(ty) {
+        Some(t) => format_type(t, typmod),
+        None => types::name(ty).unwrap_or("???").to_owned(),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Table,
+    Sequence,
+}
+
+impl Scope<'_> {
+    fn names(&self) -> Names {
+        Names {
+            schema: self.schema.clone(),
+            search_path: self.search_path.clone(),
+        }
+    }
+
+    /// `to_reg*`: NULL for a name that means nothing.
+    fn quiet(&self, f: impl FnOnce(&Names) -> Result<Option<Oid>>) -> Result<Value> {
+        Ok(f(&self.names())?.map_or(Value::Null, Value::Oid))
+    }
+
+    fn visible(&self, id: Option<Oid>) -> Value {
+        let Some(r) = id.and_then(|id| by_oid(self.schema, id)) else {
+            return Value::Null;
+        };
+        let found = super::find(self.schema, self.search_path, None, r.name());
+        Value::Bool(found.is_some_and(|f| f.oid() == r.oid()))
+    }
+
+    fn indexdef(&self, id: Option<Oid>, column: i64, pretty: bool) -> Value {
+        let Some((t, at)) = id.and_then(|id| self.schema.index(id)) else {
+            return Value::Null;
+        };
+        let index = &t.def.indexes[at];
+        if column > 0 {
+            let one = deparse::index_column(&t.def, index, column as usize - 1, false);
+            return one.map_or(text(""), text);
+        }
+        let path = pretty.then_some(&self.search_path[..]);
+        text(deparse::index(self.schema, path, t, index))
+    }
+
+    fn constraintdef(&self, id: Option<Oid>, pretty: bool) -> Value {
+        let path = Some(&self.search_path[..]);
+        let found = id.and_then(|id| deparse::constraint(self.schema, path, id, pretty));
+        found.map_or(Value::Null, text)
+    }
+
+    fn viewdef(&self, v: &Value) -> Result<Value> {
+        let id = self.relation_number(v)?;
+        Ok(match self.schema.relation(id) {
+            Some(Relation::View(v)) => text(deparse::view(&v.query)),
+            _ => Value::Null,
+        })
+    }
+
+    /// The comment on an object; `shared`: only if it is (not) a role or database.
+    fn comment(&self, id: Option<Oid>, column: i32, shared: Option<bool>) -> Value {
+        let Some(id) = id else { return Value::Null };
+        let is_shared = id == DATABASE_OID || self.schema.role(id).is_some();
+        if shared.is_some_and(|s| s != is_shared) {
+            return Value::Null;
+        }
+        let mut all = self.schema.comments();
+        let found = all.find(|c| (c.1, c.2) == (id, column));
+        found.map_or(Value::Null, |c| text(c.3))
+    }
+
+    /// A relation given by number or by name; 42P01.
+    fn relation_number(&self, v: &Value) -> Result<Oid> {
+        match v.as_i64() {
+            Some(n) => Ok(n as Oid),
+            None => Ok(self.relation_named(&string(v))?.oid()),
+        }
+    }
+
+    fn relation_named(&self, name: &str) -> Result<Resolved> {
+        self.names().relation(name)?.ok_or_else(|| {
+            Error::new(
+                SqlState::UNDEFINED_TABLE,
+                format!("relation \"{name}\" does not exist"),
+            )
+        })
+    }
+
+    /// A role given by number or by name; 42704.
+    fn role(&self, v: &Value) -> Result<Oid> {
+        if let Some(n) = v.as_i64() {
+            return Ok(n as Oid);
+        }
+        let name = string(v);
+        if name == "public" {
+            return Ok(0);
+        }
+        let role = self.schema.role_named(&name);
+        role.map(|r| r.id).ok_or_else(|| {
+            Error::new(
+                SqlState::UNDEFINED_OBJECT,
+                format!("role \"{name}\" does not exist"),
+            )
+        })
+    }
+
+    /// Splits `([role,] …)` by the number of arguments that follow the role.
+    fn who<'v>(&self, args: &'v [Value], rest: usize) -> Result<(Oid, &'v [Value])> {
+        match args.len() > rest {
+            true => Ok((self.role(&args[0])?, &args[1..])),
+            false => Ok((self.facts.current_role(), args)),
+        }
+    }
+
+    fn has_relation(&self, args: &[Value], kind: Kind) -> Result<Value> {
+        let (role, rest) = self.who(args, 2)?;
+        if rest.iter().any(Value::is_null) {
+            return Ok(Value::Null);
+        }
+        let id = self.relation_number(&rest[0])?;
+        let all = match kind {
+            Kind::Table => TABLE,
+            Kind::Sequence => SEQUENCE,
+        };
+        let any = bits(&string(&rest[1]), all)?;
+        let held = match by_oid(self.schema, id) {
+            Some(Resolved::Relation(r)) => privileges::held(self.schema, role, &r),
+            Some(Resolved::Virtual(_)) if privileges::is_superuser(self.schema, role) => u32::MAX,
+            Some(Resolved::Virtual(_)) => privilege::SELECT,
+            _ => return Ok(Value::Null),
+        };
+        Ok(Value::Bool(any.iter().any(|b| held & b == *b)))
+    }
+
+    fn has_column(&self, args: &[Value]) -> Result<Value> {
+        let (role, rest) = self.who(args, 3)?;
+        if rest.iter().any(Value::is_null) {
+            return Ok(Value::Null);
+        }
+        let id = self.relation_number(&rest[0])?;
+        let found = by_oid(self.schema, id);
+        if let (Some(Resolved::Relation(Relation::Table(t))), Some(name)) =
+            (&found, rest[1].as_str())
+            && t.column(name).is_none()
+        {
+            return Err(Error::new(
+                SqlState::UNDEFINED_COLUMN,
+                format!(
+                    "column \"{name}\" of relation \"{}\" does not exist",
+                    t.def.name
+                ),
+            ));
+        }
+        let privilege = rest[2].clone();
+        self.has_relation(&[Value::Oid(role), Value::Oid(id), privilege], Kind::Table)
+    }
+
+    fn has_schema(&self, args: &[Value]) -> Result<Value> {
+        let (role, rest) = self.who(args, 2)?;
+        let id = match rest[0].as_i64() {
+            Some(n) => n as Oid,
+            None => {
+                let name = string(&rest[0]);
+                let n = self.schema.namespace_named(&name);
+                n.map(|n| n.id).ok_or_else(|| {
+                    Error::new(
+                        SqlState::INVALID_SCHEMA_NAME,
+                        format!("schema \"{name}\" does not exist"),
+                    )
+                })?
+            }
+        };
+        if self.schema.namespace(id).is_none() {
+            return Ok(Value::Null);
+        }
+        let any = bits(&string(&rest[1]), SCHEMA)?;
+        let held = privileges::held_on_namespace(self.schema, role, id);
+        Ok(Value::Bool(any.iter().any(|b| held & b == *b)))
+    }
+
+    /// Everybody may connect; a superuser or a role with CREATEDB may create schemas.
+    fn has_database(&self, args: &[Value]) -> Result<Value> {
+        let (role, rest) = self.who(args, 2)?;
+        if rest[0].as_i64().is_none() && string(&rest[0]) != self.facts.database() {
+            return Err(Error::new(
+                SqlState::INVALID_CATALOG_NAME,
+                format!("database \"{}\" does not exist", string(&rest[0])),
+            ));
+        }
+        let wanted = string(&rest[1]).to_lowercase();
+        let role = self.schema.role(role);
+        let creates = role.is_some_and(|r| r.superuser || r.createdb);
+        let any = wanted.split(',').any(|w| match w.trim() {
+            "connect" => true,
+            w if w.starts_with("create") => creates,
+            _ => role.is_some_and(|r| r.superuser),
+        });
+        Ok(Value::Bool(any))
+    }
+
+    /// Roles have no members: one has the rights of another only as a superuser or as itself.
+    fn has_role(&self, args: &[Value]) -> Result<Value> {
+        let (role, rest) = self.who(args, 2)?;
+        let other = self.role(&rest[0])?;
+        Ok(Value::Bool(
+            role == other || privileges::is_superuser(self.schema, role),
+        ))
+    }
+
+    /// PostgreSQL's bits of commands that a relation takes: 4 UPDATE, 8 INSERT, 16 DELETE.
+    fn updatable(&self, id: Option<Oid>) -> Value {
+        let table = id.is_some_and(|id| self.schema.table(id).is_some());
+        Value::Int4(if table { 28 } else { 0 })
+    }
+
+    fn serial_sequence(&self, table: &str, column: &str) -> Result<Value> {
+        let Resolved::Relation(Relation::Table(t)) = self.relation_named(table)? else {
+            return Err(Error::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("\"{table}\" is not a table"),
+            ));
+        };
+        let t: &Table = &t;
+        let at = t.column(column).ok_or_else(|| {
+            Error::new(
+                SqlState::UNDEFINED_COLUMN,
+                format!(
+                    "column \"{column}\" of relation \"{}\" does not exist",
+                    t.def.name
+                ),
+            )
+        })?;
+        let own = |r: &&Relation| match r {
+            Relation::Sequence(s) => s.owned_by == Some((t.def.id, at)),
+            _ => false,
+        };
+        Ok(match self.schema.relations().find(own) {
+            Some(Relation::Sequence(s)) => {
+                let ns = self.schema.namespace(s.namespace).map_or("?", |n| &n.name);
+                text(format!("{}.{}", quote_ident(ns), quote_ident(&s.name)))
+            }
+            _ => Value::Null,
+        })
+    }
+
+    fn function(
+        &self,
+        id: Option<Oid>,
+        f: impl FnOnce(&crate::functions::signature::Entry) -> String,
+    ) -> Value {
+        let e = id.and_then(types::function);
+        e.map_or(text(""), |e| text(f(e)))
+    }
+}
+
+type Words = &'static [(&'static str, u32)];
+
+const TABLE: Words = &[
+    ("SELECT", privilege::SELECT),
+    ("INSERT", privilege::INSERT),
+    ("UPDATE", privilege::UPDATE),
+    ("DELETE", privilege::DELETE),
+    ("TRUNCATE", privilege::TRUNCATE),
+    ("REFERENCES", privilege::REFERENCES),
+    ("TRIGGER", privilege::TRIGGER),
+];
+
+const SEQUENCE: Words = &[
+    ("USAGE", privilege::USAGE),
+    ("SELECT", privilege::SELECT),
+    ("UPDATE", privilege::UPDATE),
+];
+
+const SCHEMA: Words = &[("CREATE", privilege::CREATE), ("USAGE", privilege::USAGE)];
+
+/// The privileges of `SELECT, UPDATE`, of which one is enough; 22023. Only an owner may pass a privilege on, so WITH GRANT
+/// OPTION asks for all bits.
+fn bits(wanted: &str, words: Words) -> Result<Vec<u32>> {
+    let one = |w: &str| {
+        let w = w.trim().to_uppercase();
+        let (w, grant) = match w.strip_suffix(" WITH GRANT OPTION") {
+            Some(w) => (w.to_owned(), true),
+            None => (w, false),
+        };
+        let found = words.iter().find(|(n, _)| *n == w);
+        found
+            .map(|(_, b)| if grant { u32::MAX } else { *b })
+            .ok_or_else(|| {
+                Error::new(
+                    SqlState::INVALID_PARAMETER_VALUE,
+                    format!("unrecognized privilege type: \"{w}\""),
+                )
+            })
+    };
+    wanted.split(',').map(one).collect()
+}

@@ -1,0 +1,63 @@
+//! Names behind numbers, for the `reg*` types: what `'t'::regclass` and `oid::regclass` mean to one transaction.
+
+use super::{Resolved, by_oid, display_name, find, types};
+use crate::ddl::expr_text::{parse_name, quote_ident};
+use crate::types::CatalogLookup;
+use base::schema::Schema;
+use base::{Error, Oid, Result, SqlState};
+use std::sync::Arc;
+
+/// The names of one schema version under one search path.
+pub struct Names {
+    pub schema: Arc<Schema>,
+    pub search_path: Arc<[String]>,
+}
+
+impl Names {
+    /// The relation that a name, as text, means.
+    pub(super) fn relation(&self, name: &str) -> Result<Option<Resolved>> {
+        let (ns, rel) = parse_name(name)?;
+        Ok(find(&self.schema, &self.search_path, ns.as_deref(), &rel))
+    }
+}
+
+impl CatalogLookup for Names {
+    fn relation_oid(&self, name: &str) -> Result<Option<Oid>> {
+        Ok(self.relation(name)?.map(|r| r.oid()))
+    }
+
+    fn relation_name(&self, oid: Oid) -> Option<String> {
+        let r = by_oid(&self.schema, oid)?;
+        Some(display_name(&self.schema, &self.search_path, &r))
+    }
+
+    fn namespace_oid(&self, name: &str) -> Option<Oid> {
+        let (_, name) = parse_name(name).ok()?;
+        self.schema.namespace_named(&name).map(|n| n.id)
+    }
+
+    fn namespace_name(&self, oid: Oid) -> Option<String> {
+        self.schema.namespace(oid).map(|n| quote_ident(&n.name))
+    }
+
+    fn procedure_oid(&self, name: &str) -> Result<Option<Oid>> {
+        // `name(types)` picks among overloads by name only: I/O functions, which is what tools ask for, have one form.
+        let plain = name.split('(').next().unwrap_or(name).trim();
+        let (_, plain) = parse_name(plain)?;
+        let mut found = types::procedures().filter(|(_, n)| *n == plain);
+        let first = found.next().map(|(id, _)| id);
+        if first.is_some() && found.next().is_some() {
+            return Err(Error::new(
+                SqlState::AMBIGUOUS_FUNCTION,
+                format!("more than one function named \"{plain}\""),
+            ));
+        }
+        Ok(first)
+    }
+
+    fn procedure_name(&self, oid: Oid) -> Option<String> {
+        types::procedures()
+            .find(|(id, _)| *id == oid)
+            .map(|(_, n)| quote_ident(n))
+    }
+}

@@ -1,0 +1,81 @@
+//! Roles: `pg_authid` and its views. Passwords are shown to superusers only.
+
+use super::CatalogScan;
+use super::relations::Rows;
+use super::rows::*;
+use base::Result;
+use base::Value;
+use base::schema::Role;
+use std::sync::Arc;
+
+fn roles<'a>(cx: &CatalogScan<'a>) -> Vec<&'a Arc<Role>> {
+    let mut all: Vec<_> = cx.catalog.schema.roles().collect();
+    all.sort_by_key(|r| r.id);
+    all
+}
+
+pub(super) fn pg_authid(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    let superuser = crate::ddl::privileges::is_superuser(cx.schema(), cx.facts.current_role());
+    for r in roles(cx) {
+        let password = r.password.as_deref().filter(|_| superuser);
+        rows.push(&[
+            ("oid", oid(r.id)),
+            ("rolname", text(&r.name)),
+            ("rolsuper", Value::Bool(r.superuser)),
+            ("rolinherit", Value::Bool(true)),
+            ("rolcreaterole", Value::Bool(r.createrole)),
+            ("rolcreatedb", Value::Bool(r.createdb)),
+            ("rolcanlogin", Value::Bool(r.login)),
+            ("rolreplication", Value::Bool(r.replication)),
+            ("rolbypassrls", Value::Bool(r.superuser)),
+            ("rolconnlimit", Value::Int4(-1)),
+            ("rolpassword", maybe(password)),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_roles(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for r in roles(cx) {
+        rows.push(&[
+            ("oid", oid(r.id)),
+            ("rolname", text(&r.name)),
+            ("rolsuper", Value::Bool(r.superuser)),
+            ("rolinherit", Value::Bool(true)),
+            ("rolcreaterole", Value::Bool(r.createrole)),
+            ("rolcreatedb", Value::Bool(r.createdb)),
+            ("rolcanlogin", Value::Bool(r.login)),
+            ("rolreplication", Value::Bool(r.replication)),
+            ("rolbypassrls", Value::Bool(r.superuser)),
+            ("rolconnlimit", Value::Int4(-1)),
+            ("rolpassword", text("********")),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_user(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for r in roles(cx).into_iter().filter(|r| r.login) {
+        rows.push(&[
+            ("usename", text(&r.name)),
+            ("usesysid", oid(r.id)),
+            ("usecreatedb", Value::Bool(r.createdb)),
+            ("usesuper", Value::Bool(r.superuser)),
+            ("userepl", Value::Bool(r.replication)),
+            ("usebypassrls", Value::Bool(r.superuser)),
+            ("passwd", text("********")),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_group(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for r in roles(cx).into_iter().filter(|r| !r.login) {
+        rows.push(&[
+            ("groname", text(&r.name)),
+            ("grosysid", oid(r.id)),
+            ("grolist", array(base::Type::Oid, vec![])),
+        ]);
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! Views over the catalogs and over the session: `pg_tables`, `pg_indexes`, `pg_settings`, `pg_stat_activity` …
+
+use super::classes::{index_definition, relations, tables};
+use super::relations::{RELATIONS, Rows};
+use super::rows::*;
+use super::{CatalogScan, DATABASE_OID, deparse};
+use base::schema::{Relation, Table};
+use base::{Oid, Result, Type, Value};
+
+fn schema_name(cx: &CatalogScan<'_>, namespace: Oid) -> Value {
+    maybe(cx.schema().namespace(namespace).map(|n| &n.name))
+}
+
+fn owner(cx: &CatalogScan<'_>, role: Oid) -> Value {
+    text(role_name(cx.schema(), role))
+}
+
+pub(super) fn pg_tables(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for r in RELATIONS.iter().filter(|r| r.kind == b'r') {
+        rows.push(&[
+            ("schemaname", schema_name(cx, r.namespace)),
+            ("tablename", text(r.name)),
+            ("tableowner", owner(cx, base::schema::BOOTSTRAP_ROLE)),
+            ("hasindexes", Value::Bool(false)),
+            ("hasrules", Value::Bool(false)),
+            ("hastriggers", Value::Bool(false)),
+            ("rowsecurity", Value::Bool(false)),
+        ]);
+    }
+    for t in tables(cx) {
+        let keys = !t.def.foreign_keys.is_empty() || !t.referenced_by.is_empty();
+        rows.push(&[
+            ("schemaname", schema_name(cx, t.def.namespace)),
+            ("tablename", text(&t.def.name)),
+            ("tableowner", owner(cx, t.def.owner)),
+            ("hasindexes", Value::Bool(!t.def.indexes.is_empty())),
+            ("hasrules", Value::Bool(false)),
+            ("hastriggers", Value::Bool(keys)),
+            ("rowsecurity", Value::Bool(false)),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_views(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for r in RELATIONS.iter().filter(|r| r.kind == b'v') {
+        rows.push(&[
+            ("schemaname", schema_name(cx, r.namespace)),
+            ("viewname", text(r.name)),
+            ("viewowner", owner(cx, base::schema::BOOTSTRAP_ROLE)),
+        ]);
+    }
+    for r in relations(cx) {
+        if let Relation::View(v) = r {
+            rows.push(&[
+                ("schemaname", schema_name(cx, v.namespace)),
+                ("viewname", text(&v.name)),
+                ("viewowner", owner(cx, v.owner)),
+                ("definition", text(deparse::view(&v.query))),
+            ]);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn pg_indexes(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for t in tables(cx) {
+        for i in &t.def.indexes {
+            rows.push(&[
+                ("schemaname", schema_name(cx, t.def.namespace)),
+                ("tablename", text(&t.def.name)),
+                ("indexname", text(&i.name)),
+                ("indexdef", text(index_definition(cx, t, i))),
+            ]);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn pg_sequences(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for r in relations(cx) {
+        let Relation::Sequence(q) = r else { continue };
+        let last = cx.facts.sequence_state(q.id).filter(|(_, called)| *called);
+        rows.push(&[
+            ("schemaname", schema_name(cx, q.namespace)),
+            ("sequencename", text(&q.name)),
+            ("sequenceowner", owner(cx, q.owner)),
+            ("data_type", oid(q.type_oid)),
+            ("start_value", Value::Int8(q.start)),
+            ("min_value", Value::Int8(q.min)),
+            ("max_value", Value::Int8(q.max)),
+            ("increment_by", Value::Int8(q.increment)),
+            ("cycle", Value::Bool(q.cycle)),
+            ("cache_size", Value::Int8(q.cache)),
+            (
+                "last_value",
+                last.map_or(Value::Null, |(v, _)| Value::Int8(v)),
+            ),
+        ]);
+    }
+    Ok(())
+}
+
+/// What is counted per table: its estimated rows. The other counters are not kept and are NULL or 0.
+pub(super) fn pg_stat_tables(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for t in tables(cx) {
+        let live = cx.facts.estimated_rows(t.def.id);
+        rows.push(&[
+            ("relid", oid(t.def.id)),
+            ("schemaname", schema_name(cx, t.def.namespace)),
+            ("relname", text(&t.def.name)),
+            (
+                "n_live_tup",
+                live.map_or(Value::Null, |n| Value::Int8(n as i64)),
+            ),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_stat_indexes(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    let mut one = |t: &Table| {
+        for i in &t.def.indexes {
+            rows.push(&[
+                ("relid", oid(t.def.id)),
+                ("indexrelid", oid(i.id)),
+                ("schemaname", schema_name(cx, t.def.namespace)),
+                ("relname", text(&t.def.name)),
+                ("indexrelname", text(&i.name)),
+            ]);
+        }
+    };
+    tables(cx).into_iter().for_each(&mut one);
+    Ok(())
+}
+
+pub(super) fn pg_settings(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for s in cx.facts.settings() {
+        let enumvals = match s.enumvals.is_empty() {
+            true => Value::Null,
+            false => array(Type::Text, s.enumvals.iter().map(text).collect()),
+        };
+        rows.push(&[
+            ("name", text(&s.name)),
+            ("setting", text(&s.setting)),
+            ("unit", maybe(s.unit.as_ref())),
+            ("category", text(&s.category)),
+            ("short_desc", text(&s.short_desc)),
+            ("context", text(s.context)),
+            ("vartype", text(s.vartype)),
+            ("source", text(s.source)),
+            ("min_val", maybe(s.min_val.as_ref())),
+            ("max_val", maybe(s.max_val.as_ref())),
+            ("enumvals", enumvals),
+            ("boot_val", maybe(s.boot_val.as_ref())),
+            ("reset_val", maybe(s.reset_val.as_ref())),
+            ("pending_restart", Value::Bool(false)),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_stat_activity(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    let client = |kind: &str| kind == "client backend";
+    for a in cx.facts.activity() {
+        let when = |v: Value| {
+            if client(a.backend_type) {
+                v
+            } else {
+                Value::Null
+            }
+        };
+        rows.push(&[
+            ("datid", when(oid(DATABASE_OID))),
+            ("datname", when(text(cx.facts.database()))),
+            ("pid", Value::Int4(a.pid)),
+            ("usesysid", when(oid(a.user))),
+            ("usename", when(owner(cx, a.user))),
+            ("application_name", text(&a.application_name)),
+            ("client_addr", maybe(a.client_addr.as_ref())),
+            (
+                "client_port",
+                a.client_port.map_or(Value::Null, Value::Int4),
+            ),
+            ("backend_start", time(Some(a.backend_start))),
+            ("xact_start", time(a.xact_start)),
+            ("query_start", time(a.query_start)),
+            ("state_change", time(a.state_change)),
+            ("wait_event_type", maybe(a.wait_event_type.as_ref())),
+            ("wait_event", maybe(a.wait_event.as_ref())),
+            ("state", maybe((!a.state.is_empty()).then_some(a.state))),
+            ("query", text(&a.query)),
+            ("backend_type", text(a.backend_type)),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_prepared_statements(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for p in cx.facts.prepared_statements() {
+        let types = p.parameter_types.iter().map(|t| oid(*t)).collect();
+        rows.push(&[
+            ("name", text(&p.name)),
+            ("statement", text(&p.statement)),
+            ("prepare_time", time(Some(p.prepare_time))),
+            ("parameter_types", array(Type::RegType, types)),
+            ("from_sql", Value::Bool(p.from_sql)),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_cursors(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for c in cx.facts.cursors() {
+        rows.push(&[
+            ("name", text(&c.name)),
+            ("statement", text(&c.statement)),
+            ("is_holdable", Value::Bool(c.is_holdable)),
+            ("is_binary", Value::Bool(false)),
+            ("is_scrollable", Value::Bool(c.is_scrollable)),
+            ("creation_time", time(Some(c.creation_time))),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_stat_database(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    let s = cx.facts.database_stats();
+    rows.push(&[
+        ("datid", oid(DATABASE_OID)),
+        ("datname", text(cx.facts.database())),
+        ("numbackends", Value::Int4(s.backends)),
+        ("xact_commit", Value::Int8(s.commits)),
+        ("xact_rollback", Value::Int8(s.rollbacks)),
+        ("conflicts", Value::Int8(s.conflicts)),
+        ("deadlocks", Value::Int8(s.deadlocks)),
+    ]);
+    Ok(())
+}

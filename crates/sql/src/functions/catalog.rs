@@ -1,0 +1,187 @@
+//! Functions that look into the catalog: psql and the drivers call them. Only their signatures stand here; the session
+//! answers by name ([`super::SessionContext::catalog_function`]).
+
+use super::registry::{Registry, names::*};
+use super::signature::Sig;
+use base::Value;
+
+macro_rules! lookups {
+    ($r:ident; $($n:literal [$($arg:ident),*] $ret:ident;)*) => { $(
+        $r.t($n, &[$($arg),*], $ret, STA, |a, t, c| c.session.catalog_function($n, t, a));
+    )* };
+}
+
+/// Adds them all.
+pub(super) fn register(r: &mut Registry) {
+    lookups! { r;
+        "pg_get_userbyid" [OID] NAME;
+        "pg_table_is_visible" [OID] BOOL;
+        "pg_type_is_visible" [OID] BOOL;
+        "pg_function_is_visible" [OID] BOOL;
+        "pg_operator_is_visible" [OID] BOOL;
+        "pg_opclass_is_visible" [OID] BOOL;
+        "pg_opfamily_is_visible" [OID] BOOL;
+        "pg_collation_is_visible" [OID] BOOL;
+        "pg_conversion_is_visible" [OID] BOOL;
+        "pg_statistics_obj_is_visible" [OID] BOOL;
+        "pg_ts_config_is_visible" [OID] BOOL;
+        "pg_ts_dict_is_visible" [OID] BOOL;
+        "pg_get_expr" [PGNODETREE, OID] TEXT;
+        "pg_get_expr" [PGNODETREE, OID, BOOL] TEXT;
+        "pg_get_indexdef" [OID] TEXT;
+        "pg_get_indexdef" [OID, INT4, BOOL] TEXT;
+        "pg_get_constraintdef" [OID] TEXT;
+        "pg_get_constraintdef" [OID, BOOL] TEXT;
+        "pg_get_viewdef" [OID] TEXT;
+        "pg_get_viewdef" [OID, BOOL] TEXT;
+        "pg_get_viewdef" [TEXT] TEXT;
+        "pg_get_viewdef" [TEXT, BOOL] TEXT;
+        "pg_get_ruledef" [OID] TEXT;
+        "pg_get_ruledef" [OID, BOOL] TEXT;
+        "pg_get_triggerdef" [OID] TEXT;
+        "pg_get_triggerdef" [OID, BOOL] TEXT;
+        "pg_get_functiondef" [OID] TEXT;
+        "pg_get_function_result" [OID] TEXT;
+        "pg_get_function_arguments" [OID] TEXT;
+        "pg_get_function_identity_arguments" [OID] TEXT;
+        "pg_get_function_sqlbody" [OID] TEXT;
+        "pg_get_partkeydef" [OID] TEXT;
+        "pg_get_statisticsobjdef" [OID] TEXT;
+        "pg_get_statisticsobjdef_columns" [OID] TEXT;
+        "pg_get_serial_sequence" [TEXT, TEXT] TEXT;
+        "pg_get_replica_identity_index" [REGCLASS] REGCLASS;
+        "obj_description" [OID] TEXT;
+        "obj_description" [OID, NAME] TEXT;
+        "col_description" [OID, INT4] TEXT;
+        "shobj_description" [OID, NAME] TEXT;
+        "pg_relation_size" [REGCLASS] INT8;
+        "pg_relation_size" [REGCLASS, TEXT] INT8;
+        "pg_table_size" [REGCLASS] INT8;
+        "pg_indexes_size" [REGCLASS] INT8;
+        "pg_total_relation_size" [REGCLASS] INT8;
+        "pg_database_size" [OID] INT8;
+        "pg_database_size" [NAME] INT8;
+        "pg_tablespace_size" [OID] INT8;
+        "pg_tablespace_location" [OID] TEXT;
+        "pg_relation_filenode" [REGCLASS] OID;
+        "pg_relation_is_publishable" [REGCLASS] BOOL;
+        "pg_sequence_last_value" [REGCLASS] INT8;
+        "pg_index_column_has_property" [REGCLASS, INT4, TEXT] BOOL;
+        "pg_index_has_property" [REGCLASS, TEXT] BOOL;
+        "pg_indexam_has_property" [OID, TEXT] BOOL;
+        "pg_stat_get_numscans" [OID] INT8;
+        "pg_stat_get_tuples_inserted" [OID] INT8;
+        "pg_stat_get_live_tuples" [OID] INT8;
+        "pg_has_role" [NAME, TEXT] BOOL;
+        "pg_has_role" [OID, TEXT] BOOL;
+        "pg_has_role" [NAME, NAME, TEXT] BOOL;
+        "pg_has_role" [NAME, OID, TEXT] BOOL;
+        "pg_cancel_backend" [INT4] BOOL;
+        "pg_terminate_backend" [INT4] BOOL;
+        "pg_reload_conf" [] BOOL;
+    }
+    for ty in [TEXT, OID] {
+        r.t("has_table_privilege", &[ty, TEXT], BOOL, STA, |a, t, c| {
+            c.session.catalog_function("has_table_privilege", t, a)
+        });
+        r.t("has_schema_privilege", &[ty, TEXT], BOOL, STA, |a, t, c| {
+            c.session.catalog_function("has_schema_privilege", t, a)
+        });
+        r.t(
+            "has_database_privilege",
+            &[ty, TEXT],
+            BOOL,
+            STA,
+            |a, t, c| c.session.catalog_function("has_database_privilege", t, a),
+        );
+        r.t(
+            "has_sequence_privilege",
+            &[ty, TEXT],
+            BOOL,
+            STA,
+            |a, t, c| c.session.catalog_function("has_sequence_privilege", t, a),
+        );
+        r.t(
+            "has_function_privilege",
+            &[ty, TEXT],
+            BOOL,
+            STA,
+            |a, t, c| c.session.catalog_function("has_function_privilege", t, a),
+        );
+        r.t("has_type_privilege", &[ty, TEXT], BOOL, STA, |a, t, c| {
+            c.session.catalog_function("has_type_privilege", t, a)
+        });
+        r.t(
+            "has_language_privilege",
+            &[ty, TEXT],
+            BOOL,
+            STA,
+            |a, t, c| c.session.catalog_function("has_language_privilege", t, a),
+        );
+        r.t(
+            "has_any_column_privilege",
+            &[ty, TEXT],
+            BOOL,
+            STA,
+            |a, t, c| c.session.catalog_function("has_any_column_privilege", t, a),
+        );
+        for user in [NAME, OID] {
+            with_user(r, user, ty);
+        }
+        for column in [TEXT, INT2] {
+            r.t(
+                "has_column_privilege",
+                &[ty, column, TEXT],
+                BOOL,
+                STA,
+                |a, t, c| c.session.catalog_function("has_column_privilege", t, a),
+            );
+        }
+    }
+    // Transaction ids have no age here, and what psql asks of them is only shown.
+    r.f(
+        "pg_xact_commit_timestamp",
+        &[INT8],
+        TIMESTAMPTZ,
+        STA,
+        |_, _| Ok(Value::Null),
+    );
+}
+
+fn with_user(r: &mut Registry, user: Sig, object: Sig) {
+    r.t(
+        "has_table_privilege",
+        &[user, object, TEXT],
+        BOOL,
+        STA,
+        |a, t, c| c.session.catalog_function("has_table_privilege", t, a),
+    );
+    r.t(
+        "has_schema_privilege",
+        &[user, object, TEXT],
+        BOOL,
+        STA,
+        |a, t, c| c.session.catalog_function("has_schema_privilege", t, a),
+    );
+    r.t(
+        "has_database_privilege",
+        &[user, object, TEXT],
+        BOOL,
+        STA,
+        |a, t, c| c.session.catalog_function("has_database_privilege", t, a),
+    );
+    r.t(
+        "has_sequence_privilege",
+        &[user, object, TEXT],
+        BOOL,
+        STA,
+        |a, t, c| c.session.catalog_function("has_sequence_privilege", t, a),
+    );
+    r.t(
+        "has_function_privilege",
+        &[user, object, TEXT],
+        BOOL,
+        STA,
+        |a, t, c| c.session.catalog_function("has_function_privilege", t, a),
+    );
+}

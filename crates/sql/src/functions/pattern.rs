@@ -1,0 +1,455 @@
+//! Functions with regular expressions, and those that split and join strings.
+
+use super::jsonb::Made;
+use super::registry::{Registry, names::*};
+use super::{EvalContext, RowSource};
+use crate::types::ops::array;
+use crate::types::ops::regex::{Flags, compile, similar};
+use crate::types::text;
+use base::{Array, Error, Result, SqlState, Type, Value};
+use regex::{Captures, Regex};
+
+type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
+
+fn s(v: &Value) -> &str {
+    v.as_str().expect("text")
+}
+
+fn int(v: &Value) -> i64 {
+    v.as_i64().expect("an integer")
+}
+
+fn texts(items: Vec<Value>) -> Value {
+    Value::Array(Box::new(Array::one_dim(Type::Text, items)))
+}
+
+fn flags(a: &[Value], i: usize) -> Result<Flags> {
+    a.get(i)
+        .map_or(Ok(Flags::default()), |v| Flags::parse(s(v)))
+}
+
+/// The replacement with `\1` and `\&` filled in.
+fn expand(template: &str, c: &Captures<'_>, out: &mut String) {
+    let mut it = template.chars();
+    while let Some(ch) = it.next() {
+        if ch != '\\' {
+            out.push(ch);
+            continue;
+        }
+        match it.next() {
+            Some('&') => out.push_str(&c[0]),
+            Some(d @ '1'..='9') => {
+                let k = d as usize - '0' as usize;
+                out.push_str(c.get(k).map_or("", |m| m.as_str()));
+            }
+            Some('\\') | None => out.push('\\'),
+            Some(other) => {
+                out.push('\\');
+                out.push(other);
+            }
+        }
+    }
+}
+
+/// Byte offset of a character position from 1.
+fn offset(t: &str, from: i64) -> Result<usize> {
+    if from < 1 {
+        return Err(Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("invalid value for parameter \"start\": {from}"),
+        ));
+    }
+    Ok(t.char_indices()
+        .nth(from as usize - 1)
+        .map_or(t.len(), |(i, _)| i))
+}
+
+/// Replaces match number `which` (all when 0) from byte `from` on.
+fn replace(t: &str, re: &Regex, template: &str, from: usize, which: usize) -> Value {
+    let mut out = String::from(&t[..from]);
+    let mut last = from;
+    for (i, c) in re.captures_iter(&t[from..]).enumerate() {
+        if which == 0 || which == i + 1 {
+            let m = c.get(0).expect("the match");
+            out.push_str(&t[last..from + m.start()]);
+            expand(template, &c, &mut out);
+            last = from + m.end();
+        }
+        if which == i + 1 {
+            break;
+        }
+    }
+    out.push_str(&t[last..]);
+    Value::from(out)
+}
+
+fn regexp_replace(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let f = flags(a, 3)?;
+    let re = compile(s(&a[1]), f)?;
+    Ok(replace(s(&a[0]), &re, s(&a[2]), 0, usize::from(!f.global)))
+}
+
+fn regexp_replace_from(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let f = flags(a, 5)?;
+    let re = compile(s(&a[1]), f)?;
+    let from = offset(s(&a[0]), int(&a[3]))?;
+    let which = a.get(4).map_or(i64::from(!f.global), int);
+    Ok(replace(
+        s(&a[0]),
+        &re,
+        s(&a[2]),
+        from,
+        which.max(0) as usize,
+    ))
+}
+
+/// The groups of a match, or the whole match when there are none.
+fn groups(c: &Captures<'_>) -> Value {
+    let items = if c.len() == 1 {
+        vec![Value::text(&c[0])]
+    } else {
+        (1..c.len())
+            .map(|i| c.get(i).map(|m| m.as_str()).into())
+            .collect()
+    };
+    texts(items)
+}
+
+fn regexp_match(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let f = flags(a, 2)?;
+    if f.global {
+        return Err(Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            "regexp_match() does not support the \"global\" option",
+        )
+        .hint("Use the regexp_matches function instead."));
+    }
+    let re = compile(s(&a[1]), f)?;
+    Ok(re.captures(s(&a[0])).map_or(Value::Null, |c| groups(&c)))
+}
+
+fn regexp_matches(a: &[Value], _: &[Type], _: Ctx<'_, '_>) -> Result<Box<dyn RowSource>> {
+    let f = flags(a, 2)?;
+    let re = compile(s(&a[1]), f)?;
+    let limit = if f.global { usize::MAX } else { 1 };
+    let rows: Vec<Vec<Value>> = re
+        .captures_iter(s(&a[0]))
+        .take(limit)
+        .map(|c| vec![groups(&c)])
+        .collect();
+    Ok(Box::new(Made(rows.into_iter())))
+}
+
+/// Pieces between matches; an empty match at the start or end, or right after another match, splits nothing.
+fn split(a: &[Value]) -> Result<Vec<Value>> {
+    let f = flags(a, 2)?;
+    let re = compile(s(&a[1]), f)?;
+    let t = s(&a[0]);
+    let mut out = Vec::new();
+    let mut last = 0;
+    for m in re.find_iter(t) {
+        if m.is_empty() && (m.start() == 0 || m.end() == t.len()) {
+            continue;
+        }
+        out.push(Value::text(&t[last..m.start()]));
+        last = m.end();
+    }
+    out.push(Value::text(&t[last..]));
+    Ok(out)
+}
+
+/// `substring(text from pattern)`: the first group, or the whole match.
+fn substring(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let re = compile(s(&a[1]), Flags::default())?;
+    let c = re.captures(s(&a[0]));
+    Ok(
+        c.and_then(|c| c.get(usize::from(c.len() > 1)).map(|m| m.as_str()))
+            .into(),
+    )
+}
+
+/// The same with a SIMILAR TO pattern and escape character.
+fn substring_similar(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let (pattern, esc) = (s(&a[1]), s(&a[2]));
+    let mark = format!("{esc}\"");
+    let parts: Vec<&str> = pattern.split(mark.as_str()).collect();
+    let inner = |p: &str| -> Result<String> {
+        let ere = similar(p, Some(esc))?;
+        Ok(ere["^(?:".len()..ere.len() - ")$".len()].into())
+    };
+    let ere = match parts[..] {
+        [whole] => format!("^({})$", inner(whole)?),
+        [before, middle, after] => {
+            format!(
+                "^(?:{})({})(?:{})$",
+                inner(before)?,
+                inner(middle)?,
+                inner(after)?
+            )
+        }
+        _ => {
+            return Err(Error::new(
+                SqlState(*b"2200C"),
+                "SQL regular expression may not contain more than two escape-double-quote separators",
+            ));
+        }
+    };
+    let re = compile(&ere, Flags::default())?;
+    Ok(re
+        .captures(s(&a[0]))
+        .and_then(|c| c.get(1).map(|m| m.as_str()))
+        .into())
+}
+
+fn regexp_count(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let from = a.get(2).map_or(Ok(0), |v| offset(s(&a[0]), int(v)))?;
+    let re = compile(s(&a[1]), flags(a, 3)?)?;
+    Ok(Value::Int4(re.find_iter(&s(&a[0])[from..]).count() as i32))
+}
+
+fn regexp_substr(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let from = a.get(2).map_or(Ok(0), |v| offset(s(&a[0]), int(v)))?;
+    let n = a.get(3).map_or(1, int).max(1) as usize;
+    let re = compile(s(&a[1]), flags(a, 4)?)?;
+    let hit = re
+        .find_iter(&s(&a[0])[from..])
+        .nth(n - 1)
+        .map(|m| m.as_str());
+    Ok(hit.into())
+}
+
+fn string_to_array(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let Some(t) = a[0].as_str() else {
+        return Ok(Value::Null);
+    };
+    let null = a.get(2).and_then(Value::as_str);
+    let piece = |p: &str| {
+        if Some(p) == null {
+            Value::Null
+        } else {
+            Value::text(p)
+        }
+    };
+    let items = match a[1].as_str() {
+        _ if t.is_empty() => vec![],
+        None => t
+            .chars()
+            .map(|c| piece(c.encode_utf8(&mut [0; 4])))
+            .collect(),
+        Some("") => vec![piece(t)],
+        Some(sep) => t.split(sep).map(piece).collect(),
+    };
+    Ok(texts(items))
+}
+
+fn string_to_table(a: &[Value], _: &[Type], c: Ctx<'_, '_>) -> Result<Box<dyn RowSource>> {
+    let rows = match string_to_array(a, c)? {
+        Value::Array(v) => v.items.into_iter().map(|x| vec![x]).collect(),
+        _ => vec![],
+    };
+    Ok(Box::new(Made(rows.into_iter())))
+}
+
+fn array_to_string(a: &[Value], _: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
+    if a[0].is_null() || a[1].is_null() {
+        return Ok(Value::Null);
+    }
+    let (list, sep) = (array::of(&a[0]), s(&a[1]));
+    let null = a.get(2).and_then(Value::as_str);
+    let mut out = String::new();
+    let mut first = true;
+    for v in &list.items {
+        if v.is_null() && null.is_none() {
+            continue;
+        }
+        if !first {
+            out.push_str(sep);
+        }
+        first = false;
+        match null {
+            Some(n) if v.is_null() => out.push_str(n),
+            _ => text::output(v, list.element, c.settings, &mut out),
+        }
+    }
+    Ok(Value::from(out))
+}
+
+/// Adds the functions of this file.
+pub(super) fn register(r: &mut Registry) {
+    r.f(
+        "regexp_replace",
+        &[TEXT, TEXT, TEXT],
+        TEXT,
+        IMM,
+        regexp_replace,
+    );
+    r.f(
+        "regexp_replace",
+        &[TEXT, TEXT, TEXT, TEXT],
+        TEXT,
+        IMM,
+        regexp_replace,
+    );
+    r.f(
+        "regexp_replace",
+        &[TEXT, TEXT, TEXT, INT4],
+        TEXT,
+        IMM,
+        regexp_replace_from,
+    );
+    r.f(
+        "regexp_replace",
+        &[TEXT, TEXT, TEXT, INT4, INT4],
+        TEXT,
+        IMM,
+        regexp_replace_from,
+    );
+    r.f(
+        "regexp_replace",
+        &[TEXT, TEXT, TEXT, INT4, INT4, TEXT],
+        TEXT,
+        IMM,
+        regexp_replace_from,
+    );
+    r.f("regexp_match", &[TEXT, TEXT], TEXTARRAY, IMM, regexp_match);
+    r.f(
+        "regexp_match",
+        &[TEXT, TEXT, TEXT],
+        TEXTARRAY,
+        IMM,
+        regexp_match,
+    );
+    r.set(
+        "regexp_matches",
+        &[TEXT, TEXT],
+        TEXTARRAY,
+        IMM,
+        regexp_matches,
+    );
+    r.set(
+        "regexp_matches",
+        &[TEXT, TEXT, TEXT],
+        TEXTARRAY,
+        IMM,
+        regexp_matches,
+    );
+    for args in [&[TEXT, TEXT][..], &[TEXT, TEXT, TEXT][..]] {
+        r.f("regexp_split_to_array", args, TEXTARRAY, IMM, |a, _| {
+            split(a).map(texts)
+        });
+        r.set("regexp_split_to_table", args, TEXT, IMM, |a, _, _| {
+            let rows: Vec<Vec<Value>> = split(a)?.into_iter().map(|v| vec![v]).collect();
+            Ok(Box::new(Made(rows.into_iter())))
+        });
+        r.f("regexp_like", args, BOOL, IMM, |a, _| {
+            Ok(Value::Bool(
+                compile(s(&a[1]), flags(a, 2)?)?.is_match(s(&a[0])),
+            ))
+        });
+        r.f("string_to_array", args, TEXTARRAY, IMM_N, string_to_array);
+        r.set("string_to_table", args, TEXT, IMM_N, string_to_table);
+    }
+    r.f("regexp_count", &[TEXT, TEXT], INT4, IMM, regexp_count);
+    r.f("regexp_count", &[TEXT, TEXT, INT4], INT4, IMM, regexp_count);
+    r.f(
+        "regexp_count",
+        &[TEXT, TEXT, INT4, TEXT],
+        INT4,
+        IMM,
+        regexp_count,
+    );
+    r.f("regexp_substr", &[TEXT, TEXT], TEXT, IMM, regexp_substr);
+    r.f(
+        "regexp_substr",
+        &[TEXT, TEXT, INT4],
+        TEXT,
+        IMM,
+        regexp_substr,
+    );
+    r.f(
+        "regexp_substr",
+        &[TEXT, TEXT, INT4, INT4],
+        TEXT,
+        IMM,
+        regexp_substr,
+    );
+    r.f(
+        "regexp_substr",
+        &[TEXT, TEXT, INT4, INT4, TEXT],
+        TEXT,
+        IMM,
+        regexp_substr,
+    );
+    r.f("substring", &[TEXT, TEXT], TEXT, IMM, substring);
+    r.f(
+        "substring",
+        &[TEXT, TEXT, TEXT],
+        TEXT,
+        IMM,
+        substring_similar,
+    );
+    r.f("similar_to_escape", &[TEXT], TEXT, IMM, |a, _| {
+        similar(s(&a[0]), None).map(Value::from)
+    });
+    r.f("similar_to_escape", &[TEXT, TEXT], TEXT, IMM, |a, _| {
+        similar(s(&a[0]), Some(s(&a[1]))).map(Value::from)
+    });
+    r.t(
+        "array_to_string",
+        &[ANYARRAY, TEXT],
+        TEXT,
+        STA_N,
+        array_to_string,
+    );
+    r.t(
+        "array_to_string",
+        &[ANYARRAY, TEXT, TEXT],
+        TEXT,
+        STA_N,
+        array_to_string,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::functions::testing::call;
+
+    #[test]
+    fn results_are_those_of_postgresql() {
+        for (f, args, want) in [
+            ("regexp_replace", &["Thomas", ".[mN]a.", "M"][..], "ThM"),
+            (
+                "regexp_replace",
+                &["foobarbaz", "b(..)", "X\\1Y", "g"],
+                "fooXarYXazY",
+            ),
+            ("regexp_replace", &["foobarbaz", "b..", "X"], "fooXbaz"),
+            (
+                "regexp_match",
+                &["foobarbequebaz", "(bar)(beque)"],
+                "{bar,beque}",
+            ),
+            ("regexp_match", &["abc", "x"], "NULL"),
+            (
+                "regexp_split_to_array",
+                &["hello world", "\\s+"],
+                "{hello,world}",
+            ),
+            ("regexp_split_to_array", &["the", ""], "{t,h,e}"),
+            ("substring", &["Thomas", "...$"], "mas"),
+            ("substring", &["foobar", "o(.)b"], "o"),
+            ("substring", &["Thomas", "%#\"o_a#\"_", "#"], "oma"),
+            (
+                "string_to_array",
+                &["xx~~yy~~zz", "~~", "yy"],
+                "{xx,NULL,zz}",
+            ),
+            ("string_to_array", &["abc", "NULL"], "{a,b,c}"),
+            ("regexp_count", &["123456789012", "\\d\\d\\d"], "4"),
+            ("regexp_like", &["Hello", "hello", "i"], "t"),
+        ] {
+            assert_eq!(call(f, args), want, "{f}{args:?}");
+        }
+        assert!(call("regexp_replace", &["a", "(", "b"]).contains("2201B"));
+    }
+}

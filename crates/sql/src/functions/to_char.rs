@@ -1,0 +1,724 @@
+//! `to_char` of dates, times and intervals, and its counterparts `to_timestamp` and `to_date`.
+//!
+//! Left out on purpose: `TM` localised names, `SP` spell mode, `FX`.
+
+use super::EvalContext;
+use super::registry::{Registry, names::*};
+use crate::types::cast::{date_to_timestamp, timestamp_to_date};
+use crate::types::datetime::{
+    Fields, USECS_PER_DAY, USECS_PER_HOUR, USECS_PER_MIN, USECS_PER_SEC, calendar, format,
+    is_infinite, overflow,
+};
+use crate::types::ops::datetime::iv;
+use base::{Error, Result, SqlState, Value};
+use std::fmt::Write;
+
+type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] = [
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+];
+const ROMAN: [&str; 12] = [
+    "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII",
+];
+
+/// Keywords, the longer before their prefixes.
+const KEYWORDS: &[&str] = &[
+    "SSSSS", "SSSS", "Y,YYY", "YYYY", "IYYY", "MONTH", "Month", "month", "HH24", "HH12", "IDDD",
+    "A.M.", "P.M.", "a.m.", "p.m.", "A.D.", "B.C.", "a.d.", "b.c.", "YYY", "IYY", "DAY", "Day",
+    "day", "DDD", "MON", "Mon", "mon", "FF1", "FF2", "FF3", "FF4", "FF5", "FF6", "TZH", "TZM",
+    "AM", "PM", "am", "pm", "AD", "BC", "ad", "bc", "CC", "DD", "DY", "Dy", "dy", "HH", "ID", "IW",
+    "IY", "MI", "MM", "MS", "OF", "RM", "rm", "SS", "TZ", "tz", "US", "WW", "YY", "D", "I", "J",
+    "Q", "W", "Y",
+];
+
+/// A piece of a format.
+enum Node<'a> {
+    Key {
+        word: &'static str,
+        fill: bool,
+        ordinal: Option<bool>,
+    },
+    Text(&'a str),
+}
+
+/// Keywords are known in upper case, lower case (as `yyyy`) and, for names, in three spellings.
+fn keyword(rest: &str) -> Option<(&'static str, usize)> {
+    KEYWORDS.iter().find_map(|k| {
+        let head = rest.get(..k.len())?;
+        let cased = k.bytes().any(|b| b.is_ascii_lowercase())
+            || [
+                "MONTH", "DAY", "MON", "DY", "AM", "PM", "AD", "BC", "A.M.", "P.M.", "A.D.",
+                "B.C.", "RM", "TZ",
+            ]
+            .contains(k);
+        let hit = if cased {
+            head == *k
+        } else {
+            head.eq_ignore_ascii_case(k)
+        };
+        hit.then_some((*k, k.len()))
+    })
+}
+
+fn parse(f: &str) -> Vec<Node<'_>> {
+    let mut out = Vec::new();
+    let mut i = 0;
+    while i < f.len() {
+        let rest = &f[i..];
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let end = quoted.find('"').unwrap_or(quoted.len());
+            out.push(Node::Text(&quoted[..end]));
+            i += 1 + end + usize::from(end < quoted.len());
+            continue;
+        }
+        if rest.starts_with("\\\"") {
+            out.push(Node::Text("\""));
+            i += 2;
+            continue;
+        }
+        let (mut fill, mut at) = (true, i);
+        loop {
+            let head = f.get(at..at + 2).unwrap_or("");
+            if head.eq_ignore_ascii_case("FM") {
+                fill = false;
+            } else if !head.eq_ignore_ascii_case("FX")
+                && !(head.eq_ignore_ascii_case("TM") && keyword(&f[at + 2..]).is_some())
+            {
+                break;
+            }
+            at += 2;
+        }
+        if let Some((word, len)) = keyword(&f[at..]) {
+            at += len;
+            let ordinal = match f.get(at..at + 2) {
+                Some("TH") => Some(true),
+                Some("th") => Some(false),
+                _ => None,
+            };
+            at += 2 * usize::from(ordinal.is_some());
+            out.push(Node::Key {
+                word,
+                fill,
+                ordinal,
+            });
+            i = at;
+        } else if at > i {
+            i = at;
+        } else {
+            let n = rest.chars().next().map_or(1, char::len_utf8);
+            out.push(Node::Text(&rest[..n]));
+            i += n;
+        }
+    }
+    out
+}
+
+/// What a format may print.
+struct Parts {
+    f: Fields,
+    day: i64,
+    /// Hours without limit: those of an interval.
+    hours: i64,
+    zone: Option<(i32, String)>,
+    interval: bool,
+}
+
+fn th(n: i64) -> &'static str {
+    match (n.abs() % 100, n.abs() % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    }
+}
+
+fn cased(name: &str, key: &str) -> String {
+    if key.chars().all(|c| !c.is_ascii_lowercase()) {
+        name.to_uppercase()
+    } else if key.starts_with(|c: char| c.is_ascii_lowercase()) {
+        name.to_lowercase()
+    } else {
+        name.into()
+    }
+}
+
+fn write(p: &Parts, format: &str) -> Result<String> {
+    let mut out = String::new();
+    for node in parse(format) {
+        let (word, fill, ordinal) = match node {
+            Node::Text(t) => {
+                out.push_str(t);
+                continue;
+            }
+            Node::Key {
+                word,
+                fill,
+                ordinal,
+            } => (word, fill, ordinal),
+        };
+        let f = &p.f;
+        let year = if f.year > 0 || p.interval {
+            f.year
+        } else {
+            1 - f.year
+        };
+        let (iso_year, iso_week) = calendar::iso_week(p.day);
+        let iso_year = if iso_year > 0 { iso_year } else { 1 - iso_year };
+        let minute = f.micros / USECS_PER_MIN % 60;
+        let second = f.micros / USECS_PER_SEC % 60;
+        let us = f.micros % USECS_PER_SEC;
+        let dow = calendar::day_of_week(p.day);
+        let doy = p.day - calendar::to_days(f.year, 1, 1) + 1;
+        let name = |s: &str, width: usize| {
+            let s = cased(s, word);
+            if fill { format!("{s:<width$}") } else { s }
+        };
+        if p.interval
+            && matches!(
+                word.to_ascii_uppercase().as_str(),
+                "MONTH"
+                    | "MON"
+                    | "DAY"
+                    | "DY"
+                    | "AD"
+                    | "BC"
+                    | "TZ"
+                    | "OF"
+                    | "TZH"
+                    | "TZM"
+                    | "D"
+                    | "ID"
+            )
+        {
+            return Err(Error::new(
+                SqlState::INVALID_DATETIME_FORMAT,
+                "invalid format specification for an interval value",
+            )
+            .hint("Intervals are not tied to specific calendar dates."));
+        }
+        let (n, width): (i64, usize) = match word {
+            "HH24" => (p.hours, 2),
+            "HH12" | "HH" => (if p.hours % 12 == 0 { 12 } else { p.hours % 12 }, 2),
+            "MI" => (minute, 2),
+            "SS" => (second, 2),
+            "MS" | "FF3" => (us / 1000, 3),
+            "US" | "FF6" => (us, 6),
+            "FF1" => (us / 100_000, 1),
+            "FF2" => (us / 10_000, 2),
+            "FF4" => (us / 100, 4),
+            "FF5" => (us / 10, 5),
+            "SSSS" | "SSSSS" => (p.hours * 3600 + minute * 60 + second, 1),
+            "YYYY" => (year.into(), 4),
+            "YYY" => (i64::from(year % 1000), 3),
+            "YY" => (i64::from(year % 100), 2),
+            "Y" => (i64::from(year % 10), 1),
+            "IYYY" => (iso_year.into(), 4),
+            "IYY" => (i64::from(iso_year % 1000), 3),
+            "IY" => (i64::from(iso_year % 100), 2),
+            "I" => (i64::from(iso_year % 10), 1),
+            "MM" => (f.month.into(), 2),
+            "DD" => (f.day.into(), 2),
+            "DDD" => (doy, 3),
+            "IDDD" => (
+                p.day - calendar::iso_week_start(calendar::iso_week(p.day).0, 1) + 1,
+                3,
+            ),
+            "D" => (dow + 1, 1),
+            "ID" => ((dow + 6) % 7 + 1, 1),
+            "W" => (i64::from((f.day - 1) / 7 + 1), 1),
+            "WW" => ((doy - 1) / 7 + 1, 2),
+            "IW" => (iso_week.into(), 2),
+            "CC" => (
+                i64::from(if f.year > 0 {
+                    (f.year - 1) / 100 + 1
+                } else {
+                    f.year / 100 - 1
+                }),
+                2,
+            ),
+            "J" => (p.day + calendar::JULIAN_2000, 1),
+            "Q" => (i64::from((f.month - 1) / 3 + 1), 1),
+            _ => {
+                match word {
+                    "Y,YYY" => {
+                        write!(out, "{},{:03}", year / 1000, year % 1000).expect("to a string")
+                    }
+                    "AM" | "PM" => out.push_str(if p.hours % 24 >= 12 { "PM" } else { "AM" }),
+                    "am" | "pm" => out.push_str(if p.hours % 24 >= 12 { "pm" } else { "am" }),
+                    "A.M." | "P.M." => {
+                        out.push_str(if p.hours % 24 >= 12 { "P.M." } else { "A.M." })
+                    }
+                    "a.m." | "p.m." => {
+                        out.push_str(if p.hours % 24 >= 12 { "p.m." } else { "a.m." })
+                    }
+                    "AD" | "BC" => out.push_str(if f.year > 0 { "AD" } else { "BC" }),
+                    "ad" | "bc" => out.push_str(if f.year > 0 { "ad" } else { "bc" }),
+                    "A.D." | "B.C." => out.push_str(if f.year > 0 { "A.D." } else { "B.C." }),
+                    "a.d." | "b.c." => out.push_str(if f.year > 0 { "a.d." } else { "b.c." }),
+                    "MONTH" | "Month" | "month" => {
+                        out.push_str(&name(MONTHS[f.month as usize - 1], 9))
+                    }
+                    "MON" | "Mon" | "mon" => {
+                        out.push_str(&name(&MONTHS[f.month as usize - 1][..3], 3))
+                    }
+                    "DAY" | "Day" | "day" => out.push_str(&name(DAYS[dow as usize], 9)),
+                    "DY" | "Dy" | "dy" => out.push_str(&name(&DAYS[dow as usize][..3], 3)),
+                    "RM" | "rm" => out.push_str(&name(ROMAN[f.month as usize - 1], 4)),
+                    _ => zone(word, p, &mut out),
+                }
+                continue;
+            }
+        };
+        if fill {
+            // A negative number keeps its digits beside the sign.
+            let width = width + usize::from(n < 0);
+            write!(out, "{n:0width$}").expect("to a string");
+        } else {
+            write!(out, "{n}").expect("to a string");
+        }
+        match ordinal {
+            Some(true) => out.push_str(&th(n).to_uppercase()),
+            Some(false) => out.push_str(th(n)),
+            None => {}
+        }
+    }
+    Ok(out)
+}
+
+fn zone(word: &str, p: &Parts, out: &mut String) {
+    let Some((east, name)) = &p.zone else {
+        if matches!(word, "OF" | "TZH") {
+            out.push_str("+00");
+        } else if word == "TZM" {
+            out.push_str("00");
+        }
+        return;
+    };
+    match word {
+        "TZ" => out.push_str(name),
+        "tz" => out.push_str(&name.to_lowercase()),
+        "OF" => format::offset(*east, out),
+        "TZH" => write!(
+            out,
+            "{}{:02}",
+            if *east < 0 { '-' } else { '+' },
+            east.abs() / 3600
+        )
+        .expect("to a string"),
+        _ => write!(out, "{:02}", east.abs() / 60 % 60).expect("to a string"),
+    }
+}
+
+/// `to_char` of a timestamp, with or without time zone.
+pub(super) fn moment(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
+    let zone = &c.settings.timezone;
+    let (t, named) = match a[0] {
+        Value::Timestamp(t) => (t, None),
+        Value::TimestampTz(t) if is_infinite(t) => (t, None),
+        Value::TimestampTz(t) => (
+            zone.local(t),
+            Some((zone.offset_at(t), zone.abbreviation_at(t))),
+        ),
+        Value::Date(d) => (date_to_timestamp(d)?, None),
+        ref v => panic!("{v:?} is no timestamp"),
+    };
+    if is_infinite(t) {
+        return Ok(Value::Null);
+    }
+    let f = Fields::of(t);
+    let p = Parts {
+        f,
+        day: t.div_euclid(USECS_PER_DAY),
+        hours: f.hour(),
+        zone: named,
+        interval: false,
+    };
+    write(&p, a[1].as_str().expect("text")).map(Value::from)
+}
+
+fn interval(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let i = iv(&a[0]);
+    let p = Parts {
+        f: Fields {
+            year: i.months / 12,
+            month: i.months % 12,
+            day: i.days,
+            micros: i.micros % USECS_PER_DAY,
+        },
+        day: i64::from(i.days),
+        hours: i.micros / USECS_PER_HOUR,
+        zone: None,
+        interval: true,
+    };
+    write(&p, a[1].as_str().expect("text")).map(Value::from)
+}
+
+/// What a text says under a format.
+#[derive(Default)]
+struct Read {
+    year: Option<i32>,
+    month: Option<i32>,
+    day: Option<i32>,
+    doy: Option<i32>,
+    julian: Option<i64>,
+    iso: (Option<i32>, Option<i32>, Option<i32>),
+    hour: i64,
+    minute: i64,
+    second: i64,
+    micros: i64,
+    seconds_of_day: Option<i64>,
+    pm: Option<bool>,
+    twelve: bool,
+    bc: bool,
+    century: Option<i32>,
+    east: Option<i32>,
+}
+
+fn invalid(word: &str, s: &str) -> Error {
+    Error::new(
+        SqlState::INVALID_DATETIME_FORMAT,
+        format!("invalid value \"{s}\" for \"{word}\""),
+    )
+    .detail("Value must be an integer.")
+}
+
+/// A number at the start of the rest: `width` digits when another field follows at once, else all there are.
+fn take_number(rest: &mut &str, word: &str, width: usize, followed: bool) -> Result<i64> {
+    let sign = usize::from(rest.starts_with(['-', '+']));
+    let digits = rest[sign..].bytes().take_while(u8::is_ascii_digit).count();
+    let take = if followed { digits.min(width) } else { digits };
+    if take == 0 {
+        let token: String = rest.chars().take(width).collect();
+        return Err(invalid(word, &token));
+    }
+    let n = rest[..sign + take]
+        .parse::<i64>()
+        .map_err(|_| invalid(word, rest))?;
+    *rest = &rest[sign + take..];
+    Ok(n)
+}
+
+fn read(s: &str, format: &str) -> Result<Read> {
+    let mut r = Read::default();
+    let mut rest = s.trim_start();
+    let nodes = parse(format);
+    for (i, node) in nodes.iter().enumerate() {
+        let word = match node {
+            Node::Text(t) => {
+                // Separators stand for any run of separators or blanks.
+                let separator = |c: char| !c.is_alphanumeric();
+                if t.chars().all(separator) {
+                    let skipped = rest.trim_start();
+                    rest = skipped;
+                    if let Some(c) = rest.chars().next()
+                        && separator(c)
+                        && !(matches!(c, '+' | '-') && !t.contains(c))
+                    {
+                        rest = &rest[c.len_utf8()..];
+                    }
+                } else {
+                    rest = rest
+                        .char_indices()
+                        .nth(t.chars().count())
+                        .map_or("", |(i, _)| &rest[i..]);
+                }
+                continue;
+            }
+            Node::Key { word, .. } => *word,
+        };
+        rest = rest.trim_start();
+        if rest.is_empty() {
+            break;
+        }
+        let followed = matches!(nodes.get(i + 1), Some(Node::Key { word, .. }) if word.starts_with(|c: char| "YIMDHSWJQCUF".contains(c)));
+        let number = |rest: &mut &str, width: usize| take_number(rest, word, width, followed);
+        match word {
+            "YYYY" | "IYYY" => {
+                let y = number(&mut rest, 4)? as i32;
+                if word == "YYYY" {
+                    r.year = Some(y)
+                } else {
+                    r.iso.0 = Some(y)
+                }
+            }
+            "Y,YYY" => {
+                let t = number(&mut rest, 9)? as i32;
+                rest = rest.strip_prefix(',').unwrap_or(rest);
+                let digits = rest.bytes().take(3).take_while(u8::is_ascii_digit).count();
+                r.year = Some(t * 1000 + rest[..digits].parse::<i32>().unwrap_or(0));
+                rest = &rest[digits..];
+            }
+            "YYY" | "YY" | "Y" | "IYY" | "IY" | "I" => {
+                let y = number(&mut rest, word.trim_start_matches('I').len().max(1))? as i32;
+                let y = match y {
+                    0..70 => y + 2000,
+                    70..100 => y + 1900,
+                    100..520 => y + 2000,
+                    520..1000 => y + 1000,
+                    y => y,
+                };
+                if word.starts_with('I') {
+                    r.iso.0 = Some(y)
+                } else {
+                    r.year = Some(y)
+                }
+            }
+            "MM" => r.month = Some(number(&mut rest, 2)? as i32),
+            "DD" => r.day = Some(number(&mut rest, 2)? as i32),
+            "DDD" => r.doy = Some(number(&mut rest, 3)? as i32),
+            "IW" => r.iso.1 = Some(number(&mut rest, 2)? as i32),
+            "ID" => r.iso.2 = Some(number(&mut rest, 1)? as i32),
+            "J" => r.julian = Some(number(&mut rest, 7)?),
+            "CC" => r.century = Some(number(&mut rest, 2)? as i32),
+            "D" | "W" | "WW" | "Q" | "IDDD" => {
+                number(&mut rest, 2)?;
+            }
+            "HH24" => r.hour = number(&mut rest, 2)?,
+            "HH" | "HH12" => {
+                r.hour = number(&mut rest, 2)?;
+                r.twelve = true;
+                if !(1..=12).contains(&r.hour) {
+                    return Err(Error::new(
+                        SqlState::INVALID_DATETIME_FORMAT,
+                        format!("hour \"{}\" is invalid for the 12-hour clock", r.hour),
+                    )
+                    .hint("Use the 24-hour clock, or give an hour between 1 and 12."));
+                }
+            }
+            "MI" => r.minute = number(&mut rest, 2)?,
+            "SS" => r.second = number(&mut rest, 2)?,
+            "SSSS" | "SSSSS" => r.seconds_of_day = Some(number(&mut rest, 5)?),
+            "MS" | "US" | "FF1" | "FF2" | "FF3" | "FF4" | "FF5" | "FF6" => {
+                let most = if word == "MS" || word == "FF3" { 3 } else { 6 };
+                let before = rest.len();
+                let n = number(&mut rest, most)?;
+                let digits = (before - rest.len()).min(6) as u32;
+                r.micros = n * 10i64.pow(6 - digits);
+            }
+            "MONTH" | "Month" | "month" | "MON" | "Mon" | "mon" => {
+                let full = word.len() == 5;
+                let hit = MONTHS.iter().position(|m| {
+                    let m = if full { m } else { &m[..3] };
+                    rest.get(..m.len())
+                        .is_some_and(|h| h.eq_ignore_ascii_case(m))
+                });
+                let k = hit.ok_or_else(|| {
+                    let token: String = rest.chars().take_while(|c| !c.is_whitespace()).collect();
+                    Error::new(
+                        SqlState::INVALID_DATETIME_FORMAT,
+                        format!("invalid value \"{token}\" for \"{word}\""),
+                    )
+                    .detail(
+                        "The given value did not match any of the allowed values for this field.",
+                    )
+                })?;
+                rest = &rest[if full { MONTHS[k].len() } else { 3 }..];
+                r.month = Some(k as i32 + 1);
+            }
+            "DAY" | "Day" | "day" | "DY" | "Dy" | "dy" | "TZ" | "tz" => {
+                rest = rest.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+            }
+            "RM" | "rm" => {
+                let len = rest.bytes().take_while(|b| b"IVXivx".contains(b)).count();
+                r.month = ROMAN
+                    .iter()
+                    .position(|m| rest[..len].eq_ignore_ascii_case(m))
+                    .map(|k| k as i32 + 1);
+                rest = &rest[len..];
+            }
+            "TZH" | "OF" => {
+                r.east = Some(number(&mut rest, 2)? as i32 * 3600 + r.east.unwrap_or(0))
+            }
+            "TZM" => {
+                let e = r.east.unwrap_or(0);
+                r.east = Some(e + e.signum() * number(&mut rest, 2)? as i32 * 60);
+            }
+            w => {
+                let len = if rest.get(1..2) == Some(".") { 4 } else { 2 }.min(rest.len());
+                let flag = rest.get(..len).unwrap_or("").to_ascii_lowercase();
+                match w.to_ascii_lowercase().as_bytes()[0] {
+                    b'a' | b'p' | b'b' => match flag.as_bytes().first() {
+                        Some(b'p') => r.pm = Some(true),
+                        Some(b'a')
+                            if !w.to_ascii_lowercase().contains('d')
+                                && !w.to_ascii_lowercase().contains('b') =>
+                        {
+                            r.pm = Some(false)
+                        }
+                        Some(b'b') => r.bc = true,
+                        _ => {}
+                    },
+                    _ => {}
+                }
+                rest = rest.get(len..).unwrap_or("");
+            }
+        }
+    }
+    Ok(r)
+}
+
+impl Read {
+    fn date(&self, s: &str) -> Result<(i32, i32, i32)> {
+        let bad = || overflow(format!("date/time field value out of range: \"{s}\""));
+        if let Some(j) = self.julian {
+            return Ok(calendar::from_days(j - calendar::JULIAN_2000));
+        }
+        if let (Some(y), w, d) = self.iso {
+            let day = calendar::iso_week_start(y, w.unwrap_or(1)) + i64::from(d.unwrap_or(1) - 1);
+            return Ok(calendar::from_days(day));
+        }
+        let mut year = match (self.year, self.century) {
+            (Some(y), Some(c)) => (c - 1) * 100 + y % 100,
+            (Some(y), None) => y,
+            (None, Some(c)) => (c - 1) * 100 + 1,
+            (None, None) => 0,
+        };
+        if self.bc && year > 0 {
+            year = 1 - year;
+        }
+        if let Some(n) = self.doy {
+            if !(1..=365 + i32::from(calendar::is_leap(year))).contains(&n) {
+                return Err(bad());
+            }
+            return Ok(calendar::from_days(calendar::to_days(year, 1, n)));
+        }
+        let (m, d) = (self.month.unwrap_or(1), self.day.unwrap_or(1));
+        if !(1..=12).contains(&m) || !(1..=calendar::days_in_month(year, m)).contains(&d) {
+            return Err(bad());
+        }
+        Ok((year, m, d))
+    }
+
+    fn time(&self, s: &str) -> Result<i64> {
+        if let Some(n) = self.seconds_of_day {
+            return Ok(n * USECS_PER_SEC + self.micros);
+        }
+        let mut h = self.hour;
+        if self.twelve {
+            h %= 12;
+            h += if self.pm == Some(true) { 12 } else { 0 };
+        } else if self.pm == Some(true) && h < 12 {
+            h += 12;
+        }
+        if !(0..24).contains(&h)
+            || !(0..60).contains(&self.minute)
+            || !(0..60).contains(&self.second)
+        {
+            return Err(overflow(format!(
+                "date/time field value out of range: \"{s}\""
+            )));
+        }
+        Ok(h * USECS_PER_HOUR
+            + self.minute * USECS_PER_MIN
+            + self.second * USECS_PER_SEC
+            + self.micros)
+    }
+}
+
+fn to_local(a: &[Value]) -> Result<(i64, Option<i32>)> {
+    let (s, f) = (a[0].as_str().expect("text"), a[1].as_str().expect("text"));
+    let r = read(s, f)?;
+    let (year, month, day) = r.date(s)?;
+    let f = Fields {
+        year,
+        month,
+        day,
+        micros: r.time(s)?,
+    };
+    let t = f
+        .to_timestamp()
+        .ok_or_else(|| overflow(format!("timestamp out of range: \"{s}\"")))?;
+    Ok((t, r.east))
+}
+
+fn to_timestamp(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
+    let (t, east) = to_local(a)?;
+    Ok(Value::TimestampTz(match east {
+        Some(e) => t - i64::from(e) * USECS_PER_SEC,
+        None => c.settings.timezone.instant(t),
+    }))
+}
+
+fn to_date(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let (t, _) = to_local(a)?;
+    Ok(Value::Date(timestamp_to_date(t)))
+}
+
+/// Adds the formatting functions of dates and times.
+pub(super) fn register(r: &mut Registry) {
+    r.f("to_char", &[TIMESTAMP, TEXT], TEXT, STA, moment);
+    r.f("to_char", &[TIMESTAMPTZ, TEXT], TEXT, STA, moment);
+    r.f("to_char", &[INTERVAL, TEXT], TEXT, STA, interval);
+    r.f(
+        "to_timestamp",
+        &[TEXT, TEXT],
+        TIMESTAMPTZ,
+        STA,
+        to_timestamp,
+    );
+    r.f("to_date", &[TEXT, TEXT], DATE, STA, to_date);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::functions::testing::call;
+
+    #[test]
+    fn formats_are_those_of_postgresql() {
+        let t = "2020-03-04 15:06:07.123456::timestamp";
+        for (f, want) in [
+            (
+                "YYYY-MM-DD HH24:MI:SS.US Day DD Mon FMMonth Dth Q WW IW DDD D ID J CC HH12 AM a.m. MS TZ OF",
+                "2020-03-04 15:06:07.123456 Wednesday 04 Mar March 4th 1 10 10 064 4 3 2458913 21 03 PM p.m. 123  +00",
+            ),
+            ("FMDD/FMMM/YY", "4/3/20"),
+            ("\"Quarter\" Q, DAY", "Quarter 1, WEDNESDAY"),
+            ("yyyy-mm-dd hh24:mi", "2020-03-04 15:06"),
+            ("DDth Y,YYY", "04th 2,020"),
+            ("month Month|", "march     March    |"),
+        ] {
+            assert_eq!(call("to_char", &[t, f]), want, "{f}");
+        }
+        assert_eq!(
+            call("to_char", &["15h 2m 12s::interval", "HH24:MI:SS"]),
+            "15:02:12"
+        );
+        assert_eq!(
+            call("to_date", &["05 Dec 2000", "DD Mon YYYY"]),
+            "2000-12-05"
+        );
+        assert_eq!(call("to_date", &["20001205", "YYYYMMDD"]), "2000-12-05");
+        assert_eq!(
+            call(
+                "to_timestamp",
+                &["2000-12-05 03:04:05.5 PM", "YYYY-MM-DD HH:MI:SS.MS PM"]
+            ),
+            "2000-12-05 15:04:05.5+00"
+        );
+        assert!(
+            call("to_date", &["x", "YYYY"]).contains("22007: invalid value \"x\" for \"YYYY\"")
+        );
+    }
+}
