@@ -203,3 +203,47 @@ fn leaves_are_emptied_while_others_insert_there() {
         assert_sound(&shared.0);
     });
 }
+
+/// The heads of a leaf are computed anew when its prefix gets longer (a split) or shorter (a key that does not share it).
+#[test]
+fn prefixes_change_beside_readers() {
+    fn key(tag: u8, n: u32) -> Vec<u8> {
+        [&[tag, 7, 7, 7, 7, 7, 7, 7][..], &n.to_be_bytes()].concat()
+    }
+    explore(2_000, || {
+        let (tree, live) = Shared::default();
+        let insert = |key: Vec<u8>| {
+            assert!(
+                tree.get_or_insert(&key, || Item::make(&key, 0, &live), &pin())
+                    .1
+            );
+        };
+        (0..4).for_each(|n| insert(key(1, n * 10)));
+        let writer = {
+            let (tree, live) = (tree.clone(), live.clone());
+            thread::spawn(move || {
+                for key in [key(1, 5), key(2, 5), key(0, 1), vec![1], key(1, 6)] {
+                    assert!(
+                        tree.get_or_insert(&key, || Item::make(&key, 0, &live), &pin())
+                            .1
+                    );
+                }
+            })
+        };
+        for n in [30, 0, 10] {
+            assert!(
+                tree.get(&key(1, n), &pin()).is_some(),
+                "{n} is there all the time"
+            );
+            assert!(tree.get(&key(1, n + 1), &pin()).is_none());
+        }
+        let guard = pin();
+        let (low, high) = (key(1, 0), key(1, 99));
+        let mut found = Vec::new();
+        let (low, high) = (Bound::Included(&low[..]), Bound::Included(&high[..]));
+        tree.scan(low, high, Direction::Backward, 99, &mut found, &guard);
+        assert!((4..=6).contains(&found.len()), "{}", found.len());
+        writer.join().expect("writer");
+        assert_eq!(assert_sound(&tree).entries, 9);
+    });
+}
