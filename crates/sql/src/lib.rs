@@ -1,12 +1,17 @@
 //! sql: under construction.
 
-pub mod bind;
+pub(crate) mod bind;
 pub mod catalog;
 pub mod ddl;
 pub mod engine;
 pub mod exec;
-pub mod expr;
+pub(crate) mod expr;
 pub mod functions;
 pub mod plan;
 pub mod rules;
 pub mod types;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

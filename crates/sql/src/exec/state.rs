@@ -27,7 +27,6 @@ pub(crate) struct State {
     /// Counters per node, when EXPLAIN ANALYZE asks.
     pub stats: Option<Stats>,
     pub key: Vec<u8>,
-    pub key_hi: Vec<u8>,
 }
 
 /// A subplan's operators and, for one that is run once, its answer.
@@ -94,7 +93,6 @@ impl State {
             },
             stats: None,
             key: Vec::new(),
-            key_hi: Vec::new(),
         }
     }
 

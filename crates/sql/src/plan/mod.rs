@@ -6,10 +6,10 @@
 //!
 //! Left out on purpose: statistics. The rules look at which index columns a predicate fixes, and at the tables' sizes.
 
-pub mod access;
-pub mod explain;
-pub mod join;
-pub mod node;
+pub(crate) mod access;
+pub(crate) mod explain;
+pub(crate) mod join;
+pub(crate) mod node;
 
 use crate::functions::SessionContext;
 use crate::types::OutputSettings;
