@@ -10,6 +10,7 @@ mod bench;
 mod ci;
 mod clients;
 mod command;
+mod fuzz;
 mod guard;
 mod metadata;
 mod process;
@@ -32,6 +33,7 @@ cargo xtask COMMAND
   tidy      the house check: crate arrows, unsafe, headers, file length, links, paths
   clients   find psql, pgbench, sysbench, PostgreSQL 15 and psycopg; install what is missing
   sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
+  fuzz      the decoders under libFuzzer, `--seconds N` each
   slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15
   bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, embedded, all
 ";
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::main(rest),
         Some("clients") => clients::main(rest),
         Some("sanitize") => sanitize::main(rest),
+        Some("fuzz") => fuzz::main(rest),
         Some("slt") => slt::main(rest),
         Some("bench") => bench::main(rest),
         Some(guard::SUBCOMMAND) => guard::main(),

@@ -59,7 +59,7 @@ pub fn main(args: &[String]) -> Result<()> {
 }
 
 /// The host's target triple, if a nightly toolchain is at hand.
-fn nightly() -> Result<String> {
+pub fn nightly() -> Result<String> {
     let said = command::output(&mut rustup(&["run", "nightly", "rustc", "-vV"]))
         .map_err(|_| "no nightly toolchain")?;
     let host = said.lines().find_map(|l| l.strip_prefix("host: "));
@@ -67,7 +67,7 @@ fn nightly() -> Result<String> {
 }
 
 /// A rustup that is free of the toolchain which runs xtask.
-fn rustup(args: &[&str]) -> Command {
+pub fn rustup(args: &[&str]) -> Command {
     let mut command = Command::new("rustup");
     command.args(args).current_dir(command::root());
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");

@@ -31,9 +31,14 @@ impl Counts {
 
 /// Runs a command that succeeds or fails as a whole.
 pub fn whole(step: &str, command: Command) -> Result<()> {
+    whole_with_output(step, command).map(drop)
+}
+
+/// The same, with what it said.
+pub fn whole_with_output(step: &str, command: Command) -> Result<Vec<String>> {
     let ran = logged(step, command, |_| {})?;
     if ran.status.success() {
-        return Ok(());
+        return Ok(ran.lines);
     }
     Err(ran.tail())
 }
