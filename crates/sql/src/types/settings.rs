@@ -83,3 +83,15 @@ pub trait CatalogLookup: Send + Sync {
     fn procedure_oid(&self, name: &str) -> Result<Option<Oid>>;
     fn procedure_name(&self, oid: Oid) -> Option<String>;
 }
+
+impl std::fmt::Debug for OutputSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutputSettings")
+            .field("datestyle", &(self.datestyle, self.date_order))
+            .field("timezone", &self.timezone)
+            .field("intervalstyle", &self.intervalstyle)
+            .field("extra_float_digits", &self.extra_float_digits)
+            .field("bytea_output", &self.bytea_output)
+            .finish_non_exhaustive()
+    }
+}

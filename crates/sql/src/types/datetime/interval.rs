@@ -210,13 +210,22 @@ fn words(t: &str) -> Result<Sum, Fail> {
     let mut sum = empty();
     let mut k = 0;
     let mut any = false;
+    // A unit may be named once.
+    let mut seen: Vec<Unit> = Vec::new();
+    let mut once = |units: &[Unit]| {
+        let again = units.iter().any(|u| seen.contains(u));
+        seen.extend_from_slice(units);
+        if again { Err(Fail::Syntax) } else { Ok(()) }
+    };
     while k < tokens.len() {
         let w = tokens[k];
         let unit = tokens.get(k + 1).and_then(|u| Unit::parse(u));
         let inner = w.strip_prefix(['+', '-']).unwrap_or(w);
         if inner.contains(':') {
+            once(&[Unit::Hour, Unit::Minute, Unit::Second])?;
             sum.micros += clock(w)?;
         } else if inner.contains('-') {
+            once(&[Unit::Year, Unit::Month])?;
             let (y, m) = inner.split_once('-').ok_or(Fail::Syntax)?;
             let (y, m) = (number(y)?, number(m)?);
             if y.1 != 0.0 || m.1 != 0.0 {
@@ -247,6 +256,7 @@ fn words(t: &str) -> Result<Sum, Fail> {
                 None if next_is_time => Unit::Day,
                 None => Unit::Second,
             };
+            once(&[unit])?;
             sum.add(unit, whole, frac).ok_or(Fail::TooLarge)?;
         }
         any = true;

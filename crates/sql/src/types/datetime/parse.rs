@@ -239,6 +239,11 @@ fn split(s: &str) -> Result<Vec<Piece<'_>>, Fail> {
                 out.push(Piece::Word(&s[i..end]));
                 i = end;
             }
+        } else if c.is_ascii_alphabetic() && month_then_date(&s[i..]) {
+            let delimiter = b[run(i, &|c| c.is_ascii_alphabetic())];
+            let end = run(i, &|c| c.is_ascii_alphanumeric() || c == delimiter);
+            out.push(Piece::Date(s[i..end].split(delimiter as char).collect()));
+            i = end;
         } else if c.is_ascii_alphabetic() {
             let mut end = run(i, &|c| c.is_ascii_alphabetic());
             if matches!(b.get(end), Some(b'/' | b'_')) {
@@ -259,6 +264,15 @@ fn split(s: &str) -> Result<Vec<Piece<'_>>, Fail> {
         }
     }
     Ok(out)
+}
+
+/// `Jan-08-1999`.
+fn month_then_date(s: &str) -> bool {
+    let end = s.bytes().take_while(u8::is_ascii_alphabetic).count();
+    let mut rest = s[end..].bytes();
+    month(&s[..end]).is_some()
+        && matches!(rest.next(), Some(b'-' | b'/' | b'.'))
+        && rest.next().is_some_and(|c| c.is_ascii_digit())
 }
 
 fn has_time(pieces: &[Piece<'_>]) -> bool {

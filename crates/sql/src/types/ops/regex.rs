@@ -129,7 +129,16 @@ fn build(pattern: &str, mut flags: Flags) -> Result<Regex> {
                     .last()
                     .unwrap_or("")
                     .trim_start_matches("error: ");
-                invalid(last)
+                invalid(match last {
+                    "unclosed group" | "unopened group" => "parentheses () not balanced",
+                    "unclosed character class" => "brackets [] not balanced",
+                    "repetition operator missing expression" => "quantifier operand invalid",
+                    m if m.starts_with("invalid character class range") => {
+                        "invalid character range"
+                    }
+                    m if m.contains("repetition") => "invalid repetition count(s)",
+                    m => m,
+                })
             }
         })
 }
