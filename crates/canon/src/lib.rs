@@ -1,8 +1,25 @@
-//! canon: under construction.
+//! Canon, the whole of it: the embedded library ([`Database`]), and behind features SQL (`sql`) and the server (`wire`).
 
 pub mod database;
 #[cfg(feature = "sql")]
 pub mod engine;
+
+#[cfg(feature = "wire")]
+pub mod cli;
+#[cfg(feature = "wire")]
+pub mod config;
+#[cfg(feature = "wire")]
+pub mod gate;
+#[cfg(feature = "wire")]
+mod host;
+#[cfg(feature = "wire")]
+mod http;
+#[cfg(feature = "wire")]
+pub mod metrics;
+#[cfg(feature = "wire")]
+pub mod server;
+#[cfg(feature = "wire")]
+mod status;
 
 pub use base::{ColumnType, Error, Result, SqlState, Type, Value};
 pub use database::{Database, DatabaseOptions, TableBuilder, TransactionOptions};

@@ -1,3 +1,5 @@
-//! The `canon` binary: under construction.
+//! The `canon` program: see `canon::cli`.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    canon::cli::main()
+}

@@ -9,6 +9,7 @@ pub(crate) mod expr;
 pub mod functions;
 pub mod plan;
 pub mod rules;
+pub mod session;
 pub mod types;
 
 #[cfg(test)]

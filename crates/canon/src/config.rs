@@ -1,0 +1,405 @@
+//! The server's configuration: one commented file, `CANON_*` variables, command-line flags; the later wins.
+//!
+//! Everything is checked here, before a disk or a socket is touched: an unknown key, a size that is none, an address that cannot
+//! be one.
+
+use base::{Error, Result, SqlState};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The file that `canon config` prints, with the defaults.
+pub const COMMENTED: &str = include_str!("canon.toml");
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// The file, as it is written. Every key may be left out.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    data: Option<PathBuf>,
+    listen: Option<String>,
+    http: Option<String>,
+    unix_socket_directory: Option<PathBuf>,
+    max_connections: Option<u32>,
+    allow_passwordless_network: Option<bool>,
+    shutdown_timeout: Option<String>,
+    max_memory: Option<String>,
+    snapshot_max_age: Option<String>,
+    checkpoint_bytes: Option<String>,
+    segment_bytes: Option<String>,
+    epoch_max_duration: Option<String>,
+    log_level: Option<String>,
+    log_format: Option<LogFormat>,
+    #[serde(default)]
+    settings: BTreeMap<String, toml::Value>,
+}
+
+/// What flags and variables say; they win over the file.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Overrides {
+    /// Data directory; made and initialised when it is absent
+    #[arg(long, value_name = "DIR", env = "CANON_DATA")]
+    pub data: Option<PathBuf>,
+    /// Address for PostgreSQL clients
+    #[arg(long, value_name = "HOST:PORT", env = "CANON_LISTEN")]
+    pub listen: Option<String>,
+    /// Address for /healthz, /readyz and /metrics; none: no HTTP
+    #[arg(long, value_name = "HOST:PORT", env = "CANON_HTTP")]
+    pub http: Option<String>,
+    /// Directory of a Unix socket for PostgreSQL clients
+    #[arg(long, value_name = "DIR", env = "CANON_UNIX_SOCKET_DIRECTORY")]
+    pub unix_socket_directory: Option<PathBuf>,
+    /// Configuration file; `canon config` prints one with every key
+    #[arg(long, value_name = "FILE", env = "CANON_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Most client connections
+    #[arg(long, value_name = "N", env = "CANON_MAX_CONNECTIONS")]
+    pub max_connections: Option<u32>,
+    /// Let users without a password in from other machines
+    #[arg(long, env = "CANON_ALLOW_PASSWORDLESS_NETWORK")]
+    pub allow_passwordless_network: bool,
+    /// Most memory that rows may take, such as 8GB
+    #[arg(long, value_name = "SIZE", env = "CANON_MAX_MEMORY")]
+    pub max_memory: Option<String>,
+    /// Log written since the last checkpoint that calls for the next, such as 1GB
+    #[arg(long, value_name = "SIZE", env = "CANON_CHECKPOINT_BYTES")]
+    pub checkpoint_bytes: Option<String>,
+    /// Time that running transactions get at SIGTERM, such as 30s
+    #[arg(long, value_name = "TIME", env = "CANON_SHUTDOWN_TIMEOUT")]
+    pub shutdown_timeout: Option<String>,
+    /// error, warn, info, debug or trace, also per module: info,canon=debug
+    #[arg(long, value_name = "LEVEL", env = "CANON_LOG_LEVEL")]
+    pub log_level: Option<String>,
+    /// How logs are written
+    #[arg(long, value_name = "FORMAT", env = "CANON_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub data: PathBuf,
+    pub listen: Vec<SocketAddr>,
+    pub http: Vec<SocketAddr>,
+    pub unix_socket_directory: Option<PathBuf>,
+    pub max_connections: u32,
+    pub allow_passwordless_network: bool,
+    pub shutdown_timeout: Duration,
+    /// Bytes.
+    pub max_memory: u64,
+    pub snapshot_max_age: Duration,
+    pub checkpoint_bytes: u64,
+    pub segment_bytes: u64,
+    pub epoch_max_duration: Duration,
+    pub log_level: String,
+    pub log_format: LogFormat,
+    /// Defaults of session settings.
+    pub settings: Vec<(String, String)>,
+}
+
+fn bad(key: &str, value: &str, why: &str) -> Error {
+    Error::new(
+        SqlState::INVALID_PARAMETER_VALUE,
+        format!("{key} = {value:?}: {why}"),
+    )
+}
+
+impl Config {
+    /// Reads the file that the flags name, if they do, puts flags and variables over it and checks it all.
+    pub fn load(flags: &Overrides) -> Result<Config> {
+        let file = match &flags.config {
+            None => File::default(),
+            Some(path) => read(path)?,
+        };
+        Config::check(file, flags)
+    }
+
+    fn check(file: File, flags: &Overrides) -> Result<Config> {
+        let text = |a: &Option<String>, b: &Option<String>, d: &str| {
+            a.clone()
+                .or_else(|| b.clone())
+                .unwrap_or_else(|| d.to_owned())
+        };
+        let data = flags.data.clone().or(file.data).ok_or_else(|| {
+            Error::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                "no data directory: say --data DIR, CANON_DATA or data in the configuration file",
+            )
+        })?;
+        let listen = text(&flags.listen, &file.listen, "127.0.0.1:5432");
+        let http = text(&flags.http, &file.http, "");
+        let max_connections = flags
+            .max_connections
+            .or(file.max_connections)
+            .unwrap_or(100);
+        if !(1..=262_143).contains(&max_connections) {
+            return Err(bad(
+                "max_connections",
+                &max_connections.to_string(),
+                "1 to 262143",
+            ));
+        }
+        let settings = file
+            .settings
+            .into_iter()
+            .map(|(name, v)| {
+                let value = match v {
+                    toml::Value::String(s) => s,
+                    toml::Value::Boolean(b) => if b { "on" } else { "off" }.to_owned(),
+                    toml::Value::Integer(n) => n.to_string(),
+                    toml::Value::Float(x) => x.to_string(),
+                    v => {
+                        return Err(bad(
+                            &name,
+                            &v.to_string(),
+                            "a string, a number or a Boolean",
+                        ));
+                    }
+                };
+                Ok((name, value))
+            })
+            .collect::<Result<_>>()?;
+        let log_level = text(&flags.log_level, &file.log_level, "info");
+        if log_level.parse::<tracing_subscriber::EnvFilter>().is_err() {
+            return Err(bad(
+                "log_level",
+                &log_level,
+                "error, warn, info, debug or trace",
+            ));
+        }
+        let duration = |key: &str, a: &Option<String>, b: &Option<String>, d: &str| {
+            let v = text(a, b, d);
+            duration(&v).ok_or_else(|| bad(key, &v, "a time such as 500ms, 30s, 5min, 1h"))
+        };
+        let size = |key: &str, a: &Option<String>, b: &Option<String>, d: &str| {
+            let v = text(a, b, d);
+            size(&v)
+                .filter(|n| *n > 0)
+                .ok_or_else(|| bad(key, &v, "a size such as 512MB or 8GB"))
+        };
+        let config = Config {
+            data,
+            listen: addresses("listen", &listen)?,
+            http: if http.is_empty() {
+                vec![]
+            } else {
+                addresses("http", &http)?
+            },
+            unix_socket_directory: flags
+                .unix_socket_directory
+                .clone()
+                .or(file.unix_socket_directory),
+            max_connections,
+            allow_passwordless_network: flags.allow_passwordless_network
+                || file.allow_passwordless_network.unwrap_or(false),
+            shutdown_timeout: duration(
+                "shutdown_timeout",
+                &flags.shutdown_timeout,
+                &file.shutdown_timeout,
+                "30s",
+            )?,
+            max_memory: match text(&flags.max_memory, &file.max_memory, "") {
+                v if v.is_empty() => three_quarters_of_memory(),
+                v => size("max_memory", &Some(v), &None, "")?,
+            },
+            snapshot_max_age: duration("snapshot_max_age", &None, &file.snapshot_max_age, "1h")?,
+            checkpoint_bytes: size(
+                "checkpoint_bytes",
+                &flags.checkpoint_bytes,
+                &file.checkpoint_bytes,
+                "1GB",
+            )?,
+            segment_bytes: size("segment_bytes", &None, &file.segment_bytes, "64MB")?,
+            epoch_max_duration: duration(
+                "epoch_max_duration",
+                &None,
+                &file.epoch_max_duration,
+                "10ms",
+            )?,
+            log_level,
+            log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
+            settings,
+        };
+        if config.epoch_max_duration.is_zero() {
+            return Err(bad("epoch_max_duration", "0", "more than nothing"));
+        }
+        if config.segment_bytes < 1 << 20 {
+            return Err(bad(
+                "segment_bytes",
+                &config.segment_bytes.to_string(),
+                "at least 1MB",
+            ));
+        }
+        check_settings(&config.settings)?;
+        Ok(config)
+    }
+
+    /// Whether an address is open to other machines.
+    pub fn on_network(&self) -> bool {
+        self.listen.iter().any(|a| !a.ip().is_loopback())
+    }
+}
+
+/// Checks the defaults of session settings as SET would.
+#[cfg(feature = "sql")]
+fn check_settings(settings: &[(String, String)]) -> Result<()> {
+    sql::session::check_settings(settings)
+}
+
+#[cfg(not(feature = "sql"))]
+fn check_settings(_: &[(String, String)]) -> Result<()> {
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<File> {
+    let failed = |e: &dyn std::fmt::Display| {
+        Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("configuration file {}: {e}", path.display()),
+        )
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
+    toml::from_str(&text).map_err(|e| failed(&e))
+}
+
+fn addresses(key: &str, v: &str) -> Result<Vec<SocketAddr>> {
+    let found: Vec<SocketAddr> = v
+        .to_socket_addrs()
+        .map_err(|e| bad(key, v, &format!("not HOST:PORT ({e})")))?
+        .collect();
+    // `localhost` is often both 127.0.0.1 and ::1: the first is the one that is meant.
+    found
+        .into_iter()
+        .next()
+        .map(|a| vec![a])
+        .ok_or_else(|| bad(key, v, "no such address"))
+}
+
+/// `8GB`, `512MB`, `100kB`, `4096`; powers of 1024.
+pub fn size(v: &str) -> Option<u64> {
+    let v = v.trim();
+    let end = v
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(v.len());
+    let n: f64 = v[..end].parse().ok()?;
+    let shift = match v[end..]
+        .trim()
+        .to_ascii_lowercase()
+        .trim_end_matches("ib")
+        .trim_end_matches('b')
+    {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return None,
+    };
+    Some((n * (1u64 << shift) as f64) as u64)
+}
+
+/// `500ms`, `30s`, `5min`, `1h`, `2d`.
+pub fn duration(v: &str) -> Option<Duration> {
+    let v = v.trim();
+    let end = v
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(v.len());
+    let n: f64 = v[..end].parse().ok()?;
+    let seconds = match v[end..].trim() {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "min" | "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
+        "" if n == 0.0 => 0.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(n * seconds).ok()
+}
+
+/// What rows may take when nothing is said.
+fn three_quarters_of_memory() -> u64 {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = meminfo
+        .lines()
+        .find_map(|l| l.strip_prefix("MemTotal:"))
+        .and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    total.map_or(u64::MAX, |kb| kb / 4 * 3 * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Config> {
+        let file: File = toml::from_str(text).map_err(|e| Error::internal(e.to_string()))?;
+        let flags = Overrides {
+            data: Some("d".into()),
+            ..Overrides::default()
+        };
+        Config::check(file, &flags)
+    }
+
+    #[test]
+    fn the_commented_file_says_the_defaults() {
+        let uncommented: String = COMMENTED
+            .lines()
+            .map(|l| {
+                l.strip_prefix("#")
+                    .filter(|l| l.contains(" = ") && !l.starts_with(' '))
+                    .unwrap_or(l)
+            })
+            .map(|l| format!("{l}\n"))
+            .collect();
+        let (said, default) = (of(&uncommented).unwrap(), of("").unwrap());
+        assert_eq!(said.listen, default.listen);
+        assert_eq!(said.max_connections, default.max_connections);
+        assert_eq!(said.checkpoint_bytes, default.checkpoint_bytes);
+        assert_eq!(said.segment_bytes, default.segment_bytes);
+        assert_eq!(said.shutdown_timeout, default.shutdown_timeout);
+        assert_eq!(said.snapshot_max_age, default.snapshot_max_age);
+        assert_eq!(said.epoch_max_duration, default.epoch_max_duration);
+        assert_eq!(said.log_level, default.log_level);
+        assert!(of(COMMENTED).is_ok());
+    }
+
+    #[test]
+    fn mistakes_are_found() {
+        for bad in [
+            "max_conections = 5",
+            "max_connections = 0",
+            "listen = \"nowhere\"",
+            "max_memory = \"8 apples\"",
+            "shutdown_timeout = \"soon\"",
+            "log_level = \"=%\"",
+            "[settings]\nnonesuch = 1",
+            "[settings]\nstatement_timeout = \"never\"",
+        ] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+        let c = of("[settings]\nstatement_timeout = \"5s\"\ndefault_transaction_isolation = \"read committed\"").unwrap();
+        assert_eq!(c.settings.len(), 2);
+    }
+
+    #[test]
+    fn sizes_and_times() {
+        assert_eq!(size("8GB"), Some(8 << 30));
+        assert_eq!(size("1.5 kB"), Some(1536));
+        assert_eq!(size("7"), Some(7));
+        assert_eq!(size("GB"), None);
+        assert_eq!(duration("90s"), Some(Duration::from_secs(90)));
+        assert_eq!(duration("2min"), Some(Duration::from_secs(120)));
+        assert_eq!(duration("5"), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! Messages to the client, written into one buffer that the connection sends when it is time.
+//!
+//! A message is begun with its type and a place for its length, and ended by filling the length in, so a row goes from the
+//! store to the buffer without a copy between. Messages that are rare are encoded by `pgwire`.
+//!
+//! What has been written since a [`mark`](Replies::mark) can be taken back until it is sent: a statement that runs again
+//! takes back the rows of its first run.
+
+use base::{Error, SqlState};
+use bytes::BytesMut;
+use pgwire::messages::data::{FieldDescription, ParameterDescription, RowDescription};
+use pgwire::messages::{Message, copy};
+use sql::session::{Column, Format, Severity, TxnStatus};
+
+/// The replies not yet sent.
+#[derive(Default)]
+pub struct Replies {
+    pub buf: Vec<u8>,
+    /// Bytes sent since the connection began: a mark is a place in the whole stream.
+    pub sent: u64,
+}
+
+impl Replies {
+    /// Writes a message whose body `f` appends.
+    #[inline]
+    pub fn message<R>(&mut self, kind: u8, f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let start = self.buf.len();
+        self.buf.extend_from_slice(&[kind, 0, 0, 0, 0]);
+        let r = f(&mut self.buf);
+        let len = (self.buf.len() - start - 1) as u32;
+        self.buf[start + 1..start + 5].copy_from_slice(&len.to_be_bytes());
+        r
+    }
+
+    /// Writes a message without a body.
+    #[inline]
+    pub fn plain(&mut self, kind: u8) {
+        self.buf.extend_from_slice(&[kind, 0, 0, 0, 4]);
+    }
+
+    /// Writes a message of `pgwire`.
+    pub fn put(&mut self, m: &impl Message) {
+        let mut b = BytesMut::new();
+        m.encode(&mut b)
+            .expect("our own messages stay within the limits");
+        self.buf.extend_from_slice(&b);
+    }
+
+    /// The place where the next message will stand in the stream.
+    pub fn mark(&self) -> u64 {
+        self.sent + self.buf.len() as u64
+    }
+
+    /// Takes back what was written since the mark; false when some of it has been sent.
+    pub fn rewind(&mut self, mark: u64) -> bool {
+        let Some(keep) = mark.checked_sub(self.sent) else {
+            return false;
+        };
+        self.buf.truncate(keep as usize);
+        true
+    }
+
+    pub fn ready(&mut self, status: TxnStatus) {
+        let s = match status {
+            TxnStatus::Idle => b'I',
+            TxnStatus::InTransaction => b'T',
+            TxnStatus::Failed => b'E',
+        };
+        self.buf.extend_from_slice(&[b'Z', 0, 0, 0, 5, s]);
+    }
+
+    pub fn command_complete(&mut self, tag: &str) {
+        self.message(b'C', |b| cstr(b, tag));
+    }
+
+    pub fn row_description(&mut self, columns: &[Column], format: impl Fn(usize) -> Format) {
+        let field = |(i, c): (usize, &Column)| {
+            FieldDescription::new(
+                c.name.to_string(),
+                c.table as i32,
+                c.attribute,
+                c.ty.ty.oid(),
+                c.ty.ty.typlen(),
+                c.ty.typmod,
+                format(i).code(),
+            )
+        };
+        self.put(&RowDescription::new(
+            columns.iter().enumerate().map(field).collect(),
+        ));
+    }
+
+    pub fn parameter_description(&mut self, types: &[u32]) {
+        self.put(&ParameterDescription::new(types.to_vec()));
+    }
+
+    pub fn parameter_status(&mut self, name: &str, value: &str) {
+        self.message(b'S', |b| {
+            cstr(b, name);
+            cstr(b, value);
+        });
+    }
+
+    pub fn copy_in(&mut self, columns: usize, format: Format) {
+        let formats = vec![format.code(); columns];
+        self.put(&copy::CopyInResponse::new(
+            format.code() as i8,
+            columns as i16,
+            formats,
+        ));
+    }
+
+    pub fn copy_out(&mut self, columns: usize, format: Format) {
+        let formats = vec![format.code(); columns];
+        self.put(&copy::CopyOutResponse::new(
+            format.code() as i8,
+            columns as i16,
+            formats,
+        ));
+    }
+
+    /// ErrorResponse or NoticeResponse, with the fields S V C M D H P s t c n.
+    pub fn error(&mut self, severity: Severity, e: &Error) {
+        let f = e.fields();
+        // A signal between our own rooms must not reach a client.
+        let (code, message) = if f.code.is_internal() {
+            (SqlState::INTERNAL_ERROR, "a statement ended with a signal")
+        } else {
+            (f.code, f.message.as_str())
+        };
+        let notice = matches!(
+            severity,
+            Severity::Notice | Severity::Warning | Severity::Info
+        );
+        self.message(if notice { b'N' } else { b'E' }, |b| {
+            let mut put = |kind: u8, s: &str| {
+                if !s.is_empty() {
+                    b.push(kind);
+                    cstr(b, s);
+                }
+            };
+            put(b'S', severity.name());
+            put(b'V', severity.name());
+            put(b'C', code.code());
+            put(b'M', if message.is_empty() { "error" } else { message });
+            put(b'D', &f.detail);
+            put(b'H', &f.hint);
+            if f.position > 0 {
+                put(b'P', &f.position.to_string());
+            }
+            put(b's', &f.schema);
+            put(b't', &f.table);
+            put(b'c', &f.column);
+            put(b'n', &f.constraint);
+            b.push(0);
+        });
+    }
+}
+
+/// Appends a string and its zero byte; a zero inside ends it early, as it would for the client.
+pub fn cstr(b: &mut Vec<u8>, s: &str) {
+    let bytes = s.as_bytes();
+    let end = bytes.iter().position(|&c| c == 0).unwrap_or(bytes.len());
+    b.extend_from_slice(&bytes[..end]);
+    b.push(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_carries_its_length() {
+        let mut r = Replies::default();
+        r.command_complete("SELECT 1");
+        assert_eq!(r.buf, b"C\0\0\0\x0dSELECT 1\0");
+    }
+
+    #[test]
+    fn what_is_not_sent_can_be_taken_back() {
+        let mut r = Replies::default();
+        r.plain(b'1');
+        let mark = r.mark();
+        r.plain(b'2');
+        assert!(r.rewind(mark));
+        assert_eq!(r.buf.len(), 5);
+        r.sent += 5;
+        r.buf.clear();
+        r.plain(b'2');
+        assert!(r.rewind(mark));
+        assert!(r.buf.is_empty());
+        r.sent += 1;
+        assert!(!r.rewind(mark));
+    }
+
+    #[test]
+    fn an_error_has_severity_code_and_fields() {
+        let mut r = Replies::default();
+        let e = Error::new(SqlState::UNIQUE_VIOLATION, "dup")
+            .detail("d")
+            .table("public", "t")
+            .constraint("t_pkey");
+        r.error(Severity::Error, &e);
+        let s = String::from_utf8_lossy(&r.buf[5..]).into_owned();
+        assert_eq!(
+            s,
+            "SERROR\0VERROR\0C23505\0Mdup\0Dd\0spublic\0tt\0nt_pkey\0\0"
+        );
+    }
+}

@@ -1,0 +1,293 @@
+//! A connection after its start: messages in order, one task.
+//!
+//! ```text
+//! read -> take every whole message -> session -> replies gather -> Sync, Flush or many bytes: one write
+//! an error: ErrorResponse, and everything is skipped up to Sync
+//! ```
+//! What follows an Execute is looked at before it runs, since a statement alone before Sync is a transaction of its own; nobody
+//! may expect a reply to an Execute before Sync or Flush, so waiting for that message costs nothing.
+
+use super::frontend::{self, Frontend};
+use super::wire::{Stream, Wire, gone};
+use base::{Error, Result, SqlState};
+use sql::engine::Engine;
+use sql::session::{Client, Format, Next, Reason, Session, Severity, TxnStatus};
+
+/// Replies beyond this many bytes are sent before Sync.
+const HIGH_WATER: usize = 64 << 10;
+
+/// How a connection ended.
+pub enum End {
+    /// The client said so, or is gone.
+    Client,
+    /// With this FATAL error to tell it.
+    Fatal(Error),
+}
+
+/// Serves a client until it goes.
+pub async fn serve<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> End {
+    match run(wire, session).await {
+        Ok(()) => End::Client,
+        Err(e) if e.code() == SqlState::CONNECTION_FAILURE => End::Client,
+        Err(e) => End::Fatal(e),
+    }
+}
+
+/// The bytes of an Execute message's portal name and its row limit outlive the message.
+struct Execute {
+    portal: compact_str::CompactString,
+    max_rows: i32,
+}
+
+async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
+    // After an error of the extended protocol, up to Sync.
+    let mut skipping = false;
+    loop {
+        let (kind, len) = next(wire, session).await?;
+        let body = &wire.input.bytes()[5..len];
+        if skipping && !matches!(kind, b'S' | b'X') {
+            wire.input.take(len);
+            continue;
+        }
+        // Each arm gives the outcome of the message and whether it was a simple query.
+        let message = match frontend::decode(kind, body) {
+            Ok(m) => m,
+            Err(e) if e.code() == SqlState::CHARACTER_NOT_IN_REPERTOIRE => {
+                wire.input.take(len);
+                let simple = kind == b'Q';
+                fail(wire, session, &e, simple, &mut skipping).await?;
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        let outcome = match message {
+            Frontend::Bind(b) => {
+                let r = bind(session, &b);
+                wire.input.take(len);
+                if r.is_ok() {
+                    wire.out.plain(b'2');
+                }
+                r
+            }
+            Frontend::Execute { portal, max_rows } => {
+                let x = Execute {
+                    portal: portal.into(),
+                    max_rows,
+                };
+                wire.input.take(len);
+                let follows = peek(wire, session).await?;
+                let next = if follows == b'S' {
+                    Next::Sync
+                } else {
+                    Next::More
+                };
+                session.execute(wire, &x.portal, x.max_rows, next).await
+            }
+            Frontend::Sync => {
+                wire.input.take(len);
+                skipping = false;
+                wire.skip_copy = false;
+                if let Err(e) = session.sync(wire).await {
+                    session.failed(wire, &e).await;
+                    wire.out.error(Severity::Error, &e);
+                }
+                ready(wire, session).await?;
+                Ok(())
+            }
+            Frontend::Parse { name, query, types } => {
+                let text: std::sync::Arc<str> = query.into();
+                let r = session.parse(name, query, &types);
+                drop(text);
+                wire.input.take(len);
+                if r.is_ok() {
+                    wire.out.plain(b'1');
+                }
+                r
+            }
+            Frontend::Describe {
+                portal: false,
+                name,
+            } => {
+                let r = session.describe_statement(name);
+                wire.input.take(len);
+                r.map(|(types, columns)| {
+                    wire.out.parameter_description(&types);
+                    match columns {
+                        Some(c) => wire.out.row_description(&c, |_| Format::Text),
+                        None => wire.out.plain(b'n'),
+                    }
+                })
+            }
+            Frontend::Describe { portal: true, name } => {
+                let r = session.describe_portal(name);
+                wire.input.take(len);
+                r.map(|columns| match columns {
+                    Some((c, f)) => wire.out.row_description(&c, |i| f[i]),
+                    None => wire.out.plain(b'n'),
+                })
+            }
+            Frontend::Close { portal, name } => {
+                session.close(portal, name);
+                wire.input.take(len);
+                wire.out.plain(b'3');
+                Ok(())
+            }
+            Frontend::Flush => {
+                wire.input.take(len);
+                wire.flush().await?;
+                Ok(())
+            }
+            Frontend::Query(q) => {
+                let sql = q.to_owned();
+                wire.input.take(len);
+                match session.simple(wire, &sql).await {
+                    Ok(()) => ready(wire, session).await?,
+                    Err(e) => fail(wire, session, &e, true, &mut skipping).await?,
+                }
+                Ok(())
+            }
+            Frontend::Terminate => return Ok(()),
+            // What is left of a COPY that failed.
+            Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => {
+                wire.input.take(len);
+                Ok(())
+            }
+            Frontend::Password => {
+                return Err(frontend::violation("unexpected password message"));
+            }
+        };
+        if let Err(e) = outcome {
+            fail(wire, session, &e, false, &mut skipping).await?;
+        }
+        if wire.out.buf.len() > HIGH_WATER {
+            wire.flush().await?;
+        }
+    }
+}
+
+fn bind<E: Engine>(session: &mut Session<E>, b: &frontend::Bind<'_>) -> Result<()> {
+    let mut a = [Format::Text; 4];
+    let mut r = [Format::Text; 4];
+    let (mut va, mut vr) = (Vec::new(), Vec::new());
+    let params = formats(&b.param_formats, &mut a, &mut va)?;
+    let results = formats(&b.result_formats, &mut r, &mut vr)?;
+    session.bind(b.portal, b.statement, params, b.params.iter(), results)
+}
+
+/// The formats as a slice, on the stack when there are few.
+fn formats<'a>(
+    f: &frontend::Formats<'_>,
+    few: &'a mut [Format; 4],
+    many: &'a mut Vec<Format>,
+) -> Result<&'a [Format]> {
+    if f.len() > few.len() {
+        *many = f.iter().collect::<Result<_>>()?;
+        return Ok(many);
+    }
+    for (to, from) in few.iter_mut().zip(f.iter()) {
+        *to = from?;
+    }
+    Ok(&few[..f.len()])
+}
+
+/// Tells an error. One that ends the connection is given back.
+async fn fail<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    session: &mut Session<E>,
+    e: &Error,
+    simple: bool,
+    skipping: &mut bool,
+) -> Result<()> {
+    if matches!(
+        e.code(),
+        SqlState::CONNECTION_FAILURE | SqlState::ADMIN_SHUTDOWN | SqlState::PROTOCOL_VIOLATION
+    ) && (e.code() != SqlState::PROTOCOL_VIOLATION || wire.skip_copy)
+    {
+        return Err(e.clone());
+    }
+    session.failed(wire, e).await;
+    wire.out.error(Severity::Error, e);
+    if simple {
+        ready(wire, session).await
+    } else {
+        *skipping = true;
+        Ok(())
+    }
+}
+
+async fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
+    session.idle();
+    wire.out.ready(session.status());
+    wire.flush().await
+}
+
+/// Waits for a whole message at the front of the input.
+async fn next<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    session: &mut Session<E>,
+) -> Result<(u8, usize)> {
+    loop {
+        if let Some(m) = frontend::frame(wire.input.bytes())? {
+            return Ok(m);
+        }
+        fill(wire, session).await?;
+    }
+}
+
+/// The type of the message at the front of the input.
+async fn peek<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<u8> {
+    loop {
+        if let Some(&kind) = wire.input.bytes().first() {
+            return Ok(kind);
+        }
+        fill(wire, session).await?;
+    }
+}
+
+/// Reads more, for as long as an idle client may take, unless the session is ended from outside.
+async fn fill<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
+    let handle = session.handle().clone();
+    let limit = session.idle_limit();
+    let Wire { stream, input, .. } = wire;
+    let read = input.fill(stream);
+    let terminated = async {
+        loop {
+            handle.interruption().await;
+            if handle.interrupted() == Some(Reason::Terminate) {
+                return;
+            }
+            // A cancel for a session that runs nothing.
+            handle.begin(0);
+        }
+    };
+    let n = tokio::select! {
+        biased;
+        n = read => n.map_err(|e| gone(&e))?,
+        () = terminated => {
+            return Err(Error::new(
+                SqlState::ADMIN_SHUTDOWN,
+                "terminating connection due to administrator command",
+            ));
+        }
+        () = sleep(limit.as_ref().map(|l| l.0)) => return Err(limit.expect("it was slept").1),
+    };
+    if n > 0 {
+        return Ok(());
+    }
+    // The client closed its side. In the middle of a message, or between them: nobody is there to be told.
+    debug_assert!(matches!(
+        session.status(),
+        TxnStatus::Idle | TxnStatus::InTransaction | TxnStatus::Failed
+    ));
+    Err(Error::new(
+        SqlState::CONNECTION_FAILURE,
+        "the client closed the connection",
+    ))
+}
+
+async fn sleep(time: Option<std::time::Duration>) {
+    match time {
+        Some(t) => tokio::time::sleep(t).await,
+        None => std::future::pending().await,
+    }
+}

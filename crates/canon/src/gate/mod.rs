@@ -1,0 +1,258 @@
+//! The wire protocol: sockets in, sessions behind.
+//!
+//! ```text
+//! listener -> connection task: startup.rs (who is it) -> connection.rs (messages) -> sql::session
+//!                              wire.rs (bytes in and out), frontend.rs and backend.rs (messages)
+//! clock task: every few milliseconds, time limits of statements and lock waits
+//! ```
+//! `pgwire` gives the messages of the start and the rarer replies; the loop over messages and the data path are our own, so that
+//! a reply is written once, into the buffer that is sent, and sent when the client can use it (the costs of both ways stand in
+//! the decisions).
+//!
+//! Left out on purpose: TLS, the replication protocol, protocol 2.
+
+mod backend;
+mod connection;
+mod frontend;
+mod scram;
+mod startup;
+mod wire;
+
+use base::{Error, Result, SqlState};
+use connection::End;
+use sql::engine::Engine;
+use sql::session::{Reason, Severity, Shared};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Notify;
+use tracing::{debug, info, warn};
+use wire::{Stream, Wire};
+
+/// Where a connection comes from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    pub address: Option<SocketAddr>,
+    /// From this machine.
+    pub local: bool,
+}
+
+/// Who has not said who he is by then is disconnected.
+const STARTUP_LIMIT: Duration = Duration::from_secs(60);
+/// How often time limits are looked at.
+const TICK: Duration = Duration::from_millis(5);
+
+/// The server's side of all connections.
+pub struct Gate<E: Engine> {
+    pub shared: Arc<Shared<E>>,
+    /// Roles without a password get in from other machines too.
+    pub allow_passwordless_network: bool,
+    secret: [u8; 32],
+    open: AtomicUsize,
+    closing: AtomicBool,
+    changed: Notify,
+    /// Connections taken and refused since the start.
+    pub accepted: AtomicUsize,
+    pub refused: AtomicUsize,
+}
+
+impl<E: Engine> Gate<E> {
+    pub fn new(shared: Arc<Shared<E>>, allow_passwordless_network: bool) -> Arc<Gate<E>> {
+        let mut secret = [0; 32];
+        shared.host.random(&mut secret);
+        Arc::new(Gate {
+            shared,
+            allow_passwordless_network,
+            secret,
+            open: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+            changed: Notify::new(),
+            accepted: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
+        })
+    }
+
+    /// Connections there are.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    /// Keeps time limits. Runs until the gate is closed and empty.
+    pub async fn keep_time(self: Arc<Self>) {
+        let mut every = tokio::time::interval(TICK);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while !self.closing.load(Ordering::SeqCst) || self.open() > 0 {
+            every.tick().await;
+            self.shared
+                .sessions
+                .tick(self.shared.host.monotonic_millis());
+        }
+    }
+
+    /// Takes connections from a TCP listener until [`Gate::close`].
+    pub async fn listen(self: Arc<Self>, listener: TcpListener) {
+        while let Some(accepted) = self.next(listener.accept()).await {
+            match accepted {
+                Ok((stream, address)) => {
+                    // Replies are small and awaited.
+                    _ = stream.set_nodelay(true);
+                    let origin = Origin {
+                        address: Some(address),
+                        local: is_local(&address),
+                    };
+                    self.clone().spawn(stream, origin);
+                }
+                Err(e) => accept_failed(&e).await,
+            }
+        }
+    }
+
+    /// Takes connections from a Unix socket until [`Gate::close`].
+    pub async fn listen_unix(self: Arc<Self>, listener: UnixListener) {
+        while let Some(accepted) = self.next(listener.accept()).await {
+            match accepted {
+                Ok((stream, _)) => {
+                    let origin = Origin {
+                        address: None,
+                        local: true,
+                    };
+                    self.clone().spawn(stream, origin);
+                }
+                Err(e) => accept_failed(&e).await,
+            }
+        }
+    }
+
+    async fn next<T>(&self, accept: impl Future<Output = T>) -> Option<T> {
+        let closed = async {
+            while !self.closing.load(Ordering::SeqCst) {
+                self.changed.notified().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = closed => None,
+            t = accept => Some(t),
+        }
+    }
+
+    fn spawn<S: Stream + 'static>(self: Arc<Self>, stream: S, origin: Origin) {
+        tokio::spawn(async move {
+            let mut wire = Wire::new(stream);
+            let before = self.open.fetch_add(1, Ordering::SeqCst);
+            let full = before >= self.shared.max_connections as usize;
+            if full {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.accepted.fetch_add(1, Ordering::Relaxed);
+            }
+            let end = self.serve(&mut wire, &origin, full).await;
+            if let End::Fatal(e) = end {
+                debug!(code = %e.code(), error = %e, "connection ended");
+                wire.out.error(Severity::Fatal, &e);
+                // Whoever does not read it does not get it.
+                _ = tokio::time::timeout(Duration::from_secs(1), wire.send()).await;
+            }
+            drop(wire);
+            self.open.fetch_sub(1, Ordering::SeqCst);
+            self.changed.notify_waiters();
+        });
+    }
+
+    async fn serve<S: Stream>(&self, wire: &mut Wire<S>, origin: &Origin, full: bool) -> End {
+        let started =
+            tokio::time::timeout(STARTUP_LIMIT, startup::start(wire, self, origin, full)).await;
+        let mut session = match started {
+            Err(_) => return End::Client,
+            Ok(Err(e)) if e.code() == SqlState::CONNECTION_FAILURE => return End::Client,
+            Ok(Err(e)) => return End::Fatal(e),
+            Ok(Ok(None)) => return End::Client,
+            Ok(Ok(Some(s))) => s,
+        };
+        if wire.send().await.is_err() {
+            return End::Client;
+        }
+        connection::serve(wire, &mut session).await
+    }
+
+    /// Stops taking connections, lets running transactions end within `limit`, then ends the rest.
+    pub async fn close(&self, limit: Duration) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.changed.notify_waiters();
+        let until = tokio::time::Instant::now() + limit;
+        loop {
+            let busy = self.end_sessions(false);
+            if self.open() == 0 || busy == 0 || tokio::time::Instant::now() >= until {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if self.end_sessions(true) > 0 {
+            warn!("transactions that did not end in time were rolled back");
+        }
+        // Told to end, they do so at their next step.
+        for _ in 0..100 {
+            if self.open() == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        info!(left = self.open(), "connections are closed");
+    }
+
+    /// Ends sessions: idle ones, or all. How many are busy.
+    fn end_sessions(&self, all: bool) -> usize {
+        let mut busy = 0;
+        for h in self.shared.sessions.list() {
+            let idle = h.activity.lock().state == "idle";
+            if idle || all {
+                h.interrupt(Reason::Terminate);
+            }
+            busy += usize::from(!idle);
+        }
+        busy
+    }
+
+    fn too_many(&self) -> Error {
+        Error::new(
+            SqlState::TOO_MANY_CONNECTIONS,
+            "sorry, too many clients already",
+        )
+    }
+}
+
+async fn accept_failed(e: &std::io::Error) {
+    warn!(error = %e, "could not accept a connection");
+    // Out of file descriptors, usually: wait for some to come back.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+fn is_local(a: &SocketAddr) -> bool {
+    match a.ip() {
+        std::net::IpAddr::V4(v4) => v4.is_loopback(),
+        std::net::IpAddr::V6(v6) => {
+            v6.is_loopback() || v6.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
+        }
+    }
+}
+
+/// The socket that libpq looks for in this directory.
+pub fn unix_path(directory: &Path, port: u16) -> PathBuf {
+    directory.join(format!(".s.PGSQL.{port}"))
+}
+
+/// Binds a Unix socket, removing one that nobody listens on any more.
+pub fn bind_unix(path: &Path) -> Result<UnixListener> {
+    if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
+        _ = std::fs::remove_file(path);
+    }
+    UnixListener::bind(path).map_err(|e| {
+        Error::new(
+            SqlState::SYSTEM_ERROR,
+            format!("could not listen on {}: {e}", path.display()),
+        )
+    })
+}

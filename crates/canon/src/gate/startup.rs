@@ -1,0 +1,293 @@
+//! From a new socket to a session: negotiation, cancel requests, who it is.
+//!
+//! ```text
+//! SSLRequest, GSSENCRequest -> 'N', again          CancelRequest -> interrupts, closed without a word
+//! StartupMessage -> (SCRAM) -> AuthenticationOk, ParameterStatus ..., BackendKeyData, ReadyForQuery
+//! ```
+//! A role without a password gets in from the same machine only, unless the server was told otherwise in so many words; one with
+//! a password must prove it from anywhere.
+//!
+//! Left out on purpose: TLS, the replication protocol.
+
+use super::backend::Replies;
+use super::frontend::{self, Reader, violation};
+use super::scram;
+use super::wire::{Stream, Wire, gone};
+use super::{Gate, Origin};
+use base::{Error, Result, SqlState};
+use bytes::{Bytes, BytesMut};
+use pgwire::messages::startup::{
+    Authentication, BackendKeyData, NegotiateProtocolVersion, SecretKey, Startup,
+};
+use pgwire::messages::{DecodeContext, Message};
+use sql::engine::Engine;
+use sql::session::{Handle, Peer, SERVER_VERSION, Session};
+use std::sync::Arc;
+
+const SSL_REQUEST: u32 = 80_877_103;
+const GSS_REQUEST: u32 = 80_877_104;
+const CANCEL_REQUEST: u32 = 80_877_102;
+/// Longest first message.
+const MAX_STARTUP: usize = 10_000;
+
+/// What a client said first.
+struct Hello {
+    user: String,
+    database: String,
+    parameters: Vec<(String, String)>,
+}
+
+/// Brings a connection to its session. `None`: it was a cancel request, or the client went away.
+pub async fn start<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    gate: &Gate<E>,
+    origin: &Origin,
+    full: bool,
+) -> Result<Option<Session<E>>> {
+    let Some(hello) = hello(wire, gate).await? else {
+        return Ok(None);
+    };
+    // Cancel requests pass when there is no room for more.
+    if full {
+        return Err(gate.too_many());
+    }
+    authenticate(wire, gate, origin, &hello.user).await?;
+    if hello.database != gate.shared.database {
+        return Err(Error::new(
+            SqlState::INVALID_CATALOG_NAME,
+            format!("database \"{}\" does not exist", hello.database),
+        ));
+    }
+    let mut secret = [0; 4];
+    gate.shared.host.random(&mut secret);
+    let handle = gate.shared.sessions.register(i32::from_be_bytes(secret));
+    let pid = handle.pid;
+    let began = begin(wire, gate, origin, &hello, handle);
+    if began.is_err() {
+        gate.shared.sessions.remove(pid);
+    }
+    began.map(Some)
+}
+
+fn begin<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    gate: &Gate<E>,
+    origin: &Origin,
+    hello: &Hello,
+    handle: Arc<Handle>,
+) -> Result<Session<E>> {
+    let (pid, secret) = (handle.pid, handle.secret);
+    let peer = Peer {
+        address: origin.address.map(|a| a.ip().to_string()),
+        port: origin.address.map(|a| i32::from(a.port())),
+    };
+    let mut session = Session::start(&gate.shared, &hello.user, handle, peer, &hello.parameters)?;
+    let out = &mut wire.out;
+    out.put(&Authentication::Ok);
+    for (name, value) in session.reported() {
+        out.parameter_status(name, &value);
+    }
+    out.parameter_status("canon_version", env!("CARGO_PKG_VERSION"));
+    debug_assert!(SERVER_VERSION.starts_with("15."));
+    out.put(&BackendKeyData::new(pid, SecretKey::I32(secret)));
+    out.ready(session.status());
+    Ok(session)
+}
+
+async fn hello<S: Stream, E: Engine>(wire: &mut Wire<S>, gate: &Gate<E>) -> Result<Option<Hello>> {
+    // A client asks at most once each for TLS and GSS.
+    for _ in 0..3 {
+        let Some(message) = first_message(wire).await? else {
+            return Ok(None);
+        };
+        let code = u32::from_be_bytes(message[4..8].try_into().expect("at least eight bytes"));
+        match code {
+            SSL_REQUEST | GSS_REQUEST => {
+                // Bytes that came with the request could be a forgery to be read as if they were inside of TLS.
+                if !wire.input.bytes().is_empty() {
+                    return Err(violation("received unencrypted data after SSL request"));
+                }
+                wire.out.buf.push(b'N');
+                wire.send().await.map_err(|e| gone(&e))?;
+            }
+            CANCEL_REQUEST => {
+                if let [.., a, b, c, d, e, f, g, h] = message[8..]
+                    && message.len() == 16
+                {
+                    let pid = i32::from_be_bytes([a, b, c, d]);
+                    let secret = i32::from_be_bytes([e, f, g, h]);
+                    gate.shared.sessions.cancel(pid, secret);
+                }
+                return Ok(None);
+            }
+            _ => return startup(wire, &message).map(Some),
+        }
+    }
+    Err(violation("too many negotiation requests"))
+}
+
+/// Waits for a whole first message: its length, itself included, and its body.
+async fn first_message<S: Stream>(wire: &mut Wire<S>) -> Result<Option<Vec<u8>>> {
+    loop {
+        let have = wire.input.bytes();
+        if let Some(head) = have.first_chunk::<4>() {
+            let len = u32::from_be_bytes(*head) as usize;
+            if !(8..=MAX_STARTUP).contains(&len) {
+                return Err(violation("invalid length of startup packet"));
+            }
+            if have.len() >= len {
+                let message = have[..len].to_vec();
+                wire.input.take(len);
+                return Ok(Some(message));
+            }
+        }
+        match wire.input.fill(&mut wire.stream).await {
+            Ok(0) | Err(_) => return Ok(None),
+            Ok(_) => {}
+        }
+    }
+}
+
+fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
+    let mut r = Reader(&message[4..]);
+    let (major, minor) = (r.u16()?, r.u16()?);
+    if major != 3 {
+        return Err(Error::unsupported(format!(
+            "frontend protocol {major}.{minor}: server supports 3.0 to 3.0; it"
+        )));
+    }
+    // pgwire's decoder wants pairs that are whole: they are looked at first.
+    let mut unknown = Vec::new();
+    loop {
+        let name = r.string()?;
+        if name.is_empty() {
+            break;
+        }
+        r.string()?;
+        if name.starts_with("_pq_.") {
+            unknown.push(name.to_owned());
+        }
+    }
+    if !r.0.is_empty() {
+        return Err(violation(
+            "invalid startup packet layout: expected terminator as last byte",
+        ));
+    }
+    let mut bytes = BytesMut::from(message);
+    let decoded = Startup::decode(&mut bytes, &DecodeContext::default());
+    let s = decoded
+        .ok()
+        .flatten()
+        .ok_or_else(|| violation("invalid startup packet"))?;
+    if minor > 0 || !unknown.is_empty() {
+        wire.out.put(&NegotiateProtocolVersion::new(0, unknown));
+    }
+    let user = s.parameters.get("user").filter(|u| !u.is_empty());
+    let user = user
+        .ok_or_else(|| {
+            Error::new(
+                SqlState::INVALID_AUTHORIZATION,
+                "no PostgreSQL user name specified in startup packet",
+            )
+        })?
+        .clone();
+    match s.parameters.get("replication").map(String::as_str) {
+        None | Some("false" | "off" | "no" | "0") => {}
+        Some(_) => return Err(Error::unsupported("the replication protocol")),
+    }
+    let database = s.parameters.get("database").filter(|d| !d.is_empty());
+    Ok(Hello {
+        database: database.unwrap_or(&user).clone(),
+        user,
+        parameters: s.parameters.into_iter().collect(),
+    })
+}
+
+async fn authenticate<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    gate: &Gate<E>,
+    origin: &Origin,
+    user: &str,
+) -> Result<()> {
+    let schema = gate.shared.engine.catalog().schema.clone();
+    let role = schema.role_named(user);
+    let verifier = role.and_then(|r| r.password.as_deref());
+    let trusted = origin.local || gate.allow_passwordless_network;
+    if verifier.is_none() && trusted {
+        let role = role.ok_or_else(|| {
+            Error::new(
+                SqlState::INVALID_AUTHORIZATION,
+                format!("role \"{user}\" does not exist"),
+            )
+        })?;
+        return may_log_in(role);
+    }
+    let mut nonce = [0; 18];
+    gate.shared.host.random(&mut nonce);
+    let mut x = scram::Exchange::new(user, verifier, &gate.secret, &nonce);
+    wire.out
+        .put(&Authentication::SASL(vec![scram::MECHANISM.into()]));
+    let first = password_message(wire).await?;
+    let mut r = Reader(&first);
+    let mechanism = r.string()?;
+    if mechanism != scram::MECHANISM {
+        return Err(violation(
+            "client selected an invalid SASL authentication mechanism",
+        ));
+    }
+    let len = r.i32()?;
+    let data = r.take(usize::try_from(len).map_err(|_| violation("missing SCRAM message"))?)?;
+    let reply = x.first(text(data)?)?;
+    wire.out
+        .put(&Authentication::SASLContinue(Bytes::from(reply)));
+    let last = password_message(wire).await?;
+    let reply = x.last(text(&last)?)?;
+    wire.out.put(&Authentication::SASLFinal(Bytes::from(reply)));
+    may_log_in(role.expect("who has a password is there"))
+}
+
+fn may_log_in(role: &base::schema::Role) -> Result<()> {
+    if role.login {
+        return Ok(());
+    }
+    Err(Error::new(
+        SqlState::INVALID_AUTHORIZATION,
+        format!("role \"{}\" is not permitted to log in", role.name),
+    ))
+}
+
+fn text(b: &[u8]) -> Result<&str> {
+    std::str::from_utf8(b).map_err(|_| violation("malformed SCRAM message"))
+}
+
+/// Sends what is to be sent and waits for a message of type 'p'.
+async fn password_message<S: Stream>(wire: &mut Wire<S>) -> Result<Vec<u8>> {
+    wire.send().await.map_err(|e| gone(&e))?;
+    loop {
+        if let Some((kind, len)) = frontend::frame(wire.input.bytes())? {
+            if kind != b'p' {
+                return Err(violation(format!(
+                    "expected SASL response, got message type {kind}"
+                )));
+            }
+            let body = wire.input.bytes()[5..len].to_vec();
+            wire.input.take(len);
+            return Ok(body);
+        }
+        match wire.input.fill(&mut wire.stream).await {
+            Ok(0) => {
+                let e = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+                return Err(gone(&e));
+            }
+            Ok(_) => {}
+            Err(e) => return Err(gone(&e)),
+        }
+    }
+}
+
+impl Replies {
+    /// Whether something waits to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.buf.is_empty()
+    }
+}

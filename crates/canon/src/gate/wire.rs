@@ -1,0 +1,232 @@
+//! One connection's bytes: what has come and is not read yet, what is to be sent; and the session's [`Client`] over it.
+//!
+//! Input is read into one buffer and messages are taken from its front without a copy. Output gathers in [`Replies`] and is sent
+//! with one write at Sync, at Flush, when it has grown big, and before anything that may wait for the client. A client that does
+//! not read stops its own session and nothing else: the buffer does not grow while a write waits.
+
+use super::backend::Replies;
+use super::frontend::{self, Frontend};
+use base::{Error, Result, SqlState};
+use sql::session::{Client, Column, CopyInput, Format, Severity};
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// A socket.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Bytes to read at once.
+const CHUNK: usize = 16 << 10;
+/// A buffer that grew beyond this for one big message is let go after it.
+const KEEP: usize = 256 << 10;
+
+/// Bytes that have come.
+#[derive(Default)]
+pub struct Input {
+    buf: Vec<u8>,
+    at: usize,
+}
+
+impl Input {
+    /// What is not taken yet.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buf[self.at..]
+    }
+
+    /// Takes `n` bytes.
+    pub fn take(&mut self, n: usize) {
+        self.at += n;
+        debug_assert!(self.at <= self.buf.len());
+    }
+
+    /// Reads more. 0: the client has closed its side.
+    pub async fn fill<S: Stream>(&mut self, stream: &mut S) -> io::Result<usize> {
+        if self.at == self.buf.len() {
+            self.buf.clear();
+            self.at = 0;
+            if self.buf.capacity() > KEEP {
+                self.buf = Vec::new();
+            }
+        } else if self.at >= CHUNK {
+            self.buf.drain(..self.at);
+            self.at = 0;
+        }
+        let want =
+            frontend::wanted(self.bytes()).map_or(0, |w| w.saturating_sub(self.bytes().len()));
+        // Never more than a megabyte ahead of what has really come.
+        self.buf.reserve(want.clamp(CHUNK, 1 << 20));
+        stream.read_buf(&mut self.buf).await
+    }
+}
+
+/// A connection.
+pub struct Wire<S> {
+    pub stream: S,
+    pub input: Input,
+    pub out: Replies,
+    /// Messages of a COPY that failed are skipped up to its end.
+    pub skip_copy: bool,
+}
+
+/// The connection is gone.
+pub fn gone(e: &io::Error) -> Error {
+    Error::new(
+        SqlState::CONNECTION_FAILURE,
+        format!("connection lost: {e}"),
+    )
+}
+
+impl<S: Stream> Wire<S> {
+    pub fn new(stream: S) -> Wire<S> {
+        Wire {
+            stream,
+            input: Input::default(),
+            out: Replies::default(),
+            skip_copy: false,
+        }
+    }
+
+    /// Sends everything.
+    pub async fn send(&mut self) -> io::Result<()> {
+        if self.out.buf.is_empty() {
+            return Ok(());
+        }
+        self.stream.write_all(&self.out.buf).await?;
+        self.out.sent += self.out.buf.len() as u64;
+        if self.out.buf.capacity() > KEEP {
+            self.out.buf = Vec::new();
+        } else {
+            self.out.buf.clear();
+        }
+        Ok(())
+    }
+}
+
+impl<S: Stream> Client for Wire<S> {
+    fn row_description(&mut self, columns: &[Column], format: &[Format]) {
+        self.out.row_description(columns, |i| format[i]);
+    }
+
+    #[inline]
+    fn row<R>(&mut self, fields: usize, fill: impl FnOnce(&mut Vec<u8>) -> Result<R>) -> Result<R> {
+        let start = self.out.buf.len();
+        let r = self.out.message(b'D', |b| {
+            b.extend_from_slice(&(fields as u16).to_be_bytes());
+            fill(b)
+        });
+        if r.is_err() {
+            self.out.buf.truncate(start);
+        }
+        r
+    }
+
+    fn command_complete(&mut self, tag: &str) {
+        self.out.command_complete(tag);
+    }
+
+    fn portal_suspended(&mut self) {
+        self.out.plain(b's');
+    }
+
+    fn empty_query(&mut self) {
+        self.out.plain(b'I');
+    }
+
+    fn notice(&mut self, severity: Severity, e: &Error) {
+        self.out.error(severity, e);
+    }
+
+    fn parameter_status(&mut self, name: &str, value: &str) {
+        self.out.parameter_status(name, value);
+    }
+
+    fn copy_in_response(&mut self, columns: usize, format: Format) {
+        self.out.copy_in(columns, format);
+    }
+
+    fn copy_out_response(&mut self, columns: usize, format: Format) {
+        self.out.copy_out(columns, format);
+    }
+
+    fn copy_data(&mut self, data: &[u8]) {
+        self.out.message(b'd', |b| b.extend_from_slice(data));
+    }
+
+    fn copy_done(&mut self) {
+        self.out.plain(b'c');
+    }
+
+    fn copy_in_failed(&mut self) {
+        self.skip_copy = true;
+    }
+
+    fn mark(&self) -> u64 {
+        self.out.mark()
+    }
+
+    fn rewind(&mut self, mark: u64) -> bool {
+        self.out.rewind(mark)
+    }
+
+    fn pending(&self) -> usize {
+        self.out.buf.len()
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        self.send().await.map_err(|e| gone(&e))
+    }
+
+    async fn copy_input(&mut self) -> Result<CopyInput> {
+        loop {
+            if let Some((kind, len)) = frontend::frame(self.input.bytes())? {
+                let body = &self.input.bytes()[5..len];
+                let piece = match frontend::decode(kind, body)? {
+                    Frontend::CopyData(d) => Some(CopyInput::Data(d.to_vec())),
+                    Frontend::CopyDone => Some(CopyInput::Done),
+                    Frontend::CopyFail(why) => Some(CopyInput::Fail(why.to_owned())),
+                    // Sent by libpq together with Execute, and meant for after the COPY.
+                    Frontend::Flush | Frontend::Sync => None,
+                    Frontend::Terminate => {
+                        return Err(Error::new(
+                            SqlState::CONNECTION_FAILURE,
+                            "connection closed during COPY",
+                        ));
+                    }
+                    _ => {
+                        return Err(frontend::violation(format!(
+                            "unexpected message type 0x{kind:02X} during COPY from stdin"
+                        )));
+                    }
+                };
+                let done = matches!(piece, Some(CopyInput::Done | CopyInput::Fail(_)));
+                self.input.take(len);
+                if let Some(p) = piece {
+                    if done {
+                        self.skip_copy = false;
+                    }
+                    return Ok(p);
+                }
+                continue;
+            }
+            match self.input.fill(&mut self.stream).await {
+                Ok(0) => {
+                    let e = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    return Err(gone(&e));
+                }
+                Ok(_) => {}
+                Err(e) => return Err(gone(&e)),
+            }
+        }
+    }
+
+    fn long<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        tokio::task::block_in_place(|| f(self))
+    }
+
+    fn pause(&mut self, time: Duration) -> impl Future<Output = ()> + Send {
+        tokio::time::sleep(time)
+    }
+}

@@ -1,0 +1,263 @@
+//! `/metrics`: everything that is counted or waits on purpose, in Prometheus' text format.
+
+use crate::engine::NodeEngine;
+use crate::gate::Gate;
+use crate::http::Probe;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+use txn::Cause;
+
+/// What the server is doing, for `/readyz`.
+#[derive(Default)]
+pub struct Phase(AtomicU8);
+
+impl Phase {
+    const SERVING: u8 = 1;
+    const STOPPING: u8 = 2;
+
+    pub fn serving(&self) {
+        self.0.store(Phase::SERVING, Ordering::SeqCst);
+    }
+
+    pub fn stopping(&self) {
+        self.0.store(Phase::STOPPING, Ordering::SeqCst);
+    }
+}
+
+/// Where the numbers come from. Before recovery is over there is only the phase.
+pub struct Metrics {
+    pub phase: Phase,
+    pub source: std::sync::OnceLock<(Arc<node::Node>, Arc<Gate<NodeEngine>>)>,
+    started: Instant,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics {
+            phase: Phase::default(),
+            source: Default::default(),
+            started: Instant::now(),
+        }
+    }
+}
+
+/// Writes one metric after another.
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, v: impl std::fmt::Display) {
+        self.head(name, "counter", help);
+        _ = writeln!(self.0, "{name} {v}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, v: impl std::fmt::Display) {
+        self.head(name, "gauge", help);
+        _ = writeln!(self.0, "{name} {v}");
+    }
+
+    /// A sum of times with its count.
+    fn times(&mut self, name: &str, help: &str, count: u64, seconds: f64) {
+        self.head(name, "summary", help);
+        _ = writeln!(self.0, "{name}_sum {seconds}\n{name}_count {count}");
+    }
+}
+
+impl Probe for Metrics {
+    fn ready(&self) -> Result<(), String> {
+        match self.phase.0.load(Ordering::SeqCst) {
+            Phase::SERVING => Ok(()),
+            Phase::STOPPING => Err("stopping".into()),
+            _ => Err("starting".into()),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let mut p = Page(String::new());
+        p.head("canon_info", "gauge", "The version that runs.");
+        _ = writeln!(
+            p.0,
+            "canon_info{{version=\"{}\"}} 1",
+            env!("CARGO_PKG_VERSION")
+        );
+        p.gauge(
+            "canon_ready",
+            "Whether it serves.",
+            u8::from(self.ready().is_ok()),
+        );
+        p.gauge(
+            "canon_uptime_seconds",
+            "Since the process began.",
+            self.started.elapsed().as_secs(),
+        );
+        let Some((node, gate)) = self.source.get() else {
+            return p.0;
+        };
+        sessions(&mut p, gate);
+        engine(&mut p, node);
+        p.0
+    }
+}
+
+fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
+    let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
+    let micros = |a: &std::sync::atomic::AtomicU64| n(a) as f64 / 1e6;
+    let c = &gate.shared.counters;
+    p.gauge("canon_connections", "Client connections.", gate.open());
+    p.gauge(
+        "canon_connections_max",
+        "Most client connections.",
+        gate.shared.max_connections,
+    );
+    p.counter(
+        "canon_connections_accepted_total",
+        "Connections taken.",
+        gate.accepted.load(Ordering::Relaxed),
+    );
+    p.counter(
+        "canon_connections_refused_total",
+        "Connections refused with 53300.",
+        gate.refused.load(Ordering::Relaxed),
+    );
+    p.counter(
+        "canon_statements_total",
+        "Statements run.",
+        n(&c.statements),
+    );
+    p.counter(
+        "canon_transactions_committed_total",
+        "Transactions of sessions that committed.",
+        n(&c.commits),
+    );
+    p.counter(
+        "canon_transactions_rolled_back_total",
+        "Transactions of sessions that were rolled back.",
+        n(&c.rollbacks),
+    );
+    p.head("canon_errors_total", "counter", "Errors given to clients.");
+    _ = writeln!(
+        p.0,
+        "canon_errors_total{{code=\"40001\"}} {}",
+        n(&c.serialization_failures)
+    );
+    _ = writeln!(
+        p.0,
+        "canon_errors_total{{code=\"40P01\"}} {}",
+        n(&c.deadlocks)
+    );
+    p.counter(
+        "canon_retries_total",
+        "Transactions of one statement run again by the server.",
+        n(&c.retries),
+    );
+    p.counter(
+        "canon_restarts_total",
+        "Statements run again on a newer snapshot inside their transaction.",
+        n(&c.restarts),
+    );
+    p.times(
+        "canon_lock_wait_seconds",
+        "Waits for row locks.",
+        n(&c.lock_waits),
+        micros(&c.lock_wait_micros),
+    );
+    p.times(
+        "canon_commit_wait_seconds",
+        "Replies held until what they depend on was published.",
+        n(&c.commit_waits),
+        micros(&c.commit_wait_micros),
+    );
+    p.counter(
+        "canon_plans_made_total",
+        "Statements planned.",
+        n(&c.plans_made),
+    );
+    p.counter(
+        "canon_plans_found_total",
+        "Plans found in the shared cache.",
+        n(&c.plans_found),
+    );
+    p.gauge(
+        "canon_plans_cached",
+        "Plans in the shared cache.",
+        gate.shared.plans.len(),
+    );
+}
+
+fn engine(p: &mut Page, node: &node::Node) {
+    let m = node.manager();
+    p.counter(
+        "canon_commits_total",
+        "Transactions that wrote and committed, the library's included.",
+        m.stats.commits(),
+    );
+    p.head(
+        "canon_aborts_total",
+        "counter",
+        "Transactions told to try again, by cause.",
+    );
+    for cause in Cause::ALL {
+        _ = writeln!(
+            p.0,
+            "canon_aborts_total{{reason=\"{}\"}} {}",
+            cause.name(),
+            m.stats.aborts(cause)
+        );
+    }
+    p.counter(
+        "canon_snapshot_moves_total",
+        "Snapshots moved forward instead of an abort.",
+        m.stats.moves(),
+    );
+    let f = node.flush_stats();
+    let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
+    p.times(
+        "canon_flush_seconds",
+        "Groups of commits written to the log.",
+        n(&f.groups),
+        n(&f.nanos) as f64 / 1e9,
+    );
+    p.counter(
+        "canon_log_commits_total",
+        "Commits written to the log.",
+        n(&f.commits),
+    );
+    p.counter(
+        "canon_log_bytes_total",
+        "Bytes written to the log.",
+        n(&f.bytes),
+    );
+    p.counter(
+        "canon_disk_full_total",
+        "Times that a group found the disk full.",
+        n(&f.disk_full),
+    );
+    p.counter(
+        "canon_checkpoints_total",
+        "Checkpoints written.",
+        node.checkpoints(),
+    );
+    p.gauge(
+        "canon_memory_bytes",
+        "Bytes that rows, indexes and versions take.",
+        m.store.memory.used(),
+    );
+    p.gauge(
+        "canon_memory_limit_bytes",
+        "Most bytes that they may take.",
+        m.store.memory.limit(),
+    );
+    p.head("canon_position", "gauge", "Watermarks, as raw positions.");
+    for (name, at) in [
+        ("installed", node.marks().installed.get()),
+        ("decided", node.marks().decided.get()),
+        ("published", node.marks().published.get()),
+    ] {
+        _ = writeln!(p.0, "canon_position{{mark=\"{name}\"}} {}", at.as_u64());
+    }
+}

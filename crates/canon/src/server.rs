@@ -1,0 +1,220 @@
+//! `canon start`: a node, its gate, its HTTP port, from the first log line to the last.
+//!
+//! ```text
+//! configuration checked -> runtime -> HTTP up (not ready) -> node opens, recovers -> gate listens -> ready
+//! SIGTERM, SIGINT: not ready -> gate closes within the limit -> node stops: everything flushed
+//! ```
+
+use crate::config::{Config, LogFormat};
+use crate::engine::NodeEngine;
+use crate::gate::{self, Gate};
+use crate::host::EnvHost;
+use crate::http;
+use crate::metrics::Metrics;
+use base::{Error, Result, SqlState};
+use node::{Node, NodeOptions};
+use sql::session::Shared;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
+
+/// The database of a new directory, and its superuser.
+pub const DATABASE: &str = "canon";
+
+/// A server that runs.
+pub struct Server {
+    pub gate: Arc<Gate<NodeEngine>>,
+    pub node: Arc<Node>,
+    pub metrics: Arc<Metrics>,
+    pub listening: Vec<SocketAddr>,
+    unix: Vec<std::path::PathBuf>,
+    limit: Duration,
+}
+
+fn system(what: impl std::fmt::Display) -> Error {
+    Error::new(SqlState::SYSTEM_ERROR, what.to_string())
+}
+
+/// Logs as the configuration says; once per process.
+pub fn start_logging(config: &Config) {
+    let filter = tracing_subscriber::EnvFilter::new(&config.log_level);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    _ = match config.log_format {
+        LogFormat::Text => builder.with_ansi(false).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}
+
+/// The runtime that connections run on.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("canon")
+        .build()
+        .map_err(system)
+}
+
+/// Runs a server until it is told to stop.
+pub fn run(config: Config) -> Result<()> {
+    start_logging(&config);
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+        // Without a terminal it would end the process: it means nothing here.
+        let mut hang_up = signal(SignalKind::hangup()).map_err(system)?;
+        let server = Server::start(&config).await?;
+        let name = loop {
+            tokio::select! {
+                _ = terminate.recv() => break "SIGTERM",
+                _ = interrupt.recv() => break "SIGINT",
+                _ = hang_up.recv() => info!("SIGHUP ignored"),
+            }
+        };
+        info!(signal = name, limit = ?config.shutdown_timeout, "stopping");
+        server.stop().await;
+        Ok::<(), Error>(())
+    })?;
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(())
+}
+
+impl Server {
+    /// Starts a server. Call inside of a runtime with several threads.
+    pub async fn start(config: &Config) -> Result<Server> {
+        let metrics = Arc::new(Metrics::default());
+        for address in &config.http {
+            let listener = bind(address).await?;
+            info!(address = %listener.local_addr().map_err(system)?, "HTTP");
+            tokio::spawn(http::serve(listener, metrics.clone()));
+        }
+        // Bound before the directory is touched, so that a port in use costs nothing; served after recovery.
+        let mut listeners = Vec::new();
+        for address in &config.listen {
+            listeners.push(bind(address).await?);
+        }
+        let node = Arc::new(open(config).await?);
+        let engine = Arc::new(NodeEngine(node.clone()));
+        let env = env::Env::os();
+        let mut shared = Shared::new(engine, Arc::new(EnvHost(env)), DATABASE);
+        shared.max_connections = config.max_connections;
+        shared.defaults = config.settings.clone();
+        refuse_open_door(config, &node)?;
+        let gate = Gate::new(Arc::new(shared), config.allow_passwordless_network);
+        tokio::spawn(gate.clone().keep_time());
+        let (mut listening, mut unix) = (Vec::new(), Vec::new());
+        for l in listeners {
+            let address = l.local_addr().map_err(system)?;
+            if let Some(directory) = config
+                .unix_socket_directory
+                .as_ref()
+                .filter(|_| unix.is_empty())
+            {
+                let path = gate::unix_path(directory, address.port());
+                let listener = gate::bind_unix(&path)?;
+                info!(path = %path.display(), "listening");
+                tokio::spawn(gate.clone().listen_unix(listener));
+                unix.push(path);
+            }
+            info!(%address, "listening");
+            listening.push(address);
+            tokio::spawn(gate.clone().listen(l));
+        }
+        _ = metrics.source.set((node.clone(), gate.clone()));
+        metrics.phase.serving();
+        info!(version = env!("CARGO_PKG_VERSION"), data = %config.data.display(), "ready");
+        Ok(Server {
+            gate,
+            node,
+            metrics,
+            listening,
+            unix,
+            limit: config.shutdown_timeout,
+        })
+    }
+
+    /// Lets running transactions end within the limit, then ends everything.
+    pub async fn stop(self) {
+        self.metrics.phase.stopping();
+        for path in &self.unix {
+            _ = std::fs::remove_file(path);
+        }
+        self.gate.close(self.limit).await;
+        let node = self.node.clone();
+        _ = tokio::task::spawn_blocking(move || node.stop()).await;
+        info!("stopped");
+    }
+}
+
+async fn bind(address: &SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|e| system(format!("could not listen on {address}: {e}")))
+}
+
+async fn open(config: &Config) -> Result<Node> {
+    let options = NodeOptions {
+        owner: DATABASE.into(),
+        max_memory: config.max_memory,
+        snapshot_max_age: config.snapshot_max_age,
+        checkpoint_bytes: config.checkpoint_bytes,
+        segment_bytes: config.segment_bytes,
+        epoch_max_duration: config.epoch_max_duration,
+        on_recovery: Some(|done, all, rows, commits| {
+            info!(
+                done_bytes = done,
+                all_bytes = all,
+                rows,
+                commits,
+                "recovering"
+            );
+        }),
+        ..NodeOptions::default()
+    };
+    let path = config.data.clone();
+    let opened = tokio::task::spawn_blocking(move || Node::open(&path, options));
+    let node = opened.await.map_err(system)??;
+    let r = node.report();
+    if r.created {
+        info!(path = %config.data.display(), "made a new database");
+    } else {
+        info!(
+            rows = r.checkpoint_rows,
+            commits = r.commits,
+            last = %r.last,
+            milliseconds = r.duration.as_millis() as u64,
+            "recovered"
+        );
+    }
+    if let Some(cut) = &r.cut {
+        warn!("the end of the log was cut off: {cut}");
+    }
+    Ok(node)
+}
+
+/// An address that others can reach, and nobody with a password: refused, unless it was asked for in so many words.
+fn refuse_open_door(config: &Config, node: &Node) -> Result<()> {
+    if !config.on_network() || config.allow_passwordless_network {
+        return Ok(());
+    }
+    let catalog = node.manager().catalog();
+    if catalog
+        .schema
+        .roles()
+        .any(|r| r.login && r.password.is_some())
+    {
+        return Ok(());
+    }
+    Err(Error::new(
+        SqlState::INVALID_PARAMETER_VALUE,
+        "listening on an address that other machines can reach is refused while no user has a password",
+    )
+    .hint(
+        "Start on 127.0.0.1 and say ALTER USER canon PASSWORD '…', or start with --allow-passwordless-network.",
+    ))
+}

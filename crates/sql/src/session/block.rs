@@ -1,0 +1,465 @@
+//! Transaction blocks.
+//!
+//! ```text
+//! None      no block: each statement is a transaction of its own
+//! Implicit  several statements of one text, or of one pipeline up to Sync: committed at its end
+//! Explicit  BEGIN was said
+//! Failed    an error inside Explicit: only ROLLBACK, ROLLBACK TO, COMMIT (which rolls back) pass (25P02)
+//! ```
+//! The transaction itself is begun by the first statement that needs it, so that SET TRANSACTION can still choose. A failed
+//! block keeps it only while there is a savepoint to go back to.
+
+use super::Session;
+use super::client::{Client, Severity, TxnStatus};
+use super::settings::{self, Span};
+use super::utility::Modes;
+use crate::engine::Engine;
+use base::{Error, Position, Result, SqlState};
+use std::sync::atomic::Ordering;
+use txn::{Isolation, Txn, TxnOptions};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    #[default]
+    None,
+    Implicit,
+    Explicit,
+    Failed,
+}
+
+/// A savepoint: its name, and where the settings and cursors stood.
+struct Savepoint {
+    name: String,
+    settings: usize,
+    depth: u32,
+}
+
+/// The state of the transaction block.
+#[derive(Default)]
+pub struct Block {
+    pub kind: Kind,
+    pub txn: Option<Txn>,
+    /// What this block's transaction is to be; nothing: the session's defaults.
+    modes: Modes,
+    savepoints: Vec<Savepoint>,
+    /// Whether the schema was changed in this transaction: its plans are not for the cache.
+    pub ddl: bool,
+    /// Counts savepoints ever made in the block, to tell which cursors are younger than one.
+    pub depth: u32,
+}
+
+impl Block {
+    pub fn status(&self) -> TxnStatus {
+        match self.kind {
+            Kind::None | Kind::Implicit => TxnStatus::Idle,
+            Kind::Explicit => TxnStatus::InTransaction,
+            Kind::Failed => TxnStatus::Failed,
+        }
+    }
+}
+
+/// 25P02.
+fn failed() -> Error {
+    Error::new(
+        SqlState::IN_FAILED_SQL_TRANSACTION,
+        "current transaction is aborted, commands ignored until end of transaction block",
+    )
+}
+
+fn outside(what: &str) -> Error {
+    Error::new(
+        SqlState::NO_ACTIVE_SQL_TRANSACTION,
+        format!("{what} can only be used in transaction blocks"),
+    )
+}
+
+impl<E: Engine> Session<E> {
+    /// Refuses anything in a failed block.
+    pub(super) fn not_failed(&self) -> Result<()> {
+        if self.block.kind == Kind::Failed {
+            return Err(failed());
+        }
+        Ok(())
+    }
+
+    /// Whether a statement now would be a transaction of its own.
+    pub(super) fn autocommit(&self) -> bool {
+        self.block.kind == Kind::None
+    }
+
+    /// Several statements until the next sync share a transaction.
+    pub(super) fn begin_implicit(&mut self) {
+        if self.block.kind == Kind::None {
+            self.block.kind = Kind::Implicit;
+        }
+    }
+
+    fn options(&mut self) -> TxnOptions {
+        let hot = &self.state.settings.get_mut().hot;
+        let m = self.block.modes;
+        TxnOptions {
+            isolation: m.isolation.unwrap_or(hot.isolation),
+            read_only: m.read_only.unwrap_or(hot.read_only),
+            deferrable: m.deferrable.unwrap_or(hot.deferrable),
+            durability: hot.durability,
+            interrupt: self.handle.interrupt.clone(),
+            locking: true,
+        }
+    }
+
+    /// The transaction that runs, begun if there is none. `read`: this is a SELECT on its own.
+    pub(super) fn ensure_txn(&mut self, read: bool) {
+        if self.block.txn.is_none() {
+            let options = self.options();
+            let now = self.state.now();
+            self.output.now = now;
+            self.state.statement_start.set(now);
+            self.block.txn = Some(self.shared.engine.begin(options, read));
+        }
+    }
+
+    /// BEGIN.
+    pub(super) fn begin_block<C: Client>(&mut self, c: &mut C, modes: Modes) -> Result<()> {
+        match self.block.kind {
+            Kind::Failed => return Err(failed()),
+            Kind::Explicit => {
+                let e = Error::new(
+                    SqlState::ACTIVE_SQL_TRANSACTION,
+                    "there is already a transaction in progress",
+                );
+                self.notice(c, Severity::Warning, &e);
+                if modes == Modes::default() {
+                    return Ok(());
+                }
+            }
+            Kind::None | Kind::Implicit => {
+                if self.block.kind == Kind::None {
+                    self.output.now = self.state.now();
+                }
+                self.block.kind = Kind::Explicit;
+            }
+        }
+        self.set_modes(modes)
+    }
+
+    /// SET TRANSACTION, and what follows BEGIN.
+    pub(super) fn set_modes(&mut self, m: Modes) -> Result<()> {
+        let started = self.block.txn.as_ref().is_some_and(Txn::has_snapshot);
+        let mut now = self.options();
+        if let Some(l) = m.isolation {
+            if started && l != now.isolation {
+                return Err(Error::new(
+                    SqlState::ACTIVE_SQL_TRANSACTION,
+                    "SET TRANSACTION ISOLATION LEVEL must be called before any query",
+                ));
+            }
+            now.isolation = l;
+        }
+        if let Some(ro) = m.read_only {
+            if started && now.read_only && !ro {
+                return Err(Error::new(
+                    SqlState::ACTIVE_SQL_TRANSACTION,
+                    "transaction read-write mode must be set before any query",
+                ));
+            }
+            now.read_only = ro;
+        }
+        if let Some(d) = m.deferrable {
+            if started && d {
+                return Err(Error::new(
+                    SqlState::ACTIVE_SQL_TRANSACTION,
+                    "SET TRANSACTION [NOT] DEFERRABLE must be called before any query",
+                ));
+            }
+            now.deferrable = d;
+        }
+        self.block.modes.isolation = m.isolation.or(self.block.modes.isolation);
+        self.block.modes.read_only = m.read_only.or(self.block.modes.read_only);
+        self.block.modes.deferrable = m.deferrable.or(self.block.modes.deferrable);
+        if let Some(t) = &mut self.block.txn {
+            if !started {
+                t.set_isolation(now.isolation);
+            }
+            t.set_read_only(now.read_only);
+        }
+        Ok(())
+    }
+
+    /// What the running or next transaction is, for SHOW.
+    pub(super) fn transaction_mode(&mut self, name: &str) -> Option<String> {
+        let on = |b: bool| if b { "on" } else { "off" }.to_owned();
+        let o = self.options();
+        match name {
+            "transaction_isolation" => Some(settings::isolation_name(o.isolation).to_owned()),
+            "transaction_read_only" => Some(on(o.read_only)),
+            "transaction_deferrable" => Some(on(o.deferrable)),
+            _ => None,
+        }
+    }
+
+    /// COMMIT or ROLLBACK; the tag is what happened.
+    pub(super) async fn end_block<C: Client>(
+        &mut self,
+        c: &mut C,
+        commit: bool,
+        chain: bool,
+    ) -> Result<&'static str> {
+        let kind = self.block.kind;
+        if matches!(kind, Kind::None | Kind::Implicit) {
+            if chain {
+                return Err(outside(if commit {
+                    "COMMIT AND CHAIN"
+                } else {
+                    "ROLLBACK AND CHAIN"
+                }));
+            }
+            let e = Error::new(
+                SqlState::NO_ACTIVE_SQL_TRANSACTION,
+                "there is no transaction in progress",
+            );
+            self.notice(c, Severity::Warning, &e);
+        }
+        let modes = self.block.modes;
+        let commit = commit && kind != Kind::Failed;
+        if commit {
+            self.commit().await?;
+        } else {
+            self.rollback().await?;
+        }
+        match kind {
+            // The rest of the text goes on in a transaction of its own.
+            Kind::Implicit => self.block.kind = Kind::Implicit,
+            Kind::Explicit | Kind::Failed if chain => {
+                self.block.kind = Kind::Explicit;
+                self.block.modes = modes;
+            }
+            _ => {}
+        }
+        Ok(if commit { "COMMIT" } else { "ROLLBACK" })
+    }
+
+    /// Commits the transaction, if there is one, and waits until its reply may leave. An error means that it was rolled back.
+    pub(super) async fn commit(&mut self) -> Result<()> {
+        self.drop_portals();
+        let txn = self.leave();
+        let Some(txn) = txn else {
+            self.state.settings.get_mut().commit();
+            return Ok(());
+        };
+        match self.shared.engine.commit(txn) {
+            Ok(position) => {
+                self.state.settings.get_mut().commit();
+                self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
+                self.published(position).await
+            }
+            Err(e) => {
+                self.undo_settings();
+                self.shared
+                    .counters
+                    .rollbacks
+                    .fetch_add(1, Ordering::Relaxed);
+                Err(e)
+            }
+        }
+    }
+
+    /// Rolls the transaction back, if there is one, and waits until the reply may leave.
+    pub(super) async fn rollback(&mut self) -> Result<()> {
+        self.drop_portals();
+        let txn = self.leave();
+        self.undo_settings();
+        if let Some(txn) = txn {
+            let position = self.shared.engine.rollback(txn);
+            self.shared
+                .counters
+                .rollbacks
+                .fetch_add(1, Ordering::Relaxed);
+            self.published(position).await?;
+        }
+        Ok(())
+    }
+
+    fn undo_settings(&mut self) {
+        self.state.settings.get_mut().rollback();
+        self.restore_roles();
+        self.stale = true;
+    }
+
+    /// Ends the block and gives its transaction.
+    fn leave(&mut self) -> Option<Txn> {
+        let b = &mut self.block;
+        b.kind = Kind::None;
+        b.modes = Modes::default();
+        b.savepoints.clear();
+        b.ddl = false;
+        b.depth = 0;
+        self.state.txn_id.set(None);
+        b.txn.take()
+    }
+
+    /// A statement failed. Leaves the block as PostgreSQL does, and waits until the error may be told.
+    pub(super) async fn fail(&mut self) {
+        match self.block.kind {
+            Kind::Explicit if self.block.savepoints.is_empty() => {
+                let modes = self.block.modes;
+                // What is not yet published may have been read, and the error may tell of it. Should waiting fail,
+                // the server is going down and there is nothing better to say.
+                _ = self.rollback().await;
+                self.block.kind = Kind::Failed;
+                self.block.modes = modes;
+            }
+            Kind::Explicit => self.block.kind = Kind::Failed,
+            Kind::None | Kind::Implicit => {
+                _ = self.rollback().await;
+            }
+            Kind::Failed => {}
+        }
+    }
+
+    /// SAVEPOINT.
+    pub(super) fn savepoint(&mut self, name: &str) -> Result<()> {
+        match self.block.kind {
+            Kind::Failed => return Err(failed()),
+            Kind::Explicit => {}
+            Kind::None | Kind::Implicit => return Err(outside("SAVEPOINT")),
+        }
+        self.ensure_txn(false);
+        let settings = self.state.settings.get_mut().savepoint();
+        let b = &mut self.block;
+        b.txn.as_mut().expect("just begun").savepoint(name);
+        b.depth += 1;
+        b.savepoints.push(Savepoint {
+            name: name.to_owned(),
+            settings,
+            depth: b.depth,
+        });
+        Ok(())
+    }
+
+    fn find_savepoint(&self, name: &str) -> Result<usize> {
+        let at = self.block.savepoints.iter().rposition(|s| s.name == name);
+        at.ok_or_else(|| {
+            Error::new(
+                SqlState::INVALID_SAVEPOINT,
+                format!("savepoint \"{name}\" does not exist"),
+            )
+        })
+    }
+
+    /// RELEASE.
+    pub(super) fn release(&mut self, name: &str) -> Result<()> {
+        match self.block.kind {
+            Kind::Failed => return Err(failed()),
+            Kind::Explicit => {}
+            Kind::None | Kind::Implicit => return Err(outside("RELEASE SAVEPOINT")),
+        }
+        let at = self.find_savepoint(name)?;
+        let txn = self.block.txn.as_mut().expect("a savepoint needs one");
+        txn.release_savepoint(name)?;
+        self.block.savepoints.truncate(at);
+        Ok(())
+    }
+
+    /// ROLLBACK TO.
+    pub(super) fn rollback_to(&mut self, name: &str) -> Result<()> {
+        if matches!(self.block.kind, Kind::None | Kind::Implicit) {
+            return Err(outside("ROLLBACK TO SAVEPOINT"));
+        }
+        let at = self.find_savepoint(name)?;
+        let depth = self.block.savepoints[at].depth;
+        self.drop_portals_since(depth);
+        let txn = self.block.txn.as_mut().expect("a savepoint needs one");
+        txn.rollback_to_savepoint(name)?;
+        let settings = self.block.savepoints[at].settings;
+        self.state.settings.get_mut().rollback_to(settings);
+        self.restore_roles();
+        self.stale = true;
+        self.block.savepoints.truncate(at + 1);
+        self.block.kind = Kind::Explicit;
+        Ok(())
+    }
+
+    /// Waits until replies that depend on this position may leave.
+    pub(super) async fn published(&mut self, position: Position) -> Result<()> {
+        let engine = &self.shared.engine;
+        if engine.is_published(position) {
+            return Ok(());
+        }
+        let ready = engine.published(position);
+        let before = self.shared.host.unix_micros();
+        let r = ready.await;
+        let c = &self.shared.counters;
+        let took = self.shared.host.unix_micros().saturating_sub(before).max(0);
+        c.commit_waits.fetch_add(1, Ordering::Relaxed);
+        c.commit_wait_micros
+            .fetch_add(took as u64, Ordering::Relaxed);
+        r
+    }
+
+    /// Sends a notice that the client wants to see.
+    pub(super) fn notice<C: Client>(&mut self, c: &mut C, severity: Severity, e: &Error) {
+        let wanted = self.state.settings.get_mut().hot.client_min_messages;
+        if severity >= wanted || severity == Severity::Info {
+            c.notice(severity, e);
+        }
+    }
+
+    /// Sets transaction settings by their names (`SET transaction_isolation = …`).
+    pub(super) fn set_mode_by_name(&mut self, name: &str, value: Option<&str>) -> Result<bool> {
+        let mut m = Modes::default();
+        let bad = |v: &str| {
+            Error::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("invalid value for parameter \"{name}\": \"{v}\""),
+            )
+        };
+        let on = |v: Option<&str>, d: bool| match v {
+            None => Ok(d),
+            Some(v) => settings::bool_of(v).ok_or_else(|| bad(v)),
+        };
+        let hot = self.state.settings.get_mut().hot.clone();
+        match name.to_ascii_lowercase().as_str() {
+            "transaction_isolation" => {
+                m.isolation = Some(match value {
+                    None => hot.isolation,
+                    Some(v) => level(v).ok_or_else(|| bad(v))?,
+                });
+            }
+            "transaction_read_only" => m.read_only = Some(on(value, hot.read_only)?),
+            "transaction_deferrable" => m.deferrable = Some(on(value, hot.deferrable)?),
+            _ => return Ok(false),
+        }
+        if self.block.kind != Kind::None {
+            self.set_modes(m)?;
+        }
+        Ok(true)
+    }
+
+    /// SET SESSION CHARACTERISTICS.
+    pub(super) fn set_characteristics(&mut self, m: Modes) {
+        let s = self.state.settings.get_mut();
+        let on = |b| if b { "on" } else { "off" };
+        if let Some(l) = m.isolation {
+            let name = settings::isolation_name(l);
+            s.force("default_transaction_isolation", name, Span::Session);
+        }
+        if let Some(b) = m.read_only {
+            s.force("default_transaction_read_only", on(b), Span::Session);
+        }
+        if let Some(b) = m.deferrable {
+            s.force("default_transaction_deferrable", on(b), Span::Session);
+        }
+        if self.block.kind == Kind::None {
+            s.commit();
+        }
+    }
+}
+
+fn level(v: &str) -> Option<Isolation> {
+    match v.to_ascii_lowercase().as_str() {
+        "serializable" => Some(Isolation::Serializable),
+        "repeatable read" => Some(Isolation::RepeatableRead),
+        "read committed" | "read uncommitted" => Some(Isolation::ReadCommitted),
+        _ => None,
+    }
+}

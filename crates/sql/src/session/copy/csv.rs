@@ -1,0 +1,135 @@
+//! COPY's CSV format: quotes around what would be misread, doubled inside.
+
+use super::{CopyOptions, Header, Names, bad_data};
+use base::Result;
+
+/// The end of the record that begins at `buf[0]`, without its newline, and where the next one begins. Newlines inside of quotes
+/// belong to the record. None: more is needed.
+pub fn record(buf: &[u8], o: &CopyOptions) -> Option<(usize, usize)> {
+    let (mut quoted, mut i) = (false, 0);
+    while i < buf.len() {
+        let b = buf[i];
+        if quoted && b == o.escape && o.escape != o.quote {
+            i += 2;
+            continue;
+        }
+        if b == o.quote {
+            quoted = !quoted;
+        } else if b == b'\n' && !quoted {
+            let end = if i > 0 && buf[i - 1] == b'\r' {
+                i - 1
+            } else {
+                i
+            };
+            return Some((end, i + 1));
+        }
+        i += 1;
+    }
+    None
+}
+
+/// Takes a record apart: `None` is NULL, which only an unquoted field can be (unless FORCE_NULL says otherwise).
+pub fn fields(
+    line: &str,
+    o: &CopyOptions,
+    names: &[String],
+    out: &mut Vec<Option<String>>,
+) -> Result<()> {
+    out.clear();
+    let b = line.as_bytes();
+    let mut i = 0;
+    loop {
+        let mut field = Vec::new();
+        let mut was_quoted = false;
+        loop {
+            match b.get(i) {
+                None => break,
+                Some(&c) if c == o.delimiter => break,
+                Some(&c) if c == o.quote => {
+                    was_quoted = true;
+                    i += 1;
+                    loop {
+                        match b.get(i) {
+                            None => return Err(bad_data("unterminated CSV quoted field")),
+                            Some(&c) if c == o.escape && next_is(b, i + 1, o) => {
+                                field.push(b[i + 1]);
+                                i += 2;
+                            }
+                            Some(&c) if c == o.quote => {
+                                i += 1;
+                                break;
+                            }
+                            Some(&c) => {
+                                field.push(c);
+                                i += 1;
+                            }
+                        }
+                    }
+                }
+                Some(&c) => {
+                    field.push(c);
+                    i += 1;
+                }
+            }
+        }
+        let text = String::from_utf8(field)
+            .map_err(|_| bad_data("invalid byte sequence for encoding \"UTF8\""))?;
+        let name = names.get(out.len()).map_or("", String::as_str);
+        let null = text == o.null
+            && if was_quoted {
+                o.force_null.has(name)
+            } else {
+                !o.force_not_null.has(name)
+            };
+        out.push(if null { None } else { Some(text) });
+        if i >= b.len() {
+            return Ok(());
+        }
+        i += 1;
+    }
+}
+
+fn next_is(b: &[u8], at: usize, o: &CopyOptions) -> bool {
+    b.get(at).is_some_and(|&n| n == o.quote || n == o.escape)
+}
+
+/// Appends a field; the only one of its row is quoted when it could be taken for the end-of-data mark.
+pub fn put(v: &str, o: &CopyOptions, name: &str, alone: bool, out: &mut Vec<u8>) {
+    let special = |b: u8| b == o.delimiter || b == o.quote || b == b'\n' || b == b'\r';
+    let force = o.force_quote != Names::None && o.force_quote.has(name);
+    if !(force || v == o.null || v.bytes().any(special) || (alone && v == "\\.")) {
+        return out.extend_from_slice(v.as_bytes());
+    }
+    out.push(o.quote);
+    for b in v.bytes() {
+        if b == o.quote || b == o.escape {
+            out.push(o.escape);
+        }
+        out.push(b);
+    }
+    out.push(o.quote);
+}
+
+/// Checks a header line that must match the columns.
+pub fn check_header(fields: &[Option<String>], names: &[String], o: &CopyOptions) -> Result<()> {
+    if o.header != Header::Match {
+        return Ok(());
+    }
+    if fields.len() != names.len() {
+        return Err(bad_data(format!(
+            "wrong number of fields in header line: got {}, expected {}",
+            fields.len(),
+            names.len()
+        )));
+    }
+    for (i, (f, n)) in fields.iter().zip(names).enumerate() {
+        if f.as_deref() != Some(n) {
+            return Err(bad_data(format!(
+                "column name mismatch in header line field {}: got \"{}\", expected \"{n}\"",
+                i + 1,
+                f.as_deref().unwrap_or("")
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,584 @@
+//! COPY, run.
+//!
+//! `FROM STDIN` is an INSERT of one row prepared once and run per row, in groups: a group is a statement, which can be undone
+//! and run again when it meets a lock, since the client will not send its rows twice. The whole COPY is one transaction.
+//! `TO STDOUT` is a SELECT whose rows are written in another way.
+
+use super::super::Session;
+use super::super::client::{Client, CopyInput, Format};
+use super::super::parse::parse_one;
+use super::super::plans::Plan;
+use super::super::prepared::Body;
+use super::super::row::{Formats, put_row};
+use super::super::run::{Run, Sink, Work};
+use super::{CopyFormat, CopyOptions, CopyStmt, CopyWhat, Header, bad_data, binary, csv, text};
+use crate::engine::Engine;
+use crate::exec::{ExecContext, RowView};
+use crate::types::{OutputSettings, binary as binary_values, text as text_values};
+use base::{ColumnType, Error, Result, SqlState, Value};
+use std::sync::Arc;
+
+/// Rows of a group.
+const GROUP: usize = 500;
+/// Longest line.
+const MAX_LINE: usize = 256 << 20;
+
+/// Writes rows of a COPY TO.
+pub struct CopyOut {
+    options: CopyOptions,
+    names: Vec<String>,
+    line: Vec<u8>,
+    field: String,
+    started: bool,
+}
+
+impl CopyOut {
+    /// Writes one row.
+    pub fn row<C: Client>(
+        &mut self,
+        c: &mut C,
+        row: &RowView<'_>,
+        plan: &Plan,
+        settings: &OutputSettings,
+    ) {
+        self.head(c);
+        self.line.clear();
+        let o = &self.options;
+        if o.format == CopyFormat::Binary {
+            let n = plan.columns.len() as i16;
+            self.line.extend_from_slice(&n.to_be_bytes());
+            put_row(
+                row,
+                &plan.columns,
+                &Formats::Binary,
+                settings,
+                &mut self.field,
+                &mut self.line,
+            );
+            return c.copy_data(&self.line);
+        }
+        for (i, col) in plan.columns.iter().enumerate() {
+            if i > 0 {
+                self.line.push(o.delimiter);
+            }
+            let v = row.get(i);
+            if v.is_null() {
+                self.line.extend_from_slice(o.null.as_bytes());
+                continue;
+            }
+            self.field.clear();
+            text_values::output(&v, col.ty.ty, settings, &mut self.field);
+            match o.format {
+                CopyFormat::Csv => {
+                    let alone = plan.columns.len() == 1;
+                    csv::put(&self.field, o, &col.name, alone, &mut self.line);
+                }
+                _ => text::put(&self.field, o, &mut self.line),
+            }
+        }
+        self.line.push(b'\n');
+        c.copy_data(&self.line);
+    }
+
+    fn head<C: Client>(&mut self, c: &mut C) {
+        if std::mem::replace(&mut self.started, true) {
+            return;
+        }
+        self.line.clear();
+        match self.options.format {
+            CopyFormat::Binary => binary::put_header(&mut self.line),
+            _ if self.options.header == Header::No => return,
+            f => {
+                for (i, n) in self.names.iter().enumerate() {
+                    if i > 0 {
+                        self.line.push(self.options.delimiter);
+                    }
+                    if f == CopyFormat::Csv {
+                        csv::put(n, &self.options, "", false, &mut self.line);
+                    } else {
+                        text::put(n, &self.options, &mut self.line);
+                    }
+                }
+                self.line.push(b'\n');
+            }
+        }
+        c.copy_data(&self.line);
+    }
+
+    /// Says how the rows will come.
+    pub fn begin<C: Client>(&mut self, c: &mut C) {
+        self.started = false;
+        let f = match self.options.format {
+            CopyFormat::Binary => Format::Binary,
+            _ => Format::Text,
+        };
+        c.copy_out_response(self.names.len(), f);
+    }
+
+    /// After the last row.
+    pub fn end<C: Client>(&mut self, c: &mut C) {
+        self.head(c);
+        if self.options.format == CopyFormat::Binary {
+            self.line.clear();
+            binary::put_end(&mut self.line);
+            c.copy_data(&self.line);
+        }
+        c.copy_done();
+    }
+}
+
+/// `"a""b"`.
+fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn list(names: &[String]) -> String {
+    names
+        .iter()
+        .map(|n| quote(n))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+impl<E: Engine> Session<E> {
+    /// Runs COPY; the tag.
+    pub(in crate::session) async fn copy<C: Client>(
+        &mut self,
+        c: &mut C,
+        copy: &CopyStmt,
+    ) -> Result<String> {
+        let rows = if copy.from {
+            let own = self.autocommit();
+            self.begin_implicit();
+            let rows = self.copy_from(c, copy).await?;
+            if own {
+                self.commit().await?;
+            }
+            rows
+        } else {
+            self.copy_to(c, copy).await?
+        };
+        Ok(format!("COPY {rows}"))
+    }
+
+    /// Schema, name and columns of the table.
+    fn copy_target(&mut self, what: &CopyWhat) -> Result<(String, Vec<String>)> {
+        let CopyWhat::Table {
+            schema,
+            name,
+            columns,
+        } = what
+        else {
+            return Err(Error::internal("COPY of a query has no table"));
+        };
+        if self.stale {
+            self.refresh();
+        }
+        let catalog = match &self.block.txn {
+            Some(t) => t.catalog(),
+            None => self.shared.engine.catalog(),
+        };
+        let found = crate::catalog::find(&catalog.schema, &self.path, schema.as_deref(), name);
+        let resolved = found.ok_or_else(|| {
+            let dot = schema.as_ref().map(|s| format!("{s}.")).unwrap_or_default();
+            Error::new(
+                SqlState::UNDEFINED_TABLE,
+                format!("relation \"{dot}{name}\" does not exist"),
+            )
+        })?;
+        let all: Vec<String> = match &resolved {
+            crate::catalog::Resolved::Relation(base::schema::Relation::Table(t)) => {
+                let live = t.def.columns.iter().filter(|c| !c.dropped);
+                live.map(|c| c.name.clone()).collect()
+            }
+            crate::catalog::Resolved::Virtual(v) => {
+                v.columns().iter().map(|(n, _)| (*n).to_owned()).collect()
+            }
+            _ => {
+                return Err(Error::new(
+                    SqlState::WRONG_OBJECT_TYPE,
+                    format!("cannot copy \"{name}\": it is not a table"),
+                )
+                .hint("Try the COPY (SELECT ...) TO variant."));
+            }
+        };
+        for n in columns {
+            if !all.contains(n) {
+                return Err(Error::new(
+                    SqlState::UNDEFINED_COLUMN,
+                    format!("column \"{n}\" of relation \"{name}\" does not exist"),
+                ));
+            }
+        }
+        let columns = if columns.is_empty() {
+            all
+        } else {
+            columns.clone()
+        };
+        let table = match schema {
+            Some(s) => format!("{}.{}", quote(s), quote(name)),
+            None => quote(name),
+        };
+        Ok((table, columns))
+    }
+
+    async fn copy_to<C: Client>(&mut self, c: &mut C, copy: &CopyStmt) -> Result<u64> {
+        let parsed = match &copy.what {
+            CopyWhat::Query(q) => Some(q.clone()),
+            table => {
+                let (table, columns) = self.copy_target(table)?;
+                parse_one(&format!("SELECT {} FROM {table}", list(&columns)))?
+            }
+        };
+        let st = Arc::new(self.statement(parsed, &[])?);
+        let Body::Rows(_) = st.body else {
+            return Err(Error::unsupported("COPY of this statement"));
+        };
+        let plan = self.plan(&st)?;
+        if plan.columns.is_empty() {
+            return Err(Error::unsupported("COPY of a query without RETURNING"));
+        }
+        let mut out = CopyOut {
+            options: copy.options.clone(),
+            names: plan.columns.iter().map(|c| c.name.to_string()).collect(),
+            line: Vec::new(),
+            field: String::new(),
+            started: false,
+        };
+        let mut run = Run::new(st, plan, Vec::new(), Formats::Text);
+        let work = Work::Rows {
+            run: &mut run,
+            max_rows: 0,
+            describe: false,
+            sink: Sink::Copy(&mut out),
+        };
+        Ok(self.execute_work(c, work).await?.rows)
+    }
+
+    async fn copy_from<C: Client>(&mut self, c: &mut C, copy: &CopyStmt) -> Result<u64> {
+        let (table, columns) = self.copy_target(&copy.what)?;
+        let marks: Vec<String> = (1..=columns.len()).map(|i| format!("${i}")).collect();
+        let sql = format!(
+            "INSERT INTO {table} ({}) VALUES ({})",
+            list(&columns),
+            marks.join(", ")
+        );
+        let st = Arc::new(self.statement(parse_one(&sql)?, &[])?);
+        let plan = self.plan(&st)?;
+        self.ensure_txn(false);
+        let txn = self.block.txn.as_ref().expect("begun");
+        if txn.is_read_only() {
+            return Err(Error::new(
+                SqlState::READ_ONLY_SQL_TRANSACTION,
+                "cannot execute COPY FROM in a read-only transaction",
+            ));
+        }
+        let role = self.state.current_role.get();
+        let catalog = txn.catalog();
+        super::super::seam::check_privileges(&catalog.schema, role, &plan.prepared)?;
+        let format = match copy.options.format {
+            CopyFormat::Binary => Format::Binary,
+            _ => Format::Text,
+        };
+        c.copy_in_response(columns.len(), format);
+        c.flush().await?;
+        let mut load = Load {
+            plan,
+            types: st.params.clone(),
+            names: columns,
+            table,
+            line: 0,
+            rows: Vec::with_capacity(GROUP),
+            lines: Vec::with_capacity(GROUP),
+            total: 0,
+        };
+        let r = self.receive(c, copy, &mut load).await;
+        if r.is_err() {
+            c.copy_in_failed();
+        }
+        r?;
+        Ok(load.total)
+    }
+
+    async fn receive<C: Client>(
+        &mut self,
+        c: &mut C,
+        copy: &CopyStmt,
+        load: &mut Load,
+    ) -> Result<()> {
+        let mut buf: Vec<u8> = Vec::new();
+        let mut at_end = false;
+        let mut head =
+            copy.options.format == CopyFormat::Binary || copy.options.header != Header::No;
+        loop {
+            let done = match c.copy_input().await? {
+                CopyInput::Data(d) => {
+                    if at_end {
+                        continue;
+                    }
+                    if buf.is_empty() {
+                        buf = d
+                    } else {
+                        buf.extend_from_slice(&d)
+                    }
+                    false
+                }
+                CopyInput::Done => true,
+                CopyInput::Fail(why) => {
+                    return Err(Error::new(
+                        SqlState::QUERY_CANCELED,
+                        format!("COPY from stdin failed: {why}"),
+                    ));
+                }
+            };
+            if let Some(why) = self.handle.interrupted() {
+                return Err(super::super::run::interruption(why));
+            }
+            if done && !at_end && !buf.is_empty() && copy.options.format != CopyFormat::Binary {
+                buf.push(b'\n');
+            }
+            let mut from = 0;
+            while !at_end {
+                let taken = load.take(&buf[from..], copy, &mut head, &self.output)?;
+                match taken {
+                    Taken::More => break,
+                    Taken::End => at_end = true,
+                    Taken::Bytes(n) => from += n,
+                }
+                if load.rows.len() >= GROUP {
+                    self.insert_group(c, load).await?;
+                }
+            }
+            buf.drain(..from);
+            if buf.len() > MAX_LINE {
+                return Err(bad_data("a line of the data is too long"));
+            }
+            if done {
+                if !at_end && !buf.iter().all(|b| *b == b'\n') {
+                    return Err(bad_data("unexpected end of the data").detail(load.context(None)));
+                }
+                return self.insert_group(c, load).await;
+            }
+        }
+    }
+
+    /// Inserts the rows at hand as one statement, again and again while it has to wait.
+    async fn insert_group<C: Client>(&mut self, c: &mut C, load: &mut Load) -> Result<()> {
+        if load.rows.is_empty() {
+            return Ok(());
+        }
+        loop {
+            let r = c.long(|_| self.insert_rows(load));
+            let e = match r {
+                Ok(()) => break,
+                Err(e) => e,
+            };
+            self.block.txn.as_mut().expect("begun").rollback_statement();
+            if !e.code().is_internal() {
+                return Err(e);
+            }
+            if e.code() == SqlState::BLOCKED {
+                self.wait_for_lock().await?;
+            }
+        }
+        load.total += load.rows.len() as u64;
+        load.rows.clear();
+        load.lines.clear();
+        Ok(())
+    }
+
+    fn insert_rows(&mut self, load: &mut Load) -> Result<()> {
+        let Session {
+            block,
+            state,
+            output,
+            ..
+        } = self;
+        let txn = block.txn.as_mut().expect("begun");
+        txn.begin_statement()?;
+        *state.catalog.get_mut() = txn.catalog();
+        let cx = ExecContext {
+            settings: output,
+            session: state,
+            facts: state,
+        };
+        for i in 0..load.rows.len() {
+            // The values stay with the group until it is in: it may have to run again.
+            let mut exec = load.plan.prepared.start(load.rows[i].clone());
+            let r = exec.for_each_row(txn, &cx, 0, &mut |_| Ok(()));
+            if let Err(e) = r {
+                let internal = e.code().is_internal();
+                let line = load.lines[i];
+                return Err(if internal || !e.fields().detail.is_empty() {
+                    e
+                } else {
+                    e.detail(format!("COPY {}, line {line}", load.bare_table()))
+                });
+            }
+        }
+        txn.end_statement()
+    }
+}
+
+/// A COPY FROM on its way.
+struct Load {
+    plan: Arc<Plan>,
+    types: Vec<ColumnType>,
+    names: Vec<String>,
+    table: String,
+    line: u64,
+    rows: Vec<Vec<Value>>,
+    lines: Vec<u64>,
+    total: u64,
+}
+
+enum Taken {
+    Bytes(usize),
+    More,
+    End,
+}
+
+impl Load {
+    fn bare_table(&self) -> String {
+        self.table.replace('"', "")
+    }
+
+    fn context(&self, column: Option<(&str, &str)>) -> String {
+        let at = format!("COPY {}, line {}", self.bare_table(), self.line);
+        match column {
+            Some((name, value)) => {
+                let short: String = value.chars().take(100).collect();
+                format!("{at}, column {name}: \"{short}\"")
+            }
+            None => at,
+        }
+    }
+
+    /// Takes one row, or the header, from the front of `buf`.
+    fn take(
+        &mut self,
+        buf: &[u8],
+        copy: &CopyStmt,
+        head: &mut bool,
+        settings: &OutputSettings,
+    ) -> Result<Taken> {
+        let o = &copy.options;
+        if o.format == CopyFormat::Binary {
+            return self.take_binary(buf, head);
+        }
+        let found = match o.format {
+            CopyFormat::Csv => csv::record(buf, o),
+            _ => text::line(buf, 0),
+        };
+        let Some((end, next)) = found else {
+            return Ok(Taken::More);
+        };
+        self.line += 1;
+        let line = std::str::from_utf8(&buf[..end]).map_err(|_| {
+            Error::new(
+                SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+                "invalid byte sequence for encoding \"UTF8\"",
+            )
+            .detail(self.context(None))
+        })?;
+        if line == "\\." {
+            return Ok(Taken::End);
+        }
+        let n = self.names.len();
+        let mut values = Vec::with_capacity(n);
+        if o.format == CopyFormat::Csv {
+            let mut fields = Vec::with_capacity(n);
+            csv::fields(line, o, &self.names, &mut fields)
+                .map_err(|e| e.detail(self.context(None)))?;
+            if std::mem::take(head) {
+                csv::check_header(&fields, &self.names, o)?;
+                return Ok(Taken::Bytes(next));
+            }
+            self.count(fields.len(), line)?;
+            for (i, f) in fields.iter().enumerate() {
+                values.push(self.value(f.as_deref(), i, settings)?);
+            }
+        } else {
+            let mut fields = Vec::with_capacity(n);
+            if n == 0 && line.is_empty() {
+                fields.clear();
+            } else {
+                text::fields(line, o, &mut fields).map_err(|e| e.detail(self.context(None)))?;
+            }
+            if std::mem::take(head) {
+                let owned: Vec<Option<String>> = fields
+                    .into_iter()
+                    .map(|f| f.map(|f| f.into_owned()))
+                    .collect();
+                csv::check_header(&owned, &self.names, o)?;
+                return Ok(Taken::Bytes(next));
+            }
+            self.count(fields.len(), line)?;
+            for (i, f) in fields.iter().enumerate() {
+                values.push(self.value(f.as_deref(), i, settings)?);
+            }
+        }
+        self.rows.push(values);
+        self.lines.push(self.line);
+        Ok(Taken::Bytes(next))
+    }
+
+    fn count(&self, fields: usize, line: &str) -> Result<()> {
+        let n = self.names.len();
+        let short: String = line.chars().take(100).collect();
+        if fields < n {
+            return Err(bad_data(format!(
+                "missing data for column \"{}\"",
+                self.names[fields]
+            ))
+            .detail(format!("{}: \"{short}\"", self.context(None))));
+        }
+        if fields > n {
+            return Err(bad_data("extra data after last expected column")
+                .detail(format!("{}: \"{short}\"", self.context(None))));
+        }
+        Ok(())
+    }
+
+    fn value(&self, f: Option<&str>, i: usize, settings: &OutputSettings) -> Result<Value> {
+        let Some(s) = f else {
+            return Ok(Value::Null);
+        };
+        text_values::input(s, self.types[i], settings).map_err(|e| {
+            if e.fields().detail.is_empty() {
+                e.detail(self.context(Some((&self.names[i], s))))
+            } else {
+                e
+            }
+        })
+    }
+
+    fn take_binary(&mut self, buf: &[u8], head: &mut bool) -> Result<Taken> {
+        if *head {
+            return Ok(match binary::header(buf)? {
+                Some(n) => {
+                    *head = false;
+                    Taken::Bytes(n)
+                }
+                None => Taken::More,
+            });
+        }
+        match binary::row(buf, self.names.len())? {
+            binary::Row::More => Ok(Taken::More),
+            binary::Row::End => Ok(Taken::End),
+            binary::Row::Fields(fields, n) => {
+                self.line += 1;
+                let mut values = Vec::with_capacity(fields.len());
+                for (i, f) in fields.iter().enumerate() {
+                    values.push(match f {
+                        None => Value::Null,
+                        Some(b) => binary_values::decode(b, self.types[i].ty)?,
+                    });
+                }
+                self.rows.push(values);
+                self.lines.push(self.line);
+                Ok(Taken::Bytes(n))
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Cursors of SQL: DECLARE, FETCH, MOVE, CLOSE.
+//!
+//! A cursor is a portal by another name: both sorts share one name space, and both end with their transaction. One that was not
+//! declared SCROLL only goes forward, and its rows are made as they are fetched. A SCROLL cursor makes all its rows when it is
+//! first used and keeps them, because operators run one way.
+//!
+//! Left out on purpose: WITH HOLD, WHERE CURRENT OF.
+
+use super::Session;
+use super::block::Kind;
+use super::client::{Client, Column, Format};
+use super::extended::{Portal, PortalKind};
+use super::prepared::Body;
+use super::row::{Formats, put_value};
+use super::run::{Run, Sink, Work};
+use super::utility::{Direction, Utility};
+use super::variables::{all, fitting};
+use crate::catalog::CursorRow;
+use crate::engine::Engine;
+use base::{Error, Result, SqlState, Value};
+use std::sync::Arc;
+
+/// Where a cursor stands.
+#[derive(Default)]
+pub struct Cursor {
+    scroll: bool,
+    binary: bool,
+    /// All rows, of a SCROLL cursor that was used.
+    rows: Option<Vec<Vec<Value>>>,
+    /// The row that was fetched last, from 1; 0: before the first.
+    at: i64,
+}
+
+fn unknown(name: &str) -> Error {
+    Error::new(
+        SqlState::INVALID_CURSOR_NAME,
+        format!("cursor \"{name}\" does not exist"),
+    )
+}
+
+impl<E: Engine> Session<E> {
+    pub(super) fn declare(&mut self, u: &Utility) -> Result<()> {
+        let Utility::Declare {
+            name,
+            binary,
+            scroll,
+            hold,
+            query,
+        } = u
+        else {
+            unreachable!("called for DECLARE");
+        };
+        if *hold {
+            return Err(Error::unsupported("DECLARE CURSOR WITH HOLD"));
+        }
+        if self.block.kind == Kind::None {
+            return Err(Error::new(
+                SqlState::NO_ACTIVE_SQL_TRANSACTION,
+                "DECLARE CURSOR can only be used in transaction blocks",
+            ));
+        }
+        if self.portals.contains_key(name.as_str()) {
+            return Err(Error::new(
+                SqlState::DUPLICATE_CURSOR,
+                format!("cursor \"{name}\" already exists"),
+            ));
+        }
+        let st = Arc::new(self.statement(Some(query.clone()), &[])?);
+        let Body::Rows(_) = st.body else {
+            return Err(Error::internal("a cursor without rows"));
+        };
+        let plan = self.plan(&st)?;
+        if *scroll == Some(true) && plan.prepared.locks_rows {
+            return Err(Error::unsupported("DECLARE SCROLL CURSOR … FOR UPDATE")
+                .detail("Scrollable cursors must be READ ONLY."));
+        }
+        let run = Run::new(st.clone(), plan, Vec::new(), Formats::Text);
+        let mut portal = Portal::new(PortalKind::Run(run), self.block.depth);
+        portal.cursor.scroll = *scroll == Some(true);
+        portal.cursor.binary = *binary;
+        self.state.cursors.get_mut().push(CursorRow {
+            name: name.clone(),
+            statement: st.text.to_string(),
+            is_holdable: false,
+            is_scrollable: portal.cursor.scroll,
+            creation_time: self.state.statement_start.get(),
+        });
+        // The snapshot must not move from here on, whether or not a row was fetched.
+        self.ensure_txn(false);
+        self.rest_now(&mut portal, true);
+        self.portals.insert(name.as_str().into(), portal);
+        Ok(())
+    }
+
+    pub(super) fn close_cursors(&mut self, name: Option<&str>) -> Result<()> {
+        let Some(name) = name else {
+            let names: Vec<_> = self.portals.keys().cloned().collect();
+            for n in names {
+                self.close_portal(&n);
+            }
+            return Ok(());
+        };
+        if self.close_portal(name) {
+            Ok(())
+        } else {
+            Err(unknown(name))
+        }
+    }
+
+    pub(super) fn cursor_columns(&self, name: &str) -> Result<Vec<Column>> {
+        match self.portals.get(name).map(|p| &p.kind) {
+            Some(PortalKind::Run(r)) => Ok(r.plan.columns.clone()),
+            _ => Err(unknown(name)),
+        }
+    }
+
+    /// FETCH and MOVE; the tag.
+    pub(super) async fn fetch<C: Client>(
+        &mut self,
+        c: &mut C,
+        name: &str,
+        direction: Direction,
+        moving: bool,
+        formats: &Formats,
+        describe: bool,
+    ) -> Result<String> {
+        let mut p = self.portals.remove(name).ok_or_else(|| unknown(name))?;
+        let r = self
+            .fetch_from(c, &mut p, direction, moving, formats, describe)
+            .await;
+        // After an error the block is failed and its portals are gone or useless.
+        if r.is_ok() {
+            self.portals.insert(name.into(), p);
+        }
+        let n = r?;
+        Ok(format!("{} {n}", if moving { "MOVE" } else { "FETCH" }))
+    }
+
+    async fn fetch_from<C: Client>(
+        &mut self,
+        c: &mut C,
+        p: &mut Portal,
+        direction: Direction,
+        moving: bool,
+        formats: &Formats,
+        describe: bool,
+    ) -> Result<u64> {
+        let Portal {
+            kind: PortalKind::Run(run),
+            cursor,
+            ..
+        } = p
+        else {
+            return Err(Error::internal("a cursor without a plan"));
+        };
+        let columns = run.plan.columns.clone();
+        run.formats = if cursor.binary {
+            all(Format::Binary)
+        } else {
+            fitting(formats, columns.len())
+        };
+        if describe && !moving {
+            c.row_description(&columns, &run.formats.list(columns.len()));
+        }
+        if !cursor.scroll {
+            return self.forward(c, run, cursor, direction, moving).await;
+        }
+        if cursor.rows.is_none() {
+            let mut rows = Vec::new();
+            let work = Work::Rows {
+                run,
+                max_rows: 0,
+                describe: false,
+                sink: Sink::Keep(&mut rows),
+            };
+            self.execute_work(c, work).await?;
+            cursor.rows = Some(rows);
+        }
+        let rows = cursor.rows.as_ref().expect("just made");
+        let (picked, at) = walk(cursor.at, rows.len() as i64, direction);
+        cursor.at = at;
+        if !moving {
+            for &i in &picked {
+                c.row(columns.len(), |out| {
+                    for (k, v) in rows[i as usize - 1].iter().enumerate() {
+                        let f = run.formats.of(k);
+                        put_value(v, columns[k].ty.ty, f, &self.output, &mut self.scratch, out);
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(picked.len() as u64)
+    }
+
+    async fn forward<C: Client>(
+        &mut self,
+        c: &mut C,
+        run: &mut Run,
+        cursor: &mut Cursor,
+        direction: Direction,
+        moving: bool,
+    ) -> Result<u64> {
+        let backward = || {
+            Err(Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "cursor can only scan forward",
+            )
+            .hint("Declare it with SCROLL option to enable backward scan."))
+        };
+        let (skip, take) = match direction {
+            Direction::Forward(0) => return backward(),
+            Direction::Forward(n) => (0, n),
+            Direction::ForwardAll => (0, 0),
+            Direction::Absolute(n) if n > cursor.at => (n - cursor.at - 1, 1),
+            Direction::Relative(n) if n > 0 => (n - 1, 1),
+            _ => return backward(),
+        };
+        if skip > 0 {
+            self.some(c, run, cursor, skip, true).await?;
+        }
+        self.some(c, run, cursor, take, moving).await
+    }
+
+    async fn some<C: Client>(
+        &mut self,
+        c: &mut C,
+        run: &mut Run,
+        cursor: &mut Cursor,
+        n: i64,
+        moving: bool,
+    ) -> Result<u64> {
+        if run.finished {
+            return Ok(0);
+        }
+        let work = Work::Rows {
+            run,
+            max_rows: usize::try_from(n).unwrap_or(0),
+            describe: false,
+            sink: if moving { Sink::Nowhere } else { Sink::Client },
+        };
+        let ended = self.execute_work(c, work).await?;
+        cursor.at += ended.rows as i64;
+        if !ended.suspended {
+            cursor.at += 1;
+        }
+        Ok(ended.rows)
+    }
+}
+
+/// The rows (from 1) that a movement over `n` rows from `at` gives, and where it ends (0 before the first, n + 1 after the last).
+fn walk(at: i64, n: i64, d: Direction) -> (Vec<i64>, i64) {
+    let one = |to: i64| {
+        let to = to.clamp(0, n + 1);
+        (
+            if (1..=n).contains(&to) {
+                vec![to]
+            } else {
+                vec![]
+            },
+            to,
+        )
+    };
+    match d {
+        Direction::Forward(0) => one(at),
+        Direction::Forward(k) => {
+            let to = at.saturating_add(k).min(n + 1);
+            ((at + 1..=to.min(n)).collect(), to)
+        }
+        Direction::ForwardAll => ((at + 1..=n).collect(), n + 1),
+        Direction::Backward(0) => one(at),
+        Direction::Backward(k) => {
+            let to = at.saturating_sub(k).max(0);
+            ((to.max(1)..at).rev().collect(), to)
+        }
+        Direction::BackwardAll => ((1..at).rev().collect(), 0),
+        Direction::Absolute(k) if k < 0 => one(n + 1 + k),
+        Direction::Absolute(k) => one(k),
+        Direction::Relative(k) => one(at.saturating_add(k)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn movements() {
+        use Direction as D;
+        for (at, d, rows, to) in [
+            (0, D::Forward(2), vec![1, 2], 2),
+            (2, D::ForwardAll, vec![3], 4),
+            (4, D::Forward(1), vec![], 4),
+            (4, D::Backward(2), vec![3, 2], 2),
+            (2, D::BackwardAll, vec![1], 0),
+            (2, D::Forward(0), vec![2], 2),
+            (0, D::Absolute(-1), vec![3], 3),
+            (3, D::Absolute(9), vec![], 4),
+            (3, D::Relative(-1), vec![2], 2),
+            (0, D::Backward(1), vec![], 0),
+        ] {
+            assert_eq!(walk(at, 3, d), (rows, to), "{at} {d:?}");
+        }
+    }
+}

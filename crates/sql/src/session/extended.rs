@@ -1,0 +1,349 @@
+//! The extended protocol: parse, bind, describe, execute, close, sync.
+//!
+//! A statement that is followed by Sync at once, with nothing before it, is a transaction of its own ([`Next::Sync`]): it may be
+//! run again by the server, and a SELECT reads at *published*. Anything else up to Sync is one implicit transaction.
+
+use super::Session;
+use super::client::{Client, Column, Format};
+use super::parse::parse_one;
+use super::prepared::{Body, Statement};
+use super::row::Formats;
+use super::run::{Run, Work};
+use super::utility::Utility;
+use crate::engine::Engine;
+use crate::types::{binary, text};
+use base::{ColumnType, Error, Oid, Result, SqlState, Value};
+use std::sync::Arc;
+
+/// What follows an Execute message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Sync,
+    More,
+}
+
+/// A statement bound to values, or a cursor.
+pub struct Portal {
+    pub kind: PortalKind,
+    /// Savepoints made in the block before it.
+    pub depth: u32,
+    /// Whether the transaction counts it as resting at its snapshot.
+    pub counted: bool,
+    /// Rows given so far, for cursors that move.
+    pub cursor: super::cursor::Cursor,
+    pub started: bool,
+}
+
+pub enum PortalKind {
+    Run(Run),
+    /// A statement without a plan, and the formats of what it may show.
+    Other(Arc<Statement>, Formats),
+}
+
+impl Portal {
+    pub fn new(kind: PortalKind, depth: u32) -> Portal {
+        Portal {
+            kind,
+            depth,
+            counted: false,
+            cursor: super::cursor::Cursor::default(),
+            started: false,
+        }
+    }
+}
+
+impl<E: Engine> Session<E> {
+    /// Parse.
+    pub fn parse(&mut self, name: &str, sql: &str, types: &[Oid]) -> Result<()> {
+        // A text that somebody has planned for this schema need not be read again.
+        let parsed = match self.shared.plans.get(sql, types, &self.env) {
+            Some(c) => Some(c.parsed),
+            None => parse_one(sql)?,
+        };
+        if self.block.kind == super::block::Kind::Failed
+            && !ends_block(parsed.as_ref().map(|p| &p.stmt))
+        {
+            self.not_failed()?;
+        }
+        if name.is_empty() {
+            self.unnamed = None;
+        }
+        let st = self.statement(parsed, types)?;
+        self.keep(name, st, false)
+    }
+
+    /// Bind. `params` gives each value's bytes in turn.
+    pub fn bind<'a>(
+        &mut self,
+        portal: &str,
+        statement: &str,
+        param_formats: &[Format],
+        params: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
+        result_formats: &[Format],
+    ) -> Result<()> {
+        let st = self.find_statement(statement)?.clone();
+        if params.len() != st.params.len() {
+            return Err(Error::new(
+                SqlState::PROTOCOL_VIOLATION,
+                format!(
+                    "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
+                    params.len(),
+                    st.params.len()
+                ),
+            ));
+        }
+        if self.block.kind == super::block::Kind::Failed && !st.ends_block() {
+            self.not_failed()?;
+        }
+        let depth = self.block.depth;
+        let kind = match &st.body {
+            Body::Rows(_) => {
+                let plan = self.plan(&st)?;
+                let mut values = Vec::with_capacity(params.len());
+                for (i, p) in params.enumerate() {
+                    let format = match param_formats {
+                        [] => Format::Text,
+                        [one] => *one,
+                        many => many[i],
+                    };
+                    let v = self.parameter(p, st.params[i], format);
+                    values.push(v.map_err(|e| parameter_error(e, i))?);
+                }
+                let formats = Self::result_formats(result_formats, plan.columns.len())?;
+                PortalKind::Run(Run::new(st, plan, values, formats))
+            }
+            _ => {
+                let columns = self.columns_of(&st)?.map_or(0, |c| c.len());
+                PortalKind::Other(st, Self::result_formats(result_formats, columns)?)
+            }
+        };
+        let p = Portal::new(kind, depth);
+        if portal.is_empty() {
+            self.close_portal("");
+            self.unnamed_portal = Some(p);
+            return Ok(());
+        }
+        if self.portals.contains_key(portal) {
+            return Err(Error::new(
+                SqlState::DUPLICATE_CURSOR,
+                format!("cursor \"{portal}\" already exists"),
+            ));
+        }
+        // A named portal lives to the end of its transaction.
+        self.begin_implicit();
+        self.portals.insert(portal.into(), p);
+        Ok(())
+    }
+
+    fn parameter(&mut self, p: Option<&[u8]>, ty: ColumnType, format: Format) -> Result<Value> {
+        let Some(bytes) = p else {
+            return Ok(Value::Null);
+        };
+        match format {
+            Format::Binary => binary::decode(bytes, ty.ty),
+            Format::Text => {
+                let s = std::str::from_utf8(bytes).map_err(|_| {
+                    Error::new(
+                        SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+                        "invalid byte sequence for encoding \"UTF8\"",
+                    )
+                })?;
+                text::input(s, ty, &self.output)
+            }
+        }
+    }
+
+    /// Describe of a statement: parameter types, and the columns if it gives rows.
+    pub fn describe_statement(&mut self, name: &str) -> Result<(Vec<Oid>, Option<Vec<Column>>)> {
+        let st = self.find_statement(name)?.clone();
+        let types = st.params.iter().map(|t| t.ty.oid()).collect();
+        if self.block.kind == super::block::Kind::Failed && !st.ends_block() {
+            self.not_failed()?;
+        }
+        Ok((types, self.columns_of(&st)?))
+    }
+
+    /// Describe of a portal: the columns and their formats, if it gives rows.
+    pub fn describe_portal(&mut self, name: &str) -> Result<Option<(Vec<Column>, Vec<Format>)>> {
+        let p = self.portal(name)?;
+        match &p.kind {
+            PortalKind::Run(r) => {
+                let n = r.plan.columns.len();
+                Ok((n > 0).then(|| (r.plan.columns.clone(), r.formats.list(n))))
+            }
+            PortalKind::Other(st, f) => {
+                let (st, f) = (st.clone(), f.clone());
+                let columns = self.columns_of(&st)?;
+                Ok(columns.map(|c| {
+                    let formats = f.list(c.len());
+                    (c, formats)
+                }))
+            }
+        }
+    }
+
+    fn portal(&self, name: &str) -> Result<&Portal> {
+        let p = if name.is_empty() {
+            self.unnamed_portal.as_ref()
+        } else {
+            self.portals.get(name)
+        };
+        p.ok_or_else(|| no_portal(name))
+    }
+
+    /// Execute.
+    pub async fn execute<C: Client>(
+        &mut self,
+        c: &mut C,
+        name: &str,
+        max_rows: i32,
+        next: Next,
+    ) -> Result<()> {
+        let max_rows = usize::try_from(max_rows).unwrap_or(0);
+        let mut p = if name.is_empty() {
+            self.unnamed_portal.take()
+        } else {
+            self.portals.remove(name)
+        }
+        .ok_or_else(|| no_portal(name))?;
+        if next == Next::More || max_rows > 0 {
+            self.begin_implicit();
+        }
+        self.rest_now(&mut p, false);
+        let r = self.execute_portal(c, &mut p, max_rows).await;
+        // The portal is kept, to be asked for more or to answer that it has none; when its transaction is over, it is not.
+        if r.is_ok() && self.block.kind != super::block::Kind::None {
+            let resting = matches!(&p.kind, PortalKind::Run(r) if r.resting());
+            self.rest_now(&mut p, resting);
+            if name.is_empty() {
+                self.unnamed_portal = Some(p);
+            } else {
+                self.portals.insert(name.into(), p);
+            }
+        }
+        self.report(c);
+        r
+    }
+
+    pub(super) fn rest_now(&mut self, p: &mut Portal, resting: bool) {
+        self.rest(p, resting);
+        p.counted = resting && self.block.txn.is_some();
+    }
+
+    async fn execute_portal<C: Client>(
+        &mut self,
+        c: &mut C,
+        p: &mut Portal,
+        max_rows: usize,
+    ) -> Result<()> {
+        let again = std::mem::replace(&mut p.started, true);
+        match &mut p.kind {
+            PortalKind::Run(run) => {
+                if run.finished {
+                    let tag = run.tag(0);
+                    c.command_complete(&tag);
+                    return Ok(());
+                }
+                let text = run.statement.text.clone();
+                self.begin_activity(&text);
+                if self.finish_run(c, run, max_rows, false).await? {
+                    c.portal_suspended();
+                }
+                Ok(())
+            }
+            PortalKind::Other(st, formats) => {
+                if again {
+                    return Err(Error::new(
+                        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                        "portal cannot be run again",
+                    ));
+                }
+                let (st, formats) = (st.clone(), formats.clone());
+                self.begin_activity(&st.text);
+                match &st.body {
+                    Body::Empty => c.empty_query(),
+                    Body::Utility(u) => {
+                        let tag = self.utility(c, u, &formats, false).await?;
+                        if let Some(tag) = tag {
+                            c.command_complete(&tag);
+                        }
+                    }
+                    Body::Ddl(s) => {
+                        let ended = self.execute_work(c, Work::Ddl(s)).await?;
+                        c.command_complete(&ended.tag);
+                    }
+                    Body::Rows(_) => unreachable!("it has a plan"),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Close. Closing what is not there is no error.
+    pub fn close(&mut self, portal: bool, name: &str) {
+        if portal {
+            self.close_portal(name);
+        } else {
+            self.forget(name);
+        }
+    }
+
+    /// Sync: ends an implicit transaction.
+    pub async fn sync<C: Client>(&mut self, c: &mut C) -> Result<()> {
+        if self.block.kind != super::block::Kind::Implicit {
+            return Ok(());
+        }
+        let r = self.commit().await;
+        self.stale = true;
+        self.report(c);
+        r
+    }
+
+    /// A message failed with this error: the block fails, and the reply may leave when this returns.
+    pub async fn failed<C: Client>(&mut self, c: &mut C, e: &Error) {
+        self.count(e);
+        self.fail().await;
+        self.report(c);
+    }
+}
+
+impl Statement {
+    /// Whether it may run in a failed block.
+    pub fn ends_block(&self) -> bool {
+        match &self.body {
+            Body::Utility(u) => ends(u),
+            _ => false,
+        }
+    }
+}
+
+fn ends(u: &Utility) -> bool {
+    matches!(
+        u,
+        Utility::Commit { .. } | Utility::Rollback { .. } | Utility::RollbackTo(_)
+    )
+}
+
+pub(super) fn ends_block(s: Option<&super::parse::Stmt>) -> bool {
+    match s {
+        Some(super::parse::Stmt::Utility(u)) => ends(u),
+        None => true,
+        _ => false,
+    }
+}
+
+fn no_portal(name: &str) -> Error {
+    Error::new(
+        SqlState::INVALID_CURSOR_NAME,
+        format!("portal \"{name}\" does not exist"),
+    )
+}
+
+/// PostgreSQL names the parameter in the context; here in the detail.
+fn parameter_error(e: Error, i: usize) -> Error {
+    if e.fields().detail.is_empty() {
+        e.detail(format!("unnamed portal parameter ${}", i + 1))
+    } else {
+        e
+    }
+}

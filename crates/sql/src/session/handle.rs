@@ -1,0 +1,260 @@
+//! The sessions of a server, as others see them: to cancel one, to end it, to list what they do, to keep their time limits.
+//!
+//! A [`Handle`] is shared between the session and everybody else. Time limits are kept by one clock for all
+//! ([`Sessions::tick`]): a statement that has one writes its deadline in its handle, and a tick past it interrupts it.
+
+use base::Oid;
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::task::Poll;
+use txn::Interrupt;
+
+/// Why a session is interrupted; the numbers of [`Interrupt`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Cancel = 1,
+    StatementTimeout = 2,
+    Terminate = 3,
+}
+
+/// What a session is doing.
+#[derive(Clone, Debug, Default)]
+pub struct Activity {
+    pub user: Oid,
+    pub application_name: String,
+    pub client_addr: Option<String>,
+    pub client_port: Option<i32>,
+    pub backend_start: i64,
+    pub xact_start: Option<i64>,
+    pub query_start: Option<i64>,
+    pub state_change: Option<i64>,
+    pub state: &'static str,
+    pub query: Arc<str>,
+    pub waiting_for_lock: bool,
+}
+
+/// One session, for others.
+pub struct Handle {
+    pub pid: i32,
+    /// What a cancel request must know.
+    pub secret: i32,
+    pub interrupt: Arc<Interrupt>,
+    waker: AtomicWaker,
+    /// Monotonic milliseconds; 0: none.
+    deadline: AtomicU64,
+    lock_deadline: AtomicU64,
+    lock_expired: AtomicBool,
+    pub activity: Mutex<Activity>,
+}
+
+impl Handle {
+    fn new(pid: i32, secret: i32) -> Handle {
+        Handle {
+            pid,
+            secret,
+            interrupt: Arc::default(),
+            waker: AtomicWaker::new(),
+            deadline: AtomicU64::new(0),
+            lock_deadline: AtomicU64::new(0),
+            lock_expired: AtomicBool::new(false),
+            activity: Mutex::default(),
+        }
+    }
+
+    fn flag(&self) -> &AtomicU8 {
+        &self.interrupt.0
+    }
+
+    /// Interrupts what runs. A termination is not taken back by a later, weaker reason.
+    pub fn interrupt(&self, why: Reason) {
+        self.flag().fetch_max(why as u8, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    /// The reason, if there is one.
+    pub fn interrupted(&self) -> Option<Reason> {
+        match self.flag().load(Ordering::SeqCst) {
+            0 => None,
+            1 => Some(Reason::Cancel),
+            2 => Some(Reason::StatementTimeout),
+            _ => Some(Reason::Terminate),
+        }
+    }
+
+    pub fn terminated(&self) -> bool {
+        self.flag().load(Ordering::Relaxed) == Reason::Terminate as u8
+    }
+
+    /// Begins a statement: forgets a cancel that came too late for the last one.
+    #[inline]
+    pub fn begin(&self, deadline: u64) {
+        let f = self.flag();
+        let old = f.load(Ordering::Relaxed);
+        if old == Reason::Cancel as u8 || old == Reason::StatementTimeout as u8 {
+            // A termination that comes between stays.
+            _ = f.compare_exchange(old, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        if deadline != 0 || self.deadline.load(Ordering::Relaxed) != 0 {
+            self.deadline.store(deadline, Ordering::SeqCst);
+        }
+    }
+
+    /// Ends the statement's time limit.
+    #[inline]
+    pub fn end(&self) {
+        if self.deadline.load(Ordering::Relaxed) != 0 {
+            self.deadline.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Begins a wait for a lock, which ends at this time at the latest; 0: never.
+    pub fn begin_wait(&self, deadline: u64) {
+        self.lock_expired.store(false, Ordering::SeqCst);
+        self.lock_deadline.store(deadline, Ordering::SeqCst);
+        self.activity.lock().waiting_for_lock = true;
+    }
+
+    pub fn end_wait(&self) {
+        self.lock_deadline.store(0, Ordering::SeqCst);
+        self.activity.lock().waiting_for_lock = false;
+    }
+
+    pub fn lock_expired(&self) -> bool {
+        self.lock_expired.load(Ordering::SeqCst)
+    }
+
+    /// Waits for an interruption, or for the limit of the wait for a lock.
+    pub async fn interruption(&self) {
+        poll_fn(|cx| {
+            self.waker.register(cx.waker());
+            if self.interrupted().is_some() || self.lock_expired() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    fn tick(&self, now: u64) {
+        let due = |d: &AtomicU64| {
+            let at = d.load(Ordering::SeqCst);
+            at != 0
+                && at <= now
+                && d.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst)
+                    .is_ok()
+        };
+        if due(&self.deadline) {
+            self.interrupt(Reason::StatementTimeout);
+        }
+        if due(&self.lock_deadline) {
+            self.lock_expired.store(true, Ordering::SeqCst);
+            self.waker.wake();
+        }
+    }
+}
+
+/// All sessions of a server.
+#[derive(Default)]
+pub struct Sessions {
+    all: Mutex<HashMap<i32, Arc<Handle>>>,
+    next: AtomicI32,
+}
+
+impl Sessions {
+    /// A handle for a new session.
+    pub fn register(&self, secret: i32) -> Arc<Handle> {
+        let mut all = self.all.lock();
+        let pid = loop {
+            let n = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+            if n != 0 && !all.contains_key(&n) {
+                break n;
+            }
+        };
+        let h = Arc::new(Handle::new(pid, secret));
+        all.insert(pid, h.clone());
+        h
+    }
+
+    pub fn remove(&self, pid: i32) {
+        self.all.lock().remove(&pid);
+    }
+
+    pub fn get(&self, pid: i32) -> Option<Arc<Handle>> {
+        self.all.lock().get(&pid).cloned()
+    }
+
+    /// Every session, in order of number.
+    pub fn list(&self) -> Vec<Arc<Handle>> {
+        let mut v: Vec<_> = self.all.lock().values().cloned().collect();
+        v.sort_by_key(|h| h.pid);
+        v
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.lock().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Interrupts the session of this number if the secret is right. Whether it was is nobody's business.
+    pub fn cancel(&self, pid: i32, secret: i32) {
+        if let Some(h) = self.get(pid)
+            && h.secret == secret
+        {
+            h.interrupt(Reason::Cancel);
+        }
+    }
+
+    /// Ends what is past its time. To be called every few milliseconds with a monotonic time in milliseconds.
+    pub fn tick(&self, now: u64) {
+        for h in self.all.lock().values() {
+            h.tick(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cancel_needs_the_secret_and_termination_stays() {
+        let s = Sessions::default();
+        let h = s.register(7);
+        s.cancel(h.pid, 8);
+        assert_eq!(h.interrupted(), None);
+        s.cancel(h.pid, 7);
+        assert_eq!(h.interrupted(), Some(Reason::Cancel));
+        h.begin(0);
+        assert_eq!(h.interrupted(), None);
+        h.interrupt(Reason::Terminate);
+        h.interrupt(Reason::Cancel);
+        h.begin(0);
+        assert!(h.terminated());
+    }
+
+    #[test]
+    fn deadlines_fire_once_and_only_when_past() {
+        let s = Sessions::default();
+        let h = s.register(0);
+        h.begin(100);
+        s.tick(99);
+        assert_eq!(h.interrupted(), None);
+        s.tick(100);
+        assert_eq!(h.interrupted(), Some(Reason::StatementTimeout));
+        h.begin(0);
+        s.tick(1000);
+        assert_eq!(h.interrupted(), None);
+        h.begin_wait(5);
+        s.tick(6);
+        assert!(h.lock_expired());
+        assert_eq!(h.interrupted(), None);
+    }
+}

@@ -1,0 +1,314 @@
+//! A client's session: statements in, replies out.
+//!
+//! ```text
+//!            simple.rs    a text of statements, run one after another
+//! Client  -> extended.rs  parse, bind, describe, execute, sync
+//!            cursor.rs    DECLARE, FETCH            copy/  COPY
+//!                 |
+//!            run.rs       the statement loop: run, wait for a lock, run again, retry, commit
+//!            block.rs     BEGIN … COMMIT, savepoints, implicit blocks, what a reply waits for
+//!                 |
+//!            Engine       transactions (crate `txn`), positions
+//! ```
+//!
+//! A session is one task's: all calls take it by `&mut`. It waits (for a lock, for *published*, for the client to read) only
+//! in `async` functions; between waits everything is synchronous. It names no runtime: what it needs of one is in [`Client`].
+//! What sessions of one server share is [`Shared`].
+//!
+//! Left out on purpose: notifications, two-phase commit, cursors WITH HOLD; 0A000.
+
+mod block;
+mod client;
+mod copy;
+mod cursor;
+mod extended;
+mod handle;
+mod parse;
+mod plans;
+mod prepared;
+mod row;
+mod run;
+mod seam;
+mod settings;
+mod simple;
+mod state;
+mod utility;
+mod variables;
+
+pub use client::{Client, Column, CopyInput, Format, Severity, TxnStatus};
+pub use extended::Next;
+pub use handle::{Activity, Handle, Reason, Sessions};
+pub use plans::Plans;
+pub use row::Formats;
+pub use settings::SERVER_VERSION;
+
+use crate::engine::Engine;
+use crate::types::OutputSettings;
+use base::{Error, Result, SqlState};
+use block::Block;
+use extended::Portal;
+use prepared::Statement;
+use state::State;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// Time and chance, which this crate takes from outside.
+pub trait Host: Send + Sync {
+    /// Microseconds since 1970.
+    fn unix_micros(&self) -> i64;
+    /// Milliseconds since some moment; never falls, never 0.
+    fn monotonic_millis(&self) -> u64;
+    /// Bytes that cannot be guessed.
+    fn random(&self, out: &mut [u8]);
+    /// Blocks the thread.
+    fn sleep(&self, time: Duration);
+}
+
+/// Counted since the start.
+#[derive(Default)]
+pub struct Counters {
+    pub statements: AtomicU64,
+    pub commits: AtomicU64,
+    pub rollbacks: AtomicU64,
+    /// Errors 40001 given to clients.
+    pub serialization_failures: AtomicU64,
+    /// Errors 40P01 given to clients.
+    pub deadlocks: AtomicU64,
+    /// Statements that waited for a row lock, and how long in all.
+    pub lock_waits: AtomicU64,
+    pub lock_wait_micros: AtomicU64,
+    /// Runs of a statement on a newer snapshot inside its transaction.
+    pub restarts: AtomicU64,
+    /// Whole transactions of one statement that the server ran again.
+    pub retries: AtomicU64,
+    /// Replies that waited for *published*, and how long in all.
+    pub commit_waits: AtomicU64,
+    pub commit_wait_micros: AtomicU64,
+    pub plans_made: AtomicU64,
+    pub plans_found: AtomicU64,
+}
+
+/// What the sessions of a server share.
+pub struct Shared<E: Engine> {
+    pub engine: Arc<E>,
+    pub host: Arc<dyn Host>,
+    pub sessions: Sessions,
+    pub plans: Plans,
+    pub counters: Counters,
+    /// The database's name: there is one.
+    pub database: String,
+    /// When the server started, microseconds since 2000.
+    pub started: i64,
+    pub max_connections: u32,
+    /// Settings of the server that are not the defaults: (name, value).
+    pub defaults: Vec<(String, String)>,
+}
+
+impl<E: Engine> Shared<E> {
+    /// What a server with this engine shares. `database` names the one database.
+    pub fn new(engine: Arc<E>, host: Arc<dyn Host>, database: &str) -> Shared<E> {
+        Shared {
+            started: host.unix_micros() - state::EPOCH,
+            engine,
+            host,
+            sessions: Sessions::default(),
+            plans: Plans::new(4096),
+            counters: Counters::default(),
+            database: database.to_owned(),
+            max_connections: 100,
+            defaults: Vec::new(),
+        }
+    }
+}
+
+/// Checks defaults of settings (name, value), as a server may give them to its sessions.
+pub fn check_settings(defaults: &[(String, String)]) -> Result<()> {
+    let mut s = settings::Settings::default();
+    for (name, value) in defaults {
+        s.set_at_start(name, value, true)?;
+    }
+    Ok(())
+}
+
+/// One client's session.
+pub struct Session<E: Engine> {
+    shared: Arc<Shared<E>>,
+    handle: Arc<Handle>,
+    state: State<E>,
+    block: Block,
+    statements: HashMap<Box<str>, Arc<Statement>>,
+    unnamed: Option<Arc<Statement>>,
+    portals: HashMap<Box<str>, Portal>,
+    unnamed_portal: Option<Portal>,
+    /// Settings as the running statement sees them: a copy, so that it may change them.
+    output: OutputSettings,
+    /// What plans depend on beside text and schema, for the key of the cache.
+    env: Arc<str>,
+    path: Arc<[String]>,
+    /// The settings or the role changed: `output`, `env` and `path` are to be made anew.
+    stale: bool,
+    scratch: String,
+}
+
+/// Who is there, as the gate knows.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    pub address: Option<String>,
+    pub port: Option<i32>,
+}
+
+impl<E: Engine> Session<E> {
+    /// A session of this user, who has been let in. `parameters` are those of the start-up message: settings, and
+    /// `options` with `-c name=value`.
+    pub fn start(
+        shared: &Arc<Shared<E>>,
+        user: &str,
+        handle: Arc<Handle>,
+        peer: Peer,
+        parameters: &[(String, String)],
+    ) -> Result<Session<E>> {
+        let catalog = shared.engine.catalog();
+        let role = catalog
+            .schema
+            .role_named(user)
+            .ok_or_else(|| {
+                Error::new(
+                    SqlState::INVALID_AUTHORIZATION,
+                    format!("role \"{user}\" does not exist"),
+                )
+            })?
+            .clone();
+        let state = State::new(shared.clone(), handle.clone(), role.id);
+        {
+            let mut s = state.settings.borrow_mut();
+            s.max_connections = shared.max_connections;
+            for (name, value) in &shared.defaults {
+                s.set_at_start(name, value, true)?;
+            }
+            s.initialise("session_authorization", user);
+            s.initialise("is_superuser", if role.superuser { "on" } else { "off" });
+            for (name, value) in parameters {
+                match name.as_str() {
+                    "user" | "database" | "replication" => {}
+                    _ if name.starts_with("_pq_.") => {}
+                    "options" => {
+                        for (n, v) in variables::options(value)? {
+                            s.set_at_start(&n, &v, role.superuser)?;
+                        }
+                    }
+                    n => s.set_at_start(n, value, role.superuser)?,
+                }
+            }
+        }
+        let now = state.now();
+        {
+            let mut a = handle.activity.lock();
+            a.user = role.id;
+            a.client_addr = peer.address;
+            a.client_port = peer.port;
+            a.backend_start = now;
+            a.state_change = Some(now);
+            a.state = "idle";
+            a.application_name = state
+                .settings
+                .borrow()
+                .show("application_name")
+                .unwrap_or_default();
+        }
+        let mut session = Session {
+            shared: shared.clone(),
+            handle,
+            state,
+            block: Block::default(),
+            statements: HashMap::new(),
+            unnamed: None,
+            portals: HashMap::new(),
+            unnamed_portal: None,
+            output: OutputSettings::default(),
+            env: "".into(),
+            path: Arc::new([]),
+            stale: true,
+            scratch: String::new(),
+        };
+        session.refresh();
+        Ok(session)
+    }
+
+    /// What others see of this session.
+    pub fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// What ReadyForQuery says.
+    pub fn status(&self) -> TxnStatus {
+        self.block.status()
+    }
+
+    /// The settings that a client is told of at the start.
+    pub fn reported(&mut self) -> Vec<(&'static str, String)> {
+        self.state.settings.get_mut().reported()
+    }
+
+    /// How long the client may be silent now, and with what error it is disconnected then.
+    pub fn idle_limit(&mut self) -> Option<(Duration, Error)> {
+        let hot = &self.state.settings.get_mut().hot;
+        if self.block.status() == TxnStatus::Idle {
+            let e = || {
+                Error::new(
+                    SqlState(*b"57P05"),
+                    "terminating connection due to idle-session timeout",
+                )
+            };
+            return hot.idle_session.map(|d| (d, e()));
+        }
+        let e = || {
+            Error::new(
+                SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+                "terminating connection due to idle-in-transaction timeout",
+            )
+        };
+        hot.idle_in_transaction.map(|d| (d, e()))
+    }
+
+    /// Tells the client of settings that changed.
+    fn report<C: Client>(&mut self, c: &mut C) {
+        for (name, value) in self.state.settings.get_mut().take_changes() {
+            c.parameter_status(name, &value);
+        }
+    }
+
+    /// Makes the copies of settings anew that statements and plans are run with.
+    fn refresh(&mut self) {
+        self.stale = false;
+        let path: Vec<String> = self.state.search_path();
+        let s = self.state.settings.get_mut();
+        let (now, catalog) = (self.output.now, self.output.catalog.take());
+        self.output = s.output.clone();
+        self.output.now = now;
+        self.output.catalog = catalog;
+        let show = |n: &str| s.show(n).unwrap_or_default();
+        self.env = format!(
+            "{}\0{}\0{}\0{}\0{}\0{}",
+            path.join("\0"),
+            show("TimeZone"),
+            show("DateStyle"),
+            show("IntervalStyle"),
+            show("extra_float_digits"),
+            show("bytea_output"),
+        )
+        .into();
+        self.path = path.into();
+    }
+}
+
+impl<E: Engine> Drop for Session<E> {
+    fn drop(&mut self) {
+        // A connection that breaks in the middle of a transaction rolls it back.
+        if let Some(txn) = self.block.txn.take() {
+            self.shared.engine.rollback(txn);
+        }
+        self.shared.sessions.remove(self.handle.pid);
+    }
+}

@@ -1,0 +1,292 @@
+//! From the text of a query to its statements.
+//!
+//! The text is tokenised once and cut at the semicolons. A statement that begins with a word of [`utility`] is read there,
+//! by PostgreSQL's grammar; the rest goes to `sqlparser`. A syntax error anywhere means that nothing of the text runs, as in
+//! PostgreSQL.
+
+use super::utility::{self, Utility};
+use crate::ddl::extra::{self, Extra};
+use base::{Error, Result, SqlState};
+use sqlparser::ast::Statement;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError};
+use std::sync::Arc;
+
+/// What a statement is.
+#[derive(Clone, Debug)]
+pub enum Stmt {
+    /// Read by [`utility`]: the session's own business.
+    Utility(Arc<Utility>),
+    /// SELECT and its kin, and DDL.
+    Sql(Arc<Statement>),
+    /// DDL that `sqlparser` does not know.
+    Extra(Arc<Extra>),
+}
+
+/// One statement with its own text.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    pub stmt: Stmt,
+    pub text: Arc<str>,
+    /// The whole text that it came in: places of errors are counted from its start.
+    pub source: Arc<str>,
+}
+
+/// How deeply expressions may nest.
+const DEPTH: usize = 200;
+
+/// The statements of a text, empty ones left out.
+pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
+    let tokens = tokenize(sql)?;
+    let starts = LineStarts::new(sql);
+    let source: Arc<str> = sql.into();
+    let mut out = Vec::new();
+    for piece in tokens.split(|t| t.token == Token::SemiColon) {
+        let mut words = piece
+            .iter()
+            .filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF));
+        let Some(first) = words.next() else { continue };
+        let last = words.next_back().unwrap_or(first);
+        let from = starts.byte(sql, first.span.start);
+        let to = starts.byte(sql, last.span.end).max(from);
+        let text = &sql[from..to.min(sql.len())];
+        let stmt = statement(piece).map_err(|e| locate(e, sql, &starts))?;
+        out.push(Parsed {
+            stmt,
+            text: if text == sql {
+                source.clone()
+            } else {
+                text.into()
+            },
+            source: source.clone(),
+        });
+    }
+    Ok(out)
+}
+
+/// The one statement of a text, or none; 42601 when there are several.
+pub fn parse_one(sql: &str) -> Result<Option<Parsed>> {
+    let mut all = parse(sql)?;
+    if all.len() > 1 {
+        return Err(Error::new(
+            SqlState::SYNTAX_ERROR,
+            "cannot insert multiple commands into a prepared statement",
+        ));
+    }
+    Ok(all.pop())
+}
+
+/// What went wrong, and where in tokens or lines.
+pub(super) enum Fault {
+    At(Option<TokenWithSpan>),
+    Parser(ParserError),
+    Other(Error),
+}
+
+impl From<ParserError> for Fault {
+    fn from(e: ParserError) -> Self {
+        Fault::Parser(e)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(e: Error) -> Self {
+        Fault::Other(e)
+    }
+}
+
+/// Reads the tokens of one statement.
+pub(super) fn statement(tokens: &[TokenWithSpan]) -> Result<Stmt, Fault> {
+    if let Some(u) = utility::parse(tokens)? {
+        return Ok(Stmt::Utility(Arc::new(u)));
+    }
+    if let Some(e) = extra::parse(tokens)? {
+        return Ok(Stmt::Extra(Arc::new(e)));
+    }
+    Ok(Stmt::Sql(Arc::new(sql_statement(tokens)?)))
+}
+
+/// Reads the tokens of a statement that `sqlparser` knows.
+pub(super) fn sql_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault> {
+    let mut p = Parser::new(&PostgreSqlDialect {})
+        .with_recursion_limit(DEPTH)
+        .with_tokens_with_locations(tokens.to_vec());
+    let s = p.parse_statement()?;
+    let next = p.peek_token();
+    if next.token != Token::EOF {
+        return Err(Fault::At(Some(next)));
+    }
+    Ok(s)
+}
+
+fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
+    Tokenizer::new(&PostgreSqlDialect {}, sql)
+        .tokenize_with_location()
+        .map_err(|e| bad_token(sql, &e))
+}
+
+fn bad_token(sql: &str, e: &TokenizerError) -> Error {
+    let at = LineStarts::new(sql).character(sql, e.location);
+    let lower = e.message.to_ascii_lowercase();
+    let rest: String = sql.chars().skip(at.saturating_sub(1)).take(40).collect();
+    let what = if lower.contains("unterminated string") || lower.contains("string literal") {
+        format!("unterminated quoted string at or near \"{rest}\"")
+    } else if lower.contains("comment") {
+        format!("unterminated /* comment at or near \"{rest}\"")
+    } else if lower.contains("close delimiter") {
+        format!("unterminated quoted identifier at or near \"{rest}\"")
+    } else if lower.contains("dollar") {
+        format!("unterminated dollar-quoted string at or near \"{rest}\"")
+    } else {
+        format!("syntax error at or near \"{rest}\"")
+    };
+    Error::new(SqlState::SYNTAX_ERROR, what).at(at)
+}
+
+fn locate(f: Fault, sql: &str, starts: &LineStarts) -> Error {
+    match f {
+        Fault::Other(e) => e,
+        Fault::At(None) => Error::new(SqlState::SYNTAX_ERROR, "syntax error at end of input")
+            .at(sql.chars().count() + 1),
+        Fault::At(Some(t)) if t.token == Token::EOF => {
+            Error::new(SqlState::SYNTAX_ERROR, "syntax error at end of input")
+                .at(sql.chars().count() + 1)
+        }
+        Fault::At(Some(t)) => {
+            let from = starts.byte(sql, t.span.start);
+            let to = starts.byte(sql, t.span.end).clamp(from, sql.len());
+            syntax_error(&sql[from..to]).at(starts.character(sql, t.span.start))
+        }
+        Fault::Parser(ParserError::RecursionLimitExceeded) => Error::new(
+            SqlState::STATEMENT_TOO_COMPLEX,
+            "stack depth limit exceeded",
+        )
+        .hint("The statement nests more deeply than the server follows."),
+        Fault::Parser(ParserError::TokenizerError(m) | ParserError::ParserError(m)) => {
+            expected(&m, sql, starts)
+        }
+    }
+}
+
+fn syntax_error(near: &str) -> Error {
+    Error::new(
+        SqlState::SYNTAX_ERROR,
+        format!("syntax error at or near \"{near}\""),
+    )
+}
+
+/// `sqlparser` says "Expected: X, found: Y at Line: 1, Column: 8".
+fn expected(m: &str, sql: &str, starts: &LineStarts) -> Error {
+    let place = m.rsplit_once(" at Line: ").and_then(|(head, tail)| {
+        let (line, column) = tail.split_once(", Column: ")?;
+        let location = Location {
+            line: line.trim().parse().ok()?,
+            column: column.trim().parse().ok()?,
+        };
+        let found = head.rsplit_once("found: ").map_or("", |(_, f)| f);
+        Some((found.to_owned(), location))
+    });
+    match place {
+        Some((found, l)) if found == "EOF" || l.line == 0 => {
+            Error::new(SqlState::SYNTAX_ERROR, "syntax error at end of input")
+                .at(sql.chars().count() + 1)
+        }
+        Some((found, l)) => {
+            let from = starts.byte(sql, l);
+            let near = if found.is_empty() || !sql[from..].starts_with(&found) {
+                word_at(&sql[from..])
+            } else {
+                &found
+            };
+            syntax_error(near).at(starts.character(sql, l))
+        }
+        None if m.contains("found: EOF") => {
+            Error::new(SqlState::SYNTAX_ERROR, "syntax error at end of input")
+                .at(sql.chars().count() + 1)
+        }
+        None => Error::new(SqlState::SYNTAX_ERROR, format!("syntax error: {m}")),
+    }
+}
+
+fn word_at(s: &str) -> &str {
+    let end = s
+        .find(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .unwrap_or(s.len());
+    match end {
+        0 => s.get(..1).unwrap_or(""),
+        n => &s[..n],
+    }
+}
+
+/// Where lines begin, to turn a line and a column into an offset.
+struct LineStarts(Vec<usize>);
+
+impl LineStarts {
+    fn new(sql: &str) -> LineStarts {
+        let breaks = sql.bytes().enumerate().filter(|(_, b)| *b == b'\n');
+        LineStarts(
+            std::iter::once(0)
+                .chain(breaks.map(|(i, _)| i + 1))
+                .collect(),
+        )
+    }
+
+    /// Byte offset of a location; the end of the text for none.
+    fn byte(&self, sql: &str, l: Location) -> usize {
+        let Some(&start) = self.0.get((l.line as usize).wrapping_sub(1)) else {
+            return sql.len();
+        };
+        let line = &sql[start..];
+        line.char_indices()
+            .nth((l.column as usize).saturating_sub(1))
+            .map_or(sql.len(), |(i, _)| start + i)
+    }
+
+    /// 1-based number of the character at a location.
+    fn character(&self, sql: &str, l: Location) -> usize {
+        sql[..self.byte(sql, l)].chars().count() + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_at_semicolons_outside_of_strings() {
+        let all = parse("SELECT ';' ;; -- c;\n  BEGIN; SELECT $$;$$").unwrap();
+        let texts: Vec<&str> = all.iter().map(|p| &*p.text).collect();
+        assert_eq!(texts, ["SELECT ';'", "BEGIN", "SELECT $$;$$"]);
+        assert!(parse("  ; ").unwrap().is_empty());
+        assert!(parse_one("SELECT 1; SELECT 2").is_err());
+    }
+
+    #[test]
+    fn syntax_errors_say_where() {
+        for (sql, message, at) in [
+            ("SELEC 1", "syntax error at or near \"SELEC\"", 1),
+            ("SELECT 1; SELEC", "syntax error at or near \"SELEC\"", 11),
+            ("SELECT 1 FROM", "syntax error at end of input", 14),
+            ("SELECT\n  1 1", "syntax error at or near \"1\"", 12),
+            ("COMMIT nonsense", "syntax error at or near \"nonsense\"", 8),
+        ] {
+            let e = parse(sql).unwrap_err();
+            assert_eq!(e.code(), SqlState::SYNTAX_ERROR, "{sql}");
+            assert_eq!(e.fields().message, message, "{sql}");
+            assert_eq!(e.fields().position, at, "{sql}");
+        }
+        let e = parse("SELECT 'abc").unwrap_err();
+        assert!(
+            e.fields().message.starts_with("unterminated quoted string"),
+            "{e}"
+        );
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error() {
+        let sql = format!("SELECT {}1{}", "(".repeat(5000), ")".repeat(5000));
+        let e = parse(&sql).unwrap_err();
+        assert_eq!(e.code(), SqlState::STATEMENT_TOO_COMPLEX);
+    }
+}

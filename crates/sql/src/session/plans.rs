@@ -1,0 +1,138 @@
+//! Plans kept by text, shared by all sessions.
+//!
+//! A key is everything that a plan depends on but the schema: the text, the declared parameter types, and the settings that
+//! names and literals are read by (`env`: search path, user, date style, time zone). A plan says for which version of the
+//! schema it was made; who finds one of another version plans again and puts the new one in its place.
+//!
+//! Shards keep sessions from waiting for one another. A full shard drops the entry that was used longest ago.
+
+use super::client::Column;
+use super::parse::Parsed;
+use crate::plan::Prepared;
+use base::Oid;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// A planned statement with what the wire needs to know of it.
+pub struct Plan {
+    pub prepared: Arc<Prepared>,
+    pub columns: Vec<Column>,
+}
+
+impl Plan {
+    pub fn new(prepared: Arc<Prepared>) -> Arc<Plan> {
+        let columns = prepared
+            .columns
+            .iter()
+            .map(|c| Column {
+                name: c.name.as_str().into(),
+                ty: c.ty,
+                table: c.table,
+                attribute: c.column,
+            })
+            .collect();
+        Arc::new(Plan { prepared, columns })
+    }
+}
+
+/// A statement and its plan.
+#[derive(Clone)]
+pub struct Cached {
+    pub parsed: Parsed,
+    pub plan: Arc<Plan>,
+}
+
+struct Entry {
+    text: Arc<str>,
+    types: Box<[Oid]>,
+    env: Arc<str>,
+    used: u64,
+    cached: Cached,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<u64, Entry, foldhash::fast::FixedState>,
+    clock: u64,
+}
+
+/// The cache.
+pub struct Plans {
+    shards: Vec<Mutex<Shard>>,
+    hasher: foldhash::fast::RandomState,
+    per_shard: usize,
+}
+
+const SHARDS: usize = 16;
+/// Longer texts are not kept: bulk loads written as literals would drive everything else out.
+const MAX_TEXT: usize = 16 << 10;
+
+impl Plans {
+    /// A cache of about `capacity` plans.
+    pub fn new(capacity: usize) -> Plans {
+        Plans {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: foldhash::fast::RandomState::default(),
+            per_shard: capacity.div_ceil(SHARDS).max(1),
+        }
+    }
+
+    fn hash(&self, text: &str, types: &[Oid], env: &str) -> u64 {
+        self.hasher.hash_one((text, types, env))
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<Shard> {
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+
+    /// The plan of this text, of whatever version.
+    pub fn get(&self, text: &str, types: &[Oid], env: &str) -> Option<Cached> {
+        let hash = self.hash(text, types, env);
+        let mut s = self.shard(hash).lock();
+        s.clock += 1;
+        let clock = s.clock;
+        let e = s.entries.get_mut(&hash)?;
+        if &*e.text != text || &*e.types != types || &*e.env != env {
+            return None;
+        }
+        e.used = clock;
+        Some(e.cached.clone())
+    }
+
+    /// Keeps a plan.
+    pub fn put(&self, text: &str, types: &[Oid], env: &Arc<str>, cached: Cached) {
+        if text.len() > MAX_TEXT {
+            return;
+        }
+        let hash = self.hash(text, types, env);
+        let mut s = self.shard(hash).lock();
+        s.clock += 1;
+        if s.entries.len() >= self.per_shard && !s.entries.contains_key(&hash) {
+            let oldest = s
+                .entries
+                .iter()
+                .min_by_key(|(_, e)| e.used)
+                .map(|(k, _)| *k);
+            s.entries.remove(&oldest.expect("the shard is full"));
+        }
+        let entry = Entry {
+            text: text.into(),
+            types: types.into(),
+            env: env.clone(),
+            used: s.clock,
+            cached,
+        };
+        s.entries.insert(hash, entry);
+    }
+
+    /// Number of plans kept.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|s| s.lock().entries.len()).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

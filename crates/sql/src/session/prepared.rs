@@ -1,0 +1,461 @@
+//! Prepared statements: those of the wire and those of PREPARE are the same.
+
+use super::Session;
+use super::client::{Client, Column, Format};
+use super::extended::Portal;
+use super::parse::{Parsed, Stmt};
+use super::plans::{Cached, Plan};
+use super::row::Formats;
+use super::run::{Run, Work};
+use super::seam;
+use super::utility::Utility;
+use crate::catalog::PreparedRow;
+use crate::engine::Engine;
+use crate::exec::ExecContext;
+use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a statement is made of.
+#[derive(Clone)]
+pub enum Body {
+    Empty,
+    /// Has a plan.
+    Rows(Arc<sqlparser::ast::Statement>),
+    Ddl(Ddl),
+    Utility(Arc<Utility>),
+}
+
+/// A statement that changes the schema.
+#[derive(Clone)]
+pub enum Ddl {
+    Statement(Arc<sqlparser::ast::Statement>),
+    Extra(Arc<crate::ddl::Extra>),
+}
+
+/// A statement that may be run many times.
+pub struct Statement {
+    pub text: Arc<str>,
+    source: Arc<str>,
+    pub body: Body,
+    /// Parameter types that the client declared; 0 for those to infer.
+    declared: Box<[Oid]>,
+    /// Parameter types found.
+    pub params: Vec<ColumnType>,
+    /// The last plan, with the settings that it was made under.
+    slot: Mutex<Option<(Arc<str>, Arc<Plan>)>>,
+}
+
+/// 26000.
+fn unknown(name: &str) -> Error {
+    if name.is_empty() {
+        return Error::new(
+            SqlState::INVALID_STATEMENT_NAME,
+            "unnamed prepared statement does not exist",
+        );
+    }
+    Error::new(
+        SqlState::INVALID_STATEMENT_NAME,
+        format!("prepared statement \"{name}\" does not exist"),
+    )
+}
+
+impl<E: Engine> Session<E> {
+    /// Makes a statement of a parsed text: plans it if it has a plan.
+    pub(super) fn statement(
+        &mut self,
+        parsed: Option<Parsed>,
+        declared: &[Oid],
+    ) -> Result<Statement> {
+        let Some(parsed) = parsed else {
+            return Ok(Statement {
+                text: "".into(),
+                source: "".into(),
+                body: Body::Empty,
+                declared: declared.into(),
+                params: Vec::new(),
+                slot: Mutex::default(),
+            });
+        };
+        let body = match &parsed.stmt {
+            Stmt::Utility(u) => Body::Utility(u.clone()),
+            Stmt::Sql(s) if seam::has_plan(s) => Body::Rows(s.clone()),
+            Stmt::Sql(s) => Body::Ddl(Ddl::Statement(s.clone())),
+            Stmt::Extra(e) => Body::Ddl(Ddl::Extra(e.clone())),
+        };
+        let mut st = Statement {
+            text: parsed.text,
+            source: parsed.source,
+            body,
+            declared: declared.into(),
+            params: Vec::new(),
+            slot: Mutex::default(),
+        };
+        if let Body::Rows(_) = st.body {
+            self.not_failed()?;
+            let plan = self.plan(&st)?;
+            st.params = plan.prepared.params.clone();
+        }
+        Ok(st)
+    }
+
+    /// The plan of a statement for the schema that is seen now: its last one, one that another session made, or a new one.
+    pub(super) fn plan(&mut self, st: &Statement) -> Result<Arc<Plan>> {
+        if self.stale {
+            self.refresh();
+        }
+        let Body::Rows(ast) = &st.body else {
+            return Err(Error::internal("a statement without a plan was planned"));
+        };
+        let catalog = match &self.block.txn {
+            Some(t) => t.catalog(),
+            None => self.shared.engine.catalog(),
+        };
+        let version = catalog.schema.version;
+        let fits =
+            |env: &Arc<str>, p: &Plan| p.prepared.schema_version == version && **env == *self.env;
+        if self.block.ddl {
+            return self.make_plan(ast, st, catalog);
+        }
+        if let Some((env, plan)) = &*st.slot.lock()
+            && fits(env, plan)
+        {
+            return Ok(plan.clone());
+        }
+        let counters = &self.shared.counters;
+        let found = self.shared.plans.get(&st.text, &st.declared, &self.env);
+        let plan = match found {
+            Some(f) if f.plan.prepared.schema_version == version => {
+                counters.plans_found.fetch_add(1, Ordering::Relaxed);
+                f.plan
+            }
+            _ => {
+                let plan = self.make_plan(ast, st, catalog)?;
+                let parsed = Parsed {
+                    stmt: Stmt::Sql(ast.clone()),
+                    text: st.text.clone(),
+                    source: st.source.clone(),
+                };
+                let cached = Cached {
+                    parsed,
+                    plan: plan.clone(),
+                };
+                self.shared
+                    .plans
+                    .put(&st.text, &st.declared, &self.env, cached);
+                plan
+            }
+        };
+        *st.slot.lock() = Some((self.env.clone(), plan.clone()));
+        Ok(plan)
+    }
+
+    fn make_plan(
+        &mut self,
+        ast: &sqlparser::ast::Statement,
+        st: &Statement,
+        catalog: Arc<txn::Catalog>,
+    ) -> Result<Arc<Plan>> {
+        self.shared
+            .counters
+            .plans_made
+            .fetch_add(1, Ordering::Relaxed);
+        *self.state.catalog.get_mut() = catalog.clone();
+        self.output.catalog = Some(seam::lookup(&catalog, &self.path));
+        let types: Vec<Option<Type>> = st
+            .declared
+            .iter()
+            .map(|&oid| declared_type(oid))
+            .collect::<Result<_>>()?;
+        seam::prepare(self, ast, &types, &st.source, &catalog).map(Plan::new)
+    }
+
+    /// Keeps a statement under a name; "" is the unnamed one.
+    pub(super) fn keep(&mut self, name: &str, st: Statement, from_sql: bool) -> Result<()> {
+        let st = Arc::new(st);
+        if name.is_empty() {
+            self.unnamed = Some(st);
+            return Ok(());
+        }
+        if self.statements.contains_key(name) {
+            return Err(Error::new(
+                SqlState::DUPLICATE_PREPARED_STATEMENT,
+                format!("prepared statement \"{name}\" already exists"),
+            ));
+        }
+        self.state.prepared.get_mut().push(PreparedRow {
+            name: name.to_owned(),
+            statement: st.text.to_string(),
+            prepare_time: self.state.statement_start.get(),
+            parameter_types: st.params.iter().map(|t| t.ty.oid()).collect(),
+            from_sql,
+        });
+        self.statements.insert(name.into(), st);
+        Ok(())
+    }
+
+    pub(super) fn find_statement(&self, name: &str) -> Result<&Arc<Statement>> {
+        let found = if name.is_empty() {
+            self.unnamed.as_ref()
+        } else {
+            self.statements.get(name)
+        };
+        found.ok_or_else(|| unknown(name))
+    }
+
+    /// Forgets a statement; whether there was one.
+    pub(super) fn forget(&mut self, name: &str) -> bool {
+        if name.is_empty() {
+            return self.unnamed.take().is_some();
+        }
+        self.state.prepared.get_mut().retain(|p| p.name != name);
+        self.statements.remove(name).is_some()
+    }
+
+    /// DEALLOCATE.
+    pub(super) fn deallocate(&mut self, name: Option<&str>) -> Result<()> {
+        match name {
+            None => {
+                self.statements.clear();
+                self.state.prepared.get_mut().clear();
+                Ok(())
+            }
+            Some(n) if self.forget(n) => Ok(()),
+            Some(n) => Err(unknown(n)),
+        }
+    }
+
+    /// PREPARE.
+    pub(super) fn prepare_sql(
+        &mut self,
+        name: &str,
+        types: &[String],
+        parsed: &Parsed,
+    ) -> Result<()> {
+        let declared: Vec<Oid> = types
+            .iter()
+            .map(|t| seam::type_named(t).map(|t| t.ty.oid()))
+            .collect::<Result<_>>()?;
+        let st = self.statement(Some(parsed.clone()), &declared)?;
+        if !matches!(st.body, Body::Rows(_)) {
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                "only SELECT, INSERT, UPDATE, DELETE, MERGE or VALUES statements can be prepared",
+            ));
+        }
+        self.keep(name, st, true)
+    }
+
+    /// EXECUTE: the run of the statement with its arguments.
+    pub(super) async fn execute_sql<C: Client>(
+        &mut self,
+        c: &mut C,
+        name: &str,
+        args: Option<&Arc<sqlparser::ast::Statement>>,
+        formats: &Formats,
+    ) -> Result<Run> {
+        let st = self.find_statement(name)?.clone();
+        let mut params = Vec::new();
+        if let Some(args) = args {
+            params = self.evaluate(c, args).await?;
+        }
+        if params.len() != st.params.len() {
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                format!("wrong number of parameters for prepared statement \"{name}\""),
+            )
+            .detail(format!(
+                "Expected {} parameters but got {}.",
+                st.params.len(),
+                params.len()
+            )));
+        }
+        let params = params
+            .into_iter()
+            .zip(&st.params)
+            .map(|((v, from), to)| seam::assign(v, from, *to, &self.output))
+            .collect::<Result<Vec<Value>>>()?;
+        let plan = self.plan(&st)?;
+        let formats = match formats {
+            Formats::Each(f) if f.len() != plan.columns.len() => Formats::Text,
+            f => f.clone(),
+        };
+        Ok(Run::new(st, plan, params, formats))
+    }
+
+    /// The values of a SELECT of one row without tables, with their types.
+    async fn evaluate<C: Client>(
+        &mut self,
+        _c: &mut C,
+        ast: &Arc<sqlparser::ast::Statement>,
+    ) -> Result<Vec<(Value, ColumnType)>> {
+        let st = Statement {
+            text: ast.to_string().into(),
+            source: "".into(),
+            body: Body::Rows(ast.clone()),
+            declared: [].into(),
+            params: Vec::new(),
+            slot: Mutex::default(),
+        };
+        let catalog = match &self.block.txn {
+            Some(t) => t.catalog(),
+            None => self.shared.engine.catalog(),
+        };
+        let plan = self.make_plan(ast, &st, catalog)?;
+        let auto = self.block.txn.is_none() && self.autocommit();
+        self.ensure_txn(auto);
+        let mut row = Vec::new();
+        let r = {
+            let Session {
+                block,
+                state,
+                output,
+                ..
+            } = &mut *self;
+            let txn = block.txn.as_mut().expect("begun");
+            let cx = ExecContext {
+                settings: output,
+                session: state,
+                facts: state,
+            };
+            txn.begin_statement().and_then(|()| {
+                plan.prepared
+                    .start(Vec::new())
+                    .for_each_row(txn, &cx, 0, &mut |v| {
+                        row = (0..v.width()).map(|i| v.get(i)).collect();
+                        Ok(())
+                    })
+            })
+        };
+        let txn = self.block.txn.as_mut().expect("begun");
+        match r {
+            Ok(_) => txn.end_statement()?,
+            Err(e) => {
+                txn.rollback_statement();
+                return Err(e);
+            }
+        }
+        if auto {
+            self.commit().await?;
+        }
+        Ok(row
+            .into_iter()
+            .zip(plan.prepared.columns.iter().map(|c| c.ty))
+            .collect())
+    }
+
+    /// The columns that a statement gives, if it gives rows.
+    pub(super) fn columns_of(&mut self, st: &Arc<Statement>) -> Result<Option<Vec<Column>>> {
+        match &st.body {
+            Body::Empty | Body::Ddl(_) => Ok(None),
+            Body::Rows(_) => {
+                let plan = self.plan(st)?;
+                Ok((!plan.columns.is_empty()).then(|| plan.columns.clone()))
+            }
+            Body::Utility(u) => self.utility_columns(u),
+        }
+    }
+
+    /// Runs a plan's statement and says it is complete.
+    pub(super) async fn finish_run<C: Client>(
+        &mut self,
+        c: &mut C,
+        run: &mut Run,
+        max_rows: usize,
+        describe: bool,
+    ) -> Result<bool> {
+        let work = Work::Rows {
+            run,
+            max_rows,
+            describe,
+            sink: super::run::Sink::Client,
+        };
+        let ended = self.execute_work(c, work).await?;
+        if !ended.suspended {
+            c.command_complete(&ended.tag);
+        }
+        Ok(ended.suspended)
+    }
+
+    /// The format of every column, from what Bind asked.
+    pub(super) fn result_formats(codes: &[Format], columns: usize) -> Result<Formats> {
+        match codes {
+            [] | [Format::Text] => Ok(Formats::Text),
+            [Format::Binary] => Ok(Formats::Binary),
+            c if c.len() == columns => Ok(Formats::Each(c.to_vec())),
+            c => Err(Error::new(
+                SqlState::PROTOCOL_VIOLATION,
+                format!(
+                    "bind message has {} result formats but query has {columns} columns",
+                    c.len()
+                ),
+            )),
+        }
+    }
+
+    /// Ends all portals: their transaction ends.
+    pub(super) fn drop_portals(&mut self) {
+        self.unnamed_portal = None;
+        if !self.portals.is_empty() {
+            self.portals.clear();
+            self.state.cursors.get_mut().clear();
+        }
+    }
+
+    /// Ends portals made after a savepoint.
+    pub(super) fn drop_portals_since(&mut self, depth: u32) {
+        let gone: Vec<Box<str>> = self
+            .portals
+            .iter()
+            .filter(|(_, p)| p.depth >= depth)
+            .map(|(n, _)| n.clone())
+            .collect();
+        for n in gone {
+            self.close_portal(&n);
+        }
+        if self
+            .unnamed_portal
+            .as_ref()
+            .is_some_and(|p| p.depth >= depth)
+        {
+            self.close_portal("");
+        }
+    }
+
+    /// Closes a portal; whether there was one.
+    pub(super) fn close_portal(&mut self, name: &str) -> bool {
+        let p = if name.is_empty() {
+            self.unnamed_portal.take()
+        } else {
+            self.state.cursors.get_mut().retain(|c| c.name != name);
+            self.portals.remove(name)
+        };
+        if let Some(p) = &p {
+            self.rest(p, false);
+        }
+        p.is_some()
+    }
+
+    /// Tells the transaction whether this portal rests at its snapshot.
+    pub(super) fn rest(&mut self, p: &Portal, resting: bool) {
+        if p.counted != resting
+            && let Some(t) = &mut self.block.txn
+        {
+            t.portal_opened(if resting { 1 } else { -1 });
+        }
+    }
+}
+
+fn declared_type(oid: Oid) -> Result<Option<Type>> {
+    match oid {
+        0 => Ok(None),
+        705 => Ok(None),
+        _ => Type::from_oid(oid).map(Some).ok_or_else(|| {
+            Error::new(
+                SqlState::UNDEFINED_OBJECT,
+                format!("type with OID {oid} does not exist"),
+            )
+        }),
+    }
+}

@@ -1,0 +1,493 @@
+//! The statement loop.
+//!
+//! ```text
+//! begin_statement -> run -> end_statement            ok: next statement, or commit
+//!        ^              \-> error: rollback_statement, take the rows back, then
+//!        |                    BLOCKED   wait for the lock (lock_timeout, statement_timeout, cancel)   --+
+//!        +--------------------RESTART   the snapshot has moved   ---------------------------------------+
+//!                             40001, 40P01 in a transaction of its own: roll back, a short pause, from the beginning
+//!                             other     the block fails
+//! ```
+//! A statement runs again only while none of its rows has left. Rows are held back by statements that write or lock; plain
+//! SELECTs stream, since they meet neither signal.
+
+use super::client::{Client, Severity};
+use super::copy::CopyOut;
+use super::handle::Reason;
+use super::plans::Plan;
+use super::prepared::{Ddl, Statement};
+use super::row::{Formats, put_row};
+use super::seam;
+use super::{Session, block};
+use crate::engine::Engine;
+use crate::exec::{ExecContext, Execution};
+use crate::plan::StatementKind;
+use base::{Error, Result, SqlState, Value};
+use futures::future::{Either, select};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often the server runs a transaction of one statement before the client gets the error.
+const ATTEMPTS: u32 = 20;
+/// Rows between looks at how much is waiting to be sent.
+const CHUNK: usize = 256;
+/// Bytes of replies that wait at most while a SELECT streams.
+const HIGH_WATER: usize = 64 << 10;
+
+/// One run of a planned statement, from its start to its last row; a portal is one that may rest between.
+pub struct Run {
+    pub statement: Arc<Statement>,
+    pub plan: Arc<Plan>,
+    pub formats: Formats,
+    params: Vec<Value>,
+    exec: Option<Execution>,
+    pub finished: bool,
+}
+
+impl Run {
+    pub fn new(
+        statement: Arc<Statement>,
+        plan: Arc<Plan>,
+        params: Vec<Value>,
+        formats: Formats,
+    ) -> Run {
+        Run {
+            statement,
+            plan,
+            formats,
+            params,
+            exec: None,
+            finished: false,
+        }
+    }
+
+    /// Whether it rests between rows, reading at its transaction's snapshot.
+    pub fn resting(&self) -> bool {
+        self.exec.is_some() && !self.finished
+    }
+
+    /// Back to the start, with the same parameters.
+    fn again(&mut self) {
+        if let Some(e) = self.exec.take() {
+            self.params = e.into_params();
+        }
+        self.finished = false;
+    }
+
+    /// The command tag.
+    pub fn tag(&self, rows: u64) -> String {
+        let n = self.exec.as_ref().map_or(0, Execution::rows_affected);
+        let mut b = itoa::Buffer::new();
+        match self.plan.prepared.kind {
+            StatementKind::Select => ["SELECT ", b.format(rows)].concat(),
+            StatementKind::Insert => ["INSERT 0 ", b.format(n)].concat(),
+            StatementKind::Update => ["UPDATE ", b.format(n)].concat(),
+            StatementKind::Delete => ["DELETE ", b.format(n)].concat(),
+            StatementKind::Explain => "EXPLAIN".to_owned(),
+        }
+    }
+}
+
+/// Where rows go.
+pub enum Sink<'a> {
+    Client,
+    Nowhere,
+    Keep(&'a mut Vec<Vec<Value>>),
+    Copy(&'a mut CopyOut),
+}
+
+/// What the loop runs.
+pub enum Work<'a> {
+    Rows {
+        run: &'a mut Run,
+        /// 0: all.
+        max_rows: usize,
+        /// Send the description of the columns first.
+        describe: bool,
+        sink: Sink<'a>,
+    },
+    Ddl(&'a Ddl),
+}
+
+/// How a run ended.
+pub struct Ended {
+    pub tag: String,
+    /// Rows given in this run.
+    pub rows: u64,
+    /// There are more rows.
+    pub suspended: bool,
+}
+
+/// The error of an interrupted statement.
+pub fn interruption(why: Reason) -> Error {
+    match why {
+        Reason::Cancel => Error::new(
+            SqlState::QUERY_CANCELED,
+            "canceling statement due to user request",
+        ),
+        Reason::StatementTimeout => Error::new(
+            SqlState::QUERY_CANCELED,
+            "canceling statement due to statement timeout",
+        ),
+        Reason::Terminate => Error::new(
+            SqlState::ADMIN_SHUTDOWN,
+            "terminating connection due to administrator command",
+        ),
+    }
+}
+
+impl<E: Engine> Session<E> {
+    /// Begins a statement: its clock, its time limit, what others see of it.
+    pub(super) fn begin_activity(&mut self, text: &Arc<str>) {
+        let now = self.state.now();
+        self.state.statement_start.set(now);
+        let hot = &self.state.settings.get_mut().hot;
+        let deadline = hot.statement_timeout.map_or(0, |t| {
+            self.shared.host.monotonic_millis() + t.as_millis() as u64
+        });
+        self.handle.begin(deadline);
+        self.shared
+            .counters
+            .statements
+            .fetch_add(1, Ordering::Relaxed);
+        let mut a = self.handle.activity.lock();
+        a.state = "active";
+        a.query_start = Some(now);
+        a.state_change = Some(now);
+        if !Arc::ptr_eq(&a.query, text) {
+            a.query = text.clone();
+        }
+        if self.block.txn.is_none() {
+            a.xact_start = Some(now);
+        }
+    }
+
+    /// The session waits for its client.
+    pub fn idle(&mut self) {
+        self.handle.end();
+        let mut a = self.handle.activity.lock();
+        a.state = match self.block.kind {
+            block::Kind::Failed => "idle in transaction (aborted)",
+            block::Kind::Explicit => "idle in transaction",
+            _ => "idle",
+        };
+        if a.state == "idle" {
+            a.xact_start = None;
+        }
+    }
+
+    /// Runs a statement to its end, or to `max_rows`; in a transaction of its own it is committed too.
+    pub(super) async fn execute_work<C: Client>(
+        &mut self,
+        c: &mut C,
+        mut work: Work<'_>,
+    ) -> Result<Ended> {
+        self.not_failed()?;
+        if self.stale {
+            self.refresh();
+        }
+        let auto = self.autocommit();
+        let mark = c.mark();
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let ended = self.attempt(c, &mut work, auto, mark).await;
+            let ended = match ended {
+                Ok(e) if auto => self.commit().await.map(|()| e),
+                e => e,
+            };
+            let e = match ended {
+                Ok(e) => return Ok(e),
+                Err(e) => e,
+            };
+            if !(auto && e.code().is_retryable() && attempt < ATTEMPTS && c.rewind(mark)) {
+                return Err(e);
+            }
+            self.rollback().await?;
+            if let Some(why) = self.handle.interrupted() {
+                return Err(interruption(why));
+            }
+            self.shared.counters.retries.fetch_add(1, Ordering::Relaxed);
+            if let Work::Rows { run, .. } = &mut work {
+                run.again();
+            }
+            c.pause(backoff(attempt, self.handle.pid)).await;
+        }
+    }
+
+    /// One transaction's worth: runs the statement until it neither waits nor restarts.
+    async fn attempt<C: Client>(
+        &mut self,
+        c: &mut C,
+        work: &mut Work<'_>,
+        auto: bool,
+        mark: u64,
+    ) -> Result<Ended> {
+        let read = match work {
+            Work::Rows { run, .. } => run.plan.prepared.read_only && !run.plan.prepared.locks_rows,
+            Work::Ddl(_) => false,
+        };
+        self.ensure_txn(auto && read);
+        loop {
+            let r = self.once(c, work).await;
+            let e = match r {
+                Ok(ended) => return Ok(ended),
+                Err(e) => e,
+            };
+            let txn = self.block.txn.as_mut().expect("a statement runs in one");
+            txn.rollback_statement();
+            if !e.code().is_internal() {
+                return Err(e);
+            }
+            if !c.rewind(mark) {
+                return Err(Error::new(
+                    SqlState::SERIALIZATION_FAILURE,
+                    "could not serialize access due to concurrent update",
+                )
+                .detail("Rows of the statement had been sent when it met the update."));
+            }
+            if e.code() == SqlState::BLOCKED {
+                self.wait_for_lock().await?;
+            } else {
+                self.shared
+                    .counters
+                    .restarts
+                    .fetch_add(1, Ordering::Relaxed);
+                if let Some(why) = self.handle.interrupted() {
+                    return Err(interruption(why));
+                }
+            }
+        }
+    }
+
+    async fn once<C: Client>(&mut self, c: &mut C, work: &mut Work<'_>) -> Result<Ended> {
+        let txn = self.block.txn.as_mut().expect("begun");
+        txn.begin_statement()?;
+        self.look_at_schema();
+        let ended = match work {
+            Work::Rows {
+                run,
+                max_rows,
+                describe,
+                sink,
+            } => self.rows(c, run, *max_rows, *describe, sink).await?,
+            Work::Ddl(s) => {
+                let outcome = c.long(|_| seam::execute_ddl(self, s))?;
+                self.block.ddl = true;
+                for (severity, e) in &outcome.notices {
+                    self.notice(c, *severity, e);
+                }
+                Ended {
+                    tag: outcome.tag,
+                    rows: 0,
+                    suspended: false,
+                }
+            }
+        };
+        let txn = self.block.txn.as_mut().expect("begun");
+        txn.end_statement()?;
+        Ok(ended)
+    }
+
+    /// Takes the schema that the transaction sees for functions and catalogs.
+    fn look_at_schema(&mut self) {
+        let txn = self.block.txn.as_ref().expect("begun");
+        self.state.txn_id.set(Some(txn.id()));
+        let catalog = txn.catalog();
+        let old = self.state.catalog.get_mut();
+        if !Arc::ptr_eq(old, &catalog) {
+            *old = catalog;
+            self.output.catalog = None;
+        }
+        if self.output.catalog.is_none() {
+            self.output.catalog = Some(seam::lookup(self.state.catalog.get_mut(), &self.path));
+        }
+    }
+
+    async fn rows<C: Client>(
+        &mut self,
+        c: &mut C,
+        run: &mut Run,
+        max_rows: usize,
+        describe: bool,
+        sink: &mut Sink<'_>,
+    ) -> Result<Ended> {
+        if run.exec.is_none() {
+            self.ready(run)?;
+        }
+        match sink {
+            Sink::Keep(rows) => rows.clear(),
+            Sink::Copy(out) => out.begin(c),
+            Sink::Client | Sink::Nowhere => {}
+        }
+        let Run {
+            plan,
+            formats,
+            exec,
+            ..
+        } = &mut *run;
+        let (plan, formats) = (&*plan, &*formats);
+        let prepared = &plan.prepared;
+        let columns = &plan.columns;
+        let writes = !matches!(
+            prepared.kind,
+            StatementKind::Select | StatementKind::Explain
+        );
+        if describe && !(columns.is_empty() && writes) {
+            c.row_description(columns, &formats.list(columns.len()));
+        }
+        let exec = exec.as_mut().expect("just started");
+        let streams = prepared.read_only && !prepared.locks_rows;
+        let mut given = 0usize;
+        let suspended = loop {
+            let left = if max_rows == 0 {
+                usize::MAX
+            } else {
+                max_rows - given
+            };
+            let chunk = if streams {
+                left.min(CHUNK)
+            } else if max_rows == 0 {
+                0
+            } else {
+                left
+            };
+            let more = {
+                let Session {
+                    block,
+                    state,
+                    output,
+                    scratch,
+                    ..
+                } = self;
+                let txn = block.txn.as_mut().expect("begun");
+                let cx = ExecContext {
+                    settings: output,
+                    session: state,
+                    facts: state,
+                };
+                let mut some = |c: &mut C| {
+                    exec.for_each_row(txn, &cx, chunk, &mut |row| {
+                        given += 1;
+                        match sink {
+                            Sink::Client if columns.is_empty() && writes => Ok(()),
+                            Sink::Client => c.row(columns.len(), |out| {
+                                put_row(&row, columns, formats, cx.settings, scratch, out);
+                                Ok(())
+                            }),
+                            Sink::Nowhere => Ok(()),
+                            Sink::Keep(rows) => {
+                                rows.push((0..row.width()).map(|i| row.get(i)).collect());
+                                Ok(())
+                            }
+                            Sink::Copy(out) => {
+                                out.row(c, &row, plan, cx.settings);
+                                Ok(())
+                            }
+                        }
+                    })
+                };
+                if prepared.is_point {
+                    some(c)?
+                } else {
+                    c.long(some)?
+                }
+            };
+            if !more {
+                break false;
+            }
+            if max_rows != 0 && given >= max_rows {
+                break true;
+            }
+            if streams && c.pending() > HIGH_WATER {
+                c.flush().await?;
+            }
+        };
+        if let Sink::Copy(out) = sink {
+            out.end(c);
+        }
+        run.finished = !suspended;
+        Ok(Ended {
+            tag: run.tag(given as u64),
+            rows: given as u64,
+            suspended,
+        })
+    }
+
+    /// Starts a run: with a plan of the schema that the transaction sees, if the user may.
+    fn ready(&mut self, run: &mut Run) -> Result<()> {
+        let version = self.state.catalog.get_mut().schema.version;
+        if run.plan.prepared.schema_version != version {
+            let plan = self.plan(&run.statement)?;
+            if plan.columns != run.plan.columns {
+                return Err(
+                    Error::unsupported("cached plan must not change result type")
+                        .hint("The schema was changed; prepare the statement again."),
+                );
+            }
+            run.plan = plan;
+        }
+        let role = self.state.current_role.get();
+        let schema = &self.state.catalog.get_mut().schema;
+        seam::check_privileges(schema, role, &run.plan.prepared)?;
+        run.exec = Some(run.plan.prepared.start(std::mem::take(&mut run.params)));
+        Ok(())
+    }
+
+    pub(super) async fn wait_for_lock(&mut self) -> Result<()> {
+        let txn = self.block.txn.as_mut().expect("begun");
+        let Some(wait) = txn.take_wait() else {
+            return Err(Error::internal("a blocked statement waits for nothing"));
+        };
+        let limit = self.state.settings.get_mut().hot.lock_timeout;
+        let deadline = limit.map_or(0, |t| {
+            self.shared.host.monotonic_millis() + (t.as_millis() as u64).max(1)
+        });
+        self.handle.begin_wait(deadline);
+        let before = self.shared.host.unix_micros();
+        let granted = {
+            let interrupted = pin!(self.handle.interruption());
+            matches!(select(wait, interrupted).await, Either::Left(_))
+        };
+        self.handle.end_wait();
+        let n = &self.shared.counters;
+        n.lock_waits.fetch_add(1, Ordering::Relaxed);
+        let took = self.shared.host.unix_micros().saturating_sub(before).max(0);
+        n.lock_wait_micros.fetch_add(took as u64, Ordering::Relaxed);
+        if granted {
+            return Ok(());
+        }
+        match self.handle.interrupted() {
+            Some(why) => Err(interruption(why)),
+            None => Err(Error::new(
+                SqlState::LOCK_NOT_AVAILABLE,
+                "canceling statement due to lock timeout",
+            )),
+        }
+    }
+
+    /// Counts an error that a client gets.
+    pub(super) fn count(&self, e: &Error) {
+        let c = &self.shared.counters;
+        match e.code() {
+            SqlState::SERIALIZATION_FAILURE => {
+                c.serialization_failures.fetch_add(1, Ordering::Relaxed)
+            }
+            SqlState::DEADLOCK_DETECTED => c.deadlocks.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+
+    /// Notices of `seam`, as a severity and an error each.
+    pub(super) fn warn<C: Client>(&mut self, c: &mut C, code: SqlState, message: &str) {
+        self.notice(c, Severity::Warning, &Error::new(code, message));
+    }
+}
+
+/// Pauses grow with the attempts; sessions differ so that they do not meet again.
+fn backoff(attempt: u32, pid: i32) -> Duration {
+    let step = 50u64 << attempt.min(8);
+    Duration::from_micros(step / 2 + (pid as u64).wrapping_mul(0x9e37_79b9) % step)
+}

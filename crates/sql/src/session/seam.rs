@@ -1,0 +1,269 @@
+//! Where the session meets the rest of this crate: plans, DDL, names, privileges.
+
+use super::Session;
+use super::client::Severity;
+use super::parse::{Parsed, Stmt, parse_one};
+use super::prepared::Ddl;
+use super::state::State;
+use crate::bind::analyze::Analysis;
+use crate::catalog::{Names, functions};
+use crate::ddl::{self, DdlContext, DdlOutcome};
+use crate::engine::Engine;
+use crate::exec::ExecContext;
+use crate::plan::{PrepareContext, Prepared};
+use crate::types::{CatalogLookup, OutputSettings, cast, typename};
+use base::schema::Schema;
+use base::{ColumnType, Error, Oid, Result, Type, Value};
+use sqlparser::ast::{CreateTable, Query, Statement};
+use std::sync::Arc;
+use txn::{Catalog, Txn};
+
+/// What a DDL statement tells.
+pub struct Outcome {
+    pub tag: String,
+    pub notices: Vec<(Severity, Error)>,
+}
+
+/// Whether the statement is run by a plan; else it is DDL.
+pub fn has_plan(s: &Statement) -> bool {
+    matches!(
+        s,
+        Statement::Query(_)
+            | Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
+            | Statement::Explain { .. }
+            | Statement::Merge(_)
+    )
+}
+
+/// Plans a statement.
+pub fn prepare<E: Engine>(
+    session: &mut Session<E>,
+    ast: &Statement,
+    types: &[Option<Type>],
+    source: &str,
+    catalog: &Arc<Catalog>,
+) -> Result<Arc<Prepared>> {
+    let path: Vec<Oid> = crate::catalog::namespaces(&catalog.schema, &session.path).collect();
+    let rows = |t: &txn::TableHandle| {
+        session
+            .block
+            .txn
+            .as_ref()
+            .map_or(1000, |x| x.estimated_rows(t))
+    };
+    crate::plan::prepare(
+        ast,
+        types,
+        &PrepareContext {
+            catalog,
+            search_path: &path,
+            settings: &session.output,
+            session: &session.state,
+            rows: Some(&rows),
+            source,
+        },
+    )
+}
+
+/// Refuses what the role may not do.
+pub fn check_privileges(schema: &Schema, role: Oid, p: &Prepared) -> Result<()> {
+    if p.privileges.is_empty() || ddl::privileges::is_superuser(schema, role) {
+        return Ok(());
+    }
+    for &(relation, bits) in &p.privileges {
+        ddl::privileges::check(schema, role, relation, bits)?;
+    }
+    Ok(())
+}
+
+/// A type by its name in SQL.
+pub fn type_named(text: &str) -> Result<ColumnType> {
+    let array = text.trim_end().ends_with("[]");
+    let name = text.trim_end().trim_end_matches("[]").trim_end();
+    let (name, mods) = match name.split_once('(') {
+        Some((n, m)) => {
+            let m = m.trim_end_matches(')').split(',');
+            (n, m.filter_map(|x| x.trim().parse().ok()).collect())
+        }
+        None => (name, Vec::new()),
+    };
+    typename::from_sql_name(name, &mods, array)
+}
+
+/// A value stored where another type is declared.
+pub fn assign(v: Value, from: ColumnType, to: ColumnType, s: &OutputSettings) -> Result<Value> {
+    cast::apply(v, from, to, false, s)
+}
+
+/// Names as this schema and path have them, for `reg*` types.
+pub fn lookup(catalog: &Arc<Catalog>, path: &Arc<[String]>) -> Arc<dyn CatalogLookup> {
+    Arc::new(Names {
+        schema: catalog.schema.clone(),
+        search_path: path.clone(),
+    })
+}
+
+/// Runs a DDL statement in the transaction.
+pub fn execute_ddl<E: Engine>(session: &mut Session<E>, d: &Ddl) -> Result<Outcome> {
+    if let Ddl::Statement(s) = d
+        && let Statement::CreateTable(c) = &**s
+        && let Some(query) = &c.query
+    {
+        return create_table_as(session, c, query);
+    }
+    let outcome = with_context(session, |txn, ctx| match d {
+        Ddl::Statement(s) if ddl::is_ddl(s) => ddl::execute(s, txn, ctx),
+        Ddl::Statement(s) => Err(Error::unsupported(first_words(s))),
+        Ddl::Extra(e) => ddl::execute_extra(e, txn, ctx),
+    })?;
+    Ok(told(outcome))
+}
+
+fn with_context<E: Engine, R>(
+    session: &mut Session<E>,
+    f: impl FnOnce(&mut Txn, &DdlContext<'_>) -> Result<R>,
+) -> Result<R> {
+    let in_transaction_block = !session.autocommit();
+    let Session {
+        block,
+        state,
+        path,
+        shared,
+        output,
+        ..
+    } = session;
+    let txn = block.txn.as_mut().expect("begun");
+    let random = |out: &mut [u8]| shared.host.random(out);
+    let analyzer = Analysis {
+        settings: output,
+        session: state,
+    };
+    f(
+        txn,
+        &DdlContext {
+            role: state.current_role.get(),
+            database: &shared.database,
+            search_path: path,
+            analyzer: &analyzer,
+            random_bytes: &random,
+            in_transaction_block,
+        },
+    )
+}
+
+fn told(outcome: DdlOutcome) -> Outcome {
+    let notices = outcome.notices.into_iter().map(|n| {
+        let severity = match n.severity {
+            "WARNING" => Severity::Warning,
+            _ => Severity::Notice,
+        };
+        let e = Error::new(n.code, n.message);
+        (
+            severity,
+            if n.detail.is_empty() {
+                e
+            } else {
+                e.detail(n.detail)
+            },
+        )
+    });
+    Outcome {
+        tag: outcome.tag,
+        notices: notices.collect(),
+    }
+}
+
+/// CREATE TABLE AS: the table by the query's columns, then an INSERT of the query.
+fn create_table_as<E: Engine>(
+    session: &mut Session<E>,
+    create: &CreateTable,
+    query: &Query,
+) -> Result<Outcome> {
+    let catalog = session.block.txn.as_ref().expect("begun").catalog();
+    let select = Statement::Query(Box::new(query.clone()));
+    let text = select.to_string();
+    let shape = prepare(session, &select, &[], &text, &catalog)?;
+    check_privileges(&catalog.schema, session.state.current_role.get(), &shape)?;
+    let columns: Vec<_> = shape
+        .columns
+        .iter()
+        .map(|c| (c.name.clone(), c.ty))
+        .collect();
+    let (made, outcome) = with_context(session, |txn, ctx| {
+        ddl::create_table_from_columns(create, &columns, txn, ctx)
+    })?;
+    let mut told = told(outcome);
+    let (Some(id), true) = (made, create.query.is_some()) else {
+        return Ok(told);
+    };
+    let catalog = session.block.txn.as_ref().expect("begun").catalog();
+    let Some(table) = catalog.schema.table(id) else {
+        return Err(Error::internal("the new table is not there"));
+    };
+    let home = catalog
+        .schema
+        .namespace(table.def.namespace)
+        .map_or("public", |n| n.name.as_str());
+    let sql = format!(
+        "INSERT INTO {}.{} {text}",
+        ddl::quote_ident(home),
+        ddl::quote_ident(&table.def.name)
+    );
+    let Some(Parsed {
+        stmt: Stmt::Sql(insert),
+        ..
+    }) = parse_one(&sql)?
+    else {
+        return Err(Error::internal(
+            "the statement of CREATE TABLE AS is not one",
+        ));
+    };
+    let insert = prepare(session, &insert, &[], &sql, &catalog)?;
+    *session.state.catalog.get_mut() = catalog;
+    let mut run = insert.start(Vec::new());
+    let Session {
+        block,
+        state,
+        output,
+        ..
+    } = session;
+    let cx = ExecContext {
+        settings: output,
+        session: state,
+        facts: state,
+    };
+    run.for_each_row(block.txn.as_mut().expect("begun"), &cx, 0, &mut |_| Ok(()))?;
+    told.tag = format!("SELECT {}", run.rows_affected());
+    Ok(told)
+}
+
+/// What a statement calls itself.
+fn first_words(s: &Statement) -> String {
+    let text = s.to_string();
+    let capital = |w: &&str| w.bytes().all(|b| b.is_ascii_uppercase());
+    let words: Vec<&str> = text
+        .split_whitespace()
+        .take(3)
+        .take_while(capital)
+        .collect();
+    words.join(" ")
+}
+
+/// Functions that look things up in the catalog.
+pub fn catalog_function<E: Engine>(
+    state: &State<E>,
+    name: &'static str,
+    types: &[Type],
+    args: &[Value],
+) -> Result<Value> {
+    let schema = state.catalog.borrow().schema.clone();
+    let search_path: Arc<[String]> = state.search_path().into();
+    let scope = functions::Scope {
+        schema: &schema,
+        search_path: &search_path,
+        facts: state,
+    };
+    functions::call(&scope, name, types, args)
+}

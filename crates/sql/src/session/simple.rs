@@ -1,0 +1,85 @@
+//! The simple protocol: a text with any number of statements.
+//!
+//! One statement alone is a transaction of its own. Several are one implicit transaction, unless BEGIN and COMMIT among them
+//! say otherwise; the replies of what went before an error still go out, its effects do not stay.
+
+use super::Session;
+use super::block::Kind;
+use super::client::Client;
+use super::extended::ends_block;
+use super::parse::{Parsed, Stmt, parse};
+use super::prepared::Body;
+use super::row::Formats;
+use super::run::{Run, Sink, Work};
+use crate::engine::Engine;
+use base::Result;
+
+impl<E: Engine> Session<E> {
+    /// Runs the statements of a text. After an error call [`Session::failed`].
+    pub async fn simple<C: Client>(&mut self, c: &mut C, sql: &str) -> Result<()> {
+        if self.stale {
+            self.refresh();
+        }
+        self.unnamed = None;
+        self.close_portal("");
+        let statements = match self.shared.plans.get(sql, &[], &self.env) {
+            Some(found) => vec![found.parsed],
+            None => parse(sql)?,
+        };
+        if statements.is_empty() {
+            c.empty_query();
+            return Ok(());
+        }
+        let n = statements.len();
+        for (i, parsed) in statements.into_iter().enumerate() {
+            if n > 1 {
+                self.begin_implicit();
+            }
+            self.one(c, parsed, i + 1 == n).await?;
+        }
+        self.report(c);
+        Ok(())
+    }
+
+    async fn one<C: Client>(&mut self, c: &mut C, parsed: Parsed, last: bool) -> Result<()> {
+        if self.block.kind == Kind::Failed && !ends_block(Some(&parsed.stmt)) {
+            return self.not_failed();
+        }
+        self.begin_activity(&parsed.text);
+        let tag = match &parsed.stmt {
+            Stmt::Utility(u) => {
+                let u = u.clone();
+                self.utility(c, &u, &Formats::Text, true).await?
+            }
+            Stmt::Sql(_) | Stmt::Extra(_) => {
+                let st = std::sync::Arc::new(self.statement(Some(parsed), &[])?);
+                match &st.body {
+                    Body::Ddl(s) => {
+                        let ended = self.execute_work(c, Work::Ddl(s)).await?;
+                        Some(ended.tag)
+                    }
+                    _ => {
+                        let plan = self.plan(&st)?;
+                        let mut run = Run::new(st, plan, Vec::new(), Formats::Text);
+                        let work = Work::Rows {
+                            run: &mut run,
+                            max_rows: 0,
+                            describe: true,
+                            sink: Sink::Client,
+                        };
+                        Some(self.execute_work(c, work).await?.tag)
+                    }
+                }
+            }
+        };
+        // The last statement is complete when its transaction is.
+        if last && self.block.kind == Kind::Implicit {
+            self.commit().await?;
+            self.stale = true;
+        }
+        if let Some(tag) = tag {
+            c.command_complete(&tag);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,396 @@
+//! What running statements see of their session: identity, settings, clock, sequences, the schema.
+//!
+//! Functions get it by shared reference in the middle of a run ([`SessionContext`], [`SessionFacts`]), so what they may change
+//! stands in cells. None of it is touched across a wait.
+
+use super::Shared;
+use super::handle::Handle;
+use super::settings::{Kind, SETTINGS, Scope, Settings, Span, Unit};
+use crate::catalog::{
+    ActivityRow, CursorRow, DatabaseStats, PreparedRow, SessionFacts, SettingRow,
+};
+use crate::engine::Engine;
+use crate::functions::SessionContext;
+use base::schema::{Relation, Schema, SequenceDef};
+use base::{Error, Oid, Result, SqlState, Type, Value};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use txn::Catalog;
+
+/// Microseconds from 1970 to 2000.
+pub const EPOCH: i64 = 946_684_800_000_000;
+
+pub(super) struct State<E: Engine> {
+    pub shared: Arc<Shared<E>>,
+    pub handle: Arc<Handle>,
+    pub settings: RefCell<Settings>,
+    /// Who logged in, and whose rights count now.
+    pub authenticated: Oid,
+    pub session_user: Cell<Oid>,
+    pub current_role: Cell<Oid>,
+    /// Microseconds since 2000.
+    pub statement_start: Cell<i64>,
+    /// The schema as the running transaction sees it, for functions that look names up.
+    pub catalog: RefCell<Arc<Catalog>>,
+    pub txn_id: Cell<Option<u64>>,
+    pub prepared: RefCell<Vec<PreparedRow>>,
+    pub cursors: RefCell<Vec<CursorRow>>,
+    last_values: RefCell<HashMap<Oid, i64>>,
+    last_sequence: Cell<Option<Oid>>,
+    seed: Cell<u64>,
+}
+
+impl<E: Engine> State<E> {
+    pub fn new(shared: Arc<Shared<E>>, handle: Arc<Handle>, user: Oid) -> State<E> {
+        let mut seed = [0; 8];
+        shared.host.random(&mut seed);
+        State {
+            settings: RefCell::default(),
+            authenticated: user,
+            session_user: Cell::new(user),
+            current_role: Cell::new(user),
+            statement_start: Cell::new(0),
+            catalog: RefCell::new(shared.engine.catalog()),
+            txn_id: Cell::new(None),
+            prepared: RefCell::default(),
+            cursors: RefCell::default(),
+            last_values: RefCell::default(),
+            last_sequence: Cell::new(None),
+            seed: Cell::new(u64::from_le_bytes(seed)),
+            shared,
+            handle,
+        }
+    }
+
+    /// Now, in microseconds since 2000.
+    pub fn now(&self) -> i64 {
+        self.shared.host.unix_micros() - EPOCH
+    }
+
+    fn schema(&self) -> Arc<Schema> {
+        self.catalog.borrow().schema.clone()
+    }
+
+    pub fn role_name(&self, id: Oid) -> String {
+        match self.schema().role(id) {
+            Some(r) => r.name.clone(),
+            None => format!("unknown (OID={id})"),
+        }
+    }
+
+    pub fn is_superuser(&self) -> bool {
+        crate::ddl::privileges::is_superuser(&self.schema(), self.current_role.get())
+    }
+
+    /// The schemas that names are searched in: the setting with `$user` replaced.
+    pub fn search_path(&self) -> Vec<String> {
+        let path = self.settings.borrow().hot.search_path.clone();
+        path.iter()
+            .map(|n| match n.as_str() {
+                "$user" => self.role_name(self.current_role.get()),
+                n => n.to_owned(),
+            })
+            .collect()
+    }
+
+    /// Forgets what `DISCARD SEQUENCES` forgets.
+    pub fn discard_sequences(&self) {
+        self.last_values.borrow_mut().clear();
+        self.last_sequence.set(None);
+    }
+
+    fn sequence(&self, id: Oid) -> Result<Arc<SequenceDef>> {
+        match self.catalog.borrow().schema.relation(id) {
+            Some(Relation::Sequence(s)) => Ok(s.clone()),
+            _ => Err(Error::new(
+                SqlState::UNDEFINED_TABLE,
+                format!("sequence with OID {id} does not exist"),
+            )),
+        }
+    }
+
+    fn next_random(&self) -> u64 {
+        let s = self.seed.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.seed.set(s);
+        let mut z = s;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+impl<E: Engine> SessionContext for State<E> {
+    fn statement_timestamp(&self) -> i64 {
+        self.statement_start.get()
+    }
+
+    fn clock_timestamp(&self) -> i64 {
+        self.now()
+    }
+
+    fn current_user(&self) -> String {
+        self.role_name(self.current_role.get())
+    }
+
+    fn session_user(&self) -> String {
+        self.role_name(self.session_user.get())
+    }
+
+    fn database(&self) -> String {
+        self.shared.database.clone()
+    }
+
+    fn schemas(&self, implicit: bool) -> Vec<String> {
+        let schema = self.schema();
+        let mut names: Vec<String> = self
+            .search_path()
+            .into_iter()
+            .filter(|n| schema.namespace_named(n).is_some())
+            .collect();
+        if implicit && !names.iter().any(|n| n == "pg_catalog") {
+            names.insert(0, "pg_catalog".into());
+        }
+        names
+    }
+
+    fn backend_pid(&self) -> i32 {
+        self.handle.pid
+    }
+
+    fn setting(&self, name: &str) -> Option<String> {
+        self.settings.borrow().show(name)
+    }
+
+    fn set_setting(&self, name: &str, value: &str, local: bool) -> Result<String> {
+        let span = if local { Span::Local } else { Span::Session };
+        let superuser = self.is_superuser();
+        let mut s = self.settings.borrow_mut();
+        let at = s.set(name, Some(value), span, superuser)?;
+        let name = s.name(at).to_owned();
+        Ok(s.show(&name).unwrap_or_default())
+    }
+
+    fn random(&self) -> f64 {
+        (self.next_random() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn set_seed(&self, seed: f64) {
+        self.seed.set(seed.to_bits());
+    }
+
+    fn random_bytes(&self, out: &mut [u8]) {
+        self.shared.host.random(out);
+    }
+
+    fn nextval(&self, sequence: Oid) -> Result<i64> {
+        let def = self.sequence(sequence)?;
+        let v = self.shared.engine.nextval(&def)?;
+        self.last_values.borrow_mut().insert(sequence, v);
+        self.last_sequence.set(Some(sequence));
+        Ok(v)
+    }
+
+    fn currval(&self, sequence: Oid) -> Result<i64> {
+        let known = self.last_values.borrow().get(&sequence).copied();
+        known.ok_or_else(|| {
+            let schema = self.schema();
+            let name = schema.relation(sequence).map_or("?", |r| r.name());
+            Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("currval of sequence \"{name}\" is not yet defined in this session"),
+            )
+        })
+    }
+
+    fn lastval(&self) -> Result<i64> {
+        match self.last_sequence.get() {
+            Some(s) => self.currval(s),
+            None => Err(Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "lastval is not yet defined in this session",
+            )),
+        }
+    }
+
+    fn setval(&self, sequence: Oid, value: i64, is_called: bool) -> Result<i64> {
+        let def = self.sequence(sequence)?;
+        self.shared.engine.setval(&def, value, is_called)?;
+        if is_called {
+            self.last_values.borrow_mut().insert(sequence, value);
+            self.last_sequence.set(Some(sequence));
+        }
+        Ok(value)
+    }
+
+    fn sleep(&self, seconds: f64) -> Result<()> {
+        const STEP: f64 = 0.01;
+        let mut left = seconds.clamp(0.0, 1e9);
+        while left > 0.0 {
+            if let Some(why) = self.handle.interrupted() {
+                return Err(super::run::interruption(why));
+            }
+            self.shared
+                .host
+                .sleep(Duration::from_secs_f64(left.min(STEP)));
+            left -= STEP;
+        }
+        Ok(())
+    }
+
+    fn transaction_id(&self, _assign: bool) -> Option<i64> {
+        self.txn_id.get().map(|id| id as i64)
+    }
+
+    fn server_start(&self) -> i64 {
+        self.shared.started
+    }
+
+    fn catalog_function(
+        &self,
+        name: &'static str,
+        types: &[Type],
+        args: &[Value],
+    ) -> Result<Value> {
+        super::seam::catalog_function(self, name, types, args)
+    }
+}
+
+impl<E: Engine> SessionFacts for State<E> {
+    fn database(&self) -> String {
+        self.shared.database.clone()
+    }
+
+    fn current_role(&self) -> Oid {
+        self.current_role.get()
+    }
+
+    fn settings(&self) -> Vec<SettingRow> {
+        let s = self.settings.borrow();
+        s.all()
+            .enumerate()
+            .map(|(i, (name, value, _))| {
+                setting_row(SETTINGS.get(i), name, value, s.reset_value(i))
+            })
+            .collect()
+    }
+
+    fn activity(&self) -> Vec<ActivityRow> {
+        let all = self.is_superuser();
+        let me = self.current_role.get();
+        self.shared
+            .sessions
+            .list()
+            .iter()
+            .map(|h| {
+                let a = h.activity.lock().clone();
+                let query = if all || a.user == me {
+                    a.query.to_string()
+                } else {
+                    "<insufficient privilege>".into()
+                };
+                ActivityRow {
+                    pid: h.pid,
+                    user: a.user,
+                    application_name: a.application_name,
+                    client_addr: a.client_addr,
+                    client_port: a.client_port,
+                    backend_start: a.backend_start,
+                    xact_start: a.xact_start,
+                    query_start: a.query_start,
+                    state_change: a.state_change,
+                    wait_event_type: a.waiting_for_lock.then(|| "Lock".into()),
+                    wait_event: a.waiting_for_lock.then(|| "tuple".into()),
+                    state: a.state,
+                    query,
+                    backend_type: "client backend",
+                }
+            })
+            .collect()
+    }
+
+    fn prepared_statements(&self) -> Vec<PreparedRow> {
+        self.prepared.borrow().clone()
+    }
+
+    fn cursors(&self) -> Vec<CursorRow> {
+        self.cursors.borrow().clone()
+    }
+
+    fn database_stats(&self) -> DatabaseStats {
+        let c = &self.shared.counters;
+        let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed) as i64;
+        DatabaseStats {
+            backends: self.shared.sessions.len() as i32,
+            commits: n(&c.commits),
+            rollbacks: n(&c.rollbacks),
+            conflicts: n(&c.serialization_failures),
+            deadlocks: n(&c.deadlocks),
+        }
+    }
+
+    fn sequence_state(&self, sequence: Oid) -> Option<(i64, bool)> {
+        let def = self.sequence(sequence).ok()?;
+        Some(self.shared.engine.sequence_state(&def))
+    }
+}
+
+fn setting_row(
+    s: Option<&super::settings::Setting>,
+    name: &str,
+    value: String,
+    reset: &str,
+) -> SettingRow {
+    let mut row = SettingRow {
+        name: name.to_owned(),
+        category: "Customized Options".into(),
+        context: "user",
+        vartype: "string",
+        source: if value == reset { "default" } else { "session" },
+        reset_val: Some(reset.to_owned()),
+        setting: value,
+        ..SettingRow::default()
+    };
+    let Some(s) = s else { return row };
+    row.category = if s.name.starts_with("canon.") {
+        "Canon"
+    } else {
+        "Client Connection Defaults"
+    }
+    .into();
+    row.short_desc = s.description.into();
+    row.boot_val = Some(s.default.into());
+    row.context = match s.scope {
+        Scope::User => "user",
+        Scope::Superuser => "superuser",
+        Scope::Internal => "internal",
+        Scope::Postmaster => "postmaster",
+    };
+    match s.kind {
+        Kind::Bool => row.vartype = "bool",
+        Kind::Int(lo, hi, unit) => {
+            row.vartype = "integer";
+            (row.min_val, row.max_val) = (Some(lo.to_string()), Some(hi.to_string()));
+            row.unit = match unit {
+                Unit::Milliseconds => Some("ms".into()),
+                Unit::Kilobytes => Some("kB".into()),
+                Unit::None => None,
+            };
+            // pg_settings shows the bare number in the unit.
+            row.setting = super::settings::bare(&row.setting, unit);
+            row.reset_val = row.reset_val.map(|r| super::settings::bare(&r, unit));
+        }
+        Kind::Real(lo, hi) => {
+            row.vartype = "real";
+            (row.min_val, row.max_val) = (Some(lo.to_string()), Some(hi.to_string()));
+        }
+        Kind::Enum(names) => {
+            row.vartype = "enum";
+            row.enumvals = names.iter().map(|n| (*n).to_owned()).collect();
+        }
+        Kind::Text => {}
+    }
+    row
+}

@@ -1,0 +1,483 @@
+//! The statements of [`Utility`], run: transaction control, SET and SHOW, roles, DISCARD.
+
+use super::Session;
+use super::block::Kind;
+use super::client::{Client, Column, Format};
+use super::row::{Formats, put_value};
+use super::settings::{self, Span};
+use super::utility::{SetValue, Utility};
+use crate::engine::Engine;
+use base::{Error, Result, SqlState, Type, Value};
+
+impl<E: Engine> Session<E> {
+    /// Runs it. The command tag; none when it has been sent.
+    pub(super) async fn utility<C: Client>(
+        &mut self,
+        c: &mut C,
+        u: &Utility,
+        formats: &Formats,
+        describe: bool,
+    ) -> Result<Option<String>> {
+        let tag = match u {
+            Utility::Begin { modes, start } => {
+                self.begin_block(c, *modes)?;
+                if *start { "START TRANSACTION" } else { "BEGIN" }
+            }
+            Utility::Commit { chain } => self.end_block(c, true, *chain).await?,
+            Utility::Rollback { chain } => self.end_block(c, false, *chain).await?,
+            Utility::RollbackTo(name) => {
+                self.rollback_to(name)?;
+                "ROLLBACK"
+            }
+            _ => {
+                self.not_failed()?;
+                return self.ordinary(c, u, formats, describe).await;
+            }
+        };
+        self.stale = true;
+        Ok(Some(tag.to_owned()))
+    }
+
+    async fn ordinary<C: Client>(
+        &mut self,
+        c: &mut C,
+        u: &Utility,
+        formats: &Formats,
+        describe: bool,
+    ) -> Result<Option<String>> {
+        let tag: &str = match u {
+            Utility::Savepoint(name) => {
+                self.savepoint(name)?;
+                "SAVEPOINT"
+            }
+            Utility::Release(name) => {
+                self.release(name)?;
+                "RELEASE"
+            }
+            Utility::SetTransaction(m) => {
+                if matches!(self.block.kind, Kind::None) {
+                    let e = "SET TRANSACTION can only be used in transaction blocks";
+                    self.warn(c, SqlState::NO_ACTIVE_SQL_TRANSACTION, e);
+                } else {
+                    self.set_modes(*m)?;
+                }
+                "SET"
+            }
+            Utility::SetCharacteristics(m) => {
+                self.set_characteristics(*m);
+                "SET"
+            }
+            Utility::Set { name, value, local } => {
+                self.set(c, name, value.as_deref(), *local)?;
+                "SET"
+            }
+            Utility::SetRole { role, local } => {
+                self.set_role(c, role.as_deref(), *local)?;
+                "SET"
+            }
+            Utility::SetAuthorization { user, local } => {
+                self.set_authorization(c, user.as_deref(), *local)?;
+                "SET"
+            }
+            Utility::Reset(name) => {
+                self.set(c, name, None, false)?;
+                "RESET"
+            }
+            Utility::ResetAll => {
+                self.state.settings.get_mut().reset_all();
+                self.changed_settings();
+                "RESET"
+            }
+            Utility::Show(_) | Utility::ShowAll => {
+                self.show(c, u, formats, describe)?;
+                "SHOW"
+            }
+            Utility::Discard(what) => return self.discard(what).map(Some),
+            Utility::Prepare { name, types, stmt } => {
+                self.prepare_sql(name, types, stmt)?;
+                "PREPARE"
+            }
+            Utility::Execute { name, args } => {
+                let mut run = self.execute_sql(c, name, args.as_ref(), formats).await?;
+                self.finish_run(c, &mut run, 0, describe).await?;
+                return Ok(None);
+            }
+            Utility::Deallocate(name) => {
+                self.deallocate(name.as_deref())?;
+                if name.is_none() {
+                    "DEALLOCATE ALL"
+                } else {
+                    "DEALLOCATE"
+                }
+            }
+            Utility::Declare { .. } => {
+                self.declare(u)?;
+                "DECLARE CURSOR"
+            }
+            Utility::Fetch {
+                name,
+                direction,
+                moving,
+            } => {
+                let fetched = self.fetch(c, name, *direction, *moving, formats, describe);
+                return fetched.await.map(Some);
+            }
+            Utility::Close(name) => {
+                self.close_cursors(name.as_deref())?;
+                if name.is_none() {
+                    "CLOSE CURSOR ALL"
+                } else {
+                    "CLOSE CURSOR"
+                }
+            }
+            Utility::Copy(copy) => return self.copy(c, copy).await.map(Some),
+            Utility::Nothing(tag) => tag,
+            Utility::Unsupported(what) => return Err(Error::unsupported(what)),
+            Utility::Begin { .. }
+            | Utility::Commit { .. }
+            | Utility::Rollback { .. }
+            | Utility::RollbackTo(_) => unreachable!("run by the caller"),
+        };
+        Ok(Some(tag.to_owned()))
+    }
+
+    /// The columns of what it shows, if it shows anything.
+    pub(super) fn utility_columns(&mut self, u: &Utility) -> Result<Option<Vec<Column>>> {
+        let text = |n: &str| Column::new(n, Type::Text);
+        Ok(match u {
+            Utility::Show(name) => {
+                let s = self.state.settings.get_mut();
+                let at = s.place(name)?;
+                Some(vec![text(s.name(at))])
+            }
+            Utility::ShowAll => Some(vec![text("name"), text("setting"), text("description")]),
+            Utility::Execute { name, .. } => {
+                let st = self.find_statement(name)?.clone();
+                self.columns_of(&st)?
+            }
+            Utility::Fetch {
+                name,
+                moving: false,
+                ..
+            } => Some(self.cursor_columns(name)?),
+            _ => None,
+        })
+    }
+
+    fn show<C: Client>(
+        &mut self,
+        c: &mut C,
+        u: &Utility,
+        formats: &Formats,
+        describe: bool,
+    ) -> Result<()> {
+        let columns = self.utility_columns(u)?.expect("SHOW gives rows");
+        let rows: Vec<Vec<String>> = match u {
+            Utility::Show(name) => {
+                let value = match self.transaction_mode(&name.to_ascii_lowercase()) {
+                    Some(v) => v,
+                    None => self.state.settings.get_mut().show(name).unwrap_or_default(),
+                };
+                vec![vec![value]]
+            }
+            _ => {
+                let s = self.state.settings.get_mut();
+                let row = |(n, v, d): (&str, String, &str)| vec![n.to_owned(), v, d.to_owned()];
+                s.all().map(row).collect()
+            }
+        };
+        if describe {
+            c.row_description(&columns, &formats.list(columns.len()));
+        }
+        for r in rows {
+            c.row(columns.len(), |out| {
+                for (i, v) in r.iter().enumerate() {
+                    put_value(
+                        &Value::text(v),
+                        Type::Text,
+                        formats.of(i),
+                        &self.output,
+                        &mut self.scratch,
+                        out,
+                    );
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn set<C: Client>(
+        &mut self,
+        c: &mut C,
+        name: &str,
+        value: Option<&[SetValue]>,
+        local: bool,
+    ) -> Result<()> {
+        let text = value.map(|v| joined(name, v));
+        if self.set_mode_by_name(name, text.as_deref())? {
+            return Ok(());
+        }
+        match name.to_ascii_lowercase().as_str() {
+            "role" => {
+                let role = text.as_deref().filter(|r| *r != "none");
+                return self.set_role(c, role, local);
+            }
+            "session_authorization" => return self.set_authorization(c, text.as_deref(), local),
+            _ => {}
+        }
+        self.local_warning(c, local);
+        let superuser = self.state.is_superuser();
+        let span = if local { Span::Local } else { Span::Session };
+        let s = self.state.settings.get_mut();
+        s.set(name, text.as_deref(), span, superuser)?;
+        self.changed_settings();
+        Ok(())
+    }
+
+    fn local_warning<C: Client>(&mut self, c: &mut C, local: bool) {
+        if local && self.block.kind == Kind::None {
+            let e = "SET LOCAL can only be used in transaction blocks";
+            self.warn(c, SqlState::NO_ACTIVE_SQL_TRANSACTION, e);
+        }
+    }
+
+    /// After a change: outside of a block it is committed at once.
+    fn changed_settings(&mut self) {
+        let s = self.state.settings.get_mut();
+        if self.block.kind == Kind::None {
+            s.commit();
+        }
+        let name = s.show("application_name").unwrap_or_default();
+        let mut a = self.handle.activity.lock();
+        if a.application_name != name {
+            a.application_name = name;
+        }
+        drop(a);
+        if let Some(t) = &mut self.block.txn {
+            t.set_durability(s.hot.durability);
+        }
+        self.stale = true;
+    }
+
+    /// SET ROLE: a superuser may become anybody, others themselves.
+    fn set_role<C: Client>(&mut self, c: &mut C, role: Option<&str>, local: bool) -> Result<()> {
+        self.local_warning(c, local);
+        let me = self.state.session_user.get();
+        let id = match role {
+            None => me,
+            Some(name) => self.role_id(name)?,
+        };
+        let schema = self.state.catalog.get_mut().schema.clone();
+        if id != me && !crate::ddl::privileges::is_superuser(&schema, me) {
+            return Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                format!(
+                    "permission denied to set role \"{}\"",
+                    role.unwrap_or("none")
+                ),
+            ));
+        }
+        let span = if local { Span::Local } else { Span::Session };
+        let s = self.state.settings.get_mut();
+        s.force("role", role.unwrap_or("none"), span);
+        self.changed_settings();
+        self.restore_roles();
+        Ok(())
+    }
+
+    fn set_authorization<C: Client>(
+        &mut self,
+        c: &mut C,
+        user: Option<&str>,
+        local: bool,
+    ) -> Result<()> {
+        self.local_warning(c, local);
+        let me = self.state.authenticated;
+        let id = match user {
+            None => me,
+            Some(name) => self.role_id(name)?,
+        };
+        let schema = self.state.catalog.get_mut().schema.clone();
+        if id != me && !crate::ddl::privileges::is_superuser(&schema, me) {
+            return Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                "permission denied to set session authorization",
+            ));
+        }
+        let name = self.state.role_name(id);
+        let span = if local { Span::Local } else { Span::Session };
+        let s = self.state.settings.get_mut();
+        s.force("session_authorization", &name, span);
+        s.force("role", "none", span);
+        self.changed_settings();
+        self.restore_roles();
+        Ok(())
+    }
+
+    fn role_id(&mut self, name: &str) -> Result<base::Oid> {
+        let catalog = match &self.block.txn {
+            Some(t) => t.catalog(),
+            None => self.shared.engine.catalog(),
+        };
+        let role = catalog.schema.role_named(name).map(|r| r.id);
+        *self.state.catalog.get_mut() = catalog;
+        role.ok_or_else(|| {
+            Error::new(
+                SqlState::UNDEFINED_OBJECT,
+                format!("role \"{name}\" does not exist"),
+            )
+        })
+    }
+
+    /// Makes the roles what the settings say, after one was set or a SET was undone.
+    pub(super) fn restore_roles(&mut self) {
+        let s = self.state.settings.get_mut();
+        let user = s.show("session_authorization").unwrap_or_default();
+        let role = s.show("role").unwrap_or_default();
+        let schema = self.state.catalog.get_mut().schema.clone();
+        let id = |n: &str| schema.role_named(n).map(|r| r.id);
+        let user = id(&user).unwrap_or(self.state.authenticated);
+        self.state.session_user.set(user);
+        let current = if role == "none" {
+            user
+        } else {
+            id(&role).unwrap_or(user)
+        };
+        self.state.current_role.set(current);
+        let on = crate::ddl::privileges::is_superuser(&schema, current);
+        let now = if on { "on" } else { "off" };
+        let s = self.state.settings.get_mut();
+        if s.show("is_superuser").as_deref() != Some(now) {
+            s.initialise_shown("is_superuser", now);
+        }
+        self.stale = true;
+    }
+
+    fn discard(&mut self, what: &str) -> Result<String> {
+        match what {
+            "plans" => {}
+            "sequences" => self.state.discard_sequences(),
+            "temp" | "temporary" => {}
+            _ => {
+                if self.block.kind != Kind::None {
+                    return Err(Error::new(
+                        SqlState::ACTIVE_SQL_TRANSACTION,
+                        "DISCARD ALL cannot run inside a transaction block",
+                    ));
+                }
+                self.drop_portals();
+                let s = self.state.settings.get_mut();
+                let user = s
+                    .reset_value(settings::find("session_authorization").expect("ours"))
+                    .to_owned();
+                s.force("session_authorization", &user, Span::Session);
+                s.force("role", "none", Span::Session);
+                s.reset_all();
+                self.changed_settings();
+                self.restore_roles();
+                self.deallocate(None)?;
+                self.state.discard_sequences();
+            }
+        }
+        Ok(format!("DISCARD {}", what.to_uppercase()))
+    }
+}
+
+/// The values of SET as one text: lists of names are quoted where they need to be.
+fn joined(name: &str, values: &[SetValue]) -> String {
+    let list =
+        name.eq_ignore_ascii_case("search_path") || name.eq_ignore_ascii_case("temp_tablespaces");
+    let one = |v: &SetValue| {
+        if list {
+            quoted(&v.text)
+        } else {
+            v.text.clone()
+        }
+    };
+    values.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn quoted(n: &str) -> String {
+    let plain = n.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && n.chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if plain {
+        n.to_owned()
+    } else {
+        format!("\"{}\"", n.replace('"', "\"\""))
+    }
+}
+
+/// `-c name=value` and `--name=value` of the start-up parameter `options`; a backslash takes the next character as it is.
+pub(super) fn options(text: &str) -> Result<Vec<(String, String)>> {
+    let mut words = vec![String::new()];
+    let mut chars = text.chars();
+    while let Some(ch) = chars.next() {
+        match ch {
+            '\\' => words.last_mut().expect("never empty").extend(chars.next()),
+            c if c.is_whitespace() => words.push(String::new()),
+            c => words.last_mut().expect("never empty").push(c),
+        }
+    }
+    words.retain(|w| !w.is_empty());
+    let mut out = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(w) = words.next() {
+        let pair = if w == "-c" {
+            words.next()
+        } else if let Some(rest) = w.strip_prefix("-c") {
+            Some(rest.to_owned())
+        } else {
+            w.strip_prefix("--").map(|r| r.to_owned())
+        };
+        let set = pair.as_deref().and_then(|p| p.split_once('='));
+        let (name, value) = set.ok_or_else(|| {
+            Error::new(
+                SqlState::SYNTAX_ERROR,
+                format!("invalid command-line argument for server process: {w}"),
+            )
+        })?;
+        out.push((name.replace('-', "_"), value.to_owned()));
+    }
+    Ok(out)
+}
+
+/// The formats that fit this many columns.
+pub(super) fn fitting(f: &Formats, columns: usize) -> Formats {
+    match f {
+        Formats::Each(v) if v.len() != columns => Formats::Text,
+        f => f.clone(),
+    }
+}
+
+/// All columns in one format.
+pub(super) fn all(format: Format) -> Formats {
+    match format {
+        Format::Text => Formats::Text,
+        Format::Binary => Formats::Binary,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_up_options() {
+        let o = options(r"-c a=b\ c --lock-timeout=5  -cgeqo=off").unwrap();
+        let o: Vec<_> = o.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        assert_eq!(o, [("a", "b c"), ("lock_timeout", "5"), ("geqo", "off")]);
+        assert!(options("-x").is_err());
+    }
+
+    #[test]
+    fn names_in_lists_are_quoted() {
+        let v = |t: &str| SetValue {
+            text: t.into(),
+            bare: false,
+        };
+        assert_eq!(joined("search_path", &[v("a"), v("B c")]), "a, \"B c\"");
+        assert_eq!(joined("DateStyle", &[v("ISO"), v("DMY")]), "ISO, DMY");
+    }
+}
