@@ -322,7 +322,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         .tokenize_with_location()
         .map_err(|e| syntax(e.to_string()))?;
     Parser::new(&PostgreSqlDialect {})
-        .with_tokens_with_locations(crate::bind::allow_row_locks(&tokens))
+        .with_tokens_with_locations(crate::plan::adapt_tokens(&tokens))
         .parse_statements()
         .map_err(|e| syntax(e.to_string()))
 }

@@ -223,7 +223,7 @@ impl Binder<'_> {
             Expr::Coalesce(items)
         } else {
             let f = lookup_operator("<", Some(ty.ty), ty.ty)?;
-            if !super::expr::comparable(CmpOp::Lt, f.args[0], f.args[1]) {
+            if !super::expr::comparable(f.args[0], f.args[1]) {
                 return Err(Error::unsupported(format!(
                     "{what} of type {}",
                     format_type(ty.ty, -1)

@@ -354,6 +354,22 @@ impl Binder<'_> {
             // So that -2147483648 is an int4.
             return number(&format!("-{s}"));
         }
+        if let (
+            UnaryOperator::Minus | UnaryOperator::Plus,
+            Ast::BinaryOp {
+                left,
+                op: ast::BinaryOperator::PGExp,
+                right,
+            },
+        ) = (op, e)
+        {
+            // A sign binds tighter than ^ in PostgreSQL.
+            let signed = Ast::UnaryOp {
+                op: *op,
+                expr: left.clone(),
+            };
+            return self.binary(&signed, &ast::BinaryOperator::PGExp, right, env);
+        }
         let b = self.expr(e, env)?;
         let symbol = match op {
             UnaryOperator::Not => {
@@ -569,7 +585,7 @@ fn integer(v: i64) -> Bound {
 
 /// Whether a comparison may use the common order of values: both sides of one family, whose order is the one of
 /// [`crate::types::ops::compare`].
-pub(crate) fn comparable(op: CmpOp, a: Type, b: Type) -> bool {
+pub(crate) fn comparable(a: Type, b: Type) -> bool {
     fn family(t: Type) -> u32 {
         match t {
             Type::Int2 | Type::Int4 | Type::Int8 => 1,
@@ -579,7 +595,6 @@ pub(crate) fn comparable(op: CmpOp, a: Type, b: Type) -> bool {
             t => 1000 + t.oid(),
         }
     }
-    let ordered = !matches!(a, Type::Json | Type::Record | Type::Unknown)
-        && (a != Type::Jsonb || matches!(op, CmpOp::Eq | CmpOp::Ne));
+    let ordered = !matches!(a, Type::Json | Type::Jsonb | Type::Record | Type::Unknown);
     ordered && family(a) == family(b)
 }

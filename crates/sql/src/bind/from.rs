@@ -324,14 +324,17 @@ impl Binder<'_> {
                 alias,
                 ..
             } => {
+                if alias.is_none() {
+                    return Err(Error::new(
+                        SqlState::SYNTAX_ERROR,
+                        "subquery in FROM must have an alias",
+                    )
+                    .hint("For example, FROM (SELECT ...) [AS] foo."));
+                }
                 let around = if *lateral { visible } else { outer };
                 let boundary = Scope::boundary(around);
                 let selected = self.query_or_flat(subquery, &boundary)?;
-                let crossed = if *lateral {
-                    boundary.take_crossed()
-                } else {
-                    vec![]
-                };
+                let crossed = boundary.take_crossed();
                 self.derived(selected, alias.as_ref(), None, None, crossed, melt)
             }
             TableFactor::NestedJoin {
@@ -649,8 +652,14 @@ impl Binder<'_> {
                 .map(|(n, t)| ((*n).to_owned(), *t))
                 .collect()
         } else {
-            // A single column is named like the relation.
-            vec![(shown.clone(), f.ret)]
+            // A single column is named like the relation, unless the function names it itself.
+            let own = f.name.contains("array_elements");
+            let column = if own {
+                "value".to_owned()
+            } else {
+                shown.clone()
+            };
+            vec![(column, f.ret)]
         };
         if ordinality {
             cols.push(("ordinality".into(), Type::Int8));

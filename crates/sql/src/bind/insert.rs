@@ -5,7 +5,6 @@ use super::scope::{ScopeColumn, ScopeRel};
 use super::select::QCol;
 use super::syntax::{is_default, values_of};
 use super::{Binder, Scope};
-use crate::catalog::fold;
 use crate::expr::{Expr, Slot};
 use crate::plan::node::{self, Node, Root};
 use base::schema::{Identity, Table, privilege};
@@ -44,7 +43,8 @@ impl Binder<'_> {
         let t = table.table.clone();
         let row: Vec<Slot> = (0..t.def.columns.len()).map(|c| table.slot(c)).collect();
         let mut places: Vec<usize> = Vec::new();
-        for c in &i.columns {
+        let (overriding, listed) = overriding(i);
+        for c in listed {
             let at = self.assignable(&t, c)?;
             if places.contains(&at) {
                 return Err(Error::new(
@@ -63,7 +63,6 @@ impl Binder<'_> {
                 .filter(|&c| !t.def.columns[c].dropped)
                 .collect();
         }
-        let overriding = overriding(i);
         let (input, given, buffer) = match &i.source {
             None => (Node::Once(Arc::new(vec![])), vec![], false),
             Some(q) => match values_of(q) {
@@ -232,13 +231,15 @@ enum Overriding {
     User,
 }
 
-/// OVERRIDING SYSTEM|USER VALUE. The parser has no place for it: the session hands the words over as a column list's last
-/// names, `"\u{1}system"` or `"\u{1}user"` (see [`super::syntax`]).
-fn overriding(i: &ast::Insert) -> Overriding {
-    match i.after_columns.last().map(fold).as_deref() {
-        Some("\u{1}system") => Overriding::System,
-        Some("\u{1}user") => Overriding::User,
-        _ => Overriding::No,
+/// OVERRIDING SYSTEM|USER VALUE, as [`super::syntax`] left it in the column list; the columns without it.
+fn overriding(i: &ast::Insert) -> (Overriding, &[ast::ObjectName]) {
+    match i.columns.split_last() {
+        Some((last, rest)) => match super::syntax::overriding_word(last) {
+            Some("system") => (Overriding::System, rest),
+            Some(_) => (Overriding::User, rest),
+            None => (Overriding::No, &i.columns),
+        },
+        None => (Overriding::No, &[]),
     }
 }
 

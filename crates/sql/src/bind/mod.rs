@@ -33,7 +33,7 @@ pub(crate) use from::{From, TableRef};
 pub(crate) use query::Rel;
 pub(crate) use scope::Scope;
 pub(crate) use select::QCol;
-pub use syntax::allow_row_locks;
+pub use syntax::adapt;
 
 use crate::expr::{Expr, Slot};
 use crate::plan::node::{Node, Plan, Root};

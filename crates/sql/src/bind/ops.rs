@@ -39,7 +39,7 @@ impl Binder<'_> {
         let (ret, left, right) = (f.ret, f.args[0], f.args[1]);
         let (a, b) = (self.coerce(l, left)?, self.coerce(r, right)?);
         let expr = match CmpOp::from_symbol(op) {
-            Some(c) if ret == Type::Bool && comparable(c, left, right) => {
+            Some(c) if ret == Type::Bool && comparable(left, right) => {
                 self.fold(Expr::compare(c, a, b))
             }
             _ => self.make_call(f, vec![a, b], Some(op.into())),
@@ -256,7 +256,7 @@ impl Binder<'_> {
         types.extend(items.iter().map(|b| b.ty.ty));
         if let Some(t) = crate::functions::select_common_type(&types)
             && let Ok(f) = lookup_operator("=", Some(t), t)
-            && comparable(CmpOp::Eq, f.args[0], f.args[1])
+            && comparable(f.args[0], f.args[1])
         {
             let to = f.args[0];
             let arg = self.coerce(arg, to)?;
@@ -306,7 +306,7 @@ impl Binder<'_> {
         let left = self.coerce(l, f.args[0])?;
         let array = self.coerce(r, array_ty)?;
         let matcher = match CmpOp::from_symbol(&sym) {
-            Some(c) if comparable(c, f.args[0], f.args[1]) => Matcher::Compare(c),
+            Some(c) if comparable(f.args[0], f.args[1]) => Matcher::Compare(c),
             _ => Matcher::Call(f, sym),
         };
         let e = self.fold(Expr::AnyAll(Box::new(AnyAll {

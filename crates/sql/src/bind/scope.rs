@@ -223,6 +223,12 @@ impl Binder<'_> {
                 if let Some((rel, crossed)) = self.find_rel(None, column, scope) {
                     return Ok((self.whole_row(&rel.clone(), &crossed), (0, 0)));
                 }
+                if parts[0].quote_style.is_none() && super::syntax::is_reserved(column) {
+                    return Err(Error::new(
+                        SqlState::SYNTAX_ERROR,
+                        format!("syntax error at or near \"{}\"", parts[0].value),
+                    ));
+                }
                 Err(Error::new(
                     SqlState::UNDEFINED_COLUMN,
                     format!("column \"{column}\" does not exist"),

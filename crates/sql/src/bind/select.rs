@@ -213,7 +213,7 @@ impl Binder<'_> {
         // What the input should come ordered by, and how much of it is wanted.
         let direct = !grouped && sets.is_empty();
         let mut want = Want::default();
-        if direct && !matches!(distinct, DistinctBy::All) {
+        if direct {
             want.order = order.clone();
             if matches!(distinct, DistinctBy::No)
                 && let Some(Expr::Const(n)) = &limit
@@ -226,7 +226,7 @@ impl Binder<'_> {
                 };
                 want.limit = usize::try_from(n.saturating_add(skip)).ok();
             }
-            want.some_limit = limit.is_some();
+            want.some_limit = limit.is_some() && matches!(distinct, DistinctBy::No);
         }
         let mut first_only = false;
         if grouped && keys.is_empty() && having.is_none() {
@@ -239,9 +239,11 @@ impl Binder<'_> {
         }
         let planned = crate::plan::join::plan_from(self, items, filter, &want)?;
         let mut node = planned.node;
-        let mut ordered = planned.ordered;
+        let mut ordered = planned.ordered && !want.order.is_empty();
         let mut rows = planned.rows;
         first_only &= ordered;
+        // The order that was asked for may be another than the statement's own.
+        ordered &= want.order.len() == order.len() && !first_only;
         if grouped {
             let mut having = having;
             let mut exprs: Vec<&mut Expr> = targets.iter_mut().map(|t| &mut t.bound.expr).collect();

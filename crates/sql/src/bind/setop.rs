@@ -343,13 +343,23 @@ impl Binder<'_> {
 }
 
 fn branch_of(r: Rel) -> Branch {
+    // A literal of unknown type is read as the type that the operation settles.
+    let literal = |slot| match &r.node {
+        Node::Project(p) => p.exprs.iter().find_map(|(s, e)| match e {
+            Expr::Const(_) if *s == slot => Some(e.clone()),
+            _ => None,
+        }),
+        _ => None,
+    };
     let cols = r
         .cols
-        .into_iter()
+        .iter()
         .map(|c| {
-            let expr = Expr::Slot(c.slot);
-            // A constant of unknown type stands in its slot as text still.
-            (c.name, Bound { expr, ty: c.ty }, c.origin)
+            let expr = match c.ty.ty {
+                Type::Unknown => literal(c.slot).unwrap_or(Expr::Slot(c.slot)),
+                _ => Expr::Slot(c.slot),
+            };
+            (c.name.clone(), Bound { expr, ty: c.ty }, c.origin)
         })
         .collect();
     Branch {

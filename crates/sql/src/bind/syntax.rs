@@ -1,7 +1,8 @@
 //! What the parser does not know, brought to it by other words, and text that is parsed again: view queries, defaults.
 //!
-//! `FOR NO KEY UPDATE`, `FOR KEY SHARE` and lists after `OF` are not in the parser's grammar. [`allow_row_locks`] rewrites
-//! the tokens to `FOR UPDATE OF "\u{1}<mode>"."t1"."t2"`, which [`lock_words`] reads.
+//! `FOR NO KEY UPDATE`, `FOR KEY SHARE` and lists after `OF` are not in the parser's grammar. [`adapt`] rewrites
+//! the tokens to `FOR UPDATE OF "\u{1}<mode>"."t1"."t2"`, which `lock_words` reads; strings
+//! over several lines, `TABLE t` and `OVERRIDING` are brought to known forms in the same way.
 
 use crate::catalog::fold;
 use base::{Error, Result, SqlState};
@@ -13,17 +14,150 @@ use txn::LockMode;
 
 const MARK: char = '\u{1}';
 
-/// Rewrites row-locking clauses to what the parser takes. Call on the tokens of a statement before they are parsed.
-pub fn allow_row_locks(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
-    let solid: Vec<usize> = (0..tokens.len())
+/// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
+pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    overriding(&tables(&row_locks(&join_strings(tokens))))
+}
+
+/// A token that is neither blank nor comment.
+fn solid(tokens: &[TokenWithSpan]) -> Vec<usize> {
+    (0..tokens.len())
         .filter(|&i| !matches!(tokens[i].token, Token::Whitespace(_)))
-        .collect();
-    let word = |k: usize| -> Option<String> {
-        match &tokens[*solid.get(k)?].token {
-            Token::Word(w) if w.quote_style.is_none() => Some(w.value.to_ascii_lowercase()),
-            _ => None,
+        .collect()
+}
+
+/// The unquoted word of a token, in lower case.
+fn word_of(t: &TokenWithSpan) -> Option<String> {
+    match &t.token {
+        Token::Word(w) if w.quote_style.is_none() => Some(w.value.to_ascii_lowercase()),
+        _ => None,
+    }
+}
+
+fn quoted(s: String) -> Token {
+    Token::Word(Word {
+        value: s,
+        quote_style: Some('"'),
+        keyword: sqlparser::keywords::Keyword::NoKeyword,
+    })
+}
+
+/// String literals on several lines are one string.
+fn join_strings(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut newline = false;
+    // The place of the string before the blanks at the end of `out`.
+    let mut string: Option<usize> = None;
+    for t in tokens {
+        match &t.token {
+            Token::Whitespace(w) => newline |= w.to_string().contains('\n'),
+            Token::SingleQuotedString(s) => {
+                if let Some(at) = string
+                    && newline
+                    && let Token::SingleQuotedString(before) = &mut out[at].token
+                {
+                    before.push_str(s);
+                    newline = false;
+                    continue;
+                }
+                (string, newline) = (Some(out.len()), false);
+            }
+            _ => string = None,
         }
+        out.push(t.clone());
+    }
+    out
+}
+
+/// `TABLE t` is `SELECT * FROM t`.
+fn tables(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let solid = solid(tokens);
+    let mut out = Vec::with_capacity(tokens.len());
+    let mut k = 0;
+    for (i, t) in tokens.iter().enumerate() {
+        if solid.get(k) != Some(&i) {
+            out.push(t.clone());
+            continue;
+        }
+        let before = k.checked_sub(1).map(|p| &tokens[solid[p]]);
+        let starts = match before {
+            None => true,
+            Some(b) => {
+                matches!(
+                    word_of(b).as_deref(),
+                    Some("union" | "except" | "intersect")
+                ) || b.token == Token::LParen
+            }
+        };
+        let named = solid
+            .get(k + 1)
+            .is_some_and(|&n| matches!(tokens[n].token, Token::Word(_)));
+        if starts && named && word_of(t).as_deref() == Some("table") {
+            for w in ["SELECT", "*", "FROM"] {
+                let token = if w == "*" {
+                    Token::Mul
+                } else {
+                    Token::make_keyword(w)
+                };
+                out.push(TokenWithSpan::new(token, t.span));
+                out.push(TokenWithSpan::new(
+                    Token::Whitespace(sqlparser::tokenizer::Whitespace::Space),
+                    t.span,
+                ));
+            }
+        } else {
+            out.push(t.clone());
+        }
+        k += 1;
+    }
+    out
+}
+
+/// `OVERRIDING SYSTEM VALUE` becomes a last name in the column list.
+fn overriding(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let solid = solid(tokens);
+    let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
+    let found = (0..solid.len()).find(|&k| {
+        word(k).as_deref() == Some("overriding") && word(k + 2).as_deref() == Some("value")
+    });
+    let (Some(k), Some("insert")) = (found, word(0).as_deref()) else {
+        return tokens.to_vec();
     };
+    let Some(kind @ ("system" | "user")) = word(k + 1).as_deref().map(|w| match w {
+        "system" => "system",
+        "user" => "user",
+        _ => "",
+    }) else {
+        return tokens.to_vec();
+    };
+    let span = tokens[solid[k]].span;
+    let mark = TokenWithSpan::new(quoted(format!("{MARK}{kind}")), span);
+    let listed = k > 0 && tokens[solid[k - 1]].token == Token::RParen;
+    let mut out = tokens[..if listed { solid[k - 1] } else { solid[k] }].to_vec();
+    if listed {
+        out.push(TokenWithSpan::new(Token::Comma, span));
+    } else {
+        out.push(TokenWithSpan::new(Token::LParen, span));
+    }
+    out.push(mark);
+    out.push(TokenWithSpan::new(Token::RParen, span));
+    out.extend_from_slice(&tokens[solid[k + 2] + 1..]);
+    out
+}
+
+/// What [`overriding`] left at the end of a column list.
+pub(super) fn overriding_word(name: &sqlparser::ast::ObjectName) -> Option<&'static str> {
+    match name.0.first().and_then(|p| p.as_ident())?.value.as_str() {
+        "\u{1}system" => Some("system"),
+        "\u{1}user" => Some("user"),
+        _ => None,
+    }
+}
+
+/// Row-locking clauses as the parser takes them.
+fn row_locks(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let solid = solid(tokens);
+    let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
     let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
     let mut out = Vec::with_capacity(tokens.len());
     let mut k = 0;
@@ -50,13 +184,6 @@ pub fn allow_row_locks(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
         out.extend_from_slice(&tokens[copied..solid[k]]);
         let at = tokens[solid[k]].span;
         let put = |t: Token, out: &mut Vec<TokenWithSpan>| out.push(TokenWithSpan::new(t, at));
-        let quoted = |s: String| {
-            Token::Word(Word {
-                value: s,
-                quote_style: Some('"'),
-                keyword: sqlparser::keywords::Keyword::NoKeyword,
-            })
-        };
         for w in ["FOR", "UPDATE", "OF"] {
             put(Token::make_keyword(w), &mut out);
         }
@@ -122,7 +249,7 @@ pub(super) fn parse_query(text: &str) -> Result<Query> {
         .tokenize_with_location()
         .map_err(|e| corrupt("a query", text, e))?;
     let s = Parser::new(&PostgreSqlDialect {})
-        .with_tokens_with_locations(allow_row_locks(&tokens))
+        .with_tokens_with_locations(adapt(&tokens))
         .parse_statement()
         .map_err(|e| corrupt("a query", text, e))?;
     match s {
@@ -137,6 +264,80 @@ pub(super) fn parse_expr(text: &str) -> Result<Expr> {
         .try_with_sql(text)
         .and_then(|mut p| p.parse_expr())
         .map_err(|e| corrupt("an expression", text, e))
+}
+
+/// Whether a word cannot be a column's name without quotes.
+pub(super) fn is_reserved(word: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "all",
+        "analyse",
+        "analyze",
+        "and",
+        "any",
+        "array",
+        "as",
+        "asc",
+        "asymmetric",
+        "both",
+        "case",
+        "cast",
+        "check",
+        "collate",
+        "column",
+        "constraint",
+        "create",
+        "default",
+        "deferrable",
+        "desc",
+        "distinct",
+        "do",
+        "else",
+        "end",
+        "except",
+        "false",
+        "fetch",
+        "for",
+        "foreign",
+        "from",
+        "grant",
+        "group",
+        "having",
+        "in",
+        "initially",
+        "intersect",
+        "into",
+        "lateral",
+        "leading",
+        "limit",
+        "not",
+        "null",
+        "offset",
+        "on",
+        "only",
+        "or",
+        "order",
+        "placing",
+        "primary",
+        "references",
+        "returning",
+        "select",
+        "some",
+        "symmetric",
+        "table",
+        "then",
+        "to",
+        "trailing",
+        "true",
+        "union",
+        "unique",
+        "using",
+        "variadic",
+        "when",
+        "where",
+        "window",
+        "with",
+    ];
+    WORDS.contains(&word)
 }
 
 /// Whether a row of VALUES or a SET clause says DEFAULT here.

@@ -17,6 +17,10 @@ use base::{ColumnType, Oid, Result, Type};
 use std::sync::Arc;
 use txn::{Catalog, TableHandle};
 
+/// To be called on the tokens of a statement before they are parsed: brings what PostgreSQL says and the parser does not
+/// know (row locks, OVERRIDING, TABLE, strings over several lines) to forms that both know.
+pub use crate::bind::adapt as adapt_tokens;
+
 /// What preparing a statement may look at.
 #[derive(Clone, Copy)]
 pub struct PrepareContext<'a> {
