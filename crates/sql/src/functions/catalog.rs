@@ -81,61 +81,21 @@ pub(super) fn register(r: &mut Registry) {
         "pg_reload_conf" [] BOOL;
     }
     for ty in [TEXT, OID] {
-        r.t("has_table_privilege", &[ty, TEXT], BOOL, STA, |a, t, c| {
-            c.session.catalog_function("has_table_privilege", t, a)
-        });
-        r.t("has_schema_privilege", &[ty, TEXT], BOOL, STA, |a, t, c| {
-            c.session.catalog_function("has_schema_privilege", t, a)
-        });
-        r.t(
-            "has_database_privilege",
-            &[ty, TEXT],
-            BOOL,
-            STA,
-            |a, t, c| c.session.catalog_function("has_database_privilege", t, a),
-        );
-        r.t(
-            "has_sequence_privilege",
-            &[ty, TEXT],
-            BOOL,
-            STA,
-            |a, t, c| c.session.catalog_function("has_sequence_privilege", t, a),
-        );
-        r.t(
-            "has_function_privilege",
-            &[ty, TEXT],
-            BOOL,
-            STA,
-            |a, t, c| c.session.catalog_function("has_function_privilege", t, a),
-        );
-        r.t("has_type_privilege", &[ty, TEXT], BOOL, STA, |a, t, c| {
-            c.session.catalog_function("has_type_privilege", t, a)
-        });
-        r.t(
-            "has_language_privilege",
-            &[ty, TEXT],
-            BOOL,
-            STA,
-            |a, t, c| c.session.catalog_function("has_language_privilege", t, a),
-        );
-        r.t(
-            "has_any_column_privilege",
-            &[ty, TEXT],
-            BOOL,
-            STA,
-            |a, t, c| c.session.catalog_function("has_any_column_privilege", t, a),
-        );
+        lookups! { r;
+            "has_table_privilege" [ty, TEXT] BOOL;
+            "has_schema_privilege" [ty, TEXT] BOOL;
+            "has_database_privilege" [ty, TEXT] BOOL;
+            "has_sequence_privilege" [ty, TEXT] BOOL;
+            "has_function_privilege" [ty, TEXT] BOOL;
+            "has_type_privilege" [ty, TEXT] BOOL;
+            "has_language_privilege" [ty, TEXT] BOOL;
+            "has_any_column_privilege" [ty, TEXT] BOOL;
+        }
         for user in [NAME, OID] {
             with_user(r, user, ty);
         }
         for column in [TEXT, INT2] {
-            r.t(
-                "has_column_privilege",
-                &[ty, column, TEXT],
-                BOOL,
-                STA,
-                |a, t, c| c.session.catalog_function("has_column_privilege", t, a),
-            );
+            lookups! { r; "has_column_privilege" [ty, column, TEXT] BOOL; }
         }
     }
     // Transaction ids have no age here, and what psql asks of them is only shown.
@@ -149,39 +109,11 @@ pub(super) fn register(r: &mut Registry) {
 }
 
 fn with_user(r: &mut Registry, user: Sig, object: Sig) {
-    r.t(
-        "has_table_privilege",
-        &[user, object, TEXT],
-        BOOL,
-        STA,
-        |a, t, c| c.session.catalog_function("has_table_privilege", t, a),
-    );
-    r.t(
-        "has_schema_privilege",
-        &[user, object, TEXT],
-        BOOL,
-        STA,
-        |a, t, c| c.session.catalog_function("has_schema_privilege", t, a),
-    );
-    r.t(
-        "has_database_privilege",
-        &[user, object, TEXT],
-        BOOL,
-        STA,
-        |a, t, c| c.session.catalog_function("has_database_privilege", t, a),
-    );
-    r.t(
-        "has_sequence_privilege",
-        &[user, object, TEXT],
-        BOOL,
-        STA,
-        |a, t, c| c.session.catalog_function("has_sequence_privilege", t, a),
-    );
-    r.t(
-        "has_function_privilege",
-        &[user, object, TEXT],
-        BOOL,
-        STA,
-        |a, t, c| c.session.catalog_function("has_function_privilege", t, a),
-    );
+    lookups! { r;
+        "has_table_privilege" [user, object, TEXT] BOOL;
+        "has_schema_privilege" [user, object, TEXT] BOOL;
+        "has_database_privilege" [user, object, TEXT] BOOL;
+        "has_sequence_privilege" [user, object, TEXT] BOOL;
+        "has_function_privilege" [user, object, TEXT] BOOL;
+    }
 }

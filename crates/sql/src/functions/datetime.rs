@@ -533,19 +533,18 @@ pub(super) fn register(r: &mut Registry) {
     for n in 0..=7 {
         r.f("make_interval", &seven[..n], INTERVAL, IMM, make_interval);
     }
-    for (n, f) in [
-        ("justify_days", justify_days as fn(&Interval) -> Interval),
-        ("justify_hours", justify_hours),
-        ("justify_interval", justify_interval),
-    ] {
-        let f: super::ScalarFn = match n {
-            "justify_days" => |a, _| Ok(Value::Interval(Box::new(justify_days(iv(&a[0]))))),
-            "justify_hours" => |a, _| Ok(Value::Interval(Box::new(justify_hours(iv(&a[0]))))),
-            _ => {
-                let _ = f;
-                |a, _| Ok(Value::Interval(Box::new(justify_interval(iv(&a[0])))))
-            }
-        };
+    let justify: [(&str, super::ScalarFn); 3] = [
+        ("justify_days", |a, _| {
+            Ok(Value::Interval(Box::new(justify_days(iv(&a[0])))))
+        }),
+        ("justify_hours", |a, _| {
+            Ok(Value::Interval(Box::new(justify_hours(iv(&a[0])))))
+        }),
+        ("justify_interval", |a, _| {
+            Ok(Value::Interval(Box::new(justify_interval(iv(&a[0])))))
+        }),
+    ];
+    for (n, f) in justify {
         r.f(n, &[INTERVAL], INTERVAL, IMM, f);
     }
     for t in [DATE, TIMESTAMP, TIMESTAMPTZ, INTERVAL] {

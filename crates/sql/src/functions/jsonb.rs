@@ -75,7 +75,7 @@ fn build_array(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
 }
 
 fn build_object(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
-    if a.len() % 2 != 0 {
+    if !a.len().is_multiple_of(2) {
         return Err(bad("argument list must have even number of elements").hint(
             "The arguments of jsonb_build_object() must consist of alternating keys and values.",
         ));
@@ -163,7 +163,7 @@ fn object_from_arrays(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let (k, v) = match a {
         [one] => {
             let items = path(one);
-            if items.len() % 2 != 0 {
+            if !items.len().is_multiple_of(2) {
                 return Err(Error::new(
                     SqlState::ARRAY_SUBSCRIPT_ERROR,
                     "array must have even number of elements",

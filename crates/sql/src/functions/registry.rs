@@ -15,18 +15,17 @@ pub(super) mod names {
     }
     sigs! {
         BOOL Bool; INT2 Int2; INT4 Int4; INT8 Int8; FLOAT4 Float4; FLOAT8 Float8; NUMERIC Numeric; TEXT Text;
-        VARCHAR Varchar; BPCHAR Bpchar; CHAR Char; NAME Name; BYTEA Bytea; UUID Uuid; DATE Date; TIME Time;
+        BPCHAR Bpchar; CHAR Char; NAME Name; BYTEA Bytea; UUID Uuid; DATE Date; TIME Time;
         TIMESTAMP Timestamp; TIMESTAMPTZ TimestampTz; INTERVAL Interval; JSON Json; JSONB Jsonb; OID Oid;
         REGCLASS RegClass; REGTYPE RegType; REGPROC RegProc; REGNAMESPACE RegNamespace; VOID Void; RECORD Record;
-        INT4ARRAY Int4Array; INT8ARRAY Int8Array; TEXTARRAY TextArray; NAMEARRAY NameArray; OIDVECTOR OidVector;
-        PGNODETREE PgNodeTree; FLOAT8ARRAY Float8Array; INT2ARRAY Int2Array; NUMERICARRAY NumericArray;
+        INT4ARRAY Int4Array; TEXTARRAY TextArray; NAMEARRAY NameArray; OIDVECTOR OidVector;
+        PGNODETREE PgNodeTree;
     }
     pub const ANYELEMENT: Sig = Sig::AnyElement;
     pub const ANYARRAY: Sig = Sig::AnyArray;
     pub const ANYNONARRAY: Sig = Sig::AnyNonArray;
     pub const ANYCOMPATIBLE: Sig = Sig::AnyCompatible;
     pub const ANYCOMPATIBLEARRAY: Sig = Sig::AnyCompatibleArray;
-    pub const ANYCOMPATIBLENONARRAY: Sig = Sig::AnyCompatibleNonArray;
     pub const ANY: Sig = Sig::Any;
 
     /// Volatility, and whether NULL in gives NULL out.

@@ -395,12 +395,15 @@ fn bind(e: &Entry, args: &[Type]) -> Result<Binding> {
             b.array = el.array_of();
         }
         let wants_array = e.ret == Sig::AnyArray || e.args.contains(&Sig::AnyArray);
-        if b.element.is_some() && b.array.is_none() && wants_array {
+        if let Some(element) = b.element
+            && b.array.is_none()
+            && wants_array
+        {
             return Err(Error::new(
                 SqlState::UNDEFINED_OBJECT,
                 format!(
                     "could not find array type for data type {}",
-                    format_type(b.element.expect("checked"), -1)
+                    format_type(element, -1)
                 ),
             ));
         }

@@ -52,8 +52,9 @@ fn size_pretty(n: &Numeric) -> Result<String> {
     }
     // Halved once more than shown, so that the last step rounds.
     size = floor_div(&size, 512);
+    let top = bigdecimal::BigDecimal::from(20 * 1024 - 1);
     for (i, u) in units.iter().enumerate().skip(1) {
-        if size.abs() < bigdecimal::BigDecimal::from(20 * 1024 - 1) || i + 1 == units.len() {
+        if size.abs() < top || i + 1 == units.len() {
             let whole = half_rounded(&size);
             return Ok(format!("{whole} {u}"));
         }

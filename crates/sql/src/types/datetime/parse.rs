@@ -306,10 +306,10 @@ const DAYS: [&str; 7] = [
 /// The month (1 to 12) of a name or its abbreviation.
 fn month(w: &str) -> Option<i32> {
     let w = w.to_ascii_lowercase();
-    let hit = |m: &&str| {
-        w == **m || (w.len() == 3 && m.starts_with(&w)) || (w == "sept" && m.starts_with("sep"))
+    let hit = |m: &str| {
+        w == m || (w.len() == 3 && m.starts_with(&w)) || (w == "sept" && m.starts_with("sep"))
     };
-    MONTHS.iter().position(|m| hit(&m)).map(|i| i as i32 + 1)
+    MONTHS.iter().position(|m| hit(m)).map(|i| i as i32 + 1)
 }
 
 fn is_day_name(w: &str) -> bool {

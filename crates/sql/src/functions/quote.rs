@@ -1,0 +1,284 @@
+//! Quoting of identifiers and literals, and `format`.
+
+use super::EvalContext;
+use super::string::MAX;
+use crate::types::text;
+use base::{Error, Result, SqlState, Type, Value};
+
+type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
+
+/// `format(text, …)`: `%s`, `%I`, `%L`, `%%`, with position `n$`, flag `-` and width.
+pub(super) fn format(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
+    let Some(f) = a[0].as_str() else {
+        return Ok(Value::Null);
+    };
+    let bad = |m: String| Error::new(SqlState::INVALID_PARAMETER_VALUE, m);
+    let few = || bad("too few arguments for format()".into());
+    let unterminated = || {
+        bad("unterminated format() type specifier".into()).hint("For a single \"%\" use \"%%\".")
+    };
+    let mut out = String::new();
+    let mut it = f.chars().peekable();
+    let mut next = 1;
+    let number = |it: &mut std::iter::Peekable<std::str::Chars<'_>>| {
+        let mut n: Option<usize> = None;
+        while let Some(d) = it.peek().and_then(|c| c.to_digit(10)) {
+            n = Some((n.unwrap_or(0) * 10 + d as usize).min(MAX));
+            it.next();
+        }
+        n
+    };
+    while let Some(ch) = it.next() {
+        if ch != '%' {
+            out.push(ch);
+            continue;
+        }
+        if it.peek() == Some(&'%') {
+            it.next();
+            out.push('%');
+            continue;
+        }
+        let mut at = None;
+        let mut width: Option<i64> = number(&mut it).map(|n| n as i64);
+        if width.is_some() && it.peek() == Some(&'$') {
+            it.next();
+            at = width.take().map(|n| n as usize);
+            if at == Some(0) {
+                return Err(bad(
+                    "format specifies argument 0, but arguments are numbered from 1".into(),
+                ));
+            }
+        }
+        let mut minus = false;
+        while it.peek() == Some(&'-') {
+            it.next();
+            minus = true;
+        }
+        if it.peek() == Some(&'*') {
+            it.next();
+            let k = match number(&mut it) {
+                Some(k) => {
+                    it.next();
+                    k
+                }
+                None => {
+                    next += 1;
+                    next - 1
+                }
+            };
+            let w = a.get(k).ok_or_else(few)?;
+            width = w.as_i64();
+        } else if width.is_none() {
+            width = number(&mut it).map(|n| n as i64);
+        }
+        let kind = it.next().ok_or_else(unterminated)?;
+        if !matches!(kind, 's' | 'I' | 'L') {
+            return Err(
+                bad(format!("unrecognized format() type specifier \"{kind}\""))
+                    .hint("For a single \"%\" use \"%%\"."),
+            );
+        }
+        let k = at.unwrap_or(next);
+        next = k + 1;
+        let v = a.get(k).ok_or_else(few)?;
+        let t = text::to_string(v, types[k], c.settings);
+        let piece = match kind {
+            's' => t,
+            'I' if v.is_null() => {
+                return Err(Error::new(
+                    SqlState::NULL_VALUE_NOT_ALLOWED,
+                    "null values cannot be formatted as an SQL identifier",
+                ));
+            }
+            'I' => quote_ident(&t),
+            _ if v.is_null() => "NULL".into(),
+            _ => quote_literal(&t),
+        };
+        let width = width.unwrap_or(0);
+        let (minus, width) = (minus || width < 0, width.unsigned_abs() as usize);
+        let fill = width.min(MAX).saturating_sub(piece.chars().count());
+        if !minus {
+            out.extend(std::iter::repeat_n(' ', fill));
+        }
+        out.push_str(&piece);
+        if minus {
+            out.extend(std::iter::repeat_n(' ', fill));
+        }
+    }
+    Ok(Value::from(out))
+}
+
+/// PostgreSQL's words that an identifier may not be without quotes.
+const RESERVED: &[&str] = &[
+    "all",
+    "analyse",
+    "analyze",
+    "and",
+    "any",
+    "array",
+    "as",
+    "asc",
+    "asymmetric",
+    "authorization",
+    "between",
+    "bigint",
+    "binary",
+    "bit",
+    "boolean",
+    "both",
+    "case",
+    "cast",
+    "char",
+    "character",
+    "check",
+    "coalesce",
+    "collate",
+    "collation",
+    "column",
+    "concurrently",
+    "constraint",
+    "create",
+    "cross",
+    "current_catalog",
+    "current_date",
+    "current_role",
+    "current_schema",
+    "current_time",
+    "current_timestamp",
+    "current_user",
+    "dec",
+    "decimal",
+    "default",
+    "deferrable",
+    "desc",
+    "distinct",
+    "do",
+    "else",
+    "end",
+    "except",
+    "exists",
+    "extract",
+    "false",
+    "fetch",
+    "float",
+    "for",
+    "foreign",
+    "freeze",
+    "from",
+    "full",
+    "grant",
+    "greatest",
+    "group",
+    "grouping",
+    "having",
+    "ilike",
+    "in",
+    "initially",
+    "inner",
+    "inout",
+    "int",
+    "integer",
+    "intersect",
+    "interval",
+    "into",
+    "is",
+    "isnull",
+    "join",
+    "lateral",
+    "leading",
+    "least",
+    "left",
+    "like",
+    "limit",
+    "localtime",
+    "localtimestamp",
+    "national",
+    "natural",
+    "nchar",
+    "none",
+    "normalize",
+    "not",
+    "notnull",
+    "null",
+    "nullif",
+    "numeric",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "out",
+    "outer",
+    "overlaps",
+    "overlay",
+    "placing",
+    "position",
+    "precision",
+    "primary",
+    "real",
+    "references",
+    "returning",
+    "right",
+    "row",
+    "select",
+    "session_user",
+    "setof",
+    "similar",
+    "smallint",
+    "some",
+    "substring",
+    "symmetric",
+    "table",
+    "tablesample",
+    "then",
+    "time",
+    "timestamp",
+    "to",
+    "trailing",
+    "treat",
+    "trim",
+    "true",
+    "union",
+    "unique",
+    "user",
+    "using",
+    "values",
+    "varchar",
+    "variadic",
+    "verbose",
+    "when",
+    "where",
+    "window",
+    "with",
+    "xmlattributes",
+    "xmlconcat",
+    "xmlelement",
+    "xmlexists",
+    "xmlforest",
+    "xmlnamespaces",
+    "xmlparse",
+    "xmlpi",
+    "xmlroot",
+    "xmlserialize",
+    "xmltable",
+];
+
+/// An identifier, in quotes where it needs them.
+pub fn quote_ident(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && !RESERVED.contains(&name);
+    if plain {
+        name.into()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
+}
+
+/// A string literal.
+pub fn quote_literal(t: &str) -> String {
+    let escape = if t.contains('\\') { "E" } else { "" };
+    format!("{escape}'{}'", t.replace('\\', "\\\\").replace('\'', "''"))
+}
