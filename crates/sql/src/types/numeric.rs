@@ -110,7 +110,8 @@ pub fn div_round(n: &BigInt, d: &BigInt) -> BigInt {
 pub fn rescale(n: &BigInt, from: i64, to: i64) -> BigInt {
     if to >= from {
         n * pow10(to - from)
-    } else if from - to > 200_000 {
+    } else if from - to > 8 && 3 * (from - to) > n.bits() as i64 {
+        // Less than half of the last digit kept.
         BigInt::from(0)
     } else {
         div_round(n, &pow10(from - to))

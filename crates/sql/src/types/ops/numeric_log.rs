@@ -44,8 +44,22 @@ fn two_atanh(z: &BigInt, bits: u64) -> BigInt {
     }
 }
 
+/// ln of a fixed-point number in (0.5, 2]. Square roots first bring a long number so near to 1 that the series needs as
+/// many terms as there were roots, not one for every few bits.
+fn ln_near_one(m: &BigInt, bits: u64) -> BigInt {
+    let roots = if bits < 1000 { 0 } else { bits.isqrt() / 4 };
+    let wide = bits + 2 * roots;
+    let one = BigInt::from(1) << wide;
+    let mut m = m << (2 * roots);
+    for _ in 0..roots {
+        m = (m << wide).sqrt();
+    }
+    let z = ((&m - &one) << wide) / (&m + &one);
+    (two_atanh(&z, wide) << roots) >> (2 * roots)
+}
+
 fn ln2(bits: u64) -> BigInt {
-    two_atanh(&((BigInt::from(1) << bits) / 3), bits)
+    ln_near_one(&(BigInt::from(2) << bits), bits)
 }
 
 /// ln of a positive fixed-point number.
@@ -62,33 +76,37 @@ fn ln_fixed(x: &BigInt, bits: u64) -> BigInt {
         m <<= 1u32;
         k -= 1;
     }
-    let z = ((&m - &one) << bits) / (&m + &one);
-    two_atanh(&z, bits) + ln2(bits) * k
+    ln_near_one(&m, bits) + ln2(bits) * k
 }
 
 /// e^x in fixed point; the result has `bits` bits after the point.
 fn exp_fixed(x: &BigInt, bits: u64) -> BigInt {
-    let l = ln2(bits);
-    let k = i64::try_from(x / &l).unwrap_or(0);
-    let r = (x - &l * k) >> 8u32;
-    let one = BigInt::from(1) << bits;
+    // As many squarings as terms of the series; each may lose a bit.
+    let squarings = 8 + bits.isqrt() / 2;
+    let wide = bits + 2 * squarings;
+    let x = x << (2 * squarings);
+    let l = ln2(wide);
+    let k = i64::try_from(&x / &l).unwrap_or(0);
+    let r = (x - &l * k) >> squarings;
+    let one = BigInt::from(1) << wide;
     let (mut term, mut sum, mut i) = (one.clone(), one, 1u32);
     loop {
-        term = ((&term * &r) >> bits) / i;
+        term = ((&term * &r) >> wide) / i;
         if term.sign() == Sign::NoSign || term == BigInt::from(-1) {
             break;
         }
         sum += &term;
         i += 1;
     }
-    for _ in 0..8 {
-        sum = (&sum * &sum) >> bits;
+    for _ in 0..squarings {
+        sum = (&sum * &sum) >> wide;
     }
-    if k >= 0 {
+    let sum = if k >= 0 {
         sum << k as u64
     } else {
         sum >> (-k) as u64
-    }
+    };
+    sum >> (2 * squarings)
 }
 
 fn bits_for(digits: i64) -> u64 {
@@ -303,7 +321,7 @@ fn integer_power(base: &BigDecimal, k: i32) -> Result<Numeric> {
         return check(BigInt::from(0), scale);
     }
     let (n, s) = base.as_bigint_and_scale();
-    let exact = u64::from(k.unsigned_abs()) * n.bits().max(1) < 400_000;
+    let exact = u64::from(k.unsigned_abs()) * n.bits().max(1) < 4_000_000;
     let (top, at) = if exact {
         (n.pow(k.unsigned_abs()), s * i64::from(k.unsigned_abs()))
     } else {
@@ -402,6 +420,8 @@ mod tests {
             show(power(&n("1.0001"), &n("100000"))),
             "22015.4560485521986457"
         );
+        assert!(show(exp(&n("5000"))).starts_with("29676283840236"));
+        assert!(show(power(&n("10"), &n("20000"))).starts_with("1000000"));
         assert!(power(&n("-1"), &n("0.5")).is_err());
         assert!(ln(&n("0")).is_err());
     }
