@@ -1,5 +1,7 @@
 //! Canon, the whole of it: the embedded library ([`Database`]), and behind features SQL (`sql`) and the server (`wire`).
 
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod database;
 #[cfg(feature = "sql")]
 pub mod engine;

@@ -1,0 +1,24 @@
+//! What the library does per core: YCSB and TPC-C in this process, beside the bare index and the bare log.
+//!
+//! `cargo run --release -p canon --example embedded_bench -- [DIRECTORY [SECONDS [ONLY]]]`: DIRECTORY for temporary data
+//! (default `/dev/shm`, so that the disk is not what is measured), SECONDS per run (default 5), ONLY a part of a run's name.
+
+use canon::bench::{BenchOptions, run};
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let mut options = BenchOptions {
+        directory: args.next().unwrap_or_else(|| "/dev/shm".into()).into(),
+        ..BenchOptions::default()
+    };
+    if let Some(s) = args.next() {
+        options.duration = Duration::from_secs_f64(s.parse()?);
+    }
+    options.only = args.next().unwrap_or_default();
+    run(&options, &mut std::io::stdout())?;
+    Ok(())
+}

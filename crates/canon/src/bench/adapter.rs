@@ -1,0 +1,166 @@
+//! The workloads' door ([`KvTxn`]) onto a transaction of the library.
+
+use base::{Error, Oid, Result, Type};
+use workload::kv::{Cell, Column, KvTxn, RowView, Table};
+
+use crate::database::{Database, Datum, IntoRow, Row, TableBuilder, ToKey, Transaction, prefix};
+
+/// The tables of a workload, made and looked up once.
+pub struct Tables {
+    ids: Vec<Oid>,
+    /// Names of each table's secondary indexes.
+    indexes: Vec<Vec<String>>,
+}
+
+fn index_name(t: &Table, i: usize) -> String {
+    format!("{}_{i}", t.name)
+}
+
+impl Tables {
+    /// Makes the tables.
+    pub fn create(db: &Database, tables: &[Table]) -> Result<Tables> {
+        for t in tables {
+            let mut b = TableBuilder::new(t.name);
+            for (name, column) in t.columns {
+                b = b.nullable(
+                    *name,
+                    match column {
+                        Column::Int => Type::Int8,
+                        Column::Text => Type::Text,
+                    },
+                );
+            }
+            let names = |columns: &[usize]| columns.iter().map(|c| t.columns[*c].0);
+            if !t.key.is_empty() {
+                b = b.primary_key(names(t.key));
+            }
+            for (i, columns) in t.indexes.iter().enumerate() {
+                b = b.index(index_name(t, i), names(columns));
+            }
+            db.create_table(b)?;
+        }
+        Tables::open(db, tables)
+    }
+
+    /// Tables that are there already.
+    pub fn open(db: &Database, tables: &[Table]) -> Result<Tables> {
+        let indexes = tables
+            .iter()
+            .map(|t| (0..t.indexes.len()).map(|i| index_name(t, i)));
+        let ids = db.read(|tx| {
+            let id = |t: &Table| Ok(tx.table(t.name)?.id());
+            tables.iter().map(id).collect()
+        })?;
+        Ok(Tables {
+            ids,
+            indexes: indexes.map(Iterator::collect).collect(),
+        })
+    }
+
+    /// The number of a table.
+    pub fn id(&self, table: usize) -> Oid {
+        self.ids[table]
+    }
+}
+
+/// One transaction.
+pub struct Kv<'t> {
+    pub tx: &'t Transaction,
+    pub tables: &'t Tables,
+}
+
+struct Cells<'a>(&'a [Cell<'a>]);
+
+fn datum<'a>(c: &Cell<'a>) -> Datum<'a> {
+    match c {
+        Cell::Null => Datum::Null,
+        Cell::Int(x) => Datum::Int(*x),
+        Cell::Text(s) => Datum::Text(s),
+    }
+}
+
+impl ToKey for Cells<'_> {
+    fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> {
+        self.0.iter().try_for_each(|c| f(datum(c)))
+    }
+}
+
+impl IntoRow for Cells<'_> {
+    fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> {
+        self.0.iter().try_for_each(|c| f(datum(c)))
+    }
+}
+
+struct View<'a>(Row<'a>);
+
+impl RowView for View<'_> {
+    fn int(&self, column: usize) -> i64 {
+        let bytes = self.0.bytes(column).expect("not NULL");
+        i64::from_le_bytes(bytes.try_into().expect("an int8 column"))
+    }
+
+    fn text(&self, column: usize) -> &str {
+        let bytes = self.0.bytes(column).expect("not NULL");
+        std::str::from_utf8(bytes).expect("a text column")
+    }
+}
+
+impl KvTxn for Kv<'_> {
+    type Error = Error;
+
+    fn get<R>(
+        &mut self,
+        table: usize,
+        key: &[Cell<'_>],
+        read: impl FnOnce(&dyn RowView) -> R,
+    ) -> Result<Option<R>> {
+        let t = self.tx.table_by_id(self.tables.ids[table])?;
+        t.get_with(Cells(key), |row| read(&View(row)))
+    }
+
+    fn update(
+        &mut self,
+        table: usize,
+        key: &[Cell<'_>],
+        set: &[(usize, Cell<'_>)],
+    ) -> Result<bool> {
+        let t = self.tx.table_by_id(self.tables.ids[table])?;
+        let mut data = [(0, Datum::Null); 8];
+        for (to, (place, cell)) in data.iter_mut().zip(set) {
+            *to = (*place, datum(cell));
+        }
+        assert!(set.len() <= data.len(), "a workload sets few columns");
+        t.set(Cells(key), &data[..set.len()])
+    }
+
+    fn put(&mut self, table: usize, row: &[Cell<'_>]) -> Result<()> {
+        self.tx.table_by_id(self.tables.ids[table])?.put(Cells(row))
+    }
+
+    fn insert(&mut self, table: usize, row: &[Cell<'_>]) -> Result<()> {
+        self.tx
+            .table_by_id(self.tables.ids[table])?
+            .insert(Cells(row))
+    }
+
+    fn delete(&mut self, table: usize, key: &[Cell<'_>]) -> Result<bool> {
+        self.tx
+            .table_by_id(self.tables.ids[table])?
+            .delete(Cells(key))
+    }
+
+    fn scan(
+        &mut self,
+        table: usize,
+        index: usize,
+        key: &[Cell<'_>],
+        mut visit: impl FnMut(&dyn RowView) -> bool,
+    ) -> Result<()> {
+        let t = self.tx.table_by_id(self.tables.ids[table])?;
+        let mut scan = t.scan(prefix(Cells(key)));
+        if index > 0 {
+            scan = scan.index(&self.tables.indexes[table][index - 1]);
+        }
+        scan.each(|row| Ok(visit(&View(row))))
+    }
+}

@@ -1,0 +1,97 @@
+//! `canon bench`: what a core does, with the library in this process: YCSB and TPC-C, serializable, log on.
+//!
+//! ```text
+//! thread: draw ─▶ transaction_nowait ─▶ outstanding (position, when it began) ─▶ published reached it: acknowledged
+//! ```
+//! *pipelined*: the next transaction runs while the log flushes the last ones; it counts, and its latency ends, when it is
+//! acknowledged. *waiting*: each transaction waits for its own flush. Beside them what the distance is to: the bare index (the
+//! same rows found by the same keys, new versions of two of them, no transaction) and the bare log (records of the same size).
+//!
+//! CPU time is that of the process (its threads, the flusher and the reclaimer too), from `/proc`, because on a shared machine wall
+//! time says more about the neighbours.
+//!
+//! Left out on purpose: think times, open-loop arrival, and comparing with other systems (`cargo xtask bench` does).
+
+mod adapter;
+mod bare;
+mod figures;
+mod run;
+
+use crate::database::{Database, DatabaseOptions};
+use base::Result;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// Where temporary data directories are made; tmpfs takes the disk out of the figures.
+    pub directory: PathBuf,
+    /// Length of each measured run.
+    pub duration: Duration,
+    /// Numbers of threads.
+    pub threads: Vec<usize>,
+    /// Rows of YCSB.
+    pub rows: u64,
+    /// Names of the runs to make contain this.
+    pub only: String,
+}
+
+impl Default for BenchOptions {
+    fn default() -> Self {
+        BenchOptions {
+            directory: std::env::temp_dir(),
+            duration: Duration::from_secs(5),
+            threads: vec![1, 2],
+            rows: 1_000_000,
+            only: String::new(),
+        }
+    }
+}
+
+/// Runs everything and writes a report.
+pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
+    let wanted = |name: &str| name.contains(&options.only);
+    figures::header(out)?;
+    if wanted("ycsb") || wanted("index") {
+        let db = open(options)?;
+        let load = run::load_ycsb(&db, options.rows)?;
+        figures::line(out, &format!("loaded {} rows: {load}", options.rows))?;
+        for (name, theta) in [("ycsb uniform", 0.0), ("ycsb zipf 0.99", 0.99)] {
+            if wanted(name) {
+                for &threads in &options.threads {
+                    for pipelined in [true, false] {
+                        let ycsb = workload::ycsb::Ycsb::new(options.rows, 8, 2, theta);
+                        run::ycsb(&db, &ycsb, name, threads, pipelined, options, out)?;
+                    }
+                }
+            }
+        }
+        if wanted("bare index") {
+            bare::index(&db, options, out)?;
+        }
+    }
+    if wanted("tpcc") {
+        let db = open(options)?;
+        let most = options.threads.iter().copied().max().unwrap_or(1);
+        let tpcc = workload::tpcc::Tpcc::new(most as i64);
+        let load = run::load_tpcc(&db, &tpcc)?;
+        figures::line(out, &format!("loaded {most} warehouses: {load}"))?;
+        for &threads in &options.threads {
+            for pipelined in [true, false] {
+                run::tpcc(&db, &tpcc, threads, pipelined, options, out)?;
+            }
+        }
+        run::check_tpcc(&db, &tpcc)?;
+        figures::line(out, "consistency conditions 1 to 3 hold")?;
+    }
+    if wanted("bare log") {
+        bare::log(options, out)?;
+    }
+    Ok(())
+}
+
+fn open(options: &BenchOptions) -> Result<Database> {
+    Database::temporary_in(&options.directory, DatabaseOptions::default())
+}

@@ -1,0 +1,500 @@
+//! The embedded library: typed access, constraints and the races on them, transactions that run again, restarts.
+
+use base::schema::FkAction;
+use canon::database::prefix;
+use canon::{Database, DatabaseOptions, Error, SqlState, TableBuilder, TransactionOptions, Type};
+use canon::{Value, row};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use txn::{Durability, Isolation, LockMode, TxnOptions, WaitPolicy};
+
+fn accounts() -> TableBuilder {
+    TableBuilder::new("accounts")
+        .column("id", Type::Int8)
+        .column("owner", Type::Text)
+        .column("balance", Type::Int8)
+        .nullable("note", Type::Text)
+        .primary_key(["id"])
+        .unique(["owner"])
+        .index("accounts_by_balance", ["balance"])
+}
+
+type Account = (i64, String, i64, Option<String>);
+
+fn shop() -> Database {
+    let db = Database::temporary().unwrap();
+    db.create_table(accounts()).unwrap();
+    let orders = TableBuilder::new("orders")
+        .column("account", Type::Int8)
+        .column("number", Type::Int4)
+        .column("item", Type::Text)
+        .primary_key(["account", "number"])
+        .references(["account"], "accounts");
+    db.create_table(orders).unwrap();
+    db.transaction(|tx| {
+        let t = tx.table("accounts")?;
+        (1..=5i64).try_for_each(|i| t.insert((i, format!("o{i}"), 100 * i, None::<String>)))
+    })
+    .unwrap();
+    db
+}
+
+fn balance(db: &Database, id: i64) -> Option<i64> {
+    db.read(|tx| Ok(tx.table("accounts")?.get::<Account>(id)?.map(|a| a.2)))
+        .unwrap()
+}
+
+#[test]
+fn rows_come_and_go_by_key_and_by_name() {
+    let db = shop();
+    db.transaction(|tx| {
+        let t = tx.table("accounts")?;
+        assert!(t.update(1, |(id, owner, b, note): Account| (id, owner, b - 30, note))?);
+        assert!(t.update(2, |a: Account| row! { balance: a.2 + 30, note: "thanks" })?);
+        assert!(!t.update(9, |a: Account| row! { balance: a.2 })?);
+        t.put((3, "o3", 333, "put"))?;
+        t.put((6, "o6", 600, None::<&str>))?;
+        t.insert(row! { id: 7, owner: "o7", balance: 700 })?;
+        assert!(t.delete(5)?);
+        assert!(!t.delete(5)?);
+        assert!(t.contains(4)? && !t.contains(5)?);
+        Ok(())
+    })
+    .unwrap();
+    let rows = db
+        .read(|tx| tx.table("accounts")?.scan(..).rows::<Account>())
+        .unwrap();
+    let shown: Vec<_> = rows.iter().map(|r| (r.0, r.2, r.3.as_deref())).collect();
+    assert_eq!(
+        shown,
+        [
+            (1, 70, None),
+            (2, 230, Some("thanks")),
+            (3, 333, Some("put")),
+            (4, 400, None),
+            (6, 600, None),
+            (7, 700, None)
+        ]
+    );
+}
+
+#[test]
+fn scans_go_both_ways_along_any_index() {
+    let db = shop();
+    db.transaction(|tx| {
+        let o = tx.table("orders")?;
+        for a in 1..=3i64 {
+            for n in 1..=4 {
+                o.insert((a, n, format!("{a}/{n}")))?;
+            }
+        }
+        let items =
+            |rows: Vec<(i64, i32, String)>| rows.into_iter().map(|r| r.2).collect::<Vec<_>>();
+        assert_eq!(
+            items(o.scan(prefix(2)).rows()?),
+            ["2/1", "2/2", "2/3", "2/4"]
+        );
+        assert_eq!(items(o.scan((1, 4)..(2, 2)).rows()?), ["1/4", "2/1"]);
+        assert_eq!(
+            items(o.scan((1, 4)..=(2, 2)).rows()?),
+            ["1/4", "2/1", "2/2"]
+        );
+        assert_eq!(
+            items(o.scan((2,)..=(2,)).reverse().limit(2).rows()?),
+            ["2/4", "2/3"]
+        );
+        assert_eq!(items(o.scan((3, 3)..).rows()?), ["3/3", "3/4"]);
+        assert_eq!(items(o.scan(..(1, 2)).rows()?), ["1/1"]);
+        assert_eq!(items(o.scan(5..).rows()?), Vec::<String>::new());
+        let t = tx.table("accounts")?;
+        let best = t
+            .scan(..)
+            .index("accounts_by_balance")
+            .reverse()
+            .first::<Account>()?;
+        assert_eq!(best.unwrap().0, 5);
+        let named = t
+            .scan(prefix("o3"))
+            .index("accounts_owner_key")
+            .first::<Account>()?;
+        assert_eq!(named.unwrap().0, 3);
+        let mut seen = vec![];
+        t.scan(..).each(|r| {
+            seen.push(r.get::<i64>("balance")?);
+            Ok(seen.len() < 2)
+        })?;
+        assert_eq!(seen, [100, 200]);
+        Ok(())
+    })
+    .unwrap();
+    let e = db.read(|tx| tx.table("orders")?.scan(..).index("no").rows::<()>());
+    assert_eq!(e.unwrap_err().code(), SqlState::UNDEFINED_OBJECT);
+}
+
+#[test]
+fn constraints_hold_and_say_what_they_are() {
+    let db = shop();
+    let refused = |f: &dyn Fn(&canon::database::Transaction) -> canon::Result<()>| {
+        let e = db.transaction(|tx| f(tx)).unwrap_err();
+        (e.code(), e.fields().constraint.to_string())
+    };
+    let taken = refused(&|tx| tx.table("accounts")?.insert((1, "new", 0, "")));
+    assert_eq!(taken, (SqlState::UNIQUE_VIOLATION, "accounts_pkey".into()));
+    let taken = refused(&|tx| tx.table("accounts")?.insert((8, "o1", 0, "")));
+    assert_eq!(
+        taken,
+        (SqlState::UNIQUE_VIOLATION, "accounts_owner_key".into())
+    );
+    let null = refused(&|tx| tx.table("accounts")?.insert(row! { id: 8, owner: "o8" }));
+    assert_eq!(null.0, SqlState::NOT_NULL_VIOLATION);
+    let orphan = refused(&|tx| tx.table("orders")?.insert((99, 1, "x")));
+    assert_eq!(
+        orphan,
+        (
+            SqlState::FOREIGN_KEY_VIOLATION,
+            "orders_account_fkey".into()
+        )
+    );
+    db.transaction(|tx| tx.table("orders")?.insert((1, 1, "x")))
+        .unwrap();
+    let parent = refused(&|tx| tx.table("accounts")?.delete(1).map(drop));
+    assert_eq!(
+        parent,
+        (
+            SqlState::FOREIGN_KEY_VIOLATION,
+            "orders_account_fkey".into()
+        )
+    );
+    let code = |f: &dyn Fn(&canon::database::Transaction) -> canon::Result<()>| refused(f).0;
+    assert_eq!(
+        code(&|tx| tx.table("nothing").map(drop)),
+        SqlState::UNDEFINED_TABLE
+    );
+    let wide = code(&|tx| tx.table("orders")?.insert((1, i64::MAX, "x")));
+    assert_eq!(wide, SqlState::NUMERIC_VALUE_OUT_OF_RANGE);
+    let kind = code(&|tx| tx.table("orders")?.insert((1, "two", "x")));
+    assert_eq!(kind, SqlState::DATATYPE_MISMATCH);
+    let short = code(&|tx| tx.table("orders")?.insert((1, 2)));
+    assert_eq!(short, SqlState::SYNTAX_ERROR);
+    let unknown = code(&|tx| tx.table("accounts")?.insert(row! { id: 1, nobody: 1 }));
+    assert_eq!(unknown, SqlState::UNDEFINED_COLUMN);
+    assert_eq!(balance(&db, 1), Some(100));
+}
+
+#[test]
+fn an_operation_that_failed_ends_its_transaction_even_if_the_closure_goes_on() {
+    let db = shop();
+    let e = db.transaction(|tx| {
+        let t = tx.table("accounts")?;
+        t.update(1, |_: Account| row! { balance: 0 })?;
+        let _ = t.insert((2, "again", 0, ""));
+        Ok(())
+    });
+    assert_eq!(e.unwrap_err().code(), SqlState::UNIQUE_VIOLATION);
+    assert_eq!(balance(&db, 1), Some(100));
+    // The caller's own error rolls back and is given back as it is.
+    #[derive(Debug, PartialEq)]
+    enum Refused {
+        NotEnough,
+        Database(SqlState),
+    }
+    impl From<Error> for Refused {
+        fn from(e: Error) -> Self {
+            Refused::Database(e.code())
+        }
+    }
+    let mut runs = 0;
+    let e = db.transaction_with(&TransactionOptions::default(), |tx| {
+        runs += 1;
+        let t = tx.table("accounts")?;
+        t.update(1, |_: Account| row! { balance: 0 })?;
+        Err::<(), _>(Refused::NotEnough)
+    });
+    assert_eq!((e, runs), (Err(Refused::NotEnough), 1));
+    assert_eq!(balance(&db, 1), Some(100));
+}
+
+#[test]
+fn read_only_transactions_do_not_write_and_nested_use_is_an_error() {
+    let db = shop();
+    let e = db.read(|tx| tx.table("accounts")?.delete(1));
+    assert_eq!(e.unwrap_err().code(), SqlState::READ_ONLY_SQL_TRANSACTION);
+    let e = db.read(|tx| {
+        let t = tx.table("accounts")?;
+        t.get_with(1, |_| t.contains(2))?.unwrap()
+    });
+    assert_eq!(e.unwrap_err().code(), SqlState::INTERNAL_ERROR);
+}
+
+/// Each thread adds one to the same row: none is lost, whoever loses races is run again, and under locks nobody fails.
+#[test]
+fn a_hot_row_is_counted_right() {
+    let db = shop();
+    let runs = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for _ in 0..200 {
+                    db.transaction(|tx| {
+                        runs.fetch_add(1, Ordering::Relaxed);
+                        let t = tx.table("accounts")?;
+                        t.update(1, |a: Account| row! { balance: a.2 + 1 })
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(balance(&db, 1), Some(100 + 800));
+    assert!(runs.into_inner() >= 800);
+}
+
+/// Many threads insert the same unique keys: each key is taken once, and only 23505 is refused.
+#[test]
+fn two_who_insert_one_unique_key() {
+    let db = shop();
+    for round in 0..100i64 {
+        let barrier = Barrier::new(3);
+        let won: u64 = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..3i64)
+                .map(|n| {
+                    let (db, barrier) = (&db, &barrier);
+                    s.spawn(move || {
+                        barrier.wait();
+                        let id = 1000 + round * 3 + n;
+                        let owner = format!("unique {round}");
+                        let done = db.transaction_nowait(|tx| {
+                            tx.table("accounts")?.insert((id, &owner, 0, None::<&str>))
+                        });
+                        match done {
+                            Ok(_) => 1,
+                            Err(e) => {
+                                assert_eq!(e.code(), SqlState::UNIQUE_VIOLATION, "{e}");
+                                0
+                            }
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).sum()
+        });
+        assert_eq!(won, 1, "round {round}");
+    }
+    let rows = db
+        .read(|tx| tx.table("accounts")?.scan(..).rows::<Account>())
+        .unwrap();
+    assert_eq!(rows.len(), 105);
+    let mut owners: Vec<_> = rows.iter().map(|r| &r.1).collect();
+    owners.sort();
+    owners.dedup();
+    assert_eq!(owners.len(), 105);
+}
+
+/// A child comes while its parent goes: exactly one of them, never a child without a parent.
+#[test]
+fn child_against_parent() {
+    let db = shop();
+    let (mut children, mut gone) = (0, 0);
+    for round in 0..150i64 {
+        let id = 10 + round;
+        let owner = format!("p{id}");
+        db.transaction(|tx| tx.table("accounts")?.insert((id, &owner, 0, None::<&str>)))
+            .unwrap();
+        let barrier = Barrier::new(2);
+        let locking = TransactionOptions {
+            optimistic_runs: if round % 2 == 0 { 3 } else { 0 },
+            ..TransactionOptions::default()
+        };
+        let (child, parent) = std::thread::scope(|s| {
+            let child = s.spawn(|| {
+                barrier.wait();
+                db.transaction(|tx| tx.table("orders")?.insert((id, 1, "x")))
+            });
+            let parent = s.spawn(|| {
+                barrier.wait();
+                db.transaction_with::<_, Error>(&locking, |tx| tx.table("accounts")?.delete(id))
+            });
+            (child.join().unwrap(), parent.join().unwrap())
+        });
+        match (&child, &parent) {
+            (Ok(()), Err(e)) | (Err(e), Ok(true)) => {
+                assert_eq!(e.code(), SqlState::FOREIGN_KEY_VIOLATION, "{e}")
+            }
+            other => panic!("round {round}: {other:?}"),
+        }
+        let there = |table: &str| {
+            db.read(|tx| tx.table(table)?.scan(prefix(id)).rows::<Vec<Value>>())
+                .unwrap()
+                .len()
+        };
+        assert_eq!(there("orders") > 0, child.is_ok());
+        assert_eq!(there("accounts") > 0, parent.is_err());
+        children += usize::from(child.is_ok());
+        gone += usize::from(parent.is_ok());
+    }
+    assert_eq!(children + gone, 150);
+}
+
+/// A transaction that takes row locks keeps an optimistic one from committing under them.
+#[test]
+fn optimistic_commits_respect_row_locks() {
+    let db = shop();
+    let node = db.node();
+    let handle = {
+        let catalog = node.manager().catalog();
+        catalog
+            .tables
+            .values()
+            .find(|t| t.name() == "accounts")
+            .unwrap()
+            .clone()
+    };
+    let mut key = vec![];
+    base::key::encode_value(&Value::Int8(1), &mut key);
+    let mut locker = node.begin(TxnOptions::default(), false);
+    locker.begin_statement().unwrap();
+    locker
+        .lock_row(&handle, &key, LockMode::Update, WaitPolicy::Wait)
+        .unwrap();
+    let once = TransactionOptions {
+        max_runs: 1,
+        ..TransactionOptions::default()
+    };
+    let add = |tx: &canon::database::Transaction| {
+        tx.table("accounts")?
+            .update(1, |a: Account| row! { balance: a.2 + 1 })
+    };
+    let e = db.transaction_with::<_, Error>(&once, add).unwrap_err();
+    assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE);
+    // With its usual runs it comes to locks of its own, waits, and goes on when the lock is free.
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            db.transaction(add).unwrap();
+            done.store(true, Ordering::SeqCst);
+        });
+        while node.manager().locks.waits.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        assert!(!done.load(Ordering::SeqCst));
+        node.rollback(locker);
+    });
+    assert_eq!(balance(&db, 1), Some(101));
+}
+
+#[test]
+fn write_skew_is_refused_at_serializable_only() {
+    let db = shop();
+    for (isolation, sum) in [(Isolation::Serializable, 1), (Isolation::RepeatableRead, 2)] {
+        db.transaction(|tx| {
+            let t = tx.table("accounts")?;
+            for i in [1, 2] {
+                t.update(i, |_: Account| row! { balance: 0 })?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        // Both read both rows before either writes; who finds 0 puts a 1 into its own row.
+        let barrier = Barrier::new(2);
+        let options = TransactionOptions {
+            isolation,
+            ..TransactionOptions::default()
+        };
+        std::thread::scope(|s| {
+            for mine in [1i64, 2] {
+                let (db, barrier, options) = (&db, &barrier, &options);
+                s.spawn(move || {
+                    let mut first = true;
+                    db.transaction_with::<_, Error>(options, |tx| {
+                        let t = tx.table("accounts")?;
+                        let total: i64 = t.scan(1..=2).rows::<Account>()?.iter().map(|a| a.2).sum();
+                        if std::mem::take(&mut first) {
+                            barrier.wait();
+                        }
+                        if total == 0 {
+                            t.update(mine, |_: Account| row! { balance: 1 })?;
+                        }
+                        Ok(())
+                    })
+                    .unwrap();
+                });
+            }
+        });
+        let now = balance(&db, 1).unwrap() + balance(&db, 2).unwrap();
+        assert_eq!(now, sum, "{isolation:?}");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = DatabaseOptions::default;
+    {
+        let db = Database::open(dir.path(), options()).unwrap();
+        assert!(db.report().created);
+        db.create_table(accounts()).unwrap();
+        let e = db.create_table(accounts()).unwrap_err();
+        assert_eq!(e.code(), SqlState::DUPLICATE_TABLE);
+        let second = Database::open(dir.path(), options()).err().unwrap();
+        assert_eq!(second.code(), SqlState::OBJECT_IN_USE);
+        let mut last = None;
+        for i in 0..200i64 {
+            let off = TransactionOptions {
+                durability: if i % 2 == 0 {
+                    Durability::On
+                } else {
+                    Durability::Off
+                },
+                ..TransactionOptions::default()
+            };
+            let owner = format!("o{i}");
+            let done = db.transaction_nowait_with::<_, Error>(&off, |tx| {
+                tx.table("accounts")?.insert((i, &owner, i, None::<&str>))
+            });
+            last = Some(done.unwrap());
+        }
+        let last = last.unwrap();
+        let position = last.position;
+        last.wait();
+        assert!(db.node().is_published(position));
+        db.checkpoint().unwrap();
+        db.transaction(|tx| tx.table("accounts")?.delete(0))
+            .unwrap();
+    }
+    let db = Database::open(dir.path(), options()).unwrap();
+    assert!(!db.report().created);
+    let n = db.read(|tx| Ok(tx.table("accounts")?.scan(..).rows::<Account>()?.len()));
+    assert_eq!(n.unwrap(), 199);
+    let parent = TableBuilder::new("child")
+        .column("id", Type::Int8)
+        .column("account", Type::Int8)
+        .primary_key(["id"])
+        .references_with(
+            ["account"],
+            "accounts",
+            &[],
+            FkAction::Cascade,
+            FkAction::NoAction,
+        );
+    db.create_table(parent).unwrap();
+    db.transaction(|tx| tx.table("child")?.insert((1, 1)))
+        .unwrap();
+    let e = db.drop_table("accounts").unwrap_err();
+    assert_eq!(e.code(), SqlState::DEPENDENT_OBJECTS_STILL_EXIST);
+    db.transaction(|tx| tx.table("accounts")?.delete(1))
+        .unwrap();
+    let left = db.read(|tx| tx.table("child")?.contains(1)).unwrap();
+    assert!(!left, "the delete cascades");
+    db.drop_table("child").unwrap();
+    db.drop_table("accounts").unwrap();
+    assert!(!db.has_table("accounts"));
+}
+
+#[test]
+fn a_temporary_database_leaves_nothing() {
+    let path = {
+        let db = shop();
+        db.node().path().to_owned()
+    };
+    assert!(!path.exists());
+}
