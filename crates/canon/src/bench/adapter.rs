@@ -18,7 +18,7 @@ fn index_name(t: &Table, i: usize) -> String {
 
 impl Tables {
     /// Makes the tables.
-    pub fn create(db: &Database, tables: &[Table]) -> Result<Tables> {
+    pub fn create(db: &Database, tables: &'static [Table]) -> Result<Tables> {
         for t in tables {
             let mut b = TableBuilder::new(t.name);
             for (name, column) in t.columns {
@@ -30,7 +30,7 @@ impl Tables {
                     },
                 );
             }
-            let names = |columns: &[usize]| columns.iter().map(|c| t.columns[*c].0);
+            let names = |columns: &'static [usize]| columns.iter().map(|c| t.columns[*c].0);
             if !t.key.is_empty() {
                 b = b.primary_key(names(t.key));
             }
@@ -43,7 +43,7 @@ impl Tables {
     }
 
     /// Tables that are there already.
-    pub fn open(db: &Database, tables: &[Table]) -> Result<Tables> {
+    pub fn open(db: &Database, tables: &'static [Table]) -> Result<Tables> {
         let indexes = tables
             .iter()
             .map(|t| (0..t.indexes.len()).map(|i| index_name(t, i)));
