@@ -124,7 +124,6 @@ pub struct TestDb {
 #[derive(Debug)]
 pub struct Answer {
     pub rows: Vec<Vec<String>>,
-    pub names: Vec<String>,
     pub affected: u64,
 }
 
@@ -206,7 +205,6 @@ impl TestDb {
     pub fn run_with(&self, sql: &str, params: &[Value]) -> Result<Answer> {
         let mut last = Answer {
             rows: vec![],
-            names: vec![],
             affected: 0,
         };
         for stmt in parse(sql)? {
@@ -258,7 +256,6 @@ impl TestDb {
             ddl::execute(stmt, txn, &cx)?;
             return Ok(Answer {
                 rows: vec![],
-                names: vec![],
                 affected: 0,
             });
         }
@@ -294,7 +291,6 @@ impl TestDb {
         }
         Ok(Answer {
             rows,
-            names: p.columns.iter().map(|c| c.name.clone()).collect(),
             affected: e.rows_affected(),
         })
     }

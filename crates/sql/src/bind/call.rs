@@ -3,7 +3,7 @@
 use super::expr::Env;
 use super::{Binder, Bound, Scope};
 use crate::catalog::split_name;
-use crate::expr::{CmpOp, Expr};
+use crate::expr::Expr;
 use crate::functions::{Kind, Resolved, lookup_function, lookup_operator};
 use crate::plan::node::{Agg, SortKey};
 use crate::types::typename::format_type;
@@ -202,12 +202,8 @@ impl Binder<'_> {
             let [a, b] = <[Bound; 2]>::try_from(bound)
                 .map_err(|_| Error::new(SqlState::SYNTAX_ERROR, "NULLIF takes two arguments"))?;
             let f = lookup_operator("=", Some(a.ty.ty), b.ty.ty)?;
-            let ty = if a.ty.ty == Type::Unknown {
-                f.args[0].into()
-            } else {
-                a.ty
-            };
-            let kept = self.coerce(a.clone(), ty.ty)?;
+            let ty = f.args[0].into();
+            let kept = self.coerce(a.clone(), f.args[0])?;
             let same = self.operator("=", a, b)?.expr;
             let e = Expr::NullIf(Box::new((kept, same)));
             return Ok(Some(Bound { expr: e, ty }));
@@ -404,9 +400,6 @@ impl Binder<'_> {
                 SqlState::GROUPING_ERROR,
                 "aggregate functions are not allowed in functions in FROM",
             ));
-        }
-        if f.volatility == crate::functions::Volatility::Volatile {
-            self.volatile = true;
         }
         let exprs = self.arguments(&f, bound)?;
         Ok((f, exprs, name))

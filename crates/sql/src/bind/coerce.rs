@@ -48,6 +48,9 @@ impl Binder<'_> {
                     from = settled.into();
                 }
                 Expr::Const(Value::Null) => return Ok(Some(Expr::NULL)),
+                Expr::Const(Value::Text(s)) if to.ty == Type::RegClass => {
+                    return self.relation_number(s).map(Some);
+                }
                 Expr::Const(Value::Text(s)) => {
                     let literal = Expr::Cast(Box::new(Cast {
                         arg: Expr::Const(Value::Text(s.clone())),
@@ -98,6 +101,24 @@ impl Binder<'_> {
             to,
             explicit,
         })))))
+    }
+
+    /// What `'name'::regclass` means. A plan holds for one version of the schema and one search path, so the number may
+    /// stand in it.
+    fn relation_number(&self, text: &str) -> Result<Expr> {
+        let t = text.trim();
+        if t == "-" {
+            return Ok(Expr::Const(Value::Oid(0)));
+        }
+        if let Ok(n) = t.parse::<u32>() {
+            return Ok(Expr::Const(Value::Oid(n)));
+        }
+        let name = sqlparser::parser::Parser::new(&sqlparser::dialect::PostgreSqlDialect {})
+            .try_with_sql(t)
+            .and_then(|mut p| p.parse_object_name(false))
+            .map_err(|_| Error::new(SqlState::INVALID_NAME, "invalid name syntax"))?;
+        let found = crate::catalog::resolve(&self.cx.catalog.schema, &self.path, &name)?;
+        Ok(Expr::Const(Value::Oid(found.oid())))
     }
 
     /// Implicit conversion of an operand; 42804.

@@ -399,7 +399,7 @@ impl Binder<'_> {
         target: Names,
         outer: &'p Scope<'p>,
     ) -> Result<(Vec<From>, Scope<'p>)> {
-        let (items, mut scope) = self.from_clause(from, outer)?;
+        let (items, mut scope) = self.bind_from(from, outer)?;
         for r in &scope.rels {
             if r.alias == target.rels[0].alias {
                 return Err(Error::new(

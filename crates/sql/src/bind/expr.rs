@@ -2,7 +2,7 @@
 
 use super::{Binder, Bound, Scope};
 use crate::ddl::column_type;
-use crate::expr::{CmpOp, Expr, Slot};
+use crate::expr::{Expr, Slot};
 use crate::functions::Resolved;
 use crate::plan::node::Agg;
 use base::{ColumnType, Error, Numeric, Result, SqlState, Type, Value};

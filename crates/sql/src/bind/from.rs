@@ -132,7 +132,7 @@ fn has_outer_join(from: &[TableWithJoins]) -> bool {
 
 impl Binder<'_> {
     /// Binds a FROM clause into `scope`, whose parent is the enclosing query's.
-    pub(crate) fn from_clause<'p>(
+    pub(crate) fn bind_from<'p>(
         &mut self,
         from: &'p [TableWithJoins],
         outer: &'p Scope<'p>,

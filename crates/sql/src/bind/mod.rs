@@ -80,7 +80,8 @@ pub(crate) struct Binder<'a> {
     pub relations: usize,
     pub privileges: Vec<(Oid, u32)>,
     pub locks_rows: bool,
-    pub volatile: bool,
+    /// Calls a function that moves a sequence.
+    pub writes: bool,
     pub depth: usize,
     /// Set while a DEFAULT or CHECK is bound: parameters and subqueries have no place there.
     pub in_rule: Option<&'static str>,
@@ -101,7 +102,7 @@ impl<'a> Binder<'a> {
             relations: 0,
             privileges: vec![],
             locks_rows: false,
-            volatile: false,
+            writes: false,
             depth: 0,
             in_rule: None,
         }
@@ -181,7 +182,7 @@ impl<'a> Binder<'a> {
             _ => None,
         };
         let is_point = point.is_some() || crate::plan::access::is_cheap(&root);
-        let read_only = !self.locks_rows && !self.volatile && root.target().is_none();
+        let read_only = !self.locks_rows && !self.writes && root.target().is_none();
         Ok(Arc::new(Prepared {
             params,
             columns: cols

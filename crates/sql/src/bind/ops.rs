@@ -3,7 +3,7 @@
 use super::expr::{Env, comparable};
 use super::{Binder, Bound};
 use crate::expr::{AnyAll, Call, CmpOp, Expr, InList, Matcher};
-use crate::functions::{Resolved, Volatility, lookup_any_operator, lookup_operator};
+use crate::functions::{Resolved, lookup_any_operator, lookup_operator};
 use base::{Error, Result, SqlState, Type};
 use sqlparser::ast::{self, BinaryOperator, Expr as Ast};
 
@@ -27,9 +27,7 @@ pub(super) fn symbol(op: &BinaryOperator) -> String {
 impl Binder<'_> {
     /// A call of a resolved function on arguments of its types.
     pub fn make_call(&mut self, f: Resolved, args: Vec<Expr>, op: Option<String>) -> Expr {
-        if f.volatility == Volatility::Volatile {
-            self.volatile = true;
-        }
+        self.writes |= matches!(f.name, "nextval" | "setval");
         self.fold(Expr::Call(Box::new(Call { f, args, op })))
     }
 
@@ -160,6 +158,10 @@ impl Binder<'_> {
         op: &str,
         right: Vec<Bound>,
     ) -> Result<Bound> {
+        if op == "OVERLAPS" {
+            let args: Vec<Bound> = left.into_iter().chain(right).collect();
+            return self.call("overlaps", args);
+        }
         let Some(cmp) = CmpOp::from_symbol(op) else {
             return Err(Error::unsupported(format!("the operator {op} on rows")));
         };

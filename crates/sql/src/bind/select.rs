@@ -105,7 +105,7 @@ impl Binder<'_> {
         flat: bool,
     ) -> Result<Selected> {
         refuse(s)?;
-        let (mut items, scope) = self.from_clause(&s.from, outer)?;
+        let (mut items, scope) = self.bind_from(&s.from, outer)?;
         let mut filter = Vec::new();
         if let Some(w) = &s.selection {
             let mut env = Env::plain(&scope, "WHERE");
@@ -265,7 +265,6 @@ impl Binder<'_> {
                 keys: keyed,
                 aggs,
                 plain: plain_group,
-                sorted: false,
                 first_only,
             }));
             if let Some(h) = having {
@@ -417,11 +416,7 @@ fn can_melt(e: &Expr) -> bool {
 }
 
 fn unique(input: Node, keys: Vec<Expr>) -> Node {
-    Node::Unique(Arc::new(node::Unique {
-        input,
-        keys,
-        sorted: false,
-    }))
+    Node::Unique(Arc::new(node::Unique { input, keys }))
 }
 
 /// What we have not, by name.

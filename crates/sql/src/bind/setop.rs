@@ -119,13 +119,12 @@ impl Binder<'_> {
         let rows = l.rows + r.rows;
         let names: Vec<(String, (u32, i16))> =
             l.cols.iter().map(|c| (c.0.clone(), (0, 0))).collect();
-        let left = self.into_slots(l, &types, &slots, what)?;
-        let right = self.into_slots(r, &types, &slots, what)?;
+        let left = self.put_in_slots(l, &types, &slots, what)?;
+        let right = self.put_in_slots(r, &types, &slots, what)?;
         let unique = |input| {
             Node::Unique(Arc::new(node::Unique {
                 input,
                 keys: slots.iter().map(|&s| Expr::Slot(s)).collect(),
-                sorted: false,
             }))
         };
         let node = match op {
@@ -162,7 +161,7 @@ impl Binder<'_> {
     }
 
     /// Converts a branch's outputs and puts them in these slots.
-    fn into_slots(
+    fn put_in_slots(
         &mut self,
         b: Branch,
         types: &[ColumnType],
@@ -249,7 +248,7 @@ impl Binder<'_> {
             });
         }
         let slots: Vec<u32> = cols.iter().map(|c| c.slot).collect();
-        let first = self.into_slots(first, &types, &slots, "UNION")?;
+        let first = self.put_in_slots(first, &types, &slots, "UNION")?;
         let step = branch_of(run_step(self, right, &cols)?);
         if step.cols.len() != cols.len() {
             return Err(Error::new(
@@ -274,7 +273,7 @@ impl Binder<'_> {
                 .hint("Cast the output of the non-recursive term to the correct type."));
             }
         }
-        let step = self.into_slots(step, &types, &slots, "UNION")?;
+        let step = self.put_in_slots(step, &types, &slots, "UNION")?;
         Ok((first, step, distinct, cols))
     }
 

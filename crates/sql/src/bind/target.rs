@@ -182,13 +182,7 @@ pub(crate) fn column_name(e: &Ast) -> Option<String> {
         Ast::CompoundIdentifier(parts) => fold(parts.last()?),
         Ast::Nested(e) | Ast::Collate { expr: e, .. } => return column_name(e),
         Ast::CompoundFieldAccess { root, .. } => return column_name(root),
-        Ast::Function(f) => {
-            let name = match f.name.0.last()? {
-                ast::ObjectNamePart::Identifier(i) => fold(i),
-                ast::ObjectNamePart::Function(_) => return None,
-            };
-            name
-        }
+        Ast::Function(f) => fold(f.name.0.last()?.as_ident()?),
         Ast::Cast {
             expr, data_type, ..
         } => {

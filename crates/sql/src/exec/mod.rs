@@ -210,7 +210,6 @@ impl Execution {
                         costs: *costs,
                     };
                     let params = rt.st.params.clone();
-                    drop(rt);
                     let rows = crate::plan::explain::run(inner, options, &params, txn, cx)?;
                     Run::Buffered(rows, 0)
                 }

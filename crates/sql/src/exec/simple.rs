@@ -73,14 +73,12 @@ impl Operator for FunctionOp {
 
     fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
         loop {
-            match &mut self.rows {
-                Some(rows) => {
-                    if !rows.next(&mut self.row)? {
-                        return Ok(false);
-                    }
-                }
-                None if self.count > 0 => return Ok(false),
-                None => {}
+            let more = match &mut self.rows {
+                Some(rows) => rows.next(&mut self.row)?,
+                None => self.count == 0,
+            };
+            if !more {
+                return Ok(false);
             }
             self.count += 1;
             if self.count % 1024 == 0 {

@@ -152,15 +152,6 @@ impl Expr {
         }
     }
 
-    /// The slots that it reads.
-    pub fn slot_list(&self) -> Vec<Slot> {
-        let mut v = Vec::new();
-        self.slots(&mut |s| v.push(s));
-        v.sort_unstable();
-        v.dedup();
-        v
-    }
-
     /// Whether it reads no slot: constant during an execution, unless volatile.
     pub fn is_fixed(&self) -> bool {
         let mut fixed = true;
@@ -170,10 +161,6 @@ impl Expr {
 
     pub fn has_subquery(&self) -> bool {
         self.any(&mut |e| matches!(e, Expr::Subquery(_)))
-    }
-
-    pub fn has_param(&self) -> bool {
-        self.any(&mut |e| matches!(e, Expr::Param(_)))
     }
 
     /// The worst volatility in it.

@@ -12,6 +12,7 @@ use crate::functions::Volatility;
 use crate::plan::join::Want;
 use crate::plan::node::{KeyBound, KeyPart, Node, Point, Root, Scan, SortKey};
 use base::Type;
+use base::schema::IndexColumn;
 use std::sync::Arc;
 use txn::{Access, Direction};
 
@@ -235,7 +236,7 @@ fn path(
     } else {
         order_of(t, place, &fixed, &bounds, conditions, &want.order)
     };
-    let by_rows = matches!(place, None) || primary;
+    let by_rows = place.is_none() || primary;
     let mut cost = rows * if by_rows { 1.0 } else { 1.5 };
     if fixed.is_empty() && bounds.is_empty() {
         // Reading everything: only the rows themselves, unless the order is worth it.
@@ -286,6 +287,13 @@ fn order_of(
     want: &[SortKey],
 ) -> Option<Direction> {
     let index = &t.table.def.indexes[place?];
+    // Entries of a secondary index end with the primary key.
+    let mut keys: Vec<IndexColumn> = index.columns.clone();
+    if let Some(pk) = t.table.primary()
+        && !index.primary
+    {
+        keys.extend(&t.table.def.indexes[pk].columns);
+    }
     let single = |i: usize| matches!(fixed.get(i), Some(KeyPart::Eq(_) | KeyPart::Null));
     let mut direction = None;
     let mut at = 0;
@@ -296,19 +304,18 @@ fn order_of(
         let Expr::Slot(s) = k.expr else { return None };
         let c = t.column_of(s)?;
         // A column that is fixed to one value orders nothing.
-        let pinned = |i: usize| single(i) && index.columns[i].column as usize == c;
+        let pinned = |i: usize| single(i) && keys[i].column as usize == c;
         if (0..fixed.len()).any(pinned) {
             continue;
         }
-        while at < index.columns.len() && single(at) {
+        while at < keys.len() && single(at) {
             at += 1;
         }
-        let Some(ic) = index.columns.get(at) else {
-            // The whole key is behind: rows are in order if keys are unique.
-            let not_null =
-                |i: usize| t.table.def.columns[index.columns[i].column as usize].not_null;
-            return (index.unique && (0..index.columns.len()).all(not_null))
-                .then_some(direction.unwrap_or(Direction::Forward));
+        let Some(ic) = keys.get(at) else {
+            // The whole key is behind: rows are in order, because keys are unique; those of a table without a primary key
+            // end with the row's number, which orders nothing that one could ask for.
+            t.table.primary()?;
+            return Some(direction.unwrap_or(Direction::Forward));
         };
         if ic.column as usize != c {
             return None;
@@ -387,12 +394,6 @@ pub(crate) fn scan(
         alias: t.alias,
         access: path.access,
         key: path.index.map_or(vec![], |i| t.table.keys[i].clone()),
-        key_names: path.index.map_or(vec![], |i| {
-            let cols = &def.indexes[i].columns;
-            cols.iter()
-                .map(|c| def.columns[c.column as usize].name.clone())
-                .collect()
-        }),
         index: path.index.map(|i| def.indexes[i].name.clone()),
         fixed: path.fixed,
         bounds: path.bounds,

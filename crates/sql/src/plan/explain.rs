@@ -274,7 +274,16 @@ fn tree(plan: &Plan, stats: Option<&[NodeStats]>) -> Shown {
         }
         Root::Update(u) => {
             let title = on("Update", &u.handle.table.def.name, &u.alias);
-            w.write(title, vec![], &u.input)
+            let mut details = vec![];
+            if !u.deltas.is_empty() {
+                let shown = w.list(u.deltas.iter().map(|d| {
+                    let name = &u.handle.table.def.columns[d.column as usize].name;
+                    let sign = if d.negative { "-" } else { "+" };
+                    format!("{name} {sign} {}", w.show(&d.amount))
+                }));
+                details.push(("Delta", shown));
+            }
+            w.write(title, details, &u.input)
         }
         Root::Delete(d) => {
             let title = on("Delete", &d.handle.table.def.name, &d.alias);

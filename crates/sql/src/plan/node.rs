@@ -111,7 +111,6 @@ pub struct Scan {
     pub access: Access,
     /// The index's key columns, and the name of the index; none for a scan of a table without primary key.
     pub key: Vec<KeyColumn>,
-    pub key_names: Vec<String>,
     pub index: Option<String>,
     pub fixed: Vec<KeyPart>,
     pub bounds: Vec<KeyBound>,
@@ -251,17 +250,14 @@ pub struct Aggregate {
     pub aggs: Vec<Agg>,
     /// One group even over no rows (no GROUP BY).
     pub plain: bool,
-    /// Rows of a group come together.
-    pub sorted: bool,
     /// Only the first row matters: min or max along an index.
     pub first_only: bool,
 }
 
-/// DISTINCT by these expressions; `sorted`: equal rows come together.
+/// DISTINCT by these expressions: the first row of each.
 pub struct Unique {
     pub input: Node,
     pub keys: Vec<Expr>,
-    pub sorted: bool,
 }
 
 pub struct Limit {
