@@ -179,6 +179,7 @@ async fn open(config: &Config) -> Result<Node> {
     let path = config.data.clone();
     let opened = tokio::task::spawn_blocking(move || Node::open(&path, options));
     let node = opened.await.map_err(system)??;
+    node.set_compiler(Arc::new(sql::rules::Compiler));
     let r = node.report();
     if r.created {
         info!(path = %config.data.display(), "made a new database");

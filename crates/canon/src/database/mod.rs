@@ -148,6 +148,8 @@ impl Database {
     ) -> Result<Database> {
         let env = options.node.env.clone();
         let node = Arc::new(Node::open(path, options.node)?);
+        #[cfg(feature = "sql")]
+        node.set_compiler(Arc::new(sql::rules::Compiler));
         Ok(Database(Arc::new(Inner {
             node,
             transaction: options.transaction,
