@@ -459,6 +459,8 @@ impl<E: Engine> Session<E> {
         if granted {
             return Ok(());
         }
+        // The statement gives up: others must not queue behind a wait that nobody is in.
+        self.block.txn.as_mut().expect("begun").stop_waiting();
         match self.handle.interrupted() {
             Some(why) => Err(interruption(why)),
             None => Err(Error::new(
