@@ -463,6 +463,14 @@ fn class_of(cx: &CatalogScan<'_>, id: Oid) -> Option<(Oid, bool)> {
 }
 
 pub(super) fn pg_description(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    let extension = super::relations::named(PG_CATALOG, "pg_extension")
+        .expect("listed")
+        .oid;
+    rows.push(&[
+        ("objoid", oid(types::PLPGSQL)),
+        ("classoid", oid(extension)),
+        ("description", text("PL/pgSQL procedural language")),
+    ]);
     let mut all: Vec<_> = cx.schema().comments().collect();
     all.sort_by_key(|c| c.0);
     for (_, on, column, comment) in all {

@@ -1,11 +1,11 @@
 //! Definitions as SQL text, in PostgreSQL's words: what `pg_get_indexdef` and its kin print.
 //!
-//! Expressions are kept as they were written; PostgreSQL prints them from its parsed form, with a cast on every literal. We add
-//! the cast where a DEFAULT is a plain string, and otherwise print what was written.
+//! Expressions are kept as they were written; PostgreSQL prints them from its parsed form. See [`deparse_expr`] for conditions; a
+//! DEFAULT that is a plain string gets its cast here, and everything else is printed as it was written.
 //!
 //! Left out on purpose: PostgreSQL's layout of views over several lines beyond the main clauses.
 
-use super::{Resolved, display_name};
+use super::{Resolved, deparse_expr, display_name};
 use crate::ddl::expr_text;
 use crate::ddl::{quote_ident, quote_literal};
 use crate::types::typename::format_type;
@@ -131,20 +131,10 @@ pub(super) fn key_constraint(def: &TableDef, index: &Index) -> String {
 }
 
 /// CHECK (…); not `pretty`, a condition with operators has parentheses of its own.
-pub(super) fn check(c: &Check, pretty: bool) -> String {
-    let operators = matches!(
-        expr_text::parse(&c.expr),
-        Ok(Expr::BinaryOp { .. }
-            | Expr::Between { .. }
-            | Expr::IsNotNull(_)
-            | Expr::IsNull(_)
-            | Expr::UnaryOp { .. }
-            | Expr::InList { .. })
-    );
-    match operators && !pretty {
-        true => format!("CHECK (({}))", c.expr),
-        false => format!("CHECK ({})", c.expr),
-    }
+pub(super) fn check(def: &TableDef, c: &Check, pretty: bool) -> String {
+    let parsed = expr_text::parse(&c.expr).ok();
+    let shown = parsed.and_then(|e| deparse_expr::condition(def, &e, pretty));
+    format!("CHECK ({})", shown.as_deref().unwrap_or(&c.expr))
 }
 
 /// FOREIGN KEY … REFERENCES …
@@ -202,7 +192,7 @@ pub(super) fn constraint(
             return Some(key_constraint(&t.def, i));
         }
         if let Some(c) = t.def.checks.iter().find(|c| c.id == id) {
-            return Some(check(c, pretty));
+            return Some(check(&t.def, c, pretty));
         }
         if let Some(f) = t.def.foreign_keys.iter().find(|f| f.id == id) {
             return Some(foreign_key(schema, path, &t.def, f));

@@ -48,7 +48,11 @@ impl Printer<'_> {
             Expr::Nested(e) => self.type_of(e),
             Expr::Identifier(i) => {
                 let name = crate::catalog::fold(i);
-                let c = self.def.columns.iter().find(|c| !c.dropped && c.name == name);
+                let c = self
+                    .def
+                    .columns
+                    .iter()
+                    .find(|c| !c.dropped && c.name == name);
                 c.map(|c| c.ty().ty)
             }
             Expr::BinaryOp { left, right, op } if arithmetic(op).is_some() => {
@@ -120,7 +124,11 @@ impl Printer<'_> {
     fn binary(&self, l: &Expr, op: &str, r: &Expr, class: Class) -> Option<(String, Class)> {
         let left = self.operand(l, self.type_of(r))?;
         let right = self.operand(r, self.type_of(l))?;
-        let text = format!("{} {op} {}", self.wrap(left, class), self.wrap(right, class));
+        let text = format!(
+            "{} {op} {}",
+            self.wrap(left, class),
+            self.wrap(right, class)
+        );
         Some((text, class))
     }
 
@@ -172,7 +180,10 @@ impl Printer<'_> {
                 };
                 let a = self.binary(expr, a, low, Class::Op(0))?;
                 let b = self.binary(expr, b, high, Class::Op(0))?;
-                Some((format!("{} {word} {}", self.wrap(a, class), self.wrap(b, class)), class))
+                Some((
+                    format!("{} {word} {}", self.wrap(a, class), self.wrap(b, class)),
+                    class,
+                ))
             }
             Expr::InList {
                 expr,
@@ -203,11 +214,17 @@ impl Printer<'_> {
             }
             Expr::IsNull(e) => {
                 let e = self.show(e)?;
-                Some((format!("{} IS NULL", self.wrap(e, Class::Any)), Class::Op(0)))
+                Some((
+                    format!("{} IS NULL", self.wrap(e, Class::Any)),
+                    Class::Op(0),
+                ))
             }
             Expr::IsNotNull(e) => {
                 let e = self.show(e)?;
-                Some((format!("{} IS NOT NULL", self.wrap(e, Class::Any)), Class::Op(0)))
+                Some((
+                    format!("{} IS NOT NULL", self.wrap(e, Class::Any)),
+                    Class::Op(0),
+                ))
             }
             Expr::Like {
                 negated,
@@ -215,7 +232,12 @@ impl Printer<'_> {
                 pattern,
                 escape_char: None,
                 any: false,
-            } => self.binary(expr, if *negated { "!~~" } else { "~~" }, pattern, Class::Op(0)),
+            } => self.binary(
+                expr,
+                if *negated { "!~~" } else { "~~" },
+                pattern,
+                Class::Op(0),
+            ),
             Expr::Function(_) => Some((e.to_string(), Class::Simple)),
             _ => None,
         }
@@ -273,7 +295,10 @@ mod tests {
         assert_eq!(pretty("calc + 1 > id * 2"), "(calc + 1) > (id * 2)");
         assert_eq!(pretty("code <> 'no'"), "code <> 'no'::bpchar");
         assert_eq!(pretty("day > '2000-01-01'"), "day > '2000-01-01'::date");
-        assert_eq!(full("id > 0 AND small < 100 AND id < 9"), "((id > 0) AND (small < 100) AND (id < 9))");
+        assert_eq!(
+            full("id > 0 AND small < 100 AND id < 9"),
+            "((id > 0) AND (small < 100) AND (id < 9))"
+        );
         assert_eq!(pretty("name IS NOT NULL"), "name IS NOT NULL");
         assert_eq!(full("f >= 0"), "(f >= (0)::double precision)");
     }

@@ -309,7 +309,7 @@ fn constraints(t: &Table) -> Vec<(String, &'static str, Option<String>)> {
         all.push((f.name.clone(), "FOREIGN KEY", None));
     }
     for c in &d.checks {
-        let text = deparse::check(c, false);
+        let text = deparse::check(d, c, false);
         let inner = text.trim_start_matches("CHECK ").to_owned();
         all.push((c.name.clone(), "CHECK", Some(inner)));
     }

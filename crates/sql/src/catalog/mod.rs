@@ -9,6 +9,7 @@
 
 mod classes;
 mod deparse;
+mod deparse_expr;
 pub mod functions;
 mod information_schema;
 mod lookup;

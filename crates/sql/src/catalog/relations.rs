@@ -75,17 +75,6 @@ impl Rows<'_> {
         }
         self.rows.push(row);
     }
-
-    /// The columns of the relation being filled.
-    pub fn columns(&self) -> &[(&'static str, Type)] {
-        &self.relation.columns
-    }
-
-    /// Adds a row of all columns in order.
-    pub fn push_row(&mut self, row: Vec<Value>) {
-        assert_eq!(row.len(), self.relation.columns.len());
-        self.rows.push(row);
-    }
 }
 
 fn zero_of(ty: Type) -> Value {

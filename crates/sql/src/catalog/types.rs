@@ -16,6 +16,8 @@ use std::sync::LazyLock;
 
 /// First number of the registry's functions: PostgreSQL leaves 8000 to 9999 free.
 const FIRST_FUNCTION: Oid = 8000;
+/// Number of the extension that tools look for.
+pub(super) const PLPGSQL: Oid = 13563;
 const INTERNAL_LANGUAGE: Oid = 12;
 
 /// What the catalogs say of a type beside its name.
@@ -395,7 +397,7 @@ pub(super) fn pg_tablespace(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
 /// Tools look for it; it is a name only.
 pub(super) fn pg_extension(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     rows.push(&[
-        ("oid", oid(13563)),
+        ("oid", oid(PLPGSQL)),
         ("extname", text("plpgsql")),
         ("extowner", oid(BOOTSTRAP_ROLE)),
         ("extnamespace", oid(PG_CATALOG)),
