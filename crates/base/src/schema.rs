@@ -385,6 +385,8 @@ impl Schema {
     pub fn apply(&self, changes: &[Change]) -> Schema {
         let mut s = self.clone();
         s.version += 1;
+        // Also when the system's own objects are read back from a dump.
+        s.next_oid = s.next_oid.max(FIRST_USER_OID);
         for c in changes {
             match c {
                 Change::Put(o) => {
@@ -663,6 +665,8 @@ mod tests {
         assert!(s.next_oid > 20013);
         let again = Schema::default().apply(&s.dump());
         assert_eq!(again.lookup(PUBLIC, "b_pkey"), Some(20011));
+        let empty = Schema::default().apply(&Schema::bootstrap("canon").dump());
+        assert_eq!(empty.next_oid, FIRST_USER_OID);
         let s = s.apply(&[Change::Drop(20010)]);
         assert_eq!(s.lookup(PUBLIC, "b"), None);
         assert_eq!(s.lookup(PUBLIC, "b_pkey"), None);

@@ -175,6 +175,16 @@ fn strip(mut e: &Ast) -> &Ast {
     e
 }
 
+/// Whether an expression's own name is stronger than the type that it is cast to: not for literals, CASE and casts of them.
+fn names_itself(e: &Ast) -> bool {
+    match e {
+        Ast::Nested(e) | Ast::Cast { expr: e, .. } => names_itself(e),
+        Ast::Case { else_result, .. } => else_result.as_deref().is_some_and(names_itself),
+        Ast::Value(_) | Ast::TypedString(_) | Ast::Interval(_) => false,
+        e => column_name(e).is_some(),
+    }
+}
+
 /// The name that PostgreSQL gives an output without an alias (`FigureColname`).
 pub(crate) fn column_name(e: &Ast) -> Option<String> {
     Some(match e {
@@ -186,10 +196,8 @@ pub(crate) fn column_name(e: &Ast) -> Option<String> {
         Ast::Cast {
             expr, data_type, ..
         } => {
-            if let Some(n) = column_name(expr)
-                && !matches!(strip(expr), Ast::Case { .. })
-            {
-                return Some(n);
+            if names_itself(expr) {
+                return column_name(expr);
             }
             let ty = crate::ddl::column_type(data_type).ok()?.ty;
             match ty.element() {

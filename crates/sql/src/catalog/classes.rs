@@ -368,8 +368,8 @@ pub(super) fn pg_constraint(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()>
             let all = d.columns.iter().enumerate().filter(|(_, c)| !c.dropped);
             let names: Vec<&str> = all.clone().map(|(_, c)| c.name.as_str()).collect();
             let used = crate::ddl::expr_text::mentioned(&c.expr, &names);
-            let places = all.filter(|(_, x)| used.contains(&x.name.as_str()));
-            let places = places.map(|(i, _)| i as ColumnIdx);
+            let place = |n: &&str| all.clone().find(|(_, x)| x.name == **n);
+            let places = used.iter().filter_map(place).map(|(i, _)| i as ColumnIdx);
             push(
                 c.id,
                 &c.name,

@@ -9,7 +9,7 @@ use super::{DATABASE_OID, Names, Resolved, SessionFacts, by_oid, deparse, displa
 use crate::ddl::expr_text::{parse_name, quote_ident};
 use crate::ddl::privileges;
 use crate::types::CatalogLookup;
-use crate::types::typename::{format_type, from_sql_name};
+use crate::types::typename::{self, from_sql_name};
 use base::schema::{Relation, Schema, Table, privilege};
 use base::{Error, Oid, Result, SqlState, Type, Value};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Resu
         return Ok(Value::Null);
     }
     Ok(match name {
-        "format_type" => format_oid(number(0), arg(1)),
+        "format_type" => format_type(arg(0), arg(1)),
         "pg_get_expr" => arg(0).clone(),
         "pg_get_indexdef" => cx.indexdef(number(0), arg(1).as_i64().unwrap_or(0), flag(2)),
         "pg_get_constraintdef" => cx.constraintdef(number(0), flag(1)),
@@ -146,26 +146,27 @@ fn bytes(n: Option<u64>) -> Value {
     n.map_or(Value::Null, |n| Value::Int8(n as i64))
 }
 
-/// `format_type(oid, typmod)`; a NULL modifier is none, but keeps the short names.
-fn format_oid(ty: Option<Oid>, typmod: &Value) -> Value {
-    let Some(ty) = ty else { return Value::Null };
+/// `format_type(oid, typmod)`, pseudo-types included. A modifier that says "none" (-1) keeps `bpchar` apart from `character`,
+/// which would mean `character(1)`; a NULL modifier asks for the plain name.
+pub fn format_type(ty: &Value, typmod: &Value) -> Value {
+    let Some(ty) = ty.as_i64().map(|n| n as Oid) else {
+        return Value::Null;
+    };
     if ty == 0 {
         return text("-");
     }
     let given = typmod.as_i64();
-    let name = type_name(ty, given.unwrap_or(-1) as i32);
-    // With a modifier that says none, `character` would mean character(1).
     match (Type::from_oid(ty), given) {
         (Some(Type::Bpchar), Some(-1)) => text("bpchar"),
-        _ => text(name),
+        _ => text(type_name(ty, given.unwrap_or(-1) as i32)),
     }
 }
 
 /// The name of a type by number, pseudo-types included.
 fn type_name(ty: Oid, typmod: i32) -> String {
     match Type::from_oid(ty) {
-        Some(t) => format_type(t, typmod),
-        None => types::name(ty).unwrap_or("???").to_owned(),
+        Some(t) => typename::format_type(t, typmod),
+        None => types::name(ty).map_or("???".into(), quote_ident),
     }
 }
 

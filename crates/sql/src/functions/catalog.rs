@@ -25,6 +25,8 @@ pub(super) fn register(r: &mut Registry) {
         "pg_conversion_is_visible" [OID] BOOL;
         "pg_statistics_obj_is_visible" [OID] BOOL;
         "pg_ts_config_is_visible" [OID] BOOL;
+        "pg_ts_parser_is_visible" [OID] BOOL;
+        "pg_ts_template_is_visible" [OID] BOOL;
         "pg_ts_dict_is_visible" [OID] BOOL;
         "pg_get_expr" [PGNODETREE, OID] TEXT;
         "pg_get_expr" [PGNODETREE, OID, BOOL] TEXT;
@@ -98,6 +100,14 @@ pub(super) fn register(r: &mut Registry) {
             lookups! { r; "has_column_privilege" [ty, column, TEXT] BOOL; }
         }
     }
+    // Nothing is partitioned.
+    r.set(
+        "pg_partition_ancestors",
+        &[REGCLASS],
+        REGCLASS,
+        STA,
+        |_, _, _| Ok(Box::new(super::NoRows)),
+    );
     // Transaction ids have no age here, and what psql asks of them is only shown.
     r.f(
         "pg_xact_commit_timestamp",

@@ -3,7 +3,7 @@
 use super::registry::{Registry, names::*};
 use super::{EvalContext, Volatility, catalog};
 use crate::types::ops::{like, numeric};
-use crate::types::{text, typename};
+use crate::types::text;
 use base::{Array, ColumnType, Error, Numeric, Result, SqlState, Type, Value};
 
 type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
@@ -130,16 +130,7 @@ fn setval(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
 }
 
 fn format_type(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    if a[0].is_null() {
-        return Ok(Value::Null);
-    }
-    let typmod = a[1].as_i64().unwrap_or(-1) as i32;
-    let o = oid(&a[0]);
-    Ok(Value::from(match Type::from_oid(o) {
-        Some(t) => typename::format_type(t, typmod),
-        None if o == 0 => "-".into(),
-        None => "???".into(),
-    }))
+    Ok(crate::catalog::functions::format_type(&a[0], &a[1]))
 }
 
 /// NULL instead of an error for a name that is not there.
