@@ -4,7 +4,7 @@
 //! else; for PostgreSQL the size of the table with its index (`pg_total_relation_size`), because its memory is a cache of it.
 //! The other tables of pgbench have a hundred rows and do not show.
 
-use super::{Run, canon_binary, loads};
+use super::{Run, loads};
 use crate::{Result, process, server};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub fn run(run: &mut Run) -> Result<Memory> {
         memory.peer = size.map(|bytes| bytes / rows);
     }
     if only.as_deref() != Some("postgres") {
-        let ours = server::canon(&canon_binary(), &parent, &mut run.guard)?;
+        let ours = server::canon(&run.binary(), &parent, &mut run.guard)?;
         let before = settled(ours.pid())?;
         loads::prepare_pgbench(&run.clients, &ours)?;
         memory.ours = Some((settled(ours.pid())? - before) / rows);

@@ -26,7 +26,7 @@ use std::time::Duration;
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
 const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|embedded|all] [--rounds 5] [--seconds 5] \
-                     [--tmpfs] [--only canon|postgres] [--directory DIR] [--no-results]";
+                     [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]";
 
 /// READ COMMITTED and so on, as the setting's value; `None` is the server's default.
 type Isolation = Option<&'static str>;
@@ -38,6 +38,8 @@ struct Options {
     tmpfs: bool,
     only: Option<String>,
     directory: PathBuf,
+    /// Measured instead of a release build of this checkout.
+    binary: Option<PathBuf>,
     write: bool,
 }
 
@@ -67,7 +69,7 @@ pub fn main(args: &[String]) -> Result<()> {
     let options = options(args)?;
     let clients = Clients::find().map_err(|e| format!("{e}\ntry `cargo xtask clients`"))?;
     let ours = options.only.as_deref() != Some("postgres");
-    if ours {
+    if ours && options.binary.is_none() {
         println!("building canon, release");
         command::output(&mut command::cargo(&[
             "build",
@@ -102,6 +104,7 @@ fn options(args: &[String]) -> Result<Options> {
         tmpfs: false,
         only: None,
         directory: std::env::temp_dir(),
+        binary: None,
         write: true,
     };
     let mut args = args.iter();
@@ -112,6 +115,7 @@ fn options(args: &[String]) -> Result<Options> {
             "--seconds" => options.seconds = number(value()?)?,
             "--tmpfs" => (options.tmpfs, options.directory) = (true, "/dev/shm".into()),
             "--directory" => options.directory = value()?.into(),
+            "--binary" => options.binary = Some(value()?.into()),
             "--no-results" => options.write = false,
             "--only" => match value()?.as_str() {
                 one @ ("canon" | "postgres") => options.only = Some(one.into()),
@@ -179,6 +183,11 @@ impl Run {
         Ok(())
     }
 
+    fn binary(&self) -> PathBuf {
+        let built = || command::target_dir().join("release").join("canon");
+        self.options.binary.clone().unwrap_or_else(built)
+    }
+
     fn start_servers(&mut self) -> Result<()> {
         println!("starting servers in {}", self.directory.display());
         let only = self.options.only.clone();
@@ -187,7 +196,7 @@ impl Run {
             self.servers.push(one);
         }
         if only.as_deref() != Some("postgres") {
-            let one = server::canon(&canon_binary(), &self.directory, &mut self.guard)?;
+            let one = server::canon(&self.binary(), &self.directory, &mut self.guard)?;
             self.servers.push(one);
         }
         let me = std::env::current_exe().map_err(|e| e.to_string())?;
@@ -259,8 +268,4 @@ impl Run {
             unprepared,
         })
     }
-}
-
-fn canon_binary() -> PathBuf {
-    command::target_dir().join("release").join("canon")
 }

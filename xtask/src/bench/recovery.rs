@@ -4,7 +4,7 @@
 //! replays what was written since its last checkpoint and leaves the rest on disk. A server that comes back with
 //! another number of rows is an error, not a result.
 
-use super::{Run, canon_binary, loads};
+use super::{Run, loads};
 use crate::clients::Clients;
 use crate::guard::Guard;
 use crate::server::{self, Server, USER};
@@ -30,7 +30,7 @@ pub fn run(run: &mut Run) -> Result<Vec<Recovered>> {
         recovered.push(one(peer, &run.clients, &mut run.guard)?);
     }
     if only.as_deref() != Some("postgres") {
-        let ours = server::canon(&canon_binary(), &parent, &mut run.guard)?;
+        let ours = server::canon(&run.binary(), &parent, &mut run.guard)?;
         recovered.push(one(ours, &run.clients, &mut run.guard)?);
     }
     Ok(recovered)

@@ -329,6 +329,10 @@ fn shown(options: &Options) -> String {
     if options.tmpfs {
         line.push_str(" --tmpfs");
     }
+    if let Some(binary) = &options.binary {
+        let name = binary.file_name().unwrap_or_default();
+        let _ = write!(line, " --binary {}", name.to_string_lossy());
+    }
     if let Some(only) = &options.only {
         let _ = write!(line, " --only {only}");
     }
