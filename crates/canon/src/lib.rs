@@ -11,6 +11,8 @@ pub mod cli;
 #[cfg(feature = "wire")]
 pub mod config;
 #[cfg(feature = "wire")]
+pub mod demo;
+#[cfg(feature = "wire")]
 pub mod gate;
 #[cfg(feature = "wire")]
 mod host;

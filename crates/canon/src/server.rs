@@ -55,6 +55,8 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("canon")
+        // Syntax trees are walked by recursion; what nests deeper than this allows is refused by the parser.
+        .thread_stack_size(64 << 20)
         .build()
         .map_err(system)
 }
@@ -64,24 +66,37 @@ pub fn run(config: Config) -> Result<()> {
     start_logging(&config);
     let runtime = runtime()?;
     runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
-        // Without a terminal it would end the process: it means nothing here.
-        let mut hang_up = signal(SignalKind::hangup()).map_err(system)?;
-        let server = Server::start(&config).await?;
-        let name = loop {
-            tokio::select! {
-                _ = terminate.recv() => break "SIGTERM",
-                _ = interrupt.recv() => break "SIGINT",
-                _ = hang_up.recv() => info!("SIGHUP ignored"),
+        let stop = stop_signal();
+        let mut stop = std::pin::pin!(stop);
+        // A signal during recovery ends the process there: nothing is lost by it.
+        let server = tokio::select! {
+            server = Server::start(&config) => server?,
+            name = &mut stop => {
+                info!(signal = name?, "stopped before it was ready");
+                std::process::exit(0);
             }
         };
+        let name = stop.await?;
         info!(signal = name, limit = ?config.shutdown_timeout, "stopping");
         server.stop().await;
         Ok::<(), Error>(())
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
+}
+
+/// Waits for SIGTERM or SIGINT; SIGHUP means nothing.
+pub async fn stop_signal() -> Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(system)?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok("SIGTERM"),
+            _ = interrupt.recv() => return Ok("SIGINT"),
+            _ = hang_up.recv() => info!("SIGHUP ignored"),
+        }
+    }
 }
 
 impl Server {

@@ -9,7 +9,6 @@
 //!
 //! Left out on purpose: TLS, the replication protocol.
 
-use super::backend::Replies;
 use super::frontend::{self, Reader, violation};
 use super::scram;
 use super::wire::{Stream, Wire, gone};
@@ -282,12 +281,5 @@ async fn password_message<S: Stream>(wire: &mut Wire<S>) -> Result<Vec<u8>> {
             Ok(_) => {}
             Err(e) => return Err(gone(&e)),
         }
-    }
-}
-
-impl Replies {
-    /// Whether something waits to be sent.
-    pub fn is_empty(&self) -> bool {
-        self.buf.is_empty()
     }
 }

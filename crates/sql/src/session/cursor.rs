@@ -131,6 +131,8 @@ impl<E: Engine> Session<E> {
         // After an error the block is failed and its portals are gone or useless.
         if r.is_ok() {
             self.portals.insert(name.into(), p);
+        } else {
+            self.rest_now(&mut p, false);
         }
         let n = r?;
         Ok(format!("{} {n}", if moving { "MOVE" } else { "FETCH" }))

@@ -209,7 +209,6 @@ impl<E: Engine> Session<E> {
         if next == Next::More || max_rows > 0 {
             self.begin_implicit();
         }
-        self.rest_now(&mut p, false);
         let r = self.execute_portal(c, &mut p, max_rows).await;
         // The portal is kept, to be asked for more or to answer that it has none; when its transaction is over, it is not.
         if r.is_ok() && self.block.kind != super::block::Kind::None {
@@ -220,6 +219,8 @@ impl<E: Engine> Session<E> {
             } else {
                 self.portals.insert(name.into(), p);
             }
+        } else {
+            self.rest_now(&mut p, false);
         }
         self.report(c);
         r

@@ -9,6 +9,7 @@ use crate::ddl::extra::{self, Extra};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError};
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub struct Parsed {
 
 /// How deeply expressions may nest.
 const DEPTH: usize = 200;
+/// How many operators may follow one another. `1 + 1 + …` is read by a loop, but becomes a tree as deep as it is long.
+const CHAIN: usize = 3000;
 
 /// The statements of a text, empty ones left out.
 pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
@@ -109,6 +112,7 @@ pub(super) fn statement(tokens: &[TokenWithSpan]) -> Result<Stmt, Fault> {
 
 /// Reads the tokens of a statement that `sqlparser` knows.
 pub(super) fn sql_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault> {
+    check_chains(tokens)?;
     let mut p = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(DEPTH)
         .with_tokens_with_locations(tokens.to_vec());
@@ -118,6 +122,46 @@ pub(super) fn sql_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault
         return Err(Fault::At(Some(next)));
     }
     Ok(s)
+}
+
+/// Refuses chains of operators that would become too deep a tree (54001).
+fn check_chains(tokens: &[TokenWithSpan]) -> Result<(), Fault> {
+    let mut lengths = vec![0];
+    for t in tokens {
+        match &t.token {
+            Token::LParen | Token::LBracket => lengths.push(0),
+            Token::RParen | Token::RBracket if lengths.len() > 1 => drop(lengths.pop()),
+            Token::Comma => *lengths.last_mut().expect("never empty") = 0,
+            Token::Whitespace(_) | Token::Number(..) | Token::Placeholder(_) | Token::Period => {}
+            Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_) => {}
+            Token::Word(w) if !LINKS.contains(&w.keyword) => {}
+            _ => *lengths.last_mut().expect("never empty") += 1,
+        }
+        if *lengths.last().expect("never empty") > CHAIN {
+            return Err(Fault::Other(too_deep()));
+        }
+    }
+    Ok(())
+}
+
+/// Words between the operands of a chain.
+const LINKS: [Keyword; 8] = [
+    Keyword::AND,
+    Keyword::OR,
+    Keyword::NOT,
+    Keyword::UNION,
+    Keyword::INTERSECT,
+    Keyword::EXCEPT,
+    Keyword::IS,
+    Keyword::COLLATE,
+];
+
+fn too_deep() -> Error {
+    Error::new(
+        SqlState::STATEMENT_TOO_COMPLEX,
+        "stack depth limit exceeded",
+    )
+    .hint("The statement nests more deeply than the server follows.")
 }
 
 fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
@@ -158,11 +202,7 @@ fn locate(f: Fault, sql: &str, starts: &LineStarts) -> Error {
             let to = starts.byte(sql, t.span.end).clamp(from, sql.len());
             syntax_error(&sql[from..to]).at(starts.character(sql, t.span.start))
         }
-        Fault::Parser(ParserError::RecursionLimitExceeded) => Error::new(
-            SqlState::STATEMENT_TOO_COMPLEX,
-            "stack depth limit exceeded",
-        )
-        .hint("The statement nests more deeply than the server follows."),
+        Fault::Parser(ParserError::RecursionLimitExceeded) => too_deep(),
         Fault::Parser(ParserError::TokenizerError(m) | ParserError::ParserError(m)) => {
             expected(&m, sql, starts)
         }
@@ -288,5 +328,14 @@ mod tests {
         let sql = format!("SELECT {}1{}", "(".repeat(5000), ")".repeat(5000));
         let e = parse(&sql).unwrap_err();
         assert_eq!(e.code(), SqlState::STATEMENT_TOO_COMPLEX);
+        for link in [" + 1", " OR true", "::text", " UNION ALL SELECT 1"] {
+            let long = |n: usize| parse(&format!("SELECT 1{}", link.repeat(n)));
+            assert_eq!(
+                long(5000).unwrap_err().code(),
+                SqlState::STATEMENT_TOO_COMPLEX
+            );
+            assert!(long(500).is_ok(), "{link}");
+        }
+        assert!(parse(&format!("SELECT 1 IN ({}2)", "-1, ".repeat(50_000))).is_ok());
     }
 }

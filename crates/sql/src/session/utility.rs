@@ -62,10 +62,12 @@ pub enum Utility {
     SetRole {
         role: Option<String>,
         local: bool,
+        reset: bool,
     },
     SetAuthorization {
         user: Option<String>,
         local: bool,
+        reset: bool,
     },
     Reset(String),
     ResetAll,
@@ -513,7 +515,11 @@ impl<'a> Words<'a> {
                 }
                 let role = self.role_name()?;
                 let role = role.filter(|r| r != "none");
-                return Ok(Utility::SetRole { role, local });
+                return Ok(Utility::SetRole {
+                    role,
+                    local,
+                    reset: false,
+                });
             }
             Some("session") => {
                 self.next();
@@ -535,7 +541,11 @@ impl<'a> Words<'a> {
 
     fn authorization(&mut self, local: bool) -> Result<Utility, Fault> {
         let user = self.role_name()?;
-        Ok(Utility::SetAuthorization { user, local })
+        Ok(Utility::SetAuthorization {
+            user,
+            local,
+            reset: false,
+        })
     }
 
     /// A role's name as an identifier or a string; DEFAULT is none.
@@ -626,6 +636,7 @@ impl<'a> Words<'a> {
                 Utility::SetRole {
                     role: None,
                     local: false,
+                    reset: true,
                 }
             }
             Some("session") => {
@@ -634,6 +645,7 @@ impl<'a> Words<'a> {
                 Utility::SetAuthorization {
                     user: None,
                     local: false,
+                    reset: true,
                 }
             }
             Some("time") => {

@@ -71,13 +71,13 @@ impl<E: Engine> Session<E> {
                 self.set(c, name, value.as_deref(), *local)?;
                 "SET"
             }
-            Utility::SetRole { role, local } => {
+            Utility::SetRole { role, local, reset } => {
                 self.set_role(c, role.as_deref(), *local)?;
-                "SET"
+                if *reset { "RESET" } else { "SET" }
             }
-            Utility::SetAuthorization { user, local } => {
+            Utility::SetAuthorization { user, local, reset } => {
                 self.set_authorization(c, user.as_deref(), *local)?;
-                "SET"
+                if *reset { "RESET" } else { "SET" }
             }
             Utility::Reset(name) => {
                 self.set(c, name, None, false)?;

@@ -1,0 +1,167 @@
+//! A PostgreSQL client of a page: start-up without a password, texts of statements, prepared statements.
+//!
+//! The demonstration goes over a real socket, as users' programs do. Blocking: one thread per client.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+/// A connection.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+    out: Vec<u8>,
+}
+
+/// What the server said against it: SQLSTATE and message.
+#[derive(Debug)]
+pub struct Refused {
+    pub code: String,
+    pub message: String,
+}
+
+/// Rows as texts, NULL as none.
+pub type Rows = Vec<Vec<Option<String>>>;
+
+fn bad(m: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, m.into())
+}
+
+fn message(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let len = (out.len() - at) as u32;
+    out[at..at + 4].copy_from_slice(&len.to_be_bytes());
+}
+
+fn cstr(out: &mut Vec<u8>, s: &str) {
+    out.extend_from_slice(s.as_bytes());
+    out.push(0);
+}
+
+impl Client {
+    /// Connects as `canon` to the database `canon`.
+    pub fn connect(address: SocketAddr) -> io::Result<Client> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        let mut c = Client {
+            stream: BufReader::with_capacity(16 << 10, stream),
+            out: Vec::new(),
+        };
+        let mut body = 196_608u32.to_be_bytes().to_vec();
+        for s in [
+            "user",
+            "canon",
+            "database",
+            "canon",
+            "application_name",
+            "canon demo",
+            "",
+        ] {
+            cstr(&mut body, s);
+        }
+        let len = (body.len() + 4) as u32;
+        c.out.extend_from_slice(&len.to_be_bytes());
+        c.out.extend_from_slice(&body);
+        c.answer()?.map_err(|r| bad(r.message))?;
+        Ok(c)
+    }
+
+    /// Runs a text of statements; the rows of all.
+    pub fn query(&mut self, sql: &str) -> io::Result<Result<Rows, Refused>> {
+        message(&mut self.out, b'Q', |b| cstr(b, sql));
+        self.answer()
+    }
+
+    /// Prepares a statement.
+    pub fn prepare(&mut self, name: &str, sql: &str) -> io::Result<Result<Rows, Refused>> {
+        message(&mut self.out, b'P', |b| {
+            cstr(b, name);
+            cstr(b, sql);
+            b.extend_from_slice(&[0, 0]);
+        });
+        message(&mut self.out, b'S', |_| {});
+        self.answer()
+    }
+
+    /// Runs a prepared statement with integers.
+    pub fn run(&mut self, name: &str, params: &[i64]) -> io::Result<Result<Rows, Refused>> {
+        message(&mut self.out, b'B', |b| {
+            cstr(b, "");
+            cstr(b, name);
+            b.extend_from_slice(&[0, 0]);
+            b.extend_from_slice(&(params.len() as u16).to_be_bytes());
+            for p in params {
+                let text = p.to_string();
+                b.extend_from_slice(&(text.len() as u32).to_be_bytes());
+                b.extend_from_slice(text.as_bytes());
+            }
+            b.extend_from_slice(&[0, 0]);
+        });
+        message(&mut self.out, b'E', |b| {
+            cstr(b, "");
+            b.extend_from_slice(&[0; 4]);
+        });
+        message(&mut self.out, b'S', |_| {});
+        self.answer()
+    }
+
+    /// Sends what is to be sent and reads up to ReadyForQuery.
+    fn answer(&mut self) -> io::Result<Result<Rows, Refused>> {
+        self.stream.get_mut().write_all(&self.out)?;
+        self.out.clear();
+        let mut rows = Vec::new();
+        let mut refused = None;
+        loop {
+            let mut head = [0; 5];
+            self.stream.read_exact(&mut head)?;
+            let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+            let mut body = vec![
+                0;
+                len.checked_sub(4)
+                    .ok_or_else(|| bad("a message of no length"))?
+            ];
+            self.stream.read_exact(&mut body)?;
+            match head[0] {
+                b'D' => rows.push(row(&body).ok_or_else(|| bad("a malformed row"))?),
+                b'E' => refused = Some(error(&body)),
+                b'Z' => return Ok(refused.map_or(Ok(rows), Err)),
+                b'R' if body[..] != [0; 4] => return Err(bad("the server wants a password")),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn row(body: &[u8]) -> Option<Vec<Option<String>>> {
+    let (count, mut rest) = body.split_at_checked(2)?;
+    let n = u16::from_be_bytes([count[0], count[1]]);
+    let mut fields = Vec::with_capacity(n.into());
+    for _ in 0..n {
+        let (len, tail) = rest.split_at_checked(4)?;
+        let len = i32::from_be_bytes(len.try_into().ok()?);
+        rest = tail;
+        fields.push(match usize::try_from(len) {
+            Err(_) => None,
+            Ok(len) => {
+                let (value, tail) = rest.split_at_checked(len)?;
+                rest = tail;
+                Some(String::from_utf8_lossy(value).into_owned())
+            }
+        });
+    }
+    Some(fields)
+}
+
+fn error(body: &[u8]) -> Refused {
+    let field = |kind: u8| {
+        let found = body.split(|&b| b == 0).find(|f| f.first() == Some(&kind));
+        found.map_or(String::new(), |f| {
+            String::from_utf8_lossy(&f[1..]).into_owned()
+        })
+    };
+    Refused {
+        code: field(b'C'),
+        message: field(b'M'),
+    }
+}
