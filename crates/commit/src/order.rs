@@ -165,9 +165,10 @@ impl Order {
                 self.work.1.notify_one();
             }
             // Somebody may have finished the next ticket after it was looked at and failed to get the lock.
-            let next = self.slot(at).state.load(Ordering::SeqCst) >= READY
-                && at - self.drained.load(Ordering::Acquire) < RING as u64
-                && self.installed.load(Ordering::SeqCst) == at;
+            // Since then others may have advanced, and the drain with them, past `at`: then it is theirs to look.
+            let next = self.installed.load(Ordering::SeqCst) == at
+                && at.saturating_sub(self.drained.load(Ordering::Acquire)) < RING as u64
+                && self.slot(at).state.load(Ordering::SeqCst) >= READY;
             if !next {
                 return;
             }

@@ -287,7 +287,13 @@ impl<E: Engine> Session<E> {
             }
         };
         let txn = self.block.txn.as_mut().expect("begun");
-        txn.end_statement()?;
+        if let Err(e) = txn.end_statement() {
+            // The plan had come to its end: what runs next, after a wait say, is all of it again.
+            if let Work::Rows { run, .. } = work {
+                run.again();
+            }
+            return Err(e);
+        }
         Ok(ended)
     }
 
