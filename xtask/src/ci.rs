@@ -12,6 +12,7 @@
 //! | `crash` | targets named `crash…` |
 //! | `slt` | targets named `slt…` |
 //! | `doc` | documentation tests |
+//! | `demo` | `canon demo --exit`, from an empty directory to the end of its load |
 //!
 //! A step that is no test (format, clippy, tidy, clients) counts as one. Ignored tests count as failed, and so does
 //! a run in which no test ran. `cargo xtask ci STEP…` runs some steps only.
@@ -23,6 +24,7 @@ use std::time::Instant;
 
 const STEPS: &[&str] = &[
     "fmt", "tidy", "clients", "clippy", "build", "unit", "shuttle", "e2e", "crash", "slt", "doc",
+    "demo",
 ];
 
 /// What came of a step.
@@ -97,6 +99,11 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
             step::whole(step, build)?;
         }
         "shuttle" => return explored(step, packages),
+        "demo" => {
+            let mut demo = command::cargo(&["run", "--package", "canon"]);
+            demo.args(&features).args(["--", "demo", "--exit"]);
+            step::whole(step, demo)?;
+        }
         "doc" => return tests(step, &features, &["--doc".into()]),
         _ => {
             let mut targets = targets_of(step, packages)?;

@@ -1,8 +1,8 @@
 //! Measurements that need neither a client nor a peer: the house's own programs, `examples/*_bench.rs` of any crate.
 //!
-//! Each is started as `*_bench DIRECTORY SECONDS` with a new directory on the disk that is measured, and prints what it
-//! measured for people; the page keeps that as it stands. So a crate owns its benchmark, and this runs them all in
-//! one go under the same conditions (release build, autogroup scheduling off, one at a time).
+//! Each is started without arguments in a new directory on the disk that is measured, writes below `target` there if it
+//! writes, and prints what it measured for people; the page keeps that as it stands. So a crate owns its benchmark, and this
+//! runs them all in one go under the same conditions (release build, autogroup scheduling off, one at a time).
 
 use super::Run;
 use crate::{Result, command, metadata};
@@ -28,19 +28,15 @@ pub fn run(run: &Run) -> Result<Vec<Printed>> {
                 "--example",
                 example,
             ];
-            let shown = format!(
-                "cargo {} -- DIRECTORY {}",
-                args.join(" "),
-                run.options.seconds
-            );
+            let shown = format!("cargo {}", args.join(" "));
             println!("   {shown}");
             let directory = run.directory.join(example);
-            std::fs::create_dir_all(&directory).map_err(|e| e.to_string())?;
+            std::fs::create_dir_all(directory.join("target")).map_err(|e| e.to_string())?;
             let mut cargo = command::cargo(&args);
             cargo
-                .arg("--")
-                .arg(&directory)
-                .arg(run.options.seconds.to_string());
+                .arg("--manifest-path")
+                .arg(command::root().join("Cargo.toml"));
+            cargo.current_dir(directory);
             printed.push(Printed {
                 command: shown,
                 output: command::output(&mut cargo).unwrap_or_else(|e| format!("failed: {e}")),

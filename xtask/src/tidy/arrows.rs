@@ -45,7 +45,9 @@ pub fn check(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
             findings.push(Finding::new(MAP, room.line, what));
         }
         for used in &room.uses {
-            if !rooms.iter().any(|r| r.name == *used && below(r, room)) {
+            // A room beside the house stands on no floor; who lists it has decided so.
+            let fits = |r: &Room| r.name == *used && (below(r, room) || r.floor.is_none());
+            if !rooms.iter().any(fits) {
                 let what = format!("`{}` -> `{used}` does not go down a floor", room.name);
                 findings.push(Finding::new(MAP, room.line, what));
             }
