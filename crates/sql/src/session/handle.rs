@@ -120,6 +120,7 @@ impl Handle {
 
     pub fn end_wait(&self) {
         self.lock_deadline.store(0, Ordering::SeqCst);
+        self.lock_expired.store(false, Ordering::SeqCst);
         self.activity.lock().waiting_for_lock = false;
     }
 
@@ -256,5 +257,8 @@ mod tests {
         s.tick(6);
         assert!(h.lock_expired());
         assert_eq!(h.interrupted(), None);
+        // An idle session that once ran out of patience waits quietly again.
+        h.end_wait();
+        assert!(!h.lock_expired());
     }
 }
