@@ -9,6 +9,7 @@
 //! | `row` | `base::row`: a row of a layout that the first bytes choose |
 //! | `log` | `wal::Group` and `base::record`: a flush group, its commits and their records |
 //! | `schema` | `base::schema`: changes of the schema as the log holds them |
+//! | `wire` | `canon::gate::frontend`: a client's messages |
 //!
 //! Checksums would turn every mutation away, so `log` puts right ones on half of its inputs.
 //! Left out on purpose: files (the tests of `wal` damage those) and SQL text.
@@ -16,6 +17,7 @@
 mod log;
 mod row;
 mod schema;
+mod wire;
 
 /// A decoder under test: `run` is true if it accepted the bytes.
 pub struct Target {
@@ -40,6 +42,11 @@ pub const TARGETS: &[Target] = &[
         name: "schema",
         run: schema::run,
         seeds: schema::seeds,
+    },
+    Target {
+        name: "wire",
+        run: wire::run,
+        seeds: wire::seeds,
     },
 ];
 

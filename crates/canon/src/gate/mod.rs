@@ -13,7 +13,7 @@
 
 mod backend;
 mod connection;
-mod frontend;
+pub mod frontend;
 mod scram;
 mod startup;
 mod wire;
