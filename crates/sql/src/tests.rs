@@ -223,6 +223,118 @@ fn checks_and_conflicts() {
     );
 }
 
+#[test]
+fn a_statement_does_not_see_its_own_writes() {
+    let db = shop();
+    db.run("INSERT INTO heap VALUES (1, 'a'), (2, 'b')")
+        .unwrap();
+    assert_eq!(
+        db.run("INSERT INTO heap SELECT a + 10, b FROM heap")
+            .unwrap()
+            .affected,
+        2
+    );
+    assert_eq!(db.run("UPDATE heap SET a = a + 1").unwrap().affected, 4);
+    assert_eq!(
+        db.rows("SELECT a FROM heap ORDER BY a"),
+        ["2", "3", "12", "13"]
+    );
+    let twice = "UPDATE heap SET b = g.b FROM heap g WHERE heap.a < g.a RETURNING heap.a";
+    assert_eq!(db.run(twice).unwrap().affected, 3);
+    assert_eq!(
+        db.run("DELETE FROM heap USING heap g WHERE heap.a <> g.a")
+            .unwrap()
+            .affected,
+        4
+    );
+}
+
+#[test]
+fn recursion_is_lazy_and_lateral_sees_its_left_side() {
+    let db = shop();
+    let endless =
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n FROM r LIMIT 3";
+    assert_eq!(db.rows(endless), ["1", "2", "3"]);
+    db.run("INSERT INTO heap VALUES (1, 'a'), (3, 'b')")
+        .unwrap();
+    assert_eq!(
+        db.rows(
+            "SELECT h.a, g FROM heap h, LATERAL generate_series(1, h.a) g WHERE g > 1 ORDER BY 2"
+        ),
+        ["3|2", "3|3"]
+    );
+    assert_eq!(
+        db.rows("SELECT h.b, x.m FROM heap h LEFT JOIN LATERAL (SELECT max(g.a) AS m FROM heap g WHERE g.a > h.a) x ON true ORDER BY 1"),
+        ["a|3", "b|NULL"]
+    );
+    assert_eq!(
+        db.rows("WITH x AS (SELECT a FROM heap), y AS (SELECT a FROM x) SELECT x.a + y.a FROM x, y ORDER BY 1"),
+        ["2", "4", "4", "6"]
+    );
+    assert_eq!(
+        db.rows("SELECT * FROM unnest(ARRAY[1, 2], ARRAY['x']) u(n, t)"),
+        ["1|x", "2|NULL"]
+    );
+}
+
+#[test]
+fn deep_and_long_expressions_run() {
+    let db = shop();
+    let sum = |n: usize| format!("SELECT {}", vec!["1"; n].join(" + "));
+    assert_eq!(db.rows(&sum(900)), ["900"]);
+    let long = vec!["id = 1"; 4000].join(" OR ");
+    assert_eq!(
+        db.rows(&format!("SELECT count(*) FROM item WHERE {long}")),
+        ["0"]
+    );
+}
+
+#[test]
+fn in_over_a_query_looks_keys_up() {
+    let db = shop();
+    db.run("INSERT INTO item SELECT g, 'n' || g, g, g FROM generate_series(1, 200) g")
+        .unwrap();
+    db.run("INSERT INTO heap VALUES (7, 'a'), (NULL, 'b'), (7, 'c'), (900, 'd'), (3, 'e')")
+        .unwrap();
+    let sql = "SELECT id FROM item WHERE id IN (SELECT a FROM heap) ORDER BY id DESC";
+    assert_eq!(db.rows(sql), ["7", "3"]);
+    let plan = db.rows(&format!("EXPLAIN {sql}")).join("\n");
+    assert!(
+        plan.contains("Index Scan Backward using item_pkey"),
+        "{plan}"
+    );
+    assert_eq!(
+        db.rows("SELECT count(*) FROM item WHERE id NOT IN (SELECT a FROM heap)"),
+        ["0"]
+    );
+    assert_eq!(db.rows("SELECT id FROM item i WHERE stock < 4 AND EXISTS (SELECT 1 FROM heap h WHERE h.a = i.id)"), ["3"]);
+}
+
+#[test]
+fn rows_are_locked_after_filters_and_before_limits() {
+    let db = shop();
+    db.run("INSERT INTO item VALUES (1, 'a', 1, 1), (2, 'b', 1, 0), (3, 'c', 1, 3)")
+        .unwrap();
+    for clause in [
+        "FOR UPDATE",
+        "FOR NO KEY UPDATE",
+        "FOR SHARE",
+        "FOR KEY SHARE SKIP LOCKED",
+        "FOR UPDATE OF i NOWAIT",
+    ] {
+        let sql = format!("SELECT id FROM item i WHERE stock > 0 ORDER BY id LIMIT 1 {clause}");
+        assert_eq!(db.rows(&sql), ["1"], "{clause}");
+    }
+    assert_eq!(
+        db.fails("SELECT count(*) FROM item FOR UPDATE"),
+        SqlState::FEATURE_NOT_SUPPORTED
+    );
+    assert_eq!(
+        db.fails("SELECT 1 FROM item FOR UPDATE OF nope"),
+        SqlState::UNDEFINED_TABLE
+    );
+}
+
 /// Runs the house's SQL logic tests on the engine alone; a development aid, not a gate: statements that are the session's own
 /// business (BEGIN, SET …) make a file stop early there.
 #[test]

@@ -47,6 +47,7 @@ fn bare_plan(slots: usize) -> Plan {
         names: vec![],
         outputs: vec![],
         point: None,
+        deep: false,
     }
 }
 

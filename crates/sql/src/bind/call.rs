@@ -309,7 +309,16 @@ impl Binder<'_> {
                 "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list",
             ));
         }
-        let slot = self.slot(format!("{name}({})", if star { "*" } else { "…" }));
+        let shown = if star {
+            "*".to_owned()
+        } else {
+            let all: Vec<String> = exprs
+                .iter()
+                .map(|e| crate::expr::show::show(e, &self.names))
+                .collect();
+            all.join(", ")
+        };
+        let slot = self.slot(format!("{name}({shown})"));
         self.used[slot as usize] = true;
         let agg = Agg {
             slot,

@@ -9,6 +9,10 @@ use base::{ColumnType, Error, Numeric, Result, SqlState, Type, Value};
 use sqlparser::ast::{self, AccessExpr, Expr as Ast, Subscript, UnaryOperator};
 use std::str::FromStr;
 
+/// With less stack than this left, binding goes on with a new piece of this size.
+const RED_ZONE: usize = 256 << 10;
+const STACK: usize = 8 << 20;
+
 /// Where an expression stands: what it may hold, and what it collects.
 pub(crate) struct Env<'s, 'p> {
     pub scope: &'s Scope<'p>,
@@ -37,6 +41,14 @@ impl<'s, 'p> Env<'s, 'p> {
 impl Binder<'_> {
     /// Binds an expression.
     pub fn expr(&mut self, e: &Ast, env: &mut Env<'_, '_>) -> Result<Bound> {
+        self.nesting += 1;
+        self.deepest = self.deepest.max(self.nesting);
+        let b = stacker::maybe_grow(RED_ZONE, STACK, || self.expr_inside(e, env));
+        self.nesting -= 1;
+        b
+    }
+
+    fn expr_inside(&mut self, e: &Ast, env: &mut Env<'_, '_>) -> Result<Bound> {
         match e {
             Ast::Identifier(i) => Ok(self.bind_name(std::slice::from_ref(i), env.scope)?.0),
             Ast::CompoundIdentifier(parts) => Ok(self.bind_name(parts, env.scope)?.0),

@@ -312,10 +312,16 @@ impl Binder<'_> {
                     .iter()
                     .map(|e| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e.clone())))
                     .collect();
-                if args.len() != 1 {
-                    return Err(Error::unsupported("unnest of several arrays"));
-                }
                 let name = ast::ObjectName::from(vec![Ident::new("unnest")]);
+                if args.len() != 1 {
+                    return self.unnest_together(
+                        &name,
+                        &args,
+                        *with_ordinality,
+                        alias.as_ref(),
+                        visible,
+                    );
+                }
                 self.function_in_from(&name, &args, *with_ordinality, alias.as_ref(), visible)
             }
             TableFactor::Derived {
@@ -632,6 +638,55 @@ impl Binder<'_> {
             rows: rel.rows,
         };
         (item, cols)
+    }
+
+    /// `unnest(a, b)`: several arrays side by side, the shorter ones filled up with NULL.
+    fn unnest_together(
+        &mut self,
+        name: &ast::ObjectName,
+        args: &[ast::FunctionArg],
+        ordinality: bool,
+        alias: Option<&TableAlias>,
+        visible: &Scope<'_>,
+    ) -> Result<(From, Names)> {
+        if ordinality {
+            return Err(Error::unsupported("WITH ORDINALITY over several arrays"));
+        }
+        self.relations += 1;
+        let shown = alias.map_or("unnest".to_owned(), |a| fold(&a.name));
+        let mut functions = Vec::new();
+        let mut columns = Vec::new();
+        let mut deps = Vec::new();
+        for a in args {
+            let (f, exprs, _) = self.table_function(name, std::slice::from_ref(a), visible)?;
+            let s = self.slot(format!("{shown}.unnest"));
+            self.used[s as usize] = true;
+            exprs.iter().for_each(|e| e.slots(&mut |s| deps.push(s)));
+            columns.push(ScopeColumn {
+                name: "unnest".into(),
+                expr: Expr::Slot(s),
+                ty: ColumnType::plain(f.ret),
+                origin: (0, 0),
+            });
+            functions.push((s, f, exprs));
+        }
+        let slots = functions.iter().map(|(s, ..)| *s).collect();
+        let node = Node::ProjectSet(Arc::new(node::ProjectSet {
+            input: Node::Once(Arc::new(vec![])),
+            functions,
+        }));
+        let rel = ScopeRel {
+            alias: shown,
+            schema: None,
+            columns,
+        };
+        let item = From::Rel {
+            node,
+            slots,
+            deps,
+            rows: 50.0,
+        };
+        Ok((item, Names::of(rename(rel, alias)?)))
     }
 
     fn function_in_from(

@@ -46,6 +46,9 @@ use std::sync::Arc;
 /// How deep queries and views may nest.
 const MAX_DEPTH: usize = 64;
 
+/// Expressions nested deeper than this are run on a stack of their own.
+const DEEP: usize = 100;
+
 /// An expression with its type.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
@@ -83,6 +86,9 @@ pub(crate) struct Binder<'a> {
     /// Calls a function that moves a sequence.
     pub writes: bool,
     pub depth: usize,
+    /// How deep the expression that is being bound is, and the deepest yet.
+    pub nesting: usize,
+    pub deepest: usize,
     /// Set while a DEFAULT or CHECK is bound: parameters and subqueries have no place there.
     pub in_rule: Option<&'static str>,
 }
@@ -104,6 +110,8 @@ impl<'a> Binder<'a> {
             locks_rows: false,
             writes: false,
             depth: 0,
+            nesting: 0,
+            deepest: 0,
             in_rule: None,
         }
     }
@@ -208,6 +216,7 @@ impl<'a> Binder<'a> {
                 names: self.names,
                 outputs,
                 point,
+                deep: self.deepest > DEEP,
             },
         }))
     }

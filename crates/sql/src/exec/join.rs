@@ -41,6 +41,7 @@ impl Operator for NestLoopOp {
                 (self.open, self.matched) = (true, false);
             }
             while self.right.next(rt)? {
+                rt.tick()?;
                 if holds(&self.node.on, rt)? {
                     self.matched = true;
                     return Ok(true);
@@ -136,6 +137,7 @@ impl Operator for HashJoinOp {
                 (self.open, self.matched) = (true, false);
             }
             while let Some(i) = self.at {
+                rt.tick()?;
                 let table = self.table.as_ref().expect("built");
                 let next = table.next[i as usize];
                 self.at = (next != END).then_some(next);

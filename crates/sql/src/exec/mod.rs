@@ -54,6 +54,9 @@ pub(crate) trait Operator: Send {
     fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool>;
 }
 
+/// Stack for statements with deeply nested expressions: bytes.
+const DEEP_STACK: usize = 32 << 20;
+
 /// One run of a statement.
 pub struct Execution {
     prepared: Arc<Prepared>,
@@ -142,7 +145,11 @@ impl Execution {
         max_rows: usize,
         f: &mut dyn FnMut(RowView<'_>) -> Result<()>,
     ) -> Result<bool> {
-        let more = self.advance(txn, cx, max_rows, f);
+        let more = if self.prepared.plan.deep {
+            stacker::grow(DEEP_STACK, || self.advance(txn, cx, max_rows, f))
+        } else {
+            self.advance(txn, cx, max_rows, f)
+        };
         if more.is_err() {
             self.reset();
         }

@@ -81,9 +81,7 @@ impl Operator for FunctionOp {
                 return Ok(false);
             }
             self.count += 1;
-            if self.count % 1024 == 0 {
-                rt.txn()?.check_interrupt()?;
-            }
+            rt.tick()?;
             for (v, &s) in self.row.iter_mut().zip(&self.node.out) {
                 rt.st.env[s as usize] = std::mem::take(v);
             }
@@ -158,6 +156,7 @@ impl Operator for ProjectSetOp {
 
     fn next(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
         loop {
+            rt.tick()?;
             let mut any = false;
             for (source, (slot, ..)) in self.sources.iter_mut().zip(&self.node.functions) {
                 let hit = match source {

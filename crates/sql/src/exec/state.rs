@@ -27,6 +27,8 @@ pub(crate) struct State {
     /// Counters per node, when EXPLAIN ANALYZE asks.
     pub stats: Option<Stats>,
     pub key: Vec<u8>,
+    /// Counts rows of loops that read nothing, which must be interruptible too.
+    pub ticks: u32,
 }
 
 /// A subplan's operators and, for one that is run once, its answer.
@@ -93,6 +95,7 @@ impl State {
             },
             stats: None,
             key: Vec::new(),
+            ticks: 0,
         }
     }
 
@@ -145,6 +148,17 @@ impl<'a> Rt<'a> {
         self.txn
             .as_deref_mut()
             .ok_or_else(|| Error::internal("a subquery ran inside a scan"))
+    }
+
+    /// To be called once per row by loops that may run long without reading a table.
+    pub fn tick(&mut self) -> Result<()> {
+        self.st.ticks = self.st.ticks.wrapping_add(1);
+        if self.st.ticks.is_multiple_of(1024)
+            && let Some(t) = self.txn.as_deref()
+        {
+            t.check_interrupt()?;
+        }
+        Ok(())
     }
 
     /// Takes `bytes` from the statement's budget; 53200 when it is spent.

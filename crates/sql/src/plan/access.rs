@@ -7,7 +7,7 @@
 
 use crate::bind::{Binder, TableRef};
 use crate::exec::is_plain_key;
-use crate::expr::{CmpOp, Expr, Matcher, Slot};
+use crate::expr::{CmpOp, Expr, Matcher, Slot, Subquery, SubqueryKind};
 use crate::functions::Volatility;
 use crate::plan::join::Want;
 use crate::plan::node::{KeyBound, KeyPart, Node, Point, Root, Scan, SortKey};
@@ -101,6 +101,23 @@ fn says(cond: &Expr, s: Slot, there: &dyn Fn(&Expr) -> bool) -> Option<Says> {
         Expr::IsNull { arg, not: false } if matches!(**arg, Expr::Slot(x) if x == s) => {
             Some(Says::Null)
         }
+        // `column IN (SELECT …)` over a query that runs once: its rows are the keys.
+        Expr::Subquery(q) if q.outer.is_empty() => match &q.kind {
+            SubqueryKind::AnyAll {
+                left,
+                all: false,
+                hashable: true,
+                ..
+            } if left.len() == 1 && key_slot(&left[0]) == Some(s) => {
+                Some(Says::Any(Expr::Subquery(Box::new(Subquery {
+                    plan: q.plan,
+                    kind: SubqueryKind::Array(Type::Text),
+                    outputs: q.outputs.clone(),
+                    outer: vec![],
+                }))))
+            }
+            _ => None,
+        },
         _ => None,
     }
 }

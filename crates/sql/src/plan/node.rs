@@ -26,6 +26,8 @@ pub struct Plan {
     pub outputs: Vec<Slot>,
     /// Set when the statement is a read of one row, or a few, by key with plain columns as its result.
     pub point: Option<Point>,
+    /// Holds expressions that nest deeply.
+    pub deep: bool,
 }
 
 /// What the statement is.
