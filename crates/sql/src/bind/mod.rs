@@ -179,7 +179,9 @@ impl<'a> Binder<'a> {
         let params = self.resolved_params()?;
         if self.relations <= 1 {
             for n in &mut self.names {
-                if let Some(at) = n.find('.') {
+                if !n.contains('(')
+                    && let Some(at) = n.find('.')
+                {
                     n.drain(..=at);
                 }
             }

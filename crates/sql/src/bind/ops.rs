@@ -94,8 +94,13 @@ impl Binder<'_> {
             }
         }
         let (l, r) = (self.expr(left, env)?, self.expr(right, env)?);
-        let at = self.position(sqlparser::ast::Spanned::span(left).end);
         self.operator(&sym, l, r).map_err(|e| {
+            // The end of the left side is the end of its last operand.
+            let mut last = left;
+            while let Ast::BinaryOp { right, .. } = last {
+                last = right;
+            }
+            let at = self.position(sqlparser::ast::Spanned::span(last).end);
             // PostgreSQL points at the operator; the text between has at least one blank as a rule.
             if at > 0 && e.fields().position == 0 {
                 let p = operator_position(self.cx.source, at, &sym);

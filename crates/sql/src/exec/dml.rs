@@ -41,6 +41,15 @@ fn take_key(slot: u32, rt: &mut Rt<'_>) -> Result<Box<[u8]>> {
     }
 }
 
+/// A target row's key. In a join the same row may stand there for the next match.
+fn key_of(slot: u32, joined: bool, rt: &mut Rt<'_>) -> Result<Box<[u8]>> {
+    let key = take_key(slot, rt)?;
+    if joined {
+        rt.st.env[slot as usize] = Value::Bytea(key.clone());
+    }
+    Ok(key)
+}
+
 /// Starts the operators of a statement's input.
 pub fn open(input: &Node, rt: &mut Rt<'_>) -> Result<Box<dyn Operator>> {
     let mut first = rt.st.stats.is_some().then_some(1);
@@ -71,7 +80,7 @@ pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     let mut seen: HashSet<Box<[u8]>> = HashSet::default();
     let mut rows = RowStore::new(u.returning.as_ref().map_or(0, |r| r.outputs.len()));
     while op.next(rt)? {
-        let key = take_key(u.key_slot, rt)?;
+        let key = key_of(u.key_slot, u.joined, rt)?;
         if u.joined && !seen.insert(key.clone()) {
             continue;
         }
@@ -102,7 +111,7 @@ pub fn delete(d: &node::Delete, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     let mut seen: HashSet<Box<[u8]>> = HashSet::default();
     let mut rows = RowStore::new(d.returning.as_ref().map_or(0, |r| r.outputs.len()));
     while op.next(rt)? {
-        let key = take_key(d.key_slot, rt)?;
+        let key = key_of(d.key_slot, d.joined, rt)?;
         if d.joined && !seen.insert(key.clone()) {
             continue;
         }
