@@ -42,6 +42,8 @@ pub struct Origin {
 
 /// Who has not said who he is by then is disconnected.
 const STARTUP_LIMIT: Duration = Duration::from_secs(60);
+/// How long a client gets to take the error that ends its connection.
+const LINGER: Duration = Duration::from_secs(1);
 /// How often time limits are looked at.
 const TICK: Duration = Duration::from_millis(5);
 
@@ -154,7 +156,7 @@ impl<E: Engine> Gate<E> {
                 debug!(code = %e.code(), error = %e, "connection ended");
                 wire.out.error(Severity::Fatal, &e);
                 // Whoever does not read it does not get it.
-                _ = tokio::time::timeout(Duration::from_secs(1), wire.send()).await;
+                _ = tokio::time::timeout(LINGER, wire.last_words()).await;
             }
             drop(wire);
             self.open.fetch_sub(1, Ordering::SeqCst);

@@ -105,6 +105,18 @@ impl<S: Stream> Wire<S> {
     }
 }
 
+impl<S: Stream> Wire<S> {
+    /// Sends everything, says that nothing follows, and takes what still comes: a socket that is closed with unread bytes is
+    /// reset, and the reset can overtake the last message.
+    pub async fn last_words(&mut self) -> io::Result<()> {
+        self.send().await?;
+        self.stream.shutdown().await?;
+        let mut rest = [0; 4096];
+        while self.stream.read(&mut rest).await? > 0 {}
+        Ok(())
+    }
+}
+
 impl<S: Stream> Client for Wire<S> {
     fn row_description(&mut self, columns: &[Column], format: &[Format]) {
         self.out.row_description(columns, |i| format[i]);
