@@ -66,7 +66,7 @@ impl Binder<'_> {
     }
 
     /// Arguments converted to the function's types.
-    fn arguments(&mut self, f: &Resolved, args: Vec<Bound>) -> Result<Vec<Expr>> {
+    pub(super) fn arguments(&mut self, f: &Resolved, args: Vec<Bound>) -> Result<Vec<Expr>> {
         if let Kind::Cast = f.kind {
             return Ok(args.into_iter().map(|b| b.expr).collect());
         }
@@ -382,36 +382,6 @@ impl Binder<'_> {
             }
         }
         Ok(Bound::new(Expr::Slot(slot), ret))
-    }
-
-    /// A function in FROM: what it is, and its arguments.
-    pub(super) fn table_function(
-        &mut self,
-        name: &ast::ObjectName,
-        args: &[FunctionArg],
-        scope: &Scope<'_>,
-    ) -> Result<(Resolved, Vec<Expr>, String)> {
-        let (_, name) = split_name(name)?;
-        let mut env = Env::plain(scope, "functions in FROM");
-        let mut bound = Vec::new();
-        for a in args {
-            match a {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => {
-                    bound.push(self.expr(e, &mut env)?)
-                }
-                _ => return Err(Error::unsupported("an argument by name")),
-            }
-        }
-        let types: Vec<Type> = bound.iter().map(|b| b.ty.ty).collect();
-        let f = lookup_function(&name, &types)?;
-        if let Kind::Aggregate(_) = f.kind {
-            return Err(Error::new(
-                SqlState::GROUPING_ERROR,
-                "aggregate functions are not allowed in functions in FROM",
-            ));
-        }
-        let exprs = self.arguments(&f, bound)?;
-        Ok((f, exprs, name))
     }
 }
 

@@ -207,6 +207,7 @@ impl Binder<'_> {
             } => {
                 let boundary = Scope::boundary(around);
                 let selected = self.query_or_flat(query, &boundary)?;
+                let crossed = boundary.take_crossed();
                 let columns: Vec<String> = own.columns.iter().map(|c| fold(&c.name)).collect();
                 let width = match &selected {
                     super::select::Selected::Rel(r) => r.cols.len(),
@@ -218,7 +219,7 @@ impl Binder<'_> {
                     alias,
                     Some((name, None, 0)),
                     (!columns.is_empty()).then_some(&columns),
-                    vec![],
+                    crossed,
                     melt,
                 )
             }

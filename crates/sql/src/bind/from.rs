@@ -10,7 +10,6 @@ use super::select::Selected;
 use super::{Binder, Rel, Scope};
 use crate::catalog::{self, Resolved, VirtualTable, fold, split_name};
 use crate::expr::{Expr, Slot};
-use crate::functions::Kind;
 use crate::plan::node::{self, CatalogSource, Node};
 use base::schema::{Relation, Table, ViewDef, privilege};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
@@ -638,114 +637,6 @@ impl Binder<'_> {
             rows: rel.rows,
         };
         (item, cols)
-    }
-
-    /// `unnest(a, b)`: several arrays side by side, the shorter ones filled up with NULL.
-    fn unnest_together(
-        &mut self,
-        name: &ast::ObjectName,
-        args: &[ast::FunctionArg],
-        ordinality: bool,
-        alias: Option<&TableAlias>,
-        visible: &Scope<'_>,
-    ) -> Result<(From, Names)> {
-        if ordinality {
-            return Err(Error::unsupported("WITH ORDINALITY over several arrays"));
-        }
-        self.relations += 1;
-        let shown = alias.map_or("unnest".to_owned(), |a| fold(&a.name));
-        let mut functions = Vec::new();
-        let mut columns = Vec::new();
-        let mut deps = Vec::new();
-        for a in args {
-            let (f, exprs, _) = self.table_function(name, std::slice::from_ref(a), visible)?;
-            let s = self.slot(format!("{shown}.unnest"));
-            self.used[s as usize] = true;
-            exprs.iter().for_each(|e| e.slots(&mut |s| deps.push(s)));
-            columns.push(ScopeColumn {
-                name: "unnest".into(),
-                expr: Expr::Slot(s),
-                ty: ColumnType::plain(f.ret),
-                origin: (0, 0),
-            });
-            functions.push((s, f, exprs));
-        }
-        let slots = functions.iter().map(|(s, ..)| *s).collect();
-        let node = Node::ProjectSet(Arc::new(node::ProjectSet {
-            input: Node::Once(Arc::new(vec![])),
-            functions,
-        }));
-        let rel = ScopeRel {
-            alias: shown,
-            schema: None,
-            columns,
-        };
-        let item = From::Rel {
-            node,
-            slots,
-            deps,
-            rows: 50.0,
-        };
-        Ok((item, Names::of(rename(rel, alias)?)))
-    }
-
-    fn function_in_from(
-        &mut self,
-        name: &ast::ObjectName,
-        args: &[ast::FunctionArg],
-        ordinality: bool,
-        alias: Option<&TableAlias>,
-        visible: &Scope<'_>,
-    ) -> Result<(From, Names)> {
-        let (f, args, plain) = self.table_function(name, args, visible)?;
-        self.relations += 1;
-        let shown = alias.map_or(plain.clone(), |a| fold(&a.name));
-        let sets = matches!(f.kind, Kind::SetReturning(_));
-        let mut cols: Vec<(String, Type)> = if sets && !f.columns.is_empty() {
-            f.columns
-                .iter()
-                .map(|(n, t)| ((*n).to_owned(), *t))
-                .collect()
-        } else {
-            // A single column is named like the relation, unless the function names it itself.
-            let own = f.name.contains("array_elements");
-            let column = if own {
-                "value".to_owned()
-            } else {
-                shown.clone()
-            };
-            vec![(column, f.ret)]
-        };
-        if ordinality {
-            cols.push(("ordinality".into(), Type::Int8));
-        }
-        let mut columns = Vec::new();
-        let mut out = Vec::new();
-        for (n, ty) in cols {
-            let s = self.slot(format!("{shown}.{n}"));
-            out.push(s);
-            columns.push(ScopeColumn {
-                name: n,
-                expr: Expr::Slot(s),
-                ty: ColumnType::plain(ty),
-                origin: (0, 0),
-            });
-        }
-        let ordinality = ordinality.then(|| out.pop().expect("the ordinality column"));
-        let rel = ScopeRel {
-            alias: shown.clone(),
-            schema: None,
-            columns,
-        };
-        let item = From::Function(node::Function {
-            f,
-            args,
-            out,
-            ordinality,
-            alias: shown,
-            filter: vec![],
-        });
-        Ok((item, Names::of(rename(rel, alias)?)))
     }
 }
 

@@ -22,6 +22,7 @@ mod lock;
 mod ops;
 mod params;
 mod query;
+mod rows;
 mod scope;
 mod select;
 mod setop;

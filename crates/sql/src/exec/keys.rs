@@ -67,6 +67,16 @@ fn fit(v: &Value, ty: Type) -> Fit {
             let x = v.as_i64().expect("an integer");
             range(0, u32::MAX.into(), x, &|x| Value::Oid(x as u32))
         }
+        (Type::Float8, Value::Float4(x)) => Fit::Exact(Value::Float8(f64::from(*x))),
+        // Only equalities come here: a value between two floats equals none.
+        (Type::Float4, Value::Float8(x)) => {
+            let narrow = *x as f32;
+            if f64::from(narrow) == *x || x.is_nan() {
+                Fit::Exact(Value::Float4(narrow))
+            } else {
+                Fit::Null
+            }
+        }
         _ => Fit::Exact(v.clone()),
     }
 }
@@ -84,6 +94,23 @@ pub fn encode_eq(v: &Value, col: &KeyColumn, out: &mut Vec<u8>) -> bool {
 
 /// Evaluates the fixed parts: every key prefix to look at, in key order, without repetition.
 pub fn prefixes(scan: &Scan, rt: &mut Rt<'_>) -> Result<Vec<Vec<u8>>> {
+    if scan.fixed.iter().all(|p| matches!(p, KeyPart::Eq(_))) {
+        // The usual case: one key.
+        let mut key = Vec::with_capacity(16);
+        for (part, col) in scan.fixed.iter().zip(&scan.key) {
+            let KeyPart::Eq(e) = part else {
+                unreachable!("just seen")
+            };
+            let fits = match e.peek(rt.st) {
+                Some(v) => encode_eq(v, col, &mut key),
+                None => encode_eq(&e.eval(rt)?, col, &mut key),
+            };
+            if !fits {
+                return Ok(vec![]);
+            }
+        }
+        return Ok(vec![key]);
+    }
     let mut all: Vec<Vec<u8>> = vec![Vec::new()];
     for (part, col) in scan.fixed.iter().zip(&scan.key) {
         let mut choices: Vec<Vec<u8>> = Vec::new();

@@ -1,0 +1,153 @@
+//! Functions in FROM: sets, records, plain values as one row, several arrays side by side.
+
+use super::expr::Env;
+use super::from::{From, Names, rename};
+use super::scope::{ScopeColumn, ScopeRel};
+use super::{Binder, Scope};
+use crate::catalog::{fold, split_name};
+use crate::expr::Expr;
+use crate::functions::{Kind, Resolved, lookup_function};
+use crate::plan::node::{self, Node};
+use base::{ColumnType, Error, Result, SqlState, Type};
+use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, TableAlias};
+use std::sync::Arc;
+
+impl Binder<'_> {
+    /// A function in FROM: what it is, and its arguments.
+    fn table_function(
+        &mut self,
+        name: &ast::ObjectName,
+        args: &[FunctionArg],
+        scope: &Scope<'_>,
+    ) -> Result<(Resolved, Vec<Expr>, String)> {
+        let (_, name) = split_name(name)?;
+        let mut env = Env::plain(scope, "functions in FROM");
+        let mut bound = Vec::new();
+        for a in args {
+            match a {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => {
+                    bound.push(self.expr(e, &mut env)?)
+                }
+                _ => return Err(Error::unsupported("an argument by name")),
+            }
+        }
+        let types: Vec<Type> = bound.iter().map(|b| b.ty.ty).collect();
+        let f = lookup_function(&name, &types)?;
+        if let Kind::Aggregate(_) = f.kind {
+            return Err(Error::new(
+                SqlState::GROUPING_ERROR,
+                "aggregate functions are not allowed in functions in FROM",
+            ));
+        }
+        let exprs = self.arguments(&f, bound)?;
+        Ok((f, exprs, name))
+    }
+
+    /// `unnest(a, b)`: several arrays side by side, the shorter ones filled up with NULL.
+    pub(super) fn unnest_together(
+        &mut self,
+        name: &ast::ObjectName,
+        args: &[ast::FunctionArg],
+        ordinality: bool,
+        alias: Option<&TableAlias>,
+        visible: &Scope<'_>,
+    ) -> Result<(From, Names)> {
+        if ordinality {
+            return Err(Error::unsupported("WITH ORDINALITY over several arrays"));
+        }
+        self.relations += 1;
+        let shown = alias.map_or("unnest".to_owned(), |a| fold(&a.name));
+        let mut functions = Vec::new();
+        let mut columns = Vec::new();
+        let mut deps = Vec::new();
+        for a in args {
+            let (f, exprs, _) = self.table_function(name, std::slice::from_ref(a), visible)?;
+            let s = self.slot(format!("{shown}.unnest"));
+            self.used[s as usize] = true;
+            exprs.iter().for_each(|e| e.slots(&mut |s| deps.push(s)));
+            columns.push(ScopeColumn {
+                name: "unnest".into(),
+                expr: Expr::Slot(s),
+                ty: ColumnType::plain(f.ret),
+                origin: (0, 0),
+            });
+            functions.push((s, f, exprs));
+        }
+        let slots = functions.iter().map(|(s, ..)| *s).collect();
+        let node = Node::ProjectSet(Arc::new(node::ProjectSet {
+            input: Node::Once(Arc::new(vec![])),
+            functions,
+        }));
+        let rel = ScopeRel {
+            alias: shown,
+            schema: None,
+            columns,
+        };
+        let item = From::Rel {
+            node,
+            slots,
+            deps,
+            rows: 50.0,
+        };
+        Ok((item, Names::one(rename(rel, alias)?)))
+    }
+
+    pub(super) fn function_in_from(
+        &mut self,
+        name: &ast::ObjectName,
+        args: &[ast::FunctionArg],
+        ordinality: bool,
+        alias: Option<&TableAlias>,
+        visible: &Scope<'_>,
+    ) -> Result<(From, Names)> {
+        let (f, args, plain) = self.table_function(name, args, visible)?;
+        self.relations += 1;
+        let shown = alias.map_or(plain.clone(), |a| fold(&a.name));
+        let sets = matches!(f.kind, Kind::SetReturning(_));
+        let mut cols: Vec<(String, Type)> = if sets && !f.columns.is_empty() {
+            f.columns
+                .iter()
+                .map(|(n, t)| ((*n).to_owned(), *t))
+                .collect()
+        } else {
+            // A single column is named like the relation, unless the function names it itself.
+            let own = f.name.contains("array_elements");
+            let column = if own {
+                "value".to_owned()
+            } else {
+                shown.clone()
+            };
+            vec![(column, f.ret)]
+        };
+        if ordinality {
+            cols.push(("ordinality".into(), Type::Int8));
+        }
+        let mut columns = Vec::new();
+        let mut out = Vec::new();
+        for (n, ty) in cols {
+            let s = self.slot(format!("{shown}.{n}"));
+            out.push(s);
+            columns.push(ScopeColumn {
+                name: n,
+                expr: Expr::Slot(s),
+                ty: ColumnType::plain(ty),
+                origin: (0, 0),
+            });
+        }
+        let ordinality = ordinality.then(|| out.pop().expect("the ordinality column"));
+        let rel = ScopeRel {
+            alias: shown.clone(),
+            schema: None,
+            columns,
+        };
+        let item = From::Function(node::Function {
+            f,
+            args,
+            out,
+            ordinality,
+            alias: shown,
+            filter: vec![],
+        });
+        Ok((item, Names::one(rename(rel, alias)?)))
+    }
+}
