@@ -1,7 +1,7 @@
 //! Function calls: special forms, aggregates, set-returning functions, plain calls.
 
 use super::expr::Env;
-use super::{Binder, Bound, Scope};
+use super::{Binder, Bound};
 use crate::catalog::split_name;
 use crate::expr::Expr;
 use crate::functions::{Kind, Resolved, lookup_function, lookup_operator};
@@ -14,7 +14,7 @@ use sqlparser::ast::{
 };
 
 /// Names that are functions without parentheses in SQL.
-fn sql_value_function(name: &str) -> Option<&'static str> {
+pub(super) fn sql_value_function(name: &str) -> Option<&'static str> {
     Some(match name {
         "current_date" => "current_date",
         "current_time" => "current_time",
@@ -140,6 +140,14 @@ impl Binder<'_> {
         };
         let mut args: Vec<&Ast> = Vec::with_capacity(list.args.len());
         let mut star = false;
+        if name == "make_interval"
+            && list
+                .args
+                .iter()
+                .any(|a| !matches!(a, FunctionArg::Unnamed(_)))
+        {
+            return self.named_interval(&list.args, env);
+        }
         for a in &list.args {
             match a {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => args.push(e),
@@ -166,6 +174,11 @@ impl Binder<'_> {
             bound.push(self.expr(e, env)?);
         }
         let types: Vec<Type> = bound.iter().map(|b| b.ty.ty).collect();
+        if name == "pg_typeof" && types == [Type::Unknown] {
+            // The literal's own type, before anything makes it text.
+            let oid = Expr::Const(base::Value::Oid(Type::Unknown.oid()));
+            return Ok(Bound::new(oid, Type::RegType));
+        }
         let found = lookup_function(name, &types)?;
         if f.filter.is_some() || list.duplicate_treatment.is_some() || star {
             return Err(Error::new(
@@ -177,6 +190,48 @@ impl Binder<'_> {
             Kind::SetReturning(_) => self.set_in_list(found, bound, env),
             _ => self.apply(found, bound),
         }
+    }
+
+    /// `make_interval(days => 10)`: the one function whose arguments are given by name in practice.
+    fn named_interval(&mut self, args: &[FunctionArg], env: &mut Env<'_, '_>) -> Result<Bound> {
+        const NAMES: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+        let mut out: Vec<Bound> = (0..6)
+            .map(|_| Bound::new(Expr::Const(base::Value::Int4(0)), Type::Int4))
+            .collect();
+        out.push(Bound::new(
+            Expr::Const(base::Value::Float8(0.0)),
+            Type::Float8,
+        ));
+        for (i, a) in args.iter().enumerate() {
+            let (at, e) = match a {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => (Some(i), e),
+                FunctionArg::Named {
+                    name,
+                    arg: FunctionArgExpr::Expr(e),
+                    ..
+                } => {
+                    let name = crate::catalog::fold(name);
+                    (NAMES.iter().position(|n| **n == name), e)
+                }
+                FunctionArg::ExprNamed {
+                    name: Ast::Identifier(name),
+                    arg: FunctionArgExpr::Expr(e),
+                    ..
+                } => {
+                    let name = crate::catalog::fold(name);
+                    (NAMES.iter().position(|n| **n == name), e)
+                }
+                _ => (None, &Ast::Value(ast::Value::Null.with_empty_span())),
+            };
+            let at = at.filter(|&at| at < out.len()).ok_or_else(|| {
+                Error::new(
+                    SqlState::UNDEFINED_FUNCTION,
+                    "function make_interval has no argument of this name",
+                )
+            })?;
+            out[at] = self.expr(e, env)?;
+        }
+        self.call("make_interval", out)
     }
 
     /// COALESCE and its kin, which are syntax in PostgreSQL.

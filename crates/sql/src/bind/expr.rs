@@ -50,7 +50,7 @@ impl Binder<'_> {
 
     fn expr_inside(&mut self, e: &Ast, env: &mut Env<'_, '_>) -> Result<Bound> {
         match e {
-            Ast::Identifier(i) => Ok(self.bind_name(std::slice::from_ref(i), env.scope)?.0),
+            Ast::Identifier(i) => self.name_or_value(i, env),
             Ast::CompoundIdentifier(parts) => Ok(self.bind_name(parts, env.scope)?.0),
             Ast::Nested(e) => self.expr(e, env),
             Ast::Value(v) => self.literal(&v.value),
@@ -266,6 +266,20 @@ impl Binder<'_> {
                 Err(Error::unsupported("GROUPING SETS"))
             }
             other => Err(Error::unsupported(format!("the expression {other}"))),
+        }
+    }
+
+    /// A column, or what SQL writes like one: `current_schema`, `user` …
+    fn name_or_value(&mut self, i: &ast::Ident, env: &mut Env<'_, '_>) -> Result<Bound> {
+        let found = self.bind_name(std::slice::from_ref(i), env.scope);
+        match found {
+            Err(e) if e.code() == SqlState::UNDEFINED_COLUMN && i.quote_style.is_none() => {
+                match super::call::sql_value_function(&i.value.to_lowercase()) {
+                    Some(name) => self.call(name, vec![]),
+                    None => Err(e),
+                }
+            }
+            found => Ok(found?.0),
         }
     }
 

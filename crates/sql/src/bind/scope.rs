@@ -223,6 +223,15 @@ impl Binder<'_> {
                 if let Some((rel, crossed)) = self.find_rel(None, column, scope) {
                     return Ok((self.whole_row(&rel.clone(), &crossed), (0, 0)));
                 }
+                if column == "tableoid"
+                    && let [rel] = &scope.rels[..]
+                {
+                    let oid = rel.columns.first().map_or(0, |c| c.origin.0);
+                    return Ok((
+                        Bound::new(Expr::Const(base::Value::Oid(oid)), Type::Oid),
+                        (0, 0),
+                    ));
+                }
                 if parts[0].quote_style.is_none() && super::syntax::is_reserved(column) {
                     return Err(Error::new(
                         SqlState::SYNTAX_ERROR,
@@ -266,6 +275,11 @@ impl Binder<'_> {
         match (hits.next(), hits.next()) {
             (Some(c), None) => Ok((self.reference(c, &crossed), c.origin)),
             (Some(_), Some(_)) => Err(ambiguous(column)),
+            (None, _) if column == "tableoid" => {
+                let oid = rel.columns.first().map_or(0, |c| c.origin.0);
+                let e = Expr::Const(base::Value::Oid(oid));
+                Ok((Bound::new(e, Type::Oid), (0, 0)))
+            }
             (None, _) => Err(Error::new(
                 SqlState::UNDEFINED_COLUMN,
                 format!("column {alias}.{column} does not exist"),

@@ -61,7 +61,12 @@ impl Binder<'_> {
 
     fn entry(&mut self, e: &Ast, name: Option<String>, env: &mut Env<'_, '_>) -> Result<Target> {
         let (bound, origin) = match strip(e) {
-            Ast::Identifier(i) => self.bind_name(std::slice::from_ref(i), env.scope)?,
+            Ast::Identifier(i)
+                if i.quote_style.is_some()
+                    || super::call::sql_value_function(&i.value.to_lowercase()).is_none() =>
+            {
+                self.bind_name(std::slice::from_ref(i), env.scope)?
+            }
             Ast::CompoundIdentifier(parts) => self.bind_name(parts, env.scope)?,
             _ => (self.expr(e, env)?, (0, 0)),
         };

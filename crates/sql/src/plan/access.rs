@@ -337,6 +337,10 @@ fn order_of(
         if ic.column as usize != c {
             return None;
         }
+        // The bytes of jsonb keys are in another order than its values.
+        if t.table.def.columns[c].ty().ty == Type::Jsonb {
+            return None;
+        }
         let d = if ic.desc == k.desc {
             Direction::Forward
         } else {

@@ -45,6 +45,10 @@ pub fn put_row(
     match view {
         RowView::Stored { row, columns: at } => {
             for (i, c) in columns.iter().enumerate() {
+                if c.ty.ty == Type::Bpchar {
+                    put_padded(&view.get(i), c.ty.typmod, out);
+                    continue;
+                }
                 put_stored(
                     *row,
                     at[i] as usize,
@@ -59,10 +63,26 @@ pub fn put_row(
         _ => {
             for (i, c) in columns.iter().enumerate() {
                 let v = view.value(i).expect("not a stored row");
+                if c.ty.ty == Type::Bpchar {
+                    put_padded(v, c.ty.typmod, out);
+                    continue;
+                }
                 put_value(v, c.ty.ty, formats.of(i), settings, scratch, out);
             }
         }
     }
+}
+
+/// A `char(n)`, which is stored without the blanks at its end.
+fn put_padded(v: &Value, typmod: i32, out: &mut Vec<u8>) {
+    let Value::Text(s) = v else {
+        return out.extend_from_slice(&NULL);
+    };
+    let width = usize::try_from(typmod - 4).unwrap_or(0);
+    let blanks = width.saturating_sub(s.chars().count());
+    out.extend_from_slice(&((s.len() + blanks) as u32).to_be_bytes());
+    out.extend_from_slice(s.as_bytes());
+    out.resize(out.len() + blanks, b' ');
 }
 
 /// Writes a field whose bytes `f` appends.

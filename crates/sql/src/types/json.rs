@@ -25,6 +25,53 @@ pub fn key_order(a: &str, b: &str) -> std::cmp::Ordering {
         .then_with(|| a.as_bytes().cmp(b.as_bytes()))
 }
 
+/// The order of `jsonb`: objects, arrays, booleans, numbers, strings, null, the greatest first; the longer array or object is
+/// greater; then element by element. (An empty array at the top is less than null, as in PostgreSQL.)
+pub fn compare(a: &Json, b: &Json) -> std::cmp::Ordering {
+    use std::cmp::Ordering;
+    fn kind(j: &Json) -> u8 {
+        match j {
+            Json::Null => 0,
+            Json::String(_) => 1,
+            Json::Number(_) => 2,
+            Json::Bool(_) => 3,
+            Json::Array(_) => 4,
+            Json::Object(_) => 5,
+        }
+    }
+    fn inner(a: &Json, b: &Json) -> Ordering {
+        match (a, b) {
+            (Json::String(x), Json::String(y)) => x.as_bytes().cmp(y.as_bytes()),
+            (Json::Number(x), Json::Number(y)) => x.cmp(y),
+            (Json::Bool(x), Json::Bool(y)) => x.cmp(y),
+            (Json::Array(x), Json::Array(y)) => x.len().cmp(&y.len()).then_with(|| {
+                let pairs = x.iter().zip(y).map(|(a, b)| inner(a, b));
+                pairs
+                    .into_iter()
+                    .find(|o| o.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            }),
+            (Json::Object(x), Json::Object(y)) => x.len().cmp(&y.len()).then_with(|| {
+                let pairs = x
+                    .iter()
+                    .zip(y)
+                    .map(|(a, b)| key_order(&a.0, &b.0).then_with(|| inner(&a.1, &b.1)));
+                pairs
+                    .into_iter()
+                    .find(|o| o.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            }),
+            _ => kind(a).cmp(&kind(b)),
+        }
+    }
+    let empty = |j: &Json| matches!(j, Json::Array(v) if v.is_empty());
+    match (empty(a), empty(b)) {
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+        _ => inner(a, b),
+    }
+}
+
 impl Json {
     /// An object from pairs in any order; of equal keys the last holds.
     pub fn object(mut pairs: Vec<(String, Json)>) -> Json {

@@ -1,5 +1,6 @@
 //! The total order of values of one type.
 
+use crate::types::json;
 use base::{Array, Value};
 use std::cmp::Ordering;
 
@@ -22,7 +23,7 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::Oid(x), Value::Oid(y)) => x.cmp(y),
         (Value::Char(x), Value::Char(y)) => x.cmp(y),
         (Value::Interval(x), Value::Interval(y)) => x.span().cmp(&y.span()),
-        (Value::Json(x), Value::Json(y)) => x.as_bytes().cmp(y.as_bytes()),
+        (Value::Json(x), Value::Json(y)) => compare_json(x, y),
         (Value::Array(x), Value::Array(y)) => compare_arrays(x, y),
         (Value::Float4(_) | Value::Float8(_), Value::Float4(_) | Value::Float8(_)) => {
             compare_floats(as_f64(a), as_f64(b))
@@ -31,6 +32,17 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
             (Some(x), Some(y)) => x.cmp(&y),
             _ => panic!("cannot compare {a:?} with {b:?}"),
         },
+    }
+}
+
+/// Equal text is the common case; else the trees decide.
+fn compare_json(x: &str, y: &str) -> Ordering {
+    if x == y {
+        return Ordering::Equal;
+    }
+    match (json::parse(x), json::parse(y)) {
+        (Ok(a), Ok(b)) => json::compare(&a, &b),
+        _ => x.as_bytes().cmp(y.as_bytes()),
     }
 }
 
