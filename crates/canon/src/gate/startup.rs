@@ -151,9 +151,10 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
     let mut r = Reader(&message[4..]);
     let (major, minor) = (r.u16()?, r.u16()?);
     if major != 3 {
-        return Err(Error::unsupported(format!(
-            "frontend protocol {major}.{minor}: server supports 3.0 to 3.0; it"
-        )));
+        return Err(Error::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0"),
+        ));
     }
     // pgwire's decoder wants pairs that are whole: they are looked at first.
     let mut unknown = Vec::new();

@@ -34,6 +34,8 @@ pub struct Portal {
     pub started: bool,
 }
 
+// One lives per bind: a box would be an allocation per execution.
+#[expect(clippy::large_enum_variant)]
 pub enum PortalKind {
     Run(Run),
     /// A statement without a plan, and the formats of what it may show.
@@ -98,7 +100,7 @@ impl<E: Engine> Session<E> {
         let depth = self.block.depth;
         let kind = match &st.body {
             Body::Rows(_) => {
-                let plan = self.plan(&st)?;
+                let plan = self.plan_again(&st)?;
                 let mut values = Vec::with_capacity(params.len());
                 for (i, p) in params.enumerate() {
                     let format = match param_formats {

@@ -43,6 +43,8 @@ pub struct Statement {
     declared: Box<[Oid]>,
     /// Parameter types found.
     pub params: Vec<ColumnType>,
+    /// The first plan: what the client was told of the result.
+    first: Option<Arc<Plan>>,
     /// The last plan, with the settings that it was made under.
     slot: Mutex<Option<(Arc<str>, Arc<Plan>)>>,
 }
@@ -75,6 +77,7 @@ impl<E: Engine> Session<E> {
                 body: Body::Empty,
                 declared: declared.into(),
                 params: Vec::new(),
+                first: None,
                 slot: Mutex::default(),
             });
         };
@@ -90,12 +93,14 @@ impl<E: Engine> Session<E> {
             body,
             declared: declared.into(),
             params: Vec::new(),
+            first: None,
             slot: Mutex::default(),
         };
         if let Body::Rows(_) = st.body {
             self.not_failed()?;
             let plan = self.plan(&st)?;
             st.params = plan.prepared.params.clone();
+            st.first = Some(plan);
         }
         Ok(st)
     }
@@ -148,6 +153,20 @@ impl<E: Engine> Session<E> {
             }
         };
         *st.slot.lock() = Some((self.env.clone(), plan.clone()));
+        Ok(plan)
+    }
+
+    /// [`Session::plan`] for a run: the result must be what it was when the statement was prepared.
+    pub(super) fn plan_again(&mut self, st: &Statement) -> Result<Arc<Plan>> {
+        let plan = self.plan(st)?;
+        let same = |first: &Arc<Plan>| Arc::ptr_eq(first, &plan) || first.columns == plan.columns;
+        if !st.first.as_ref().is_none_or(same) {
+            return Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "cached plan must not change result type",
+            )
+            .hint("The schema was changed; prepare the statement again."));
+        }
         Ok(plan)
     }
 
@@ -276,7 +295,7 @@ impl<E: Engine> Session<E> {
             .zip(&st.params)
             .map(|((v, from), to)| seam::assign(v, from, *to, &self.output))
             .collect::<Result<Vec<Value>>>()?;
-        let plan = self.plan(&st)?;
+        let plan = self.plan_again(&st)?;
         let formats = match formats {
             Formats::Each(f) if f.len() != plan.columns.len() => Formats::Text,
             f => f.clone(),
@@ -296,6 +315,7 @@ impl<E: Engine> Session<E> {
             body: Body::Rows(ast.clone()),
             declared: [].into(),
             params: Vec::new(),
+            first: None,
             slot: Mutex::default(),
         };
         let catalog = match &self.block.txn {

@@ -428,10 +428,11 @@ impl<E: Engine> Session<E> {
         if run.plan.prepared.schema_version != version {
             let plan = self.plan(&run.statement)?;
             if plan.columns != run.plan.columns {
-                return Err(
-                    Error::unsupported("cached plan must not change result type")
-                        .hint("The schema was changed; prepare the statement again."),
-                );
+                return Err(Error::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    "cached plan must not change result type",
+                )
+                .hint("The schema was changed; prepare the statement again."));
             }
             run.plan = plan;
         }

@@ -286,9 +286,10 @@ impl Given {
             ("force not null", self.force_not_null.is_some()),
         ] {
             if on && !csv {
-                return Err(Error::unsupported(format!(
-                    "COPY {name} outside of CSV mode"
-                )));
+                return Err(Error::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    format!("COPY {name} available only in CSV mode"),
+                ));
             }
         }
         if let Some(e) = &self.encoding
@@ -360,9 +361,10 @@ fn invalid(m: impl Into<String>) -> Error {
 fn one_byte(what: &str, v: &str) -> Result<u8> {
     match v.as_bytes() {
         [b] => Ok(*b),
-        _ => Err(Error::unsupported(format!(
-            "COPY {what} of other than a single one-byte character"
-        ))),
+        _ => Err(Error::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            format!("COPY {what} must be a single one-byte character"),
+        )),
     }
 }
 
