@@ -493,6 +493,17 @@ impl Binder<'_> {
     }
 
     fn access(&mut self, root: &Ast, chain: &[AccessExpr], env: &mut Env<'_, '_>) -> Result<Bound> {
+        // `t.column[1]`: the parser takes the qualifier for the root.
+        let dot = |a: &&AccessExpr| matches!(a, AccessExpr::Dot(Ast::Identifier(_)));
+        let dots = chain.iter().take_while(dot).count();
+        if let (Ast::Identifier(first), true) = (root, dots > 0) {
+            let mut parts = vec![first.clone()];
+            parts.extend(chain[..dots].iter().filter_map(|a| match a {
+                AccessExpr::Dot(Ast::Identifier(i)) => Some(i.clone()),
+                _ => None,
+            }));
+            return self.access(&Ast::CompoundIdentifier(parts), &chain[dots..], env);
+        }
         let mut b = self.expr(root, env)?;
         let mut rest = chain;
         while let Some(first) = rest.first() {

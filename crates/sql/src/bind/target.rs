@@ -196,7 +196,17 @@ pub(crate) fn column_name(e: &Ast) -> Option<String> {
         Ast::Identifier(i) => fold(i),
         Ast::CompoundIdentifier(parts) => fold(parts.last()?),
         Ast::Nested(e) | Ast::Collate { expr: e, .. } => return column_name(e),
-        Ast::CompoundFieldAccess { root, .. } => return column_name(root),
+        Ast::CompoundFieldAccess { root, access_chain } => {
+            let field = |a: &ast::AccessExpr| match a {
+                ast::AccessExpr::Dot(Ast::Identifier(i)) => Some(fold(i)),
+                _ => None,
+            };
+            return access_chain
+                .iter()
+                .rev()
+                .find_map(field)
+                .or_else(|| column_name(root));
+        }
         Ast::Function(f) => fold(f.name.0.last()?.as_ident()?),
         Ast::Cast {
             expr, data_type, ..

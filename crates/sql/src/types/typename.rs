@@ -84,6 +84,8 @@ pub fn from_sql_name(name: &str, mods: &[i32], array: bool) -> Result<ColumnType
         "time" | "time without time zone" => Type::Time,
         "timestamp" | "timestamp without time zone" => Type::Timestamp,
         "timestamptz" | "timestamp with time zone" => Type::TimestampTz,
+        // An overload is picked by its name alone.
+        "regprocedure" => Type::RegProc,
         "timetz" | "time with time zone" => {
             return Err(Error::unsupported("type time with time zone"));
         }
