@@ -183,7 +183,7 @@ pub struct SequenceDef {
     pub cache: i64,
     /// The column that SERIAL or IDENTITY made it for; it is dropped with the column.
     pub owned_by: Option<(Oid, ColumnIdx)>,
-    /// Counts RESTART and setval through DDL, so that the running state starts anew.
+    /// Another number after each RESTART, never one that was used before, so that the running state starts anew.
     pub generation: u64,
     /// First value of this generation (RESTART WITH); none: `start`.
     #[serde(default)]

@@ -145,6 +145,12 @@ impl Txn {
         Ok(())
     }
 
+    /// Whether this transaction has changed rows of the table. (Rows that move to new storage are the committed ones.)
+    pub fn has_pending(&self, table: &TableHandle) -> bool {
+        let own = self.writes.of(table.storage.id);
+        own.is_some_and(|w| !w.rows.is_empty())
+    }
+
     /// No commit changes the table from here until this transaction ends.
     fn quiesce(&mut self, handle: &Arc<TableHandle>) -> Result<()> {
         if self.owns_shape(handle) {

@@ -1,24 +1,22 @@
 //! ALTER TABLE, one action after another; RENAME and OWNER TO also for views, sequences and indexes, as PostgreSQL allows.
 //!
 //! No action rewrites a row in place. A column added with a constant default is filled in when a row is read
-//! (`Column::missing`); a change of type is allowed where the stored bytes mean the same in both types; a primary key that
-//! comes or goes moves the table to new storage.
+//! (`Column::missing`); a primary key that comes or goes moves the table to new storage. Where rows themselves change (a default
+//! that differs from row to row, another type), they are written anew: see [`super::fill`].
 //!
-//! Left out on purpose: changes of type that rewrite rows, ADD COLUMN with a volatile default on a table that has rows,
-//! NOT VALID, inheritance, row security, triggers (0A000).
+//! Left out on purpose: ALTER TYPE … USING, NOT VALID, inheritance, row security, triggers (0A000).
 
 use super::constraints::{Pending, place};
 use super::create_table::check_storage_parameters;
 use super::depend::Node;
 use super::expr_text;
-use super::fill::Fill;
+use super::fill::{Fill, With};
 use super::work::Work;
 use crate::catalog::{self, Resolved};
-use crate::types::typename::{format_type, numeric_modifier};
-use base::schema::{Identity, Object, Relation, TableDef};
-use base::{ColumnType, Error, Oid, Result, SqlState, Type};
+use base::schema::{Object, Relation, TableDef};
+use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::{
-    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, DropBehavior, GeneratedAs,
+    AlterTable, AlterTableOperation, ColumnDef, DropBehavior, GeneratedAs,
     Ident, ObjectName, RenameTableNameKind, SequenceOptions,
 };
 
@@ -209,21 +207,16 @@ impl Work<'_> {
     /// Leaves the values of the new column to be written when the changes are made.
     fn fill_later(&mut self, def: &TableDef, at: usize) {
         let column = at as base::ColumnIdx;
-        let mut table = def.clone();
-        let text = table.columns[at].default.take().unwrap_or_default();
-        table.columns[at].not_null = false;
-        table.columns[at].identity = None;
         let made = self.owned_sequences(|t, c| (t, c) == (def.id, column));
         let sequence = made.first().and_then(|s| self.schema.relation(*s));
-        let sequence = match sequence {
-            Some(Relation::Sequence(s)) => Some((**s).clone()),
-            _ => None,
+        let with = match sequence {
+            Some(Relation::Sequence(s)) => With::Sequence((**s).clone()),
+            _ => With::Default(def.columns[at].default.clone().unwrap_or_default()),
         };
         self.fills.push(Fill {
-            table,
+            table: def.id,
             column,
-            text,
-            sequence,
+            with,
         });
     }
 
@@ -255,169 +248,6 @@ impl Work<'_> {
             c.expr = expr_text::rename_column(&c.expr, &from, &to);
         }
         Ok(())
-    }
-
-    fn alter_column(
-        &mut self,
-        mut def: TableDef,
-        name: &str,
-        op: &AlterColumnOperation,
-    ) -> Result<()> {
-        use AlterColumnOperation as O;
-        let at = place(&def, name).ok_or_else(|| no_column(&def, name))?;
-        let is_identity = |def: &TableDef| {
-            Error::new(
-                SqlState::SYNTAX_ERROR,
-                format!(
-                    "column \"{name}\" of relation \"{}\" is an identity column",
-                    def.name
-                ),
-            )
-        };
-        let identity = def.columns[at as usize].identity.is_some();
-        match op {
-            O::SetNotNull => def.columns[at as usize].not_null = true,
-            O::DropNotNull => {
-                if identity {
-                    return Err(is_identity(&def));
-                }
-                let primary = def.indexes.iter().find(|i| i.primary);
-                if primary.is_some_and(|i| i.columns.iter().any(|k| k.column == at)) {
-                    return Err(Error::new(
-                        SqlState::INVALID_TABLE_DEFINITION,
-                        format!("column \"{name}\" is in a primary key"),
-                    ));
-                }
-                def.columns[at as usize].not_null = false;
-            }
-            O::SetDefault { value } => {
-                if identity {
-                    return Err(is_identity(&def));
-                }
-                let text = self.default_text(&def.columns[at as usize].clone(), value)?;
-                let null = text.eq_ignore_ascii_case("null");
-                def.columns[at as usize].default = (!null).then_some(text);
-            }
-            O::DropDefault => {
-                if identity {
-                    return Err(is_identity(&def)
-                        .hint("Use ALTER TABLE ... ALTER COLUMN ... DROP IDENTITY instead."));
-                }
-                def.columns[at as usize].default = None;
-            }
-            O::SetDataType {
-                data_type, using, ..
-            } => {
-                if using.is_some() {
-                    return Err(Error::unsupported("ALTER COLUMN TYPE … USING"));
-                }
-                let (old, new) = (
-                    def.columns[at as usize].ty(),
-                    self.storable(data_type, name)?,
-                );
-                if !same_bytes(old, new) {
-                    let shown = |t: ColumnType| format_type(t.ty, t.typmod);
-                    return Err(Error::unsupported(format!(
-                        "changing a column from type {} to {}",
-                        shown(old),
-                        shown(new)
-                    )));
-                }
-                if let Some(v) = self.views_of(def.id).first() {
-                    return Err(Error::new(
-                        SqlState::FEATURE_NOT_SUPPORTED,
-                        "cannot alter type of a column used by a view or rule",
-                    )
-                    .detail(format!(
-                        "{} depends on column \"{name}\"",
-                        self.describe(Node::Relation(*v))
-                    )));
-                }
-                let column = &mut def.columns[at as usize];
-                (column.type_oid, column.typmod) = (new.ty.oid(), new.typmod);
-                next_row_version(&mut def)?;
-            }
-            O::AddGenerated {
-                generated_as,
-                sequence_options,
-            } => self.add_identity(
-                &mut def,
-                at as usize,
-                generated_as.as_ref(),
-                sequence_options.as_deref().unwrap_or(&[]),
-            )?,
-        }
-        self.put(Object::Table(def));
-        Ok(())
-    }
-
-    fn add_identity(
-        &mut self,
-        def: &mut TableDef,
-        at: usize,
-        generated: Option<&GeneratedAs>,
-        options: &[SequenceOptions],
-    ) -> Result<()> {
-        let column = &def.columns[at];
-        let of = format!("column \"{}\" of relation \"{}\"", column.name, def.name);
-        let refuse = |what: &str| {
-            let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
-            Err(Error::new(code, format!("{of} {what}")))
-        };
-        let ty = column.ty().ty;
-        if !matches!(ty, Type::Int2 | Type::Int4 | Type::Int8) {
-            return Err(Error::new(
-                SqlState::INVALID_PARAMETER_VALUE,
-                "identity column type must be smallint, integer, or bigint",
-            ));
-        }
-        if !column.not_null {
-            return refuse("must be declared NOT NULL before identity can be added");
-        }
-        if column.identity.is_some() {
-            return refuse("is already an identity column");
-        }
-        if column.default.is_some() {
-            return refuse("already has a default value");
-        }
-        let text = self.column_sequence(def, at, ty, options)?;
-        def.columns[at].default = Some(text);
-        def.columns[at].identity = Some(match generated {
-            Some(GeneratedAs::ByDefault) => Identity::ByDefault,
-            _ => Identity::Always,
-        });
-        Ok(())
-    }
-
-    /// ALTER COLUMN … DROP IDENTITY.
-    pub(super) fn drop_identity(
-        &mut self,
-        table: &ObjectName,
-        column: &Ident,
-        if_exists: bool,
-    ) -> Result<String> {
-        let mut def = self.own_table(table)?.def.clone();
-        let name = catalog::fold(column);
-        let at = place(&def, &name).ok_or_else(|| no_column(&def, &name))?;
-        if def.columns[at as usize].identity.is_none() {
-            let what = format!(
-                "column \"{name}\" of relation \"{}\" is not an identity column",
-                def.name
-            );
-            if !if_exists {
-                return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what));
-            }
-            self.notice(SqlState([b'0'; 5]), format!("{what}, skipping"));
-            return Ok("ALTER TABLE".into());
-        }
-        def.columns[at as usize].identity = None;
-        def.columns[at as usize].default = None;
-        let id = def.id;
-        self.put(Object::Table(def));
-        for s in self.owned_sequences(|t, c| (t, c) == (id, at)) {
-            self.drop_object(s);
-        }
-        Ok("ALTER TABLE".into())
     }
 
     fn rename_constraint(&mut self, def: &mut TableDef, from: &Ident, to: &Ident) -> Result<()> {
@@ -588,7 +418,7 @@ fn cascades(b: Option<DropBehavior>) -> bool {
     matches!(b, Some(DropBehavior::Cascade))
 }
 
-fn no_column(def: &TableDef, name: &str) -> Error {
+pub(super) fn no_column(def: &TableDef, name: &str) -> Error {
     Error::new(
         SqlState::UNDEFINED_COLUMN,
         format!(
@@ -623,7 +453,7 @@ fn constraint_node(def: &TableDef, name: &str) -> Option<Node> {
 }
 
 /// One more layout of the table's rows: 54000 when there were too many.
-fn next_row_version(def: &mut TableDef) -> Result<()> {
+pub(super) fn next_row_version(def: &mut TableDef) -> Result<()> {
     def.row_version = def.row_version.checked_add(1).ok_or_else(|| {
         Error::new(
             SqlState::PROGRAM_LIMIT_EXCEEDED,
@@ -634,26 +464,4 @@ fn next_row_version(def: &mut TableDef) -> Result<()> {
         )
     })?;
     Ok(())
-}
-
-/// Whether every stored value of the old type is, byte for byte, the same value of the new type.
-fn same_bytes(old: ColumnType, new: ColumnType) -> bool {
-    let text = |t| matches!(t, Type::Text | Type::Varchar);
-    if old == new {
-        return true;
-    }
-    if text(old.ty) && text(new.ty) {
-        return new.typmod < 0 || old.typmod >= 0 && new.typmod >= old.typmod;
-    }
-    if old.ty != new.ty {
-        return false;
-    }
-    match (numeric_modifier(old.typmod), numeric_modifier(new.typmod)) {
-        _ if new.typmod < 0 => old.ty != Type::Bpchar,
-        (Some((p, s)), Some((q, t))) if old.ty == Type::Numeric => s == t && q >= p,
-        _ if matches!(old.ty, Type::Time | Type::Timestamp | Type::TimestampTz) => {
-            old.typmod >= 0 && new.typmod >= old.typmod || new.typmod == 6
-        }
-        _ => false,
-    }
 }

@@ -1,57 +1,161 @@
-//! ADD COLUMN with a default that differs from row to row: serial, identity, `gen_random_uuid()`.
+//! Changes that write every row of a table anew: a column whose default differs from row to row (serial, identity,
+//! `gen_random_uuid()`), a column whose type changes, and a new primary key over rows that this transaction has changed.
 //!
 //! ```text
-//! put the table with the bare column -> write each row's value -> put the table as it shall be (NOT NULL, keys …)
+//! read the rows -> put the table with new, empty storage -> insert the rows as they shall be
 //! ```
 //!
-//! All of it happens inside the statement's transaction, by ordinary updates; rolled back, nothing stays. The values of a new
-//! sequence are counted here, and its definition then says where it goes on: nobody else can have used it yet.
+//! The rows travel as ordinary inserts of the statement's transaction, so recovery and replicas need to know nothing of it, and
+//! inserting checks every constraint. The values of a new sequence are counted here, and its definition then says where it
+//! goes on: nobody else can have used it yet.
 //!
-//! Left out on purpose: filling without holding the rows' keys in memory.
+//! Left out on purpose: doing it without holding the table's rows in memory.
 
 use super::DdlContext;
 use super::expr_text;
+use crate::types::{OutputSettings, cast};
 use base::schema::{Change, Object, SequenceDef, TableDef};
-use base::{ColumnIdx, Error, Result, SqlState, Type, Value};
-use txn::{Access, Direction, Scan, Txn};
+use base::{ColumnIdx, ColumnType, Error, Oid, Result, SqlState, Type, Value};
+use txn::{Access, Direction, Scan, TableHandle, Txn};
 
-/// A column to fill.
+/// What becomes of one column of every row.
 pub(super) struct Fill {
-    /// The table with the bare column.
-    pub table: TableDef,
+    pub table: Oid,
     pub column: ColumnIdx,
-    pub text: String,
-    /// The sequence that was made for it.
-    pub sequence: Option<SequenceDef>,
+    pub with: With,
+}
+
+pub(super) enum With {
+    /// The values of the sequence that was made for the column.
+    Sequence(SequenceDef),
+    /// A volatile DEFAULT.
+    Default(String),
+    /// The old value in another type.
+    Cast(ColumnType, ColumnType),
+}
+
+/// Makes the changes; tables whose rows must be written anew are.
+pub(super) fn apply(
+    txn: &mut Txn,
+    ctx: &DdlContext<'_>,
+    fills: Vec<Fill>,
+    mut changes: Vec<Change>,
+) -> Result<()> {
+    let before = txn.catalog();
+    let mut reloads: Vec<(Oid, Vec<Vec<Value>>)> = vec![];
+    for c in &mut changes {
+        let Change::Put(Object::Table(def)) = c else {
+            continue;
+        };
+        let Some(old) = before.table(def.id) else {
+            continue;
+        };
+        let filled = fills.iter().any(|f| f.table == def.id);
+        let moves = def.rewrite_of.is_some() && txn.has_pending(old);
+        if !filled && !moves {
+            continue;
+        }
+        let rows = read(txn, old, def)?;
+        if rows.is_empty() && !moves && def.rewrite_of.is_none() {
+            continue;
+        }
+        def.rewrite_of = None;
+        def.storage = txn.new_oid();
+        reloads.push((def.id, rows));
+    }
+    for f in fills {
+        let Some((_, rows)) = reloads.iter_mut().find(|r| r.0 == f.table) else {
+            continue;
+        };
+        let next = f.run(txn, ctx, &changes, rows)?;
+        for c in &mut changes {
+            if let (Change::Put(Object::Sequence(s)), Some(next)) = (c, &next)
+                && s.id == next.id
+            {
+                s.restart = next.restart;
+            }
+        }
+    }
+    if changes.is_empty() {
+        return Ok(());
+    }
+    txn.change_schema(changes)?;
+    let after = txn.catalog();
+    for (table, rows) in reloads {
+        let table = after.table(table).expect("just put").clone();
+        for row in rows {
+            txn.check_interrupt()?;
+            txn.insert(&table, &row)?;
+        }
+    }
+    Ok(())
+}
+
+/// The table's rows in the columns of its new definition, dropped ones NULL, new ones as rows without them read.
+fn read(txn: &mut Txn, table: &TableHandle, def: &TableDef) -> Result<Vec<Vec<Value>>> {
+    let added: Vec<Value> = def.columns[table.table.def.columns.len()..]
+        .iter()
+        .map(|c| match &c.missing {
+            Some(bytes) => base::row::decode_value(c.ty().ty, bytes).unwrap_or_default(),
+            None => Value::Null,
+        })
+        .collect();
+    let dropped: Vec<usize> = (0..def.columns.len())
+        .filter(|i| def.columns[*i].dropped)
+        .collect();
+    let mut rows = vec![];
+    let mut scan = Scan::new(Access::Primary, base::KeyRange::all(), Direction::Forward);
+    while txn.scan(table, &mut scan, 256, &mut |_, row| {
+        let mut values = row.values();
+        values.extend_from_slice(&added);
+        dropped.iter().for_each(|i| values[*i] = Value::Null);
+        rows.push(values);
+        Ok(())
+    })? {}
+    Ok(rows)
 }
 
 impl Fill {
-    /// Fills the column; the sequence as it stands then.
-    pub fn run(&self, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<Option<SequenceDef>> {
-        txn.change_schema(vec![Change::Put(Object::Table(self.table.clone()))])?;
-        let catalog = txn.catalog();
-        let table = catalog.table(self.table.id).expect("just put").clone();
-        let mut rows: Vec<(Box<[u8]>, Vec<Value>)> = vec![];
-        let mut scan = Scan::new(Access::Primary, base::KeyRange::all(), Direction::Forward);
-        while txn.scan(&table, &mut scan, 256, &mut |key, row| {
-            rows.push((key.into(), row.values()));
-            Ok(())
-        })? {}
-        let column = &self.table.columns[self.column as usize];
-        let e = expr_text::parse(&self.text)?;
-        let mut sequence = self.sequence.clone();
-        for (key, mut row) in rows {
-            txn.check_interrupt()?;
-            row[self.column as usize] = match &mut sequence {
-                Some(s) => next(s, column.ty().ty)?,
-                None => {
-                    ctx.analyzer
-                        .evaluate_volatile(&catalog.schema, ctx.search_path, column, &e)?
+    /// Writes the column of the rows; the sequence as it stands then.
+    fn run(
+        self,
+        txn: &Txn,
+        ctx: &DdlContext<'_>,
+        changes: &[Change],
+        rows: &mut [Vec<Value>],
+    ) -> Result<Option<SequenceDef>> {
+        let at = self.column as usize;
+        match self.with {
+            With::Sequence(mut s) => {
+                let ty = Type::from_oid(s.type_oid).unwrap_or(Type::Int8);
+                for row in rows {
+                    row[at] = next(&mut s, ty)?;
                 }
-            };
-            txn.update(&table, &key, &row)?;
+                Ok(Some(s))
+            }
+            With::Default(text) => {
+                let def = changes.iter().find_map(|c| match c {
+                    Change::Put(Object::Table(t)) if t.id == self.table => Some(t),
+                    _ => None,
+                });
+                let column = &def.expect("it is being changed").columns[at];
+                let e = expr_text::parse(&text)?;
+                let schema = txn.catalog().schema.clone();
+                for row in rows {
+                    let path = ctx.search_path;
+                    row[at] = ctx.analyzer.evaluate_volatile(&schema, path, column, &e)?;
+                }
+                Ok(None)
+            }
+            With::Cast(from, to) => {
+                let settings = OutputSettings::default();
+                for row in rows {
+                    row[at] =
+                        cast::apply(std::mem::take(&mut row[at]), from, to, false, &settings)?;
+                }
+                Ok(None)
+            }
         }
-        Ok(sequence)
     }
 }
 

@@ -14,6 +14,7 @@
 //! Left out on purpose: temporary tables, domains, user-defined types and functions, triggers, policies, partitions; 0A000.
 
 mod alter;
+mod alter_column;
 mod column_type;
 mod constraints;
 mod create_table;
@@ -39,7 +40,7 @@ pub use extra::Extra;
 pub use role::scram_verifier;
 
 use crate::catalog;
-use base::schema::{Change, Column, Object, Schema, TableDef};
+use base::schema::{Column, Schema, TableDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Value};
 use sqlparser::ast::{Expr, FunctionDesc, Query, Statement};
 use txn::Txn;
@@ -373,21 +374,8 @@ fn run(
     let mut new_oid = || txn.new_oid();
     let mut work = Work::new(schema, ctx, &mut new_oid);
     let tag = f(&mut work)?;
-    let (fills, mut changes, notices) = work.finish();
-    for f in &fills {
-        if let Some(filled) = f.run(txn, ctx)? {
-            for c in &mut changes {
-                if let Change::Put(Object::Sequence(s)) = c
-                    && s.id == filled.id
-                {
-                    s.restart = filled.restart;
-                }
-            }
-        }
-    }
-    if !changes.is_empty() {
-        txn.change_schema(changes)?;
-    }
+    let (fills, changes, notices) = work.finish();
+    fill::apply(txn, ctx, fills, changes)?;
     Ok(DdlOutcome { tag, notices })
 }
 

@@ -44,7 +44,9 @@ impl Work<'_> {
         self.must_be_free(namespace, &name)?;
         let id = self.oid();
         let mut def = blank(id, namespace, name, self.ctx.role);
-        apply(&mut def, options, true)?;
+        let generation = self.new_generation();
+        def.generation = generation;
+        apply(&mut def, options, generation, true)?;
         if let Some(owner) = owned_by {
             def.owned_by = self.sequence_owner(&def, owner)?;
         }
@@ -70,7 +72,9 @@ impl Work<'_> {
         let mut def = blank(id, table.namespace, name, table.owner);
         let mut options = read_options(options)?;
         options.ty = Some(ty);
-        apply(&mut def, &options, true)?;
+        let generation = self.new_generation();
+        def.generation = generation;
+        apply(&mut def, &options, generation, true)?;
         def.owned_by = Some((table.id, column as ColumnIdx));
         let text = expr_text::nextval(self, def.namespace, &def.name);
         self.put(Object::Sequence(def));
@@ -157,7 +161,7 @@ impl Work<'_> {
         };
         self.must_own("sequence", &s.name, s.owner)?;
         let mut def = (*s).clone();
-        apply(&mut def, options, false)?;
+        apply(&mut def, options, self.new_generation(), false)?;
         if let Some(owner) = owned_by {
             if self.is_identity(&def) {
                 return Err(Error::new(
@@ -176,10 +180,19 @@ impl Work<'_> {
         Ok(tag)
     }
 
+    /// A number that no other life of a sequence has, also not one whose transaction was rolled back: what it used up is
+    /// remembered under its number.
+    fn new_generation(&self) -> u64 {
+        let mut bytes = [0; 8];
+        (self.ctx.random_bytes)(&mut bytes);
+        // JSON readers agree on integers to 53 bits.
+        u64::from_le_bytes(bytes) >> 11
+    }
+
     /// Starts a sequence anew from its first value.
     pub(super) fn restart_sequence(&mut self, def: &SequenceDef) {
         let mut def = def.clone();
-        def.generation += 1;
+        def.generation = self.new_generation();
         def.restart = None;
         self.put(Object::Sequence(def));
     }
@@ -241,7 +254,7 @@ fn range(ty: Type) -> (i64, i64) {
 }
 
 /// Puts the options into the definition, by PostgreSQL's rules (`init_params`); 22023.
-fn apply(def: &mut SequenceDef, o: &Options, fresh: bool) -> Result<()> {
+fn apply(def: &mut SequenceDef, o: &Options, generation: u64, fresh: bool) -> Result<()> {
     let old = Type::from_oid(def.type_oid).expect("sequences have integer types");
     let ty = o.ty.map_or(Ok(old), sequence_type)?;
     let (lowest, highest) = range(ty);
@@ -317,7 +330,7 @@ fn apply(def: &mut SequenceDef, o: &Options, fresh: bool) -> Result<()> {
         let to = to.unwrap_or(def.start);
         bounds("RESTART", to)?;
         def.restart = Some(to);
-        def.generation += 1;
+        def.generation = generation;
     }
     if let Some(c) = o.cache {
         if c < 1 {
