@@ -86,13 +86,12 @@ impl Printer<'_> {
                     };
                     return Some((literal(s, ty), Class::Simple));
                 }
-                V::Number(n, _) if !n.contains(['.', 'e', 'E']) => match other {
-                    Some(t @ (Type::Numeric | Type::Float8 | Type::Float4)) => {
+                V::Number(n, _) if !n.contains(['.', 'e', 'E']) => {
+                    if let Some(t @ (Type::Numeric | Type::Float8 | Type::Float4)) = other {
                         let wide = if t == Type::Numeric { t } else { Type::Float8 };
                         return Some(self.cast(n.clone(), Class::Simple, &format_type(wide, -1)));
                     }
-                    _ => {}
-                },
+                }
                 _ => {}
             }
         }

@@ -16,8 +16,8 @@ use crate::catalog::{self, Resolved};
 use base::schema::{Object, Relation, TableDef};
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::{
-    AlterTable, AlterTableOperation, ColumnDef, DropBehavior, GeneratedAs,
-    Ident, ObjectName, RenameTableNameKind, SequenceOptions,
+    AlterTable, AlterTableOperation, ColumnDef, DropBehavior, Ident, ObjectName,
+    RenameTableNameKind,
 };
 
 impl Work<'_> {
