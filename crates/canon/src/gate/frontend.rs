@@ -63,7 +63,7 @@ pub struct Bind<'a> {
 pub struct Formats<'a>(&'a [u8]);
 
 impl Formats<'_> {
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.0.len() / 2
     }
 
