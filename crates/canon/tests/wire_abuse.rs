@@ -12,8 +12,8 @@ mod raw;
 
 use common::{PATIENCE, Server, on_postgres};
 use raw::*;
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::Write;
+use std::net::Shutdown;
 use std::time::Duration;
 use tokio_postgres::Client;
 

@@ -63,8 +63,13 @@ pub struct Bind<'a> {
 pub struct Formats<'a>(&'a [u8]);
 
 impl Formats<'_> {
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len() / 2
+    }
+
+    /// Whether there is none: all is text.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     fn code(&self, i: usize) -> u16 {

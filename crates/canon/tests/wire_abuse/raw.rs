@@ -2,7 +2,7 @@
 
 use super::common::{PATIENCE, Server};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 /// A client that speaks the protocol by hand.
 pub struct Raw(pub TcpStream);
