@@ -495,7 +495,7 @@ async fn transactions_of_the_driver() {
         .query(&statement, &[&1i32])
         .await
         .expect_err("its columns have changed");
-    assert_eq!(sqlstate(&error), "0A000");
+    assert_eq!(sqlstate(&error), "0A000", "{error:?}");
 
     let messages = client
         .simple_query("SELECT 1; INSERT INTO t VALUES (9); SELECT 2, 3")
