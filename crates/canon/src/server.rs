@@ -102,6 +102,10 @@ pub async fn stop_signal() -> Result<&'static str> {
 impl Server {
     /// Starts a server. Call inside of a runtime with several threads.
     pub async fn start(config: &Config) -> Result<Server> {
+        // A new directory has no user with a password: no need to make it to know.
+        if !config.data.exists() {
+            refuse_open_door(config, false)?;
+        }
         let metrics = Arc::new(Metrics::default());
         for address in &config.http {
             let listener = bind(address).await?;
@@ -119,7 +123,9 @@ impl Server {
         let mut shared = Shared::new(engine, Arc::new(EnvHost(env)), DATABASE);
         shared.max_connections = config.max_connections;
         shared.defaults = config.settings.clone();
-        refuse_open_door(config, &node)?;
+        let catalog = node.manager().catalog();
+        let password = |r: &Arc<base::schema::Role>| r.login && r.password.is_some();
+        refuse_open_door(config, catalog.schema.roles().any(password))?;
         let gate = Gate::new(Arc::new(shared), config.allow_passwordless_network);
         tokio::spawn(gate.clone().keep_time());
         let (mut listening, mut unix) = (Vec::new(), Vec::new());
@@ -214,16 +220,8 @@ async fn open(config: &Config) -> Result<Node> {
 }
 
 /// An address that others can reach, and nobody with a password: refused, unless it was asked for in so many words.
-fn refuse_open_door(config: &Config, node: &Node) -> Result<()> {
-    if !config.on_network() || config.allow_passwordless_network {
-        return Ok(());
-    }
-    let catalog = node.manager().catalog();
-    if catalog
-        .schema
-        .roles()
-        .any(|r| r.login && r.password.is_some())
-    {
+fn refuse_open_door(config: &Config, someone_has_a_password: bool) -> Result<()> {
+    if !config.on_network() || config.allow_passwordless_network || someone_has_a_password {
         return Ok(());
     }
     Err(Error::new(

@@ -133,3 +133,41 @@ pub fn check_header(fields: &[Option<String>], names: &[String], o: &CopyOptions
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::options;
+    use super::*;
+
+    #[test]
+    fn records_may_hold_newlines_in_quotes() {
+        let o = options("COPY t FROM STDIN CSV");
+        assert_eq!(record(b"a,\"b\nc\"\r\nd", &o), Some((7, 9)));
+        assert_eq!(record(b"a,\"b\n", &o), None);
+    }
+
+    #[test]
+    fn quotes_nulls_and_force() {
+        let o = options("COPY t FROM STDIN CSV FORCE NOT NULL b");
+        let names = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+        let mut f = Vec::new();
+        fields(",,\"\"", &o, &names, &mut f).unwrap();
+        assert_eq!(f, [None, Some(String::new()), Some(String::new())]);
+        fields("x\"y,\"\"\"z", &o, &names, &mut f).unwrap_err();
+        fields("\"a \"\"q\"\"\",b,c", &o, &names, &mut f).unwrap();
+        assert_eq!(f[0].as_deref(), Some("a \"q\""));
+    }
+
+    #[test]
+    fn what_is_put_is_read_back() {
+        let o = options("COPY t FROM STDIN CSV");
+        for v in ["", "a,b", "\"", "x\ny", "\\.", "plain"] {
+            let mut out = Vec::new();
+            put(v, &o, "a", true, &mut out);
+            let text = String::from_utf8(out).unwrap();
+            let mut f = Vec::new();
+            fields(&text, &o, &["a".to_owned()], &mut f).unwrap();
+            assert_eq!(f, [Some(v.to_owned())], "{v:?}");
+        }
+    }
+}

@@ -458,6 +458,11 @@ mod tests {
         }
     }
 
+    /// The options of a COPY statement.
+    pub fn options(sql: &str) -> CopyOptions {
+        one(sql).unwrap().options
+    }
+
     #[test]
     fn both_grammars() {
         let c = one("copy pgbench_accounts from stdin with (freeze on)").unwrap();

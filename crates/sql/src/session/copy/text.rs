@@ -129,3 +129,41 @@ pub fn put(v: &str, o: &CopyOptions, out: &mut Vec<u8>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::options;
+    use super::*;
+
+    #[test]
+    fn lines_end_at_newlines_that_are_not_escaped() {
+        assert_eq!(line(b"a\\\nb\nc", 0), Some((4, 5)));
+        assert_eq!(line(b"a\r\nb", 0), Some((1, 3)));
+        assert_eq!(line(b"a\\\\\nb", 0), Some((3, 4)));
+        assert_eq!(line(b"no end", 0), None);
+    }
+
+    #[test]
+    fn what_is_put_is_read_back() {
+        let o = options("COPY t FROM STDIN");
+        for v in ["", "a\tb", "\\N", "x\ny\r\\", "\u{8}\u{b}\u{c}", "é"] {
+            let mut out = Vec::new();
+            put(v, &o, &mut out);
+            let text = String::from_utf8(out).unwrap();
+            let mut f = Vec::new();
+            fields(&text, &o, &mut f).unwrap();
+            assert_eq!(f, [Some(Cow::Borrowed(v))], "{v:?}");
+        }
+    }
+
+    #[test]
+    fn fields_nulls_and_escapes() {
+        let o = options("COPY t FROM STDIN");
+        let mut f = Vec::new();
+        fields("1\t\\N\t\t\\x41\\101\\tz", &o, &mut f).unwrap();
+        let f: Vec<Option<&str>> = f.iter().map(|f| f.as_deref()).collect();
+        assert_eq!(f, [Some("1"), None, Some(""), Some("AA\tz")]);
+        assert!(fields("\\0", &o, &mut Vec::new()).is_err());
+        assert!(fields("\\xff", &o, &mut Vec::new()).is_err());
+    }
+}
