@@ -153,7 +153,9 @@ mod tests {
         let mut f = Vec::new();
         fields(",,\"\"", &o, &names, &mut f).unwrap();
         assert_eq!(f, [None, Some(String::new()), Some(String::new())]);
-        fields("x\"y,\"\"\"z", &o, &names, &mut f).unwrap_err();
+        fields("x\"y,\"\"\"z", &o, &names, &mut f).unwrap();
+        assert_eq!(f, [Some("xy,\"z".to_owned())]);
+        fields("a,\"b", &o, &names, &mut f).unwrap_err();
         fields("\"a \"\"q\"\"\",b,c", &o, &names, &mut f).unwrap();
         assert_eq!(f[0].as_deref(), Some("a \"q\""));
     }
