@@ -290,6 +290,20 @@ fn deep_and_long_expressions_run() {
 }
 
 #[test]
+fn an_order_over_a_join_is_not_given_by_one_side() {
+    let db = shop();
+    db.run("INSERT INTO item VALUES (1, 'a', 1, 1), (2, 'b', 1, 0)")
+        .unwrap();
+    db.run("INSERT INTO heap VALUES (1, 'z'), (2, 'y'), (1, 'x')")
+        .unwrap();
+    let sql = "SELECT i.id, h.b FROM item i JOIN heap h ON h.a = i.id ORDER BY i.id, h.b";
+    assert_eq!(db.rows(sql), ["1|x", "1|z", "2|y"]);
+    let sql =
+        "SELECT h.b FROM item i JOIN heap h ON h.a >= i.id WHERE i.id = 1 ORDER BY h.b LIMIT 2";
+    assert_eq!(db.rows(sql), ["x", "y"]);
+}
+
+#[test]
 fn in_over_a_query_looks_keys_up() {
     let db = shop();
     db.run("INSERT INTO item SELECT g, 'n' || g, g, g FROM generate_series(1, 200) g")

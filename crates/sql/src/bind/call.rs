@@ -140,6 +140,17 @@ impl Binder<'_> {
         };
         let mut args: Vec<&Ast> = Vec::with_capacity(list.args.len());
         let mut star = false;
+        if let [FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(rel))] = &list.args[..]
+            && let Some(last) = rel.0.last().and_then(|p| p.as_ident())
+        {
+            // `count(t.*)` is `count(t)`, but a row that an outer join left empty does not count.
+            let row = Ast::Identifier(last.clone());
+            let mut one = f.clone();
+            if let FunctionArguments::List(l) = &mut one.args {
+                l.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(row))];
+            }
+            return self.function_call(&one, schema, name, env);
+        }
         if name == "make_interval"
             && list
                 .args

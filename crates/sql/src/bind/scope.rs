@@ -288,7 +288,7 @@ impl Binder<'_> {
     }
 
     fn whole_row(&mut self, rel: &ScopeRel, crossed: &[&RefCell<Vec<Slot>>]) -> Bound {
-        let items = rel
+        let items: Vec<(Expr, Type)> = rel
             .columns
             .iter()
             .map(|c| {
@@ -296,7 +296,14 @@ impl Binder<'_> {
                 (b.expr, b.ty.ty)
             })
             .collect();
-        Bound::new(Expr::Record(items), Type::Record)
+        // A row that an outer join left empty is NULL.
+        let empty = items.iter().map(|(e, _)| Expr::IsNull {
+            arg: Box::new(e.clone()),
+            not: false,
+        });
+        let whens = vec![(Expr::and(empty.collect()), Expr::NULL)];
+        let otherwise = Box::new(Expr::Record(items));
+        Bound::new(Expr::Case { whens, otherwise }, Type::Record)
     }
 
     /// The columns of `alias.*`.

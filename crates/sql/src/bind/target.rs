@@ -232,7 +232,7 @@ pub(crate) fn column_name(e: &Ast) -> Option<String> {
                 _ => Some("case".into()),
             };
         }
-        Ast::Exists { .. } => "exists".into(),
+        Ast::Exists { negated: false, .. } => "exists".into(),
         Ast::Array(_) => "array".into(),
         Ast::Tuple(_) => "row".into(),
         Ast::Extract { .. } => "extract".into(),

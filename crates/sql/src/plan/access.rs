@@ -248,7 +248,9 @@ fn path(
         };
         (left * range * times).max(1.0)
     };
-    let ordered = if unique {
+    // One row is in any order of its own columns; other relations' columns make of it as many rows as they like.
+    let own = want.order.iter().all(|k| reads_only(t, &k.expr));
+    let ordered = if unique && own {
         Some(Direction::Forward)
     } else {
         order_of(t, place, &fixed, &bounds, conditions, &want.order)
@@ -294,6 +296,13 @@ fn path(
     }
 }
 
+/// Whether an expression reads no column but this table's, and gives the same for the same row.
+fn reads_only(t: &TableRef, e: &Expr) -> bool {
+    let mut own = e.volatility() < Volatility::Volatile;
+    e.slots(&mut |s| own &= t.column_of(s).is_some());
+    own
+}
+
 /// The direction in which a path gives the order, if it does.
 fn order_of(
     t: &TableRef,
@@ -332,7 +341,10 @@ fn order_of(
             // The whole key is behind: rows are in order, because keys are unique; those of a table without a primary key
             // end with the row's number, which orders nothing that one could ask for.
             t.table.primary()?;
-            return Some(direction.unwrap_or(Direction::Forward));
+            return want
+                .iter()
+                .all(|k| reads_only(t, &k.expr))
+                .then_some(direction.unwrap_or(Direction::Forward));
         };
         if ic.column as usize != c {
             return None;
