@@ -252,6 +252,23 @@ fn engine(p: &mut Page, node: &node::Node) {
         "Most bytes that they may take.",
         m.store.memory.limit(),
     );
+    let (versions, waiting) = node.reclaimed();
+    p.counter(
+        "canon_versions_reclaimed_total",
+        "Old versions of rows taken away.",
+        versions,
+    );
+    p.gauge(
+        "canon_versions_waiting_records",
+        "Rows that have old versions, which a snapshot may still need.",
+        waiting,
+    );
+    let decided = node.marks().decided.get();
+    p.gauge(
+        "canon_snapshots",
+        "Snapshots that somebody reads at, and the newest.",
+        m.store.snapshots.live(decided).len(),
+    );
     p.head("canon_position", "gauge", "Watermarks, as raw positions.");
     for (name, at) in [
         ("installed", node.marks().installed.get()),

@@ -77,6 +77,8 @@ struct Shared {
     stopping: AtomicBool,
     checkpoint: (Mutex<CheckpointState>, Condvar),
     checkpoints: AtomicU64,
+    /// Old versions taken away since the start, and records that still have some.
+    reclaimed: (AtomicU64, AtomicU64),
 }
 
 #[derive(Default)]
@@ -152,6 +154,7 @@ impl Node {
             stopping: AtomicBool::new(false),
             checkpoint: Default::default(),
             checkpoints: AtomicU64::new(0),
+            reclaimed: Default::default(),
         });
         let node = Node {
             shared,
@@ -275,6 +278,15 @@ impl Node {
         self.shared.checkpoints.load(Ordering::Relaxed)
     }
 
+    /// (old versions taken away since the start, records that still have some).
+    pub fn reclaimed(&self) -> (u64, u64) {
+        let (versions, waiting) = &self.shared.reclaimed;
+        (
+            versions.load(Ordering::Relaxed),
+            waiting.load(Ordering::Relaxed),
+        )
+    }
+
     pub fn nextval(&self, def: &SequenceDef) -> Result<i64> {
         self.shared.manager.check_accepts_writes()?;
         self.shared.sequences.next(def, &self.shared.pipeline)
@@ -340,7 +352,10 @@ impl Shared {
             let store = &self.manager.store;
             store.snapshots.tick(now / 1_000_000, age);
             let decided = self.manager.marks.decided.get();
-            store.reclaim(decided);
+            let done = store.reclaim(decided);
+            let (versions, waiting) = &self.reclaimed;
+            versions.fetch_add(done.versions as u64, Ordering::Relaxed);
+            waiting.store(done.waiting as u64, Ordering::Relaxed);
             let oldest = store.snapshots.live(decided)[0];
             self.manager.forget_before(oldest);
         }

@@ -119,14 +119,6 @@ pub const SETTINGS: &[Setting] = &[
         "Sets the output format for bytea.",
     ),
     s(
-        "canon.commit_token",
-        "",
-        Text,
-        Internal,
-        false,
-        "Position of the session's last commit.",
-    ),
-    s(
         "canon.read_consistency",
         "strong",
         Enum(&["strong", "session", "bounded", "eventual"]),
