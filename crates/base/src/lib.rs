@@ -19,7 +19,7 @@ pub use error::{Error, Result, SqlState};
 pub use footprint::{Footprint, KeyRange};
 pub use id::{ColumnIdx, Oid, RelId};
 pub use numeric::Numeric;
-pub use position::{Position, Watermark, Watermarks};
+pub use position::{Held, Position, Watermark, Watermarks};
 pub use row::{RowLayout, RowRef};
 pub use types::{ColumnType, Type};
 pub use value::{Array, Interval, Value};

@@ -152,6 +152,39 @@ impl Watermarks {
     }
 }
 
+/// What a reply waits for before it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// It shows, or depends on, what was read at this position: it must be published.
+    Published(Position),
+    /// It acknowledges the commit at this position as durable. *Published* is not enough: another session that asked for less
+    /// (`synchronous_commit = off`) may have published a prefix with this commit in it.
+    Decided(Position),
+}
+
+impl Held {
+    /// The position waited for.
+    pub fn position(self) -> Position {
+        match self {
+            Held::Published(p) | Held::Decided(p) => p,
+        }
+    }
+
+    /// Whether the reply may leave.
+    pub fn is_released(self, marks: &Watermarks) -> bool {
+        match self {
+            Held::Published(p) => marks.published.get() >= p,
+            Held::Decided(p) => marks.decided.get() >= p,
+        }
+    }
+}
+
+impl From<Position> for Held {
+    fn from(p: Position) -> Held {
+        Held::Published(p)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! The node as the SQL engine's machine: `sql::engine::Engine` over `node::Node`.
 
 use base::schema::SequenceDef;
-use base::{Position, Result};
+use base::{Held, Position, Result};
 use node::Node;
 use sql::engine::{Engine, Published};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ impl Engine for NodeEngine {
         self.0.begin(options, autocommit_read)
     }
 
-    fn commit(&self, txn: Txn) -> Result<Position> {
+    fn commit(&self, txn: Txn) -> Result<Held> {
         self.0.commit(txn)
     }
 
-    fn rollback(&self, txn: Txn) -> Position {
+    fn rollback(&self, txn: Txn) -> Held {
         self.0.rollback(txn)
     }
 
-    fn is_published(&self, position: Position) -> bool {
-        self.0.is_published(position)
+    fn is_published(&self, held: Held) -> bool {
+        self.0.is_published(held)
     }
 
-    fn published(&self, position: Position) -> Published {
-        let wait = self.0.published(position);
+    fn published(&self, held: Held) -> Published {
+        let wait = self.0.published(held);
         Box::pin(async move {
             wait.await;
             Ok(())

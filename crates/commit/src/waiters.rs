@@ -1,6 +1,6 @@
 //! Who waits for a position to be published.
 
-use base::{Position, Watermarks};
+use base::{Held, Position, Watermarks};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,7 +15,7 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// Wakes everybody who waits for `published` or less.
+    /// Wakes everybody who waits for `published` or less; who waits for *decided* and was woken too early waits again.
     pub fn wake(&self, published: Position) {
         let ready = {
             let mut w = self.waiting.lock();
@@ -39,18 +39,18 @@ impl Waiters {
     }
 }
 
-/// Ready when a position is published.
+/// Ready when a held reply may leave.
 pub struct PublishedWait {
-    position: Position,
+    held: Held,
     marks: Arc<Watermarks>,
     waiters: Arc<Waiters>,
     key: Option<(Position, u64)>,
 }
 
 impl PublishedWait {
-    pub fn new(position: Position, marks: Arc<Watermarks>, waiters: Arc<Waiters>) -> PublishedWait {
+    pub fn new(held: Held, marks: Arc<Watermarks>, waiters: Arc<Waiters>) -> PublishedWait {
         PublishedWait {
-            position,
+            held,
             marks,
             waiters,
             key: None,
@@ -62,19 +62,19 @@ impl Future for PublishedWait {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.marks.published.get() >= self.position {
+        if self.held.is_released(&self.marks) {
             return Poll::Ready(());
         }
         {
             let mut w = self.waiters.waiting.lock();
-            let key = self.key.unwrap_or((self.position, w.0 + 1));
+            let key = self.key.unwrap_or((self.held.position(), w.0 + 1));
             w.0 = w.0.max(key.1);
             w.1.insert(key, cx.waker().clone());
             drop(w);
             self.key = Some(key);
         }
         // Published between the first look and the entry: nobody would wake us.
-        if self.marks.published.get() >= self.position {
+        if self.held.is_released(&self.marks) {
             return Poll::Ready(());
         }
         Poll::Pending

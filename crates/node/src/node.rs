@@ -4,7 +4,7 @@
 //! which writes a checkpoint when the log has grown by `checkpoint_bytes` since the last.
 
 use base::schema::{Change, Schema, SequenceDef, encode_changes};
-use base::{Error, Position, Result, SqlState, Watermarks};
+use base::{Error, Held, Position, Result, SqlState, Watermarks};
 use commit::PublishedWait;
 use env::{Env, JoinHandle};
 use parking_lot::{Condvar, Mutex};
@@ -240,29 +240,33 @@ impl Node {
         self.shared.manager.begin(options, at_published)
     }
 
-    /// Validates and installs on this thread. The position that the reply waits for ([`Node::published`]).
-    pub fn commit(&self, txn: Txn) -> Result<Position> {
-        let off = txn.durability() == Durability::Off && txn.has_writes();
+    /// Validates and installs on this thread. What the reply waits for ([`Node::published`]).
+    pub fn commit(&self, txn: Txn) -> Result<Held> {
+        let (writes, off) = (txn.has_writes(), txn.durability() == Durability::Off);
         let position = txn.commit(&self.shared.pipeline)?;
-        if off {
-            self.shared.pipeline.publish(position);
-        }
-        Ok(position)
+        Ok(match (writes, off) {
+            (false, _) => Held::Published(position),
+            (true, false) => Held::Decided(position),
+            (true, true) => {
+                self.shared.pipeline.publish(position);
+                Held::Published(position)
+            }
+        })
     }
 
-    /// Rolls back. The position that the reply waits for.
-    pub fn rollback(&self, txn: Txn) -> Position {
-        txn.snapshot().unwrap_or(Position::ZERO)
+    /// Rolls back. What the reply waits for.
+    pub fn rollback(&self, txn: Txn) -> Held {
+        Held::Published(txn.snapshot().unwrap_or(Position::ZERO))
     }
 
-    /// Whether replies that depend on `position` may leave.
-    pub fn is_published(&self, position: Position) -> bool {
-        self.marks().published.get() >= position
+    /// Whether a reply may leave.
+    pub fn is_published(&self, held: impl Into<Held>) -> bool {
+        held.into().is_released(self.marks())
     }
 
-    /// Ready when `position` is published.
-    pub fn published(&self, position: Position) -> PublishedWait {
-        self.shared.pipeline.published(position)
+    /// Ready when the reply may leave.
+    pub fn published(&self, held: impl Into<Held>) -> PublishedWait {
+        self.shared.pipeline.published(held)
     }
 
     pub fn marks(&self) -> &Watermarks {

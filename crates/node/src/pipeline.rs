@@ -8,7 +8,7 @@
 //! hundred share one. A full disk stops nothing but new writes: the group is tried again until there is room, and those who
 //! wait for it wait. Any other error of the log ends the process, because nobody knows any more what is on the disk.
 
-use base::{Error, Position, Result, SqlState, Watermarks};
+use base::{Error, Held, Position, Result, SqlState, Watermarks};
 use commit::{Order, PublishedWait, Waiters};
 use env::{Env, fault};
 use std::sync::Arc;
@@ -56,9 +56,9 @@ impl Pipeline {
         }
     }
 
-    /// Ready when `position` is published.
-    pub fn published(&self, position: Position) -> PublishedWait {
-        PublishedWait::new(position, self.marks.clone(), self.waiters.clone())
+    /// Ready when the reply may leave.
+    pub fn published(&self, held: impl Into<Held>) -> PublishedWait {
+        PublishedWait::new(held.into(), self.marks.clone(), self.waiters.clone())
     }
 
     /// An acknowledgement that does not wait for the disk (`synchronous_commit = off`) publishes what it acknowledges.

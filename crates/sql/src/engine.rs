@@ -1,7 +1,7 @@
 //! What SQL needs of the machine below it. `node` implements this; tests may implement it over anything.
 
 use base::schema::SequenceDef;
-use base::{Position, Result};
+use base::{Held, Position, Result};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ pub trait Engine: Send + Sync + 'static {
     /// Begins a transaction. `autocommit_read`: a single read-only statement, which reads at *published* and so waits for nothing.
     fn begin(&self, options: TxnOptions, autocommit_read: bool) -> Txn;
 
-    /// Validates and installs on this thread. The position that the reply has to wait for; an error means rolled back.
-    fn commit(&self, txn: Txn) -> Result<Position>;
+    /// Validates and installs on this thread. What the reply has to wait for; an error means rolled back.
+    fn commit(&self, txn: Txn) -> Result<Held>;
 
-    /// Rolls back. The position that the reply has to wait for.
-    fn rollback(&self, txn: Txn) -> Position;
+    /// Rolls back. What the reply has to wait for.
+    fn rollback(&self, txn: Txn) -> Held;
 
-    /// Whether replies that depend on `position` may leave.
-    fn is_published(&self, position: Position) -> bool;
+    /// Whether a reply may leave.
+    fn is_published(&self, held: Held) -> bool;
 
-    /// Ready when `position` is published.
-    fn published(&self, position: Position) -> Published;
+    /// Ready when the reply may leave.
+    fn published(&self, held: Held) -> Published;
 
     /// The newest schema.
     fn catalog(&self) -> Arc<Catalog>;

@@ -29,7 +29,7 @@ pub use create::TableBuilder;
 pub use table::{RangeOf, Scan, Table, prefix};
 pub use transaction::Transaction;
 
-use base::{Error, Position, Result, SqlState};
+use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, NodeOptions, RecoveryReport};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -101,25 +101,27 @@ pub struct Committed<'db, T> {
     pub value: T,
     /// Where the commit stands; of a transaction that only read, its snapshot.
     pub position: Position,
+    held: Held,
     node: &'db Node,
 }
 
 impl<T> Committed<'_, T> {
     /// Whether a crash can no longer take it back.
     pub fn is_durable(&self) -> bool {
-        self.node.is_published(self.position)
+        self.node.is_published(self.held)
     }
 
     /// Waits until it counts, and gives the value.
     pub fn wait(self) -> T {
-        wait_published(self.node, self.position);
+        wait_published(self.node, self.held);
         self.value
     }
 }
 
-fn wait_published(node: &Node, position: Position) {
-    if !node.is_published(position) {
-        futures::executor::block_on(node.published(position));
+fn wait_published(node: &Node, held: impl Into<Held>) {
+    let held = held.into();
+    if !node.is_published(held) {
+        futures::executor::block_on(node.published(held));
     }
 }
 
@@ -266,10 +268,11 @@ impl Database {
             let snapshot = txn.snapshot().unwrap_or_default();
             let error = match (outcome, failed) {
                 (Ok(value), None) => match node.commit(txn) {
-                    Ok(position) => {
+                    Ok(held) => {
                         return Ok(Committed {
                             value,
-                            position,
+                            position: held.position(),
+                            held,
                             node,
                         });
                     }

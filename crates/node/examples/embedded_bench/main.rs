@@ -15,7 +15,7 @@
 
 mod kv;
 
-use base::{Error, Position};
+use base::{Error, Held, Position};
 use kv::Kv;
 use node::{Node, NodeOptions};
 use std::collections::VecDeque;
@@ -209,7 +209,7 @@ fn worker(
     stop: &AtomicBool,
 ) -> Result<Report> {
     let mut report = Report::default();
-    let mut outstanding: VecDeque<(Position, Option<Instant>)> = VecDeque::new();
+    let mut outstanding: VecDeque<(Held, Option<Instant>)> = VecDeque::new();
     let (mut count, mut last) = (0u64, Position::ZERO);
     while !stop.load(Ordering::Relaxed) {
         count += 1;
@@ -247,7 +247,7 @@ fn worker(
             }
             again = true;
         };
-        last = position;
+        last = position.position();
         outstanding.push_back((position, sample.then_some(begun)));
         if outstanding.len() > WINDOW {
             futures::executor::block_on(node.published(outstanding[0].0));
@@ -266,7 +266,7 @@ fn worker(
     Ok(report)
 }
 
-fn acknowledged(outstanding: &mut VecDeque<(Position, Option<Instant>)>, report: &mut Report) {
+fn acknowledged(outstanding: &mut VecDeque<(Held, Option<Instant>)>, report: &mut Report) {
     if let Some((_, begun)) = outstanding.pop_front() {
         report.done += 1;
         report

@@ -14,7 +14,7 @@ use super::client::{Client, Severity, TxnStatus};
 use super::settings::{self, Span};
 use super::utility::Modes;
 use crate::engine::Engine;
-use base::{Error, Position, Result, SqlState};
+use base::{Error, Held, Result, SqlState};
 use std::sync::atomic::Ordering;
 use txn::{Isolation, Txn, TxnOptions};
 
@@ -380,12 +380,12 @@ impl<E: Engine> Session<E> {
     }
 
     /// Waits until replies that depend on this position may leave.
-    pub(super) async fn published(&mut self, position: Position) -> Result<()> {
+    pub(super) async fn published(&mut self, held: Held) -> Result<()> {
         let engine = &self.shared.engine;
-        if engine.is_published(position) {
+        if engine.is_published(held) {
             return Ok(());
         }
-        let ready = engine.published(position);
+        let ready = engine.published(held);
         let before = self.shared.host.unix_micros();
         let r = ready.await;
         let c = &self.shared.counters;
