@@ -56,6 +56,7 @@ pub fn index(db: &Database, options: &BenchOptions, out: &mut dyn Write) -> Resu
         let guard = pin();
         let record = own.find_or_create(&key(k), &memory, &guard);
         record.try_lock().expect("one thread");
+        record.set_ordering();
         record.set_holder(position);
         record.push(NewVersion::new(Some(&row)), position, 0);
         record.unlock();

@@ -53,12 +53,13 @@ impl Default for BenchOptions {
 /// Runs everything and writes a report.
 pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
     let wanted = |name: &str| name.contains(&options.only);
+    let ycsb = [("ycsb uniform", 0.0), ("ycsb zipf 0.99", 0.99)];
     figures::header(out)?;
-    if wanted("ycsb") || wanted("index") {
+    if ycsb.iter().any(|y| wanted(y.0)) || wanted("bare index") {
         let db = open(options)?;
         let load = run::load_ycsb(&db, options.rows)?;
         figures::line(out, &format!("loaded {} rows: {load}", options.rows))?;
-        for (name, theta) in [("ycsb uniform", 0.0), ("ycsb zipf 0.99", 0.99)] {
+        for (name, theta) in ycsb {
             if wanted(name) {
                 for &threads in &options.threads {
                     for pipelined in [true, false] {
