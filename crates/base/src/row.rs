@@ -160,27 +160,73 @@ impl RowLayout {
         Ok(())
     }
 
+    /// The bytes of `old` with some columns (of the column's type) set, appended to `out`; false, and nothing appended, when that cannot be
+    /// done in place: the row was written under another version, or a varying value changes its length.
+    pub fn patch(
+        &self,
+        version: u16,
+        old: RowRef<'_>,
+        set: &[(usize, Value)],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if old.version() != version || old.columns() != self.len() {
+            return false;
+        }
+        let start = out.len();
+        out.extend_from_slice(old.bytes);
+        for (i, v) in set {
+            let (i, bytes) = (*i, &mut out[start..]);
+            let null = &mut bytes[HEADER + i / 8];
+            let was_null = *null & (1 << (i % 8)) != 0;
+            *null = *null & !(1 << (i % 8)) | u8::from(v.is_null()) << (i % 8);
+            let at = old.raw(i).as_ptr() as usize - old.bytes.as_ptr() as usize;
+            match (self.places[i], self.types[i].fixed_width()) {
+                (Place::Fixed(_), Some(width)) => {
+                    let to = &mut bytes[at..at + width];
+                    to.fill(0);
+                    put_fixed(to, v, self.types[i]);
+                }
+                _ => {
+                    let len = old.raw(i).len();
+                    let text = match v {
+                        Value::Text(s) if !was_null => Some(s.as_bytes()),
+                        Value::Null => Some(&[][..]),
+                        _ => None,
+                    };
+                    let Some(text) = text.filter(|t| t.len() == len) else {
+                        out.truncate(start);
+                        return false;
+                    };
+                    bytes[at..at + len].copy_from_slice(text);
+                }
+            }
+        }
+        true
+    }
+
     /// A view of an encoded row. The bytes must have been made by [`RowLayout::encode`] of this table (any version).
+    #[inline]
     pub fn row<'a>(&'a self, bytes: &'a [u8]) -> RowRef<'a> {
+        let head = u16_at(bytes, 2);
+        let columns = head & !WIDE;
+        let fixed = (HEADER + (columns as usize).div_ceil(8)) as u32;
         RowRef {
             layout: self,
             bytes,
+            columns,
+            end_width: if head & WIDE == 0 { 2 } else { 4 },
+            fixed,
+            ends: fixed + self.fixed_len[columns as usize],
         }
     }
 
     /// Checks that bytes of unknown origin are a row that this layout can read.
     pub fn check(&self, bytes: &[u8]) -> bool {
-        if bytes.len() < HEADER {
+        if bytes.len() < HEADER || (u16_at(bytes, 2) & !WIDE) as usize > self.len() {
             return false;
         }
-        let r = RowRef {
-            layout: self,
-            bytes,
-        };
+        let r = self.row(bytes);
         let (n, w) = (r.columns(), r.end_width());
-        if n > self.len() {
-            return false;
-        }
         let vars = self.varying[n] as usize;
         let data = r.ends_at() + vars * w;
         if bytes.len() < data {
@@ -203,6 +249,14 @@ impl RowLayout {
 pub struct RowRef<'a> {
     layout: &'a RowLayout,
     bytes: &'a [u8],
+    /// How many columns the row has.
+    columns: u16,
+    /// Bytes of an entry in the table of ends.
+    end_width: u8,
+    /// Where the fixed part begins.
+    fixed: u32,
+    /// Where the table of ends begins.
+    ends: u32,
 }
 
 impl<'a> RowRef<'a> {
@@ -213,7 +267,7 @@ impl<'a> RowRef<'a> {
 
     /// How many columns the row has; later ones are missing.
     pub fn columns(&self) -> usize {
-        (u16_at(self.bytes, 2) & !WIDE) as usize
+        self.columns as usize
     }
 
     /// The encoded bytes.
@@ -221,19 +275,17 @@ impl<'a> RowRef<'a> {
         self.bytes
     }
 
+    #[inline]
     fn end_width(&self) -> usize {
-        if u16_at(self.bytes, 2) & WIDE != 0 {
-            4
-        } else {
-            2
-        }
+        self.end_width as usize
     }
 
+    #[inline]
     fn ends_at(&self) -> usize {
-        let n = self.columns();
-        HEADER + n.div_ceil(8) + self.layout.fixed_len[n] as usize
+        self.ends as usize
     }
 
+    #[inline]
     fn end(&self, k: usize) -> usize {
         match self.end_width() {
             2 => u16_at(self.bytes, self.ends_at() + 2 * k) as usize,
@@ -253,10 +305,11 @@ impl<'a> RowRef<'a> {
 
     /// The encoded bytes of column `i`, which the row has and which is not NULL: little-endian for fixed
     /// types, characters for text.
+    #[inline]
     pub fn raw(&self, i: usize) -> &'a [u8] {
         match self.layout.places[i] {
             Place::Fixed(o) => {
-                let at = HEADER + self.columns().div_ceil(8) + o as usize;
+                let at = (self.fixed + o) as usize;
                 let w = self.layout.types[i].fixed_width().expect("fixed");
                 &self.bytes[at..at + w]
             }
@@ -510,6 +563,40 @@ mod tests {
                 matches!(r.get(5), Value::Array(a) if a.items.len() == 2 && a.items[1].is_null())
             );
         }
+    }
+
+    #[test]
+    fn a_patched_row_is_the_row_of_the_patched_values() {
+        let l = layout();
+        let all = [
+            vec![(0, Value::Int4(9)), (4, Value::Bool(false))],
+            vec![(1, Value::text("HELLO")), (2, Value::Int8(-1))],
+            vec![(0, Value::Null), (1, Value::text("same!"))],
+        ];
+        for set in all {
+            let mut values = sample("hello");
+            let (mut old, mut new, mut want) = (vec![], vec![7], vec![]);
+            l.encode(3, &values, &mut old).unwrap();
+            assert!(l.patch(3, l.row(&old), &set, &mut new));
+            for (i, v) in set {
+                values[i] = v;
+            }
+            l.encode(3, &values, &mut want).unwrap();
+            assert_eq!(new[1..], want);
+        }
+        let mut old = vec![];
+        l.encode(3, &sample("x"), &mut old).unwrap();
+        let not_in_place = [
+            (1, Value::text("longer")),
+            (1, Value::Null),
+            (3, Value::Null),
+        ];
+        for set in not_in_place {
+            let mut new = vec![7];
+            assert!(!l.patch(3, l.row(&old), &[set], &mut new));
+            assert_eq!(new, [7]);
+        }
+        assert!(!l.patch(4, l.row(&old), &[(0, Value::Int4(1))], &mut vec![]));
     }
 
     #[test]

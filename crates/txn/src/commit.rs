@@ -72,7 +72,7 @@ impl Txn {
         self.shared.check_accepts_writes()?;
         self.writes.tables.sort_by_key(|t| t.table.storage.id);
         for t in &mut self.writes.tables {
-            t.rows.retain(|_, p| p.row.is_some() || p.before.is_some());
+            t.rows.retain(|_, p| p.row.is_some() || p.existed);
         }
         let guard = pin();
         if self.view()?.check().is_err() {
@@ -148,7 +148,7 @@ impl Txn {
         for (l, version) in locked.iter().zip(versions) {
             let storage = &l.table.table.storage;
             l.record.push(version, position, 0);
-            let (is, was) = (l.change.row.is_some(), l.change.before.is_some());
+            let (is, was) = (l.change.row.is_some(), l.change.existed);
             storage.count(i64::from(is) - i64::from(was));
             if l.change.saw != Position::ZERO || !is {
                 let decided = || self.shared.marks.decided.get();
@@ -174,7 +174,7 @@ impl Txn {
         for l in locked {
             let table = &l.table.table;
             let new_unique_key = l.linked.iter().any(|(i, _)| i.spec.unique);
-            let in_place = l.change.row.is_some() && l.change.before.is_some() && !new_unique_key;
+            let in_place = l.change.row.is_some() && l.change.existed && !new_unique_key;
             let mode = if in_place {
                 LockMode::NoKeyUpdate
             } else {
@@ -212,8 +212,7 @@ impl Txn {
             let newest = l.record.newest(guard);
             let newest_position = newest.map_or(Position::ZERO, |v| v.position());
             if newest_position != l.change.saw {
-                let duplicate =
-                    l.change.before.is_none() && newest.is_some_and(|v| v.row().is_some());
+                let duplicate = !l.change.existed && newest.is_some_and(|v| v.row().is_some());
                 self.shared.stats.abort(Cause::WriteConflict);
                 if duplicate && let (Some(place), Some(row)) = (table.primary, &l.change.row) {
                     return Err(self.unique_error(
@@ -392,7 +391,13 @@ impl Txn {
 }
 
 fn describe(l: &Locked<'_>) -> String {
-    let row = l.change.before.as_deref().or(l.change.row.as_deref());
+    let guard = pin();
+    let mut version = l.record.newest(&guard);
+    while let Some(v) = version.filter(|v| v.row().is_none()) {
+        version = v.older(&guard);
+    }
+    let stored = version.and_then(|v| v.row());
+    let row = l.change.row.as_deref().or(stored);
     row.map_or_else(|| "(row)".into(), |r| l.table.table.describe_row(r))
 }
 

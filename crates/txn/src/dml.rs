@@ -5,11 +5,10 @@
 //! before the answer is 23505. An optimistic transaction looks at its snapshot and asks again at commit.
 
 use base::{Error, Position, Result, SqlState, Value};
-use std::sync::Arc;
 use store::{CHANGING, SecondaryIndex};
 
 use crate::fk::same;
-use crate::handle::TableHandle;
+use crate::handle::{Handle, TableHandle};
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::Cause;
 use crate::txn::{InsertOutcome, Isolation, Txn};
@@ -75,20 +74,10 @@ impl Txn {
             None if handle.primary.is_none() => Position::ZERO,
             None => self.newest_position(&handle, &key)?,
         };
-        let before = self
-            .writes
-            .get(handle.storage.id, &key)
-            .and_then(|p| p.before.clone());
-        let bytes = self.encode(&handle, row)?;
-        self.writes.put(
-            &handle,
-            &key,
-            Pending {
-                row: Some(bytes),
-                saw,
-                before,
-            },
-        );
+        let own = self.writes.get(handle.storage.id, &key);
+        let existed = own.is_some_and(|p| p.existed);
+        let row_bytes = Some(self.encode(&handle, row)?);
+        self.put(&handle, &key, row_bytes, saw, existed);
         self.note_parents(&handle, None, row);
         Ok(InsertOutcome::Inserted)
     }
@@ -104,7 +93,7 @@ impl Txn {
             Some(_) => handle.primary_key(row, &mut new_key)?,
             None => new_key.extend_from_slice(key),
         }
-        let (old, saw, old_bytes) = self.current(&handle, key)?;
+        let (old, saw, existed) = self.current(&handle, key)?;
         let referenced = self.is_referenced_key_changed(&handle, &old, Some(row));
         let moved = new_key != key;
         if self.options.locking {
@@ -132,42 +121,15 @@ impl Txn {
         }
         let bytes = self.encode(&handle, row)?;
         if moved {
-            self.writes.put(
-                &handle,
-                key,
-                Pending {
-                    row: None,
-                    saw,
-                    before: old_bytes,
-                },
-            );
-            let own = self
-                .writes
-                .get(handle.storage.id, &new_key)
-                .map(|p| (p.saw, p.before.clone()));
-            let (saw, before) = match own {
+            self.put(&handle, key, None, saw, existed);
+            let own = self.writes.get(handle.storage.id, &new_key);
+            let (saw, existed) = match own.map(|p| (p.saw, p.existed)) {
                 Some(o) => o,
-                None => (self.newest_position(&handle, &new_key)?, None),
+                None => (self.newest_position(&handle, &new_key)?, false),
             };
-            self.writes.put(
-                &handle,
-                &new_key,
-                Pending {
-                    row: Some(bytes),
-                    saw,
-                    before,
-                },
-            );
+            self.put(&handle, &new_key, Some(bytes), saw, existed);
         } else {
-            self.writes.put(
-                &handle,
-                key,
-                Pending {
-                    row: Some(bytes),
-                    saw,
-                    before: old_bytes,
-                },
-            );
+            self.put(&handle, key, Some(bytes), saw, existed);
         }
         self.note_parents(&handle, Some(&old), row);
         if !handle.table.referenced_by.is_empty() {
@@ -187,19 +149,11 @@ impl Txn {
         {
             return Ok(false);
         }
-        let (old, saw, old_bytes) = self.current(&handle, key)?;
+        let (old, saw, existed) = self.current(&handle, key)?;
         if self.options.locking {
             self.lock_row(&handle, key, LockMode::Update, WaitPolicy::Wait)?;
         }
-        self.writes.put(
-            &handle,
-            key,
-            Pending {
-                row: None,
-                saw,
-                before: old_bytes,
-            },
-        );
+        self.put(&handle, key, None, saw, existed);
         if !handle.table.referenced_by.is_empty() {
             self.follow_children(&handle, &old, None)?;
         }
@@ -207,7 +161,7 @@ impl Txn {
     }
 
     /// The handle that this transaction writes through, after the checks that stand before every write.
-    fn for_write(&mut self, table: &TableHandle) -> Result<Arc<TableHandle>> {
+    pub(crate) fn for_write<'t>(&mut self, table: &'t TableHandle) -> Result<Handle<'t>> {
         if self.options.read_only {
             return Err(Error::new(
                 SqlState::READ_ONLY_SQL_TRANSACTION,
@@ -215,9 +169,11 @@ impl Txn {
             ));
         }
         self.shared.check_accepts_writes()?;
-        let handle = self
-            .handle_of(table)
-            .ok_or_else(|| Error::internal("a table that the schema does not have"))?;
+        let handle = match self.catalog.table(table.table.def.id) {
+            Some(h) if std::ptr::eq(&**h, table) => Handle::Same(table),
+            Some(h) => Handle::Newer(h.clone()),
+            None => return Err(Error::internal("a table that the schema does not have")),
+        };
         if handle.shape != handle.storage.shape() && !self.owns_shape(&handle) {
             if handle.storage.shape() == CHANGING && self.options.locking {
                 self.lock(
@@ -237,22 +193,31 @@ impl Txn {
         Ok(handle)
     }
 
-    /// The row of this key as this transaction sees it: values, position of the committed version, its bytes.
+    pub(crate) fn put(
+        &mut self,
+        handle: &TableHandle,
+        key: &[u8],
+        row: Option<Box<[u8]>>,
+        saw: Position,
+        existed: bool,
+    ) {
+        let shared = || self.catalog.tables[&handle.table.def.id].clone();
+        let change = Pending { row, saw, existed };
+        self.writes.put(handle, shared, key, change);
+    }
+
+    /// The row of this key as this transaction sees it: values, position of the committed version, whether there is one.
     fn current(
         &mut self,
-        handle: &Arc<TableHandle>,
+        handle: &TableHandle,
         key: &[u8],
-    ) -> Result<(Vec<Value>, Position, Option<Arc<[u8]>>)> {
+    ) -> Result<(Vec<Value>, Position, bool)> {
         if let Some(p) = self.writes.get(handle.storage.id, key) {
             let row = p
                 .row
                 .as_deref()
                 .ok_or_else(|| Error::internal("a row that is gone is changed"))?;
-            return Ok((
-                handle.table.layout.row(row).values(),
-                p.saw,
-                p.before.clone(),
-            ));
+            return Ok((handle.table.layout.row(row).values(), p.saw, p.existed));
         }
         let guard = store::pin();
         let record = handle.storage.primary.get(key, &guard);
@@ -261,7 +226,7 @@ impl Txn {
             .and_then(|v| v.row())
             .ok_or_else(|| Error::internal("a row that was not read is changed"))?;
         let saw = version.map_or(Position::ZERO, |v| v.position());
-        Ok((handle.table.layout.row(row).values(), saw, Some(row.into())))
+        Ok((handle.table.layout.row(row).values(), saw, true))
     }
 
     fn newest_position(&mut self, handle: &TableHandle, key: &[u8]) -> Result<Position> {
@@ -277,16 +242,17 @@ impl Txn {
             .map_or(Position::ZERO, |v| v.position()))
     }
 
-    fn encode(&self, handle: &TableHandle, row: &[Value]) -> Result<Arc<[u8]>> {
-        let mut bytes = Vec::with_capacity(64);
+    fn encode(&mut self, handle: &TableHandle, row: &[Value]) -> Result<Box<[u8]>> {
+        self.scratch.clear();
+        let version = handle.table.def.row_version;
         handle
             .table
             .layout
-            .encode(handle.table.def.row_version, row, &mut bytes)?;
-        Ok(bytes.into())
+            .encode(version, row, &mut self.scratch)?;
+        Ok(self.scratch[..].into())
     }
 
-    fn check_row(&mut self, handle: &Arc<TableHandle>, row: &[Value]) -> Result<()> {
+    fn check_row(&mut self, handle: &TableHandle, row: &[Value]) -> Result<()> {
         let def = &handle.table.def;
         for (c, v) in def.columns.iter().zip(row) {
             if v.is_null() && c.not_null && !c.dropped {
@@ -313,7 +279,7 @@ impl Txn {
     /// The row, other than `old_key`'s, that has this row's key in a unique index.
     fn unique_conflict(
         &mut self,
-        handle: &Arc<TableHandle>,
+        handle: &TableHandle,
         place: usize,
         row: &[Value],
         row_key: &[u8],
@@ -351,7 +317,7 @@ impl Txn {
     /// Looks for the key in the newest state. A row in the way that another transaction holds is waited for.
     fn wait_for_conflict(
         &mut self,
-        handle: &Arc<TableHandle>,
+        handle: &TableHandle,
         place: usize,
         key: &[u8],
         not: &[u8],

@@ -54,10 +54,16 @@ impl Txn {
     /// A row of `table` was written (`old`: what it replaced): notes the parents that it must have.
     pub(crate) fn note_parents(
         &mut self,
-        table: &Arc<TableHandle>,
+        table: &TableHandle,
         old: Option<&[Value]>,
         new: &[Value],
     ) {
+        if table.table.def.foreign_keys.is_empty() {
+            return;
+        }
+        let Some(child) = self.handle_of(table) else {
+            return;
+        };
         for (place, fk) in table.table.def.foreign_keys.iter().enumerate() {
             let Some(values) = values_of(new, &fk.columns) else {
                 continue;
@@ -70,7 +76,7 @@ impl Txn {
                 continue;
             }
             self.probes.push(FkProbe {
-                child: table.clone(),
+                child: child.clone(),
                 place,
                 values,
                 kind: Side::Parent,

@@ -36,6 +36,8 @@ pub struct TableHandle {
     /// Columns (places) of the primary key.
     pub(crate) key_columns: Vec<usize>,
     pub(crate) primary: Option<usize>,
+    /// For each column whether no constraint but NOT NULL says anything about it.
+    pub(crate) free: Box<[bool]>,
     /// `Storage::shape` under which this handle may write.
     pub(crate) shape: u64,
     rules: OnceLock<Option<Arc<dyn TableRules>>>,
@@ -56,7 +58,19 @@ impl TableHandle {
                 .map(|c| c.column as usize)
                 .collect()
         };
+        let def = &table.def;
+        let mut free = vec![def.checks.is_empty(); def.columns.len()];
+        let unique = def.indexes.iter().filter(|i| i.unique);
+        unique
+            .flat_map(|i| i.columns.iter().map(|c| c.column))
+            .chain(
+                def.foreign_keys
+                    .iter()
+                    .flat_map(|f| f.columns.iter().copied()),
+            )
+            .for_each(|c| free[c as usize] = false);
         TableHandle {
+            free: free.into(),
             key_columns: primary.map(columns).unwrap_or_default(),
             primary,
             storage,
@@ -202,11 +216,32 @@ pub(crate) fn plain(v: &Value) -> String {
     }
 }
 
+/// The handle that a transaction writes through: the caller's, if it is the one of the transaction's schema. Not an `Arc`, because
+/// all threads would count in one place.
+pub(crate) enum Handle<'t> {
+    Same(&'t TableHandle),
+    Newer(Arc<TableHandle>),
+}
+
+impl std::ops::Deref for Handle<'_> {
+    type Target = TableHandle;
+
+    fn deref(&self) -> &TableHandle {
+        match self {
+            Handle::Same(t) => t,
+            Handle::Newer(t) => t,
+        }
+    }
+}
+
+/// Tables by number.
+pub type Tables = HashMap<Oid, Arc<TableHandle>, foldhash::fast::FixedState>;
+
 /// One version of the schema with the tables' storages. `txn` sees the version of its snapshot, with its own DDL on top.
 #[derive(Default)]
 pub struct Catalog {
     pub schema: Arc<Schema>,
-    pub tables: HashMap<Oid, Arc<TableHandle>>,
+    pub tables: Tables,
 }
 
 impl Catalog {

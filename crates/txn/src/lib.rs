@@ -15,13 +15,14 @@ mod fk;
 mod handle;
 mod locks;
 mod manager;
+mod patch;
 mod scan;
 mod schema_change;
 mod txn;
 mod writes;
 
 pub use commit::CommitOrder;
-pub use handle::{Catalog, RuleCompiler, TableHandle, TableRules};
+pub use handle::{Catalog, RuleCompiler, TableHandle, TableRules, Tables};
 pub use locks::{LockMode, LockTable, LockWait, WaitPolicy};
 pub use manager::{Cause, Stats, TxnManager};
 pub use scan::{Access, Direction, Scan};

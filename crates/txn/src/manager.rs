@@ -285,7 +285,7 @@ pub(crate) fn build_catalog(
     schema: Arc<Schema>,
     private: &HashMap<u32, Arc<Storage>>,
 ) -> Catalog {
-    let mut tables = HashMap::new();
+    let mut tables = crate::handle::Tables::default();
     for t in schema.tables() {
         let id = t.def.id;
         let before = old.tables.get(&id);

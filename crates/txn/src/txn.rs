@@ -118,7 +118,7 @@ pub struct Txn {
     pub(crate) options: TxnOptions,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) schema: Option<OwnSchema>,
-    view: Option<View>,
+    pub(crate) view: Option<View>,
     /// Keys read and not found.
     pub(crate) absent: Vec<(Arc<TableHandle>, Box<[u8]>)>,
     pub(crate) ranges: Vec<RangeRead>,
@@ -135,6 +135,8 @@ pub struct Txn {
     portals: i32,
     at_published: bool,
     pub(crate) moves: u32,
+    /// For rows that are being encoded.
+    pub(crate) scratch: Vec<u8>,
 }
 
 impl Txn {
@@ -165,6 +167,7 @@ impl Txn {
             portals: 0,
             at_published,
             moves: 0,
+            scratch: Vec::new(),
         }
     }
 
@@ -220,6 +223,11 @@ impl Txn {
     /// Whether the transaction has anything to commit.
     pub fn has_writes(&self) -> bool {
         !self.writes.is_empty() || self.schema.is_some()
+    }
+
+    /// Whether this is the schema that the transaction sees.
+    pub fn sees(&self, catalog: &Arc<Catalog>) -> bool {
+        Arc::ptr_eq(&self.catalog, catalog)
     }
 
     /// The schema that this transaction sees, own DDL included.

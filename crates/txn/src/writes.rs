@@ -14,11 +14,11 @@ use crate::handle::TableHandle;
 #[derive(Clone, Debug)]
 pub struct Pending {
     /// The new row, or none: deleted.
-    pub row: Option<Arc<[u8]>>,
+    pub row: Option<Box<[u8]>>,
     /// Position of the version that it follows, tombstones too; ZERO for none.
     pub saw: Position,
-    /// The committed row that is replaced or deleted, for its index keys; none for an insert.
-    pub before: Option<Arc<[u8]>>,
+    /// Whether a committed row is replaced or deleted; false for an insert.
+    pub existed: bool,
 }
 
 /// Changes to one table.
@@ -72,12 +72,18 @@ impl Writes {
         self.of(storage)?.rows.get(key)
     }
 
-    /// Puts a change; `None` takes it away.
-    pub fn put(&mut self, table: &Arc<TableHandle>, key: &[u8], change: Pending) {
+    /// Puts a change. `shared` gives the table's handle when this is the first change to it.
+    pub fn put(
+        &mut self,
+        table: &TableHandle,
+        shared: impl FnOnce() -> Arc<TableHandle>,
+        key: &[u8],
+        change: Pending,
+    ) {
         let i = self.place(table.storage.id).unwrap_or_else(|| {
             let by_index = table.indexes.iter().map(|_| BTreeMap::new()).collect();
             self.tables.push(TableWrites {
-                table: table.clone(),
+                table: shared(),
                 rows: BTreeMap::new(),
                 by_index,
             });
@@ -93,27 +99,31 @@ impl Writes {
     }
 
     fn set(&mut self, table: usize, key: &[u8], change: Option<Pending>) -> Option<Pending> {
-        let t = &mut self.tables[table];
-        let mut index_key = Vec::new();
-        let row = |p: &Option<Pending>| p.as_ref().and_then(|p| p.row.clone());
-        let new_row = row(&change);
-        let old = match change {
-            Some(c) => t.rows.insert(key.into(), c),
-            None => t.rows.remove(key),
-        };
-        let old_row = row(&old);
-        for (index, order) in t.table.indexes.iter().zip(&mut t.by_index) {
-            let Some(index) = index else { continue };
-            if let Some(r) = &old_row {
-                index.spec.key_of(r, key, &mut index_key);
-                order.remove(&index_key[..]);
-            }
-            if let Some(r) = &new_row {
-                index.spec.key_of(r, key, &mut index_key);
-                order.insert(index_key[..].into(), key.into());
+        let TableWrites {
+            table: handle,
+            rows,
+            by_index,
+        } = &mut self.tables[table];
+        if handle.indexes.iter().any(Option::is_some) {
+            let mut index_key = Vec::new();
+            let old_row = rows.get(key).and_then(|p| p.row.as_deref());
+            let new_row = change.as_ref().and_then(|p| p.row.as_deref());
+            for (index, order) in handle.indexes.iter().zip(by_index) {
+                let Some(index) = index else { continue };
+                if let Some(r) = old_row {
+                    index.spec.key_of(r, key, &mut index_key);
+                    order.remove(&index_key[..]);
+                }
+                if let Some(r) = new_row {
+                    index.spec.key_of(r, key, &mut index_key);
+                    order.insert(index_key[..].into(), key.into());
+                }
             }
         }
-        old
+        match change {
+            Some(c) => rows.insert(key.into(), c),
+            None => rows.remove(key),
+        }
     }
 
     /// A mark to come back to.
@@ -155,7 +165,7 @@ impl Writes {
                         i,
                         &key,
                         Some(Pending {
-                            before: None,
+                            existed: false,
                             saw: Position::ZERO,
                             ..change
                         }),

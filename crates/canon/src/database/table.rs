@@ -3,16 +3,18 @@
 use base::key::prefix_end;
 use base::{Error, KeyRange, Oid, Result, SqlState, Value};
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
-use std::sync::Arc;
 use txn::{Access, Direction, TableHandle, Txn};
 
 use super::convert::{Datum, FromRow, Row, ToKey, WriteRow};
 use super::transaction::Transaction;
 
+/// Columns that `set` sets without an allocation.
+const FEW: usize = 8;
+
 /// A table as one transaction sees it.
 pub struct Table<'t> {
     tx: &'t Transaction,
-    handle: Arc<TableHandle>,
+    handle: &'t TableHandle,
 }
 
 /// The key of the index at `place` as far as `key` goes. 42601 when it has more columns than the index.
@@ -60,10 +62,19 @@ fn primary(table: &TableHandle) -> Result<usize> {
     })
 }
 
-fn row_key(table: &TableHandle, key: &dyn ToKey) -> Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(32);
-    encode(table, primary(table)?, key, true, &mut out)?;
-    Ok(out)
+/// Calls `f` with the whole primary key, in the transaction's buffer.
+fn with_key<R>(
+    tx: &Transaction,
+    table: &TableHandle,
+    key: &dyn ToKey,
+    f: impl FnOnce(&[u8]) -> Result<R>,
+) -> Result<R> {
+    let mut bytes = tx.take_key();
+    let done = primary(table)
+        .and_then(|place| encode(table, place, key, true, &mut bytes))
+        .and_then(|()| f(&bytes));
+    tx.give_key(bytes);
+    done
 }
 
 /// The values of a new row: what `row` says, and the defaults of the columns that it does not name.
@@ -80,7 +91,7 @@ fn new_row(txn: &Txn, table: &TableHandle, row: &impl WriteRow) -> Result<Vec<Va
 }
 
 impl<'t> Table<'t> {
-    pub(super) fn new(tx: &'t Transaction, handle: Arc<TableHandle>) -> Table<'t> {
+    pub(super) fn new(tx: &'t Transaction, handle: &'t TableHandle) -> Table<'t> {
         Table { tx, handle }
     }
 
@@ -96,10 +107,10 @@ impl<'t> Table<'t> {
 
     /// The same, read in place: nothing is copied. `f` must not use the transaction.
     pub fn get_with<R>(&self, key: impl ToKey, f: impl FnOnce(Row<'_>) -> R) -> Result<Option<R>> {
-        self.tx.reading(|txn| {
-            let key = row_key(&self.handle, &key)?;
-            let table = &*self.handle;
-            txn.get(table, &key, |row| f(Row { table, row }))
+        let table = self.handle;
+        with_key(self.tx, table, &key, |key| {
+            self.tx
+                .reading(|txn| txn.get(table, key, |row| f(Row { table, row })))
         })
     }
 
@@ -110,7 +121,7 @@ impl<'t> Table<'t> {
 
     /// Inserts a row. 23505 when its key is taken, 23502 for a NULL, 23503 without its parent.
     pub fn insert(&self, row: impl WriteRow) -> Result<()> {
-        self.tx.statement(&self.handle, |txn, table| {
+        self.tx.statement(self.handle, |txn, table| {
             let row = new_row(txn, table, &row)?;
             txn.insert(table, &row)
         })
@@ -118,7 +129,7 @@ impl<'t> Table<'t> {
 
     /// Inserts a row, or puts it in the place of the one with the same primary key.
     pub fn put(&self, row: impl WriteRow) -> Result<()> {
-        self.tx.statement(&self.handle, |txn, table| {
+        self.tx.statement(self.handle, |txn, table| {
             let row = new_row(txn, table, &row)?;
             if table.table.primary().is_some() {
                 let mut key = Vec::with_capacity(32);
@@ -138,43 +149,51 @@ impl<'t> Table<'t> {
         key: impl ToKey,
         mut f: impl FnMut(R) -> W,
     ) -> Result<bool> {
-        self.tx.statement(&self.handle, |txn, table| {
-            let key = row_key(table, &key)?;
-            let found = txn.get(table, &key, |row| {
-                (R::from_row(Row { table, row }), row.values())
-            })?;
-            let Some((old, mut values)) = found else {
-                return Ok(false);
-            };
-            f(old?).write(table, &mut values)?;
-            txn.update(table, &key, &values)?;
-            Ok(true)
+        self.tx.statement(self.handle, |txn, table| {
+            with_key(self.tx, table, &key, |key| {
+                let found = txn.get(table, key, |row| {
+                    (R::from_row(Row { table, row }), row.values())
+                })?;
+                let Some((old, mut values)) = found else {
+                    return Ok(false);
+                };
+                f(old?).write(table, &mut values)?;
+                txn.update(table, key, &values)?;
+                Ok(true)
+            })
         })
     }
 
-    /// Sets columns (by place) of the row under the key; false when there is none.
+    /// Sets columns (by place) of the row under the key; false when there is none. Cheaper than [`Table::update`]: what no constraint
+    /// speaks of is written over the old bytes.
     pub fn set(&self, key: impl ToKey, columns: &[(usize, Datum<'_>)]) -> Result<bool> {
-        self.tx.statement(&self.handle, |txn, table| {
-            let key = row_key(table, &key)?;
-            let Some(mut values) = txn.get(table, &key, |row| row.values())? else {
-                return Ok(false);
-            };
-            for (place, d) in columns {
-                values[*place] = d.to_value(&table.table.def.columns[*place])?;
-            }
-            txn.update(table, &key, &values)?;
-            Ok(true)
+        self.tx.statement(self.handle, |txn, table| {
+            with_key(self.tx, table, &key, |key| {
+                let mut values = [(); FEW].map(|()| (0, Value::Null));
+                let value = |(place, d): &(usize, Datum<'_>)| {
+                    Ok::<_, Error>((*place, d.to_value(&table.table.def.columns[*place])?))
+                };
+                if columns.len() > FEW {
+                    let values: Vec<_> = columns.iter().map(value).collect::<Result<_>>()?;
+                    return txn.update_columns(table, key, &values);
+                }
+                for (to, c) in values.iter_mut().zip(columns) {
+                    *to = value(c)?;
+                }
+                txn.update_columns(table, key, &values[..columns.len()])
+            })
         })
     }
 
     /// Deletes the row under the key; false when there is none. 23503 when a row references it.
     pub fn delete(&self, key: impl ToKey) -> Result<bool> {
-        self.tx.statement(&self.handle, |txn, table| {
-            let key = row_key(table, &key)?;
-            if txn.get(table, &key, |_| ())?.is_none() {
-                return Ok(false);
-            }
-            txn.delete(table, &key)
+        self.tx.statement(self.handle, |txn, table| {
+            with_key(self.tx, table, &key, |key| {
+                if txn.get(table, key, |_| ())?.is_none() {
+                    return Ok(false);
+                }
+                txn.delete(table, key)
+            })
         })
     }
 
@@ -301,7 +320,7 @@ impl<'a, K: RangeOf> Scan<'a, '_, K> {
 
     /// Reads the rows in place until `f` returns false. `f` must not use the transaction.
     pub fn each(self, mut f: impl FnMut(Row<'_>) -> Result<bool>) -> Result<()> {
-        let table = &*self.table.handle;
+        let table = self.table.handle;
         self.table.tx.reading(|txn| {
             let def = &table.table.def;
             let place = match self.index {

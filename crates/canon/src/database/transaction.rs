@@ -4,15 +4,19 @@
 //! while it is read in place (`get_with`, `each`) must not use the transaction: that is an error (XX000), not a panic.
 
 use base::{Error, Oid, Result, SqlState};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use txn::{TableHandle, Txn, TxnOptions};
+use txn::{Catalog, Isolation, TableHandle, Txn, TxnOptions};
 
 use super::{Database, Table, TransactionOptions};
 
 /// A running transaction, handed to the closure of [`Database::transaction`].
 pub struct Transaction {
     inner: RefCell<Running>,
+    /// The schema of the first snapshot: tables are handed out by reference, so that threads do not count in one place.
+    catalog: Arc<Catalog>,
+    /// A buffer for keys, taken while one is used.
+    key: Cell<Vec<u8>>,
 }
 
 struct Running {
@@ -39,7 +43,9 @@ impl Transaction {
         );
         txn.begin_statement()?;
         Ok(Transaction {
+            catalog: txn.catalog(),
             inner: RefCell::new(Running { txn, failed: None }),
+            key: Cell::default(),
         })
     }
 
@@ -50,35 +56,36 @@ impl Transaction {
 
     /// The table of this name, as the transaction's snapshot knows it. 42P01 when there is none.
     pub fn table(&self, name: &str) -> Result<Table<'_>> {
-        let catalog = self.with(|t| Ok(t.catalog()))?;
-        let id = super::create::find(&catalog.schema, name)
+        let id = super::create::find(&self.catalog.schema, name)
             .ok_or_else(|| super::create::no_table(name))?;
         self.table_by_id(id)
     }
 
     /// The table of this number ([`Table::id`]): saves the look-up by name where a transaction is short.
     pub fn table_by_id(&self, id: Oid) -> Result<Table<'_>> {
-        let handle = self.with(|t| Ok(t.catalog().table(id).cloned()))?;
-        let gone = || {
-            Error::new(
+        match self.catalog.table(id) {
+            Some(handle) => Ok(Table::new(self, handle)),
+            None => Err(Error::new(
                 SqlState::UNDEFINED_TABLE,
                 format!("table {id} does not exist"),
-            )
-        };
-        Ok(Table::new(self, handle.ok_or_else(gone)?))
+            )),
+        }
+    }
+
+    /// The buffer for keys, empty. Give it back with `give_key`.
+    pub(super) fn take_key(&self) -> Vec<u8> {
+        let mut key = self.key.take();
+        key.clear();
+        key
+    }
+
+    pub(super) fn give_key(&self, key: Vec<u8>) {
+        self.key.set(key);
     }
 
     /// How often the snapshot moved forward.
     pub fn moves(&self) -> u32 {
         self.inner.borrow().txn.moves()
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&mut Txn) -> Result<R>) -> Result<R> {
-        let mut r = self.inner.try_borrow_mut().map_err(|_| nested())?;
-        match &r.failed {
-            Some(e) => Err(e.clone()),
-            None => f(&mut r.txn),
-        }
     }
 
     /// An operation that only reads the snapshot: it neither waits nor moves it.
@@ -87,13 +94,32 @@ impl Transaction {
         if let Some(e) = &r.failed {
             return Err(e.clone());
         }
-        f(&mut r.txn).inspect_err(|e| r.failed = Some(e.clone()))
+        // READ COMMITTED: each operation has a snapshot of its own.
+        let fresh = match r.txn.isolation() {
+            Isolation::ReadCommitted => self.renew(&mut r.txn),
+            _ => Ok(()),
+        };
+        fresh
+            .and_then(|()| f(&mut r.txn))
+            .inspect_err(|e| r.failed = Some(e.clone()))
+    }
+
+    /// Begins a statement. Tables are used as the first snapshot knew them: 40001 when the schema is another now.
+    fn renew(&self, txn: &mut Txn) -> Result<()> {
+        txn.begin_statement()?;
+        if txn.sees(&self.catalog) {
+            return Ok(());
+        }
+        Err(Error::new(
+            SqlState::SERIALIZATION_FAILURE,
+            "the schema changed during the transaction",
+        ))
     }
 
     /// An operation that writes: a statement. `f` may run several times, each time after its effects were undone.
     pub(super) fn statement<R>(
         &self,
-        table: &Arc<TableHandle>,
+        table: &TableHandle,
         mut f: impl FnMut(&mut Txn, &TableHandle) -> Result<R>,
     ) -> Result<R> {
         loop {
@@ -102,7 +128,7 @@ impl Transaction {
                 return Err(e.clone());
             }
             let txn = &mut r.txn;
-            let outcome = txn.begin_statement().and_then(|()| {
+            let outcome = self.renew(txn).and_then(|()| {
                 let v = f(txn, table)?;
                 txn.end_statement()?;
                 Ok(v)
