@@ -94,7 +94,10 @@ fn measure<S: Send>(
         let workers: Vec<_> = (0..threads)
             .map(|i| {
                 let (s, work) = (state(i), &work);
-                scope.spawn(move || work(s))
+                std::thread::Builder::new()
+                    .name("worker".into())
+                    .spawn_scoped(scope, move || work(s))
+                    .expect("a thread starts")
             })
             .collect();
         barrier.wait();
