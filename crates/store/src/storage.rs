@@ -156,6 +156,21 @@ impl Storage {
         r
     }
 
+    /// Asks for the memory of the newest rows of these keys, all at once: see `tree::ahead`.
+    pub fn prefetch(&self, keys: &[&[u8]], guard: &Guard) {
+        let mut records: [Option<&Record>; 16] = [None; 16];
+        for keys in keys.chunks(records.len()) {
+            let mut n = 0;
+            self.primary.prefetch(keys, guard, |r| {
+                records[n] = Some(r);
+                n += 1;
+            });
+            for r in &records[..n] {
+                r.expect("counted").prefetch_newest(guard);
+            }
+        }
+    }
+
     /// The secondary indexes now.
     pub fn indexes(&self) -> Vec<Arc<SecondaryIndex>> {
         self.indexes.read().clone()

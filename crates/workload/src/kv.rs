@@ -54,6 +54,9 @@ pub trait KvTxn {
         read: impl FnOnce(&dyn RowView) -> R,
     ) -> Result<Option<R>, Self::Error>;
 
+    /// Says which rows (whole primary keys) will be read soon. A hint, which may be ignored.
+    fn expect(&mut self, _table: usize, _keys: &[&[Cell<'_>]]) {}
+
     /// Sets columns of the row under the key; false if there is none. Never a key column.
     fn update(
         &mut self,

@@ -67,6 +67,8 @@ impl Tables {
 pub struct Kv<'t> {
     pub tx: &'t Transaction,
     pub tables: &'t Tables,
+    /// Whether keys that the workload names are fetched ahead.
+    pub ahead: bool,
 }
 
 struct Cells<'a>(&'a [Cell<'a>]);
@@ -116,6 +118,23 @@ impl KvTxn for Kv<'_> {
     ) -> Result<Option<R>> {
         let t = self.tx.table_by_id(self.tables.ids[table])?;
         t.get_with(Cells(key), |row| read(&View(row)))
+    }
+
+    fn expect(&mut self, table: usize, keys: &[&[Cell<'_>]]) {
+        if !self.ahead {
+            return;
+        }
+        let mut named = [const { Cells(&[]) }; 16];
+        for keys in keys.chunks(named.len()) {
+            for (name, key) in named.iter_mut().zip(keys) {
+                *name = Cells(key);
+            }
+            // A hint: what is wrong with a key shows when it is read.
+            let _ = self
+                .tx
+                .table_by_id(self.tables.ids[table])
+                .and_then(|t| t.prefetch(&named[..keys.len()]));
+        }
     }
 
     fn update(

@@ -102,7 +102,7 @@ pub fn header(out: &mut dyn Write) -> Result<()> {
     line(
         out,
         &format!(
-            "{:<28}{:>4}{:>11}{:>12}{:>12}{:>10}{:>9}{:>9}{:>9}  aborts",
+            "{:<42}{:>4}{:>11}{:>12}{:>12}{:>10}{:>9}{:>9}{:>9}  aborts",
             "", "thr", "tx/s", "tx/s/core*", "us CPU/tx", "own us", "p50 us", "p95 us", "p99 us"
         ),
     )
@@ -119,7 +119,7 @@ impl fmt::Display for Figures {
         let us = |q| self.latency.quantile(q).as_secs_f64() * 1e6;
         write!(
             f,
-            "{:<28}{:>4}{:>11.0}{:>12.0}{:>12.2}{:>10.2}{:>9.0}{:>9.0}{:>9.0}  ",
+            "{:<42}{:>4}{:>11.0}{:>12.0}{:>12.2}{:>10.2}{:>9.0}{:>9.0}{:>9.0}  ",
             self.name,
             self.threads,
             n / self.wall.as_secs_f64(),

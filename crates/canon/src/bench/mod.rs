@@ -7,6 +7,9 @@
 //! acknowledged. *waiting*: each transaction waits for its own flush. Beside them what the distance is to: the bare index (the
 //! same rows found by the same keys, new versions of two of them, no transaction) and the bare log (records of the same size).
 //!
+//! *ahead*: a transaction that knows its keys at its beginning (all of YCSB's, the items and stock of a NewOrder) names them, and their
+//! memory is fetched at once (`Table::prefetch`).
+//!
 //! CPU time is that of the process (its threads, the flusher and the reclaimer too), from `/proc`, because on a shared machine wall
 //! time says more about the neighbours.
 //!
@@ -62,9 +65,9 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
         for (name, theta) in ycsb {
             if wanted(name) {
                 for &threads in &options.threads {
-                    for pipelined in [true, false] {
+                    for mode in run::Mode::ALL {
                         let ycsb = workload::ycsb::Ycsb::new(options.rows, 8, 2, theta);
-                        run::ycsb(&db, &ycsb, name, threads, pipelined, options, out)?;
+                        run::ycsb(&db, &ycsb, name, threads, mode, options, out)?;
                     }
                 }
             }
@@ -80,8 +83,8 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
         let load = run::load_tpcc(&db, &tpcc)?;
         figures::line(out, &format!("loaded {most} warehouses: {load}"))?;
         for &threads in &options.threads {
-            for pipelined in [true, false] {
-                run::tpcc(&db, &tpcc, threads, pipelined, options, out)?;
+            for mode in run::Mode::ALL {
+                run::tpcc(&db, &tpcc, threads, mode, options, out)?;
             }
         }
         run::check_tpcc(&db, &tpcc)?;

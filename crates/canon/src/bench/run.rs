@@ -2,6 +2,7 @@
 
 use base::{Error, Result};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::Write;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,47 @@ impl From<Error> for Ended {
     }
 }
 
+/// How transactions are run.
+#[derive(Clone, Copy)]
+pub struct Mode {
+    /// The next one runs while the log flushes the last ones.
+    pub pipelined: bool,
+    /// Rows whose keys a transaction names at its beginning are fetched at once.
+    pub ahead: bool,
+}
+
+impl Mode {
+    pub const ALL: [Mode; 4] = [
+        Mode {
+            pipelined: true,
+            ahead: true,
+        },
+        Mode {
+            pipelined: true,
+            ahead: false,
+        },
+        Mode {
+            pipelined: false,
+            ahead: true,
+        },
+        Mode {
+            pipelined: false,
+            ahead: false,
+        },
+    ];
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.pipelined {
+            "pipelined"
+        } else {
+            "waiting"
+        })?;
+        f.write_str(if self.ahead { ", ahead" } else { "" })
+    }
+}
+
 fn commit_or_rollback(end: End) -> Result<(), Ended> {
     match end {
         End::Commit => Ok(()),
@@ -44,7 +86,7 @@ fn measure<S: Send>(
     db: &Database,
     name: &str,
     threads: usize,
-    pipelined: bool,
+    mode: Mode,
     options: &BenchOptions,
     out: &mut dyn Write,
     state: impl Fn(usize) -> S,
@@ -67,7 +109,7 @@ fn measure<S: Send>(
             draw(&mut s);
             let began = Instant::now();
             match db.transaction_nowait_with(&transaction, |tx| one(&mut s, tx)) {
-                Ok(c) if pipelined => waiting.push_back((c, began)),
+                Ok(c) if mode.pipelined => waiting.push_back((c, began)),
                 Ok(c) => {
                     c.wait();
                     latency.add(began.elapsed().as_nanos() as u64);
@@ -111,10 +153,7 @@ fn measure<S: Send>(
             worker_cpu += c;
         }
         Ok(Figures {
-            name: format!(
-                "{name}, {}",
-                if pipelined { "pipelined" } else { "waiting" }
-            ),
+            name: format!("{name}, {mode}"),
             threads,
             wall: began.elapsed(),
             cpu: cpu() - cpu_before,
@@ -150,6 +189,7 @@ pub fn load_ycsb(db: &Database, rows: u64) -> Result<String> {
             let mut kv = Kv {
                 tx,
                 tables: &tables,
+                ahead: false,
             };
             ycsb.load(&mut kv, &mut rng, from, to)
         })?;
@@ -164,7 +204,7 @@ pub fn ycsb(
     ycsb: &Ycsb,
     name: &str,
     threads: usize,
-    pipelined: bool,
+    mode: Mode,
     options: &BenchOptions,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -174,7 +214,7 @@ pub fn ycsb(
         db,
         name,
         threads,
-        pipelined,
+        mode,
         options,
         out,
         seed,
@@ -182,6 +222,7 @@ pub fn ycsb(
             let mut kv = Kv {
                 tx,
                 tables: &tables,
+                ahead: mode.ahead,
             };
             let (end, bytes) = ycsb.run(&mut kv, params)?;
             std::hint::black_box(bytes);
@@ -200,6 +241,7 @@ pub fn load_tpcc(db: &Database, tpcc: &Tpcc) -> Result<String> {
             let mut kv = Kv {
                 tx,
                 tables: &tables,
+                ahead: false,
             };
             tpcc.load(&mut kv, &mut Rng::new(i as u64), 0, step)
         })?;
@@ -219,7 +261,7 @@ pub fn tpcc(
     db: &Database,
     tpcc: &Tpcc,
     threads: usize,
-    pipelined: bool,
+    mode: Mode,
     options: &BenchOptions,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -235,7 +277,7 @@ pub fn tpcc(
         db,
         "tpcc NewOrder + Payment",
         threads,
-        pipelined,
+        mode,
         options,
         out,
         |thread| State {
@@ -249,6 +291,7 @@ pub fn tpcc(
             let mut kv = Kv {
                 tx,
                 tables: &tables,
+                ahead: mode.ahead,
             };
             commit_or_rollback(match s.payment {
                 true => tpcc.payment(&mut kv, &mut s.params)?,
@@ -273,6 +316,7 @@ pub fn check_tpcc(db: &Database, tpcc: &Tpcc) -> Result<()> {
         let mut kv = Kv {
             tx,
             tables: &tables,
+            ahead: false,
         };
         tpcc::check(&mut kv, tpcc)
     })?;

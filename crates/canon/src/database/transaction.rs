@@ -72,6 +72,12 @@ impl Transaction {
         }
     }
 
+    pub(super) fn prefetch(&self, table: &TableHandle, keys: &[&[u8]]) -> Result<()> {
+        let r = self.inner.try_borrow().map_err(|_| nested())?;
+        r.txn.prefetch(table, keys);
+        Ok(())
+    }
+
     /// The buffer for keys, empty. Give it back with `give_key`.
     pub(super) fn take_key(&self) -> Vec<u8> {
         let mut key = self.key.take();

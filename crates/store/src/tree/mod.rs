@@ -30,6 +30,7 @@
 //! is never lowered; leaves have no sibling pointers (a scan finds the next leaf by its separator, one descent per leaf,
 //! which makes splits and unlinking local).
 
+mod ahead;
 mod latch;
 mod node;
 mod scan;

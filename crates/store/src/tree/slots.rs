@@ -252,6 +252,19 @@ impl<T: Entry> Slots<T> {
         }
     }
 
+    /// The item that likely has the key, by the heads alone: the item itself is not looked at.
+    #[inline]
+    pub fn guess(&self, probe: &Probe) -> Option<&T> {
+        let Target::Head(head) = self.target(probe) else {
+            return None;
+        };
+        let slot = self.heads_below(head);
+        if slot >= self.count() {
+            return None;
+        }
+        self.item(slot).ok()
+    }
+
     /// The heads from `from` on may be equal to the target's: a binary search over whole keys.
     #[cold]
     fn seek_among_equals<'g>(

@@ -93,6 +93,19 @@ impl Tpcc {
     pub fn new_order<T: KvTxn>(&self, txn: &mut T, params: &mut Params) -> Result<End, T::Error> {
         let (p, text) = (&params.new_order, &mut params.text);
         let (w, d) = (Cell::Int(p.warehouse), Cell::Int(p.district));
+        let mut stock = [[Cell::Null; 2]; 16];
+        let mut named = [&[][..]; 16];
+        for (key, line) in stock.iter_mut().zip(&p.lines) {
+            *key = [Cell::Int(line.1), Cell::Int(line.0)];
+        }
+        for (name, key) in named.iter_mut().zip(&stock) {
+            *name = key;
+        }
+        txn.expect(STOCK, &named[..p.lines.len()]);
+        for (name, key) in named.iter_mut().zip(&stock) {
+            *name = &key[1..];
+        }
+        txn.expect(ITEM, &named[..p.lines.len()]);
         let w_tax = txn
             .get(WAREHOUSE, &[w], |row| row.int(7))?
             .expect("a warehouse");

@@ -149,14 +149,41 @@ fn walk<E: Entry>(at: NodePtr, low: Option<&[u8]>, high: Option<&[u8]>, shape: &
     }
 }
 
+/// What `prefetch` hands out in a tree that nobody changes: the entry of each key that is there.
+#[cfg(not(feature = "shuttle"))]
+#[test]
+fn looking_ahead_finds_the_entries_that_get_finds() {
+    let live = Arc::new(AtomicUsize::new(0));
+    let tree = Tree::<Item>::new();
+    let key = |n: u64| (n * 3).to_be_bytes();
+    let guard = crossbeam_epoch::pin();
+    tree.prefetch(&[&key(1)], &guard, |_| panic!("nothing is there"));
+    for n in 0..10_000 {
+        tree.get_or_insert(&key(n), || Item::make(&key(n), n, &live), &guard);
+    }
+    let mut random = Random(7);
+    for count in [1, 16, 17, 40] {
+        let keys: Vec<_> = (0..count).map(|_| key(random.next() % 10_000)).collect();
+        let named: Vec<&[u8]> = keys.iter().map(|k| &k[..]).collect();
+        let mut found = vec![];
+        tree.prefetch(&named, &guard, |e: &Item| found.push(e.key.clone()));
+        assert_eq!(found.len(), count);
+        assert!(found.iter().zip(&keys).all(|(f, k)| **f == k[..]));
+    }
+}
+
 /// Runs the epoch on until everything that was retired is freed.
 pub(super) fn drain(live: &AtomicUsize, expected: usize) {
-    for _ in 0..100_000 {
+    for round in 0..100_000 {
         if live.load(Ordering::Relaxed) == expected {
             return;
         }
         crossbeam_epoch::pin().flush();
-        std::thread::yield_now();
+        // Another test's thread may be pinned and not be given a core for long.
+        match round {
+            0..1000 => std::thread::yield_now(),
+            _ => std::thread::sleep(std::time::Duration::from_millis(1)),
+        }
     }
     panic!(
         "{} entries alive, not {expected}",
