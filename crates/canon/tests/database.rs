@@ -2,8 +2,8 @@
 
 use base::schema::FkAction;
 use canon::database::prefix;
+use canon::{ColumnType, Value, row};
 use canon::{Database, DatabaseOptions, Error, SqlState, TableBuilder, TransactionOptions, Type};
-use canon::{Value, row};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use txn::{Durability, Isolation, LockMode, TxnOptions, WaitPolicy};
@@ -13,10 +13,18 @@ fn accounts() -> TableBuilder {
         .column("id", Type::Int8)
         .column("owner", Type::Text)
         .column("balance", Type::Int8)
-        .nullable("note", Type::Text)
+        .nullable("note", varchar(8))
         .primary_key(["id"])
         .unique(["owner"])
         .index("accounts_by_balance", ["balance"])
+}
+
+/// `varchar(n)`; the modifier is PostgreSQL's, four more than the length.
+fn varchar(n: i32) -> ColumnType {
+    ColumnType {
+        ty: Type::Varchar,
+        typmod: n + 4,
+    }
 }
 
 type Account = (i64, String, i64, Option<String>);
@@ -174,6 +182,8 @@ fn constraints_hold_and_say_what_they_are() {
     assert_eq!(wide, SqlState::NUMERIC_VALUE_OUT_OF_RANGE);
     let kind = code(&|tx| tx.table("orders")?.insert((1, "two", "x")));
     assert_eq!(kind, SqlState::DATATYPE_MISMATCH);
+    let long = code(&|tx| tx.table("accounts")?.insert((8, "o8", 0, "123456789")));
+    assert_eq!(long, SqlState::STRING_DATA_RIGHT_TRUNCATION);
     let short = code(&|tx| tx.table("orders")?.insert((1, 2)));
     assert_eq!(short, SqlState::SYNTAX_ERROR);
     let unknown = code(&|tx| tx.table("accounts")?.insert(row! { id: 1, nobody: 1 }));

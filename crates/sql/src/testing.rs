@@ -132,7 +132,7 @@ impl TestDb {
         let store = Arc::new(store::Store::default());
         let empty = Catalog {
             schema: Arc::new(Schema::default()),
-            tables: HashMap::new(),
+            tables: Default::default(),
         };
         let changes = Schema::bootstrap("canon").dump();
         let catalog = replay_changes(&store, &empty, &changes).expect("bootstrap");

@@ -4,6 +4,8 @@
 //! checks: an integer must fit (22003), text must not be longer than `varchar(n)` allows (22001), another kind of value is
 //! 42804. Keys and rows are lists of data: scalars, tuples of up to twelve, slices of values, and for rows
 //! [`row!`](crate::row) with columns by name.
+//!
+//! Left out on purpose: rounding to `numeric(p, s)` and to the digits of `timestamp(n)`, which SQL does; here a value is stored as it is.
 
 use base::schema::Column;
 use base::{Error, Result, RowRef, SqlState, Type, Value};
@@ -85,9 +87,10 @@ impl Datum<'_> {
                 } else {
                     s
                 };
-                if ty.typmod >= 0 && s.chars().count() > ty.typmod as usize {
-                    let what =
-                        format!("value too long for type {}({})", ty.ty.typname(), ty.typmod);
+                // PostgreSQL's modifier: four more than the length.
+                let most = usize::try_from(ty.typmod - 4).unwrap_or(usize::MAX);
+                if s.chars().count() > most {
+                    let what = format!("value too long for type {}({most})", ty.ty.typname());
                     return Err(
                         Error::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, what).column(&c.name)
                     );

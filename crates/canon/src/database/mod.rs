@@ -12,6 +12,36 @@
 //! An operation that fails ends its transaction: whatever the closure returns then, nothing is committed. (An error tells
 //! something about other rows, and that is not among the reads that commit validates.)
 //!
+//! ```
+//! use canon::{Database, TableBuilder, Type, database::prefix, row};
+//!
+//! # fn main() -> canon::Result<()> {
+//! let db = Database::temporary()?; // or Database::open("/var/lib/shop", Default::default())?
+//! db.create_table(TableBuilder::new("accounts").column("id", Type::Int8).column("balance", Type::Int8).primary_key(["id"]))?;
+//! db.create_table(
+//!     TableBuilder::new("transfers")
+//!         .column("account", Type::Int8)
+//!         .column("number", Type::Int4)
+//!         .column("amount", Type::Int8)
+//!         .primary_key(["account", "number"])
+//!         .references(["account"], "accounts"),
+//! )?;
+//! db.transaction(|tx| (1..=3).try_for_each(|id: i64| tx.table("accounts")?.insert((id, 100))))?;
+//! // Runs again by itself when it loses a race; returns when it is on the disk.
+//! let left = db.transaction(|tx| {
+//!     let (accounts, transfers) = (tx.table("accounts")?, tx.table("transfers")?);
+//!     let (_, balance): (i64, i64) = accounts.get(1)?.expect("account 1");
+//!     accounts.update(1, |a: (i64, i64)| row! { balance: a.1 - 30 })?;
+//!     accounts.update(2, |a: (i64, i64)| row! { balance: a.1 + 30 })?;
+//!     transfers.insert((1, 1, -30))?;
+//!     Ok(balance - 30)
+//! })?;
+//! let sent: Vec<(i64, i32, i64)> = db.read(|tx| tx.table("transfers")?.scan(prefix(1)).reverse().rows())?;
+//! assert_eq!((left, sent), (70, vec![(1, 1, -30)]));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A result leaves when everything the transaction saw or wrote is published: after COMMIT on the disk, also for one that only read.
 //! [`Database::transaction_nowait`] gives it out earlier, so that the next transaction runs while the log is flushed;
 //! [`Committed::wait`] then says when it counts.

@@ -14,7 +14,6 @@ use crate::types::OutputSettings;
 use base::schema::{Column, Schema, Table, TableDef};
 use base::{Error, Oid, Result, SqlState, Value};
 use sqlparser::ast;
-use std::collections::HashMap;
 use std::sync::Arc;
 use txn::{Catalog, RuleCompiler, TableRules};
 
@@ -153,7 +152,7 @@ impl Analysis<'_> {
     ) -> Result<R> {
         let catalog = Catalog {
             schema: Arc::new(schema.clone()),
-            tables: HashMap::new(),
+            tables: Default::default(),
         };
         let path: Vec<Oid> = crate::catalog::namespaces(schema, search_path).collect();
         let cx = PrepareContext {

@@ -47,7 +47,7 @@ fn shop() -> Catalog {
     }
     Catalog {
         schema: Arc::new(b.schema),
-        tables: HashMap::new(),
+        tables: Default::default(),
     }
 }
 
