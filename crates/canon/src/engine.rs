@@ -52,6 +52,10 @@ impl Engine for NodeEngine {
         self.0.sequence_state(sequence)
     }
 
+    fn checkpoint(&self) -> Result<()> {
+        self.0.checkpoint()
+    }
+
     fn published_position(&self) -> Position {
         self.0.marks().published.get()
     }

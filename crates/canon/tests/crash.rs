@@ -225,6 +225,8 @@ async fn verify(server: &Server, books: &mut [Books]) {
     assert_eq!(table, by_key, "the primary key and the rows differ");
 
     let next = one("SELECT nextval('ledger_id_seq')").await;
+    // What was acknowledged without waiting for the disk may be gone, and its numbers with it.
+    books[ASYNC_CLIENT].ids.retain(|&id| id < next);
     let given: Option<&i64> = books.iter().flat_map(|b| &b.ids).max();
     assert!(
         given.is_none_or(|&max| next > max),

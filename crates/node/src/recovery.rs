@@ -36,6 +36,8 @@ struct State {
     batch: Vec<Group>,
     bytes: usize,
     last_schema: Position,
+    /// Start of the checkpoint: commits at or below are in it.
+    after: Position,
 }
 
 impl Recovery {
@@ -46,6 +48,7 @@ impl Recovery {
             batch: vec![],
             bytes: 0,
             last_schema: Position::ZERO,
+            after: Position::ZERO,
         };
         Recovery {
             store,
@@ -58,13 +61,7 @@ impl Recovery {
     /// The end: what is gathered is applied, tombstones go, indexes are built. The schema with its tables.
     pub fn finish(self, last: Position) -> base::Result<Catalog> {
         let mut s = self.state.into_inner();
-        apply_batch(
-            &self.store,
-            &mut s,
-            self.workers,
-            Position::ZERO,
-            &self.sequences,
-        )?;
+        apply_batch(&self.store, &mut s, self.workers, &self.sequences)?;
         loop {
             let done = self.store.reclaim(last);
             if done.waiting == 0 && done.records == 0 {
@@ -160,10 +157,11 @@ impl RecoverySink for Recovery {
 
     fn group(&self, group: Group, after: Position) -> wal::Result<()> {
         let mut s = self.state.lock();
+        s.after = after;
         s.bytes += group.as_bytes().len();
         s.batch.push(group);
         if s.bytes >= BATCH {
-            apply_batch(&self.store, &mut s, self.workers, after, &self.sequences)
+            apply_batch(&self.store, &mut s, self.workers, &self.sequences)
                 .map_err(wal::Error::Apply)?;
         }
         Ok(())
@@ -175,7 +173,6 @@ fn apply_batch(
     store: &Store,
     s: &mut State,
     workers: usize,
-    after: Position,
     sequences: &Sequences,
 ) -> base::Result<()> {
     let groups = std::mem::take(&mut s.batch);
@@ -185,7 +182,7 @@ fn apply_batch(
         let (mut heads, mut data) = (g.heads(), g.data());
         for _ in 0..g.header().count {
             let c = record::Commit::take(&mut heads, &mut data)?;
-            if c.position <= after {
+            if c.position <= s.after {
                 continue;
             }
             let first = c.iter().next().transpose()?;

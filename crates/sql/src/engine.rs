@@ -39,6 +39,9 @@ pub trait Engine: Send + Sync + 'static {
     /// (last value, is called) of a sequence, for `SELECT * FROM seq`.
     fn sequence_state(&self, sequence: &SequenceDef) -> (i64, bool);
 
+    /// Writes a checkpoint and waits for it on this thread (CHECKPOINT).
+    fn checkpoint(&self) -> Result<()>;
+
     /// Where *published* stands.
     fn published_position(&self) -> Position;
 }

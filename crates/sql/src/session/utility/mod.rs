@@ -111,6 +111,7 @@ pub enum Utility {
     Nothing(&'static str),
     /// Known and refused: 0A000 with this name.
     Unsupported(&'static str),
+    Checkpoint,
 }
 
 /// Reads the statement if it is one of these.
@@ -233,7 +234,7 @@ pub(super) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>, Fault> 
         }
         "checkpoint" => {
             p.next();
-            Utility::Nothing("CHECKPOINT")
+            Utility::Checkpoint
         }
         _ => return Ok(None),
     };
