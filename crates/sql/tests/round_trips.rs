@@ -228,7 +228,9 @@ proptest! {
     }
 
     #[test]
-    fn keys_sort_as_values((_, a, b) in pair()) {
+    fn keys_sort_as_values((ty, a, b) in pair()) {
+        // jsonb has no index: its keys serve equality (hash joins, DISTINCT) only.
+        prop_assume!(ty != Type::Jsonb);
         let enc = |v: &Value| {
             let mut out = Vec::new();
             key::encode_value(v, &mut out);
