@@ -143,10 +143,12 @@ impl Txn {
     pub(crate) fn new(
         shared: Arc<TxnManager>,
         id: TxnId,
-        options: TxnOptions,
+        mut options: TxnOptions,
         at_published: bool,
     ) -> Txn {
         let catalog = shared.catalog();
+        // READ COMMITTED has no validation to lean on: what it changes, it locks.
+        options.locking |= options.isolation == Isolation::ReadCommitted;
         Txn {
             shared,
             id,
@@ -190,6 +192,7 @@ impl Txn {
             "the isolation level is fixed by the first statement"
         );
         self.options.isolation = level;
+        self.options.locking |= level == Isolation::ReadCommitted;
     }
 
     pub fn set_durability(&mut self, d: Durability) {
