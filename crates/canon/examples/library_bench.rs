@@ -1,6 +1,6 @@
 //! What the library does per core: YCSB and TPC-C in this process, beside the bare index and the bare log.
 //!
-//! `cargo run --release -p canon --example embedded_bench -- [DIRECTORY [SECONDS [ONLY]]]`: DIRECTORY for temporary data
+//! `cargo run --release -p canon --example library_bench -- [DIRECTORY [SECONDS [ONLY]]]`: DIRECTORY for temporary data
 //! (default `/dev/shm`, so that the disk is not what is measured), SECONDS per run (default 5), ONLY a part of a run's name.
 
 use canon::bench::{BenchOptions, run};
