@@ -441,8 +441,8 @@ mod fault_points {
         died
     }
 
-    /// Passed only with more data than a short run writes; `wal`'s own test kills a process at each of them.
-    const FAR: &[&str] = &["checkpoint.before_sync", "wal.prune.before_sync"];
+    /// A short run may end before it has passed these; `wal`'s own test kills a process at each of them.
+    const FAR: &[&str] = &["checkpoint.", "wal.prune."];
 
     #[tokio::test(flavor = "multi_thread")]
     async fn every_fault_point() {
@@ -456,7 +456,7 @@ mod fault_points {
             let mut died = run(&point).await;
             // Not the first passage: the one in the middle of the load.
             died |= run(&format!("{point}:5")).await;
-            if !died && !FAR.contains(&point.as_str()) {
+            if !died && !FAR.iter().any(|far| point.starts_with(far)) {
                 silent.push(point.clone());
             }
             if fallible {
