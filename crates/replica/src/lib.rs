@@ -1,0 +1,11 @@
+//! What follows the position: a replica receives the primary's log, replays it row by row in parallel and shows prefixes of it.
+//!
+//! ```text
+//! primary ──▶ ship: batches and ticks ──▶ ring ──▶ replay: scheduler ──▶ workers ──▶ store
+//!                                                                          └──▶ snapshotter: visible
+//! ```
+//! `marks` names how far each step has come. Nothing here opens a transaction, knows SQL or owns a socket.
+
+mod marks;
+
+pub use marks::ReplicaMarks;
