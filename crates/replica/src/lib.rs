@@ -7,5 +7,6 @@
 //! `marks` names how far each step has come. Nothing here opens a transaction, knows SQL or owns a socket.
 
 mod marks;
+pub mod ship;
 
 pub use marks::ReplicaMarks;

@@ -3,6 +3,8 @@
 //! ```text
 //! DIR/canon.lock         held (advisory) while a process works here
 //! DIR/CANON_VERSION      two lines of text: "canon 1" (format of the directory), "cluster " and 32 hex digits
+//! DIR/CANON_TERMS        terms of the history (`terms`)
+//! DIR/CANON_BOOTSTRAP    there while a copy is being made (`transfer`)
 //! DIR/wal/               segments (`segment`)
 //! DIR/checkpoint/        checkpoints (`checkpoint`)
 //! ```
@@ -14,11 +16,14 @@
 use crate::checkpoint::{CheckpointReader, CheckpointWriter, file_name, parse_name};
 use crate::error::{Error, Result};
 use crate::segment::{LogDir, LogOptions};
+use crate::terms::Terms;
+use crate::transfer::MARK;
 use base::Position;
 use env::{DirLock, Disk, Env, OpenMode, fault};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Format of the directory as a whole. A directory of a greater one is refused.
 pub const DIR_FORMAT: u64 = 1;
@@ -37,16 +42,18 @@ pub struct DirOptions {
 
 /// An open data directory; the lock goes when this does.
 pub struct DataDir {
-    disk: Arc<dyn Disk>,
+    pub(crate) disk: Arc<dyn Disk>,
     path: PathBuf,
     cluster: u128,
     created: bool,
     log: Arc<LogDir>,
+    terms: Terms,
+    pub(crate) bootstrapping: AtomicBool,
     _lock: DirLock,
 }
 
 impl DataDir {
-    /// Locks the directory, making it if it is absent or empty, and removes half-made files.
+    /// Locks the directory, making it if it is absent or empty, and removes half-made files: also a half-made copy.
     pub fn open(env: &Env, path: &Path, options: DirOptions) -> Result<DataDir> {
         let disk = env.disk.clone();
         disk.create_dir_all(path)
@@ -88,18 +95,27 @@ impl DataDir {
             }
         }
         let log = LogDir::open(disk.clone(), &path.join("wal"), cluster, options.log)?;
+        let terms = Terms::load(disk.clone(), path)?;
+        let names = disk.list(path).map_err(|e| Error::io("listing", path, e))?;
+        let bootstrapping = names.iter().any(|n| n == MARK);
         // Names that the last process left in the cache: a checkpoint that we start from, and prune for, must stay.
         for dir in [checkpoints.as_path(), path.join("wal").as_path(), path] {
             disk.sync_dir(dir).map_err(|e| Error::sync(dir, e))?;
         }
-        Ok(DataDir {
+        let dir = DataDir {
             disk,
             path: path.to_owned(),
             cluster,
             created,
             log,
+            terms,
+            bootstrapping: AtomicBool::new(bootstrapping),
             _lock: lock,
-        })
+        };
+        if bootstrapping {
+            dir.clear()?;
+        }
+        Ok(dir)
     }
 
     /// Where it is.
@@ -122,7 +138,24 @@ impl DataDir {
         &self.log
     }
 
-    fn checkpoints(&self) -> PathBuf {
+    /// The terms of the history here, oldest first: (term, last position before it). Never empty.
+    pub fn terms(&self) -> Vec<(u64, Position)> {
+        self.terms.get()
+    }
+
+    /// A new term begins after `start`; durable when this returns. Comes before the first group of the term.
+    pub fn add_term(&self, term: u64, start: Position) -> Result<()> {
+        let mut terms = self.terms.get();
+        terms.push((term, start));
+        self.terms.set(&terms)
+    }
+
+    /// Takes over the terms of the history that is followed from now on; durable when this returns.
+    pub fn set_terms(&self, terms: &[(u64, Position)]) -> Result<()> {
+        self.terms.set(terms)
+    }
+
+    pub(crate) fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoint")
     }
 

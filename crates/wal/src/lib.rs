@@ -10,7 +10,7 @@
 //! The bytes are drawn in docs/log-format.md and guarded by `tests/format_is_stable.rs`.
 //!
 //! Read in this order: [`group`] (the unit), [`segment`] (files), [`writer`], [`reader`] (where a log ends), [`checkpoint`],
-//! [`data_dir`], [`recovery`].
+//! [`data_dir`], [`recovery`], [`transfer`] (a copy of another node's).
 //!
 //! Left out on purpose: an archive in an object store. [`SegmentSource`] is the seam for it.
 
@@ -23,6 +23,8 @@ pub mod reader;
 pub mod recovery;
 pub mod segment;
 pub mod source;
+mod terms;
+pub mod transfer;
 pub mod writer;
 
 pub use checkpoint::{CheckpointReader, CheckpointWriter, Entry, Manifest, RowChunk};
@@ -33,6 +35,7 @@ pub use reader::{CutTail, LogReader};
 pub use recovery::{Progress, Recovered, RecoverySink, recover};
 pub use segment::{LogDir, LogOptions, SegmentName};
 pub use source::{SegmentBytes, SegmentSource};
+pub use transfer::{CheckpointReceiver, SetAside};
 pub use writer::{Appended, Commit, LogCommit, LogEnd, LogPoint, LogWriter};
 
 /// Every fault point of this crate, for crash tests (`env::fault`).

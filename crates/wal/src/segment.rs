@@ -354,6 +354,54 @@ impl LogDir {
             .map_err(|e| Error::sync(&self.dir, e))
     }
 
+    /// Position after which the log here begins: what is at or below cannot be read any more. None without a segment.
+    pub fn reaches_back_to(&self) -> Result<Option<Position>> {
+        let Some(name) = self.list()?.first().copied() else {
+            return Ok(None);
+        };
+        let path = self.path(name);
+        let mut header = [0; SEGMENT_HEADER as usize];
+        self.disk
+            .open(&path, OpenMode::Read)
+            .and_then(|f| f.read_exact_at(&mut header, 0))
+            .map_err(|e| Error::io("reading", &path, e))?;
+        let (header, _) =
+            SegmentHeader::decode(&header).map_err(|r| Error::corrupt(&path, 0, r))?;
+        Ok(Some(header.after))
+    }
+
+    /// The position to keep the log from (`DataDir::prune`) so that at most `bytes` of segments stay for who is away; the last one
+    /// always does.
+    pub fn position_within(&self, bytes: u64) -> Result<Position> {
+        let (mut kept, mut from) = (0, Position::MAX);
+        for name in self.list()?.iter().rev() {
+            let path = self.path(*name);
+            let len = self.disk.open(&path, OpenMode::Read).and_then(|f| f.len());
+            kept += len.map_err(|e| Error::io("opening", &path, e))?;
+            if from != Position::MAX && kept > bytes {
+                break;
+            }
+            from = name.first.prev();
+        }
+        Ok(from)
+    }
+
+    /// Removes every segment and spare. Spares go too: numbers begin anew, and a leftover could pass for a group of this history.
+    pub(crate) fn clear(&self) -> Result<()> {
+        let mut spares = self.spares.lock();
+        spares.files.clear();
+        let names = self.disk.list(&self.dir);
+        for name in names.map_err(|e| Error::io("listing", &self.dir, e))? {
+            let path = self.dir.join(name);
+            self.disk
+                .remove(&path)
+                .map_err(|e| Error::io("removal", &path, e))?;
+        }
+        self.disk
+            .sync_dir(&self.dir)
+            .map_err(|e| Error::sync(&self.dir, e))
+    }
+
     /// Removes or recycles the segments of which every position is at or below `keep_from`, oldest first, never the last.
     /// Returns how many went.
     pub fn prune(&self, keep_from: Position) -> Result<usize> {

@@ -260,11 +260,12 @@ impl LogWriter {
     }
 
     /// Writes a group that another node's log holds: the same commits under the same term and *published*, at this log's
-    /// next place.
+    /// next place. The first group of a log that begins behind a checkpoint may hold commits that are in the checkpoint, too.
     pub fn append_shipped(&mut self, group: &Group) -> Result<Appended> {
         let header = *group.header();
+        let begins = self.current.is_none() && self.next_number == 1 && header.last > self.last;
         assert!(
-            header.first > self.last,
+            header.first > self.last || begins,
             "position {} after {}",
             header.first,
             self.last
@@ -282,9 +283,13 @@ impl LogWriter {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         buffer.extend_from_slice(group.as_bytes());
+        // What the segment says of the positions before it must be below its first group.
+        let before = self.last;
+        self.last = before.min(header.first.prev());
         let appended = self.append(header, &mut buffer);
-        if appended.is_ok() {
-            self.term = header.term;
+        match appended {
+            Ok(_) => self.term = header.term,
+            Err(_) => self.last = before,
         }
         if buffer.capacity() <= KEEP_BUFFER {
             self.buffer = buffer;

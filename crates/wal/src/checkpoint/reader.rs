@@ -155,6 +155,15 @@ impl CheckpointReader {
         false
     }
 
+    /// At most `most` bytes of the file from `offset` on, as they are, to send it to another node; empty at the end. The file may be
+    /// superseded and removed meanwhile: this handle keeps it.
+    pub fn read_at(&self, offset: u64, most: usize) -> Result<Vec<u8>> {
+        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; left.min(most)];
+        read(&*self.file, &self.path, &mut bytes, offset)?;
+        Ok(bytes)
+    }
+
     /// The sections, in the order written.
     pub fn sections(&self) -> &[ChunkRef] {
         &self.sections

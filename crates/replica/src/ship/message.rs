@@ -1,0 +1,787 @@
+//! What primary and replica say to each other, as bytes.
+//!
+//! ```text
+//! every message:  kind u8 | version u8 | fields, little-endian | the rest: group, chunk or text
+//!
+//! to the replica: Welcome 1, Refused 2, Checkpoint 3, Batch 4, Tick 5, Sealed 6
+//! to the primary: Hello 16, Ack 17, Resume 18, Fetch 19, Seal 20
+//! ```
+//! Whoever carries them says where a message ends (over TCP: the CopyData frame), so none repeats its own length. A decoder takes
+//! exactly one message: bytes missing, bytes left over, unknown kinds, other versions and impossible counts are refused, and
+//! nothing is reserved for a count that the bytes at hand cannot hold.
+//!
+//! **The chain.** Each batch and tick says `after`: where the message before it ended. A receiver takes it only if that is at or
+//! below what it has, so a lost, repeated or overtaking message is seen as such and never leaves a hole (`receiver`).
+//! `upto` may lie above a group's last commit: positions of aborted commits are holes, and the primary says that they are.
+//!
+//! Left out on purpose: compression, and checksums of our own. A group carries its own, and a checkpoint its.
+
+use base::Position;
+
+/// Version of the messages. A peer of another version is refused with words, at `Hello`.
+pub const VERSION: u8 = 1;
+
+/// Longest name of a node.
+pub const MAX_NAME: usize = 255;
+
+/// Greatest part of a checkpoint in one message.
+pub const MAX_CHUNK: usize = 1 << 20;
+
+/// One message. See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A replica introduces itself.
+    Hello {
+        /// Version of the messages that it speaks.
+        version: u16,
+        /// Its cluster; 0: it is empty and wants to be made.
+        cluster: u128,
+        /// What status views call it.
+        node: String,
+        /// Terms of its history: (term, position after which it began), ascending.
+        terms: Vec<(u64, Position)>,
+        /// Its last position.
+        last: Position,
+        /// Bytes of its ring, which pace a catch-up.
+        ring: u64,
+    },
+    /// The primary accepts: with this history, from there.
+    Welcome {
+        cluster: u128,
+        term: u64,
+        terms: Vec<(u64, Position)>,
+        start: Start,
+    },
+    /// The primary does not accept.
+    Refused { term: u64, reason: Refusal },
+    /// Bytes of the checkpoint file at `offset`; `last`: they reach its end.
+    Checkpoint {
+        offset: u64,
+        last: bool,
+        bytes: Vec<u8>,
+    },
+    /// A flush group. With it, everything up to `upto` has been sent.
+    Batch {
+        term: u64,
+        stream: u128,
+        after: Position,
+        upto: Position,
+        /// *Published* at the primary.
+        published: Position,
+        /// The primary's civil time in microseconds.
+        sent_micros: i64,
+        /// The bytes of a `wal::Group`.
+        group: Vec<u8>,
+    },
+    /// No commits between `after` and `upto`. Flows when idle, too.
+    Tick {
+        term: u64,
+        stream: u128,
+        after: Position,
+        upto: Position,
+        published: Position,
+        sent_micros: i64,
+    },
+    /// The primary takes no more commits; its last is `last`.
+    Sealed { term: u64, last: Position },
+    /// How far the replica is (`ReplicaMarks`), and the `sent_micros` of the newest message behind it.
+    Ack {
+        term: u64,
+        received: Position,
+        persisted: Position,
+        applied: Position,
+        visible: Position,
+        echo_micros: i64,
+    },
+    /// Send again what follows this position.
+    Resume { from: Position },
+    /// Send this part of the checkpoint.
+    Fetch { offset: u64, bytes: u32 },
+    /// Take no more commits and hand over.
+    Seal,
+}
+
+/// Where a replica goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Behind its own last position.
+    Resume(Position),
+    /// From this checkpoint: its number, its bytes, and the position from which the log follows.
+    Bootstrap {
+        number: u64,
+        bytes: u64,
+        start: Position,
+    },
+}
+
+/// Why a replica is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It holds commits above `at` that the cluster's history does not.
+    Diverged { at: Position },
+    /// It belongs to another cluster.
+    OtherCluster,
+    /// The one who answers is of an older term than the one who asks.
+    OlderTerm,
+    /// The one who answers has handed over and ships no more.
+    Sealed,
+    /// Words for a person.
+    Other(String),
+}
+
+/// Why bytes are no message.
+pub type Malformed = &'static str;
+
+const WELCOME: u8 = 1;
+const REFUSED: u8 = 2;
+const CHECKPOINT: u8 = 3;
+const BATCH: u8 = 4;
+const TICK: u8 = 5;
+const SEALED: u8 = 6;
+const HELLO: u8 = 16;
+const ACK: u8 = 17;
+const RESUME: u8 = 18;
+const FETCH: u8 = 19;
+const SEAL: u8 = 20;
+
+/// The fields that batches and ticks share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub term: u64,
+    pub stream: u128,
+    pub after: Position,
+    pub upto: Position,
+    pub published: Position,
+    pub sent_micros: i64,
+}
+
+impl Step {
+    /// Appends the bytes of a batch with this group, which need not be copied into a [`Message`] first.
+    pub fn encode_batch(&self, group: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(&[BATCH, VERSION]);
+        self.encode(out);
+        out.extend_from_slice(group);
+    }
+
+    /// Appends the bytes of a tick.
+    pub fn encode_tick(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[TICK, VERSION]);
+        self.encode(out);
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.term);
+        out.extend_from_slice(&self.stream.to_le_bytes());
+        put_position(out, self.after);
+        put_position(out, self.upto);
+        put_position(out, self.published);
+        out.extend_from_slice(&self.sent_micros.to_le_bytes());
+    }
+}
+
+impl Message {
+    /// What a batch or a tick says of the stream; none for other messages.
+    pub fn step(&self) -> Option<Step> {
+        match *self {
+            Message::Batch {
+                term,
+                stream,
+                after,
+                upto,
+                published,
+                sent_micros,
+                ..
+            }
+            | Message::Tick {
+                term,
+                stream,
+                after,
+                upto,
+                published,
+                sent_micros,
+            } => Some(Step {
+                term,
+                stream,
+                after,
+                upto,
+                published,
+                sent_micros,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Appends the message's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut head = |kind: u8| out.extend_from_slice(&[kind, VERSION]);
+        match self {
+            Message::Hello {
+                version,
+                cluster,
+                node,
+                terms,
+                last,
+                ring,
+            } => {
+                assert!(
+                    node.len() <= MAX_NAME,
+                    "a node's name has at most 255 bytes"
+                );
+                head(HELLO);
+                out.extend_from_slice(&version.to_le_bytes());
+                out.extend_from_slice(&cluster.to_le_bytes());
+                put_position(out, *last);
+                put_u64(out, *ring);
+                put_terms(out, terms);
+                out.extend_from_slice(node.as_bytes());
+            }
+            Message::Welcome {
+                cluster,
+                term,
+                terms,
+                start,
+            } => {
+                head(WELCOME);
+                out.extend_from_slice(&cluster.to_le_bytes());
+                put_u64(out, *term);
+                put_terms(out, terms);
+                match *start {
+                    Start::Resume(at) => {
+                        out.push(0);
+                        put_position(out, at);
+                    }
+                    Start::Bootstrap {
+                        number,
+                        bytes,
+                        start,
+                    } => {
+                        out.push(1);
+                        put_u64(out, number);
+                        put_u64(out, bytes);
+                        put_position(out, start);
+                    }
+                }
+            }
+            Message::Refused { term, reason } => {
+                head(REFUSED);
+                put_u64(out, *term);
+                match reason {
+                    Refusal::Diverged { at } => {
+                        out.push(0);
+                        put_position(out, *at);
+                    }
+                    Refusal::OtherCluster => out.push(1),
+                    Refusal::OlderTerm => out.push(2),
+                    Refusal::Sealed => out.push(3),
+                    Refusal::Other(why) => {
+                        out.push(4);
+                        out.extend_from_slice(why.as_bytes());
+                    }
+                }
+            }
+            Message::Checkpoint {
+                offset,
+                last,
+                bytes,
+            } => {
+                head(CHECKPOINT);
+                put_u64(out, *offset);
+                out.push(u8::from(*last));
+                out.extend_from_slice(bytes);
+            }
+            Message::Batch { group, .. } => {
+                let step = self.step().expect("a batch is a step");
+                step.encode_batch(group, out);
+            }
+            Message::Tick { .. } => self.step().expect("a tick is a step").encode_tick(out),
+            Message::Sealed { term, last } => {
+                head(SEALED);
+                put_u64(out, *term);
+                put_position(out, *last);
+            }
+            Message::Ack {
+                term,
+                received,
+                persisted,
+                applied,
+                visible,
+                echo_micros,
+            } => {
+                head(ACK);
+                put_u64(out, *term);
+                for p in [received, persisted, applied, visible] {
+                    put_position(out, *p);
+                }
+                out.extend_from_slice(&echo_micros.to_le_bytes());
+            }
+            Message::Resume { from } => {
+                head(RESUME);
+                put_position(out, *from);
+            }
+            Message::Fetch { offset, bytes } => {
+                head(FETCH);
+                put_u64(out, *offset);
+                out.extend_from_slice(&bytes.to_le_bytes());
+            }
+            Message::Seal => head(SEAL),
+        }
+    }
+
+    /// The message's bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out);
+        out
+    }
+
+    /// Reads one whole message; `Err` says what is wrong with the bytes. A batch's group is not looked into.
+    pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+        let mut r = Reader(bytes);
+        let kind = r.u8()?;
+        if r.u8()? != VERSION {
+            return Err("the message is in a version that this program does not know");
+        }
+        let message = match kind {
+            HELLO => {
+                let (version, cluster) = (r.u16()?, r.u128()?);
+                let (last, ring, terms) = (r.position()?, r.u64()?, r.terms()?);
+                let node = r.text()?;
+                if node.len() > MAX_NAME {
+                    return Err("a node's name is too long");
+                }
+                Message::Hello {
+                    version,
+                    cluster,
+                    node,
+                    terms,
+                    last,
+                    ring,
+                }
+            }
+            WELCOME => {
+                let (cluster, term, terms) = (r.u128()?, r.u64()?, r.terms()?);
+                let start = match r.u8()? {
+                    0 => Start::Resume(r.position()?),
+                    1 => Start::Bootstrap {
+                        number: r.u64()?,
+                        bytes: r.u64()?,
+                        start: r.position()?,
+                    },
+                    _ => return Err("a welcome starts nowhere"),
+                };
+                Message::Welcome {
+                    cluster,
+                    term,
+                    terms,
+                    start,
+                }
+            }
+            REFUSED => {
+                let term = r.u64()?;
+                let reason = match r.u8()? {
+                    0 => Refusal::Diverged { at: r.position()? },
+                    1 => Refusal::OtherCluster,
+                    2 => Refusal::OlderTerm,
+                    3 => Refusal::Sealed,
+                    4 => Refusal::Other(r.text()?),
+                    _ => return Err("a refusal has no known reason"),
+                };
+                Message::Refused { term, reason }
+            }
+            CHECKPOINT => {
+                let offset = r.u64()?;
+                let last = match r.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err("a flag is neither 0 nor 1"),
+                };
+                if r.0.len() > MAX_CHUNK {
+                    return Err("a part of a checkpoint is too long");
+                }
+                Message::Checkpoint {
+                    offset,
+                    last,
+                    bytes: r.rest(),
+                }
+            }
+            BATCH => {
+                let Step {
+                    term,
+                    stream,
+                    after,
+                    upto,
+                    published,
+                    sent_micros,
+                } = r.step()?;
+                Message::Batch {
+                    term,
+                    stream,
+                    after,
+                    upto,
+                    published,
+                    sent_micros,
+                    group: r.rest(),
+                }
+            }
+            TICK => {
+                let Step {
+                    term,
+                    stream,
+                    after,
+                    upto,
+                    published,
+                    sent_micros,
+                } = r.step()?;
+                Message::Tick {
+                    term,
+                    stream,
+                    after,
+                    upto,
+                    published,
+                    sent_micros,
+                }
+            }
+            SEALED => Message::Sealed {
+                term: r.u64()?,
+                last: r.position()?,
+            },
+            ACK => Message::Ack {
+                term: r.u64()?,
+                received: r.position()?,
+                persisted: r.position()?,
+                applied: r.position()?,
+                visible: r.position()?,
+                echo_micros: r.i64()?,
+            },
+            RESUME => Message::Resume {
+                from: r.position()?,
+            },
+            FETCH => Message::Fetch {
+                offset: r.u64()?,
+                bytes: r.u32()?,
+            },
+            SEAL => Message::Seal,
+            _ => return Err("the message is of an unknown kind"),
+        };
+        if !r.0.is_empty() {
+            return Err("bytes follow the message");
+        }
+        Ok(message)
+    }
+}
+
+fn put_u64(out: &mut Vec<u8>, n: u64) {
+    out.extend_from_slice(&n.to_le_bytes());
+}
+
+fn put_position(out: &mut Vec<u8>, p: Position) {
+    put_u64(out, p.as_u64());
+}
+
+fn put_terms(out: &mut Vec<u8>, terms: &[(u64, Position)]) {
+    let count = u32::try_from(terms.len()).expect("fewer than 2^32 terms");
+    out.extend_from_slice(&count.to_le_bytes());
+    for (term, start) in terms {
+        put_u64(out, *term);
+        put_position(out, *start);
+    }
+}
+
+/// What is left of a message.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (head, rest) = self
+            .0
+            .split_first_chunk::<N>()
+            .ok_or("the message is cut short")?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.take::<1>()?[0])
+    }
+
+    fn u16(&mut self) -> Result<u16, Malformed> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn u128(&mut self) -> Result<u128, Malformed> {
+        self.take().map(u128::from_le_bytes)
+    }
+
+    fn i64(&mut self) -> Result<i64, Malformed> {
+        self.take().map(i64::from_le_bytes)
+    }
+
+    fn position(&mut self) -> Result<Position, Malformed> {
+        self.u64().map(Position::from_u64)
+    }
+
+    fn step(&mut self) -> Result<Step, Malformed> {
+        let step = Step {
+            term: self.u64()?,
+            stream: self.u128()?,
+            after: self.position()?,
+            upto: self.position()?,
+            published: self.position()?,
+            sent_micros: self.i64()?,
+        };
+        if step.after > step.upto {
+            return Err("a step of the stream goes backwards");
+        }
+        Ok(step)
+    }
+
+    fn terms(&mut self) -> Result<Vec<(u64, Position)>, Malformed> {
+        let count = self.u32()? as usize;
+        if count > self.0.len() / 16 {
+            return Err("a history of terms is cut short");
+        }
+        let mut terms: Vec<(u64, Position)> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (term, start) = (self.u64()?, self.position()?);
+            if terms.last().is_some_and(|l| l.0 >= term || l.1 > start) {
+                return Err("a history of terms does not ascend");
+            }
+            terms.push((term, start));
+        }
+        Ok(terms)
+    }
+
+    fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0).to_vec()
+    }
+
+    fn text(&mut self) -> Result<String, Malformed> {
+        String::from_utf8(self.rest()).map_err(|_| "a text is not UTF-8")
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn position() -> impl Strategy<Value = Position> {
+        prop_oneof![
+            any::<u64>(),
+            Just(0),
+            Just(u64::MAX),
+            (1u64..5).prop_map(|e| e << 24)
+        ]
+        .prop_map(Position::from_u64)
+    }
+
+    fn terms() -> impl Strategy<Value = Vec<(u64, Position)>> {
+        prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..6).prop_map(|m| {
+            let mut starts: Vec<u64> = m.values().copied().collect();
+            starts.sort_unstable();
+            let starts = starts.into_iter().map(Position::from_u64);
+            m.keys().copied().zip(starts).collect()
+        })
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let numbers = (any::<u64>(), any::<u128>(), any::<i64>());
+        (numbers, position(), position(), position()).prop_map(
+            |((term, stream, sent_micros), a, b, published)| Step {
+                term,
+                stream,
+                after: a.min(b),
+                upto: a.max(b),
+                published,
+                sent_micros,
+            },
+        )
+    }
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(any::<u8>(), 0..200)
+    }
+
+    fn tick(s: Step) -> Message {
+        Message::Tick {
+            term: s.term,
+            stream: s.stream,
+            after: s.after,
+            upto: s.upto,
+            published: s.published,
+            sent_micros: s.sent_micros,
+        }
+    }
+
+    fn batch(s: Step, group: Vec<u8>) -> Message {
+        Message::Batch {
+            term: s.term,
+            stream: s.stream,
+            after: s.after,
+            upto: s.upto,
+            published: s.published,
+            sent_micros: s.sent_micros,
+            group,
+        }
+    }
+
+    fn start() -> impl Strategy<Value = Start> {
+        prop_oneof![
+            position().prop_map(Start::Resume),
+            (any::<u64>(), any::<u64>(), position()).prop_map(|(number, bytes, start)| {
+                Start::Bootstrap {
+                    number,
+                    bytes,
+                    start,
+                }
+            }),
+        ]
+    }
+
+    fn refusal() -> impl Strategy<Value = Refusal> {
+        prop_oneof![
+            position().prop_map(|at| Refusal::Diverged { at }),
+            Just(Refusal::OtherCluster),
+            Just(Refusal::OlderTerm),
+            Just(Refusal::Sealed),
+            ".{0,40}".prop_map(Refusal::Other),
+        ]
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        let marks = (position(), position(), position(), position());
+        prop_oneof![
+            (
+                any::<u16>(),
+                any::<u128>(),
+                "[a-z]{0,60}",
+                terms(),
+                position(),
+                any::<u64>()
+            )
+                .prop_map(|(version, cluster, node, terms, last, ring)| {
+                    Message::Hello {
+                        version,
+                        cluster,
+                        node,
+                        terms,
+                        last,
+                        ring,
+                    }
+                }),
+            (any::<u128>(), any::<u64>(), terms(), start()).prop_map(
+                |(cluster, term, terms, start)| Message::Welcome {
+                    cluster,
+                    term,
+                    terms,
+                    start
+                }
+            ),
+            (any::<u64>(), refusal()).prop_map(|(term, reason)| Message::Refused { term, reason }),
+            (any::<u64>(), any::<bool>(), bytes()).prop_map(|(offset, last, bytes)| {
+                Message::Checkpoint {
+                    offset,
+                    last,
+                    bytes,
+                }
+            }),
+            (step(), bytes()).prop_map(|(s, group)| batch(s, group)),
+            step().prop_map(tick),
+            (any::<u64>(), position()).prop_map(|(term, last)| Message::Sealed { term, last }),
+            (any::<u64>(), marks, any::<i64>()).prop_map(
+                |(term, (received, persisted, applied, visible), echo_micros)| Message::Ack {
+                    term,
+                    received,
+                    persisted,
+                    applied,
+                    visible,
+                    echo_micros
+                }
+            ),
+            position().prop_map(|from| Message::Resume { from }),
+            (any::<u64>(), any::<u32>())
+                .prop_map(|(offset, bytes)| Message::Fetch { offset, bytes }),
+            Just(Message::Seal),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_message_comes_back(m in message()) {
+            prop_assert_eq!(Message::decode(&m.to_bytes()), Ok(m));
+        }
+
+        #[test]
+        fn cut_short_or_longer_it_is_refused_or_says_what_it_says(m in message(), cut in any::<prop::sample::Index>()) {
+            let bytes = m.to_bytes();
+            let shorter = &bytes[..cut.index(bytes.len())];
+            if let Ok(other) = Message::decode(shorter) {
+                // Only the free part at the end can be shorter, and then the bytes are that message's own.
+                prop_assert_ne!(&other, &m);
+                prop_assert_eq!(other.to_bytes(), shorter);
+            }
+        }
+
+        /// Whatever is accepted is written again as it was read: no byte is ignored.
+        #[test]
+        fn random_bytes_never_panic(mut bytes in bytes(), kind in 0u8..24, version in prop_oneof![Just(VERSION), any::<u8>()]) {
+            let _ = Message::decode(&bytes);
+            bytes.splice(0..bytes.len().min(2), [kind, version]);
+            if let Ok(m) = Message::decode(&bytes) {
+                prop_assert_eq!(m.to_bytes(), bytes);
+            }
+        }
+
+        #[test]
+        fn flipped_bits_never_panic(m in message(), flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 1..4)) {
+            let mut bytes = m.to_bytes();
+            for (at, bit) in flips {
+                let at = at.index(bytes.len());
+                bytes[at] ^= 1 << bit;
+            }
+            if let Ok(other) = Message::decode(&bytes) {
+                prop_assert_eq!(other.to_bytes(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_messages_are_refused() {
+        let hello = Message::Hello {
+            version: 1,
+            cluster: 7,
+            node: "r1".into(),
+            terms: vec![(1, Position::ZERO), (2, Position::new(3, 4))],
+            last: Position::new(5, 0),
+            ring: 1 << 20,
+        };
+        let good = hello.to_bytes();
+        assert!(Message::decode(&good).is_ok());
+        let terms_at = 2 + 2 + 16 + 8 + 8;
+        let mut huge = good.clone();
+        huge[terms_at..terms_at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(Message::decode(&huge).is_err(), "a count beyond the bytes");
+        let mut falling = good.clone();
+        falling[terms_at + 4] = 9;
+        assert!(Message::decode(&falling).is_err(), "terms that fall");
+        let mut other = good.clone();
+        other[1] = VERSION + 1;
+        assert!(Message::decode(&other).is_err(), "another version");
+        assert!(Message::decode(&[]).is_err());
+        assert!(Message::decode(&[SEAL, VERSION, 0]).is_err(), "a byte more");
+        let long = Message::Checkpoint {
+            offset: 0,
+            last: true,
+            bytes: vec![0; MAX_CHUNK + 1],
+        };
+        assert!(Message::decode(&long.to_bytes()).is_err());
+    }
+}

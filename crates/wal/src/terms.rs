@@ -1,0 +1,104 @@
+//! The terms of a history: who decided what, as text that a person can read.
+//!
+//! ```text
+//! DIR/CANON_TERMS      a line "TERM EPOCH.ORDER" per term, ascending: the term, and the last position before it
+//! ```
+//! A term begins when a node is promoted: commits above its start are its primary's alone. Two histories that share a term share
+//! everything up to where the earlier of the two left it; what one of them holds beyond is its own, and so a node that comes back
+//! knows from two short lists what it has to set aside (`replica::ship`).
+//!
+//! The file is written whole, under another name first, and is durable before a group of a new term is. A directory without one
+//! has term 1 from the beginning.
+
+use crate::error::{Error, Result};
+use base::Position;
+use env::{Disk, OpenMode};
+use parking_lot::Mutex;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const TERMS_FILE: &str = "CANON_TERMS";
+
+/// Term and start, ascending in both; never empty.
+type List = Vec<(u64, Position)>;
+
+pub(crate) struct Terms {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    known: Mutex<List>,
+}
+
+impl Terms {
+    pub(crate) fn load(disk: Arc<dyn Disk>, dir: &Path) -> Result<Terms> {
+        let path = dir.join(TERMS_FILE);
+        let known = match disk.read(&path) {
+            Ok(bytes) => parse(&bytes).ok_or_else(|| {
+                let wanted = "the file should hold lines 'TERM EPOCH.ORDER' that ascend";
+                Error::corrupt(&path, 0, wanted)
+            })?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => vec![(1, Position::ZERO)],
+            Err(e) => return Err(Error::io("reading", &path, e)),
+        };
+        Ok(Terms {
+            disk,
+            dir: dir.to_owned(),
+            known: Mutex::new(known),
+        })
+    }
+
+    pub(crate) fn get(&self) -> List {
+        self.known.lock().clone()
+    }
+
+    pub(crate) fn set(&self, terms: &[(u64, Position)]) -> Result<()> {
+        assert!(is_history(terms), "{terms:?} is no history of terms");
+        let mut known = self.known.lock();
+        if *known == terms {
+            return Ok(());
+        }
+        let text: String = terms.iter().map(|(t, p)| format!("{t} {p}\n")).collect();
+        replace(&*self.disk, &self.dir, TERMS_FILE, text.as_bytes())?;
+        *known = terms.to_vec();
+        Ok(())
+    }
+}
+
+fn is_history(terms: &[(u64, Position)]) -> bool {
+    !terms.is_empty()
+        && terms
+            .windows(2)
+            .all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1)
+}
+
+fn parse(bytes: &[u8]) -> Option<List> {
+    let line = |line: &str| {
+        let (term, start) = line.split_once(' ')?;
+        let (epoch, order) = start.split_once('.')?;
+        let (epoch, order) = (epoch.parse::<u64>().ok()?, order.parse::<u32>().ok()?);
+        let fits = epoch < 1 << (64 - base::position::ORDER_BITS)
+            && order < 1 << base::position::ORDER_BITS;
+        Some((
+            term.parse().ok()?,
+            fits.then(|| Position::new(epoch, order))?,
+        ))
+    };
+    let text = std::str::from_utf8(bytes).ok()?;
+    let terms: Option<List> = text.lines().map(line).collect();
+    terms.filter(|t| is_history(t))
+}
+
+/// Writes a small file whole or not at all, durably.
+pub(crate) fn replace(disk: &dyn Disk, dir: &Path, name: &str, content: &[u8]) -> Result<()> {
+    let path = dir.join(name);
+    let temporary = dir.join(format!("{name}.tmp"));
+    let file = disk
+        .open(&temporary, OpenMode::Truncate)
+        .map_err(|e| Error::io("creation", &temporary, e))?;
+    file.write_all_at(content, 0)
+        .and_then(|()| file.sync_data())
+        .map_err(|e| Error::io("writing", &temporary, e))?;
+    disk.rename(&temporary, &path)
+        .map_err(|e| Error::io("renaming", &temporary, e))?;
+    disk.sync_dir(dir).map_err(|e| Error::sync(dir, e))
+}
