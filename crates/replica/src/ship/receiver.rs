@@ -1,0 +1,576 @@
+//! The replica's side of its connection to a primary: events in, commands out; no socket, no disk, no clock.
+//!
+//! ```text
+//!               Welcome: resume                              broken, quiet, another term
+//!   greeting ───────────────────────▶ streaming ──────────────────────────────▶ away ── after a while ──▶ greeting
+//!      │  Welcome: bootstrap             ▲
+//!      ├──────────▶ copying ── whole ──▶ recovering
+//!      └──────────▶ refused: stopped (diverged, another cluster), or away (it is the older one; later)
+//! ```
+//! **Streaming.** Batches and ticks go into the ring in the order of the chain: one is taken if it begins at or below what was taken
+//! before and ends above it. One that ends no higher is a double and says nothing but *published*. One that begins higher shows
+//! that something is missing: `Resume` is asked for, once, and again when time passes without progress. The consumer of the ring
+//! that was overrun says from where it must have the stream again; what was in the ring is then void.
+//!
+//! **Terms.** A primary of an older term than any that this node has heard of is left at the greeting; a message of another term or
+//! stream than the greeting's ends the connection. The terms of the history that is followed are made durable before anything
+//! of it is taken (`SetTerms`).
+//!
+//! **Copying** asks for the parts of the checkpoint, a few ahead, and takes them in order; then the driver verifies and recovers it.
+//!
+//! Left out on purpose: choosing among several primaries, and setting aside (`wal::transfer`), which a `Diverged` calls for.
+
+use super::message::{MAX_CHUNK, Message, Refusal, Start, VERSION};
+use super::sender::Acked;
+use base::Position;
+
+/// Parts of a checkpoint asked for ahead.
+const AHEAD: u64 = 4;
+
+/// `Time`s without a word after which a connection counts as dead.
+const PATIENCE: u32 = 50;
+
+/// `Time`s without progress after which what is missing is asked for again.
+const AGAIN: u32 = 5;
+
+/// Shortest and longest wait before the next try, in milliseconds.
+const BACKOFF: (u64, u64) = (100, 5_000);
+
+/// Who the replica is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// 0: an empty directory, which any cluster may fill.
+    pub cluster: u128,
+    pub node: String,
+    /// Terms of the history here.
+    pub terms: Vec<(u64, Position)>,
+    /// Last position here.
+    pub last: Position,
+    /// Bytes of the ring.
+    pub ring: u64,
+}
+
+/// What happens to a receiver.
+#[derive(Clone, Debug)]
+pub enum Event {
+    Connected,
+    Message(Message),
+    /// The connection is gone.
+    Disconnected,
+    /// The consumer of the ring was overrun; it has everything up to `from`.
+    Overrun {
+        from: Position,
+    },
+    /// The replica's watermarks have moved.
+    Moved(Acked),
+    /// The checkpoint was whole and is recovered; the log follows from here.
+    Bootstrapped {
+        start: Position,
+    },
+    /// It was not; or the disk failed.
+    BootstrapFailed,
+    /// Somebody wants this replica to take over, with the primary's help.
+    Seal,
+    /// Some time has passed (about a tenth of a second).
+    Time,
+}
+
+/// What is to be done for a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Send(Message),
+    /// Write this batch or tick into the ring; `restart`: what is in there is void.
+    Write {
+        message: Message,
+        restart: bool,
+    },
+    /// *Published* at the primary.
+    Published(Position),
+    /// Make these the terms of the directory, durably, before the next command.
+    SetTerms(Vec<(u64, Position)>),
+    /// Empty the directory, which is now this cluster's, and receive a checkpoint.
+    BeginBootstrap {
+        cluster: u128,
+        number: u64,
+        bytes: u64,
+        start: Position,
+    },
+    /// The next bytes of it.
+    Store {
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    /// That was all: verify and recover it, then say `Bootstrapped` or `BootstrapFailed`.
+    FinishBootstrap,
+    /// This node holds commits above `at` that the history of `term` does not: serve nobody, and say so.
+    Diverged {
+        at: Position,
+        term: u64,
+    },
+    /// This primary will never do: words for a person.
+    Refuse(String),
+    /// The primary was sealed and all that it had is durable here: take over.
+    HandedOver {
+        term: u64,
+        last: Position,
+    },
+    /// End the connection, with the reason.
+    Close(String),
+    /// Connect again after so many milliseconds.
+    Reconnect {
+        after_millis: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Away,
+    Greeting,
+    Copying {
+        bytes: u64,
+        start: Position,
+        stored: u64,
+        asked: u64,
+    },
+    Recovering,
+    Streaming,
+    /// For good.
+    Stopped,
+}
+
+/// See the module.
+pub struct Receiver {
+    me: Identity,
+    state: State,
+    /// Everything up to it is in the ring, or was.
+    expected: Position,
+    /// The next frame begins a new run of the ring.
+    restart: bool,
+    /// Where a resume was asked from.
+    asked: Option<Position>,
+    /// `Time`s since a message, and since progress.
+    quiet: u32,
+    stuck: u32,
+    tries: u32,
+    marks: Acked,
+    echo_micros: i64,
+    seal: bool,
+    sealed: Option<Position>,
+}
+
+impl Receiver {
+    /// A receiver that is not connected yet.
+    pub fn new(me: Identity) -> Receiver {
+        let at = me.last;
+        Receiver {
+            expected: at,
+            me,
+            state: State::Away,
+            restart: true,
+            asked: None,
+            quiet: 0,
+            stuck: 0,
+            tries: 0,
+            marks: Acked {
+                received: at,
+                persisted: at,
+                applied: at,
+                visible: at,
+            },
+            echo_micros: 0,
+            seal: false,
+            sealed: None,
+        }
+    }
+
+    /// Whether the stream flows.
+    pub fn is_streaming(&self) -> bool {
+        self.state == State::Streaming
+    }
+
+    /// Whether it has given up for good.
+    pub fn is_stopped(&self) -> bool {
+        self.state == State::Stopped
+    }
+
+    /// Bytes of the checkpoint that are here, and in all; none when none is being copied.
+    pub fn progress(&self) -> Option<(u64, u64)> {
+        match self.state {
+            State::Copying { bytes, stored, .. } => Some((stored, bytes)),
+            _ => None,
+        }
+    }
+
+    /// The term of the primary that it follows, or followed last.
+    pub fn term(&self) -> u64 {
+        self.me.terms.last().map_or(0, |t| t.0)
+    }
+
+    /// What happens, and what is then to be done, in order.
+    pub fn handle(&mut self, event: Event, out: &mut Vec<Command>) {
+        if self.state == State::Stopped {
+            return;
+        }
+        match event {
+            Event::Connected => {
+                self.state = State::Greeting;
+                (self.quiet, self.stuck) = (0, 0);
+                self.asked = None;
+                self.sealed = None;
+                out.push(Command::Send(Message::Hello {
+                    version: u16::from(VERSION),
+                    cluster: self.me.cluster,
+                    node: self.me.node.clone(),
+                    terms: self.me.terms.clone(),
+                    last: self.expected,
+                    ring: self.me.ring,
+                }));
+            }
+            Event::Message(message) => {
+                self.quiet = 0;
+                self.message(message, out);
+            }
+            Event::Disconnected => self.away(out),
+            Event::Overrun { from } => {
+                assert!(from <= self.expected, "the ring held nothing beyond");
+                self.expected = from;
+                self.restart = true;
+                if self.state == State::Streaming {
+                    self.resume(out);
+                }
+            }
+            Event::Moved(marks) => {
+                if marks != self.marks {
+                    self.marks = marks;
+                    self.ack(out);
+                }
+                self.hand_over(out);
+            }
+            Event::Bootstrapped { start } => {
+                if self.state == State::Recovering {
+                    self.begin(start);
+                    self.marks = Acked {
+                        received: start,
+                        persisted: start,
+                        applied: start,
+                        visible: start,
+                    };
+                    self.state = State::Streaming;
+                    self.quiet = 0;
+                    self.resume(out);
+                }
+            }
+            Event::BootstrapFailed => {
+                if matches!(self.state, State::Copying { .. } | State::Recovering) {
+                    self.leave("the checkpoint did not arrive whole", out);
+                }
+            }
+            Event::Seal => {
+                self.seal = true;
+                if self.state == State::Streaming {
+                    out.push(Command::Send(Message::Seal));
+                }
+            }
+            Event::Time => self.time(out),
+        }
+    }
+
+    fn begin(&mut self, at: Position) {
+        self.expected = at;
+        self.restart = true;
+        self.asked = None;
+    }
+
+    /// The connection is given up by us.
+    fn leave(&mut self, why: &str, out: &mut Vec<Command>) {
+        out.push(Command::Close(why.to_owned()));
+        self.away(out);
+    }
+
+    fn away(&mut self, out: &mut Vec<Command>) {
+        if self.state == State::Away {
+            return;
+        }
+        // Half a copy is none: the next greeting begins with nothing again.
+        self.state = State::Away;
+        let (least, most) = BACKOFF;
+        let after_millis = (least << self.tries.min(16)).min(most);
+        self.tries += 1;
+        out.push(Command::Reconnect { after_millis });
+    }
+
+    fn stop(&mut self, command: Command, out: &mut Vec<Command>) {
+        self.state = State::Stopped;
+        out.push(command);
+        out.push(Command::Close("refused".into()));
+    }
+
+    fn resume(&mut self, out: &mut Vec<Command>) {
+        if self.asked != Some(self.expected) {
+            self.asked = Some(self.expected);
+            self.stuck = 0;
+            out.push(Command::Send(Message::Resume {
+                from: self.expected,
+            }));
+        }
+    }
+
+    fn ack(&self, out: &mut Vec<Command>) {
+        if self.state == State::Streaming {
+            let m = self.marks;
+            out.push(Command::Send(Message::Ack {
+                term: self.term(),
+                received: m.received,
+                persisted: m.persisted,
+                applied: m.applied,
+                visible: m.visible,
+                echo_micros: self.echo_micros,
+            }));
+        }
+    }
+
+    fn hand_over(&mut self, out: &mut Vec<Command>) {
+        if let Some(last) = self.sealed.filter(|last| self.marks.persisted >= *last)
+            && self.seal
+            && self.state == State::Streaming
+        {
+            (self.seal, self.sealed) = (false, None);
+            out.push(Command::HandedOver {
+                term: self.term(),
+                last,
+            });
+        }
+    }
+
+    fn time(&mut self, out: &mut Vec<Command>) {
+        if self.state == State::Away {
+            return;
+        }
+        self.quiet += 1;
+        self.stuck += 1;
+        // Recovery takes as long as it takes, and nobody speaks meanwhile.
+        if self.quiet > PATIENCE && self.state != State::Recovering {
+            return self.leave("no word from the primary", out);
+        }
+        match self.state {
+            State::Streaming => {
+                if self.asked.is_some() && self.stuck >= AGAIN {
+                    self.asked = None;
+                    self.resume(out);
+                }
+                if self.seal && self.sealed.is_none() {
+                    out.push(Command::Send(Message::Seal));
+                }
+                self.ack(out);
+            }
+            State::Copying { stored, .. } if self.stuck >= AGAIN => {
+                self.stuck = 0;
+                if let State::Copying { asked, .. } = &mut self.state {
+                    *asked = stored;
+                }
+                self.fetch(out);
+            }
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, message: Message, out: &mut Vec<Command>) {
+        match (message, self.state) {
+            (
+                Message::Welcome {
+                    cluster,
+                    term,
+                    terms,
+                    start,
+                },
+                State::Greeting,
+            ) => self.welcome(cluster, term, terms, start, out),
+            (Message::Refused { term, reason }, State::Greeting) => match reason {
+                Refusal::Diverged { at } if term >= self.term() => {
+                    self.stop(Command::Diverged { at, term }, out);
+                }
+                Refusal::OtherCluster => {
+                    let why = "the primary belongs to another cluster";
+                    self.stop(Command::Refuse(why.into()), out);
+                }
+                Refusal::Other(why) => {
+                    let why = format!("the primary refused: {why}");
+                    self.leave(&why, out);
+                }
+                other => {
+                    let why = format!("the primary refused: {other:?}, in term {term}");
+                    self.leave(&why, out);
+                }
+            },
+            (
+                Message::Checkpoint {
+                    offset,
+                    last,
+                    bytes,
+                },
+                State::Copying { .. },
+            ) => self.part(offset, last, bytes, out),
+            (message @ (Message::Batch { .. } | Message::Tick { .. }), State::Streaming) => {
+                self.step(message, out);
+            }
+            (Message::Sealed { term, last }, State::Streaming) => {
+                if term != self.term() {
+                    return self.leave("a message of another term", out);
+                }
+                self.sealed = Some(last);
+                if self.expected < last {
+                    self.resume(out);
+                }
+                self.hand_over(out);
+            }
+            // Late ones of what went before on this connection.
+            (
+                Message::Welcome { .. }
+                | Message::Refused { .. }
+                | Message::Checkpoint { .. }
+                | Message::Batch { .. }
+                | Message::Tick { .. }
+                | Message::Sealed { .. },
+                _,
+            ) => {}
+            _ => self.leave("a message that a primary does not send", out),
+        }
+    }
+
+    fn welcome(
+        &mut self,
+        cluster: u128,
+        term: u64,
+        terms: Vec<(u64, Position)>,
+        start: Start,
+        out: &mut Vec<Command>,
+    ) {
+        if self.me.cluster != 0 && cluster != self.me.cluster {
+            let why = "the primary belongs to another cluster";
+            return self.stop(Command::Refuse(why.into()), out);
+        }
+        if term < self.term() {
+            return self.leave("the primary is of an older term", out);
+        }
+        if terms.last().is_none_or(|t| t.0 != term) {
+            return self.leave("the primary does not know its own term", out);
+        }
+        match start {
+            Start::Resume(at) if at == self.expected && self.me.cluster != 0 => {
+                // What the ring holds stays good; the chain goes on behind it.
+                self.asked = None;
+                self.state = State::Streaming;
+                self.terms(terms, out);
+                if self.seal {
+                    out.push(Command::Send(Message::Seal));
+                }
+            }
+            Start::Resume(_) => self.leave("the primary resumes elsewhere than was asked", out),
+            Start::Bootstrap {
+                number,
+                bytes,
+                start,
+            } => {
+                self.me.cluster = cluster;
+                out.push(Command::BeginBootstrap {
+                    cluster,
+                    number,
+                    bytes,
+                    start,
+                });
+                self.terms(terms, out);
+                // Until the copy is whole there is nothing here.
+                self.begin(Position::ZERO);
+                self.stuck = 0;
+                self.state = State::Copying {
+                    bytes,
+                    start,
+                    stored: 0,
+                    asked: 0,
+                };
+                self.fetch(out);
+            }
+        }
+    }
+
+    fn terms(&mut self, terms: Vec<(u64, Position)>, out: &mut Vec<Command>) {
+        if self.me.terms != terms {
+            self.me.terms.clone_from(&terms);
+            out.push(Command::SetTerms(terms));
+        }
+    }
+
+    fn fetch(&mut self, out: &mut Vec<Command>) {
+        if let State::Copying {
+            bytes,
+            stored,
+            asked,
+            ..
+        } = &mut self.state
+        {
+            let part = MAX_CHUNK as u64;
+            while *asked < *bytes && *asked < *stored + AHEAD * part {
+                let n = part.min(*bytes - *asked);
+                out.push(Command::Send(Message::Fetch {
+                    offset: *asked,
+                    bytes: n as u32,
+                }));
+                *asked += n;
+            }
+        }
+    }
+
+    fn part(&mut self, offset: u64, last: bool, part: Vec<u8>, out: &mut Vec<Command>) {
+        let State::Copying {
+            bytes,
+            stored,
+            asked,
+            ..
+        } = &mut self.state
+        else {
+            return;
+        };
+        if offset != *stored || part.is_empty() {
+            // A double, or one before it was lost: asked for again when time passes.
+            return;
+        }
+        *stored += part.len() as u64;
+        // A part may be shorter than asked for: what was asked for behind it then begins elsewhere.
+        *asked = (*asked).max(*stored);
+        if *stored > *bytes || (last != (*stored == *bytes)) {
+            return self.leave("the checkpoint has another length than was said", out);
+        }
+        self.stuck = 0;
+        out.push(Command::Store {
+            offset,
+            bytes: part,
+        });
+        if last {
+            self.state = State::Recovering;
+            out.push(Command::FinishBootstrap);
+        } else {
+            self.fetch(out);
+        }
+    }
+
+    fn step(&mut self, message: Message, out: &mut Vec<Command>) {
+        let step = message.step().expect("a batch or a tick");
+        if step.term != self.term() || step.stream != self.me.cluster {
+            return self.leave("a message of another term or stream", out);
+        }
+        out.push(Command::Published(step.published));
+        self.echo_micros = self.echo_micros.max(step.sent_micros);
+        self.tries = 0;
+        if step.upto <= self.expected {
+            return;
+        }
+        if step.after > self.expected {
+            return self.resume(out);
+        }
+        self.expected = step.upto;
+        self.asked = None;
+        self.stuck = 0;
+        let restart = std::mem::take(&mut self.restart);
+        out.push(Command::Write { message, restart });
+    }
+}

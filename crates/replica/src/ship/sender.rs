@@ -1,0 +1,577 @@
+//! The primary's side of one replica: events in, commands out; no socket, no disk, no clock.
+//!
+//! ```text
+//!            greet                    copied: Resume               sent = head
+//!   new ───────────────▶ copying ──────────────────▶ catching up ─────────────▶ live
+//!    │  └──────────────────── resumes ───────────────────▲  ▲                    │
+//!    └▶ refused: closed                                  └───── overrun, behind ─┘
+//! ```
+//! - **Greeting** decides from the two histories: go on behind the replica's last position; begin anew from a checkpoint, if it is
+//!   empty or the log no longer reaches back; or refuse, when it is of another cluster, of a newer term (then *we* are the old
+//!   one, and say so), or holds commits that this history does not.
+//! - **Copying** answers the replica, which asks for the parts of the checkpoint in its own time.
+//! - **Catching up** reads the log from where the replica is and keeps at most half of the replica's ring unacknowledged, so it
+//!   cannot overrun it. It ends when everything that was appended has been sent.
+//! - **Live** sends each group as it is appended and never waits. A replica that was overrun asks to resume; one that we could
+//!   not follow (groups went by unseen) is caught up likewise.
+//!
+//! Every batch and tick says where the one before ended, so lost or doubled messages do no harm; a tick goes out whenever there
+//! was nothing else, and shows the replica what it misses. Acknowledgements are reported as they come, whatever the state.
+//!
+//! Left out on purpose: who counts acknowledgements (`commit`'s quorum) and which log is kept for whom ([`Sender::retain`] says
+//! what this replica needs).
+
+use super::history::{Terms, fork};
+use super::message::{MAX_CHUNK, Message, Refusal, Start, Step, VERSION};
+use base::Position;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wal::Group;
+
+/// What the primary is, when a replica introduces itself.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub cluster: u128,
+    pub term: u64,
+    /// Its history; the last is `term`.
+    pub terms: Vec<(u64, Position)>,
+    /// Everything up to it is durable here.
+    pub last: Position,
+    /// The log begins after it.
+    pub reaches_back_to: Position,
+    /// It has heard of a newer term.
+    pub deposed: bool,
+}
+
+/// How far the replica says it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acked {
+    pub received: Position,
+    pub persisted: Position,
+    pub applied: Position,
+    pub visible: Position,
+}
+
+/// What happens to a sender.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// From the replica, after its `Hello`.
+    Message(Message),
+    /// A group is durable here; or only holes, if there is none. Everything in (`after`, `upto`] is in it. Some may be left out: the
+    /// sender notices.
+    Shipped {
+        after: Position,
+        upto: Position,
+        group: Option<Arc<Group>>,
+    },
+    /// *Published* has moved.
+    Published(Position),
+    /// Answer to `ReadLog` with this `from`: groups in order; everything in (`from`, `upto`] is in them.
+    LogRead {
+        from: Position,
+        groups: Vec<Arc<Group>>,
+        upto: Position,
+    },
+    /// Answer to `ReadLog`: it is not there any more.
+    LogMissing,
+    /// Answer to `OpenCheckpoint`.
+    CheckpointOpened {
+        number: u64,
+        bytes: u64,
+        start: Position,
+    },
+    /// Answer to `ReadCheckpoint`.
+    CheckpointRead { offset: u64, bytes: Vec<u8> },
+    /// The primary takes no more commits; its last is this.
+    Sealed(Position),
+    /// Some time has passed (about a tenth of a second).
+    Time,
+}
+
+/// What is to be done for a sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Send(Message),
+    /// Send a batch; [`Step::encode_batch`] needs no copy of the group.
+    SendBatch {
+        step: Step,
+        group: Arc<Group>,
+    },
+    /// Read groups after `from`, about so many bytes (one group at least), from memory or segments.
+    ReadLog {
+        from: Position,
+        bytes: u64,
+    },
+    /// Open the newest checkpoint, writing one if there is none.
+    OpenCheckpoint,
+    ReadCheckpoint {
+        offset: u64,
+        bytes: u32,
+    },
+    /// The replica has come this far; `echo_micros` is our clock when we sent what it last took.
+    Report {
+        acked: Acked,
+        echo_micros: i64,
+    },
+    /// It has caught up: from now on it counts as connected.
+    Joined,
+    /// The replica wants to take over: take no more commits.
+    Seal,
+    /// There is a newer term: this primary is an old one.
+    HeardOfTerm(u64),
+    /// End the connection.
+    Close(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    New,
+    /// Waits for the checkpoint to be opened.
+    Opening,
+    Copying {
+        bytes: u64,
+    },
+    CatchingUp,
+    Live,
+    Closed,
+}
+
+/// See the module.
+pub struct Sender {
+    state: State,
+    node: String,
+    cluster: u128,
+    term: u64,
+    terms: Vec<(u64, Position)>,
+    /// Half of the replica's ring.
+    window: u64,
+    /// Everything up to it has been sent.
+    sent: Position,
+    /// Everything up to it is known to be in the log.
+    head: Position,
+    published: Position,
+    published_sent: Position,
+    acked: Acked,
+    /// Read from the log and not yet sent, and where it ends.
+    queue: VecDeque<Arc<Group>>,
+    queue_upto: Position,
+    /// Where the log is being read from.
+    reading: Option<Position>,
+    /// Sent and not yet acknowledged as received: end and bytes.
+    unacknowledged: VecDeque<(Position, u64)>,
+    unacknowledged_bytes: u64,
+    joined: bool,
+    sealed: Option<Position>,
+    sealed_said: bool,
+    /// Nothing was sent since the last `Time`.
+    idle: bool,
+    /// The log had nothing although there should be more: asked again at the next `Time`.
+    stalled: bool,
+    /// The greatest `sent` so far: a late acknowledgement may lie above `sent` after a resume.
+    ever_sent: Position,
+}
+
+impl Default for Sender {
+    fn default() -> Sender {
+        Sender::new()
+    }
+}
+
+impl Sender {
+    /// For a connection that has just been accepted.
+    pub fn new() -> Sender {
+        Sender {
+            state: State::New,
+            node: String::new(),
+            cluster: 0,
+            term: 0,
+            terms: Vec::new(),
+            window: 0,
+            sent: Position::ZERO,
+            head: Position::ZERO,
+            published: Position::ZERO,
+            published_sent: Position::ZERO,
+            acked: Acked::default(),
+            queue: VecDeque::new(),
+            queue_upto: Position::ZERO,
+            reading: None,
+            unacknowledged: VecDeque::new(),
+            unacknowledged_bytes: 0,
+            joined: false,
+            sealed: None,
+            sealed_said: false,
+            idle: true,
+            stalled: false,
+            ever_sent: Position::ZERO,
+        }
+    }
+
+    /// What the replica calls itself; empty before its `Hello`.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// How far the replica is.
+    pub fn acked(&self) -> Acked {
+        self.acked
+    }
+
+    /// Everything up to it has been sent.
+    pub fn sent(&self) -> Position {
+        self.sent
+    }
+
+    /// What `pg_stat_replication` calls the state.
+    pub fn state_name(&self) -> &'static str {
+        match self.state {
+            State::New | State::Opening => "startup",
+            State::Copying { .. } => "backup",
+            State::CatchingUp => "catchup",
+            State::Live => "streaming",
+            State::Closed => "stopping",
+        }
+    }
+
+    /// The log is needed for commits above this: what it has persisted, as far as we know (nothing, before its first
+    /// acknowledgement). None before it was accepted.
+    pub fn retain(&self) -> Option<Position> {
+        match self.state {
+            State::New | State::Opening | State::Closed => None,
+            _ => Some(self.acked.persisted),
+        }
+    }
+
+    /// The first message, which must be a `Hello`, and what the primary is at this moment.
+    pub fn greet(&mut self, hello: Message, facts: Facts, out: &mut Vec<Command>) {
+        assert!(
+            facts.terms.last().is_some_and(|t| t.0 == facts.term),
+            "the last term of the history is the primary's"
+        );
+        let Message::Hello {
+            version,
+            cluster,
+            node,
+            terms,
+            last,
+            ring,
+        } = hello
+        else {
+            return self.close("the first message is no Hello", out);
+        };
+        if self.state != State::New {
+            return self.close("a second Hello", out);
+        }
+        let theirs = terms.last().map_or(0, |t| t.0);
+        let refused = if version != u16::from(VERSION) {
+            Some(Refusal::Other(format!(
+                "this node speaks version {VERSION} of the replication protocol, the replica {version}"
+            )))
+        } else if cluster != 0 && cluster != facts.cluster {
+            Some(Refusal::OtherCluster)
+        } else if theirs > facts.term {
+            out.push(Command::HeardOfTerm(theirs));
+            Some(Refusal::OlderTerm)
+        } else if facts.deposed {
+            Some(Refusal::Sealed)
+        } else {
+            let at = diverged(&facts, &terms, last).filter(|_| cluster != 0);
+            at.map(|at| Refusal::Diverged { at })
+        };
+        (self.node, self.cluster, self.term) = (node, facts.cluster, facts.term);
+        self.terms = facts.terms;
+        self.window = (ring / 2).max(1);
+        (self.sent, self.head, self.ever_sent) = (last, facts.last, last);
+        if let Some(reason) = refused {
+            let words = format!("replica refused: {reason:?}");
+            out.push(Command::Send(Message::Refused {
+                term: self.term,
+                reason,
+            }));
+            return self.close(&words, out);
+        }
+        if cluster == 0 || last == Position::ZERO || last < facts.reaches_back_to {
+            self.state = State::Opening;
+            out.push(Command::OpenCheckpoint);
+        } else {
+            out.push(Command::Send(self.welcome(Start::Resume(last))));
+            self.state = State::CatchingUp;
+        }
+    }
+
+    fn welcome(&self, start: Start) -> Message {
+        Message::Welcome {
+            cluster: self.cluster,
+            term: self.term,
+            terms: self.terms.clone(),
+            start,
+        }
+    }
+
+    fn close(&mut self, why: &str, out: &mut Vec<Command>) {
+        self.state = State::Closed;
+        out.push(Command::Close(why.to_owned()));
+    }
+
+    /// Everything after the greeting. `now_micros`: our civil time, which acknowledgements bring back. After a greeting that was
+    /// accepted the driver hands in a `Time` at once.
+    pub fn handle(&mut self, event: Event, now_micros: i64, out: &mut Vec<Command>) {
+        if self.state == State::Closed {
+            return;
+        }
+        match event {
+            Event::Message(message) => self.message(message, out),
+            Event::Shipped { after, upto, group } => {
+                self.head = self.head.max(upto);
+                if self.state == State::Live && upto > self.sent {
+                    match (after <= self.sent, group) {
+                        (true, Some(group)) => self.batch(group, upto, now_micros, out),
+                        (true, None) => self.tick(upto, now_micros, out),
+                        // Some went by unseen.
+                        (false, _) => self.state = State::CatchingUp,
+                    }
+                }
+            }
+            Event::Published(to) => {
+                self.published = self.published.max(to);
+                if self.state == State::Live && self.published > self.published_sent {
+                    self.tick(self.sent, now_micros, out);
+                }
+            }
+            Event::LogRead { from, groups, upto } => {
+                if self.reading == Some(from) {
+                    self.reading = None;
+                    self.stalled = groups.is_empty() && upto <= from;
+                    self.queue.extend(groups);
+                    self.queue_upto = upto;
+                }
+            }
+            Event::LogMissing => {
+                self.close("the log does not reach back to the replica any more", out)
+            }
+            Event::CheckpointOpened {
+                number,
+                bytes,
+                start,
+            } => {
+                if self.state == State::Opening {
+                    self.state = State::Copying { bytes };
+                    self.sent = start;
+                    self.ever_sent = start;
+                    self.acked = Acked {
+                        received: start,
+                        persisted: start,
+                        applied: start,
+                        visible: start,
+                    };
+                    let start = Start::Bootstrap {
+                        number,
+                        bytes,
+                        start,
+                    };
+                    out.push(Command::Send(self.welcome(start)));
+                }
+            }
+            Event::CheckpointRead {
+                offset,
+                bytes: part,
+            } => {
+                if let State::Copying { bytes } = self.state {
+                    out.push(Command::Send(Message::Checkpoint {
+                        offset,
+                        last: offset + part.len() as u64 == bytes,
+                        bytes: part,
+                    }));
+                }
+            }
+            Event::Sealed(last) => self.sealed = Some(last),
+            Event::Time => {
+                if self.idle && matches!(self.state, State::CatchingUp | State::Live) {
+                    self.tick(self.sent, now_micros, out);
+                }
+                self.idle = true;
+                self.stalled = false;
+                // Said again each time: it may be lost.
+                self.sealed_said = false;
+            }
+        }
+        self.pump(now_micros, out);
+        self.say_sealed(out);
+    }
+
+    fn say_sealed(&mut self, out: &mut Vec<Command>) {
+        if let Some(last) = self.sealed
+            && self.state == State::Live
+            && self.sent >= last
+            && !self.sealed_said
+        {
+            self.sealed_said = true;
+            out.push(Command::Send(Message::Sealed {
+                term: self.term,
+                last,
+            }));
+        }
+    }
+
+    fn message(&mut self, message: Message, out: &mut Vec<Command>) {
+        match (message, self.state) {
+            (_, State::New | State::Opening | State::Closed) => {
+                self.close("a message before the greeting is done", out)
+            }
+            (
+                Message::Ack {
+                    term,
+                    received,
+                    persisted,
+                    applied,
+                    visible,
+                    echo_micros,
+                },
+                _,
+            ) => {
+                if term > self.term {
+                    out.push(Command::HeardOfTerm(term));
+                    return self.close("the replica follows a newer term", out);
+                }
+                if term < self.term {
+                    return;
+                }
+                if received > self.ever_sent || persisted > received {
+                    return self.close("the replica acknowledges what was not sent", out);
+                }
+                let a = &mut self.acked;
+                a.received = a.received.max(received);
+                a.persisted = a.persisted.max(persisted);
+                a.applied = a.applied.max(applied);
+                a.visible = a.visible.max(visible);
+                let received = a.received;
+                while let Some((end, bytes)) = self.unacknowledged.front().copied()
+                    && end <= received
+                {
+                    self.unacknowledged.pop_front();
+                    self.unacknowledged_bytes -= bytes;
+                }
+                out.push(Command::Report {
+                    acked: self.acked,
+                    echo_micros,
+                });
+            }
+            (Message::Resume { from }, State::Copying { .. }) if from != self.sent => {
+                self.close("a copy goes on elsewhere than where it ends", out)
+            }
+            (Message::Resume { from }, _) => {
+                if from > self.sent {
+                    return self.close("the replica resumes behind what was sent", out);
+                }
+                self.sent = from;
+                self.queue.clear();
+                self.queue_upto = from;
+                self.reading = None;
+                self.unacknowledged.clear();
+                self.unacknowledged_bytes = 0;
+                self.state = State::CatchingUp;
+            }
+            (Message::Fetch { offset, bytes }, State::Copying { bytes: all }) => {
+                let most = (all.saturating_sub(offset)).min(MAX_CHUNK as u64) as u32;
+                if most == 0 || bytes == 0 {
+                    return self.close("the replica asks beyond the checkpoint's end", out);
+                }
+                out.push(Command::ReadCheckpoint {
+                    offset,
+                    bytes: bytes.min(most),
+                });
+            }
+            // Overtaken by the Resume that ended the copy.
+            (Message::Fetch { .. }, _) => {}
+            (Message::Seal, _) => out.push(Command::Seal),
+            (_, _) => self.close("a message that a replica does not send", out),
+        }
+    }
+
+    /// In a catch-up: sends what may be sent, reads what is to be read, or goes live.
+    fn pump(&mut self, now_micros: i64, out: &mut Vec<Command>) {
+        if self.state != State::CatchingUp {
+            return;
+        }
+        while let Some(group) = self.queue.front() {
+            let bytes = group.as_bytes().len() as u64;
+            if self.unacknowledged_bytes > 0 && self.unacknowledged_bytes + bytes > self.window {
+                return;
+            }
+            let group = self.queue.pop_front().expect("just seen");
+            let last = group.header().last;
+            let upto = match self.queue.is_empty() {
+                true => last.max(self.queue_upto),
+                false => last,
+            };
+            self.batch(group, upto, now_micros, out);
+            self.unacknowledged.push_back((upto, bytes));
+            self.unacknowledged_bytes += bytes;
+        }
+        if self.queue_upto > self.sent {
+            self.tick(self.queue_upto, now_micros, out);
+        }
+        if self.reading.is_some() {
+            return;
+        }
+        if self.sent >= self.head {
+            self.state = State::Live;
+            if !self.joined {
+                self.joined = true;
+                out.push(Command::Joined);
+            }
+        } else if !self.stalled {
+            self.reading = Some(self.sent);
+            out.push(Command::ReadLog {
+                from: self.sent,
+                bytes: self.window,
+            });
+        }
+    }
+
+    fn step(&mut self, upto: Position, now_micros: i64) -> Step {
+        let step = Step {
+            term: self.term,
+            stream: self.cluster,
+            after: self.sent,
+            upto,
+            published: self.published,
+            sent_micros: now_micros,
+        };
+        self.sent = upto;
+        self.ever_sent = self.ever_sent.max(upto);
+        self.published_sent = self.published;
+        self.idle = false;
+        step
+    }
+
+    fn batch(&mut self, group: Arc<Group>, upto: Position, now: i64, out: &mut Vec<Command>) {
+        let step = self.step(upto, now);
+        out.push(Command::SendBatch { step, group });
+    }
+
+    fn tick(&mut self, upto: Position, now: i64, out: &mut Vec<Command>) {
+        let Step {
+            term,
+            stream,
+            after,
+            upto,
+            published,
+            sent_micros,
+        } = self.step(upto, now);
+        out.push(Command::Send(Message::Tick {
+            term,
+            stream,
+            after,
+            upto,
+            published,
+            sent_micros,
+        }));
+    }
+}
+
+/// Where the follower's history leaves ours, if it holds anything above that.
+fn diverged(facts: &Facts, terms: &Terms, last: Position) -> Option<Position> {
+    // A primary ships nothing that it can lose: a replica ahead of it holds what it lost.
+    let at = fork(&facts.terms, terms).min(facts.last);
+    (last > at).then_some(at)
+}

@@ -1,0 +1,76 @@
+//! Sender and receiver: each transition alone, then a pair of them over a bad network.
+
+mod pair;
+mod receiving;
+mod sending;
+
+use super::sender::{Acked, Facts};
+use base::Position;
+use env::{Disk, Env, MemDisk, OsClock, OsSpawn, SeededRandom};
+use std::path::Path;
+use std::sync::Arc;
+use wal::{Commit, DataDir, DirOptions, Group, LogEnd, LogReader, LogWriter};
+
+const CLUSTER: u128 = 0xc0ffee;
+
+fn p(n: u32) -> Position {
+    Position::new(1, n)
+}
+
+/// Groups of two commits: 1 and 2, 3 and 4, …; every third position is a hole after them.
+fn groups(n: u32) -> Vec<Arc<Group>> {
+    let env = Env {
+        clock: Arc::new(OsClock::new()),
+        random: Arc::new(SeededRandom::new(1)),
+        disk: Arc::new(MemDisk::new()) as Arc<dyn Disk>,
+        spawn: Arc::new(OsSpawn),
+    };
+    let options = DirOptions {
+        cluster: Some(CLUSTER),
+        ..DirOptions::default()
+    };
+    let dir = DataDir::open(&env, Path::new("/p"), options).unwrap();
+    let end = LogEnd::empty(Position::ZERO);
+    let mut log = LogWriter::resume(dir.log().clone(), &end, 5).unwrap();
+    for g in 0..n {
+        let commits: Vec<Commit> = (1..3)
+            .map(|i| Commit {
+                position: p(g * 3 + i),
+                heads: vec![g as u8; 16],
+                data: vec![i as u8; 100],
+            })
+            .collect();
+        log.append_group(&commits, Position::ZERO).unwrap();
+    }
+    let mut reader = LogReader::open(dir.log().clone(), CLUSTER, Position::ZERO).unwrap();
+    let mut all = Vec::new();
+    while let Some(group) = reader.next_group().unwrap() {
+        all.push(Arc::new(group));
+    }
+    all
+}
+
+/// Where group `g` ends, its hole included.
+fn upto(g: u32) -> Position {
+    p(g * 3 + 3)
+}
+
+fn facts() -> Facts {
+    Facts {
+        cluster: CLUSTER,
+        term: 5,
+        terms: vec![(1, Position::ZERO), (5, p(0))],
+        last: upto(9),
+        reaches_back_to: Position::ZERO,
+        deposed: false,
+    }
+}
+
+fn all_at(at: Position) -> Acked {
+    Acked {
+        received: at,
+        persisted: at,
+        applied: at,
+        visible: at,
+    }
+}
