@@ -348,8 +348,13 @@ impl Receiver {
         }
         self.quiet += 1;
         self.stuck += 1;
-        // Recovery takes as long as it takes, and nobody speaks meanwhile.
-        if self.quiet > PATIENCE && self.state != State::Recovering {
+        // Recovery takes as long as it takes, and nobody speaks meanwhile. A primary that speaks but does not welcome has missed us.
+        let dead = match self.state {
+            State::Recovering => false,
+            State::Greeting => self.stuck > PATIENCE,
+            _ => self.quiet > PATIENCE,
+        };
+        if dead {
             return self.leave("no word from the primary", out);
         }
         match self.state {

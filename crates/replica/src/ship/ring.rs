@@ -78,7 +78,7 @@ pub enum Read {
 
 impl Ring {
     /// A ring of about this many bytes (a power of two of words, at least 8), with its two sides.
-    pub fn new(bytes: usize) -> (RingWriter, RingReader) {
+    pub fn pair(bytes: usize) -> (RingWriter, RingReader) {
         let words = (bytes / 8).max(8).next_power_of_two();
         let ring = Arc::new(Ring {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
@@ -288,7 +288,7 @@ mod tests {
 
         #[test]
         fn frames_come_out_in_order_round_and_round() {
-            let (mut w, mut r) = Ring::new(256);
+            let (mut w, mut r) = Ring::pair(256);
             let mut out = Vec::new();
             assert_eq!(r.read(&mut out), Read::Empty);
             for n in 0..1000 {
@@ -304,7 +304,7 @@ mod tests {
 
         #[test]
         fn an_overrun_is_said_once_and_ends_with_a_restart() {
-            let (mut w, mut r) = Ring::new(128);
+            let (mut w, mut r) = Ring::pair(128);
             let mut out = Vec::new();
             for n in 0..20 {
                 w.write(&frame(n, 2));
@@ -323,7 +323,7 @@ mod tests {
 
         #[test]
         fn exactly_a_ring_full_is_not_overrun() {
-            let (mut w, mut r) = Ring::new(128);
+            let (mut w, mut r) = Ring::pair(128);
             let mut out = Vec::new();
             for n in 0..4 {
                 w.write(&frame(n, 2));
@@ -336,7 +336,7 @@ mod tests {
 
         #[test]
         fn frames_larger_than_the_ring_stand_beside_it() {
-            let (mut w, mut r) = Ring::new(128);
+            let (mut w, mut r) = Ring::pair(128);
             let mut out = Vec::new();
             w.write(&frame(1, 1));
             w.write(&frame(2, 1000));
@@ -356,7 +356,7 @@ mod tests {
 
         #[test]
         fn a_reader_that_waits_is_woken() {
-            let (mut w, mut r) = Ring::new(1 << 12);
+            let (mut w, mut r) = Ring::pair(1 << 14);
             let reader = std::thread::spawn(move || {
                 let (mut out, mut seen) = (Vec::new(), 0);
                 while seen < 200 {
@@ -388,7 +388,7 @@ mod tests {
         const NOTHING: u64 = u64::MAX;
 
         fn scenario(careless: bool, large: usize) {
-            let (mut w, mut r) = Ring::new(64);
+            let (mut w, mut r) = Ring::pair(64);
             r.careless = careless;
             let resume = Arc::new(AtomicU64::new(NOTHING));
             let asked = resume.clone();

@@ -52,7 +52,7 @@ impl World {
             durable: 3,
             sender: None,
             receiver: Receiver::new(identity),
-            ring: Ring::new(2048),
+            ring: Ring::pair(2048),
             to_primary: vec![],
             to_replica: vec![],
             reads: vec![],
@@ -250,7 +250,7 @@ impl World {
 fn every_group_arrives_once_and_in_order() {
     let all = groups(120);
     let (mut overruns, mut seeds_done) = (0, 0);
-    for seed in 1..=200 {
+    for seed in 1..=30 {
         let mut world = World::new(seed, all.clone());
         for _ in 0..2_000 {
             world.step();
@@ -267,7 +267,7 @@ fn every_group_arrives_once_and_in_order() {
         seeds_done += 1;
     }
     assert!(
-        overruns > 50,
+        overruns > 10,
         "the ring was overrun {overruns} times in {seeds_done}"
     );
 }
