@@ -107,13 +107,79 @@ impl CommitBuilder {
     }
 }
 
+/// The head of a commit, for who walks heads only.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitHead {
+    pub position: Position,
+    pub stamp: u64,
+    pub records: u32,
+    /// Bytes of this head and those of its records.
+    pub heads: usize,
+    /// Bytes of the records' keys and rows.
+    pub data: usize,
+}
+
+impl CommitHead {
+    /// Reads it off the front of `heads`, which hold all of the commit's.
+    pub fn read(heads: &[u8]) -> Result<CommitHead> {
+        if heads.len() < COMMIT_HEAD {
+            return Err(damaged());
+        }
+        let head = CommitHead {
+            position: Position::from_u64(u64_at(heads, 0)),
+            stamp: u64_at(heads, 8),
+            records: u32_at(heads, 16),
+            heads: u32_at(heads, 20) as usize,
+            data: u32_at(heads, 24) as usize,
+        };
+        let of_records = head.records as usize * RECORD_HEAD;
+        if head.heads > heads.len() || head.heads != COMMIT_HEAD + of_records {
+            return Err(damaged());
+        }
+        Ok(head)
+    }
+}
+
+/// The head of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordHead {
+    pub kind: RecordKind,
+    pub storage: RelId,
+    pub key_hash: u64,
+    pub key_len: usize,
+    pub row_len: usize,
+    /// What the replica's scheduler has stamped; zero in the log.
+    pub prev: u64,
+}
+
+impl RecordHead {
+    /// Reads the first [`RECORD_HEAD`] bytes.
+    #[inline]
+    pub fn read(b: &[u8]) -> Result<RecordHead> {
+        let b: &[u8; RECORD_HEAD] = b.first_chunk().ok_or_else(damaged)?;
+        Ok(RecordHead {
+            kind: RecordKind::from_u8(b[0]).ok_or_else(damaged)?,
+            storage: u32_at(b, 4),
+            key_hash: u64_at(b, 8),
+            key_len: u32_at(b, 16) as usize,
+            row_len: u32_at(b, 20) as usize,
+            prev: u64_at(b, 24),
+        })
+    }
+
+    /// Writes the reserved field of the record head that `b` begins with.
+    #[inline]
+    pub fn stamp(b: &mut [u8], prev: u64) {
+        b[24..32].copy_from_slice(&prev.to_le_bytes());
+    }
+}
+
 /// One record of a commit, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     pub kind: RecordKind,
     pub storage: RelId,
     pub key_hash: u64,
-    pub prev: Position,
     pub key: &'a [u8],
     pub row: &'a [u8],
 }
@@ -128,7 +194,8 @@ pub struct Commit<'a> {
     data: &'a [u8],
 }
 
-fn damaged() -> Error {
+/// What the log holds is not what a commit looks like.
+pub fn damaged() -> Error {
     Error::new(
         SqlState::DATA_CORRUPTED,
         "a commit in the log is not well formed",
@@ -138,27 +205,18 @@ fn damaged() -> Error {
 impl<'a> Commit<'a> {
     /// Reads the next commit off the front of a group's heads and data.
     pub fn take(heads: &mut &'a [u8], data: &mut &'a [u8]) -> Result<Commit<'a>> {
-        if heads.len() < COMMIT_HEAD {
-            return Err(damaged());
-        }
-        let (position, stamp) = (u64_at(heads, 0), u64_at(heads, 8));
-        let (records, hl, dl) = (
-            u32_at(heads, 16),
-            u32_at(heads, 20) as usize,
-            u32_at(heads, 24) as usize,
-        );
-        if hl > heads.len() || dl > data.len() || hl != COMMIT_HEAD + records as usize * RECORD_HEAD
-        {
+        let head = CommitHead::read(heads)?;
+        if head.data > data.len() {
             return Err(damaged());
         }
         let c = Commit {
-            position: Position::from_u64(position),
-            stamp,
-            records,
-            heads: &heads[COMMIT_HEAD..hl],
-            data: &data[..dl],
+            position: head.position,
+            stamp: head.stamp,
+            records: head.records,
+            heads: &heads[COMMIT_HEAD..head.heads],
+            data: &data[..head.data],
         };
-        (*heads, *data) = (&heads[hl..], &data[dl..]);
+        (*heads, *data) = (&heads[head.heads..], &data[head.data..]);
         Ok(c)
     }
 
@@ -166,19 +224,18 @@ impl<'a> Commit<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Result<Record<'a>>> + use<'a> {
         let mut data = self.data;
         self.heads.chunks_exact(RECORD_HEAD).map(move |h| {
-            let kind = RecordKind::from_u8(h[0]).ok_or_else(damaged)?;
-            let (kl, rl) = (u32_at(h, 16) as usize, u32_at(h, 20) as usize);
-            let end = kl
-                .checked_add(rl)
+            let head = RecordHead::read(h)?;
+            let end = head
+                .key_len
+                .checked_add(head.row_len)
                 .filter(|&e| e <= data.len())
                 .ok_or_else(damaged)?;
             let r = Record {
-                kind,
-                storage: u32_at(h, 4),
-                key_hash: u64_at(h, 8),
-                prev: Position::from_u64(u64_at(h, 24)),
-                key: &data[..kl],
-                row: &data[kl..end],
+                kind: head.kind,
+                storage: head.storage,
+                key_hash: head.key_hash,
+                key: &data[..head.key_len],
+                row: &data[head.key_len..end],
             };
             data = &data[end..];
             Ok(r)

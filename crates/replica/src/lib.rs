@@ -7,6 +7,8 @@
 //! `marks` names how far each step has come. Nothing here opens a transaction, knows SQL or owns a socket.
 
 mod marks;
+pub mod replay;
 pub mod ship;
 
 pub use marks::ReplicaMarks;
+pub use replay::{Build, Policy, Replay, ReplayOptions, ReplayStats, SchemaSink, Step, Stepper};

@@ -186,6 +186,13 @@ impl Group {
         &self.bytes[GROUP_HEADER as usize..self.data_start()]
     }
 
+    /// The heads, for the replica's scheduler, which fills in the field that the log reserves for it. The header's checksum of the
+    /// heads holds no more then.
+    pub fn heads_mut(&mut self) -> &mut [u8] {
+        let end = self.data_start();
+        &mut self.bytes[GROUP_HEADER as usize..end]
+    }
+
     /// Data of all commits, one after the other.
     pub fn data(&self) -> &[u8] {
         &self.bytes[self.data_start()..self.data_start() + self.header.data_len as usize]

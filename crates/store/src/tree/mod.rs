@@ -267,7 +267,7 @@ fn stripe() -> usize {
 
 /// Asks for a cache line. A hint: any address will do.
 #[inline]
-pub(crate) fn prefetch<T>(at: *const T) {
+pub fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch does not fault and changes nothing that a program can see.
     unsafe {
