@@ -3,6 +3,7 @@
 //! ```text
 //! Position  = epoch (40 bits) | order inside the epoch (24 bits)
 //! primary:    decided <= published <= installed < next position to give;   acknowledged <= published
+//!             decided <= flushed <= installed
 //! replica:    visible <= min(applied, published at the primary);  applied <= scheduled <= received
 //! ```
 //! Position 0 is "before everything"; the first commit of a database has epoch 1.
@@ -112,70 +113,108 @@ impl fmt::Debug for Watermark {
     }
 }
 
-/// The watermarks of a primary: `decided <= published <= installed`. `commit` raises them; everybody reads them.
+/// The watermarks of a primary: `decided <= published <= installed`. `commit` and `node` raise them; everybody reads them.
+/// At a replica all of them stand at what it shows.
 #[derive(Debug, Default)]
 pub struct Watermarks {
     /// Every position up to it is installed or aborted. Read-write transactions take their snapshots here.
     pub installed: Watermark,
+    /// Durable in this node's own log.
+    pub flushed: Watermark,
     /// Durable by the cluster's policy.
     pub decided: Watermark,
     /// max(decided, acknowledged): read-only work and replicas stand here; replies wait for it.
     pub published: Watermark,
+    /// Flushed here and in the memory of as many replicas as the policy asks for.
+    pub written: Watermark,
+    /// Decided, and shown by as many replicas as the policy asks for.
+    pub applied: Watermark,
 }
 
 impl Watermarks {
     /// All at one position (a start).
     pub fn new(at: Position) -> Watermarks {
+        let mark = || Watermark::new(at);
         Watermarks {
-            installed: Watermark::new(at),
-            decided: Watermark::new(at),
-            published: Watermark::new(at),
+            installed: mark(),
+            flushed: mark(),
+            decided: mark(),
+            published: mark(),
+            written: mark(),
+            applied: mark(),
         }
     }
 
     /// Everything up to `to` is durable. *Published* goes first: it may not be below *decided*.
     pub fn decide(&self, to: Position) {
+        self.flushed.raise(to);
         self.published.raise(to);
         self.decided.raise(to);
         self.check();
     }
 
+    /// A replica shows everything up to `to`.
+    pub fn show(&self, to: Position) {
+        self.installed.raise(to);
+        self.decide(to);
+    }
+
     /// The inequality, asserted. Read from the smallest up, so that growth meanwhile does no harm.
     pub fn check(&self) {
         let decided = self.decided.get();
+        let flushed = self.flushed.get();
         let published = self.published.get();
         let installed = self.installed.get();
         assert!(
             decided <= published && published <= installed,
             "decided {decided} <= published {published} <= installed {installed} does not hold"
         );
+        assert!(
+            decided <= flushed && flushed <= installed,
+            "decided {decided} <= flushed {flushed} <= installed {installed} does not hold"
+        );
     }
 }
 
-/// What a reply waits for before it leaves.
+/// What a reply waits for before it leaves. All but the first acknowledge a commit, and hold only what is published, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// It shows, or depends on, what was read at this position: it must be published.
     Published(Position),
+    /// It acknowledges the commit at this position as flushed here (`synchronous_commit = local`).
+    Flushed(Position),
+    /// ... and received by replicas (`remote_write`).
+    Written(Position),
     /// It acknowledges the commit at this position as durable. *Published* is not enough: another session that asked for less
     /// (`synchronous_commit = off`) may have published a prefix with this commit in it.
     Decided(Position),
+    /// ... and shown by replicas (`remote_apply`).
+    Applied(Position),
 }
 
 impl Held {
     /// The position waited for.
     pub fn position(self) -> Position {
         match self {
-            Held::Published(p) | Held::Decided(p) => p,
+            Held::Published(p)
+            | Held::Flushed(p)
+            | Held::Written(p)
+            | Held::Decided(p)
+            | Held::Applied(p) => p,
         }
     }
 
     /// Whether the reply may leave.
     pub fn is_released(self, marks: &Watermarks) -> bool {
-        match self {
-            Held::Published(p) => marks.published.get() >= p,
-            Held::Decided(p) => marks.decided.get() >= p,
-        }
+        let level = match self {
+            Held::Published(_) => &marks.published,
+            Held::Flushed(_) => &marks.flushed,
+            Held::Written(_) => &marks.written,
+            Held::Decided(_) => &marks.decided,
+            Held::Applied(_) => &marks.applied,
+        };
+        let p = self.position();
+        level.get() >= p && marks.published.get() >= p
     }
 }
 

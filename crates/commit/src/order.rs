@@ -40,6 +40,7 @@ struct Slot {
 struct Next {
     position: Position,
     ticket: u64,
+    closed: bool,
 }
 
 /// A commit's record on its way to the log.
@@ -78,6 +79,7 @@ impl Order {
             next: Mutex::new(Next {
                 position: last.next_epoch(),
                 ticket: 0,
+                closed: false,
             }),
             ring: (0..RING).map(slot).collect(),
             marks,
@@ -95,11 +97,14 @@ impl Order {
         &self.ring[ticket as usize % RING]
     }
 
-    /// The next position. Waits while the ring is full.
-    pub fn begin(&self) -> (Position, u64) {
+    /// The next position; `None` when the order is closed. Waits while the ring is full.
+    pub fn begin(&self) -> Option<(Position, u64)> {
         loop {
             {
                 let mut n = self.next.lock();
+                if n.closed {
+                    return None;
+                }
                 let full = n.ticket - self.drained.load(Ordering::Acquire) >= RING as u64
                     || self.pending_bytes.load(Ordering::Relaxed) > MAX_PENDING_BYTES;
                 if !full {
@@ -113,7 +118,7 @@ impl Order {
                         was, EMPTY,
                         "a slot of the ring is used again only after it was drained"
                     );
-                    return given;
+                    return Some(given);
                 }
             }
             let mut held = self.room.0.lock();
@@ -230,6 +235,22 @@ impl Order {
         }
     }
 
+    /// No position is given any more. What has one goes on to the log.
+    pub fn close(&self) {
+        self.next.lock().closed = true;
+    }
+
+    /// Goes on after `last`, in a new epoch: for an order that has given nothing yet, or was closed and is idle.
+    pub fn open_after(&self, last: Position) {
+        let mut n = self.next.lock();
+        assert!(
+            n.ticket == self.drained.load(Ordering::Acquire),
+            "an order goes on elsewhere only when nothing is on its way"
+        );
+        n.position = n.position.max(last.next_epoch());
+        n.closed = false;
+    }
+
     /// The next position that will be given.
     pub fn next_position(&self) -> Position {
         self.next.lock().position
@@ -253,9 +274,9 @@ mod tests {
     #[test]
     fn installed_waits_for_the_slowest_and_skips_holes() {
         let o = order();
-        let (p1, t1) = o.begin();
-        let (p2, t2) = o.begin();
-        let (p3, t3) = o.begin();
+        let (p1, t1) = o.begin().unwrap();
+        let (p2, t2) = o.begin().unwrap();
+        let (p3, t3) = o.begin().unwrap();
         assert_eq!((p1, p3), (Position::new(5, 0), Position::new(5, 2)));
         o.ready(t2, vec![2], vec![]);
         assert_eq!(o.marks.installed.get(), Position::ZERO);
@@ -268,7 +289,9 @@ mod tests {
         assert_eq!(out.iter().map(|l| l.position).collect::<Vec<_>>(), [p1, p2]);
         assert!(o.is_idle());
         o.tick();
-        assert_eq!(o.begin().0, Position::new(6, 0));
+        assert_eq!(o.begin().unwrap().0, Position::new(6, 0));
+        o.close();
+        assert_eq!(o.begin(), None);
     }
 
     #[test]
@@ -280,7 +303,7 @@ mod tests {
                 let o = &o;
                 s.spawn(move || {
                     for i in 0..20_000u64 {
-                        let (_, ticket) = o.begin();
+                        let (_, ticket) = o.begin().unwrap();
                         if (i + t) % 7 == 0 {
                             o.abort(ticket)
                         } else {

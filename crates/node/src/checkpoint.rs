@@ -16,11 +16,14 @@ use crate::sequences::Sequences;
 /// Records read under one guard.
 const BATCH: usize = 512;
 
-/// Writes a checkpoint and removes the log that it makes superfluous. Its position and rows.
+/// Writes a checkpoint and removes the log that it makes superfluous; log above `keep` stays for others. `durable` waits until this node's
+/// log has everything up to a position; `false` when it will not. Its position and rows.
 pub fn write(
     dir: &DataDir,
     manager: &TxnManager,
     sequences: &Sequences,
+    keep: Position,
+    durable: impl Fn(Position) -> bool,
 ) -> Result<(Position, u64)> {
     let store: &Store = &manager.store;
     let snapshot = store.snapshots.take(|| manager.marks.decided.get());
@@ -82,7 +85,13 @@ pub fn write(
             }
         }
     }
+    if !durable(at) {
+        return Err(Error::new(
+            SqlState::ADMIN_SHUTDOWN,
+            "the node stops before the checkpoint is finished",
+        ));
+    }
     out.finish(at).map_err(failed)?;
-    dir.prune(at).map_err(failed)?;
+    dir.prune(at.min(keep)).map_err(failed)?;
     Ok((at, rows))
 }

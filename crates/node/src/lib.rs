@@ -1,13 +1,23 @@
 //! A node: the rooms below put together. `pipeline` runs what was decided (log, publish, release), `recovery` comes back
-//! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all.
+//! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all. `shipping` is what a
+//! primary keeps for its replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles.
 //!
 //! No SQL here.
 
 mod checkpoint;
+mod following;
 mod node;
+mod notice;
 mod pipeline;
+mod promote;
 mod recovery;
 mod sequences;
+mod shipping;
+mod sink;
 
+pub use following::{FollowStats, Following};
 pub use node::{Node, NodeOptions, RecoveryReport};
+pub use notice::Notice;
 pub use pipeline::FlushStats;
+pub use promote::{Promoted, Role};
+pub use shipping::{Follower, Next, Shipped, Shipping};

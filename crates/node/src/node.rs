@@ -1,7 +1,8 @@
 //! A node from start to stop: the data directory, recovery, the flusher, the housekeeper, the checkpointer.
 //!
-//! Threads: *flusher* (see `pipeline`); *housekeeper*, which ticks epochs, reclaims versions and forgets old schemas; *checkpointer*,
-//! which writes a checkpoint when the log has grown by `checkpoint_bytes` since the last.
+//! Threads: *flusher* (see `pipeline`) at a primary, *follower* (see `following`) and replay's at a replica; *housekeeper*, which ticks epochs,
+//! reclaims versions and forgets old schemas; *checkpointer*, which writes a checkpoint when the log has grown by `checkpoint_bytes`
+//! since the last.
 
 use base::schema::{Change, Schema, SequenceDef, encode_changes};
 use base::{Error, Held, Position, Result, SqlState, Watermarks};
@@ -10,15 +11,22 @@ use env::{Env, JoinHandle};
 use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 use store::Store;
-use txn::{Durability, RuleCompiler, Txn, TxnManager, TxnOptions, replay_changes};
-use wal::{DataDir, DirOptions, LogWriter, Progress};
+use txn::{Catalog, Durability, RuleCompiler, Txn, TxnManager, TxnOptions, replay_changes};
+use wal::{DataDir, DirOptions, LogReader, LogWriter, Progress};
 
+use crate::following::Following;
+use crate::notice::Notice;
 use crate::pipeline::{FlushStats, Pipeline};
+use crate::promote::Role;
 use crate::recovery::Recovery;
 use crate::sequences::Sequences;
+use crate::shipping::Shipping;
+use crate::sink::Sink;
+use replica::ReplicaMarks;
+use replica::replay::{Replay, ReplayOptions};
 
 /// How a node is opened.
 #[derive(Clone)]
@@ -36,6 +44,14 @@ pub struct NodeOptions {
     pub epoch_max_duration: Duration,
     /// Bytes of a log segment.
     pub segment_bytes: u64,
+    /// Opened to follow a primary; the directory holds a database already (`wal::DataDir`, bootstrap).
+    pub replica: bool,
+    /// How a replica replays.
+    pub replay: ReplayOptions,
+    /// Replicas that must hold a commit before it is decided.
+    pub synchronous_replicas: usize,
+    /// Bytes of log kept for replicas that are away.
+    pub wal_keep_bytes: u64,
     /// Called about twice a second during recovery: (bytes done, bytes in all, rows, commits).
     pub on_recovery: Option<fn(u64, u64, u64, u64)>,
 }
@@ -50,6 +66,10 @@ impl Default for NodeOptions {
             checkpoint_bytes: 1 << 30,
             epoch_max_duration: Duration::from_millis(10),
             segment_bytes: 64 << 20,
+            replica: false,
+            replay: ReplayOptions::default(),
+            synchronous_replicas: 0,
+            wal_keep_bytes: 4 << 30,
             on_recovery: None,
         }
     }
@@ -68,12 +88,19 @@ pub struct RecoveryReport {
     pub cut: Option<String>,
 }
 
-struct Shared {
-    dir: DataDir,
-    manager: Arc<TxnManager>,
-    pipeline: Pipeline,
+pub(crate) struct Shared {
+    pub(crate) dir: DataDir,
+    pub(crate) manager: Arc<TxnManager>,
+    pub(crate) pipeline: Pipeline,
     sequences: Arc<Sequences>,
-    options: NodeOptions,
+    pub(crate) options: NodeOptions,
+    /// A [`Role`].
+    pub(crate) role: AtomicU8,
+    pub(crate) term: AtomicU64,
+    pub(crate) changing_role: Mutex<()>,
+    following: Mutex<Option<Arc<Following>>>,
+    /// The follower's thread, and the log that it gives back.
+    follower: Mutex<Option<(JoinHandle, Arc<Mutex<Option<LogWriter>>>)>>,
     stopping: AtomicBool,
     checkpoint: (Mutex<CheckpointState>, Condvar),
     checkpoints: AtomicU64,
@@ -96,7 +123,7 @@ pub struct Node {
     path: PathBuf,
 }
 
-fn failed(e: wal::Error) -> Error {
+pub(crate) fn failed(e: wal::Error) -> Error {
     let code = match &e {
         wal::Error::DiskFull { .. } => SqlState::DISK_FULL,
         wal::Error::Corrupt { .. } => SqlState::DATA_CORRUPTED,
@@ -128,13 +155,21 @@ impl Node {
         let recovered = recovered.map_err(failed)?;
         let mut catalog = recovery.finish(recovered.last)?;
         let created = catalog.schema.version == 0;
+        if created && options.replica {
+            let what = "there is no database to follow with in this directory";
+            return Err(Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                what,
+            ));
+        }
         let bootstrap = Schema::bootstrap(&options.owner).dump();
         if created {
             catalog = replay_changes(&store, &catalog, &bootstrap)?;
         }
         store.memory.set_limit(options.max_memory);
         let marks = Arc::new(Watermarks::new(recovered.last));
-        let term = recovered.end.term.max(1);
+        let known = dir.terms().map_err(failed)?.last().map_or(1, |t| t.0);
+        let term = recovered.end.term.max(known);
         let writer = LogWriter::resume(dir.log().clone(), &recovered.end, term).map_err(failed)?;
         let manager = TxnManager::new(store, marks.clone(), catalog);
         let report = RecoveryReport {
@@ -148,8 +183,16 @@ impl Node {
         let shared = Arc::new(Shared {
             dir,
             manager,
-            pipeline: Pipeline::new(recovered.last, marks),
+            pipeline: Pipeline::new(recovered.last, marks, options.synchronous_replicas),
             sequences,
+            role: AtomicU8::new(match options.replica {
+                false => Role::Primary,
+                true => Role::Replica,
+            } as u8),
+            term: AtomicU64::new(term),
+            changing_role: Mutex::default(),
+            following: Mutex::default(),
+            follower: Mutex::default(),
             options,
             stopping: AtomicBool::new(false),
             checkpoint: Default::default(),
@@ -188,26 +231,115 @@ impl Node {
     }
 
     fn start(&self, writer: LogWriter) -> Result<()> {
-        let spawn = self.shared.options.env.spawn.clone();
-        let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
-            let handle = spawn.spawn(name, body).map_err(|e| {
-                Error::new(
-                    SqlState::SYSTEM_ERROR,
-                    format!("could not start the {name} thread: {e}"),
-                )
-            })?;
-            self.threads.lock().push(handle);
-            Ok::<(), Error>(())
+        match self.role() {
+            Role::Replica => self.start_following(writer)?,
+            _ => self.start_flusher(writer)?,
+        }
+        let s = self.shared.clone();
+        self.spawn("housekeeper", Box::new(move || s.keep_house()))?;
+        let s = self.shared.clone();
+        self.spawn("checkpointer", Box::new(move || s.run_checkpoints()))
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<()> {
+        let handle = self.shared.thread(name, body)?;
+        self.threads.lock().push(handle);
+        Ok(())
+    }
+
+    pub(crate) fn start_flusher(&self, writer: LogWriter) -> Result<()> {
+        let s = self.shared.clone();
+        let body = move || s.pipeline.run(writer, &s.manager, &s.options.env);
+        self.spawn("flusher", Box::new(body))
+    }
+
+    fn start_following(&self, writer: LogWriter) -> Result<()> {
+        let shared = &self.shared;
+        shared.manager.set_standby(true);
+        let from = shared.manager.marks.installed.get();
+        let marks = Arc::new(ReplicaMarks::new(from));
+        let moved = Arc::new(Notice::default());
+        let sink = Sink {
+            manager: shared.manager.clone(),
+            sequences: shared.sequences.clone(),
+            waiters: shared.pipeline.waiters.clone(),
+            moved: moved.clone(),
         };
-        let s = self.shared.clone();
-        start(
-            "flusher",
-            Box::new(move || s.pipeline.run(writer, &s.manager, &s.options.env)),
-        )?;
-        let s = self.shared.clone();
-        start("housekeeper", Box::new(move || s.keep_house()))?;
-        let s = self.shared.clone();
-        start("checkpointer", Box::new(move || s.run_checkpoints()))
+        let (env, store) = (&shared.options.env, shared.manager.store.clone());
+        let options = shared.options.replay.clone();
+        let replay = Replay::start(env, store, marks.clone(), Arc::new(sink), from, options)?;
+        let (following, ring) = Following::new(marks, replay, moved, writer.term());
+        let following = Arc::new(following);
+        *shared.following.lock() = Some(following.clone());
+        let back = Arc::new(Mutex::new(None));
+        let (s, log) = (shared.clone(), back.clone());
+        let body = move || *log.lock() = Some(following.run(ring, writer, &s.options.env));
+        let handle = shared.thread("follower", Box::new(body))?;
+        *shared.follower.lock() = Some((handle, back));
+        Ok(())
+    }
+
+    /// Waits for the end of the follower's thread; the log that it wrote.
+    pub(crate) fn join_follower(&self) -> Result<LogWriter> {
+        let follower = self.shared.follower.lock().take();
+        let (handle, log) = follower.ok_or_else(|| Error::internal("no follower runs"))?;
+        let ended = handle.join().map_err(|_| Error::internal("the follower panicked"));
+        ended?;
+        let log = log.lock().take();
+        log.ok_or_else(|| Error::internal("the follower gave no log back"))
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// What a replica's receiver works with; none at a primary.
+    pub fn following(&self) -> Option<Arc<Following>> {
+        self.shared.following()
+    }
+
+    /// What a primary keeps for its replicas.
+    pub fn shipping(&self) -> &Shipping {
+        &self.shared.pipeline.shipping
+    }
+
+    /// The term of this node's log.
+    pub fn term(&self) -> u64 {
+        let following = self.shared.following();
+        let own = self.shared.term.load(Ordering::SeqCst);
+        following.map_or(own, |f| f.term().max(own))
+    }
+
+    /// The terms of this node's history.
+    pub fn terms(&self) -> Result<Vec<(u64, Position)>> {
+        self.shared.dir.terms().map_err(failed)
+    }
+
+    /// The data directory's inside, for those who ship from it.
+    pub fn dir(&self) -> &DataDir {
+        &self.shared.dir
+    }
+
+    /// Reads durable groups after `from` out of the segments, up to where the log is durable now.
+    pub fn read_log(&self, from: Position) -> Result<Option<LogReader>> {
+        let Some(limit) = self.shipping().limit() else {
+            return Ok(None);
+        };
+        let dir = self.shared.dir.log().clone();
+        LogReader::follow(dir, self.cluster(), from, limit)
+            .map(Some)
+            .map_err(failed)
+    }
+
+    /// The schema that new statements are bound to.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        match self.role() {
+            Role::Replica => {
+                let manager = &self.shared.manager;
+                manager.catalog_at(manager.marks.published.get())
+            }
+            _ => self.shared.manager.catalog(),
+        }
     }
 
     /// What the start found.
@@ -242,15 +374,27 @@ impl Node {
 
     /// Validates and installs on this thread. What the reply waits for ([`Node::published`]).
     pub fn commit(&self, txn: Txn) -> Result<Held> {
-        let (writes, off) = (txn.has_writes(), txn.durability() == Durability::Off);
-        let position = txn.commit(&self.shared.pipeline)?;
-        Ok(match (writes, off) {
-            (false, _) => Held::Published(position),
-            (true, false) => Held::Decided(position),
-            (true, true) => {
-                self.shared.pipeline.publish(position);
+        let (writes, durability) = (txn.has_writes(), txn.durability());
+        let pipeline = &self.shared.pipeline;
+        let position = txn.commit(pipeline)?;
+        if !writes {
+            return Ok(Held::Published(position));
+        }
+        Ok(match durability {
+            Durability::Off => {
+                pipeline.publish(position);
                 Held::Published(position)
             }
+            Durability::On => Held::Decided(position),
+            Durability::Local => {
+                pipeline.shipping.acknowledge_early(position, false);
+                Held::Flushed(position)
+            }
+            Durability::RemoteWrite => {
+                pipeline.shipping.acknowledge_early(position, true);
+                Held::Written(position)
+            }
+            Durability::RemoteApply => Held::Applied(position),
         })
     }
 
@@ -326,6 +470,14 @@ impl Node {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.checkpoint.1.notify_all();
         self.shared.pipeline.stop();
+        if let Some(f) = self.shared.following() {
+            f.stop();
+            if self.join_follower().is_ok()
+                && let Some(replay) = f.replay.write().take()
+            {
+                replay.stop();
+            }
+        }
         for t in self.threads.lock().drain(..) {
             if t.join().is_err() {
                 eprintln!("canon: a background thread panicked; stopping without it");
@@ -341,6 +493,31 @@ impl Drop for Node {
 }
 
 impl Shared {
+    pub(crate) fn role(&self) -> Role {
+        Role::of(self.role.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn following(&self) -> Option<Arc<Following>> {
+        match self.role() {
+            Role::Replica => self.following.lock().clone(),
+            _ => None,
+        }
+    }
+
+    fn thread(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<JoinHandle> {
+        self.options.env.spawn.spawn(name, body).map_err(|e| {
+            Error::new(
+                SqlState::SYSTEM_ERROR,
+                format!("could not start the {name} thread: {e}"),
+            )
+        })
+    }
+
+    /// Log above here is needed by replicas: by those that are connected, as far as `wal_keep_bytes` go for the rest.
+    fn keep_from(&self) -> Position {
+        self.pipeline.shipping.floor().unwrap_or(Position::MAX)
+    }
+
     fn keep_house(&self) {
         let clock = &self.options.env.clock;
         let age = self.options.snapshot_max_age.as_millis() as u64;
@@ -349,7 +526,8 @@ impl Shared {
         while !self.stopping.load(Ordering::SeqCst) {
             clock.sleep(step);
             let now = clock.monotonic_nanos();
-            if now - last_epoch >= self.options.epoch_max_duration.as_nanos() as u64 {
+            let long = now - last_epoch >= self.options.epoch_max_duration.as_nanos() as u64;
+            if long && self.role() == Role::Primary {
                 self.pipeline.order.tick();
                 last_epoch = now;
             }
@@ -380,11 +558,28 @@ impl Shared {
             if self.stopping.load(Ordering::SeqCst) {
                 return;
             }
-            let bytes = self.pipeline.stats.bytes.load(Ordering::Relaxed);
+            let followed = self.following.lock().as_ref().map_or(0, |f| {
+                let bytes = &f.stats.bytes;
+                bytes.load(Ordering::Relaxed)
+            });
+            let bytes = self.pipeline.stats.bytes.load(Ordering::Relaxed) + followed;
             let asked = wanted > self.checkpoint.0.lock().done;
             if asked || bytes - at_bytes > self.options.checkpoint_bytes {
                 at_bytes = bytes;
-                let done = crate::checkpoint::write(&self.dir, &self.manager, &self.sequences);
+                let following = self.following();
+                let is_durable = |at: Position| {
+                    let behind = |f: &Arc<Following>| f.marks.persisted.get() < at;
+                    !following.as_ref().is_some_and(behind)
+                };
+                let wait = |at| {
+                    while !is_durable(at) && !self.stopping.load(Ordering::SeqCst) {
+                        self.options.env.clock.sleep(Duration::from_millis(1));
+                    }
+                    is_durable(at)
+                };
+                let keep = self.keep_from();
+                let (dir, manager) = (&self.dir, &self.manager);
+                let done = crate::checkpoint::write(dir, manager, &self.sequences, keep, wait);
                 if let Err(e) = &done {
                     eprintln!("canon: {e}");
                 }

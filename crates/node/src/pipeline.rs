@@ -2,7 +2,8 @@
 //! whoever waited for it is let go.
 //!
 //! ```text
-//! committing threads ──▶ order (ring) ──▶ flusher: append group, fdatasync ──▶ decided, published ──▶ waiters
+//! committing threads ──▶ order (ring) ──▶ flusher: append group, fdatasync ──▶ flushed, decided, published ──▶ waiters
+//!                                                                          └──▶ shipping ──▶ replicas
 //! ```
 //! One thread writes the log. While it waits for the disk the next group gathers; so a lone client pays one flush, and a
 //! hundred share one. A full disk stops nothing but new writes: the group is tried again until there is room, and those who
@@ -16,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use txn::{CommitOrder, TxnManager};
 use wal::LogWriter;
+
+use crate::shipping::Shipping;
 
 /// Bytes of a group, near enough; one commit may be larger.
 const GROUP_BYTES: usize = 4 << 20;
@@ -40,17 +43,20 @@ pub struct Pipeline {
     pub order: Order,
     pub marks: Arc<Watermarks>,
     pub waiters: Arc<Waiters>,
+    pub shipping: Shipping,
     pub stats: FlushStats,
     stop: AtomicBool,
 }
 
 impl Pipeline {
-    /// Goes on after `last`.
-    pub fn new(last: Position, marks: Arc<Watermarks>) -> Pipeline {
+    /// Goes on after `last`. `replicas`: how many must hold a commit before it is decided.
+    pub fn new(last: Position, marks: Arc<Watermarks>, replicas: usize) -> Pipeline {
+        let waiters: Arc<Waiters> = Arc::default();
         Pipeline {
             order: Order::new(last, marks.clone()),
+            shipping: Shipping::new(marks.clone(), waiters.clone(), replicas),
             marks,
-            waiters: Arc::default(),
+            waiters,
             stats: FlushStats::default(),
             stop: AtomicBool::new(false),
         }
@@ -83,6 +89,7 @@ impl Pipeline {
 
     /// The flusher's thread.
     pub fn run(&self, mut log: LogWriter, manager: &TxnManager, env: &Env) {
+        self.shipping.set_limit(log.synced_point());
         let mut drained = Vec::new();
         loop {
             self.order.wait_for_work(Duration::from_millis(20));
@@ -100,12 +107,15 @@ impl Pipeline {
                     data: l.data,
                 })
                 .collect();
-            if !group.is_empty() {
+            if group.is_empty() {
+                self.shipping.flushed(last, None, None);
+            } else {
+                log.set_copies(self.shipping.is_wanted());
                 self.flush(&mut log, &group, manager, env);
+                self.shipping
+                    .flushed(last, log.take_copy(), log.synced_point());
             }
-            self.marks.decide(last);
             fault::point("node.after_decided");
-            self.waiters.wake(last);
         }
     }
 
@@ -147,10 +157,17 @@ impl Pipeline {
 }
 
 /// Nobody knows what is durable now, so nothing may be acknowledged: the process ends, and recovery will tell.
-fn die(e: &wal::Error) -> ! {
+pub(crate) fn die(e: &wal::Error) -> ! {
     eprintln!("canon: the log cannot be written: {e}");
     eprintln!("canon: stopping now, so that nothing is acknowledged that may be lost");
     std::process::abort();
+}
+
+fn handed_over() -> Error {
+    Error::new(
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        "cannot write: this node has handed over to another primary",
+    )
 }
 
 /// The order as transactions see it.
@@ -162,7 +179,7 @@ impl CommitOrder for Pipeline {
                 "the database system is shutting down",
             ));
         }
-        Ok(self.order.begin())
+        self.order.begin().ok_or_else(handed_over)
     }
 
     fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>) {

@@ -80,7 +80,7 @@ impl Store {
             if queue.is_empty() {
                 continue;
             }
-            let indexes = s.indexes();
+            let (mut seen, mut indexes) = (s.indexes_version(), s.indexes());
             let mut again = Vec::new();
             for chunk in queue.chunks(64) {
                 let guard = pin();
@@ -92,6 +92,9 @@ impl Store {
                         continue;
                     }
                     record.dequeued();
+                    if s.indexes_version() != seen {
+                        (seen, indexes) = (s.indexes_version(), s.indexes());
+                    }
                     self.reclaim_record(&s, &indexes, record, &live, &mut done, &guard);
                 }
             }

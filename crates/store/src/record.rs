@@ -299,6 +299,25 @@ impl Record {
         }
     }
 
+    /// Waits for the lock, which commits and the reclaimer hold for a short time; `false`: the record is dead.
+    pub fn lock_unless_dead(&self) -> bool {
+        let mut spins = 0u32;
+        loop {
+            match self.try_lock() {
+                Ok(()) => return true,
+                Err(true) => return false,
+                Err(false) => {
+                    spins += 1;
+                    if spins > 64 {
+                        env::sync::thread::yield_now();
+                    } else {
+                        env::sync::hint::spin_loop();
+                    }
+                }
+            }
+        }
+    }
+
     /// The commit that holds the lock is about to ask for its position.
     pub fn set_ordering(&self) {
         let was = self.lock.swap(ORDERING, Ordering::SeqCst);

@@ -8,15 +8,16 @@
 
 use base::key::KeyColumn;
 use base::{Position, RelId, RowLayout};
-use crossbeam_epoch::Guard;
+use crossbeam_epoch::{Guard, pin};
 use env::sync::atomic::{AtomicU64, Ordering};
 use env::sync::{Mutex, RwLock};
+use std::ops::Bound;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::memory::{Memory, rounded};
 use crate::record::{IndexEntry, Record};
-use crate::tree::{Entry, Tree};
+use crate::tree::{Direction, Entry, Tree};
 
 /// How index keys are made of rows.
 #[derive(Clone, Debug)]
@@ -118,7 +119,10 @@ pub const RETIRED: u64 = u64::MAX - 1;
 pub struct Storage {
     pub id: RelId,
     pub primary: Tree<Record>,
+    /// Every index that somebody may read: those of all schema versions that a snapshot has, and those that are being built. The
+    /// reclaimer unlinks from all of them, so that no entry outlives its record.
     indexes: RwLock<Vec<Arc<SecondaryIndex>>>,
+    indexes_version: AtomicU64,
     /// Schema version of the last change to this table; odd marks are the commit's business. A commit made under another is refused.
     shape: AtomicU64,
     next_row_id: AtomicU64,
@@ -133,6 +137,7 @@ impl Storage {
             id,
             primary: Tree::new(),
             indexes: RwLock::default(),
+            indexes_version: AtomicU64::new(0),
             shape: AtomicU64::new(0),
             next_row_id: AtomicU64::new(1),
             live: AtomicU64::new(0),
@@ -176,9 +181,73 @@ impl Storage {
         self.indexes.read().clone()
     }
 
-    /// Sets the secondary indexes (part of a schema change).
+    /// Counts the changes of [`Storage::indexes`]. Who holds a record's lock and finds the count unchanged knows every index that an
+    /// entry of the record may stand in.
+    pub fn indexes_version(&self) -> u64 {
+        self.indexes_version.load(Ordering::SeqCst)
+    }
+
+    fn change_indexes(&self, f: impl FnOnce(&mut Vec<Arc<SecondaryIndex>>)) {
+        let mut all = self.indexes.write();
+        f(&mut all);
+        self.indexes_version.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Sets the secondary indexes: for a storage that nobody else uses.
     pub fn set_indexes(&self, indexes: Vec<Arc<SecondaryIndex>>) {
-        *self.indexes.write() = indexes;
+        self.change_indexes(|all| *all = indexes);
+    }
+
+    /// Adds indexes; one with the same id gives way. Attach before the first entry is linked.
+    pub fn attach(&self, indexes: impl IntoIterator<Item = Arc<SecondaryIndex>>) {
+        self.change_indexes(|all| {
+            for i in indexes {
+                all.retain(|o| o.spec.id != i.spec.id);
+                all.push(i);
+            }
+        });
+    }
+
+    /// Takes indexes away that nobody can read any more.
+    pub fn detach(&self, gone: impl Fn(RelId) -> bool) {
+        self.change_indexes(|all| all.retain(|i| !gone(i.spec.id)));
+    }
+
+    /// Links an entry for each version of each record: a new index over rows that are there. Attach it before, so that the
+    /// reclaimer and writers know it. Each record is locked meanwhile, so no version goes between a look at it and its entry.
+    pub fn fill(&self, index: &SecondaryIndex, memory: &Memory) {
+        let mut from: Bound<Vec<u8>> = Bound::Unbounded;
+        let mut key = Vec::new();
+        loop {
+            let guard = pin();
+            let mut batch = Vec::new();
+            let lo = from.as_ref().map(|k| &k[..]);
+            let more = self.primary.scan(
+                lo,
+                Bound::Unbounded,
+                Direction::Forward,
+                256,
+                &mut batch,
+                &guard,
+            );
+            for r in &batch {
+                if r.lock_unless_dead() {
+                    let mut v = r.newest(&guard);
+                    while let Some(x) = v {
+                        if let Some(row) = x.row() {
+                            index.spec.key_of(row, r.key(), &mut key);
+                            index.link(&key, r, memory, &guard);
+                        }
+                        v = x.older(&guard);
+                    }
+                    r.unlock();
+                }
+            }
+            match (more, batch.last()) {
+                (true, Some(last)) => from = Bound::Excluded(last.key().to_vec()),
+                _ => return,
+            }
+        }
     }
 
     /// Under which schema version rows are written.

@@ -26,5 +26,5 @@ pub use handle::{Catalog, RuleCompiler, TableHandle, TableRules, Tables};
 pub use locks::{LockMode, LockTable, LockWait, WaitPolicy};
 pub use manager::{Cause, Stats, TxnManager};
 pub use scan::{Access, Direction, Scan};
-pub use schema_change::{fill_indexes, replay_changes};
+pub use schema_change::{fill_index, fill_indexes, follow_changes, is_rewrite, replay_changes};
 pub use txn::{Durability, InsertOutcome, Interrupt, Isolation, Txn, TxnOptions};

@@ -6,7 +6,7 @@
 use base::schema::Schema;
 use base::{Error, Position, Result, SqlState, Watermarks};
 use parking_lot::RwLock;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::{SecondaryIndex, Storage, Store, pin};
@@ -117,6 +117,7 @@ impl Stats {
 const OPEN: u8 = 0;
 const DISK_FULL: u8 = 1;
 const SHUTDOWN: u8 = 2;
+const STANDBY: u8 = 3;
 
 /// See the head of the file.
 pub struct TxnManager {
@@ -191,7 +192,7 @@ impl TxnManager {
         all.push((from, catalog));
     }
 
-    /// Forgets schema versions, and storages of tables that are gone, that no snapshot at or above `oldest` sees.
+    /// Forgets schema versions, and storages and indexes that are gone, that no snapshot at or above `oldest` sees.
     pub fn forget_before(&self, oldest: Position) {
         let mut all = self.catalogs.write();
         let keep = all
@@ -202,15 +203,21 @@ impl TxnManager {
             return;
         }
         let gone: Vec<_> = all.drain(..keep).collect();
-        let live: std::collections::HashSet<u32> = all
-            .iter()
-            .flat_map(|(_, c)| c.tables.values())
-            .map(|t| t.storage.id)
-            .collect();
+        let (mut live, mut indexes) = (HashSet::new(), HashSet::new());
+        for t in all.iter().flat_map(|(_, c)| c.tables.values()) {
+            live.insert(t.storage.id);
+            indexes.extend(t.indexes.iter().flatten().map(|i| i.spec.id));
+        }
         drop(all);
         for t in gone.iter().flat_map(|(_, c)| c.tables.values()) {
             if !live.contains(&t.storage.id) {
                 self.store.remove(t.storage.id);
+                continue;
+            }
+            let mut old = t.indexes.iter().flatten();
+            if old.any(|i| !indexes.contains(&i.spec.id)) {
+                let was = |id| t.indexes.iter().flatten().any(|i| i.spec.id == id);
+                t.storage.detach(|id| was(id) && !indexes.contains(&id));
             }
         }
     }
@@ -255,12 +262,35 @@ impl TxnManager {
             .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
     }
 
+    /// Whether this node shows another one's history: then writes get 25006.
+    pub fn set_standby(&self, on: bool) {
+        let (from, to) = if on {
+            (OPEN, STANDBY)
+        } else {
+            (STANDBY, OPEN)
+        };
+        let _ = self
+            .gate
+            .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Whether writes are refused because this node is a replica.
+    pub fn is_standby(&self) -> bool {
+        self.gate.load(Ordering::Relaxed) == STANDBY
+    }
+
+    /// Numbers for new objects are above those of the schema: for a node that has followed and now writes itself.
+    pub fn raise_oids(&self) {
+        let next = u64::from(self.catalog().schema.next_oid);
+        self.next_oid.fetch_max(next, Ordering::Relaxed);
+    }
+
     /// New writes get 57P01 from now on.
     pub fn shut_down(&self) {
         self.gate.store(SHUTDOWN, Ordering::SeqCst);
     }
 
-    /// 53100 or 57P01 when writes are not taken.
+    /// 53100, 57P01 or 25006 when writes are not taken.
     pub fn check_accepts_writes(&self) -> Result<()> {
         match self.gate.load(Ordering::Relaxed) {
             OPEN => Ok(()),
@@ -269,6 +299,11 @@ impl TxnManager {
                 "could not write to the log: no space left on device",
             )
             .hint("Writes go on by themselves when there is room.")),
+            STANDBY => Err(Error::new(
+                SqlState::READ_ONLY_SQL_TRANSACTION,
+                "cannot write: this node is a replica",
+            )
+            .hint("Connect to the primary to write.")),
             _ => Err(Error::new(
                 SqlState::ADMIN_SHUTDOWN,
                 "the database system is shutting down",
@@ -324,11 +359,12 @@ pub(crate) fn build_catalog(
     Catalog { schema, tables }
 }
 
-/// Makes a table's storage and indexes the ones that commits and the reclaimer use.
+/// Makes a table's storage and indexes the ones that commits and the reclaimer use. Indexes of older versions stay attached until
+/// [`TxnManager::forget_before`].
 pub(crate) fn publish_table(store: &Store, handle: &TableHandle) {
     store.add(handle.storage.clone());
     handle
         .storage
-        .set_indexes(handle.indexes.iter().flatten().cloned().collect());
+        .attach(handle.indexes.iter().flatten().cloned());
     handle.storage.set_shape(handle.shape);
 }

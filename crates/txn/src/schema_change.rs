@@ -15,7 +15,7 @@ use base::schema::{Change, Object, TableDef};
 use base::{Error, Oid, Position, Result, SqlState};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{CHANGING, NewVersion, RETIRED, Storage, Store, pin};
+use store::{CHANGING, NewVersion, RETIRED, SecondaryIndex, Storage, Store, pin};
 
 use crate::handle::{Catalog, TableHandle};
 use crate::locks::{LockMode, LockName, WaitPolicy};
@@ -33,13 +33,22 @@ pub(crate) struct OwnSchema {
     private: HashMap<u32, Arc<Storage>>,
     /// Storages marked as changing, and the shape that they had.
     quiesced: Vec<(Arc<Storage>, u64)>,
-    /// (mark of the writes, changes, catalog before) of each step, for savepoints.
-    steps: Vec<(usize, usize, Arc<Catalog>)>,
+    /// Indexes that were made here and are attached to their storages.
+    attached: Vec<(Arc<Storage>, u32)>,
+    /// (mark of the writes, changes, attached indexes, catalog before) of each step, for savepoints.
+    steps: Vec<(usize, usize, usize, Arc<Catalog>)>,
 }
 
 impl OwnSchema {
     pub(crate) fn changes(&self) -> &[Change] {
         &self.changes
+    }
+
+    /// Indexes made from the `n`th on come to nothing.
+    fn detach_from(&mut self, n: usize) {
+        for (storage, id) in self.attached.drain(n..) {
+            storage.detach(|i| i == id);
+        }
     }
 
     /// The change takes effect at its position. Each storage goes from `CHANGING` to its next shape in one step, so that no
@@ -106,6 +115,7 @@ impl Txn {
         let step = (
             self.writes.mark(),
             self.schema.as_ref().map_or(0, |s| s.changes.len()),
+            self.schema.as_ref().map_or(0, |s| s.attached.len()),
             before.clone(),
         );
         for c in &changes {
@@ -208,6 +218,9 @@ impl Txn {
             let known = old.storage.id == new.storage.id
                 && old.table.def.indexes.iter().any(|i| i.id == index.spec.id);
             if !known {
+                new.storage.attach([index.clone()]);
+                let own = self.schema.as_mut().expect("in a schema change");
+                own.attached.push((new.storage.clone(), index.spec.id));
                 build_index(new, place, &self.shared.store)?;
                 self.check_own_unique(new, place)?;
             }
@@ -314,18 +327,20 @@ impl Txn {
     /// Takes back schema changes made since the mark.
     pub(crate) fn rollback_schema(&mut self, mark: usize) {
         let Some(own) = &mut self.schema else { return };
-        while let Some((at, changes, catalog)) = own.steps.pop_if(|s| s.0 >= mark) {
+        while let Some((at, changes, attached, catalog)) = own.steps.pop_if(|s| s.0 >= mark) {
             debug_assert!(at >= mark);
             own.changes.truncate(changes);
+            own.detach_from(attached);
             self.catalog = catalog;
         }
     }
 
     /// The transaction ends without its schema changes.
     pub(crate) fn abandon_schema(&mut self) {
-        let Some(own) = self.schema.take() else {
+        let Some(mut own) = self.schema.take() else {
             return;
         };
+        own.detach_from(0);
         for (storage, shape) in own.quiesced {
             storage.set_shape(shape);
         }
@@ -398,20 +413,8 @@ fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store) -> Result<()> {
 /// Links an entry for every version of every row of a quiesced table, so that old snapshots find their rows too. Fails on a
 /// duplicate among the newest rows of a unique index.
 fn build_index(table: &TableHandle, place: usize, store: &Store) -> Result<()> {
-    let index = table.indexes[place].as_deref().expect("a secondary index");
-    let guard = pin();
-    let mut key = Vec::new();
-    table.storage.for_each(&guard, |r| {
-        let mut v = r.newest(&guard);
-        while let Some(x) = v {
-            if let Some(row) = x.row() {
-                index.spec.key_of(row, r.key(), &mut key);
-                index.link(&key, r, &store.memory, &guard);
-            }
-            v = x.older(&guard);
-        }
-    });
-    if index.spec.unique {
+    fill_index(table, place, store);
+    if table.table.def.indexes[place].unique {
         check_unique(table, place)
     } else {
         Ok(())
@@ -469,6 +472,8 @@ pub fn replay_changes(store: &Store, before: &Catalog, changes: &[Change]) -> Re
     let after = build_catalog(store, before, schema, &HashMap::new());
     for handle in after.tables.values() {
         publish_table(store, handle);
+        let now: Vec<_> = handle.indexes.iter().flatten().cloned().collect();
+        handle.storage.set_indexes(now);
     }
     for c in changes {
         let Change::Put(Object::Table(def)) = c else {
@@ -490,6 +495,66 @@ pub fn replay_changes(store: &Store, before: &Catalog, changes: &[Change]) -> Re
         }
     }
     Ok(after)
+}
+
+/// Whether replay has to be still while these changes are followed: rows are copied from one storage to another.
+pub fn is_rewrite(changes: &[Change]) -> bool {
+    changes
+        .iter()
+        .any(|c| matches!(c, Change::Put(Object::Table(def)) if def.rewrite_of.is_some()))
+}
+
+/// At a replica: the schema after `changes` is valid from `at`. When this returns, writers find the storages of new tables in the
+/// store and link entries of new indexes. Storages and indexes that are gone stay until no snapshot sees them (`forget_before`).
+/// Indexes over rows that are there are returned (table, place of the index): to be filled before the change may be shown.
+pub fn follow_changes(
+    shared: &TxnManager,
+    at: Position,
+    changes: &[Change],
+) -> Result<Vec<(Arc<TableHandle>, usize)>> {
+    let store = &shared.store;
+    let before = shared.catalog();
+    let schema = Arc::new(before.schema.apply(changes));
+    let after = build_catalog(store, &before, schema, &HashMap::new());
+    let mut unfilled = Vec::new();
+    for handle in after.tables.values() {
+        let id = handle.table.def.id;
+        let old = before.tables.get(&id);
+        if old.is_some_and(|o| Arc::ptr_eq(o, handle)) {
+            continue;
+        }
+        let same = old.filter(|o| o.storage.id == handle.storage.id);
+        let has = |h: &TableHandle, i: &SecondaryIndex| {
+            let mut all = h.indexes.iter().flatten();
+            all.any(|o| o.spec.id == i.spec.id)
+        };
+        publish_table(store, handle);
+        let Some(same) = same else { continue };
+        for (place, index) in handle.indexes.iter().enumerate() {
+            if index.as_ref().is_some_and(|i| !has(same, i)) {
+                unfilled.push((handle.clone(), place));
+            }
+        }
+    }
+    for c in changes {
+        let Change::Put(Object::Table(def)) = c else {
+            continue;
+        };
+        if def.rewrite_of.is_some()
+            && let (Some(old), Some(new)) = (before.tables.get(&def.id), after.tables.get(&def.id))
+        {
+            rewrite(old, new, store)?;
+            fill_indexes(new, store)?;
+        }
+    }
+    shared.install_catalog(at, Arc::new(after));
+    Ok(unfilled)
+}
+
+/// Links an entry for every version of every row. A replica calls it once all writes older than the attached index are installed.
+pub fn fill_index(table: &TableHandle, place: usize, store: &Store) {
+    let index = table.indexes[place].as_deref().expect("a secondary index");
+    table.storage.fill(index, &store.memory);
 }
 
 /// Fills the secondary indexes of a table whose rows were recovered.

@@ -37,8 +37,16 @@ pub enum Isolation {
 /// What an acknowledgement of COMMIT promises (`synchronous_commit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
+    /// Nothing: the commit is installed.
     Off,
+    /// It is in this node's own log, flushed.
+    Local,
+    /// ... and in the memory of as many replicas as the cluster asks for.
+    RemoteWrite,
+    /// Durable by the cluster's policy.
     On,
+    /// ... and shown by the replicas (commit-wait).
+    RemoteApply,
 }
 
 /// Set by another task to end a running statement.

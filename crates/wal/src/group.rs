@@ -156,6 +156,12 @@ pub struct Group {
 }
 
 impl Group {
+    /// A group just written, its checksums made here.
+    pub(crate) fn written(header: GroupHeader, bytes: Vec<u8>) -> Group {
+        debug_assert_eq!(bytes.len() as u64, header.len());
+        Group { header, bytes }
+    }
+
     /// Takes the bytes of one whole group, header included, as shipped or read; `Err` says what is wrong.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Group, &'static str> {
         let (header, _) = GroupHeader::decode(&bytes)?;

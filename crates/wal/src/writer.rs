@@ -122,6 +122,8 @@ pub struct LogWriter {
     synced: Position,
     buffer: Vec<u8>,
     failed: bool,
+    copies: bool,
+    copied: Option<Group>,
 }
 
 struct Current {
@@ -152,6 +154,8 @@ impl LogWriter {
             synced: end.last,
             buffer: Vec::new(),
             failed: false,
+            copies: false,
+            copied: None,
         };
         if let Some((name, offset, chain)) = end.segment {
             if offset <= SEGMENT_HEADER {
@@ -332,6 +336,7 @@ impl LogWriter {
         current.offset += bytes;
         current.chain = chain;
         self.last = header.last;
+        self.copied = self.copies.then(|| Group::written(header, buffer.to_vec()));
         Ok(Appended { at, bytes })
     }
 
@@ -380,6 +385,16 @@ impl LogWriter {
         }
         self.synced = self.last;
         Ok(())
+    }
+
+    /// Whether appended groups are to be copied for somebody else ([`LogWriter::take_copy`]).
+    pub fn set_copies(&mut self, on: bool) {
+        self.copies = on;
+    }
+
+    /// The group that was appended last, when copies are made.
+    pub fn take_copy(&mut self) -> Option<Group> {
+        self.copied.take()
     }
 
     /// Position of the last appended commit.

@@ -1,0 +1,145 @@
+//! A node changes its role: a replica becomes the primary of a new term, a primary hands over.
+//!
+//! **Promotion.** The replica takes in what it has received, ends replay, writes the new term with its start (the last position it has)
+//! into its directory, and opens the order behind it. What an old primary has after that position is not part of the history any
+//! more (`wal::DataDir::set_aside`).
+//!
+//! **Handing over.** The order closes: no commit gets a position any more. When everything that had one is flushed, the last
+//! position is final, and a replica that has it may be promoted without losing anything.
+
+use base::{Error, Position, Result, SqlState};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wal::LogWriter;
+
+use crate::node::{Node, Shared};
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Takes writes.
+    Primary,
+    /// Follows a primary.
+    Replica,
+    /// Was the primary and has handed over: reads only.
+    Sealed,
+}
+
+impl Role {
+    pub(crate) fn of(raw: u8) -> Role {
+        match raw {
+            0 => Role::Primary,
+            1 => Role::Replica,
+            _ => Role::Sealed,
+        }
+    }
+
+    /// As shown to users.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Primary => "primary",
+            Role::Replica => "replica",
+            Role::Sealed => "sealed",
+        }
+    }
+}
+
+/// What a promotion did.
+#[derive(Clone, Copy, Debug)]
+pub struct Promoted {
+    pub term: u64,
+    /// The new term begins after this position.
+    pub start: Position,
+}
+
+fn wrong_role(what: &str, role: Role) -> Error {
+    let what = format!("{what}: this node is {}", role.name());
+    Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what)
+}
+
+impl Node {
+    /// What this node is now.
+    pub fn role(&self) -> Role {
+        self.shared().role()
+    }
+
+    /// Makes this replica the primary of a new term. Stop the receiver first: what comes later is not taken.
+    pub fn promote(&self) -> Result<Promoted> {
+        let shared = self.shared();
+        let _one_at_a_time = shared.changing_role.lock();
+        let Some(following) = shared.following() else {
+            return Err(wrong_role("only a replica can be promoted", shared.role()));
+        };
+        following.finish();
+        let log = self.join_follower()?;
+        if let Some(e) = following.failure() {
+            return Err(e);
+        }
+        let start = following.marks.received.get().max(log.last());
+        following.tick(start, start);
+        if let Some(replay) = following.replay.write().take() {
+            replay.finish()?;
+        }
+        let visible = following.marks.visible.get();
+        assert!(
+            visible == start,
+            "after replay has ended {visible} is shown, {start} was received"
+        );
+        let term = following.term().max(shared.term.load(Ordering::SeqCst)) + 1;
+        self.begin_term(log, term, start)?;
+        Ok(Promoted { term, start })
+    }
+
+    fn begin_term(&self, mut log: LogWriter, term: u64, start: Position) -> Result<()> {
+        let shared = self.shared();
+        shared.dir.add_term(term, start).map_err(crate::node::failed)?;
+        log.set_term(term);
+        shared.term.store(term, Ordering::SeqCst);
+        let manager = &shared.manager;
+        manager.raise_oids();
+        for t in manager.catalog().tables.values() {
+            if t.table.primary().is_none() {
+                t.storage.raise_row_id(last_row_id(t));
+            }
+        }
+        shared.pipeline.order.open_after(start);
+        self.start_flusher(log)?;
+        shared.role.store(Role::Primary as u8, Ordering::SeqCst);
+        manager.set_standby(false);
+        Ok(())
+    }
+
+    /// Hands over: nothing is committed here any more. The last position, flushed.
+    pub fn seal(&self) -> Result<Position> {
+        let shared: &Shared = self.shared();
+        let _one_at_a_time = shared.changing_role.lock();
+        match shared.role() {
+            Role::Replica => return Err(wrong_role("only a primary can hand over", Role::Replica)),
+            Role::Sealed => return Ok(shared.manager.marks.flushed.get()),
+            Role::Primary => {}
+        }
+        shared.pipeline.order.close();
+        shared.manager.set_standby(true);
+        shared.role.store(Role::Sealed as u8, Ordering::SeqCst);
+        let order = &shared.pipeline.order;
+        let marks = &shared.manager.marks;
+        while !order.is_idle() || marks.flushed.get() < marks.installed.get() {
+            shared.options.env.clock.sleep(Duration::from_millis(1));
+        }
+        Ok(marks.flushed.get())
+    }
+}
+
+/// The greatest hidden row id in a table without a primary key.
+fn last_row_id(table: &txn::TableHandle) -> u64 {
+    use std::ops::Bound::Unbounded;
+    let guard = store::pin();
+    let mut last = Vec::new();
+    let backward = store::tree::Direction::Backward;
+    let primary = &table.storage.primary;
+    primary.scan(Unbounded, Unbounded, backward, 1, &mut last, &guard);
+    let key = last.first().map(|r| r.key());
+    key.and_then(|k| <[u8; 8]>::try_from(k).ok())
+        .map_or(0, u64::from_be_bytes)
+}

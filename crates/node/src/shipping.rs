@@ -1,0 +1,260 @@
+//! What a primary keeps for its replicas: the newest groups in memory, who follows and how far, how much log they still need.
+//!
+//! The flusher leaves every group here after it is durable, so a replica never holds what the primary can lose. Groups are kept only
+//! while somebody follows. A follower asks for what comes after the position that it has ([`Shipping::after`]); when that has left the memory
+//! he reads the log's segments ([`Shipping::limit`] says up to where) and comes back. Nobody here ever waits for a follower.
+//!
+//! Acknowledgements go to the durability decider (`commit::Quorum`), and what it decides to the watermarks.
+
+use base::{Position, Watermarks};
+use commit::{Acked, Quorum, Waiters};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use wal::{Group, LogPoint};
+
+use crate::notice::Notice;
+
+/// Bytes of groups kept in memory for followers.
+const RECENT_BYTES: usize = 64 << 20;
+
+/// A durable group on its way to replicas.
+#[derive(Debug)]
+pub struct Shipped {
+    /// Everything up to here came before it.
+    pub after: Position,
+    /// It holds everything above `after` up to here; positions without a commit included.
+    pub upto: Position,
+    pub group: Group,
+}
+
+/// What comes after a position.
+#[derive(Debug)]
+pub enum Next {
+    /// These, one after the other.
+    Groups(Vec<Arc<Shipped>>),
+    /// It left the memory: read the segments.
+    Behind,
+    /// Nothing yet.
+    Nothing,
+}
+
+/// One follower, as the primary knows it.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    pub id: u64,
+    pub name: String,
+    /// Where it connected from.
+    pub address: String,
+    /// Everything up to here has been given to the connection.
+    pub sent: Position,
+    pub acked: Acked,
+    /// When the newest acknowledgement came, and how old the tick was that it answers, in microseconds of the clock.
+    pub heard_micros: i64,
+    pub echo_micros: i64,
+    pub connected_micros: i64,
+    /// bootstrap, catchup, streaming
+    pub state: &'static str,
+    /// Log above here is kept for it.
+    pub needs: Position,
+}
+
+#[derive(Default)]
+struct State {
+    recent: VecDeque<Arc<Shipped>>,
+    bytes: usize,
+    followers: BTreeMap<u64, Follower>,
+    next_id: u64,
+    limit: Option<LogPoint>,
+}
+
+/// See the head of the file.
+pub struct Shipping {
+    marks: Arc<Watermarks>,
+    waiters: Arc<Waiters>,
+    state: Mutex<State>,
+    quorum: Mutex<Quorum>,
+    /// Whether groups are kept.
+    wanted: AtomicBool,
+    /// A group was flushed, or a follower left.
+    pub moved: Notice,
+    /// Acknowledgements at these levels publish (see `Watermarks::published`).
+    weak: [base::Watermark; 2],
+}
+
+impl Shipping {
+    /// `replicas`: how many must hold a commit before it is decided.
+    pub fn new(marks: Arc<Watermarks>, waiters: Arc<Waiters>, replicas: usize) -> Shipping {
+        Shipping {
+            marks,
+            waiters,
+            state: Mutex::default(),
+            quorum: Mutex::new(Quorum::new(replicas)),
+            wanted: AtomicBool::new(false),
+            moved: Notice::default(),
+            weak: Default::default(),
+        }
+    }
+
+    /// Whether the flusher should leave its groups here.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// A group is durable. `group` is absent when nobody wants it, or when the positions hold no commit.
+    pub fn flushed(&self, upto: Position, group: Option<Group>, limit: Option<LogPoint>) {
+        let mut s = self.state.lock();
+        s.limit = limit.or(s.limit);
+        // What is kept has no gap but positions without commits.
+        let before = s.recent.back().map(|g| g.upto);
+        let after = before.unwrap_or_else(|| self.marks.flushed.get());
+        match group {
+            Some(group) if !s.followers.is_empty() => {
+                s.bytes += group.as_bytes().len();
+                s.recent.push_back(Arc::new(Shipped { after, upto, group }));
+                while s.bytes > RECENT_BYTES && s.recent.len() > 1 {
+                    let gone = s.recent.pop_front().expect("more than one");
+                    s.bytes -= gone.group.as_bytes().len();
+                }
+            }
+            // Somebody came after the flusher had asked: what follows is not contiguous with what is kept.
+            _ if self.is_wanted() && limit.is_some() => {
+                s.recent.clear();
+                s.bytes = 0;
+            }
+            _ => {}
+        }
+        drop(s);
+        self.marks.flushed.raise(upto);
+        self.settle();
+        self.moved.moved();
+    }
+
+    /// What the decider makes of the newest facts goes to the watermarks, and whoever waited is let go.
+    pub fn settle(&self) {
+        let marks = &self.marks;
+        let flushed = marks.flushed.get();
+        let levels = self.quorum.lock().levels(flushed);
+        marks.written.raise(levels.written);
+        let [local, remote] = &self.weak;
+        marks.published.raise(local.get().min(flushed));
+        marks.published.raise(remote.get().min(levels.written));
+        marks.decide(levels.decided);
+        marks.applied.raise(levels.applied);
+        self.waiters.wake(flushed);
+    }
+
+    /// A commit will be acknowledged when it is flushed here, or (`remote`) received by replicas, whether it is decided or not.
+    pub fn acknowledge_early(&self, at: Position, remote: bool) {
+        self.weak[usize::from(remote)].raise(at);
+        if self.marks.flushed.get() >= at {
+            self.settle();
+        }
+    }
+
+    /// Somebody follows from now on. Its id.
+    pub fn join(&self, name: &str, address: &str, needs: Position, now_micros: i64) -> u64 {
+        let mut s = self.state.lock();
+        s.next_id += 1;
+        let id = s.next_id;
+        let follower = Follower {
+            id,
+            name: name.into(),
+            address: address.into(),
+            sent: needs,
+            acked: Acked::default(),
+            heard_micros: now_micros,
+            echo_micros: now_micros,
+            connected_micros: now_micros,
+            state: "catchup",
+            needs,
+        };
+        s.followers.insert(id, follower);
+        self.wanted.store(true, Ordering::Release);
+        id
+    }
+
+    /// It does not follow any more.
+    pub fn leave(&self, id: u64) {
+        let mut s = self.state.lock();
+        s.followers.remove(&id);
+        if s.followers.is_empty() {
+            self.wanted.store(false, Ordering::Release);
+            s.recent.clear();
+            s.bytes = 0;
+        }
+        drop(s);
+        self.quorum.lock().left(id);
+        self.settle();
+        self.moved.moved();
+    }
+
+    /// An acknowledgement came.
+    pub fn acked(&self, id: u64, acked: Acked, echo_micros: i64, now_micros: i64) {
+        if let Some(f) = self.state.lock().followers.get_mut(&id) {
+            f.acked = acked;
+            f.needs = f.needs.max(acked.persisted);
+            (f.heard_micros, f.echo_micros) = (now_micros, echo_micros);
+        }
+        self.quorum.lock().acked(id, acked);
+        self.settle();
+    }
+
+    /// How far the connection has come.
+    pub fn sent(&self, id: u64, upto: Position, state: &'static str) {
+        if let Some(f) = self.state.lock().followers.get_mut(&id) {
+            f.sent = f.sent.max(upto);
+            f.state = state;
+        }
+    }
+
+    /// What comes after `position`, a few groups at a time.
+    pub fn after(&self, position: Position) -> Next {
+        let s = self.state.lock();
+        let from = s.recent.partition_point(|g| g.upto <= position);
+        match s.recent.get(from) {
+            Some(first) if first.after <= position => {
+                let some = s.recent.range(from..).take(16).cloned().collect();
+                Next::Groups(some)
+            }
+            Some(_) => Next::Behind,
+            None if self.marks.flushed.get() > position && self.has_log_after(&s, position) => {
+                Next::Behind
+            }
+            None => Next::Nothing,
+        }
+    }
+
+    /// Whether the log may hold commits above this position that are not kept in memory.
+    fn has_log_after(&self, s: &State, position: Position) -> bool {
+        s.recent.back().is_none_or(|g| g.upto < position) && s.limit.is_some()
+    }
+
+    /// Up to where followers may read the log's segments.
+    pub fn limit(&self) -> Option<LogPoint> {
+        self.state.lock().limit
+    }
+
+    /// The log ends here when it begins to be shipped (a start).
+    pub fn set_limit(&self, limit: Option<LogPoint>) {
+        let mut s = self.state.lock();
+        s.limit = limit.or(s.limit);
+    }
+
+    /// Everybody who follows.
+    pub fn followers(&self) -> Vec<Follower> {
+        self.state.lock().followers.values().cloned().collect()
+    }
+
+    /// Log above here is needed by somebody who is connected.
+    pub fn floor(&self) -> Option<Position> {
+        let s = self.state.lock();
+        s.followers.values().map(|f| f.needs).min()
+    }
+
+    /// Replicas that must hold a commit before it is decided.
+    pub fn replicas(&self) -> usize {
+        self.quorum.lock().replicas()
+    }
+}

@@ -1,0 +1,407 @@
+//! A primary and a replica in one process, without SQL and without a socket: a thread carries groups from one's `Shipping` to the
+//! other's ring, as the gate's connection does.
+
+use base::schema::*;
+use base::{Held, Oid, Position, SqlState, Type, Value};
+use commit::Acked;
+use node::{Next, Node, NodeOptions, Role};
+use replica::ship::Step;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use txn::{Access, Direction, Durability, Scan, TableHandle, Txn, TxnOptions};
+
+const TABLE: Oid = 20_000;
+
+fn column(name: &str) -> Column {
+    Column {
+        name: name.into(),
+        type_oid: Type::Int8.oid(),
+        typmod: -1,
+        not_null: true,
+        default: None,
+        identity: None,
+        dropped: false,
+        missing: None,
+    }
+}
+
+fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
+    Index {
+        id,
+        name: name.into(),
+        columns: vec![IndexColumn {
+            column,
+            desc: false,
+            nulls_first: false,
+        }],
+        unique: primary,
+        primary,
+        constraint: primary,
+        constraint_oid: 0,
+        nulls_not_distinct: false,
+    }
+}
+
+/// accounts(id int8 primary key, v int8); `by_v`: with an index on v.
+fn accounts(by_v: bool) -> TableDef {
+    let mut indexes = vec![index(TABLE + 2, "pk", 0, true)];
+    if by_v {
+        indexes.push(index(TABLE + 3, "by_v", 1, false));
+    }
+    TableDef {
+        id: TABLE,
+        storage: TABLE + 1,
+        namespace: PUBLIC,
+        name: "accounts".into(),
+        owner: BOOTSTRAP_ROLE,
+        row_version: 0,
+        columns: vec![column("id"), column("v")],
+        indexes,
+        checks: vec![],
+        foreign_keys: vec![],
+        acl: vec![],
+        rewrite_of: None,
+    }
+}
+
+fn define(node: &Node, def: TableDef) {
+    let mut t = node.begin(TxnOptions::default(), false);
+    t.begin_statement().unwrap();
+    t.lock_schema().unwrap();
+    let change = Change::Put(Object::Table(def));
+    t.change_schema(vec![change]).unwrap();
+    let held = node.commit(t).unwrap();
+    futures::executor::block_on(node.published(held));
+}
+
+fn handle(t: &Txn) -> Arc<TableHandle> {
+    t.catalog().table(TABLE).unwrap().clone()
+}
+
+fn key(id: i64) -> Vec<u8> {
+    let mut k = vec![];
+    base::key::encode_value(&Value::Int8(id), &mut k);
+    k
+}
+
+fn begin(node: &Node, read_only: bool, durability: Durability) -> Txn {
+    let options = TxnOptions {
+        read_only,
+        durability,
+        ..TxnOptions::default()
+    };
+    let mut t = node.begin(options, read_only);
+    t.begin_statement().unwrap();
+    t
+}
+
+fn put(t: &mut Txn, id: i64, v: i64) {
+    let h = handle(t);
+    let row = vec![Value::Int8(id), Value::Int8(v)];
+    if t.get(&h, &key(id), |_| ()).unwrap().is_some() {
+        t.update(&h, &key(id), row).unwrap();
+    } else {
+        t.insert(&h, row).unwrap();
+    }
+}
+
+/// (id, v) in the order of the primary key, and what the index on v says, if there is one.
+fn everything(node: &Node) -> (Vec<(i64, i64)>, Option<Vec<i64>>) {
+    let mut t = begin(node, true, Durability::On);
+    let h = handle(&t);
+    let mut scan = |access| {
+        let mut s = Scan::new(access, base::KeyRange::all(), Direction::Forward);
+        let mut out = vec![];
+        let mut each = |_: &[u8], r: base::RowRef<'_>| {
+            out.push((r.get(0).as_i64().unwrap(), r.get(1).as_i64().unwrap()));
+            Ok(())
+        };
+        while t.scan(&h, &mut s, 100, &mut each).unwrap() {}
+        out
+    };
+    let rows = scan(Access::Primary);
+    let by_v = h.indexes.len() > 1;
+    let by_v = by_v.then(|| scan(Access::Index(1)).iter().map(|r| r.1).collect());
+    (rows, by_v)
+}
+
+fn transfer(node: &Node, n: i64, accounts: i64, durability: Durability) -> Held {
+    let mut t = begin(node, false, durability);
+    let h = handle(&t);
+    let (a, b) = (n % accounts, (n * 7 + 1) % accounts);
+    let mut v = |id| t.get(&h, &key(id), |r| r.get(1).as_i64().unwrap()).unwrap().unwrap();
+    let (x, y) = (v(a), v(b));
+    if a != b {
+        put(&mut t, a, x - 1);
+        put(&mut t, b, y + 1);
+    }
+    node.commit(t).unwrap()
+}
+
+/// Carries what the primary ships to the replica until dropped.
+struct Link {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Link {
+    fn new(primary: &Arc<Node>, replica: &Arc<Node>) -> Link {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (primary, replica, stopped) = (primary.clone(), replica.clone(), stop.clone());
+        let thread = std::thread::spawn(move || carry(&primary, &replica, &stopped));
+        Link {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn carry(primary: &Node, replica: &Node, stop: &AtomicBool) {
+    let following = replica.following().unwrap();
+    let mut ring = following.take_ring().unwrap();
+    let mut sent = following.marks.received.get();
+    let shipping = primary.shipping();
+    let id = shipping.join("test", "", sent, 0);
+    while !stop.load(Ordering::SeqCst) {
+        let step = |after, upto| Step {
+            term: primary.term(),
+            stream: primary.cluster(),
+            after,
+            upto,
+            published: primary.marks().published.get(),
+            sent_micros: 1,
+        };
+        let flushed = primary.marks().flushed.get();
+        let mut frame = vec![];
+        match shipping.after(sent) {
+            Next::Groups(groups) => {
+                for g in groups {
+                    frame.clear();
+                    step(sent, g.upto).encode_batch(g.group.as_bytes(), &mut frame);
+                    ring.write(&frame);
+                    sent = g.upto;
+                }
+            }
+            Next::Behind => {
+                let mut log = primary.read_log(sent).unwrap().unwrap();
+                while let Some(g) = log.next_group().unwrap() {
+                    let upto = g.header().last;
+                    frame.clear();
+                    step(sent, upto).encode_batch(g.as_bytes(), &mut frame);
+                    ring.write(&frame);
+                    sent = upto;
+                }
+                sent = sent.max(flushed);
+                frame.clear();
+                step(sent, sent).encode_tick(&mut frame);
+                ring.write(&frame);
+            }
+            Next::Nothing => {
+                let upto = flushed.max(sent);
+                step(sent, upto).encode_tick(&mut frame);
+                ring.write(&frame);
+                sent = upto;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        if following.take_overrun() {
+            sent = following.marks.received.get();
+            ring.restart();
+        }
+        let m = &following.marks;
+        let acked = Acked {
+            term: primary.term(),
+            received: m.received.get(),
+            persisted: m.persisted.get(),
+            visible: m.visible.get(),
+        };
+        shipping.acked(id, acked, 1, 1);
+        assert_eq!(following.failure().map(|e| e.to_string()), None);
+        m.check();
+    }
+    shipping.leave(id);
+    following.return_ring(ring);
+}
+
+fn primary_at(path: &Path, synchronous_replicas: usize) -> Arc<Node> {
+    let options = NodeOptions {
+        segment_bytes: 1 << 20,
+        synchronous_replicas,
+        ..NodeOptions::default()
+    };
+    Arc::new(Node::open(path, options).unwrap())
+}
+
+fn replica_at(path: &Path) -> Arc<Node> {
+    let options = NodeOptions {
+        segment_bytes: 1 << 20,
+        replica: true,
+        ..NodeOptions::default()
+    };
+    Arc::new(Node::open(path, options).unwrap())
+}
+
+/// A stopped node's directory, again under another name.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let name = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &name);
+        } else {
+            std::fs::copy(entry.path(), name).unwrap();
+        }
+    }
+}
+
+fn seed(path: &Path, rows: i64) {
+    let node = primary_at(path, 0);
+    define(&node, accounts(false));
+    let mut t = begin(&node, false, Durability::On);
+    (0..rows).for_each(|id| put(&mut t, id, 100));
+    let held = node.commit(t).unwrap();
+    futures::executor::block_on(node.published(held));
+    node.checkpoint().unwrap();
+}
+
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..20_000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("waited for ever until {what}");
+}
+
+fn caught_up(primary: &Node, replica: &Node) {
+    let to = primary.marks().flushed.get();
+    wait("the replica has caught up", || replica.marks().published.get() >= to);
+}
+
+#[test]
+fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    const N: i64 = 50;
+    seed(a.path(), N);
+    copy(a.path(), b.path());
+    let (primary, replica) = (primary_at(a.path(), 0), replica_at(b.path()));
+    assert_eq!((primary.role(), replica.role()), (Role::Primary, Role::Replica));
+    let link = Link::new(&primary, &replica);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                let mut last = Position::ZERO;
+                while !done.load(Ordering::SeqCst) {
+                    let (rows, by_v) = everything(&replica);
+                    let total: i64 = rows.iter().map(|r| r.1).sum();
+                    assert_eq!((rows.len() as i64, total), (N, N * 100), "not a prefix");
+                    if let Some(by_v) = by_v {
+                        assert!(by_v.is_sorted() && by_v.len() as i64 == N, "index: {by_v:?}");
+                    }
+                    let now = replica.marks().published.get();
+                    assert!(now >= last, "what was shown is taken back");
+                    last = now;
+                }
+            });
+        }
+        for n in 0..3000 {
+            let level = [Durability::On, Durability::Off][n as usize % 2];
+            let held = transfer(&primary, n, N, level);
+            if n % 100 == 0 {
+                futures::executor::block_on(primary.published(held));
+            }
+            if n == 1500 {
+                define(&primary, accounts(true));
+            }
+        }
+        caught_up(&primary, &replica);
+        done.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(everything(&primary), everything(&replica));
+    assert!(everything(&replica).1.is_some(), "the index came along");
+    let mut t = begin(&replica, false, Durability::On);
+    put(&mut t, 1, 1);
+    let refused = replica.commit(t).unwrap_err();
+    assert_eq!(refused.code(), SqlState::READ_ONLY_SQL_TRANSACTION);
+
+    // A planned switch-over: the primary seals, the replica has its last position, and goes on.
+    let last = primary.seal().unwrap();
+    caught_up(&primary, &replica);
+    drop(link);
+    let promoted = replica.promote().unwrap();
+    assert_eq!((promoted.term, promoted.start >= last), (2, true));
+    assert_eq!(replica.role(), Role::Primary);
+    let held = transfer(&replica, 1, N, Durability::On);
+    futures::executor::block_on(replica.published(held));
+    let mut t = begin(&primary, false, Durability::On);
+    put(&mut t, 1, 1);
+    let refused = primary.commit(t).unwrap_err();
+    assert_eq!(refused.code(), SqlState::READ_ONLY_SQL_TRANSACTION);
+    let now = everything(&replica);
+    drop((primary, replica));
+    let again = primary_at(b.path(), 0);
+    assert_eq!((everything(&again), again.term()), (now, 2));
+}
+
+#[test]
+fn a_replica_that_was_away_resumes_from_its_own_log() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    seed(a.path(), 20);
+    copy(a.path(), b.path());
+    let primary = primary_at(a.path(), 0);
+    for round in 0..4 {
+        let replica = replica_at(b.path());
+        let link = Link::new(&primary, &replica);
+        for n in 0..200 {
+            transfer(&primary, round * 1000 + n, 20, Durability::On);
+        }
+        caught_up(&primary, &replica);
+        assert_eq!(everything(&primary), everything(&replica));
+        if round == 1 {
+            replica.checkpoint().unwrap();
+        }
+        drop(link);
+        // While it is away.
+        for n in 0..50 {
+            transfer(&primary, n, 20, Durability::On);
+        }
+    }
+}
+
+#[test]
+fn a_commit_is_acknowledged_when_its_level_is_reached() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    seed(a.path(), 20);
+    copy(a.path(), b.path());
+    let primary = primary_at(a.path(), 1);
+    let released = |held| primary.is_published(held);
+    let local = transfer(&primary, 1, 20, Durability::Local);
+    wait("a local commit is flushed", || released(local));
+    let on = transfer(&primary, 2, 20, Durability::On);
+    let write = transfer(&primary, 3, 20, Durability::RemoteWrite);
+    let apply = transfer(&primary, 4, 20, Durability::RemoteApply);
+    let flushed = || primary.marks().flushed.get() >= apply.position();
+    wait("all of them are flushed", flushed);
+    assert!(
+        !released(on) && !released(write) && !released(apply),
+        "there is no replica yet"
+    );
+    let replica = replica_at(b.path());
+    let _link = Link::new(&primary, &replica);
+    for held in [on, write, apply] {
+        futures::executor::block_on(primary.published(held));
+    }
+    assert!(replica.marks().published.get() >= apply.position());
+}
