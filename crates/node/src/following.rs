@@ -126,7 +126,10 @@ impl Following {
     }
 
     fn fail(&self, e: Error) {
-        eprintln!("canon: this replica stops following: {}", e.fields().message);
+        eprintln!(
+            "canon: this replica stops following: {}",
+            e.fields().message
+        );
         self.failure.lock().get_or_insert(e);
         self.moved.moved();
     }
@@ -208,7 +211,9 @@ impl Following {
             if last > log.last() {
                 if first <= log.last() {
                     let end = log.last();
-                    return Err(damaged(format!("commits {first} to {last} came after {end}")));
+                    return Err(damaged(format!(
+                        "commits {first} to {last} came after {end}"
+                    )));
                 }
                 appended = self.append(log, &group, env)?;
                 self.stats.groups.fetch_add(1, Ordering::Relaxed);
@@ -226,7 +231,8 @@ impl Following {
 
     fn heard(&self, sent_micros: i64, env: &Env) {
         let s = &self.stats;
-        s.heard_micros.fetch_max(sent_micros.max(0) as u64, Ordering::Relaxed);
+        s.heard_micros
+            .fetch_max(sent_micros.max(0) as u64, Ordering::Relaxed);
         let now = env.clock.unix_micros().max(0) as u64;
         s.heard_at_micros.store(now, Ordering::Relaxed);
     }

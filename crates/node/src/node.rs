@@ -157,10 +157,7 @@ impl Node {
         let created = catalog.schema.version == 0;
         if created && options.replica {
             let what = "there is no database to follow with in this directory";
-            return Err(Error::new(
-                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                what,
-            ));
+            return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what));
         }
         let bootstrap = Schema::bootstrap(&options.owner).dump();
         if created {
@@ -283,7 +280,9 @@ impl Node {
     pub(crate) fn join_follower(&self) -> Result<LogWriter> {
         let follower = self.shared.follower.lock().take();
         let (handle, log) = follower.ok_or_else(|| Error::internal("no follower runs"))?;
-        let ended = handle.join().map_err(|_| Error::internal("the follower panicked"));
+        let ended = handle
+            .join()
+            .map_err(|_| Error::internal("the follower panicked"));
         ended?;
         let log = log.lock().take();
         log.ok_or_else(|| Error::internal("the follower gave no log back"))

@@ -93,7 +93,10 @@ impl Node {
 
     fn begin_term(&self, mut log: LogWriter, term: u64, start: Position) -> Result<()> {
         let shared = self.shared();
-        shared.dir.add_term(term, start).map_err(crate::node::failed)?;
+        shared
+            .dir
+            .add_term(term, start)
+            .map_err(crate::node::failed)?;
         log.set_term(term);
         shared.term.store(term, Ordering::SeqCst);
         let manager = &shared.manager;

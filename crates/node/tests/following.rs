@@ -131,7 +131,11 @@ fn transfer(node: &Node, n: i64, accounts: i64, durability: Durability) -> Held 
     let mut t = begin(node, false, durability);
     let h = handle(&t);
     let (a, b) = (n % accounts, (n * 7 + 1) % accounts);
-    let mut v = |id| t.get(&h, &key(id), |r| r.get(1).as_i64().unwrap()).unwrap().unwrap();
+    let mut v = |id| {
+        t.get(&h, &key(id), |r| r.get(1).as_i64().unwrap())
+            .unwrap()
+            .unwrap()
+    };
     let (x, y) = (v(a), v(b));
     if a != b {
         put(&mut t, a, x - 1);
@@ -286,7 +290,9 @@ fn wait(what: &str, mut done: impl FnMut() -> bool) {
 
 fn caught_up(primary: &Node, replica: &Node) {
     let to = primary.marks().flushed.get();
-    wait("the replica has caught up", || replica.marks().published.get() >= to);
+    wait("the replica has caught up", || {
+        replica.marks().published.get() >= to
+    });
 }
 
 #[test]
@@ -296,7 +302,10 @@ fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
     seed(a.path(), N);
     copy(a.path(), b.path());
     let (primary, replica) = (primary_at(a.path(), 0), replica_at(b.path()));
-    assert_eq!((primary.role(), replica.role()), (Role::Primary, Role::Replica));
+    assert_eq!(
+        (primary.role(), replica.role()),
+        (Role::Primary, Role::Replica)
+    );
     let link = Link::new(&primary, &replica);
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
@@ -308,7 +317,10 @@ fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
                     let total: i64 = rows.iter().map(|r| r.1).sum();
                     assert_eq!((rows.len() as i64, total), (N, N * 100), "not a prefix");
                     if let Some(by_v) = by_v {
-                        assert!(by_v.is_sorted() && by_v.len() as i64 == N, "index: {by_v:?}");
+                        assert!(
+                            by_v.is_sorted() && by_v.len() as i64 == N,
+                            "index: {by_v:?}"
+                        );
                     }
                     let now = replica.marks().published.get();
                     assert!(now >= last, "what was shown is taken back");

@@ -264,11 +264,7 @@ impl TxnManager {
 
     /// Whether this node shows another one's history: then writes get 25006.
     pub fn set_standby(&self, on: bool) {
-        let (from, to) = if on {
-            (OPEN, STANDBY)
-        } else {
-            (STANDBY, OPEN)
-        };
+        let (from, to) = if on { (OPEN, STANDBY) } else { (STANDBY, OPEN) };
         let _ = self
             .gate
             .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);

@@ -1,0 +1,158 @@
+//! What is durable by the cluster's policy, from what is flushed here and what replicas have acknowledged.
+//!
+//! ```text
+//! replicas wanted: N          decided                              written                              applied
+//! 0                           flushed                              flushed                              min(flushed, lowest visible of all that follow)
+//! N >= 1                      min(flushed, N-th highest persisted) min(flushed, N-th highest received)  min(decided, N-th highest visible)
+//! ```
+//! With N = 0 nobody is waited for, so *applied*, which is about replicas, means those that follow now (commit-wait). A replica that has left
+//! counts no more: what only it had acknowledged may not be promised for later commits. Nothing that was decided is taken back;
+//! callers raise watermarks.
+//!
+//! Left out on purpose: weights and named groups of replicas.
+
+use base::Position;
+use std::collections::BTreeMap;
+
+/// What a replica has acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acked {
+    /// The term that it follows.
+    pub term: u64,
+    /// In its memory.
+    pub received: Position,
+    /// In its log, flushed.
+    pub persisted: Position,
+    /// Shown to its readers.
+    pub visible: Position,
+}
+
+/// How far each level reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Levels {
+    pub decided: Position,
+    pub written: Position,
+    pub applied: Position,
+}
+
+/// See the head of the file.
+#[derive(Clone, Debug, Default)]
+pub struct Quorum {
+    wanted: usize,
+    term: u64,
+    replicas: BTreeMap<u64, Acked>,
+}
+
+impl Quorum {
+    /// `wanted`: how many replicas must hold a commit.
+    pub fn new(wanted: usize) -> Quorum {
+        Quorum {
+            wanted,
+            ..Quorum::default()
+        }
+    }
+
+    /// How many replicas must hold a commit.
+    pub fn replicas(&self) -> usize {
+        self.wanted
+    }
+
+    /// Acknowledgements of older terms do not count from here on.
+    pub fn begin_term(&mut self, term: u64) {
+        assert!(term >= self.term, "terms only grow");
+        self.term = term;
+        self.replicas.retain(|_, a| a.term >= term);
+    }
+
+    /// A replica says how far it is. Its marks only grow while it follows.
+    pub fn acked(&mut self, replica: u64, acked: Acked) {
+        if acked.term < self.term {
+            return;
+        }
+        let a = self.replicas.entry(replica).or_default();
+        a.term = acked.term;
+        a.received = a.received.max(acked.received);
+        a.persisted = a.persisted.max(acked.persisted);
+        a.visible = a.visible.max(acked.visible);
+    }
+
+    /// A replica follows no more.
+    pub fn left(&mut self, replica: u64) {
+        self.replicas.remove(&replica);
+    }
+
+    /// The levels when everything up to `flushed` is durable here.
+    pub fn levels(&self, flushed: Position) -> Levels {
+        if self.wanted == 0 {
+            let lowest = self.replicas.values().map(|a| a.visible).min();
+            return Levels {
+                decided: flushed,
+                written: flushed,
+                applied: lowest.map_or(flushed, |p| p.min(flushed)),
+            };
+        }
+        let decided = self.nth(|a| a.persisted).min(flushed);
+        Levels {
+            decided,
+            written: self.nth(|a| a.received).min(flushed),
+            applied: self.nth(|a| a.visible).min(decided),
+        }
+    }
+
+    /// The highest position that `wanted` replicas have reached.
+    fn nth(&self, of: impl Fn(&Acked) -> Position) -> Position {
+        let mut all: Vec<Position> = self.replicas.values().map(of).collect();
+        all.sort_unstable();
+        match all.len().checked_sub(self.wanted) {
+            Some(i) => all[i],
+            None => Position::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn p(n: u32) -> Position {
+        Position::new(1, n)
+    }
+
+    fn acked(received: u32, persisted: u32, visible: u32) -> Acked {
+        Acked {
+            term: 1,
+            received: p(received),
+            persisted: p(persisted),
+            visible: p(visible),
+        }
+    }
+
+    #[test]
+    fn nobody_is_waited_for_unless_asked() {
+        let mut q = Quorum::new(0);
+        assert_eq!(q.levels(p(5)).applied, p(5));
+        q.acked(1, acked(4, 3, 2));
+        let all = q.levels(p(5));
+        assert_eq!((all.decided, all.written, all.applied), (p(5), p(5), p(2)));
+        q.left(1);
+        assert_eq!(q.levels(p(5)).applied, p(5));
+    }
+
+    #[test]
+    fn a_quorum_decides() {
+        let mut q = Quorum::new(2);
+        assert_eq!(q.levels(p(9)).decided, Position::ZERO);
+        q.acked(1, acked(9, 8, 7));
+        assert_eq!(q.levels(p(9)).decided, Position::ZERO);
+        q.acked(2, acked(6, 5, 4));
+        q.acked(3, acked(4, 4, 1));
+        let now = q.levels(p(9));
+        assert_eq!((now.written, now.decided, now.applied), (p(6), p(5), p(4)));
+        assert_eq!(q.levels(p(3)).decided, p(3), "flushed here, too");
+        q.left(1);
+        assert_eq!(q.levels(p(9)).decided, p(4));
+        q.begin_term(2);
+        q.acked(2, acked(9, 9, 9));
+        assert_eq!(q.levels(p(9)).decided, Position::ZERO, "of an older term");
+    }
+}
