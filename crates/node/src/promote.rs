@@ -113,6 +113,28 @@ impl Node {
         Ok(())
     }
 
+    /// Another node's term is known to this one. A primary of an older term takes no more commits from here on; what it has acknowledged
+    /// alone (`synchronous_commit = local`) since the newer term began is not part of the history.
+    pub fn heard_of_term(&self, term: u64) {
+        if term > self.term() && self.role() == Role::Primary {
+            self.stop_writing();
+        }
+    }
+
+    fn stop_writing(&self) {
+        let shared = self.shared();
+        shared.pipeline.order.close();
+        shared.manager.set_standby(true);
+        shared.role.store(Role::Sealed as u8, Ordering::SeqCst);
+    }
+
+    /// The last position that this node's log holds, or is about to.
+    pub fn log_end(&self) -> Position {
+        let flushed = self.marks().flushed.get();
+        self.following()
+            .map_or(flushed, |f| f.marks.received.get())
+    }
+
     /// Hands over: nothing is committed here any more. The last position, flushed.
     pub fn seal(&self) -> Result<Position> {
         let shared: &Shared = self.shared();
@@ -122,9 +144,7 @@ impl Node {
             Role::Sealed => return Ok(shared.manager.marks.flushed.get()),
             Role::Primary => {}
         }
-        shared.pipeline.order.close();
-        shared.manager.set_standby(true);
-        shared.role.store(Role::Sealed as u8, Ordering::SeqCst);
+        self.stop_writing();
         let order = &shared.pipeline.order;
         let marks = &shared.manager.marks;
         while !order.is_idle() || marks.flushed.get() < marks.installed.get() {
