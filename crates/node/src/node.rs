@@ -165,7 +165,7 @@ impl Node {
         }
         store.memory.set_limit(options.max_memory);
         let marks = Arc::new(Watermarks::new(recovered.last));
-        let known = dir.terms().map_err(failed)?.last().map_or(1, |t| t.0);
+        let known = dir.terms().last().map_or(1, |t| t.0);
         let term = recovered.end.term.max(known);
         let writer = LogWriter::resume(dir.log().clone(), &recovered.end, term).map_err(failed)?;
         let manager = TxnManager::new(store, marks.clone(), catalog);
@@ -310,8 +310,8 @@ impl Node {
     }
 
     /// The terms of this node's history.
-    pub fn terms(&self) -> Result<Vec<(u64, Position)>> {
-        self.shared.dir.terms().map_err(failed)
+    pub fn terms(&self) -> Vec<(u64, Position)> {
+        self.shared.dir.terms()
     }
 
     /// The data directory's inside, for those who ship from it.
@@ -512,9 +512,17 @@ impl Shared {
         })
     }
 
-    /// Log above here is needed by replicas: by those that are connected, as far as `wal_keep_bytes` go for the rest.
-    fn keep_from(&self) -> Position {
-        self.pipeline.shipping.floor().unwrap_or(Position::MAX)
+    /// Log above here is needed by replicas: by those that are connected, and by those that are away as far as `wal_keep_bytes` go.
+    fn keep_from(&self) -> Result<Position> {
+        let shipping = &self.pipeline.shipping;
+        let connected = shipping.floor().unwrap_or(Position::MAX);
+        if !shipping.ever_followed() {
+            return Ok(connected);
+        }
+        let segments = self.dir.log().list().map_err(failed)?;
+        let kept = self.options.wal_keep_bytes / self.options.segment_bytes;
+        let oldest = segments.iter().rev().nth(kept as usize).map(|n| n.first);
+        Ok(connected.min(oldest.unwrap_or(Position::ZERO)))
     }
 
     fn keep_house(&self) {
@@ -576,9 +584,10 @@ impl Shared {
                     }
                     is_durable(at)
                 };
-                let keep = self.keep_from();
                 let (dir, manager) = (&self.dir, &self.manager);
-                let done = crate::checkpoint::write(dir, manager, &self.sequences, keep, wait);
+                let done = self.keep_from().and_then(|keep| {
+                    crate::checkpoint::write(dir, manager, &self.sequences, keep, wait)
+                });
                 if let Err(e) = &done {
                     eprintln!("canon: {e}");
                 }

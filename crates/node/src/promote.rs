@@ -131,8 +131,7 @@ impl Node {
     /// The last position that this node's log holds, or is about to.
     pub fn log_end(&self) -> Position {
         let flushed = self.marks().flushed.get();
-        self.following()
-            .map_or(flushed, |f| f.marks.received.get())
+        self.following().map_or(flushed, |f| f.marks.received.get())
     }
 
     /// Hands over: nothing is committed here any more. The last position, flushed.

@@ -253,6 +253,11 @@ impl Shipping {
         s.followers.values().map(|f| f.needs).min()
     }
 
+    /// Whether a replica has ever followed since the start, or is asked for.
+    pub fn ever_followed(&self) -> bool {
+        self.state.lock().next_id > 0 || self.replicas() > 0
+    }
+
     /// Replicas that must hold a commit before it is decided.
     pub fn replicas(&self) -> usize {
         self.quorum.lock().replicas()

@@ -5,7 +5,7 @@ use base::{Error, Oid, Position, Result, SqlState};
 use commit::Waiters;
 use replica::replay::{Build, SchemaSink};
 use std::sync::Arc;
-use txn::{TxnManager, fill_index, follow_changes, is_rewrite};
+use txn::{TableHandle, TxnManager, fill_index, follow_changes, is_rewrite};
 
 use crate::notice::Notice;
 use crate::sequences::{Logged, Sequences};
@@ -29,7 +29,7 @@ fn changes_of(bytes: &[u8]) -> Result<Vec<Change>> {
 impl SchemaSink for Sink {
     fn schema(&self, at: Position, changes: &[u8]) -> Result<Vec<Build>> {
         let unfilled = follow_changes(&self.manager, at, &changes_of(changes)?)?;
-        let build = |(table, place)| {
+        let build = |(table, place): (Arc<TableHandle>, usize)| {
             let store = self.manager.store.clone();
             let fill = move || {
                 fill_index(&table, place, &store);

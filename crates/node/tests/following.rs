@@ -3,7 +3,7 @@
 
 mod accounts;
 
-use accounts::{accounts, begin, define, handle, key, put};
+use accounts::{accounts, begin, define, handle, key, put, try_put};
 use base::{Held, Position, SqlState};
 use commit::Acked;
 use node::{Next, Node, NodeOptions, Role};
@@ -196,7 +196,8 @@ fn wait(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 fn caught_up(primary: &Node, replica: &Node) {
-    let to = primary.marks().flushed.get();
+    let to = primary.marks().installed.get();
+    futures::executor::block_on(primary.published(to));
     wait("the replica has caught up", || {
         replica.marks().published.get() >= to
     });
@@ -251,8 +252,7 @@ fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
     assert_eq!(everything(&primary), everything(&replica));
     assert!(everything(&replica).1.is_some(), "the index came along");
     let mut t = begin(&replica, false, Durability::On);
-    put(&mut t, 1, 1);
-    let refused = replica.commit(t).unwrap_err();
+    let refused = try_put(&mut t, 1, 1).unwrap_err();
     assert_eq!(refused.code(), SqlState::READ_ONLY_SQL_TRANSACTION);
 
     // A planned switch-over: the primary seals, the replica has its last position, and goes on.
@@ -265,8 +265,7 @@ fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
     let held = transfer(&replica, 1, N, Durability::On);
     futures::executor::block_on(replica.published(held));
     let mut t = begin(&primary, false, Durability::On);
-    put(&mut t, 1, 1);
-    let refused = primary.commit(t).unwrap_err();
+    let refused = try_put(&mut t, 1, 1).unwrap_err();
     assert_eq!(refused.code(), SqlState::READ_ONLY_SQL_TRANSACTION);
     let now = everything(&replica);
     drop((primary, replica));

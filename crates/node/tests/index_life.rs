@@ -28,7 +28,7 @@ fn fill(node: &Node) {
 fn empty(node: &Node) {
     let mut t = begin(node, false, Durability::On);
     let h = handle(&t);
-    (0..100).for_each(|id| drop(t.delete(&h, &key(id)).unwrap()));
+    (0..100).for_each(|id| assert!(t.delete(&h, &key(id)).unwrap()));
     commit(node, t);
 }
 
@@ -117,7 +117,7 @@ fn an_index_that_was_not_made_after_all_is_forgotten() {
     t.change_schema(vec![change]).unwrap();
     let storage = handle(&t).storage.clone();
     assert_eq!(storage.indexes().len(), 1);
-    drop(node.rollback(t));
+    node.rollback(t);
     assert_eq!(storage.indexes().len(), 0);
     fill(&node);
 }

@@ -93,11 +93,16 @@ pub fn begin(node: &Node, read_only: bool, durability: Durability) -> Txn {
 }
 
 pub fn put(t: &mut Txn, id: i64, v: i64) {
+    try_put(t, id, v).unwrap();
+}
+
+pub fn try_put(t: &mut Txn, id: i64, v: i64) -> base::Result<()> {
     let h = handle(t);
     let row = vec![Value::Int8(id), Value::Int8(v)];
-    if t.get(&h, &key(id), |_| ()).unwrap().is_some() {
-        t.update(&h, &key(id), row).unwrap();
+    if t.get(&h, &key(id), |_| ())?.is_some() {
+        t.update(&h, &key(id), &row)?;
     } else {
-        t.insert(&h, row).unwrap();
+        t.insert(&h, &row)?;
     }
+    Ok(())
 }
