@@ -67,7 +67,7 @@ impl Following {
         moved: Arc<Notice>,
         term: u64,
     ) -> (Following, RingReader) {
-        let (writer, reader) = Ring::new(RING_BYTES);
+        let (writer, reader) = Ring::pair(RING_BYTES);
         let following = Following {
             marks,
             ring: Mutex::new(Some(writer)),
