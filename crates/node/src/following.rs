@@ -105,6 +105,11 @@ impl Following {
         }
     }
 
+    /// *Published* at the primary, heard without anything new to take.
+    pub fn published(&self, to: Position) {
+        self.tick(self.marks.received.get(), to);
+    }
+
     /// Whether the ring lost something since the last question: then the receiver asks for what comes after *received*.
     pub fn take_overrun(&self) -> bool {
         self.overrun.swap(false, Ordering::SeqCst)

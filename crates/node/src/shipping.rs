@@ -26,7 +26,7 @@ pub struct Shipped {
     pub after: Position,
     /// It holds everything above `after` up to here; positions without a commit included.
     pub upto: Position,
-    pub group: Group,
+    pub group: Arc<Group>,
 }
 
 /// What comes after a position.
@@ -112,7 +112,11 @@ impl Shipping {
         match group {
             Some(group) if !s.followers.is_empty() => {
                 s.bytes += group.as_bytes().len();
-                s.recent.push_back(Arc::new(Shipped { after, upto, group }));
+                s.recent.push_back(Arc::new(Shipped {
+                    after,
+                    upto,
+                    group: Arc::new(group),
+                }));
                 while s.bytes > RECENT_BYTES && s.recent.len() > 1 {
                     let gone = s.recent.pop_front().expect("more than one");
                     s.bytes -= gone.group.as_bytes().len();
