@@ -1,10 +1,12 @@
 //! What SQL needs of the machine below it. `node` implements this; tests may implement it over anything.
 
+use crate::standing::Standing;
 use base::schema::SequenceDef;
-use base::{Held, Position, Result};
+use base::{Error, Held, Position, Result, SqlState};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use txn::{Catalog, Txn, TxnOptions};
 
 /// A position that must be published before the reply that depends on it may leave.
@@ -44,4 +46,24 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Where *published* stands.
     fn published_position(&self) -> Position;
+
+    /// Whether this node follows another: it takes no writes.
+    fn in_recovery(&self) -> bool {
+        false
+    }
+
+    /// Where this node stands in its cluster.
+    fn standing(&self) -> Standing {
+        Standing::default()
+    }
+
+    /// Makes this node the primary (`pg_promote`), on this thread: the old primary hands over, or (`force`) is not asked. What
+    /// happened, in words; `None`: it did not within `wait`, and still may.
+    fn promote(&self, _force: bool, _wait: Duration) -> Result<Option<String>> {
+        Err(Error::new(
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "recovery is not in progress",
+        )
+        .hint("Recovery control functions can only be executed during recovery."))
+    }
 }

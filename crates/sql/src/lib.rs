@@ -10,6 +10,7 @@ pub mod functions;
 pub mod plan;
 pub mod rules;
 pub mod session;
+pub mod standing;
 pub mod types;
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod functions;
 mod information_schema;
 mod lookup;
 mod relations;
+mod replication;
 mod roles;
 mod rows;
 mod summaries;
@@ -21,6 +22,7 @@ mod types;
 
 pub use lookup::Names;
 
+use crate::standing::Standing;
 use base::schema::{INFORMATION_SCHEMA, PG_CATALOG, Relation, Schema, Table};
 use base::{Error, Oid, Result, SqlState, Type, Value};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
@@ -140,6 +142,10 @@ pub trait SessionFacts {
     }
     fn activity(&self) -> Vec<ActivityRow> {
         vec![]
+    }
+    /// Where the server stands in its cluster.
+    fn standing(&self) -> Standing {
+        Standing::default()
     }
     fn prepared_statements(&self) -> Vec<PreparedRow> {
         vec![]
@@ -383,6 +389,8 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_stat_activity" => summaries::pg_stat_activity,
         "pg_prepared_statements" => summaries::pg_prepared_statements,
         "pg_cursors" => summaries::pg_cursors,
+        "pg_stat_replication" => replication::pg_stat_replication,
+        "pg_stat_wal_receiver" => replication::pg_stat_wal_receiver,
         "pg_stat_database" => summaries::pg_stat_database,
         _ => return None,
     })

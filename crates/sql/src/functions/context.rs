@@ -4,8 +4,10 @@
 //! looks something up in the catalog (`pg_get_indexdef`, `has_table_privilege` …) reaches it by name through
 //! [`SessionContext::catalog_function`]; their signatures stand in [`super::catalog`].
 
+use crate::standing::Standing;
 use crate::types::OutputSettings;
 use base::{Error, Oid, Result, SqlState, Type, Value};
+use std::time::Duration;
 
 /// Everything a running function sees beside its arguments.
 pub struct EvalContext<'a> {
@@ -49,6 +51,18 @@ pub trait SessionContext {
     fn transaction_id(&self, assign: bool) -> Option<i64>;
     /// When the server started.
     fn server_start(&self) -> i64;
+    /// Whether the server follows another.
+    fn in_recovery(&self) -> bool {
+        false
+    }
+    /// Where the server stands in its cluster.
+    fn standing(&self) -> Standing {
+        Standing::default()
+    }
+    /// Makes the server the primary: what happened, in words; `None`: not in time.
+    fn promote(&self, _force: bool, _wait: Duration) -> Result<Option<String>> {
+        Err(no_session())
+    }
     /// A function of [`super::catalog`]'s list, by name. `arg_types` are the declared types, for overloads.
     fn catalog_function(
         &self,

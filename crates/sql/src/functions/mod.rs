@@ -24,6 +24,7 @@ mod operators;
 mod pattern;
 pub mod quote;
 pub mod registry;
+mod replication;
 pub mod resolve;
 mod sets;
 pub mod signature;

@@ -224,9 +224,7 @@ pub(super) fn register(r: &mut Registry) {
             Ok(c.session.transaction_id(false).into())
         });
     }
-    for n in ["pg_is_in_recovery", "pg_is_wal_replay_paused"] {
-        r.f(n, &[], BOOL, VOL, |_, _| Ok(Value::Bool(false)));
-    }
+    super::replication::register(r);
     r.f("pg_size_pretty", &[INT8], TEXT, IMM, |a, _| {
         size_pretty(&Numeric::from(a[0].as_i64().expect("an integer"))).map(Value::from)
     });

@@ -95,11 +95,12 @@ impl<E: Engine> Session<E> {
     }
 
     fn options(&mut self) -> TxnOptions {
+        let standby = self.shared.engine.in_recovery();
         let hot = &self.state.settings.get_mut().hot;
         let m = self.block.modes;
         TxnOptions {
             isolation: m.isolation.unwrap_or(hot.isolation),
-            read_only: m.read_only.unwrap_or(hot.read_only),
+            read_only: standby || m.read_only.unwrap_or(hot.read_only),
             deferrable: m.deferrable.unwrap_or(hot.deferrable),
             durability: hot.durability,
             interrupt: self.handle.interrupt.clone(),
@@ -156,6 +157,12 @@ impl<E: Engine> Session<E> {
             now.isolation = l;
         }
         if let Some(ro) = m.read_only {
+            if !ro && self.shared.engine.in_recovery() {
+                return Err(Error::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    "cannot set transaction read-write mode during recovery",
+                ));
+            }
             if started && now.read_only && !ro {
                 return Err(Error::new(
                     SqlState::ACTIVE_SQL_TRANSACTION,
@@ -193,6 +200,7 @@ impl<E: Engine> Session<E> {
             "transaction_isolation" => Some(settings::isolation_name(o.isolation).to_owned()),
             "transaction_read_only" => Some(on(o.read_only)),
             "transaction_deferrable" => Some(on(o.deferrable)),
+            "canon.position" => Some(crate::standing::lsn(self.state.seen.get())),
             _ => None,
         }
     }
@@ -250,6 +258,7 @@ impl<E: Engine> Session<E> {
             Ok(position) => {
                 self.state.settings.get_mut().commit();
                 self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
+                self.state.saw(position.position());
                 self.published(position).await
             }
             Err(e) => {
@@ -274,6 +283,7 @@ impl<E: Engine> Session<E> {
                 .counters
                 .rollbacks
                 .fetch_add(1, Ordering::Relaxed);
+            self.state.saw(position.position());
             self.published(position).await?;
         }
         Ok(())
@@ -394,6 +404,34 @@ impl<E: Engine> Session<E> {
         c.commit_wait_micros
             .fetch_add(took as u64, Ordering::Relaxed);
         r
+    }
+
+    /// Waits until what the session must not go behind (`canon.min_position`) is visible here. 57014 when it is cancelled or
+    /// runs out of time; 55000 where it cannot come: a primary has what it has.
+    pub(super) async fn reach_floor(&mut self) -> Result<()> {
+        let floor = self.state.settings.get_mut().hot.min_position;
+        let engine = &self.shared.engine;
+        if floor <= engine.published_position() {
+            return Ok(());
+        }
+        if !engine.in_recovery() && floor > engine.standing().current {
+            return Err(Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!(
+                    "canon.min_position {} is not in this server's history",
+                    crate::standing::lsn(floor)
+                ),
+            ));
+        }
+        let visible = engine.published(Held::Published(floor));
+        let interrupted = std::pin::pin!(self.handle.interruption());
+        match futures::future::select(visible, interrupted).await {
+            futures::future::Either::Left((r, _)) => r,
+            futures::future::Either::Right(_) => match self.handle.interrupted() {
+                Some(why) => Err(super::run::interruption(why)),
+                None => Ok(()),
+            },
+        }
     }
 
     /// Sends a notice that the client wants to see.

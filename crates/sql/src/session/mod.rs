@@ -184,6 +184,7 @@ impl<E: Engine> Session<E> {
         {
             let mut s = state.settings.borrow_mut();
             s.max_connections = shared.max_connections;
+            s.set_standby(shared.engine.in_recovery());
             for (name, value) in &shared.defaults {
                 s.set_at_start(name, value, true)?;
             }
@@ -274,6 +275,14 @@ impl<E: Engine> Session<E> {
 
     /// Tells the client of settings that changed.
     fn report<C: Client>(&mut self, c: &mut C) {
+        let standby = self.shared.engine.in_recovery();
+        self.state.settings.get_mut().set_standby(standby);
+        if self.state.settings.get_mut().hot.report_position {
+            let seen = self.state.seen.get();
+            if self.state.told.replace(seen) != seen {
+                c.parameter_status("canon.position", &crate::standing::lsn(seen));
+            }
+        }
         for (name, value) in self.state.settings.get_mut().take_changes() {
             c.parameter_status(name, &value);
         }

@@ -188,6 +188,9 @@ impl<E: Engine> Session<E> {
         if self.stale {
             self.refresh();
         }
+        if self.block.txn.is_none() {
+            self.reach_floor().await?;
+        }
         let auto = self.autocommit();
         let mark = c.mark();
         let mut attempt = 0;
@@ -301,6 +304,7 @@ impl<E: Engine> Session<E> {
     fn look_at_schema(&mut self) {
         let txn = self.block.txn.as_ref().expect("begun");
         self.state.txn_id.set(Some(txn.id()));
+        self.state.read_only.set(txn.is_read_only());
         let catalog = txn.catalog();
         let old = self.state.catalog.get_mut();
         if !Arc::ptr_eq(old, &catalog) {
@@ -436,6 +440,11 @@ impl<E: Engine> Session<E> {
             }
             run.plan = plan;
         }
+        if self.state.read_only.get()
+            && let Some(what) = writing(&run.plan.prepared)
+        {
+            return Err(super::state::read_only(what));
+        }
         let role = self.state.current_role.get();
         let schema = &self.state.catalog.get_mut().schema;
         seam::check_privileges(schema, role, &run.plan.prepared)?;
@@ -492,6 +501,17 @@ impl<E: Engine> Session<E> {
     /// Notices of `seam`, as a severity and an error each.
     pub(super) fn warn<C: Client>(&mut self, c: &mut C, code: SqlState, message: &str) {
         self.notice(c, Severity::Warning, &Error::new(code, message));
+    }
+}
+
+/// What the statement does that a read-only transaction may not.
+fn writing(p: &crate::plan::Prepared) -> Option<&'static str> {
+    match p.kind {
+        StatementKind::Insert => Some("INSERT"),
+        StatementKind::Update => Some("UPDATE"),
+        StatementKind::Delete => Some("DELETE"),
+        _ if p.locks_rows => Some("SELECT FOR UPDATE"),
+        StatementKind::Select | StatementKind::Explain => None,
     }
 }
 

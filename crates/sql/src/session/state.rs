@@ -11,8 +11,9 @@ use crate::catalog::{
 };
 use crate::engine::Engine;
 use crate::functions::SessionContext;
+use crate::standing::Standing;
 use base::schema::{Relation, Schema, SequenceDef};
-use base::{Error, Oid, Result, SqlState, Type, Value};
+use base::{Error, Oid, Position, Result, SqlState, Type, Value};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,14 @@ use txn::Catalog;
 
 /// Microseconds from 1970 to 2000.
 pub const EPOCH: i64 = 946_684_800_000_000;
+
+/// 25006.
+pub(super) fn read_only(what: &str) -> Error {
+    Error::new(
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        format!("cannot execute {what} in a read-only transaction"),
+    )
+}
 
 pub(super) struct State<E: Engine> {
     pub shared: Arc<Shared<E>>,
@@ -36,6 +45,11 @@ pub(super) struct State<E: Engine> {
     /// The schema as the running transaction sees it, for functions that look names up.
     pub catalog: RefCell<Arc<Catalog>>,
     pub txn_id: Cell<Option<u64>>,
+    /// The running transaction may not write.
+    pub read_only: Cell<bool>,
+    /// The newest position that this session has read or written, and the one that the client was told of.
+    pub seen: Cell<Position>,
+    pub told: Cell<Position>,
     pub prepared: RefCell<Vec<PreparedRow>>,
     pub cursors: RefCell<Vec<CursorRow>>,
     last_values: RefCell<HashMap<Oid, i64>>,
@@ -55,6 +69,9 @@ impl<E: Engine> State<E> {
             statement_start: Cell::new(0),
             catalog: RefCell::new(shared.engine.catalog()),
             txn_id: Cell::new(None),
+            read_only: Cell::new(false),
+            seen: Cell::new(Position::ZERO),
+            told: Cell::new(Position::ZERO),
             prepared: RefCell::default(),
             cursors: RefCell::default(),
             last_values: RefCell::default(),
@@ -68,6 +85,19 @@ impl<E: Engine> State<E> {
     /// Now, in microseconds since 2000.
     pub fn now(&self) -> i64 {
         self.shared.host.unix_micros() - EPOCH
+    }
+
+    /// The session depends on this position from now on.
+    pub fn saw(&self, p: Position) {
+        self.seen.set(self.seen.get().max(p));
+    }
+
+    /// 25006 when the transaction may not write.
+    fn may_write(&self, what: &str) -> Result<()> {
+        if !self.read_only.get() {
+            return Ok(());
+        }
+        Err(read_only(what))
     }
 
     fn schema(&self) -> Arc<Schema> {
@@ -161,6 +191,9 @@ impl<E: Engine> SessionContext for State<E> {
     }
 
     fn setting(&self, name: &str) -> Option<String> {
+        if name.eq_ignore_ascii_case("canon.position") {
+            return Some(crate::standing::lsn(self.seen.get()));
+        }
         self.settings.borrow().show(name)
     }
 
@@ -186,6 +219,7 @@ impl<E: Engine> SessionContext for State<E> {
     }
 
     fn nextval(&self, sequence: Oid) -> Result<i64> {
+        self.may_write("nextval()")?;
         let def = self.sequence(sequence)?;
         let v = self.shared.engine.nextval(&def)?;
         self.last_values.borrow_mut().insert(sequence, v);
@@ -216,6 +250,7 @@ impl<E: Engine> SessionContext for State<E> {
     }
 
     fn setval(&self, sequence: Oid, value: i64, is_called: bool) -> Result<i64> {
+        self.may_write("setval()")?;
         let def = self.sequence(sequence)?;
         self.shared.engine.setval(&def, value, is_called)?;
         if is_called {
@@ -246,6 +281,24 @@ impl<E: Engine> SessionContext for State<E> {
 
     fn server_start(&self) -> i64 {
         self.shared.started
+    }
+
+    fn in_recovery(&self) -> bool {
+        self.shared.engine.in_recovery()
+    }
+
+    fn standing(&self) -> Standing {
+        self.shared.engine.standing()
+    }
+
+    fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {
+        if !self.is_superuser() {
+            return Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                "permission denied for function pg_promote",
+            ));
+        }
+        self.shared.engine.promote(force, wait)
     }
 
     fn catalog_function(
@@ -309,6 +362,10 @@ impl<E: Engine> SessionFacts for State<E> {
                 }
             })
             .collect()
+    }
+
+    fn standing(&self) -> Standing {
+        self.shared.engine.standing()
     }
 
     fn prepared_statements(&self) -> Vec<PreparedRow> {

@@ -45,6 +45,16 @@ impl<E: Engine> Session<E> {
         formats: &Formats,
         describe: bool,
     ) -> Result<Option<String>> {
+        let reads = matches!(
+            u,
+            Utility::Savepoint(_)
+                | Utility::Execute { .. }
+                | Utility::Declare { .. }
+                | Utility::Copy(_)
+        );
+        if reads && self.block.txn.is_none() {
+            self.reach_floor().await?;
+        }
         let tag: &str = match u {
             Utility::Savepoint(name) => {
                 self.savepoint(name)?;

@@ -17,7 +17,7 @@ pub use table::{Kind, SETTINGS, Scope, Setting, Unit, find};
 
 use crate::types::zone::Zone;
 use crate::types::{DateOrder, DateStyle, IntervalStyle, OutputSettings, settings::ByteaOutput};
-use base::{Error, Result, SqlState};
+use base::{Error, Position, Result, SqlState};
 use compact_str::CompactString;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,6 +36,9 @@ pub struct Hot {
     pub read_only: bool,
     pub deferrable: bool,
     pub durability: Durability,
+    /// What must be visible before anything is read.
+    pub min_position: Position,
+    pub report_position: bool,
     pub statement_timeout: Option<Duration>,
     pub lock_timeout: Option<Duration>,
     pub idle_in_transaction: Option<Duration>,
@@ -58,6 +61,8 @@ pub struct Settings {
     pub hot: Hot,
     pub output: OutputSettings,
     pub max_connections: u32,
+    /// The server follows another and takes no writes.
+    standby: bool,
 }
 
 struct Undo {
@@ -81,6 +86,8 @@ impl Default for Settings {
                 read_only: false,
                 deferrable: false,
                 durability: Durability::On,
+                min_position: Position::ZERO,
+                report_position: false,
                 statement_timeout: None,
                 lock_timeout: None,
                 idle_in_transaction: None,
@@ -90,6 +97,7 @@ impl Default for Settings {
             },
             output: OutputSettings::default(),
             max_connections: 0,
+            standby: false,
         };
         for i in 0..SETTINGS.len() {
             s.apply(i).expect("defaults are valid");
@@ -156,6 +164,9 @@ impl Settings {
         if self.max_connections > 0 && self.name(at) == "max_connections" {
             return self.max_connections.to_string();
         }
+        if self.standby && self.name(at) == "default_transaction_read_only" {
+            return "on".to_owned();
+        }
         self.current[at].to_string()
     }
 
@@ -219,6 +230,16 @@ impl Settings {
         let at = find(name).expect("a setting of ours");
         self.current[at] = value.into();
         self.report(at);
+    }
+
+    /// The server follows another, or does so no longer; clients are told.
+    pub fn set_standby(&mut self, standby: bool) {
+        if self.standby == standby {
+            return;
+        }
+        self.standby = standby;
+        self.initialise_shown("in_hot_standby", if standby { "on" } else { "off" });
+        self.report(find("default_transaction_read_only").expect("a setting of ours"));
     }
 
     fn canonical(&self, at: usize, v: &str) -> Result<CompactString> {
@@ -348,12 +369,17 @@ impl Settings {
             "default_transaction_read_only" => self.hot.read_only = on,
             "default_transaction_deferrable" => self.hot.deferrable = on,
             "synchronous_commit" => {
-                self.hot.durability = if v == "off" {
-                    Durability::Off
-                } else {
-                    Durability::On
+                self.hot.durability = match v {
+                    "off" => Durability::Off,
+                    "local" => Durability::Local,
+                    "remote_write" => Durability::RemoteWrite,
+                    "remote_apply" => Durability::RemoteApply,
+                    _ => Durability::On,
                 }
             }
+            "canon.min_position" if v.is_empty() => self.hot.min_position = Position::ZERO,
+            "canon.min_position" => self.hot.min_position = crate::standing::parse_lsn(v)?,
+            "canon.report_position" => self.hot.report_position = on,
             "statement_timeout" => self.hot.statement_timeout = time(),
             "lock_timeout" => self.hot.lock_timeout = time(),
             "idle_in_transaction_session_timeout" => self.hot.idle_in_transaction = time(),

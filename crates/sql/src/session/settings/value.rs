@@ -65,6 +65,11 @@ fn text(name: &str, v: &str, old: &str) -> Result<CompactString> {
             name_list(v)?;
             Ok(v.into())
         }
+        "canon.min_position" if v.is_empty() => Ok(v.into()),
+        "canon.min_position" => match crate::standing::parse_lsn(v) {
+            Ok(p) => Ok(crate::standing::lsn(p).into()),
+            Err(_) => Err(invalid(name, v)),
+        },
         // Anything but printable ASCII becomes a question mark, as in PostgreSQL.
         "application_name" => Ok(v
             .bytes()
