@@ -17,7 +17,7 @@ enum Command {
     /// Start a server on a data directory
     Start {
         #[command(flatten)]
-        config: Overrides,
+        config: Box<Overrides>,
     },
     /// Ask a running server how it is
     Status {
@@ -29,6 +29,13 @@ enum Command {
             default_value = "127.0.0.1:8080"
         )]
         http: String,
+    },
+    /// Make a replica the primary
+    ///
+    /// Planned: its primary stops taking writes and hands over what is missing; nothing is lost. Forced: nobody is asked.
+    Promote {
+        #[command(flatten)]
+        options: Promotion,
     },
     /// Print a configuration file with every key and its default
     Config,
@@ -43,6 +50,41 @@ enum Command {
         #[command(flatten)]
         options: Bench,
     },
+}
+
+/// Whom to promote, and how.
+#[derive(clap::Args)]
+struct Promotion {
+    /// The replica: HOST:PORT, or a connection string with a superuser and his password (else PGPASSWORD)
+    #[arg(
+        long,
+        value_name = "REPLICA",
+        env = "CANON_LISTEN",
+        default_value = "127.0.0.1:5432"
+    )]
+    server: String,
+    /// Do not ask the old primary; loses what it had and this replica had not
+    #[arg(long, requires = "old_primary_is_down")]
+    force: bool,
+    /// Says so in so many words: two primaries at once would each take writes
+    #[arg(long, requires = "force")]
+    old_primary_is_down: bool,
+}
+
+fn promote(o: &Promotion) -> base::Result<()> {
+    use crate::replication::{Primary, link::Link};
+    let server = Primary::parse(&o.server).map_err(|why| {
+        let what = format!("--server {}: {why}", o.server);
+        base::Error::new(base::SqlState::INVALID_PARAMETER_VALUE, what)
+    })?;
+    let report = crate::server::runtime()?.block_on(async {
+        let mut link = Link::connect(&server, &[("application_name", "canon promote")]).await?;
+        let sql = format!("SELECT canon_promote({})", o.force);
+        link.query(&sql).await
+    })?;
+    let words = report.into_iter().next().and_then(|r| r.into_iter().next());
+    println!("{}", words.flatten().unwrap_or_default());
+    Ok(())
 }
 
 /// What `canon bench` measures.
@@ -83,6 +125,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Start { config } => Config::load(&config).and_then(crate::server::run),
         Command::Status { http } => return crate::status::run(&http),
+        Command::Promote { options } => promote(&options),
         Command::Config => {
             print!("{COMMENTED}");
             Ok(())

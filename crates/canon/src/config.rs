@@ -3,7 +3,9 @@
 //! Everything is checked here, before a disk or a socket is touched: an unknown key, a size that is none, an address that cannot
 //! be one.
 
+use crate::replication::Primary;
 use base::{Error, Result, SqlState};
+use replica::replay::Policy;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -38,10 +40,24 @@ struct File {
     checkpoint_bytes: Option<String>,
     segment_bytes: Option<String>,
     epoch_max_duration: Option<String>,
+    node_name: Option<String>,
+    replica_of: Option<String>,
+    synchronous_replicas: Option<u32>,
+    wal_keep_bytes: Option<String>,
+    #[serde(default)]
+    replay: Replay,
     log_level: Option<String>,
     log_format: Option<LogFormat>,
     #[serde(default)]
     settings: BTreeMap<String, toml::Value>,
+}
+
+/// The section `[replay]` of the file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replay {
+    policy: Option<String>,
+    workers: Option<u32>,
 }
 
 /// What flags and variables say; they win over the file.
@@ -77,6 +93,24 @@ pub struct Overrides {
     /// Time that running transactions get at SIGTERM, such as 30s
     #[arg(long, value_name = "TIME", env = "CANON_SHUTDOWN_TIMEOUT")]
     pub shutdown_timeout: Option<String>,
+    /// Follow this primary: HOST:PORT, or a connection string with user and password (else PGPASSWORD)
+    #[arg(long, value_name = "PRIMARY", env = "CANON_REPLICA_OF")]
+    pub replica_of: Option<String>,
+    /// What this node calls itself to others; else its host's name and port
+    #[arg(long, value_name = "NAME", env = "CANON_NODE_NAME")]
+    pub node_name: Option<String>,
+    /// Replicas that must have a commit on disk before it counts as durable
+    #[arg(long, value_name = "N", env = "CANON_SYNCHRONOUS_REPLICAS")]
+    pub synchronous_replicas: Option<u32>,
+    /// Log kept for replicas that are away, such as 4GB
+    #[arg(long, value_name = "SIZE", env = "CANON_WAL_KEEP_BYTES")]
+    pub wal_keep_bytes: Option<String>,
+    /// How a replica replays: row, serial, table, transaction, page, transaction-worker
+    #[arg(long, value_name = "POLICY", env = "CANON_REPLAY_POLICY")]
+    pub replay_policy: Option<String>,
+    /// Threads that install rows at a replica
+    #[arg(long, value_name = "N", env = "CANON_REPLAY_WORKERS")]
+    pub replay_workers: Option<u32>,
     /// error, warn, info, debug or trace, also per module: info,canon=debug
     #[arg(long, value_name = "LEVEL", env = "CANON_LOG_LEVEL")]
     pub log_level: Option<String>,
@@ -101,6 +135,14 @@ pub struct Config {
     pub checkpoint_bytes: u64,
     pub segment_bytes: u64,
     pub epoch_max_duration: Duration,
+    pub node_name: String,
+    /// The primary that this node follows.
+    pub replica_of: Option<Primary>,
+    pub synchronous_replicas: u32,
+    pub wal_keep_bytes: u64,
+    pub replay_policy: Policy,
+    /// 0: as many as there are CPUs.
+    pub replay_workers: u32,
     pub log_level: String,
     pub log_format: LogFormat,
     /// Defaults of session settings.
@@ -187,6 +229,24 @@ impl Config {
                 .filter(|n| *n > 0)
                 .ok_or_else(|| bad(key, &v, "a size such as 512MB or 8GB"))
         };
+        let replica_of = text(&flags.replica_of, &file.replica_of, "");
+        let replica_of = match replica_of.as_str() {
+            "" => None,
+            v => Some(Primary::parse(v).map_err(|why| bad("replica_of", v, &why))?),
+        };
+        let synchronous_replicas = flags.synchronous_replicas.or(file.synchronous_replicas);
+        let policy = text(&flags.replay_policy, &file.replay.policy, "row");
+        let names = "row, serial, table, transaction, page or transaction-worker";
+        let replay_policy = policy
+            .parse()
+            .map_err(|_| bad("replay.policy", &policy, names))?;
+        let node_name = match text(&flags.node_name, &file.node_name, "") {
+            n if n.is_empty() => format!("{}:{}", host_name(), port_of(&listen)),
+            n => n,
+        };
+        if node_name.len() > 63 || node_name.chars().any(char::is_control) {
+            return Err(bad("node_name", &node_name, "at most 63 printable bytes"));
+        }
         let config = Config {
             data,
             listen: addresses("listen", &listen)?,
@@ -226,12 +286,31 @@ impl Config {
                 &file.epoch_max_duration,
                 "10ms",
             )?,
+            node_name,
+            replica_of,
+            synchronous_replicas: synchronous_replicas.unwrap_or(0),
+            wal_keep_bytes: size(
+                "wal_keep_bytes",
+                &flags.wal_keep_bytes,
+                &file.wal_keep_bytes,
+                "4GB",
+            )?,
+            replay_policy,
+            replay_workers: flags.replay_workers.or(file.replay.workers).unwrap_or(0),
             log_level,
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
             settings,
         };
         if config.epoch_max_duration.is_zero() {
             return Err(bad("epoch_max_duration", "0", "more than nothing"));
+        }
+        if config.synchronous_replicas > 16 {
+            let v = config.synchronous_replicas.to_string();
+            return Err(bad("synchronous_replicas", &v, "0 to 16"));
+        }
+        if config.replay_workers > 256 {
+            let v = config.replay_workers.to_string();
+            return Err(bad("replay.workers", &v, "0 to 256"));
         }
         if config.segment_bytes < 1 << 20 {
             return Err(bad(
@@ -328,6 +407,19 @@ pub fn duration(v: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(n * seconds).ok()
 }
 
+/// This machine's name, as its kernel tells it.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        n => n.chars().take(40).collect(),
+    }
+}
+
+fn port_of(listen: &str) -> &str {
+    listen.rsplit(':').next().unwrap_or("")
+}
+
 /// What rows may take when nothing is said.
 fn three_quarters_of_memory() -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -371,6 +463,13 @@ mod tests {
         assert_eq!(said.snapshot_max_age, default.snapshot_max_age);
         assert_eq!(said.epoch_max_duration, default.epoch_max_duration);
         assert_eq!(said.log_level, default.log_level);
+        assert_eq!(said.synchronous_replicas, default.synchronous_replicas);
+        assert_eq!(said.wal_keep_bytes, default.wal_keep_bytes);
+        assert_eq!(said.replay_workers, default.replay_workers);
+        assert_eq!(
+            said.replay_policy.to_string(),
+            default.replay_policy.to_string()
+        );
         assert!(of(COMMENTED).is_ok());
     }
 
@@ -383,6 +482,11 @@ mod tests {
             "max_memory = \"8 apples\"",
             "shutdown_timeout = \"soon\"",
             "log_level = \"=%\"",
+            "replica_of = \"nowhere\"",
+            "replica_of = \"host=a port=b\"",
+            "synchronous_replicas = 99",
+            "[replay]\npolicy = \"fast\"",
+            "[replay]\nworkers = 1000",
             "[settings]\nnonesuch = 1",
             "[settings]\nstatement_timeout = \"never\"",
         ] {

@@ -1,35 +1,56 @@
 //! The node as the SQL engine's machine: `sql::engine::Engine` over `node::Node`.
 
 use base::schema::SequenceDef;
-use base::{Held, Position, Result};
-use node::Node;
+use base::{Error, Held, Position, Result, SqlState};
+use node::{Node, Role};
 use sql::engine::{Engine, Published};
-use std::sync::Arc;
+use sql::standing::Standing;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use txn::{Catalog, Txn, TxnOptions};
 
+/// What knows of the nodes around this one.
+pub trait Surroundings: Send + Sync {
+    fn standing(&self) -> Standing;
+    /// See `Engine::promote`.
+    fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>>;
+}
+
 /// A shared node that SQL sessions run on.
-#[derive(Clone)]
-pub struct NodeEngine(pub Arc<Node>);
+pub struct NodeEngine {
+    pub node: Arc<Node>,
+    /// Absent: the node is alone.
+    pub surroundings: OnceLock<Arc<dyn Surroundings>>,
+}
+
+impl NodeEngine {
+    pub fn new(node: Arc<Node>) -> NodeEngine {
+        NodeEngine {
+            node,
+            surroundings: OnceLock::new(),
+        }
+    }
+}
 
 impl Engine for NodeEngine {
     fn begin(&self, options: TxnOptions, autocommit_read: bool) -> Txn {
-        self.0.begin(options, autocommit_read)
+        self.node.begin(options, autocommit_read)
     }
 
     fn commit(&self, txn: Txn) -> Result<Held> {
-        self.0.commit(txn)
+        self.node.commit(txn)
     }
 
     fn rollback(&self, txn: Txn) -> Held {
-        self.0.rollback(txn)
+        self.node.rollback(txn)
     }
 
     fn is_published(&self, held: Held) -> bool {
-        self.0.is_published(held)
+        self.node.is_published(held)
     }
 
     fn published(&self, held: Held) -> Published {
-        let wait = self.0.published(held);
+        let wait = self.node.published(held);
         Box::pin(async move {
             wait.await;
             Ok(())
@@ -37,26 +58,56 @@ impl Engine for NodeEngine {
     }
 
     fn catalog(&self) -> Arc<Catalog> {
-        self.0.manager().catalog()
+        self.node.catalog()
     }
 
     fn nextval(&self, sequence: &SequenceDef) -> Result<i64> {
-        self.0.nextval(sequence)
+        self.node.nextval(sequence)
     }
 
     fn setval(&self, sequence: &SequenceDef, value: i64, is_called: bool) -> Result<()> {
-        self.0.setval(sequence, value, is_called)
+        self.node.setval(sequence, value, is_called)
     }
 
     fn sequence_state(&self, sequence: &SequenceDef) -> (i64, bool) {
-        self.0.sequence_state(sequence)
+        self.node.sequence_state(sequence)
     }
 
     fn checkpoint(&self) -> Result<()> {
-        self.0.checkpoint()
+        self.node.checkpoint()
     }
 
     fn published_position(&self) -> Position {
-        self.0.marks().published.get()
+        self.node.marks().published.get()
+    }
+
+    fn in_recovery(&self) -> bool {
+        self.node.role() != Role::Primary
+    }
+
+    fn standing(&self) -> Standing {
+        match self.surroundings.get() {
+            Some(s) => s.standing(),
+            None => {
+                let marks = self.node.marks();
+                Standing {
+                    current: marks.installed.get(),
+                    flushed: marks.flushed.get(),
+                    ..Standing::default()
+                }
+            }
+        }
+    }
+
+    fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {
+        let alone = || {
+            Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "recovery is not in progress",
+            )
+            .hint("Recovery control functions can only be executed during recovery.")
+        };
+        let s = self.surroundings.get().ok_or_else(alone)?;
+        s.promote(force, wait)
     }
 }

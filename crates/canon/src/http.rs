@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 
 /// What is asked of the server.
 pub trait Probe: Send + Sync + 'static {
-    /// Whether it serves; else why not.
-    fn ready(&self) -> Result<(), String>;
+    /// Whether it serves, and reads at most this old; else why not.
+    fn ready(&self, max_lag: Option<Duration>) -> Result<(), String>;
     /// All metrics, in Prometheus' text format.
     fn metrics(&self) -> String;
 }
@@ -52,12 +52,13 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     let line = String::from_utf8_lossy(line).into_owned();
     let mut words = line.split(' ');
     let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-    let path = target.split('?').next().unwrap_or("");
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let (status, kind, body) = match (method, path) {
         ("GET" | "HEAD", "/healthz" | "/livez") => ("200 OK", TEXT, "ok\n".to_owned()),
-        ("GET" | "HEAD", "/readyz") => match probe.ready() {
-            Ok(()) => ("200 OK", TEXT, "ready\n".to_owned()),
-            Err(why) => ("503 Service Unavailable", TEXT, format!("{why}\n")),
+        ("GET" | "HEAD", "/readyz") => match max_lag(query).map(|lag| probe.ready(lag)) {
+            Ok(Ok(())) => ("200 OK", TEXT, "ready\n".to_owned()),
+            Ok(Err(why)) => ("503 Service Unavailable", TEXT, format!("{why}\n")),
+            Err(why) => ("400 Bad Request", TEXT, format!("{why}\n")),
         },
         ("GET" | "HEAD", "/metrics") => ("200 OK", PROMETHEUS, probe.metrics()),
         ("GET" | "HEAD", _) => ("404 Not Found", TEXT, "not found\n".to_owned()),
@@ -74,6 +75,17 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     s.shutdown().await
 }
 
+/// `max_lag=100ms` among the parameters.
+fn max_lag(query: &str) -> Result<Option<Duration>, String> {
+    let mut pairs = query.split('&').filter_map(|p| p.split_once('='));
+    let Some((_, v)) = pairs.find(|(k, _)| *k == "max_lag") else {
+        return Ok(None);
+    };
+    let time = crate::config::duration(v);
+    let bad = || format!("max_lag={v}: a time such as 100ms or 2s");
+    time.map(Some).ok_or_else(bad)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,8 +93,10 @@ mod tests {
     struct Fixed(bool);
 
     impl Probe for Fixed {
-        fn ready(&self) -> Result<(), String> {
-            if self.0 {
+        fn ready(&self, max_lag: Option<Duration>) -> Result<(), String> {
+            if max_lag.is_some_and(|l| l < Duration::from_millis(50)) {
+                Err("50 ms behind".into())
+            } else if self.0 {
                 Ok(())
             } else {
                 Err("recovering".into())
@@ -114,6 +128,10 @@ mod tests {
                 .await
                 .contains(" 200 ")
         );
+        for (lag, status) in [("100ms", " 200 "), ("20ms", " 503 "), ("soon", " 400 ")] {
+            let request = format!("GET /readyz?max_lag={lag} HTTP/1.1\r\n\r\n");
+            assert!(ask(&request, true).await.contains(status), "{lag}");
+        }
         let no = ask("GET /readyz HTTP/1.1\r\n\r\n", false).await;
         assert!(no.contains(" 503 ") && no.ends_with("recovering\n"));
         assert!(

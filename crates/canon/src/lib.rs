@@ -9,6 +9,8 @@ pub mod engine;
 #[cfg(feature = "wire")]
 pub mod cli;
 #[cfg(feature = "wire")]
+pub mod cluster;
+#[cfg(feature = "wire")]
 pub mod config;
 #[cfg(feature = "wire")]
 pub mod demo;
@@ -21,9 +23,15 @@ mod http;
 #[cfg(feature = "wire")]
 pub mod metrics;
 #[cfg(feature = "wire")]
+pub mod replication;
+#[cfg(feature = "wire")]
 pub mod server;
 #[cfg(feature = "wire")]
 mod status;
 
 pub use base::{ColumnType, Error, Result, SqlState, Type, Value};
+#[cfg(feature = "wire")]
+pub use cluster::Cluster;
+#[cfg(feature = "wire")]
+pub use config::Overrides as Options;
 pub use database::{Database, DatabaseOptions, TableBuilder, TransactionOptions};

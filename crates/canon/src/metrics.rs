@@ -3,10 +3,11 @@
 use crate::engine::NodeEngine;
 use crate::gate::Gate;
 use crate::http::Probe;
+use crate::replication::{Place, ReplicaLag};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use txn::Cause;
 
 /// What the server is doing, for `/readyz`.
@@ -29,7 +30,7 @@ impl Phase {
 /// Where the numbers come from. Before recovery is over there is only the phase.
 pub struct Metrics {
     pub phase: Phase,
-    pub source: std::sync::OnceLock<(Arc<node::Node>, Arc<Gate<NodeEngine>>)>,
+    pub source: std::sync::OnceLock<(Arc<Place>, Arc<Gate<NodeEngine>>)>,
     started: Instant,
 }
 
@@ -69,9 +70,12 @@ impl Page {
 }
 
 impl Probe for Metrics {
-    fn ready(&self) -> Result<(), String> {
+    fn ready(&self, max_lag: Option<Duration>) -> Result<(), String> {
         match self.phase.0.load(Ordering::SeqCst) {
-            Phase::SERVING => Ok(()),
+            Phase::SERVING => match (max_lag, self.source.get()) {
+                (Some(lag), Some((place, _))) => place.is_fresh(lag),
+                _ => Ok(()),
+            },
             Phase::STOPPING => Err("stopping".into()),
             _ => Err("starting".into()),
         }
@@ -88,18 +92,19 @@ impl Probe for Metrics {
         p.gauge(
             "canon_ready",
             "Whether it serves.",
-            u8::from(self.ready().is_ok()),
+            u8::from(self.ready(None).is_ok()),
         );
         p.gauge(
             "canon_uptime_seconds",
             "Since the process began.",
             self.started.elapsed().as_secs(),
         );
-        let Some((node, gate)) = self.source.get() else {
+        let Some((place, gate)) = self.source.get() else {
             return p.0;
         };
         sessions(&mut p, gate);
-        engine(&mut p, node);
+        engine(&mut p, &place.node);
+        replication(&mut p, place);
         p.0
     }
 }
@@ -187,6 +192,82 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
         "Plans in the shared cache.",
         gate.shared.plans.len(),
     );
+}
+
+/// The node's place in its cluster. A replica that is not connected has no lag here.
+fn replication(p: &mut Page, place: &Place) {
+    let role = place.node.role().name();
+    p.head("canon_role", "gauge", "What this node is.");
+    _ = writeln!(p.0, "canon_role{{role=\"{role}\"}} 1");
+    p.gauge("canon_term", "The term of its log.", place.node.term());
+    if let (Some(follow), Some(own)) = (&place.follow, place.own()) {
+        p.gauge(
+            "canon_primary_connected",
+            "Whether this replica hears its primary.",
+            u8::from(follow.is_connected()),
+        );
+        lag(p, "canon_replica", "This replica", &[own], false);
+        if let Some(f) = place.node.following() {
+            p.counter(
+                "canon_replica_ring_overruns_total",
+                "Times that the log came faster than it was taken from memory.",
+                f.stats.overruns.load(Ordering::Relaxed),
+            );
+        }
+    }
+    let replicas = place.replicas();
+    p.gauge(
+        "canon_replicas_connected",
+        "Replicas that follow this node.",
+        replicas.len(),
+    );
+    p.gauge(
+        "canon_synchronous_replicas",
+        "Replicas that durable commits wait for.",
+        place.node.shipping().replicas(),
+    );
+    p.head(
+        "canon_replica_connected",
+        "gauge",
+        "Per replica known since the start: whether it follows now.",
+    );
+    for (name, connected) in place.senders.known() {
+        let name = label(&name);
+        _ = writeln!(
+            p.0,
+            "canon_replica_connected{{replica=\"{name}\"}} {}",
+            u8::from(connected)
+        );
+    }
+    lag(p, "canon_replication", "A replica", &replicas, true);
+}
+
+fn lag(p: &mut Page, prefix: &str, whose: &str, all: &[ReplicaLag], named: bool) {
+    let mut rows = |what: &str, help: &str, value: &dyn Fn(&ReplicaLag) -> Option<String>| {
+        let name = format!("{prefix}_lag_{what}");
+        p.head(&name, "gauge", &format!("{whose} is behind by {help}."));
+        for r in all {
+            let labels = match named {
+                true => format!("{{replica=\"{}\"}}", label(&r.name)),
+                false => String::new(),
+            };
+            if let Some(v) = value(r) {
+                _ = writeln!(p.0, "{name}{labels} {v}");
+            }
+        }
+    };
+    rows("positions", "positions of the log", &|r| {
+        Some(r.positions.to_string())
+    });
+    rows("epochs", "epochs", &|r| Some(r.epochs.to_string()));
+    rows("seconds", "time", &|r| r.seconds.map(|s| format!("{s:.6}")));
+}
+
+/// A label's value.
+fn label(s: &str) -> String {
+    s.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 fn engine(p: &mut Page, node: &node::Node) {

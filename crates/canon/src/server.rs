@@ -4,6 +4,9 @@
 //! configuration checked -> runtime -> HTTP up (not ready) -> node opens, recovers -> gate listens -> ready
 //! SIGTERM, SIGINT: not ready -> gate closes within the limit -> node stops: everything flushed
 //! ```
+//! A replica first gets a copy of its primary's database if it has none, and asks the primary whether their histories agree before it
+//! serves. When it has to begin anew (it was away for too long, or has commits that the cluster's history has not), the server
+//! stops and starts within the process ([`run`]); its sessions end with 57P01.
 
 use crate::config::{Config, LogFormat};
 use crate::engine::NodeEngine;
@@ -11,14 +14,17 @@ use crate::gate::{self, Gate};
 use crate::host::EnvHost;
 use crate::http;
 use crate::metrics::Metrics;
+use crate::replication::{Follow, Place, Restart, Senders, bootstrap};
 use base::{Error, Result, SqlState};
 use node::{Node, NodeOptions};
+use replica::replay::ReplayOptions;
 use sql::session::Shared;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 /// The database of a new directory, and its superuser.
@@ -28,11 +34,16 @@ pub const DATABASE: &str = "canon";
 pub struct Server {
     pub gate: Arc<Gate<NodeEngine>>,
     pub node: Arc<Node>,
+    pub place: Arc<Place>,
     pub metrics: Arc<Metrics>,
     pub listening: Vec<SocketAddr>,
     unix: Vec<std::path::PathBuf>,
+    tasks: Tasks,
     limit: Duration,
 }
+
+/// How long a replica that starts waits for its primary's word that their histories agree before it serves without.
+const FIRST_WORD: Duration = Duration::from_secs(10);
 
 fn system(what: impl std::fmt::Display) -> Error {
     Error::new(SqlState::SYSTEM_ERROR, what.to_string())
@@ -66,20 +77,31 @@ pub fn run(config: Config) -> Result<()> {
     start_logging(&config);
     let runtime = runtime()?;
     runtime.block_on(async {
+        let mut restart = None;
         let stop = stop_signal();
         let mut stop = std::pin::pin!(stop);
-        // A signal during recovery ends the process there: nothing is lost by it.
-        let server = tokio::select! {
-            server = Server::start(&config) => server?,
-            name = &mut stop => {
-                info!(signal = name?, "stopped before it was ready");
-                std::process::exit(0);
+        loop {
+            // A signal during recovery ends the process there: nothing is lost by it.
+            let server = tokio::select! {
+                server = Server::start_again(&config, restart.take()) => server?,
+                name = &mut stop => {
+                    info!(signal = name?, "stopped before it was ready");
+                    std::process::exit(0);
+                }
+            };
+            tokio::select! {
+                name = &mut stop => {
+                    info!(signal = name?, limit = ?config.shutdown_timeout, "stopping");
+                    server.stop().await;
+                    return Ok::<(), Error>(());
+                }
+                why = server.restart() => {
+                    warn!("{why}; starting again");
+                    server.stop().await;
+                    restart = Some(why);
+                }
             }
-        };
-        let name = stop.await?;
-        info!(signal = name, limit = ?config.shutdown_timeout, "stopping");
-        server.stop().await;
-        Ok::<(), Error>(())
+        }
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
@@ -102,6 +124,29 @@ pub async fn stop_signal() -> Result<&'static str> {
 impl Server {
     /// Starts a server. Call inside of a runtime with several threads.
     pub async fn start(config: &Config) -> Result<Server> {
+        Server::start_again(config, None).await
+    }
+
+    /// Starts a server that was stopped because of this ([`Server::restart`]).
+    pub async fn start_again(config: &Config, mut restart: Option<Restart>) -> Result<Server> {
+        loop {
+            match Server::start_once(config, restart.take()).await? {
+                Ok(server) => return Ok(server),
+                // It heard so before it served.
+                Err((node, why)) => {
+                    warn!("{why}");
+                    stop_node(node).await;
+                    restart = Some(why);
+                }
+            }
+        }
+    }
+
+    async fn start_once(
+        config: &Config,
+        restart: Option<Restart>,
+    ) -> Result<std::result::Result<Server, (Arc<Node>, Restart)>> {
+        let mut tasks = Tasks::default();
         // A new directory has no user with a password: no need to make it to know.
         if !config.data.exists() {
             refuse_open_door(config, false)?;
@@ -110,23 +155,59 @@ impl Server {
         for address in &config.http {
             let listener = bind(address).await?;
             info!(address = %listener.local_addr().map_err(system)?, "HTTP");
-            tokio::spawn(http::serve(listener, metrics.clone()));
+            tasks.spawn(http::serve(listener, metrics.clone()));
         }
         // Bound before the directory is touched, so that a port in use costs nothing; served after recovery.
         let mut listeners = Vec::new();
         for address in &config.listen {
             listeners.push(bind(address).await?);
         }
+        if let Some(primary) = &config.replica_of {
+            bootstrap::prepare(config, primary, restart).await?;
+        }
         let node = Arc::new(open(config).await?);
-        let engine = Arc::new(NodeEngine(node.clone()));
         let env = env::Env::os();
+        let senders = Arc::new(Senders::new(node.clone(), env.clone()));
+        let follow = config.replica_of.as_ref().map(|primary| {
+            let name = config.node_name.clone();
+            Arc::new(Follow::new(
+                primary.clone(),
+                name,
+                node.clone(),
+                env.clone(),
+            ))
+        });
+        if let Some(follow) = &follow {
+            let f = follow.clone();
+            tasks.spawn(async move { f.run().await });
+            match tokio::time::timeout(FIRST_WORD, follow.first_word()).await {
+                Ok(word) => {
+                    if let Some(restart) = word? {
+                        tasks.end().await;
+                        return Ok(Err((node, restart)));
+                    }
+                }
+                Err(_) => warn!(
+                    primary = %follow.primary(),
+                    "the primary does not answer; serving what is here without its word that the histories agree"
+                ),
+            }
+        }
+        let place = Arc::new(Place {
+            node: node.clone(),
+            senders: senders.clone(),
+            follow,
+        });
+        let engine = Arc::new(NodeEngine::new(node.clone()));
+        _ = engine.surroundings.set(place.clone());
         let mut shared = Shared::new(engine, Arc::new(EnvHost(env)), DATABASE);
         shared.max_connections = config.max_connections;
         shared.defaults = config.settings.clone();
-        let catalog = node.manager().catalog();
+        let catalog = node.catalog();
         let password = |r: &Arc<base::schema::Role>| r.login && r.password.is_some();
         refuse_open_door(config, catalog.schema.roles().any(password))?;
         let gate = Gate::new(Arc::new(shared), config.allow_passwordless_network);
+        _ = gate.senders.set(senders);
         tokio::spawn(gate.clone().keep_time());
         let (mut listening, mut unix) = (Vec::new(), Vec::new());
         for l in listeners {
@@ -146,29 +227,76 @@ impl Server {
             listening.push(address);
             tokio::spawn(gate.clone().listen(l));
         }
-        _ = metrics.source.set((node.clone(), gate.clone()));
+        _ = metrics.source.set((place.clone(), gate.clone()));
         metrics.phase.serving();
         info!(version = env!("CARGO_PKG_VERSION"), data = %config.data.display(), "ready");
-        Ok(Server {
+        Ok(Ok(Server {
             gate,
             node,
+            place,
             metrics,
             listening,
             unix,
+            tasks,
             limit: config.shutdown_timeout,
-        })
+        }))
+    }
+
+    /// Ready when this server has to start again, which [`Server::start_again`] must be told.
+    pub async fn restart(&self) -> Restart {
+        match &self.place.follow {
+            Some(f) => f.restart().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Lets running transactions end within the limit, then ends everything.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
         self.metrics.phase.stopping();
         for path in &self.unix {
             _ = std::fs::remove_file(path);
         }
         self.gate.close(self.limit).await;
+        self.tasks.end().await;
         let node = self.node.clone();
-        _ = tokio::task::spawn_blocking(move || node.stop()).await;
+        drop((self.gate, self.place, self.metrics, self.node));
+        stop_node(node).await;
         info!("stopped");
+    }
+}
+
+/// Tasks that end when this is dropped before it is emptied.
+#[derive(Default)]
+struct Tasks(Vec<JoinHandle<()>>);
+
+impl Tasks {
+    fn spawn(&mut self, f: impl Future<Output = ()> + Send + 'static) {
+        self.0.push(tokio::spawn(f));
+    }
+
+    async fn end(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+        for t in self.0.drain(..) {
+            _ = t.await;
+        }
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Stops a node and lets its directory go, for as far as this process holds it.
+async fn stop_node(node: Arc<Node>) {
+    let left = Arc::downgrade(&node);
+    _ = tokio::task::spawn_blocking(move || node.stop()).await;
+    for _ in 0..250 {
+        if left.strong_count() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -176,6 +304,17 @@ async fn bind(address: &SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address)
         .await
         .map_err(|e| system(format!("could not listen on {address}: {e}")))
+}
+
+fn replay(config: &Config) -> ReplayOptions {
+    let mut options = ReplayOptions {
+        policy: config.replay_policy,
+        ..ReplayOptions::default()
+    };
+    if config.replay_workers > 0 {
+        options.workers = config.replay_workers as usize;
+    }
+    options
 }
 
 async fn open(config: &Config) -> Result<Node> {
@@ -186,6 +325,10 @@ async fn open(config: &Config) -> Result<Node> {
         checkpoint_bytes: config.checkpoint_bytes,
         segment_bytes: config.segment_bytes,
         epoch_max_duration: config.epoch_max_duration,
+        replica: config.replica_of.is_some(),
+        replay: replay(config),
+        synchronous_replicas: config.synchronous_replicas as usize,
+        wal_keep_bytes: config.wal_keep_bytes,
         on_recovery: Some(|done, all, rows, commits| {
             info!(
                 done_bytes = done,

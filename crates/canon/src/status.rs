@@ -42,11 +42,75 @@ pub fn run(address: &str) -> ExitCode {
             }
         }
     }
+    if let Ok((200, metrics)) = get(address, "/metrics") {
+        print!("{}", cluster(&metrics));
+    }
     if ready.0 == 200 {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(1)
     }
+}
+
+/// Draws the node's place in its cluster from its metrics.
+fn cluster(metrics: &str) -> String {
+    let one = |name: &str| {
+        let mut lines = metrics.lines().filter_map(|l| l.strip_prefix(name));
+        lines.find_map(|l| l.strip_prefix(' ')).map(str::to_owned)
+    };
+    // (label, value) of a metric with one label.
+    let labelled = |name: &str| -> Vec<(String, String)> {
+        let rows = metrics.lines().filter_map(|l| l.strip_prefix(name));
+        rows.filter_map(|l| {
+            let (label, value) = l.strip_prefix('{')?.split_once("} ")?;
+            let label = label.split_once("=\"")?.1.trim_end_matches('"');
+            Some((label.to_owned(), value.to_owned()))
+        })
+        .collect()
+    };
+    let Some((role, _)) = labelled("canon_role").pop() else {
+        return String::new();
+    };
+    let seconds = |v: Option<&str>| match v.and_then(|v| v.parse::<f64>().ok()) {
+        Some(s) if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        Some(s) => format!("{s:.1} s"),
+        None => "unknown".into(),
+    };
+    let term = one("canon_term").unwrap_or_default();
+    let mut out = format!("\n{role}, term {term}\n");
+    if let Some(connected) = one("canon_primary_connected") {
+        let arrow = if connected == "1" {
+            "<──"
+        } else {
+            "<✗─"
+        };
+        let lag = seconds(one("canon_replica_lag_seconds").as_deref());
+        let epochs = one("canon_replica_lag_epochs").unwrap_or_default();
+        let state = match connected.as_str() {
+            "1" => "follows its primary",
+            _ => "not connected to its primary",
+        };
+        out += &format!("  {arrow} {state}; shows it as of {lag} ago, {epochs} epochs behind\n");
+    }
+    let find = |metric: &str, name: &str| {
+        let all = labelled(metric);
+        all.into_iter().find(|(n, _)| n == name).map(|(_, v)| v)
+    };
+    for (name, connected) in labelled("canon_replica_connected") {
+        if connected != "1" {
+            out += &format!("  ─✗> {name:<24} not connected\n");
+            continue;
+        }
+        let s = find("canon_replication_lag_seconds", &name);
+        let epochs = find("canon_replication_lag_epochs", &name).unwrap_or_default();
+        let lag = seconds(s.as_deref());
+        // One block per step of the scale: under 20 ms, 100 ms, 500 ms, 2 s, more.
+        let v: f64 = s.and_then(|s| s.parse().ok()).unwrap_or(f64::MAX);
+        let steps = [0.02, 0.1, 0.5, 2.0].iter().filter(|t| v > **t).count();
+        let bar = "█".repeat(steps + 1);
+        out += &format!("  ──> {name:<24} {bar:<5} {lag} behind, {epochs} epochs\n");
+    }
+    out
 }
 
 /// A GET: status and body.
@@ -69,4 +133,30 @@ fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| bad("not HTTP"))?;
     let status = head.split(' ').nth(1).and_then(|s| s.parse().ok());
     Ok((status.ok_or_else(|| bad("not HTTP"))?, body.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_drawn_and_who_is_away_has_no_lag() {
+        let drawn = cluster(
+            "canon_role{role=\"primary\"} 1\ncanon_term 3\n\
+             canon_replica_connected{replica=\"a\"} 1\ncanon_replica_connected{replica=\"b\"} 0\n\
+             canon_replication_lag_epochs{replica=\"a\"} 2\ncanon_replication_lag_seconds{replica=\"a\"} 0.030\n",
+        );
+        let lines: Vec<&str> = drawn.lines().filter(|l| !l.is_empty()).collect();
+        assert_eq!(lines.len(), 3, "{drawn}");
+        assert_eq!(lines[0], "primary, term 3");
+        assert!(lines[1].contains("a ") && lines[1].contains("30 ms behind, 2 epochs"));
+        assert!(lines[2].contains("b ") && lines[2].ends_with("not connected"));
+        let drawn = cluster(
+            "canon_role{role=\"replica\"} 1\ncanon_term 1\ncanon_primary_connected 0\ncanon_replica_lag_seconds 61.04\n",
+        );
+        assert!(
+            drawn.contains("not connected") && drawn.contains("61.0 s"),
+            "{drawn}"
+        );
+    }
 }

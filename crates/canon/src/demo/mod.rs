@@ -4,9 +4,12 @@
 //! accounts (id, owner, balance >= 0)   items (id, name, price, stock >= 0)   orders (id, account, item, quantity, placed)
 //! of ten transactions: 6 look something up, 2 move money between accounts, 2 order an item (money, stock and the order)
 //! ```
+//! With `--replicas` the same shop stands in a cluster (`replicas`).
+//!
 //! Orders follow the taste of the day: half of them go to one item in twenty, so that rows get hot.
 
 mod client;
+mod replicas;
 
 use crate::config::{Config, Overrides};
 use crate::server::{self, Server};
@@ -33,6 +36,9 @@ pub struct Options {
     /// Seconds of the load
     #[arg(long, default_value_t = 10)]
     pub seconds: u64,
+    /// Replicas that follow: shows their lag, one that is killed and catches up, and a switch-over
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=8))]
+    pub replicas: u32,
     /// End after the load
     #[arg(long)]
     pub exit: bool,
@@ -123,6 +129,9 @@ pub fn run(o: &Options) -> Result<()> {
     let done = runtime.block_on(async {
         let server = Server::start(&config).await?;
         let address = server.listening[0];
+        if o.replicas > 0 {
+            return replicas::run(o, &config, server, &data).await;
+        }
         let shown = tokio::task::block_in_place(|| show(o, &server, address));
         if shown.is_ok() && !o.exit {
             println!("\nThe shop is open; look around with\n\n    psql -h {} -p {} -U canon canon\n\nCtrl-C ends it.", address.ip(), address.port());
@@ -158,7 +167,10 @@ fn show(o: &Options, server: &Server, address: SocketAddr) -> Result<()> {
         let clients: Vec<_> = (0..o.clients)
             .map(|i| {
                 let (stop, count) = (&stop, &count);
-                s.spawn(move || buy(address, u64::from(i) + 1, stop, count))
+                s.spawn(move || {
+                    let mut tally = Tally::default();
+                    buy(address, u64::from(i) + 1, stop, count, &mut tally).map(|()| tally)
+                })
             })
             .collect();
         progress(began, Duration::from_secs(seconds), &count);
@@ -291,13 +303,18 @@ impl Tally {
 }
 
 /// One client of the shop.
-fn buy(address: SocketAddr, seed: u64, stop: &AtomicBool, count: &AtomicU64) -> Result<Tally> {
+fn buy(
+    address: SocketAddr,
+    seed: u64,
+    stop: &AtomicBool,
+    count: &AtomicU64,
+    tally: &mut Tally,
+) -> Result<()> {
     let mut c = Client::connect(address).map_err(broken)?;
     for (name, sql) in STATEMENTS {
         done(c.prepare(name, sql))?;
     }
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mut tally = Tally::default();
     while !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         let account = random.up_to(ACCOUNTS);
@@ -340,7 +357,7 @@ fn buy(address: SocketAddr, seed: u64, stop: &AtomicBool, count: &AtomicU64) -> 
             }
         }
     }
-    Ok(tally)
+    Ok(())
 }
 
 /// Runs the steps as one transaction; one step needs no BEGIN.

@@ -9,23 +9,27 @@
 //! a reply is written once, into the buffer that is sent, and sent when the client can use it (the costs of both ways stand in
 //! the decisions).
 //!
-//! Left out on purpose: TLS, the replication protocol, protocol 2.
+//! Connections of replicas go to `replication::send` after their start.
+//!
+//! Left out on purpose: TLS, protocol 2.
 
 mod backend;
 mod connection;
 pub mod frontend;
 mod scram;
 mod startup;
-mod wire;
+pub mod wire;
 
-use base::{Error, Result, SqlState};
+use crate::replication::{Senders, send};
+use base::{Error, Oid, Result, SqlState};
 use connection::End;
 use sql::engine::Engine;
 use sql::session::{Reason, Severity, Shared};
+use startup::Started;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
@@ -56,6 +60,8 @@ pub struct Gate<E: Engine> {
     open: AtomicUsize,
     closing: AtomicBool,
     changed: Notify,
+    /// Who ships the log to replicas that connect.
+    pub senders: OnceLock<Arc<Senders>>,
     /// Connections taken and refused since the start.
     pub accepted: AtomicUsize,
     pub refused: AtomicUsize,
@@ -72,6 +78,7 @@ impl<E: Engine> Gate<E> {
             open: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
             changed: Notify::new(),
+            senders: OnceLock::new(),
             accepted: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
         })
@@ -167,7 +174,7 @@ impl<E: Engine> Gate<E> {
     async fn serve<S: Stream>(&self, wire: &mut Wire<S>, origin: &Origin, full: bool) -> End {
         let started =
             tokio::time::timeout(STARTUP_LIMIT, startup::start(wire, self, origin, full)).await;
-        let mut session = match started {
+        let started = match started {
             Err(_) => return End::Client,
             Ok(Err(e)) if e.code() == SqlState::CONNECTION_FAILURE => return End::Client,
             Ok(Err(e)) => return End::Fatal(e),
@@ -177,7 +184,38 @@ impl<E: Engine> Gate<E> {
         if wire.send().await.is_err() {
             return End::Client;
         }
-        connection::serve(wire, &mut session).await
+        match started {
+            Started::Session(mut session) => connection::serve(wire, &mut session).await,
+            Started::Replica { user } => self.ship(wire, origin, user).await,
+        }
+    }
+
+    /// Serves a replica until it goes or the server closes.
+    async fn ship<S: Stream>(&self, wire: &mut Wire<S>, origin: &Origin, user: Oid) -> End {
+        let Some(senders) = self.senders.get() else {
+            return End::Fatal(Error::unsupported("replication"));
+        };
+        let closing = async {
+            loop {
+                let changed = self.changed.notified();
+                if self.closing.load(Ordering::SeqCst) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let ended = tokio::select! {
+            r = send::serve(wire, senders, origin, user) => r,
+            () = closing => Ok(()),
+        };
+        match ended {
+            Ok(()) => End::Client,
+            Err(e) if e.code() == SqlState::CONNECTION_FAILURE => {
+                info!(error = %e, "a replica is gone");
+                End::Client
+            }
+            Err(e) => End::Fatal(e),
+        }
     }
 
     /// Stops taking connections, lets running transactions end within `limit`, then ends the rest.

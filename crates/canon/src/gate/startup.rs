@@ -7,20 +7,22 @@
 //! A role without a password gets in from the same machine only, unless the server was told otherwise in so many words; one with
 //! a password must prove it from anywhere.
 //!
-//! Left out on purpose: TLS, the replication protocol.
+//! `replication=canon` asks for a connection of a replica (`replication::send`): the role must be a superuser or have REPLICATION.
+//!
+//! Left out on purpose: TLS, PostgreSQL's own replication protocol.
 
 use super::frontend::{self, Reader, violation};
 use super::scram;
 use super::wire::{Stream, Wire, gone};
 use super::{Gate, Origin};
-use base::{Error, Result, SqlState};
+use base::{Error, Oid, Result, SqlState};
 use bytes::{Bytes, BytesMut};
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, SecretKey, Startup,
 };
 use pgwire::messages::{DecodeContext, Message};
 use sql::engine::Engine;
-use sql::session::{Handle, Peer, SERVER_VERSION, Session};
+use sql::session::{Handle, Peer, SERVER_VERSION, Session, TxnStatus};
 use std::sync::Arc;
 
 const SSL_REQUEST: u32 = 80_877_103;
@@ -33,7 +35,17 @@ const MAX_STARTUP: usize = 10_000;
 struct Hello {
     user: String,
     database: String,
+    replication: bool,
     parameters: Vec<(String, String)>,
+}
+
+/// What a connection is for.
+pub enum Started<E: Engine> {
+    Session(Box<Session<E>>),
+    /// A replica, logged in as this role.
+    Replica {
+        user: Oid,
+    },
 }
 
 /// Brings a connection to its session. `None`: it was a cancel request, or the client went away.
@@ -42,7 +54,7 @@ pub async fn start<S: Stream, E: Engine>(
     gate: &Gate<E>,
     origin: &Origin,
     full: bool,
-) -> Result<Option<Session<E>>> {
+) -> Result<Option<Started<E>>> {
     let Some(hello) = hello(wire, gate).await? else {
         return Ok(None);
     };
@@ -51,6 +63,20 @@ pub async fn start<S: Stream, E: Engine>(
         return Err(gate.too_many());
     }
     authenticate(wire, gate, origin, &hello.user).await?;
+    if hello.replication {
+        let catalog = gate.shared.engine.catalog();
+        let role = catalog.schema.role_named(&hello.user);
+        let role = role.filter(|r| r.superuser || r.replication);
+        let user = role.map(|r| r.id).ok_or_else(|| {
+            Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                "must be superuser or replication role to start walsender",
+            )
+        })?;
+        wire.out.put(&Authentication::Ok);
+        wire.out.ready(TxnStatus::Idle);
+        return Ok(Some(Started::Replica { user }));
+    }
     if hello.database != gate.shared.database {
         return Err(Error::new(
             SqlState::INVALID_CATALOG_NAME,
@@ -65,7 +91,7 @@ pub async fn start<S: Stream, E: Engine>(
     if began.is_err() {
         gate.shared.sessions.remove(pid);
     }
-    began.map(Some)
+    began.map(|s| Some(Started::Session(Box::new(s))))
 }
 
 fn begin<S: Stream, E: Engine>(
@@ -191,13 +217,21 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
             )
         })?
         .clone();
-    match s.parameters.get("replication").map(String::as_str) {
-        None | Some("false" | "off" | "no" | "0") => {}
-        Some(_) => return Err(Error::unsupported("the replication protocol")),
-    }
+    let replication = match s.parameters.get("replication").map(String::as_str) {
+        None | Some("false" | "off" | "no" | "0") => false,
+        Some("canon") => true,
+        Some(_) => {
+            return Err(
+                Error::unsupported("PostgreSQL's replication protocol").hint(
+                    "Replicas of Canon ask for replication=canon; `canon start --replica-of` does.",
+                ),
+            );
+        }
+    };
     let database = s.parameters.get("database").filter(|d| !d.is_empty());
     Ok(Hello {
         database: database.unwrap_or(&user).clone(),
+        replication,
         user,
         parameters: s.parameters.into_iter().collect(),
     })

@@ -337,7 +337,7 @@ pub fn sqlstate(error: &tokio_postgres::Error) -> String {
         .map_or("connection".into(), |code| code.code().to_owned())
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }

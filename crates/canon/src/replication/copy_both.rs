@@ -1,0 +1,197 @@
+//! Messages of replication over a connection in CopyBoth mode.
+//!
+//! ```text
+//! | 'd' | length i32, itself included | one replica::ship::Message |      both ways
+//! ```
+//! Neither direction waits for the other: [`CopyBoth::next`] writes what is to be written while it waits for a message, so two
+//! ends that both have much to send do not stop each other. It may be dropped at any of its waits and called again.
+
+use base::{Error, Result, SqlState};
+use replica::ship::Message;
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+
+/// Longest message: the largest group of commits and its head.
+const MAX_FRAME: usize = (1 << 30) + (64 << 10);
+/// Bytes read at once.
+const CHUNK: usize = 64 << 10;
+/// A buffer that grew beyond this is let go when it is empty.
+const KEEP: usize = 8 << 20;
+
+/// One end.
+pub struct CopyBoth<S> {
+    reader: ReadHalf<S>,
+    writer: WriteHalf<S>,
+    input: Vec<u8>,
+    taken: usize,
+    out: Vec<u8>,
+    written: usize,
+}
+
+/// What ended a connection.
+pub fn lost(e: &io::Error) -> Error {
+    Error::new(
+        SqlState::CONNECTION_FAILURE,
+        format!("connection lost: {e}"),
+    )
+}
+
+impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
+    /// Over a connection of which these bytes were read already.
+    pub fn new(stream: S, input: Vec<u8>) -> CopyBoth<S> {
+        let (reader, writer) = tokio::io::split(stream);
+        CopyBoth {
+            reader,
+            writer,
+            input,
+            taken: 0,
+            out: Vec::new(),
+            written: 0,
+        }
+    }
+
+    /// Puts a message among what is to be written.
+    pub fn send(&mut self, m: &Message) {
+        self.send_with(|out| m.encode(out));
+    }
+
+    /// Puts a message whose bytes `f` appends among what is to be written.
+    pub fn send_with(&mut self, f: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.out.len();
+        self.out.extend_from_slice(&[b'd', 0, 0, 0, 0]);
+        f(&mut self.out);
+        let len = self.out.len() - start - 1;
+        assert!(len <= MAX_FRAME, "a message of {len} bytes");
+        self.out[start + 1..start + 5].copy_from_slice(&(len as u32).to_be_bytes());
+    }
+
+    /// Bytes that wait to be written.
+    pub fn pending(&self) -> usize {
+        self.out.len() - self.written
+    }
+
+    /// The next message.
+    pub async fn next(&mut self) -> Result<Message> {
+        loop {
+            if let Some(m) = self.take()? {
+                return Ok(m);
+            }
+            if self.taken == self.input.len() {
+                self.input.clear();
+                self.taken = 0;
+                if self.input.capacity() > KEEP {
+                    self.input = Vec::new();
+                }
+            } else if self.taken >= CHUNK {
+                self.input.drain(..self.taken);
+                self.taken = 0;
+            }
+            self.input.reserve(CHUNK);
+            let CopyBoth {
+                reader,
+                writer,
+                input,
+                out,
+                written,
+                ..
+            } = self;
+            tokio::select! {
+                n = reader.read_buf(input) => match n {
+                    Ok(0) => return Err(lost(&io::ErrorKind::UnexpectedEof.into())),
+                    Ok(_) => {}
+                    Err(e) => return Err(lost(&e)),
+                },
+                n = writer.write(&out[*written..]), if *written < out.len() => {
+                    *written += n.map_err(|e| lost(&e))?;
+                    if *written == out.len() {
+                        out.clear();
+                        *written = 0;
+                        if out.capacity() > KEEP {
+                            *out = Vec::new();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes everything, for a last message.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        self.writer.write_all(&self.out[self.written..]).await?;
+        self.out.clear();
+        self.written = 0;
+        self.writer.flush().await
+    }
+
+    /// A whole message at the front of the input.
+    fn take(&mut self) -> Result<Option<Message>> {
+        let have = &self.input[self.taken..];
+        let Some(head) = have.first_chunk::<5>() else {
+            return Ok(None);
+        };
+        let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if !(4..=MAX_FRAME).contains(&len) {
+            return Err(broken("a message of an impossible length"));
+        }
+        if have.len() <= len {
+            return Ok(None);
+        }
+        let body = &have[5..=len];
+        let message = match head[0] {
+            b'd' => Message::decode(body).map_err(broken)?,
+            b'E' => return Err(super::link::server_error(body)),
+            // The other end is done: CopyDone, Terminate.
+            b'c' | b'X' => return Err(lost(&io::ErrorKind::UnexpectedEof.into())),
+            t => return Err(broken(&format!("a message of type 0x{t:02x}"))),
+        };
+        self.taken += len + 1;
+        Ok(Some(message))
+    }
+}
+
+/// 08P01.
+pub fn broken(what: &str) -> Error {
+    Error::new(SqlState::PROTOCOL_VIOLATION, format!("replication: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Position;
+
+    #[tokio::test]
+    async fn both_ends_send_much_and_neither_stops_the_other() {
+        // A pipe far smaller than what each has to say.
+        let (a, b) = tokio::io::duplex(4096);
+        let (mut a, mut b) = (CopyBoth::new(a, vec![]), CopyBoth::new(b, vec![]));
+        let resume = |n: u64| Message::Resume {
+            from: Position::from_u64(n),
+        };
+        for n in 0..2000 {
+            a.send(&resume(n));
+            b.send(&resume(n));
+        }
+        for n in 0..2000 {
+            let (x, y) = tokio::join!(a.next(), b.next());
+            for m in [x.unwrap(), y.unwrap()] {
+                assert!(matches!(m, Message::Resume { from } if from.as_u64() == n));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn rubbish_and_an_end_are_errors() {
+        use tokio::io::AsyncWriteExt;
+        for bytes in [
+            &b"d\0\0\0\x05\xff"[..],
+            b"Q\0\0\0\x04",
+            b"d\xff\xff\xff\xff",
+            b"d\0\0",
+        ] {
+            let (mut a, b) = tokio::io::duplex(64);
+            a.write_all(bytes).await.unwrap();
+            drop(a);
+            assert!(CopyBoth::new(b, vec![]).next().await.is_err(), "{bytes:?}");
+        }
+    }
+}

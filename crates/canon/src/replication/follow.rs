@@ -1,0 +1,551 @@
+//! The replica's side of its connection: a task that does what `replica::ship::Receiver` says.
+//!
+//! ```text
+//! primary ══▶ ship::Receiver ──▶ the node's ring ──▶ (node) own log, replay ──▶ visible
+//!         ◀══ acknowledgements ◀───────────────────────── marks moved
+//! ```
+//! The task lives as long as the node is a replica. It connects again when the connection ends, says why, and serves requests to take
+//! over: **planned**, the primary is asked to seal itself and hands over what is missing; **forced**, nobody is asked. What cannot be
+//! done with an open database (a copy from the beginning, setting aside what the cluster's history does not have) it
+//! asks of the server ([`Restart`]).
+
+use super::Primary;
+use super::copy_both::CopyBoth;
+use super::freshness::Freshness;
+use super::link::Link;
+use super::send::COMMAND as START_REPLICATION;
+use base::{Error, Position, Result, SqlState};
+use env::Env;
+use node::{Following, Node, Promoted};
+use parking_lot::Mutex;
+use replica::ship::receiver::{Command, Event};
+use replica::ship::{Acked, Identity, Message, Receiver, RingWriter};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tracing::{error, info, warn};
+
+/// How often the receiver is told that time has passed.
+const TIME: Duration = Duration::from_millis(100);
+/// How often the primary hears from us at least, so that it knows how old what we show is.
+const ACK: Duration = Duration::from_millis(20);
+/// How long a promotion waits for the node's threads to take what is there.
+const MOST_BACKOFF: Duration = Duration::from_secs(5);
+
+/// Why the server has to start again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// The primary's log no longer reaches back to us.
+    Bootstrap,
+    /// What is here above `at` is not part of the history of `term`.
+    Diverged { at: Position, term: u64 },
+}
+
+impl fmt::Display for Restart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Restart::Bootstrap => write!(
+                f,
+                "the primary's log no longer reaches back to this replica: it is copied anew"
+            ),
+            Restart::Diverged { at, term } => write!(
+                f,
+                "this node has commits above {at} that the history of term {term} does not have: they are set aside"
+            ),
+        }
+    }
+}
+
+/// The first answer of the primary.
+type FirstWord = Option<std::result::Result<Option<Restart>, Error>>;
+
+/// Somebody wants this node to become the primary.
+struct Request {
+    force: bool,
+    answer: std::sync::mpsc::Sender<Result<String>>,
+}
+
+#[derive(Default)]
+struct State {
+    connected: bool,
+    status: &'static str,
+    began: Position,
+    /// Our clock at the last message, microseconds since 1970.
+    heard: Option<i64>,
+    /// By our clock: when what is shown was heard of. By the primary's: when it was sent.
+    age: Freshness,
+    sent: Freshness,
+}
+
+/// What follows a primary.
+pub struct Follow {
+    primary: Primary,
+    name: String,
+    node: Arc<Node>,
+    env: Env,
+    state: Mutex<State>,
+    first: watch::Sender<FirstWord>,
+    restart: watch::Sender<Option<Restart>>,
+    requests: mpsc::UnboundedSender<Request>,
+    incoming: Mutex<Option<mpsc::UnboundedReceiver<Request>>>,
+}
+
+impl Follow {
+    pub fn new(primary: Primary, name: String, node: Arc<Node>, env: Env) -> Follow {
+        let (requests, incoming) = mpsc::unbounded_channel();
+        Follow {
+            primary,
+            name,
+            node,
+            env,
+            state: Mutex::new(State {
+                status: "connecting",
+                ..State::default()
+            }),
+            first: watch::channel(None).0,
+            restart: watch::channel(None).0,
+            requests,
+            incoming: Mutex::new(Some(incoming)),
+        }
+    }
+
+    pub fn primary(&self) -> &Primary {
+        &self.primary
+    }
+
+    /// Whether the primary is heard.
+    pub fn is_connected(&self) -> bool {
+        self.state.lock().connected
+    }
+
+    /// `connecting`, `streaming`, `stopped`, `promoted`.
+    pub fn status(&self) -> &'static str {
+        self.state.lock().status
+    }
+
+    /// Where the present connection's stream began.
+    pub fn began(&self) -> Position {
+        self.state.lock().began
+    }
+
+    /// Microseconds since 1970 at the last message.
+    pub fn heard(&self) -> Option<i64> {
+        self.state.lock().heard
+    }
+
+    /// How old what is shown is, in microseconds, by our own clock: since we heard of it.
+    pub fn age(&self) -> Option<i64> {
+        self.look();
+        self.state.lock().age.age(self.env.clock.unix_micros())
+    }
+
+    /// The primary's time as of which everything is shown, microseconds since 1970.
+    pub fn as_of(&self) -> Option<i64> {
+        self.look();
+        self.state.lock().sent.as_of()
+    }
+
+    /// Takes what has become visible into account.
+    fn look(&self) {
+        if let Some(f) = self.node.following() {
+            let visible = f.marks.visible.get();
+            let mut s = self.state.lock();
+            s.age.reached(visible, i64::MAX);
+            s.sent.reached(visible, i64::MAX);
+        }
+    }
+
+    /// Waits for the primary's first word: our histories agree, or this server has to start again. An error: it will never do.
+    pub async fn first_word(&self) -> Result<Option<Restart>> {
+        let mut rx = self.first.subscribe();
+        let word = rx.wait_for(Option::is_some).await;
+        match word.expect("the sender is ours").clone() {
+            Some(word) => word,
+            None => Ok(None),
+        }
+    }
+
+    /// Ready when the server has to start again.
+    pub async fn restart(&self) -> Restart {
+        let mut rx = self.restart.subscribe();
+        let why = rx.wait_for(Option::is_some).await;
+        why.expect("the sender is ours").expect("waited for")
+    }
+
+    fn say_first(&self, word: Result<Option<Restart>>) {
+        self.first.send_if_modified(|w| {
+            let first = w.is_none();
+            if first {
+                *w = Some(word);
+            }
+            first
+        });
+    }
+
+    /// Asks for a promotion and waits on this thread. The report; `None`: not in time, it may still come.
+    pub fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {
+        if !force && !self.is_connected() {
+            return Err(Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!(
+                    "the primary {} is not connected and cannot hand over",
+                    self.primary
+                ),
+            )
+            .hint("If it is down for good: canon promote --force --old-primary-is-down."));
+        }
+        let (answer, answered) = std::sync::mpsc::channel();
+        let gone = || Error::internal("nothing is followed any more");
+        self.requests
+            .send(Request { force, answer })
+            .map_err(|_| gone())?;
+        match tokio::task::block_in_place(|| answered.recv_timeout(wait)) {
+            Ok(done) => done.map(Some),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => Ok(None),
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Err(gone()),
+        }
+    }
+
+    /// Follows until this node is promoted, or has to start again.
+    pub async fn run(&self) {
+        let (Some(following), Some(incoming)) =
+            (self.node.following(), self.incoming.lock().take())
+        else {
+            return;
+        };
+        let Some(ring) = following.take_ring() else {
+            return;
+        };
+        let identity = Identity {
+            cluster: self.node.cluster(),
+            node: self.name.clone(),
+            terms: self.node.terms(),
+            last: following.marks.received.get(),
+            ring: ring.ring().size(),
+        };
+        let mut task = Task {
+            follow: self,
+            following: following.clone(),
+            receiver: Receiver::new(identity),
+            ring,
+            commands: Vec::new(),
+            asked: Vec::new(),
+            pause: None,
+        };
+        let why = task.run(incoming).await;
+        following.return_ring(task.ring);
+        let mut s = self.state.lock();
+        s.connected = false;
+        s.status = why;
+    }
+}
+
+/// How a connection ended.
+enum End {
+    /// Connect again.
+    Lost,
+    /// This node becomes the primary: as this report begins.
+    TakeOver(String),
+    /// No more connections.
+    Stop,
+}
+
+struct Task<'a> {
+    follow: &'a Follow,
+    following: Arc<Following>,
+    receiver: Receiver,
+    ring: RingWriter,
+    commands: Vec<Command>,
+    /// Who waits for a promotion.
+    asked: Vec<Request>,
+    /// Before the next connection.
+    pause: Option<Duration>,
+}
+
+impl Task<'_> {
+    /// The status that it ends with.
+    async fn run(&mut self, mut incoming: mpsc::UnboundedReceiver<Request>) -> &'static str {
+        let mut failures = 0u32;
+        let mut silent = false;
+        loop {
+            let pause = self.pause.take().unwrap_or_else(|| {
+                let step = Duration::from_millis(50) * (1 << failures.min(8));
+                if failures == 0 {
+                    Duration::ZERO
+                } else {
+                    step.min(MOST_BACKOFF)
+                }
+            });
+            let end = tokio::select! {
+                link = async {
+                    tokio::time::sleep(pause).await;
+                    self.follow.connect().await
+                } => match link {
+                    Ok(link) => {
+                        (failures, silent) = (0, false);
+                        self.connected(link, &mut incoming).await
+                    }
+                    Err(e) => {
+                        // Said once, not at every try.
+                        if !std::mem::replace(&mut silent, true) {
+                            warn!("{}", e.fields().message);
+                        }
+                        failures += 1;
+                        End::Lost
+                    }
+                },
+                r = incoming.recv() => match self.request(r) {
+                    Some(end) => end,
+                    None => End::Lost,
+                }
+            };
+            {
+                let mut s = self.follow.state.lock();
+                (s.connected, s.status) = (false, "connecting");
+            }
+            match end {
+                End::Lost => {
+                    self.receiver
+                        .handle(Event::Disconnected, &mut self.commands);
+                    self.between();
+                }
+                End::TakeOver(words) => {
+                    if self.take_over(&words).await {
+                        return "promoted";
+                    }
+                }
+                End::Stop => return "stopped",
+            }
+        }
+    }
+
+    /// What is to be done without a connection: only to wait.
+    fn between(&mut self) {
+        for c in std::mem::take(&mut self.commands) {
+            if let Command::Reconnect { after_millis } = c {
+                self.pause = Some(Duration::from_millis(after_millis));
+            }
+        }
+    }
+
+    fn request(&mut self, r: Option<Request>) -> Option<End> {
+        let r = r?;
+        let force = r.force;
+        self.asked.push(r);
+        if force {
+            let s = self.follow.state.lock();
+            let now = self.follow.env.clock.unix_micros();
+            let ago = s.heard.map(|h| (now - h).max(0) / 1000);
+            let mut words = match ago {
+                Some(ms) => format!("The old primary was last heard {ms} ms ago."),
+                None => "The old primary was never heard since this node started.".to_owned(),
+            };
+            if s.connected && ago.is_some_and(|ms| ms < 1000) {
+                words += " It seems to be up: what it commits from now on is not part of the history, and is set aside when it comes back.";
+            }
+            return Some(End::TakeOver(words));
+        }
+        self.receiver.handle(Event::Seal, &mut self.commands);
+        None
+    }
+
+    async fn connected(
+        &mut self,
+        mut link: CopyBoth<TcpStream>,
+        incoming: &mut mpsc::UnboundedReceiver<Request>,
+    ) -> End {
+        self.receiver.handle(Event::Connected, &mut self.commands);
+        let moved = self.following.moved.clone();
+        let mut seen = moved.version();
+        let mut time = tokio::time::interval(TIME);
+        let mut ack = tokio::time::interval(ACK);
+        for i in [&mut time, &mut ack] {
+            i.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        }
+        let mut echo = 0;
+        loop {
+            if let Some(end) = self.obey(&mut link) {
+                // The last word, a Hello say, may still be on its way.
+                _ = tokio::time::timeout(TIME, link.flush()).await;
+                return end;
+            }
+            tokio::select! {
+                m = link.next() => match m {
+                    Ok(m) => {
+                        echo = self.heard(&m).max(echo);
+                        self.receiver.handle(Event::Message(m), &mut self.commands);
+                    }
+                    Err(e) => {
+                        warn!(primary = %self.follow.primary, "{}", e.fields().message);
+                        return End::Lost;
+                    }
+                },
+                v = moved.since(seen) => {
+                    seen = v;
+                    if self.following.take_overrun() {
+                        let from = self.following.marks.received.get();
+                        self.receiver.handle(Event::Overrun { from }, &mut self.commands);
+                    }
+                    let marks = self.marks();
+                    self.receiver.handle(Event::Moved(marks), &mut self.commands);
+                    if let Some(e) = self.following.failure() {
+                        error!("replay has stopped: {e}");
+                        return End::Stop;
+                    }
+                }
+                _ = time.tick() => self.receiver.handle(Event::Time, &mut self.commands),
+                _ = ack.tick() => {
+                    self.follow.look();
+                    if self.receiver.is_streaming() {
+                        let m = self.marks();
+                        link.send(&Message::Ack {
+                            term: self.receiver.term(),
+                            received: m.received,
+                            persisted: m.persisted,
+                            applied: m.applied,
+                            visible: m.visible,
+                            echo_micros: echo,
+                        });
+                    }
+                }
+                r = incoming.recv() => if let Some(end) = self.request(r) {
+                    return end;
+                },
+            }
+        }
+    }
+
+    /// Read from the last to the first, so that growth meanwhile leaves them in order.
+    fn marks(&self) -> Acked {
+        let m = &self.following.marks;
+        let visible = m.visible.get();
+        let applied = m.applied.get();
+        let persisted = m.persisted.get();
+        let received = m.received.get();
+        Acked {
+            received,
+            persisted,
+            applied,
+            visible,
+        }
+    }
+
+    /// A message came. The primary's time in it, or 0.
+    fn heard(&self, m: &Message) -> i64 {
+        let now = self.follow.env.clock.unix_micros();
+        let mut s = self.follow.state.lock();
+        s.heard = Some(now);
+        let Some(step) = m.step() else { return 0 };
+        s.age.heard(step.upto, now);
+        s.sent.heard(step.upto, step.sent_micros);
+        step.sent_micros
+    }
+
+    /// Does what the receiver says. The end of the connection, if it says so.
+    fn obey(&mut self, link: &mut CopyBoth<TcpStream>) -> Option<End> {
+        let mut end = None;
+        for c in std::mem::take(&mut self.commands) {
+            match c {
+                Command::Send(m) => link.send(&m),
+                Command::Write { message, restart } => {
+                    if restart {
+                        self.ring.restart();
+                    }
+                    self.ring.write(&message.to_bytes());
+                }
+                Command::Published(p) => self.following.published(p),
+                Command::SetTerms(terms) => {
+                    let dir = self.follow.node.dir();
+                    let set = tokio::task::block_in_place(|| dir.set_terms(&terms));
+                    if let Err(e) = set {
+                        error!("the terms could not be written: {e}");
+                        return Some(End::Lost);
+                    }
+                }
+                Command::BeginBootstrap { .. } => return self.start_again(Restart::Bootstrap),
+                Command::Diverged { at, term } => {
+                    return self.start_again(Restart::Diverged { at, term });
+                }
+                Command::Refuse(why) => {
+                    let e = Error::new(
+                        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                        format!("{} cannot be followed: {why}", self.follow.primary),
+                    );
+                    error!("{e}");
+                    self.follow.say_first(Err(e));
+                    return Some(End::Stop);
+                }
+                Command::HandedOver { last, .. } => {
+                    info!(%last, "the old primary has handed over");
+                    let words = format!("The old primary handed over at {last}; nothing is lost.");
+                    return Some(End::TakeOver(words));
+                }
+                Command::Close(why) => {
+                    warn!(primary = %self.follow.primary, "{why}");
+                    end = Some(End::Lost);
+                }
+                Command::Reconnect { after_millis } => {
+                    self.pause = Some(Duration::from_millis(after_millis));
+                    end = Some(End::Lost);
+                }
+                // These come only after BeginBootstrap.
+                Command::Store { .. } | Command::FinishBootstrap => {}
+            }
+        }
+        let streaming = end.is_none() && self.receiver.is_streaming();
+        let mut s = self.follow.state.lock();
+        if streaming && !s.connected {
+            (s.connected, s.status) = (true, "streaming");
+            s.began = self.following.marks.received.get();
+            drop(s);
+            info!(primary = %self.follow.primary, "following");
+            self.follow.say_first(Ok(None));
+        }
+        end
+    }
+
+    fn start_again(&mut self, why: Restart) -> Option<End> {
+        self.follow.say_first(Ok(Some(why)));
+        self.follow.restart.send_replace(Some(why));
+        Some(End::Stop)
+    }
+
+    /// Becomes the primary. Whether it did.
+    async fn take_over(&mut self, words: &str) -> bool {
+        let node = self.follow.node.clone();
+        let published = self.following.marks.published.get();
+        let done = tokio::task::spawn_blocking(move || node.promote()).await;
+        let done = done.unwrap_or_else(|e| Err(Error::internal(e.to_string())));
+        let report = done.map(|Promoted { term, start }| {
+            let mut report = format!("Promoted: term {term} begins after {start}. {words}");
+            if published > start {
+                report += &format!(
+                    " It had published up to {published}: commits between, acknowledged with synchronous_commit = off, are lost."
+                );
+            }
+            let forced = self.asked.iter().any(|r| r.force);
+            if forced {
+                report += " What it made durable by then is here. Later commits are lost, unless they waited for this replica.";
+            }
+            report
+        });
+        match &report {
+            Ok(r) => info!("{r}"),
+            Err(e) => error!("not promoted: {e}"),
+        }
+        for r in self.asked.drain(..) {
+            _ = r.answer.send(report.clone());
+        }
+        report.is_ok()
+    }
+}
+
+impl Follow {
+    async fn connect(&self) -> Result<CopyBoth<TcpStream>> {
+        let parameters = [("replication", "canon"), ("application_name", &*self.name)];
+        let link = Link::connect(&self.primary, &parameters).await?;
+        link.copy_both(START_REPLICATION).await
+    }
+}

@@ -1,0 +1,100 @@
+//! How old what somebody shows is, from ticks that flow also when nothing is committed.
+//!
+//! Each batch and tick says: everything up to this position, at this time. Once the position is reached (arrived, on disk, shown) the
+//! reader is as new as that time. So the age is never better than what is known: it grows while nothing is heard, idle or not.
+//! Times are microseconds of one clock; whose, the owner says.
+//!
+//! Left out on purpose: anything that compares the clocks of two machines.
+
+use base::Position;
+use std::collections::VecDeque;
+
+/// Messages remembered; beyond, every second one is forgotten, which can only make the age look greater.
+const MOST: usize = 4096;
+
+/// See the head of the file.
+#[derive(Debug, Default)]
+pub struct Freshness {
+    waiting: VecDeque<(Position, i64)>,
+    newest: Option<i64>,
+}
+
+impl Freshness {
+    /// A message with everything up to `upto` was made, or came, at this time.
+    pub fn heard(&mut self, upto: Position, at: i64) {
+        if self.waiting.len() >= MOST {
+            let mut n = 0;
+            self.waiting.retain(|_| {
+                n += 1;
+                n % 2 == 0
+            });
+        }
+        self.waiting.push_back((upto, at));
+    }
+
+    /// Everything up to `position` is reached, as far as messages until `last` are concerned.
+    pub fn reached(&mut self, position: Position, last: i64) {
+        while let Some(&(upto, at)) = self.waiting.front()
+            && upto <= position
+            && at <= last
+        {
+            self.newest = Some(at);
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Microseconds since the time as of which everything is reached; `None`: nothing was yet.
+    pub fn age(&self, now: i64) -> Option<i64> {
+        self.newest.map(|at| (now - at).max(0))
+    }
+
+    /// The time as of which everything is reached.
+    pub fn as_of(&self) -> Option<i64> {
+        self.newest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn p(n: u64) -> Position {
+        Position::from_u64(n)
+    }
+
+    #[test]
+    fn the_age_is_that_of_the_newest_message_reached() {
+        let mut f = Freshness::default();
+        assert_eq!(f.age(5), None);
+        f.heard(p(1), 100);
+        f.heard(p(5), 200);
+        f.reached(p(4), i64::MAX);
+        assert_eq!(f.age(250), Some(150));
+        f.reached(p(5), i64::MAX);
+        assert_eq!(f.age(250), Some(50));
+    }
+
+    #[test]
+    fn who_is_silent_gets_older_also_when_nothing_is_committed() {
+        let mut f = Freshness::default();
+        for t in 0..10 {
+            f.heard(p(7), t * 10);
+        }
+        // It answered the third tick; that it has the position says nothing of the later ones.
+        f.reached(p(7), 20);
+        assert_eq!(f.age(1000), Some(980));
+        f.reached(p(7), 90);
+        assert_eq!(f.age(1000), Some(910));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_age_never_better_than_true() {
+        let mut f = Freshness::default();
+        for t in 0..100_000 {
+            f.heard(p(t as u64), t);
+        }
+        assert!(f.waiting.len() <= MOST);
+        f.reached(p(50_000), i64::MAX);
+        assert!(f.age(100_000).unwrap() >= 50_000);
+    }
+}

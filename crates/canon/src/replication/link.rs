@@ -1,0 +1,221 @@
+//! A connection to another Canon as its client: start-up, SCRAM, a simple query, CopyBoth.
+//!
+//! Small on purpose: what a replica and `canon promote` need of the protocol and nothing else.
+
+use super::copy_both::{CopyBoth, broken, lost};
+use super::primary::Primary;
+use base::{Error, Result, SqlState};
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use std::io;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Longest message of the start-up and of replies to queries.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// Rows as texts, NULL as none.
+pub type Rows = Vec<Vec<Option<String>>>;
+
+/// A connection that is logged in.
+pub struct Link {
+    stream: TcpStream,
+    input: Vec<u8>,
+}
+
+/// What an ErrorResponse says.
+pub fn server_error(body: &[u8]) -> Error {
+    let field = |kind: u8| {
+        let found = body.split(|&b| b == 0).find(|f| f.first() == Some(&kind));
+        found.map_or(String::new(), |f| {
+            String::from_utf8_lossy(&f[1..]).into_owned()
+        })
+    };
+    let code = field(b'C').into_bytes();
+    let code = SqlState(code.try_into().unwrap_or(*b"XX000"));
+    Error::new(code, field(b'M'))
+        .detail(field(b'D'))
+        .hint(field(b'H'))
+}
+
+impl Link {
+    /// Connects and logs in. `parameters` go beside user and database into the start-up message.
+    pub async fn connect(primary: &Primary, parameters: &[(&str, &str)]) -> Result<Link> {
+        let address = (primary.host.as_str(), primary.port);
+        let connected =
+            tokio::time::timeout(primary.connect_timeout, TcpStream::connect(address)).await;
+        let stream = connected
+            .map_err(|_| no_answer(primary, "it took too long"))?
+            .map_err(|e| no_answer(primary, &e.to_string()))?;
+        _ = stream.set_nodelay(true);
+        let mut link = Link {
+            stream,
+            input: Vec::new(),
+        };
+        let start = link.start(primary, parameters);
+        tokio::time::timeout(primary.connect_timeout, start)
+            .await
+            .map_err(|_| no_answer(primary, "it took too long"))??;
+        Ok(link)
+    }
+
+    async fn start(&mut self, primary: &Primary, parameters: &[(&str, &str)]) -> Result<()> {
+        let mut body = 196_608u32.to_be_bytes().to_vec();
+        let own = [
+            ("user", primary.user.as_str()),
+            ("database", crate::server::DATABASE),
+        ];
+        for (k, v) in own.iter().chain(parameters) {
+            cstr(&mut body, k);
+            cstr(&mut body, v);
+        }
+        body.push(0);
+        let mut out = ((body.len() + 4) as u32).to_be_bytes().to_vec();
+        out.extend_from_slice(&body);
+        self.write(&out).await?;
+        let mut scram: Option<ScramSha256> = None;
+        loop {
+            let (kind, body) = self.message().await?;
+            match (kind, body.split_first_chunk::<4>()) {
+                (b'R', Some((code, rest))) => match u32::from_be_bytes(*code) {
+                    0 => {}
+                    10 => {
+                        let offered = rest
+                            .split(|&b| b == 0)
+                            .any(|m| m == SCRAM_SHA_256.as_bytes());
+                        let password = primary.password().ok_or_else(|| {
+                            Error::new(
+                                SqlState::INVALID_AUTHORIZATION,
+                                format!("{primary} wants a password for \"{}\"", primary.user),
+                            )
+                            .hint("Put it into replica_of or PGPASSWORD.")
+                        })?;
+                        if !offered {
+                            return Err(broken("no way to log in that both know"));
+                        }
+                        let x =
+                            ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
+                        let mut out = Vec::new();
+                        cstr(&mut out, SCRAM_SHA_256);
+                        out.extend_from_slice(&(x.message().len() as u32).to_be_bytes());
+                        out.extend_from_slice(x.message());
+                        self.send(b'p', &out).await?;
+                        scram = Some(x);
+                    }
+                    11 => {
+                        let x = scram.as_mut().ok_or_else(|| broken("SCRAM out of turn"))?;
+                        x.update(rest).map_err(|e| lost(&e))?;
+                        let out = x.message().to_vec();
+                        self.send(b'p', &out).await?;
+                    }
+                    12 => {
+                        let x = scram.as_mut().ok_or_else(|| broken("SCRAM out of turn"))?;
+                        x.finish(rest).map_err(|e| lost(&e))?;
+                    }
+                    n => return Err(broken(&format!("authentication of kind {n}"))),
+                },
+                (b'Z', _) => return Ok(()),
+                (b'E', _) => return Err(server_error(&body)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Runs a text of statements; the rows of all.
+    pub async fn query(&mut self, sql: &str) -> Result<Rows> {
+        let mut body = Vec::new();
+        cstr(&mut body, sql);
+        self.send(b'Q', &body).await?;
+        let (mut rows, mut failed) = (Vec::new(), None);
+        loop {
+            let (kind, body) = self.message().await?;
+            match kind {
+                b'D' => rows.push(row(&body).ok_or_else(|| broken("a malformed row"))?),
+                b'E' => failed = Some(server_error(&body)),
+                b'Z' => return failed.map_or(Ok(rows), Err),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends the command and goes over to CopyBoth.
+    pub async fn copy_both(mut self, command: &str) -> Result<CopyBoth<TcpStream>> {
+        let mut body = Vec::new();
+        cstr(&mut body, command);
+        self.send(b'Q', &body).await?;
+        loop {
+            let (kind, body) = self.message().await?;
+            match kind {
+                b'W' => return Ok(CopyBoth::new(self.stream, self.input)),
+                b'E' => return Err(server_error(&body)),
+                b'N' | b'S' => {}
+                t => return Err(broken(&format!("0x{t:02x} instead of CopyBothResponse"))),
+            }
+        }
+    }
+
+    async fn send(&mut self, kind: u8, body: &[u8]) -> Result<()> {
+        let mut out = vec![kind];
+        out.extend_from_slice(&((body.len() + 4) as u32).to_be_bytes());
+        out.extend_from_slice(body);
+        self.write(&out).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes).await.map_err(|e| lost(&e))
+    }
+
+    /// The next message: type and body.
+    async fn message(&mut self) -> Result<(u8, Vec<u8>)> {
+        loop {
+            if let Some(head) = self.input.first_chunk::<5>() {
+                let kind = head[0];
+                let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+                if !(4..=MAX_MESSAGE).contains(&len) {
+                    return Err(broken("a message of an impossible length"));
+                }
+                if self.input.len() > len {
+                    let body = self.input[5..=len].to_vec();
+                    self.input.drain(..=len);
+                    return Ok((kind, body));
+                }
+            }
+            match self.stream.read_buf(&mut self.input).await {
+                Ok(0) => return Err(lost(&io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) => {}
+                Err(e) => return Err(lost(&e)),
+            }
+        }
+    }
+}
+
+fn no_answer(primary: &Primary, why: &str) -> Error {
+    Error::new(
+        SqlState::CONNECTION_FAILURE,
+        format!("no connection to {primary}: {why}"),
+    )
+}
+
+fn cstr(out: &mut Vec<u8>, s: &str) {
+    out.extend_from_slice(s.as_bytes());
+    out.push(0);
+}
+
+fn row(body: &[u8]) -> Option<Vec<Option<String>>> {
+    let (count, mut rest) = body.split_at_checked(2)?;
+    let n = u16::from_be_bytes([count[0], count[1]]);
+    let mut fields = Vec::with_capacity(n.into());
+    for _ in 0..n {
+        let (len, tail) = rest.split_at_checked(4)?;
+        let len = i32::from_be_bytes(len.try_into().ok()?);
+        rest = tail;
+        fields.push(match usize::try_from(len) {
+            Err(_) => None,
+            Ok(len) => {
+                let (value, tail) = rest.split_at_checked(len)?;
+                rest = tail;
+                Some(String::from_utf8_lossy(value).into_owned())
+            }
+        });
+    }
+    Some(fields)
+}

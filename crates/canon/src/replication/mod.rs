@@ -1,0 +1,26 @@
+//! Replication over sockets: the log goes out of a primary, and into a replica.
+//!
+//! ```text
+//! primary   gate ──▶ send.rs    one task per replica: ship::Sender, the node's new groups, its segments, its checkpoint
+//! replica   follow.rs           one task: connects (link.rs), ship::Receiver, the node's ring; acknowledgements, promotion
+//!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
+//! both      copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
+//! ```
+//! What is decided is decided in `replica::ship`, which knows no socket; what is kept, in `node`. Here are the tasks between them, and
+//! what SQL, metrics and probes are told ([`Place`]).
+//!
+//! Left out on purpose: replicas of replicas, TLS.
+
+pub mod bootstrap;
+pub mod copy_both;
+pub mod follow;
+mod freshness;
+pub mod link;
+mod place;
+mod primary;
+pub mod send;
+
+pub use follow::{Follow, Restart};
+pub use place::{Place, ReplicaLag};
+pub use primary::Primary;
+pub use send::Senders;

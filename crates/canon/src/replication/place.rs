@@ -1,0 +1,176 @@
+//! What a node tells of its place in the cluster: to SQL, to metrics, to probes.
+//!
+//! A replica that is not connected has no lag: it has no row and no number, and its own metric says that it is not there.
+
+use super::{Follow, Senders};
+use crate::engine::Surroundings;
+use base::{Error, Position, Result, SqlState};
+use node::{Node, Role};
+use sql::standing::{Receiver, Sender, Standing};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Microseconds from 1970 to 2000, where SQL's times begin.
+const EPOCH: i64 = 946_684_800_000_000;
+
+/// A node with what connects it to others.
+pub struct Place {
+    pub node: Arc<Node>,
+    pub senders: Arc<Senders>,
+    /// Absent: it was started as a primary.
+    pub follow: Option<Arc<Follow>>,
+}
+
+/// How far a replica is behind.
+#[derive(Clone, Debug)]
+pub struct ReplicaLag {
+    pub name: String,
+    pub state: &'static str,
+    /// Positions, and epochs, between what the primary has published and what the replica shows.
+    pub positions: u64,
+    pub epochs: u64,
+    /// How old what it shows is; `None`: nothing was heard yet.
+    pub seconds: Option<f64>,
+}
+
+/// The distance between two positions.
+fn behind(ahead: Position, at: Position) -> (u64, u64) {
+    let positions = ahead.as_u64().saturating_sub(at.as_u64());
+    (positions, ahead.epoch().saturating_sub(at.epoch()))
+}
+
+impl Place {
+    /// How far each connected replica of this primary is behind.
+    pub fn replicas(&self) -> Vec<ReplicaLag> {
+        let published = self.node.marks().published.get();
+        let lag = |s: super::send::Seen| {
+            let (positions, epochs) = behind(published, s.follower.acked.visible);
+            ReplicaLag {
+                name: s.follower.name,
+                state: s.follower.state,
+                positions,
+                epochs,
+                seconds: s.visible_age.map(|m| m as f64 / 1e6),
+            }
+        };
+        self.senders.seen().into_iter().map(lag).collect()
+    }
+
+    /// How far this replica is behind its primary; `None` at a primary.
+    pub fn own(&self) -> Option<ReplicaLag> {
+        let (follow, following) = (self.follow.as_ref()?, self.node.following()?);
+        let marks = &following.marks;
+        let ahead = marks.published.get().max(marks.received.get());
+        let (positions, epochs) = behind(ahead, marks.visible.get());
+        Some(ReplicaLag {
+            name: follow.primary().to_string(),
+            state: follow.status(),
+            positions,
+            epochs,
+            seconds: follow.age().map(|m| m as f64 / 1e6),
+        })
+    }
+
+    /// Whether reads here are at most this old; else why not. A primary's always are.
+    pub fn is_fresh(&self, max_lag: Duration) -> std::result::Result<(), String> {
+        if self.node.role() == Role::Primary {
+            return Ok(());
+        }
+        let Some(own) = self.own() else {
+            return Err("this node has handed over".into());
+        };
+        let follow = self.follow.as_ref().expect("it follows");
+        match own.seconds {
+            _ if !follow.is_connected() => Err(format!("not connected to {}", own.name)),
+            None => Err("nothing was heard from the primary yet".into()),
+            Some(s) if s > max_lag.as_secs_f64() => Err(format!(
+                "{:.0} ms behind the primary, more than {} ms",
+                s * 1e3,
+                max_lag.as_millis()
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn receiver(&self) -> Option<Receiver> {
+        let (follow, following) = (self.follow.as_ref()?, self.node.following()?);
+        if !follow.is_connected() {
+            return None;
+        }
+        let marks = &following.marks;
+        let primary = follow.primary();
+        Some(Receiver {
+            pid: 1,
+            status: follow.status(),
+            start: follow.began(),
+            term: self.node.term(),
+            received: marks.received.get(),
+            persisted: marks.persisted.get(),
+            last_message: follow.heard().map(|m| m - EPOCH),
+            host: primary.host.clone(),
+            port: primary.port,
+            conninfo: primary.conninfo(),
+        })
+    }
+}
+
+fn not_a_replica() -> Error {
+    Error::new(
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        "recovery is not in progress",
+    )
+    .hint("Recovery control functions can only be executed during recovery.")
+}
+
+impl Surroundings for Place {
+    fn standing(&self) -> Standing {
+        let marks = self.node.marks();
+        let mut s = Standing {
+            term: self.node.term(),
+            current: marks.installed.get(),
+            flushed: marks.flushed.get(),
+            receiver: self.receiver(),
+            ..Standing::default()
+        };
+        if let Some(f) = self.node.following() {
+            s.received = f.marks.received.get();
+            s.replayed = f.marks.visible.get();
+            s.replayed_at = self
+                .follow
+                .as_ref()
+                .and_then(|f| f.as_of())
+                .map(|m| m - EPOCH);
+        }
+        let synchronous = self.node.shipping().replicas() > 0;
+        for seen in self.senders.seen() {
+            let f = seen.follower;
+            s.senders.push(Sender {
+                pid: f.id as i32,
+                user: seen.user,
+                name: f.name,
+                client_addr: seen.address.map(|a| a.ip().to_string()),
+                client_port: seen.address.map(|a| i32::from(a.port())),
+                since: f.connected_micros - EPOCH,
+                state: f.state,
+                sent: f.sent,
+                received: f.acked.received,
+                persisted: f.acked.persisted,
+                visible: f.acked.visible,
+                received_lag: seen.received_age,
+                persisted_lag: seen.persisted_age,
+                visible_lag: seen.visible_age,
+                synchronous,
+                replied: Some(f.heard_micros - EPOCH),
+            });
+        }
+        s
+    }
+
+    fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {
+        let follow = self
+            .follow
+            .as_ref()
+            .filter(|_| self.node.following().is_some());
+        follow.ok_or_else(not_a_replica)?.promote(force, wait)
+    }
+}

@@ -1,0 +1,563 @@
+//! The primary's side of one replica's connection: a task that does what `replica::ship::Sender` says.
+//!
+//! ```text
+//! messages of the replica ──┐                          ┌──▶ messages to the replica
+//! groups just made durable ─┼──▶ ship::Sender ─────────┼──▶ reads of the log or the checkpoint (off this thread)
+//! clock, every 10 ms ───────┘                          └──▶ acknowledgements to the node's durability decider
+//! ```
+//! Nothing of the primary waits for this task. It holds positions, not data: groups stand in the node's memory, and when a slow
+//! connection falls behind that, the sender goes back to the log's segments.
+
+use super::copy_both::{CopyBoth, broken};
+use super::freshness::Freshness;
+use crate::gate::Origin;
+use crate::gate::frontend::{self, Frontend};
+use crate::gate::wire::{Stream, Wire, gone};
+use base::{Error, Oid, Position, Result, SqlState};
+use env::Env;
+use node::{Follower, Next, Node, Role};
+use parking_lot::Mutex;
+use replica::ship::sender::{Command, Event};
+use replica::ship::{Facts, Message, Sender};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+use wal::{CheckpointReader, LogReader};
+
+/// The command that turns a connection over.
+pub const COMMAND: &str = "START_REPLICATION";
+/// How often a replica hears something at least.
+const TICK: Duration = Duration::from_millis(10);
+/// A replica that says nothing for so long is gone.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Bytes that wait to be written before live groups are held back.
+const HIGH_WATER: usize = 16 << 20;
+/// Names of replicas remembered after they have gone.
+const MOST_NAMES: usize = 64;
+
+/// All replicas of this node.
+pub struct Senders {
+    node: Arc<Node>,
+    env: Env,
+    peers: Mutex<BTreeMap<u64, Peer>>,
+    names: Mutex<BTreeSet<String>>,
+    /// A newer term exists: this node's history has ended.
+    deposed: AtomicBool,
+}
+
+struct Peer {
+    user: Oid,
+    address: Option<SocketAddr>,
+    received: Freshness,
+    persisted: Freshness,
+    visible: Freshness,
+}
+
+/// A connected replica, as seen now. Ages are microseconds.
+pub struct Seen {
+    pub follower: Follower,
+    pub user: Oid,
+    pub address: Option<SocketAddr>,
+    pub received_age: Option<i64>,
+    pub persisted_age: Option<i64>,
+    pub visible_age: Option<i64>,
+}
+
+impl Senders {
+    pub fn new(node: Arc<Node>, env: Env) -> Senders {
+        Senders {
+            node,
+            env,
+            peers: Mutex::default(),
+            names: Mutex::default(),
+            deposed: AtomicBool::new(false),
+        }
+    }
+
+    /// Every connected replica.
+    pub fn seen(&self) -> Vec<Seen> {
+        let now = self.env.clock.unix_micros();
+        let peers = self.peers.lock();
+        let all = self.node.shipping().followers().into_iter();
+        all.filter_map(|follower| {
+            let p = peers.get(&follower.id)?;
+            Some(Seen {
+                user: p.user,
+                address: p.address,
+                received_age: p.received.age(now),
+                persisted_age: p.persisted.age(now),
+                visible_age: p.visible.age(now),
+                follower,
+            })
+        })
+        .collect()
+    }
+
+    /// Names of replicas since the start, and whether they are connected.
+    pub fn known(&self) -> Vec<(String, bool)> {
+        let now = self.node.shipping().followers();
+        let is_there = |name: &String| now.iter().any(|f| f.name == *name);
+        let names = self.names.lock();
+        names.iter().map(|n| (n.clone(), is_there(n))).collect()
+    }
+
+    /// A newer term exists somewhere: nothing may be acknowledged here any more.
+    fn depose(&self, term: u64) {
+        if !self.deposed.swap(true, Ordering::SeqCst) {
+            warn!(
+                term,
+                "there is a primary of a newer term; this node takes no more writes"
+            );
+        }
+        self.node.heard_of_term(term);
+    }
+}
+
+/// Serves a replica that has logged in, until it goes.
+pub async fn serve<S: Stream>(
+    wire: &mut Wire<S>,
+    senders: &Arc<Senders>,
+    origin: &Origin,
+    user: Oid,
+) -> Result<()> {
+    command(wire).await?;
+    if senders.node.role() == Role::Replica {
+        return Err(Error::new(
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "this node is a replica itself and ships nothing",
+        )
+        .hint("Follow its primary."));
+    }
+    // CopyBothResponse: binary, no columns.
+    wire.out.message(b'W', |b| b.extend_from_slice(&[1, 0, 0]));
+    wire.send().await.map_err(|e| gone(&e))?;
+    let input = wire.input.bytes().to_vec();
+    wire.input.take(input.len());
+    let mut link = CopyBoth::new(&mut wire.stream, input);
+    let hello = tokio::time::timeout(SILENCE, link.next())
+        .await
+        .map_err(|_| broken("no Hello came"))??;
+    let mut sending = Sending::new(senders.clone(), origin, user, hello).await?;
+    let done = sending.run(&mut link).await;
+    if done.is_ok() {
+        // A refusal is the last word.
+        _ = tokio::time::timeout(Duration::from_secs(1), link.flush()).await;
+    }
+    done
+}
+
+/// Waits for the query that begins it all.
+async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<()> {
+    loop {
+        if let Some((kind, len)) = frontend::frame(wire.input.bytes())? {
+            let body = &wire.input.bytes()[5..len];
+            let is_it = match frontend::decode(kind, body)? {
+                Frontend::Query(q) => {
+                    let q = q.trim().trim_end_matches(';');
+                    q.eq_ignore_ascii_case(COMMAND)
+                }
+                Frontend::Terminate => return Err(gone(&std::io::ErrorKind::UnexpectedEof.into())),
+                _ => false,
+            };
+            wire.input.take(len);
+            return match is_it {
+                true => Ok(()),
+                false => Err(Error::new(
+                    SqlState::SYNTAX_ERROR,
+                    format!("a connection with replication=canon takes {COMMAND} and nothing else"),
+                )),
+            };
+        }
+        match wire.input.fill(&mut wire.stream).await {
+            Ok(0) => return Err(gone(&std::io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => {}
+            Err(e) => return Err(gone(&e)),
+        }
+    }
+}
+
+/// What a read off this thread gives back.
+enum Read {
+    Log(Event, Option<Box<LogReader>>),
+    Checkpoint(Event, Arc<CheckpointReader>),
+    Sealed(Position),
+    Failed(Error),
+}
+
+/// One connection.
+struct Sending {
+    senders: Arc<Senders>,
+    node: Arc<Node>,
+    sender: Sender,
+    id: u64,
+    commands: Vec<Command>,
+    /// Everything up to here has been shown to the sender.
+    fed: Position,
+    /// Reads under way: at most a log read, a checkpoint read and a seal.
+    reads: Vec<JoinHandle<Read>>,
+    reader: Option<Box<LogReader>>,
+    checkpoint: Option<Arc<CheckpointReader>>,
+    /// Why the connection is to end.
+    end: Option<String>,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.senders.peers.lock().remove(&self.id);
+        self.node.shipping().leave(self.id);
+    }
+}
+
+impl Sending {
+    async fn new(
+        senders: Arc<Senders>,
+        origin: &Origin,
+        user: Oid,
+        hello: Message,
+    ) -> Result<Sending> {
+        let Message::Hello {
+            node: name, last, ..
+        } = &hello
+        else {
+            return Err(broken("the first message is no Hello"));
+        };
+        let node = senders.node.clone();
+        let now = senders.env.clock.unix_micros();
+        let address = origin.address.map_or("local".into(), |a| a.to_string());
+        info!(replica = %name, %address, "a replica is here");
+        // From now on groups are kept for it, and log.
+        let id = node.shipping().join(name, &address, *last, now);
+        let peer = Peer {
+            user,
+            address: origin.address,
+            received: Freshness::default(),
+            persisted: Freshness::default(),
+            visible: Freshness::default(),
+        };
+        senders.peers.lock().insert(id, peer);
+        {
+            let mut names = senders.names.lock();
+            if names.len() < MOST_NAMES {
+                names.insert(name.clone());
+            }
+        }
+        let mut sending = Sending {
+            node: node.clone(),
+            sender: Sender::new(),
+            id,
+            commands: Vec::new(),
+            fed: Position::ZERO,
+            reads: Vec::new(),
+            reader: None,
+            checkpoint: None,
+            end: None,
+            senders,
+        };
+        let deposed = sending.senders.deposed.load(Ordering::SeqCst);
+        let facts = tokio::task::spawn_blocking(move || facts(&node, deposed)).await;
+        let facts = facts.map_err(|e| Error::internal(e.to_string()))??;
+        sending.fed = facts.last;
+        sending.sender.greet(hello, facts, &mut sending.commands);
+        sending.event(Event::Published(sending.node.marks().published.get()));
+        sending.event(Event::Time);
+        Ok(sending)
+    }
+
+    fn now(&self) -> i64 {
+        self.senders.env.clock.unix_micros()
+    }
+
+    fn event(&mut self, e: Event) {
+        let now = self.now();
+        self.sender.handle(e, now, &mut self.commands);
+    }
+
+    async fn run<S: AsyncRead + AsyncWrite>(&mut self, link: &mut CopyBoth<S>) -> Result<()> {
+        let mut every = tokio::time::interval(TICK);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut heard = tokio::time::Instant::now();
+        let mut version = self.node.shipping().moved.version();
+        loop {
+            self.obey(link);
+            if let Some(why) = self.end.take() {
+                info!(replica = %self.sender.node(), "{why}");
+                return Ok(());
+            }
+            let shipping = self.node.shipping();
+            shipping.sent(self.id, self.sender.sent(), self.sender.state_name());
+            let read = async {
+                match self.reads.last_mut() {
+                    Some(r) => r.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                m = link.next() => {
+                    heard = tokio::time::Instant::now();
+                    self.event(Event::Message(m?));
+                }
+                r = read => {
+                    self.reads.pop();
+                    let r = r.unwrap_or_else(|e| Read::Failed(Error::internal(e.to_string())));
+                    self.read(r)?;
+                }
+                v = shipping.moved.since(version), if link.pending() < HIGH_WATER => {
+                    version = v;
+                    self.feed();
+                }
+                _ = every.tick() => {
+                    if heard.elapsed() > SILENCE {
+                        return Err(Error::new(
+                            SqlState::CONNECTION_FAILURE,
+                            format!("{} has said nothing for {SILENCE:?}", self.sender.node()),
+                        ));
+                    }
+                    if link.pending() < HIGH_WATER {
+                        self.feed();
+                        self.event(Event::Time);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Shows the sender what became durable and what was published.
+    fn feed(&mut self) {
+        let published = self.node.marks().published.get();
+        loop {
+            // Groups stand in memory before the mark says that they are durable: what it says now has been left there, if it was kept.
+            let flushed = self.node.marks().flushed.get();
+            match self.node.shipping().after(self.fed) {
+                Next::Groups(some) => {
+                    for g in some {
+                        self.event(Event::Shipped {
+                            after: g.after,
+                            upto: g.upto,
+                            group: Some(g.group.clone()),
+                        });
+                        self.fed = g.upto;
+                    }
+                }
+                // It will read the log by itself.
+                Next::Behind => {
+                    self.event(Event::Shipped {
+                        after: flushed.prev(),
+                        upto: flushed,
+                        group: None,
+                    });
+                    if self.fed >= flushed {
+                        break;
+                    }
+                    self.fed = flushed;
+                }
+                // Positions without commits.
+                Next::Nothing if flushed > self.fed => {
+                    self.event(Event::Shipped {
+                        after: self.fed,
+                        upto: flushed,
+                        group: None,
+                    });
+                    self.fed = flushed;
+                }
+                Next::Nothing => break,
+            }
+        }
+        self.event(Event::Published(published));
+    }
+
+    /// Does what the sender says.
+    fn obey<S: AsyncRead + AsyncWrite>(&mut self, link: &mut CopyBoth<S>) {
+        for c in std::mem::take(&mut self.commands) {
+            match c {
+                Command::Send(m) => {
+                    if let Some(step) = m.step() {
+                        self.left(step.upto, step.sent_micros);
+                    }
+                    link.send(&m);
+                }
+                Command::SendBatch { step, group } => {
+                    self.left(step.upto, step.sent_micros);
+                    link.send_with(|out| step.encode_batch(group.as_bytes(), out));
+                }
+                Command::ReadLog { from, bytes } => {
+                    let (node, reader) = (self.node.clone(), self.reader.take());
+                    self.off(move || read_log(&node, reader, from, bytes));
+                }
+                Command::OpenCheckpoint => {
+                    let node = self.node.clone();
+                    self.off(move || open_checkpoint(&node));
+                }
+                Command::ReadCheckpoint { offset, bytes } => {
+                    let Some(c) = self.checkpoint.clone() else {
+                        self.end = Some("no checkpoint is open".into());
+                        continue;
+                    };
+                    self.off(move || {
+                        let bytes = c.read_at(offset, bytes as usize).map_err(disk)?;
+                        Ok(Read::Checkpoint(Event::CheckpointRead { offset, bytes }, c))
+                    });
+                }
+                Command::Report { acked, echo_micros } => {
+                    let now = self.now();
+                    if let Some(p) = self.senders.peers.lock().get_mut(&self.id) {
+                        p.received.reached(acked.received, echo_micros);
+                        p.persisted.reached(acked.persisted, echo_micros);
+                        p.visible.reached(acked.visible, echo_micros);
+                    }
+                    let acked = commit::Acked {
+                        term: self.node.term(),
+                        received: acked.received,
+                        persisted: acked.persisted,
+                        visible: acked.visible,
+                    };
+                    let shipping = self.node.shipping();
+                    shipping.acked(self.id, acked, echo_micros, now);
+                }
+                Command::Joined => info!(replica = %self.sender.node(), "caught up"),
+                Command::Seal => {
+                    info!(replica = %self.sender.node(), "asked to hand over");
+                    let node = self.node.clone();
+                    self.off(move || node.seal().map(Read::Sealed));
+                }
+                Command::HeardOfTerm(term) => self.senders.depose(term),
+                Command::Close(why) => self.end = Some(why),
+            }
+        }
+    }
+
+    /// A message with everything up to here is on its way.
+    fn left(&self, upto: Position, at: i64) {
+        if let Some(p) = self.senders.peers.lock().get_mut(&self.id) {
+            p.received.heard(upto, at);
+            p.persisted.heard(upto, at);
+            p.visible.heard(upto, at);
+        }
+    }
+
+    fn off(&mut self, f: impl FnOnce() -> Result<Read> + Send + 'static) {
+        let body = move || f().unwrap_or_else(Read::Failed);
+        self.reads.push(tokio::task::spawn_blocking(body));
+    }
+
+    fn read(&mut self, r: Read) -> Result<()> {
+        match r {
+            Read::Log(e, reader) => {
+                self.reader = reader;
+                self.event(e);
+            }
+            Read::Checkpoint(e, c) => {
+                self.checkpoint = Some(c);
+                self.event(e);
+            }
+            Read::Sealed(last) => {
+                info!(%last, "handed over: this node takes no more writes");
+                self.feed();
+                self.event(Event::Sealed(last));
+            }
+            Read::Failed(e) => return Err(e),
+        }
+        Ok(())
+    }
+}
+
+fn disk(e: wal::Error) -> Error {
+    Error::new(SqlState::IO_ERROR, e.to_string())
+}
+
+fn facts(node: &Node, deposed: bool) -> Result<Facts> {
+    let terms = node.terms();
+    Ok(Facts {
+        cluster: node.cluster(),
+        term: node.term(),
+        terms,
+        last: node.marks().flushed.get(),
+        reaches_back_to: node
+            .dir()
+            .log()
+            .reaches_back_to()
+            .map_err(disk)?
+            .unwrap_or(Position::MAX),
+        deposed,
+    })
+}
+
+/// Groups after `from`, about so many bytes, from memory or from the segments.
+fn read_log(
+    node: &Node,
+    reader: Option<Box<LogReader>>,
+    from: Position,
+    bytes: u64,
+) -> Result<Read> {
+    if let Next::Groups(some) = node.shipping().after(from) {
+        let upto = some.last().map_or(from, |g| g.upto);
+        let groups = some.iter().map(|g| g.group.clone()).collect();
+        return Ok(Read::Log(Event::LogRead { from, groups, upto }, None));
+    }
+    // What is flushed now stands before the limit that is read next.
+    let flushed = node.marks().flushed.get();
+    let reader = match reader.filter(|r| r.last() == from) {
+        Some(mut r) => {
+            if let Some(limit) = node.shipping().limit() {
+                r.raise_limit(limit);
+            }
+            Some(r)
+        }
+        None => match node.shipping().limit() {
+            None => None,
+            Some(limit) => {
+                let log = node.dir().log().clone();
+                match LogReader::follow(log, node.cluster(), from, limit) {
+                    Ok(r) => Some(Box::new(r)),
+                    Err(wal::Error::Missing { .. }) => {
+                        return Ok(Read::Log(Event::LogMissing, None));
+                    }
+                    Err(e) => return Err(disk(e)),
+                }
+            }
+        },
+    };
+    let Some(mut reader) = reader else {
+        let (groups, upto) = (Vec::new(), flushed);
+        return Ok(Read::Log(Event::LogRead { from, groups, upto }, None));
+    };
+    let (mut groups, mut taken) = (Vec::new(), 0);
+    let upto = loop {
+        match reader.next_group().map_err(disk)? {
+            Some(g) => {
+                taken += g.as_bytes().len() as u64;
+                let last = g.header().last;
+                groups.push(Arc::new(g));
+                if taken >= bytes {
+                    break last;
+                }
+            }
+            None => break reader.last().max(flushed),
+        }
+    };
+    Ok(Read::Log(
+        Event::LogRead { from, groups, upto },
+        Some(reader),
+    ))
+}
+
+/// The newest checkpoint; one is written if there is none.
+fn open_checkpoint(node: &Node) -> Result<Read> {
+    let mut found = node.dir().latest_checkpoint().map_err(disk)?;
+    if found.is_none() {
+        node.checkpoint()?;
+        found = node.dir().latest_checkpoint().map_err(disk)?;
+    }
+    let c = found.ok_or_else(|| Error::internal("no checkpoint was written"))?;
+    let m = *c.manifest();
+    let opened = Event::CheckpointOpened {
+        number: m.number,
+        bytes: c.len(),
+        start: m.start,
+    };
+    Ok(Read::Checkpoint(opened, Arc::new(c)))
+}
