@@ -1,0 +1,247 @@
+//! `canon bench lag`: how far a replica is behind, from *published* at the primary to *visible* at the replica, on one clock.
+//!
+//! ```text
+//! CPU 0: primary, its load inside the process          CPU 1: replica, paced readers inside the process
+//!        │ samples (time, published)                           │ samples (time, visible)
+//!        └────────────────────────▶ this process joins them ◀──┘
+//! ```
+//! The load runs as fast as it can, so the primary has its whole CPU to get away with and the replica has one, with its readers, to
+//! keep up. With SQL round trips in between no replica falls behind. Both processes sample every millisecond; the lag of a
+//! sample of the primary is the time until the replica showed that position. A line is fitted through the lags: a replica that
+//! keeps up has no slope.
+//!
+//! Left out on purpose: machines apart, whose clocks would have to be compared.
+
+mod node;
+mod plot;
+
+use super::figures::line;
+use base::{Error, Result, SqlState};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+pub use node::{NodeArgs, run as run_node};
+
+/// What to measure.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LagOptions {
+    /// Seconds of load per line of the table
+    #[arg(long, default_value_t = 60)]
+    pub seconds: u64,
+    /// Reads per second at the replica, one line of the table each
+    #[arg(long, value_delimiter = ',', default_value = "0,100,1000")]
+    pub readers: Vec<u32>,
+    /// How the replica replays
+    #[arg(long, default_value = "row")]
+    pub policy: String,
+    /// Where temporary data directories are made
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// Draw the lag over time into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
+
+/// (microseconds since 1970, position)
+type Sample = (u64, u64);
+
+/// One line of the table.
+struct Measured {
+    readers: u32,
+    /// (seconds since the load began, lag in milliseconds)
+    lags: Vec<(f64, f64)>,
+    primary: node::Report,
+    replica: node::Report,
+}
+
+fn failed(what: impl std::fmt::Display) -> Error {
+    Error::new(SqlState::SYSTEM_ERROR, what.to_string())
+}
+
+/// Runs everything and writes a table.
+pub fn run(options: &LagOptions, out: &mut dyn Write) -> Result<()> {
+    let parent = options.directory.clone().unwrap_or_else(std::env::temp_dir);
+    line(
+        out,
+        "| reads/s at the replica | transactions/s | rows/s | lag p50 | p99 | max | slope | replica's CPU | reads done/s | read p99 |",
+    )?;
+    line(out, "|---|---|---|---|---|---|---|---|---|---|")?;
+    let mut all = Vec::new();
+    for &readers in &options.readers {
+        let directory = parent.join(format!("canon-lag-{}", std::process::id()));
+        let measured = measure(options, readers, &directory);
+        _ = std::fs::remove_dir_all(&directory);
+        let m = measured?;
+        row(&m, out)?;
+        all.push(m);
+    }
+    if let Some(file) = &options.plot {
+        let lines: Vec<_> = all.iter().map(|m| (m.readers, &m.lags[..])).collect();
+        std::fs::write(file, plot::svg(&lines)).map_err(failed)?;
+        line(out, &format!("\ndrawn: {}", file.display()))?;
+    }
+    Ok(())
+}
+
+fn row(m: &Measured, out: &mut dyn Write) -> Result<()> {
+    let mut sorted: Vec<f64> = m.lags.iter().map(|l| l.1).collect();
+    sorted.sort_by(f64::total_cmp);
+    let quantile = |q: f64| {
+        let i = (sorted.len() as f64 * q) as usize;
+        sorted.get(i.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+    };
+    let (p, r) = (&m.primary, &m.replica);
+    line(
+        out,
+        &format!(
+            "| {} | {:.0} | {:.0} | {:.2} ms | {:.2} ms | {:.2} ms | {:+.3} ms/s | {:.0} % | {:.0} | {:.0} us |",
+            m.readers,
+            p.operations as f64 / p.seconds,
+            p.rows as f64 / p.seconds,
+            quantile(0.5),
+            quantile(0.99),
+            quantile(1.0),
+            slope(&m.lags),
+            100.0 * r.cpu_seconds / r.seconds,
+            r.operations as f64 / r.seconds,
+            r.p99_micros,
+        ),
+    )
+}
+
+/// Least squares, milliseconds of lag per second.
+fn slope(lags: &[(f64, f64)]) -> f64 {
+    let n = lags.len() as f64;
+    let (x, y) = lags.iter().fold((0.0, 0.0), |s, l| (s.0 + l.0, s.1 + l.1));
+    let (x, y) = (x / n, y / n);
+    let (above, below) = lags.iter().fold((0.0, 0.0), |s, l| {
+        (s.0 + (l.0 - x) * (l.1 - y), s.1 + (l.0 - x) * (l.0 - x))
+    });
+    above / below
+}
+
+/// The time until the replica showed what each of the primary's samples had published. What it never showed counts up to the end.
+fn join(primary: &[Sample], replica: &[Sample]) -> Vec<(f64, f64)> {
+    let (Some(first), Some(end)) = (primary.first(), replica.last()) else {
+        return vec![];
+    };
+    let mut at = 0;
+    let mut lags = Vec::with_capacity(primary.len());
+    for (time, position) in primary {
+        while at < replica.len() && replica[at].1 < *position {
+            at += 1;
+        }
+        let shown = replica.get(at).unwrap_or(end).0;
+        let lag = shown.saturating_sub(*time) as f64 / 1e3;
+        lags.push(((time - first.0) as f64 / 1e6, lag));
+    }
+    lags
+}
+
+fn measure(options: &LagOptions, readers: u32, directory: &Path) -> Result<Measured> {
+    let address = std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|l| l.local_addr())
+        .map_err(failed)?;
+    let mut primary = Role::start(options, "primary", 0, address, readers, directory)?;
+    let mut replica = Role::start(options, "replica", 1, address, readers, directory)?;
+    primary.say("go")?;
+    replica.say("go")?;
+    let reports = (primary.hear("done")?, replica.hear("done")?);
+    let samples = (
+        node::read_samples(&directory.join("primary.samples"))?,
+        node::read_samples(&directory.join("replica.samples"))?,
+    );
+    Ok(Measured {
+        readers,
+        lags: join(&samples.0, &samples.1),
+        primary: reports.0.parse()?,
+        replica: reports.1.parse()?,
+    })
+}
+
+/// A child process and its two pipes.
+struct Role {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+impl Role {
+    fn start(
+        options: &LagOptions,
+        role: &str,
+        cpu: usize,
+        address: SocketAddr,
+        readers: u32,
+        directory: &Path,
+    ) -> Result<Role> {
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut command = Command::new("taskset");
+        command.args(["--cpu-list", &cpu.to_string()]).arg(program);
+        command.args(["bench-lag-node", role, "--address", &address.to_string()]);
+        command.arg("--directory").arg(directory);
+        command.args(["--seconds", &options.seconds.to_string()]);
+        command.args(["--readers", &readers.to_string(), "--policy", &options.policy]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .map_err(|e| failed(format!("could not start taskset: {e}")))?;
+        let out = child.stdout.take().expect("piped");
+        let mut role = Role {
+            child,
+            out: BufReader::new(out),
+        };
+        role.hear("ready")?;
+        Ok(role)
+    }
+
+    fn say(&mut self, word: &str) -> Result<()> {
+        let pipe = self.child.stdin.as_mut().expect("piped");
+        writeln!(pipe, "{word}").map_err(failed)
+    }
+
+    /// The rest of the line that begins with this word. The child keeps the time limit: it ends when its work is over.
+    fn hear(&mut self, word: &str) -> Result<String> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.out.read_line(&mut line).map_err(failed)? == 0 {
+                return Err(failed(format!("a child ended before it said {word:?}")));
+            }
+            if let Some(rest) = line.strip_prefix(word) {
+                return Ok(rest.trim().to_owned());
+            }
+        }
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        for _ in 0..100 {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lags_are_joined_by_position() {
+        let primary = [(1_000, 10), (2_000, 20), (3_000, 30)];
+        let replica = [(500, 5), (1_500, 10), (2_600, 25), (9_000, 29)];
+        let lags: Vec<f64> = join(&primary, &replica).iter().map(|l| l.1).collect();
+        assert_eq!(lags, [0.5, 0.6, 6.0]);
+        let line: Vec<(f64, f64)> = (0..50).map(|i| (i as f64, 3.0 + 2.0 * i as f64)).collect();
+        assert!((slope(&line) - 2.0).abs() < 1e-9);
+    }
+}
