@@ -50,6 +50,18 @@ enum Command {
         #[command(flatten)]
         options: Bench,
     },
+    /// Measure how far a replica is behind, from published at the primary to visible at the replica
+    #[cfg(all(feature = "bench", feature = "wire"))]
+    BenchLag {
+        #[command(flatten)]
+        options: crate::bench::lag::LagOptions,
+    },
+    #[cfg(all(feature = "bench", feature = "wire"))]
+    #[command(hide = true)]
+    BenchLagNode {
+        #[command(flatten)]
+        options: crate::bench::lag::NodeArgs,
+    },
 }
 
 /// Whom to promote, and how.
@@ -133,6 +145,10 @@ pub fn main() -> ExitCode {
         Command::Demo { options } => crate::demo::run(&options),
         #[cfg(feature = "bench")]
         Command::Bench { options } => bench(options),
+        #[cfg(all(feature = "bench", feature = "wire"))]
+        Command::BenchLag { options } => crate::bench::lag::run(&options, &mut std::io::stdout()),
+        #[cfg(all(feature = "bench", feature = "wire"))]
+        Command::BenchLagNode { options } => crate::bench::lag::run_node(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,6 +18,8 @@
 mod adapter;
 mod bare;
 mod figures;
+#[cfg(feature = "wire")]
+pub mod lag;
 mod run;
 
 use crate::database::{Database, DatabaseOptions};

@@ -1,4 +1,4 @@
-//! `canon bench lag`: how far a replica is behind, from *published* at the primary to *visible* at the replica, on one clock.
+//! `canon bench-lag`: how far a replica is behind, from *published* at the primary to *visible* at the replica, on one clock.
 //!
 //! ```text
 //! CPU 0: primary, its load inside the process          CPU 1: replica, paced readers inside the process
@@ -91,7 +91,10 @@ fn row(m: &Measured, out: &mut dyn Write) -> Result<()> {
     sorted.sort_by(f64::total_cmp);
     let quantile = |q: f64| {
         let i = (sorted.len() as f64 * q) as usize;
-        sorted.get(i.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+        sorted
+            .get(i.min(sorted.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or(f64::NAN)
     };
     let (p, r) = (&m.primary, &m.replica);
     line(
@@ -183,7 +186,12 @@ impl Role {
         command.args(["bench-lag-node", role, "--address", &address.to_string()]);
         command.arg("--directory").arg(directory);
         command.args(["--seconds", &options.seconds.to_string()]);
-        command.args(["--readers", &readers.to_string(), "--policy", &options.policy]);
+        command.args([
+            "--readers",
+            &readers.to_string(),
+            "--policy",
+            &options.policy,
+        ]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command
             .spawn()

@@ -124,7 +124,10 @@ pub fn run(args: &NodeArgs) -> Result<()> {
         (report, sampler.join())
     });
     let samples = samples.map_err(|_| failed("the sampler panicked"))?;
-    write_samples(&args.directory.join(format!("{}.samples", args.role)), &samples)?;
+    write_samples(
+        &args.directory.join(format!("{}.samples", args.role)),
+        &samples,
+    )?;
     println!("done {}", report?);
     _ = wait_for_line();
     drop(db);
@@ -247,7 +250,10 @@ fn sample(db: &Database, done: &AtomicBool) -> Vec<Sample> {
 }
 
 fn write_samples(path: &Path, samples: &[Sample]) -> Result<()> {
-    let text: String = samples.iter().map(|s| format!("{} {}\n", s.0, s.1)).collect();
+    let text: String = samples
+        .iter()
+        .map(|s| format!("{} {}\n", s.0, s.1))
+        .collect();
     std::fs::write(path, text).map_err(failed)
 }
 

@@ -6,7 +6,9 @@ const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 60.0;
 const BOTTOM: f64 = 40.0;
-const COLOURS: [&str; 6] = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b", "#111111"];
+const COLOURS: [&str; 6] = [
+    "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b", "#111111",
+];
 
 /// (reads per second, (seconds, milliseconds)) per line.
 pub fn svg(lines: &[(u32, &[(f64, f64)])]) -> String {
