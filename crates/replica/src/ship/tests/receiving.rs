@@ -1,3 +1,5 @@
+//! The receiver: every transition, and what it refuses.
+
 use super::super::message::{MAX_CHUNK, Message, Refusal, Start};
 use super::super::receiver::{Command, Event, Identity, Receiver};
 use super::*;

@@ -1,3 +1,5 @@
+//! The sender: every transition, and what it refuses.
+
 use super::super::message::{Message, Refusal, Start, VERSION};
 use super::super::sender::{Command, Event, Facts, Sender};
 use super::*;

@@ -701,15 +701,5 @@ pub fn find(name: &str) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_setting_is_found() {
-        for (i, s) in SETTINGS.iter().enumerate() {
-            assert_eq!(find(s.name), Some(i), "{}", s.name);
-            assert_eq!(find(&s.name.to_uppercase()), Some(i));
-        }
-        assert_eq!(find("nonesuch"), None);
-    }
-}
+#[path = "table_tests.rs"]
+mod tests;

@@ -1,0 +1,215 @@
+//! Messages come back as they were written, and bytes that are none are refused.
+
+use super::*;
+use proptest::prelude::*;
+
+fn position() -> impl Strategy<Value = Position> {
+    prop_oneof![
+        any::<u64>(),
+        Just(0),
+        Just(u64::MAX),
+        (1u64..5).prop_map(|e| e << 24)
+    ]
+    .prop_map(Position::from_u64)
+}
+
+fn terms() -> impl Strategy<Value = Vec<(u64, Position)>> {
+    prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..6).prop_map(|m| {
+        let mut starts: Vec<u64> = m.values().copied().collect();
+        starts.sort_unstable();
+        let starts = starts.into_iter().map(Position::from_u64);
+        m.keys().copied().zip(starts).collect()
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let numbers = (any::<u64>(), any::<u128>(), any::<i64>());
+    (numbers, position(), position(), position()).prop_map(
+        |((term, stream, sent_micros), a, b, published)| Step {
+            term,
+            stream,
+            after: a.min(b),
+            upto: a.max(b),
+            published,
+            sent_micros,
+        },
+    )
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 0..200)
+}
+
+fn tick(s: Step) -> Message {
+    Message::Tick {
+        term: s.term,
+        stream: s.stream,
+        after: s.after,
+        upto: s.upto,
+        published: s.published,
+        sent_micros: s.sent_micros,
+    }
+}
+
+fn batch(s: Step, group: Vec<u8>) -> Message {
+    Message::Batch {
+        term: s.term,
+        stream: s.stream,
+        after: s.after,
+        upto: s.upto,
+        published: s.published,
+        sent_micros: s.sent_micros,
+        group,
+    }
+}
+
+fn start() -> impl Strategy<Value = Start> {
+    prop_oneof![
+        position().prop_map(Start::Resume),
+        (any::<u64>(), any::<u64>(), position()).prop_map(|(number, bytes, start)| {
+            Start::Bootstrap {
+                number,
+                bytes,
+                start,
+            }
+        }),
+    ]
+}
+
+fn refusal() -> impl Strategy<Value = Refusal> {
+    prop_oneof![
+        position().prop_map(|at| Refusal::Diverged { at }),
+        Just(Refusal::OtherCluster),
+        Just(Refusal::OlderTerm),
+        Just(Refusal::Sealed),
+        ".{0,40}".prop_map(Refusal::Other),
+    ]
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let marks = (position(), position(), position(), position());
+    prop_oneof![
+        (
+            any::<u16>(),
+            any::<u128>(),
+            "[a-z]{0,60}",
+            terms(),
+            position(),
+            any::<u64>()
+        )
+            .prop_map(|(version, cluster, node, terms, last, ring)| {
+                Message::Hello {
+                    version,
+                    cluster,
+                    node,
+                    terms,
+                    last,
+                    ring,
+                }
+            }),
+        (any::<u128>(), any::<u64>(), terms(), start()).prop_map(
+            |(cluster, term, terms, start)| Message::Welcome {
+                cluster,
+                term,
+                terms,
+                start
+            }
+        ),
+        (any::<u64>(), refusal()).prop_map(|(term, reason)| Message::Refused { term, reason }),
+        (any::<u64>(), any::<bool>(), bytes()).prop_map(|(offset, last, bytes)| {
+            Message::Checkpoint {
+                offset,
+                last,
+                bytes,
+            }
+        }),
+        (step(), bytes()).prop_map(|(s, group)| batch(s, group)),
+        step().prop_map(tick),
+        (any::<u64>(), position()).prop_map(|(term, last)| Message::Sealed { term, last }),
+        (any::<u64>(), marks, any::<i64>()).prop_map(
+            |(term, (received, persisted, applied, visible), echo_micros)| Message::Ack {
+                term,
+                received,
+                persisted,
+                applied,
+                visible,
+                echo_micros
+            }
+        ),
+        position().prop_map(|from| Message::Resume { from }),
+        (any::<u64>(), any::<u32>()).prop_map(|(offset, bytes)| Message::Fetch { offset, bytes }),
+        Just(Message::Seal),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_message_comes_back(m in message()) {
+        prop_assert_eq!(Message::decode(&m.to_bytes()), Ok(m));
+    }
+
+    #[test]
+    fn cut_short_or_longer_it_is_refused_or_says_what_it_says(m in message(), cut in any::<prop::sample::Index>()) {
+        let bytes = m.to_bytes();
+        let shorter = &bytes[..cut.index(bytes.len())];
+        if let Ok(other) = Message::decode(shorter) {
+            // Only the free part at the end can be shorter, and then the bytes are that message's own.
+            prop_assert_ne!(&other, &m);
+            prop_assert_eq!(other.to_bytes(), shorter);
+        }
+    }
+
+    /// Whatever is accepted is written again as it was read: no byte is ignored.
+    #[test]
+    fn random_bytes_never_panic(mut bytes in bytes(), kind in 0u8..24, version in prop_oneof![Just(VERSION), any::<u8>()]) {
+        let _ = Message::decode(&bytes);
+        bytes.splice(0..bytes.len().min(2), [kind, version]);
+        if let Ok(m) = Message::decode(&bytes) {
+            prop_assert_eq!(m.to_bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn flipped_bits_never_panic(m in message(), flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 1..4)) {
+        let mut bytes = m.to_bytes();
+        for (at, bit) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+        }
+        if let Ok(other) = Message::decode(&bytes) {
+            prop_assert_eq!(other.to_bytes(), bytes);
+        }
+    }
+}
+
+#[test]
+fn impossible_messages_are_refused() {
+    let hello = Message::Hello {
+        version: 1,
+        cluster: 7,
+        node: "r1".into(),
+        terms: vec![(1, Position::ZERO), (2, Position::new(3, 4))],
+        last: Position::new(5, 0),
+        ring: 1 << 20,
+    };
+    let good = hello.to_bytes();
+    assert!(Message::decode(&good).is_ok());
+    let terms_at = 2 + 2 + 16 + 8 + 8;
+    let mut huge = good.clone();
+    huge[terms_at..terms_at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(Message::decode(&huge).is_err(), "a count beyond the bytes");
+    let mut falling = good.clone();
+    falling[terms_at + 4] = 9;
+    assert!(Message::decode(&falling).is_err(), "terms that fall");
+    let mut other = good.clone();
+    other[1] = VERSION + 1;
+    assert!(Message::decode(&other).is_err(), "another version");
+    assert!(Message::decode(&[]).is_err());
+    assert!(Message::decode(&[SEAL, VERSION, 0]).is_err(), "a byte more");
+    let long = Message::Checkpoint {
+        offset: 0,
+        last: true,
+        bytes: vec![0; MAX_CHUNK + 1],
+    };
+    assert!(Message::decode(&long.to_bytes()).is_err());
+}
