@@ -673,14 +673,6 @@ pub const SETTINGS: &[Setting] = &[
         "Sets the maximum memory to be used for query workspaces.",
     ),
     s(
-        "xmlbinary",
-        "base64",
-        Enum(&["base64", "hex"]),
-        User,
-        false,
-        "Sets how binary values are to be encoded in XML.",
-    ),
-    s(
         "xmloption",
         "content",
         Enum(&["content", "document"]),
