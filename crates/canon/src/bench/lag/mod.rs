@@ -31,8 +31,8 @@ pub struct LagOptions {
     /// Seconds of load per line of the table
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
-    /// Reads per second at the replica, one line of the table each
-    #[arg(long, value_delimiter = ',', default_value = "0,100,1000")]
+    /// Reads per second at the replica, one line of the table each; `max`: as fast as it can
+    #[arg(long, value_delimiter = ',', default_value = "0,100,1000,max", value_parser = rate)]
     pub readers: Vec<u32>,
     /// How the replica replays
     #[arg(long, default_value = "row")]
@@ -43,6 +43,23 @@ pub struct LagOptions {
     /// Draw the lag over time into this SVG file
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
+}
+
+/// A rate that is no rate: without pauses.
+const SATURATING: u32 = u32::MAX;
+
+fn rate(text: &str) -> std::result::Result<u32, String> {
+    match text {
+        "max" => Ok(SATURATING),
+        n => n.parse().map_err(|_| "a number, or max".into()),
+    }
+}
+
+fn rate_name(rate: u32) -> String {
+    match rate {
+        SATURATING => "max".into(),
+        n => n.to_string(),
+    }
 }
 
 /// (microseconds since 1970, position)
@@ -79,7 +96,8 @@ pub fn run(options: &LagOptions, out: &mut dyn Write) -> Result<()> {
         all.push(m);
     }
     if let Some(file) = &options.plot {
-        let lines: Vec<_> = all.iter().map(|m| (m.readers, &m.lags[..])).collect();
+        let name = |m: &Measured| format!("{} reads/s", rate_name(m.readers));
+        let lines: Vec<_> = all.iter().map(|m| (name(m), &m.lags[..])).collect();
         std::fs::write(file, plot::svg(&lines)).map_err(failed)?;
         line(out, &format!("\ndrawn: {}", file.display()))?;
     }
@@ -101,7 +119,7 @@ fn row(m: &Measured, out: &mut dyn Write) -> Result<()> {
         out,
         &format!(
             "| {} | {:.0} | {:.0} | {:.2} ms | {:.2} ms | {:.2} ms | {:+.3} ms/s | {:.0} % | {:.0} | {:.0} us |",
-            m.readers,
+            rate_name(m.readers),
             p.operations as f64 / p.seconds,
             p.rows as f64 / p.seconds,
             quantile(0.5),

@@ -34,7 +34,7 @@ pub struct NodeArgs {
     directory: PathBuf,
     #[arg(long)]
     seconds: u64,
-    #[arg(long)]
+    #[arg(long, value_parser = super::rate)]
     readers: u32,
     #[arg(long)]
     policy: String,
@@ -211,7 +211,10 @@ fn read(db: &Database, rate: u32, seconds: u64) -> Result<Report> {
     let mut rng = Rng::new(11);
     let mut n = 0u64;
     while rate > 0 && began.elapsed() < limit {
-        let due = Duration::from_secs_f64(n as f64 / f64::from(rate));
+        let due = match rate {
+            super::SATURATING => Duration::ZERO,
+            _ => Duration::from_secs_f64(n as f64 / f64::from(rate)),
+        };
         if let Some(early) = due.checked_sub(began.elapsed()) {
             std::thread::sleep(early);
         }

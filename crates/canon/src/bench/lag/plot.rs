@@ -10,9 +10,9 @@ const COLOURS: [&str; 6] = [
     "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b", "#111111",
 ];
 
-/// (reads per second, (seconds, milliseconds)) per line.
-pub fn svg(lines: &[(u32, &[(f64, f64)])]) -> String {
-    let lines: Vec<(u32, Vec<(f64, f64)>)> = lines.iter().map(|l| (l.0, highest(l.1))).collect();
+/// (name, (seconds, milliseconds)) per line.
+pub fn svg(lines: &[(String, &[(f64, f64)])]) -> String {
+    let lines: Vec<_> = lines.iter().map(|l| (&l.0, highest(l.1))).collect();
     let all = || lines.iter().flat_map(|l| l.1.iter());
     let seconds = all().map(|p| p.0).fold(1.0, f64::max);
     let top = nice(all().map(|p| p.1).fold(1.0, f64::max));
@@ -41,7 +41,7 @@ pub fn svg(lines: &[(u32, &[(f64, f64)])]) -> String {
             HEIGHT - BOTTOM + 18.0
         );
     }
-    for (i, (readers, points)) in lines.iter().enumerate() {
+    for (i, (name, points)) in lines.iter().enumerate() {
         let colour = COLOURS[i % COLOURS.len()];
         let points: Vec<String> = points
             .iter()
@@ -50,7 +50,7 @@ pub fn svg(lines: &[(u32, &[(f64, f64)])]) -> String {
         _ = writeln!(
             out,
             "<polyline fill=\"none\" stroke=\"{colour}\" points=\"{}\"/>\
-             <text x=\"{:.1}\" y=\"18\" fill=\"{colour}\">{readers} reads/s</text>",
+             <text x=\"{:.1}\" y=\"18\" fill=\"{colour}\">{name}</text>",
             points.join(" "),
             LEFT + 110.0 * i as f64
         );
