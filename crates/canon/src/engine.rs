@@ -61,6 +61,10 @@ impl Engine for NodeEngine {
         self.node.catalog()
     }
 
+    fn schema_version(&self) -> u64 {
+        self.node.manager().schema_version()
+    }
+
     fn nextval(&self, sequence: &SequenceDef) -> Result<i64> {
         self.node.nextval(sequence)
     }

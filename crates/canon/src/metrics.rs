@@ -132,12 +132,12 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
     p.counter(
         "canon_statements_total",
         "Statements run.",
-        n(&c.statements),
+        c.statements.get(),
     );
     p.counter(
         "canon_transactions_committed_total",
         "Transactions of sessions that committed.",
-        n(&c.commits),
+        c.commits.get(),
     );
     p.counter(
         "canon_transactions_rolled_back_total",

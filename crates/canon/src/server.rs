@@ -61,13 +61,11 @@ pub fn start_logging(config: &Config) {
     };
 }
 
-/// The runtime that connections run on.
+/// The runtime of what is not a connection: listeners, clocks, HTTP. Connections run on the gate's cores.
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .thread_name("canon")
-        // Syntax trees are walked by recursion; what nests deeper than this allows is refused by the parser.
-        .thread_stack_size(64 << 20)
+        .thread_name("canon-aside")
         .build()
         .map_err(system)
 }
@@ -206,7 +204,8 @@ impl Server {
         let catalog = node.catalog();
         let password = |r: &Arc<base::schema::Role>| r.login && r.password.is_some();
         refuse_open_door(config, catalog.schema.roles().any(password))?;
-        let gate = Gate::new(Arc::new(shared), config.allow_passwordless_network);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let gate = Gate::new(Arc::new(shared), cores, config.allow_passwordless_network)?;
         _ = gate.senders.set(senders);
         tokio::spawn(gate.clone().keep_time());
         let (mut listening, mut unix) = (Vec::new(), Vec::new());

@@ -32,6 +32,9 @@ pub trait Engine: Send + Sync + 'static {
     /// The newest schema.
     fn catalog(&self) -> Arc<Catalog>;
 
+    /// Its version, which costs less to ask for.
+    fn schema_version(&self) -> u64;
+
     /// The next value of a sequence (2200H at its limit). The definition is the caller's transaction's.
     fn nextval(&self, sequence: &SequenceDef) -> Result<i64>;
 

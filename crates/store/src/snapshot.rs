@@ -6,13 +6,15 @@
 //! its slot. So either the reclaimer sees the slot, or the taker sees a higher `reclaiming` and takes a newer position.
 //! Both sides are sequentially consistent.
 //!
+//! Slots stand in chunks of growing size that are made when they are needed and never moved, so that taking a snapshot writes nothing
+//! that threads share: each slot is counted for itself, and a thread comes back to the slot that it had.
+//!
 //! A snapshot past its age limit is *expired*: the reclaimer overwrites its slot, and the owner finds out at its next read.
 
 use base::Position;
 use env::sync::atomic::{AtomicU64, Ordering};
-use env::sync::{Mutex, RwLock};
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const EMPTY: u64 = u64::MAX;
 const EXPIRED: u64 = u64::MAX - 1;
@@ -20,10 +22,12 @@ const EXPIRED: u64 = u64::MAX - 1;
 /// The time in a slot whose owner has not said when it was taken.
 const NEVER: u64 = u64::MAX;
 
+/// Slots of the first chunk; each has twice as many as the one before.
 #[cfg(not(feature = "shuttle"))]
-const CHUNK: usize = 256;
+const FIRST: usize = 256;
 #[cfg(feature = "shuttle")]
-const CHUNK: usize = 2;
+const FIRST: usize = 2;
+const CHUNKS: usize = 20;
 
 /// A slot alone on its cache line, with the time it was taken (milliseconds of the reclaimer's clock).
 #[repr(align(64))]
@@ -32,15 +36,15 @@ struct Slot {
     taken_at: AtomicU64,
 }
 
-type Chunk = Arc<[Slot]>;
+type Chunk = Box<[Arc<Slot>]>;
 
 /// All slots.
 pub struct Snapshots {
-    chunks: RwLock<Vec<Chunk>>,
+    /// Made from the first on, without gaps.
+    chunks: [OnceLock<Chunk>; CHUNKS],
     reclaiming: AtomicU64,
     /// The reclaimer's clock, in milliseconds: written by it, read when a snapshot is taken.
     now: AtomicU64,
-    grow: Mutex<()>,
 }
 
 thread_local! {
@@ -50,88 +54,95 @@ thread_local! {
 
 /// A registered snapshot; gives its slot back when dropped.
 pub struct Snapshot {
-    chunk: Chunk,
-    index: usize,
+    slot: Arc<Slot>,
     position: Position,
 }
 
 impl Default for Snapshots {
     fn default() -> Self {
         Snapshots {
-            chunks: RwLock::new(vec![chunk()]),
+            chunks: Default::default(),
             reclaiming: AtomicU64::new(0),
             now: AtomicU64::new(0),
-            grow: Mutex::new(()),
         }
     }
 }
 
-fn chunk() -> Chunk {
-    (0..CHUNK)
-        .map(|_| Slot {
-            position: AtomicU64::new(EMPTY),
-            taken_at: AtomicU64::new(NEVER),
-        })
-        .collect()
+fn chunk(n: usize) -> Chunk {
+    let slot = || Slot {
+        position: AtomicU64::new(EMPTY),
+        taken_at: AtomicU64::new(NEVER),
+    };
+    (0..n).map(|_| Arc::new(slot())).collect()
+}
+
+/// Chunk and place in it of slot `n`.
+fn place(n: usize) -> (usize, usize) {
+    let c = (n / FIRST + 1).ilog2() as usize;
+    (c, n - FIRST * ((1 << c) - 1))
 }
 
 impl Snapshots {
     /// Registers a snapshot at what `newest` says, which is asked again if the reclaimer was faster.
     pub fn take(&self, newest: impl Fn() -> Position) -> Snapshot {
         let mut at = newest();
-        let (chunk, index) = self.claim(at);
-        let slot = &chunk[index];
+        let slot = self.claim(at);
         slot.taken_at
             .store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
         while self.reclaiming.load(Ordering::SeqCst) > at.as_u64() {
             at = newest();
             slot.position.store(at.as_u64(), Ordering::SeqCst);
         }
-        Snapshot {
-            chunk,
-            index,
-            position: at,
-        }
+        Snapshot { slot, position: at }
     }
 
-    fn claim(&self, at: Position) -> (Chunk, usize) {
-        let start = HINT.get();
-        loop {
-            let chunks = self.chunks.read();
-            let total = chunks.len() * CHUNK;
-            let start = if start < total {
-                start
-            } else {
-                thread_number() % total
-            };
-            for i in 0..total {
-                let n = (start + i) % total;
-                let slot = &chunks[n / CHUNK][n % CHUNK];
-                if slot.position.load(Ordering::Relaxed) == EMPTY
-                    && slot
-                        .position
-                        .compare_exchange(EMPTY, at.as_u64(), Ordering::SeqCst, Ordering::Relaxed)
-                        .is_ok()
-                {
-                    HINT.set(n);
-                    return (chunks[n / CHUNK].clone(), n % CHUNK);
-                }
-            }
-            drop(chunks);
-            let _one = self.grow.lock();
-            if self.chunks.read().len() * CHUNK == total {
-                self.chunks.write().push(chunk());
-            }
+    fn claim(&self, at: Position) -> Arc<Slot> {
+        let free = |slot: &Arc<Slot>| {
+            slot.position.load(Ordering::Relaxed) == EMPTY
+                && slot
+                    .position
+                    .compare_exchange(EMPTY, at.as_u64(), Ordering::SeqCst, Ordering::Relaxed)
+                    .is_ok()
+        };
+        let hint = HINT.get();
+        let hint = if hint == usize::MAX {
+            thread_number() % FIRST
+        } else {
+            hint
+        };
+        let (c, i) = place(hint);
+        // Another store's hint may point past what this one has.
+        if let Some(slot) = self.chunks[c].get().map(|chunk| &chunk[i])
+            && free(slot)
+        {
+            return slot.clone();
         }
+        let mut first = 0;
+        for (c, made) in self.chunks.iter().enumerate() {
+            let chunk = made.get_or_init(|| chunk(FIRST << c));
+            let start = hint.saturating_sub(first) % chunk.len();
+            let found = (0..chunk.len())
+                .map(|i| (start + i) % chunk.len())
+                .find(|&i| free(&chunk[i]));
+            if let Some(i) = found {
+                HINT.set(first + i);
+                return chunk[i].clone();
+            }
+            first += chunk.len();
+        }
+        panic!("{first} snapshots are taken")
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        self.chunks.iter().map_while(OnceLock::get).flatten()
     }
 
     /// The positions that live snapshots stand at, ascending, each once, and `newest` as the last: every snapshot taken from now on
     /// stands there or above.
     pub fn live(&self, newest: Position) -> Vec<Position> {
         self.reclaiming.fetch_max(newest.as_u64(), Ordering::SeqCst);
-        let chunks = self.chunks.read();
-        let slots = chunks.iter().flat_map(|c| c.iter());
-        let mut all: Vec<Position> = slots
+        let mut all: Vec<Position> = self
+            .slots()
             .map(|s| s.position.load(Ordering::SeqCst))
             .filter(|&p| p < EXPIRED && p < newest.as_u64())
             .map(Position::from_u64)
@@ -145,9 +156,8 @@ impl Snapshots {
     /// Sets the clock and expires snapshots older than `limit` milliseconds. How many were.
     pub fn tick(&self, now: u64, limit: u64) -> usize {
         self.now.store(now, Ordering::Relaxed);
-        let chunks = self.chunks.read();
         let mut expired = 0;
-        for slot in chunks.iter().flat_map(|c| c.iter()) {
+        for slot in self.slots() {
             let p = slot.position.load(Ordering::Relaxed);
             let age = now.saturating_sub(slot.taken_at.load(Ordering::Relaxed));
             if p < EXPIRED && age > limit {
@@ -178,18 +188,14 @@ impl Snapshot {
     /// Whether it went over the age limit: what it needs may be gone.
     #[inline]
     pub fn is_expired(&self) -> bool {
-        self.slot().position.load(Ordering::SeqCst) == EXPIRED
-    }
-
-    fn slot(&self) -> &Slot {
-        &self.chunk[self.index]
+        self.slot.position.load(Ordering::SeqCst) == EXPIRED
     }
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.slot().taken_at.store(NEVER, Ordering::Relaxed);
-        self.slot().position.store(EMPTY, Ordering::SeqCst);
+        self.slot.taken_at.store(NEVER, Ordering::Relaxed);
+        self.slot.position.store(EMPTY, Ordering::SeqCst);
     }
 }
 
@@ -238,9 +244,16 @@ mod tests {
     }
 
     #[test]
+    fn slots_have_their_places() {
+        let all: Vec<_> = (0..7 * FIRST).map(place).collect();
+        let want = (0..3).flat_map(|c| (0..FIRST << c).map(move |i| (c, i)));
+        assert_eq!(all, want.collect::<Vec<_>>());
+    }
+
+    #[test]
     fn more_snapshots_than_slots() {
         let s = Snapshots::default();
-        let all: Vec<_> = (0..3 * CHUNK as u32).map(|n| s.take(|| p(n))).collect();
+        let all: Vec<_> = (0..9 * FIRST as u32).map(|n| s.take(|| p(n))).collect();
         assert_eq!(s.live(p(1 << 20)).len(), all.len() + 1);
     }
 }

@@ -127,7 +127,9 @@ pub struct TxnManager {
     pub stats: Stats,
     /// (valid from, version), ascending; never empty.
     catalogs: RwLock<Vec<(Position, Arc<Catalog>)>>,
-    next_id: AtomicU64,
+    /// Version of the newest schema.
+    version: AtomicU64,
+    next_id: Padded,
     next_oid: AtomicU64,
     compiler: OnceLock<Arc<dyn RuleCompiler>>,
     gate: AtomicU8,
@@ -138,13 +140,15 @@ impl TxnManager {
     pub fn new(store: Arc<Store>, marks: Arc<Watermarks>, catalog: Catalog) -> Arc<TxnManager> {
         let next_oid = u64::from(catalog.schema.next_oid);
         let from = Position::ZERO;
+        let version = AtomicU64::new(catalog.schema.version);
         Arc::new(TxnManager {
             store,
             locks: LockTable::default(),
             marks,
             stats: Stats::default(),
             catalogs: RwLock::new(vec![(from, Arc::new(catalog))]),
-            next_id: AtomicU64::new(1),
+            version,
+            next_id: Padded(AtomicU64::new(1)),
             next_oid: AtomicU64::new(next_oid),
             compiler: OnceLock::new(),
             gate: AtomicU8::new(OPEN),
@@ -162,13 +166,23 @@ impl TxnManager {
 
     /// Begins a transaction. `at_published`: its snapshot stands at *published* (read-only work), not at *installed*.
     pub fn begin(self: &Arc<Self>, options: TxnOptions, at_published: bool) -> Txn {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id.0.fetch_add(1, Ordering::Relaxed);
         Txn::new(self.clone(), id, options, at_published)
     }
 
     /// The newest schema.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalogs.read().last().expect("never empty").1.clone()
+    }
+
+    /// The newest schema and the position from which it holds.
+    pub(crate) fn newest_catalog(&self) -> (Position, Arc<Catalog>) {
+        self.catalogs.read().last().expect("never empty").clone()
+    }
+
+    /// Version of the newest schema.
+    pub fn schema_version(&self) -> u64 {
+        self.version.load(Ordering::SeqCst)
     }
 
     /// The schema that a snapshot sees.
@@ -189,6 +203,7 @@ impl TxnManager {
             all.last().is_some_and(|(p, _)| *p < from),
             "schema versions are installed in order"
         );
+        self.version.store(catalog.schema.version, Ordering::SeqCst);
         all.push((from, catalog));
     }
 

@@ -89,6 +89,7 @@ impl Txn {
         self.lock(SCHEMA_LOCK, LockMode::Update, WaitPolicy::Wait, "pg_class")?;
         if self.schema.is_none() {
             self.catalog = self.shared.catalog();
+            self.catalog_from = base::Position::MAX;
             self.schema = Some(OwnSchema::default());
         }
         Ok(())

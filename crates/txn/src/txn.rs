@@ -125,6 +125,8 @@ pub struct Txn {
     pub(crate) id: TxnId,
     pub(crate) options: TxnOptions,
     pub(crate) catalog: Arc<Catalog>,
+    /// The position from which `catalog` holds; MAX: not to be asked.
+    pub(crate) catalog_from: Position,
     pub(crate) schema: Option<OwnSchema>,
     pub(crate) view: Option<View>,
     /// Keys read and not found.
@@ -154,7 +156,7 @@ impl Txn {
         mut options: TxnOptions,
         at_published: bool,
     ) -> Txn {
-        let catalog = shared.catalog();
+        let (catalog_from, catalog) = shared.newest_catalog();
         // READ COMMITTED has no validation to lean on: what it changes, it locks.
         options.locking |= options.isolation == Isolation::ReadCommitted;
         Txn {
@@ -162,6 +164,7 @@ impl Txn {
             id,
             options,
             catalog,
+            catalog_from,
             schema: None,
             view: None,
             absent: Vec::new(),
@@ -241,6 +244,11 @@ impl Txn {
         Arc::ptr_eq(&self.catalog, catalog)
     }
 
+    /// Version of the schema that this transaction sees.
+    pub fn schema_version(&self) -> u64 {
+        self.catalog.schema.version
+    }
+
     /// The schema that this transaction sees, own DDL included.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalog.clone()
@@ -292,8 +300,12 @@ impl Txn {
             true => self.shared.store.snapshots.take(|| marks.published.get()),
             false => self.shared.store.snapshots.take(|| marks.installed.get()),
         };
-        if self.schema.is_none() {
+        // The newest schema still, and valid at the snapshot: nothing to look up.
+        let newest = self.catalog.schema.version == self.shared.schema_version()
+            && self.catalog_from <= snapshot.position();
+        if self.schema.is_none() && !newest {
             self.catalog = self.shared.catalog_at(snapshot.position());
+            self.catalog_from = Position::MAX;
         }
         snapshot
     }

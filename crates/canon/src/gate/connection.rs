@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! read -> take every whole message -> session -> replies gather -> Sync, Flush or many bytes: one write
+//!                                                                 (Sync: when the core's other connections have run)
 //! an error: ErrorResponse, and everything is skipped up to Sync
 //! ```
 //! What follows an Execute is looked at before it runs, since a statement alone before Sync is a transaction of its own; nobody
@@ -218,6 +219,7 @@ async fn fail<S: Stream, E: Engine>(
 async fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
     session.idle();
     wire.out.ready(session.status());
+    super::cores::afterwards().await;
     wire.flush().await
 }
 

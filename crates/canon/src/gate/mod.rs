@@ -3,6 +3,7 @@
 //! ```text
 //! listener -> connection task: startup.rs (who is it) -> connection.rs (messages) -> sql::session
 //!                              wire.rs (bytes in and out), frontend.rs and backend.rs (messages)
+//!                              cores.rs (threads), socket.rs
 //! clock task: every few milliseconds, time limits of statements and lock waits
 //! ```
 //! `pgwire` gives the messages of the start and the rarer replies; the loop over messages and the data path are our own, so that
@@ -15,14 +16,18 @@
 
 mod backend;
 mod connection;
+mod cores;
 pub mod frontend;
 mod scram;
+mod socket;
 mod startup;
 pub mod wire;
 
 use crate::replication::{Senders, send};
 use base::{Error, Oid, Result, SqlState};
 use connection::End;
+use cores::Cores;
+use socket::{Inner, Socket};
 use sql::engine::Engine;
 use sql::session::{Reason, Severity, Shared};
 use startup::Started;
@@ -62,16 +67,28 @@ pub struct Gate<E: Engine> {
     changed: Notify,
     /// Who ships the log to replicas that connect.
     pub senders: OnceLock<Arc<Senders>>,
+    cores: Cores,
     /// Connections taken and refused since the start.
     pub accepted: AtomicUsize,
     pub refused: AtomicUsize,
 }
 
 impl<E: Engine> Gate<E> {
-    pub fn new(shared: Arc<Shared<E>>, allow_passwordless_network: bool) -> Arc<Gate<E>> {
+    /// Inside of a runtime, whose timers the connections use. They run on `cores` threads of their own.
+    pub fn new(
+        shared: Arc<Shared<E>>,
+        cores: usize,
+        allow_passwordless_network: bool,
+    ) -> Result<Arc<Gate<E>>> {
         let mut secret = [0; 32];
         shared.host.random(&mut secret);
-        Arc::new(Gate {
+        let cores = Cores::start(cores).map_err(|e| {
+            Error::new(
+                SqlState::SYSTEM_ERROR,
+                format!("could not start the connections' threads: {e}"),
+            )
+        })?;
+        Ok(Arc::new(Gate {
             shared,
             allow_passwordless_network,
             secret,
@@ -79,9 +96,10 @@ impl<E: Engine> Gate<E> {
             closing: AtomicBool::new(false),
             changed: Notify::new(),
             senders: OnceLock::new(),
+            cores,
             accepted: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
-        })
+        }))
     }
 
     /// Connections there are.
@@ -89,12 +107,13 @@ impl<E: Engine> Gate<E> {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Keeps time limits. Runs until the gate is closed and empty.
+    /// Keeps time limits, and long statements from holding up others. Runs until the gate is closed and empty.
     pub async fn keep_time(self: Arc<Self>) {
         let mut every = tokio::time::interval(TICK);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while !self.closing.load(Ordering::SeqCst) || self.open() > 0 {
             every.tick().await;
+            self.cores.watch();
             self.shared
                 .sessions
                 .tick(self.shared.host.monotonic_millis());
@@ -112,6 +131,7 @@ impl<E: Engine> Gate<E> {
                         address: Some(address),
                         local: is_local(&address),
                     };
+                    let stream = stream.into_std().map(mio::net::TcpStream::from_std);
                     self.clone().spawn(stream, origin);
                 }
                 Err(e) => accept_failed(&e).await,
@@ -128,6 +148,7 @@ impl<E: Engine> Gate<E> {
                         address: None,
                         local: true,
                     };
+                    let stream = stream.into_std().map(mio::net::UnixStream::from_std);
                     self.clone().spawn(stream, origin);
                 }
                 Err(e) => accept_failed(&e).await,
@@ -148,11 +169,17 @@ impl<E: Engine> Gate<E> {
         }
     }
 
-    fn spawn<S: Stream + 'static>(self: Arc<Self>, stream: S, origin: Origin) {
-        tokio::spawn(async move {
-            let mut wire = Wire::new(stream);
-            let before = self.open.fetch_add(1, Ordering::SeqCst);
-            let full = before >= self.shared.max_connections as usize;
+    fn spawn<T: Inner + 'static>(self: Arc<Self>, stream: std::io::Result<T>, origin: Origin) {
+        let core = self.cores.pick().clone();
+        let socket = match stream.and_then(|s| Socket::new(s, core.clone())) {
+            Ok(s) => s,
+            Err(e) => return warn!(error = %e, "could not take a connection"),
+        };
+        let before = self.open.fetch_add(1, Ordering::SeqCst);
+        let full = before >= self.shared.max_connections as usize;
+        core.run(async move {
+            let left = Left(&*self);
+            let mut wire = Wire::new(socket);
             if full {
                 self.refused.fetch_add(1, Ordering::Relaxed);
             } else {
@@ -166,8 +193,7 @@ impl<E: Engine> Gate<E> {
                 _ = tokio::time::timeout(LINGER, wire.last_words()).await;
             }
             drop(wire);
-            self.open.fetch_sub(1, Ordering::SeqCst);
-            self.changed.notify_waiters();
+            drop(left);
         });
     }
 
@@ -240,6 +266,7 @@ impl<E: Engine> Gate<E> {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        self.cores.stop();
         info!(left = self.open(), "connections are closed");
     }
 
@@ -261,6 +288,16 @@ impl<E: Engine> Gate<E> {
             SqlState::TOO_MANY_CONNECTIONS,
             "sorry, too many clients already",
         )
+    }
+}
+
+/// A connection is counted until it is gone, also when it panics.
+struct Left<'a, E: Engine>(&'a Gate<E>);
+
+impl<E: Engine> Drop for Left<'_, E> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+        self.0.changed.notify_waiters();
     }
 }
 

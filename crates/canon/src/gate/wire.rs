@@ -26,39 +26,46 @@ const KEEP: usize = 256 << 10;
 /// Bytes that have come.
 #[derive(Default)]
 pub struct Input {
+    /// Initialised to its end, so that it can be read into.
     buf: Vec<u8>,
+    /// What has come and is not taken.
     at: usize,
+    end: usize,
 }
 
 impl Input {
     /// What is not taken yet.
     pub fn bytes(&self) -> &[u8] {
-        &self.buf[self.at..]
+        &self.buf[self.at..self.end]
     }
 
     /// Takes `n` bytes.
     pub fn take(&mut self, n: usize) {
         self.at += n;
-        debug_assert!(self.at <= self.buf.len());
+        debug_assert!(self.at <= self.end);
     }
 
     /// Reads more. 0: the client has closed its side.
     pub async fn fill<S: Stream>(&mut self, stream: &mut S) -> io::Result<usize> {
-        if self.at == self.buf.len() {
-            self.buf.clear();
-            self.at = 0;
-            if self.buf.capacity() > KEEP {
+        if self.at == self.end {
+            (self.at, self.end) = (0, 0);
+            if self.buf.len() > KEEP {
                 self.buf = Vec::new();
             }
         } else if self.at >= CHUNK {
-            self.buf.drain(..self.at);
-            self.at = 0;
+            self.buf.copy_within(self.at..self.end, 0);
+            (self.at, self.end) = (0, self.end - self.at);
         }
         let want =
             frontend::wanted(self.bytes()).map_or(0, |w| w.saturating_sub(self.bytes().len()));
         // Never more than a megabyte ahead of what has really come.
-        self.buf.reserve(want.clamp(CHUNK, 1 << 20));
-        stream.read_buf(&mut self.buf).await
+        let room = self.end + want.clamp(CHUNK / 2, 1 << 20);
+        if self.buf.len() < room {
+            self.buf.resize(room.max(self.end + CHUNK), 0);
+        }
+        let n = stream.read(&mut self.buf[self.end..]).await?;
+        self.end += n;
+        Ok(n)
     }
 }
 
@@ -232,10 +239,6 @@ impl<S: Stream> Client for Wire<S> {
                 Err(e) => return Err(gone(&e)),
             }
         }
-    }
-
-    fn long<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
-        tokio::task::block_in_place(|| f(self))
     }
 
     fn pause(&mut self, time: Duration) -> impl Future<Output = ()> + Send {

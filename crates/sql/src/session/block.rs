@@ -12,9 +12,11 @@
 use super::Session;
 use super::client::{Client, Severity, TxnStatus};
 use super::settings::{self, Span};
+use super::turns::PATIENCE;
 use super::utility::Modes;
 use crate::engine::Engine;
 use base::{Error, Held, Result, SqlState};
+use futures::future::{Either, select};
 use std::sync::atomic::Ordering;
 use txn::{Isolation, Txn, TxnOptions};
 
@@ -116,6 +118,18 @@ impl<E: Engine> Session<E> {
             self.output.now = now;
             self.state.statement_start.set(now);
             self.block.txn = Some(self.shared.engine.begin(options, read));
+        }
+    }
+
+    /// Before a transaction block begins its work: one that is tried again waits for its turn (`turns.rs`).
+    pub(super) async fn await_turn<C: Client>(&mut self, c: &mut C) {
+        if self.lost == 0 || self.block.txn.is_some() || self.block.kind != Kind::Explicit {
+            return;
+        }
+        let turn = self.shared.turns.wait();
+        let patience = std::pin::pin!(c.pause(PATIENCE));
+        if let Either::Left((turn, _)) = select(turn, patience).await {
+            self.turn = Some(turn);
         }
     }
 
@@ -249,16 +263,20 @@ impl<E: Engine> Session<E> {
     /// Commits the transaction, if there is one, and waits until its reply may leave. An error means that it was rolled back.
     pub(super) async fn commit(&mut self) -> Result<()> {
         self.drop_portals();
+        let turn = self.turn.take();
         let txn = self.leave();
         let Some(txn) = txn else {
             self.state.settings.get_mut().commit();
             return Ok(());
         };
-        match self.shared.engine.commit(txn) {
+        let committed = self.shared.engine.commit(txn);
+        drop(turn);
+        match committed {
             Ok(position) => {
                 self.state.settings.get_mut().commit();
-                self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
+                self.shared.counters.commits.add();
                 self.state.saw(position.position());
+                self.lost = self.lost.saturating_sub(1);
                 self.published(position).await
             }
             Err(e) => {
@@ -297,6 +315,7 @@ impl<E: Engine> Session<E> {
 
     /// Ends the block and gives its transaction.
     fn leave(&mut self) -> Option<Txn> {
+        self.turn = None;
         let b = &mut self.block;
         b.kind = Kind::None;
         b.modes = Modes::default();

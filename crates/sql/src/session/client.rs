@@ -121,10 +121,6 @@ pub trait Client: Send {
     fn flush(&mut self) -> impl Future<Output = Result<()>> + Send;
     /// The next piece of COPY data. An error means that the connection is gone.
     fn copy_input(&mut self) -> impl Future<Output = Result<CopyInput>> + Send;
-    /// Runs something that may take long without keeping other sessions from running.
-    fn long<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
-        f(self)
-    }
     /// Sleeps.
     fn pause(&mut self, time: std::time::Duration) -> impl Future<Output = ()> + Send;
 }

@@ -247,8 +247,7 @@ impl<E: Engine> Session<E> {
                     c.command_complete(&tag);
                     return Ok(());
                 }
-                let text = run.statement.text.clone();
-                self.begin_activity(&text);
+                self.begin_activity(&run.statement.text);
                 if self.finish_run(c, run, max_rows, false).await? {
                     c.portal_suspended();
                 }

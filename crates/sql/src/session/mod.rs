@@ -32,6 +32,7 @@ mod seam;
 mod settings;
 mod simple;
 mod state;
+mod turns;
 mod utility;
 mod variables;
 
@@ -51,7 +52,7 @@ use prepared::Statement;
 use state::State;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Time and chance, which this crate takes from outside.
@@ -66,11 +67,36 @@ pub trait Host: Send + Sync {
     fn sleep(&self, time: Duration);
 }
 
+/// A counter that every statement raises: spread over cache lines by thread.
+#[derive(Default)]
+pub struct Counter([Line; 8]);
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Line(AtomicU64);
+
+impl Counter {
+    #[inline]
+    fn add(&self) {
+        thread_local! {
+            static MINE: usize = {
+                static NEXT: AtomicUsize = AtomicUsize::new(0);
+                NEXT.fetch_add(1, Ordering::Relaxed) % 8
+            };
+        }
+        MINE.with(|m| self.0[*m].0.fetch_add(1, Ordering::Relaxed));
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.iter().map(|l| l.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
 /// Counted since the start.
 #[derive(Default)]
 pub struct Counters {
-    pub statements: AtomicU64,
-    pub commits: AtomicU64,
+    pub statements: Counter,
+    pub commits: Counter,
     pub rollbacks: AtomicU64,
     /// Errors 40001 given to clients.
     pub serialization_failures: AtomicU64,
@@ -97,6 +123,8 @@ pub struct Shared<E: Engine> {
     pub sessions: Sessions,
     pub plans: Plans,
     pub counters: Counters,
+    /// For transactions that are tried again.
+    turns: Arc<turns::Turns>,
     /// The database's name: there is one.
     pub database: String,
     /// When the server started, microseconds since 2000.
@@ -116,6 +144,7 @@ impl<E: Engine> Shared<E> {
             sessions: Sessions::default(),
             plans: Plans::new(4096),
             counters: Counters::default(),
+            turns: turns::Turns::new(turns::PLACES),
             database: database.to_owned(),
             max_connections: 100,
             defaults: Vec::new(),
@@ -138,7 +167,7 @@ pub struct Session<E: Engine> {
     handle: Arc<Handle>,
     state: State<E>,
     block: Block,
-    statements: HashMap<Box<str>, Arc<Statement>>,
+    statements: HashMap<Box<str>, Arc<Statement>, foldhash::fast::RandomState>,
     unnamed: Option<Arc<Statement>>,
     portals: HashMap<Box<str>, Portal>,
     unnamed_portal: Option<Portal>,
@@ -150,6 +179,9 @@ pub struct Session<E: Engine> {
     /// The settings or the role changed: `output`, `env` and `path` are to be made anew.
     stale: bool,
     scratch: String,
+    /// Transaction blocks that are still to take turns, since one was told to try again.
+    lost: u8,
+    turn: Option<turns::Turn>,
 }
 
 /// Who is there, as the gate knows.
@@ -223,7 +255,7 @@ impl<E: Engine> Session<E> {
             handle,
             state,
             block: Block::default(),
-            statements: HashMap::new(),
+            statements: HashMap::default(),
             unnamed: None,
             portals: HashMap::new(),
             unnamed_portal: None,
@@ -232,6 +264,8 @@ impl<E: Engine> Session<E> {
             path: Arc::new([]),
             stale: true,
             scratch: String::new(),
+            lost: 0,
+            turn: None,
         };
         session.refresh();
         Ok(session)

@@ -113,20 +113,25 @@ impl<E: Engine> Session<E> {
         let Body::Rows(ast) = &st.body else {
             return Err(Error::internal("a statement without a plan was planned"));
         };
+        let version = match &self.block.txn {
+            Some(t) => t.schema_version(),
+            None => self.shared.engine.schema_version(),
+        };
+        let same = |env: &Arc<str>| Arc::ptr_eq(env, &self.env) || **env == *self.env;
+        if let Some((env, plan)) = &*st.slot.lock()
+            && plan.prepared.schema_version == version
+            && same(env)
+            && !self.block.ddl
+        {
+            return Ok(plan.clone());
+        }
         let catalog = match &self.block.txn {
             Some(t) => t.catalog(),
             None => self.shared.engine.catalog(),
         };
         let version = catalog.schema.version;
-        let fits =
-            |env: &Arc<str>, p: &Plan| p.prepared.schema_version == version && **env == *self.env;
         if self.block.ddl {
             return self.make_plan(ast, st, catalog);
-        }
-        if let Some((env, plan)) = &*st.slot.lock()
-            && fits(env, plan)
-        {
-            return Ok(plan.clone());
         }
         let counters = &self.shared.counters;
         let found = self.shared.plans.get(&st.text, &st.declared, &self.env);

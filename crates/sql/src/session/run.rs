@@ -148,10 +148,7 @@ impl<E: Engine> Session<E> {
             self.shared.host.monotonic_millis() + t.as_millis() as u64
         });
         self.handle.begin(deadline);
-        self.shared
-            .counters
-            .statements
-            .fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.statements.add();
         let mut a = self.handle.activity.lock();
         a.state = "active";
         a.query_start = Some(now);
@@ -232,6 +229,7 @@ impl<E: Engine> Session<E> {
             Work::Rows { run, .. } => run.plan.prepared.read_only && !run.plan.prepared.locks_rows,
             Work::Ddl(_) => false,
         };
+        self.await_turn(c).await;
         self.ensure_txn(auto && read);
         loop {
             let r = self.once(c, work).await;
@@ -277,7 +275,7 @@ impl<E: Engine> Session<E> {
                 sink,
             } => self.rows(c, run, *max_rows, *describe, sink).await?,
             Work::Ddl(s) => {
-                let outcome = c.long(|_| seam::execute_ddl(self, s))?;
+                let outcome = seam::execute_ddl(self, s)?;
                 self.block.ddl = true;
                 for (severity, e) in &outcome.notices {
                     self.notice(c, *severity, e);
@@ -305,10 +303,9 @@ impl<E: Engine> Session<E> {
         let txn = self.block.txn.as_ref().expect("begun");
         self.state.txn_id.set(Some(txn.id()));
         self.state.read_only.set(txn.is_read_only());
-        let catalog = txn.catalog();
         let old = self.state.catalog.get_mut();
-        if !Arc::ptr_eq(old, &catalog) {
-            *old = catalog;
+        if !txn.sees(old) {
+            *old = txn.catalog();
             self.output.catalog = None;
         }
         if self.output.catalog.is_none() {
@@ -399,11 +396,7 @@ impl<E: Engine> Session<E> {
                         }
                     })
                 };
-                if prepared.is_point {
-                    some(c)?
-                } else {
-                    c.long(some)?
-                }
+                some(c)?
             };
             if !more {
                 break false;
@@ -487,7 +480,10 @@ impl<E: Engine> Session<E> {
     }
 
     /// Counts an error that a client gets.
-    pub(super) fn count(&self, e: &Error) {
+    pub(super) fn count(&mut self, e: &Error) {
+        if e.code().is_retryable() {
+            self.lost = super::turns::STICKY;
+        }
         let c = &self.shared.counters;
         match e.code() {
             SqlState::SERIALIZATION_FAILURE => {

@@ -381,7 +381,7 @@ impl<E: Engine> SessionFacts for State<E> {
         let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed) as i64;
         DatabaseStats {
             backends: self.shared.sessions.len() as i32,
-            commits: n(&c.commits),
+            commits: c.commits.get() as i64,
             rollbacks: n(&c.rollbacks),
             conflicts: n(&c.serialization_failures),
             deadlocks: n(&c.deadlocks),

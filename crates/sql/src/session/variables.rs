@@ -143,7 +143,7 @@ impl<E: Engine> Session<E> {
             Utility::Copy(copy) => return self.copy(c, copy).await.map(Some),
             Utility::Nothing(tag) => tag,
             Utility::Checkpoint => {
-                c.long(|_| self.shared.engine.checkpoint())?;
+                self.shared.engine.checkpoint()?;
                 "CHECKPOINT"
             }
             Utility::Unsupported(what) => return Err(Error::unsupported(what)),

@@ -346,7 +346,7 @@ impl<E: Engine> Session<E> {
                     Taken::Bytes(n) => from += n,
                 }
                 if load.rows.len() >= GROUP {
-                    self.insert_group(c, load).await?;
+                    self.insert_group(load).await?;
                 }
             }
             buf.drain(..from);
@@ -357,18 +357,18 @@ impl<E: Engine> Session<E> {
                 if !at_end && !buf.iter().all(|b| *b == b'\n') {
                     return Err(bad_data("unexpected end of the data").detail(load.context(None)));
                 }
-                return self.insert_group(c, load).await;
+                return self.insert_group(load).await;
             }
         }
     }
 
     /// Inserts the rows at hand as one statement, again and again while it has to wait.
-    async fn insert_group<C: Client>(&mut self, c: &mut C, load: &mut Load) -> Result<()> {
+    async fn insert_group(&mut self, load: &mut Load) -> Result<()> {
         if load.rows.is_empty() {
             return Ok(());
         }
         loop {
-            let r = c.long(|_| self.insert_rows(load));
+            let r = self.insert_rows(load);
             let e = match r {
                 Ok(()) => break,
                 Err(e) => e,

@@ -1,0 +1,530 @@
+//! Where connections run: a thread per core, each with its own sockets, its own queue and its own wait for both.
+//!
+//! ```text
+//!            +--------------------- a core's turn ----------------------+
+//! events ──▶ | tasks that are ready, in order ──▶ their replies, in order | ──▶ wait for events
+//!            +----------------------------------------------------------+
+//! wakers (a lock is granted, a commit is durable) ──▶ the queue; one write to the event fd if the core waits
+//! ```
+//! A connection stays with its core, so a message costs no hand-over between threads. In a turn every connection that has
+//! something to do runs first and all send afterwards ([`afterwards`]): a client that reads many connections is woken once and
+//! finds many replies, and the wait costs one call for all.
+//!
+//! **Statements that take long** run where they stand, and nobody has to say so beforehand. Each step of a task is counted in the
+//! core's `turn`; a clock that finds the same step at two ticks in a row takes the core away from its thread
+//! ([`Cores::watch`]): another thread drives it from then on, and the old one ends when its step does.
+//!
+//! Tasks may use timers and channels of the runtime that the cores were made in, not its sockets.
+//!
+//! Left out on purpose: stealing. Cores get connections by number; a connection that is busy for longer than a tick costs the others
+//! of its core that long, once.
+
+use futures::task::AtomicWaker;
+use mio::event::Event;
+use mio::{Events, Interest, Poll, Registry, Token};
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll as Step, Wake, Waker};
+use std::time::Duration;
+use tracing::error;
+
+/// Syntax trees are walked by recursion; what nests deeper than this allows is refused by the parser.
+const STACK: usize = 64 << 20;
+/// Events taken at once.
+const EVENTS: usize = 256;
+/// The token of a core's own waker.
+const WAKER: Token = Token(usize::MAX);
+/// A core's `turn`: who drives it in the high bits, his steps in the low ones; odd inside a step.
+const GENERATION: u32 = 40;
+
+thread_local! {
+    /// Tasks that are still to run in this turn.
+    static LEFT: Cell<usize> = const { Cell::new(0) };
+    /// The task that runs wants to go on when those have run.
+    static LATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Goes on when the other tasks of this turn have run; at once where there are none, or no core.
+pub async fn afterwards() {
+    let mut asked = LEFT.get() == 0;
+    poll_fn(|_| {
+        if std::mem::replace(&mut asked, true) {
+            return Step::Ready(());
+        }
+        LATE.set(true);
+        Step::Pending
+    })
+    .await;
+}
+
+/// All cores of a server.
+pub struct Cores {
+    cores: Vec<Arc<Core>>,
+    /// Each core's `turn` at the last tick.
+    seen: Mutex<Vec<u64>>,
+}
+
+/// One core. Its thread may change; see the head of the file.
+pub struct Core {
+    runtime: tokio::runtime::Handle,
+    ready: Mutex<VecDeque<Arc<Task>>>,
+    late: Mutex<VecDeque<Arc<Task>>>,
+    poll: Mutex<(Poll, Events)>,
+    registry: Registry,
+    waker: mio::Waker,
+    /// Its thread waits for events, or is about to.
+    parked: AtomicBool,
+    turn: AtomicU64,
+    sources: Mutex<Sources>,
+    /// Sockets it has.
+    load: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+impl Cores {
+    /// Starts `n` cores inside a runtime.
+    pub fn start(n: usize) -> io::Result<Cores> {
+        let cores: Vec<_> = (0..n.max(1))
+            .map(|_| Core::new())
+            .collect::<Result<_, _>>()?;
+        for c in &cores {
+            Core::spawn(c.clone(), 0)?;
+        }
+        let seen = Mutex::new(vec![0; cores.len()]);
+        Ok(Cores { cores, seen })
+    }
+
+    /// The core with the fewest sockets.
+    pub fn pick(&self) -> &Arc<Core> {
+        let load = |c: &&Arc<Core>| c.load.load(Ordering::Relaxed);
+        self.cores.iter().min_by_key(load).expect("one at least")
+    }
+
+    /// Gives cores whose thread is in one step for longer than since the last call to other threads. For a clock.
+    pub fn watch(&self) {
+        let mut seen = self.seen.lock();
+        for (core, seen) in self.cores.iter().zip(seen.iter_mut()) {
+            let turn = core.turn.load(Ordering::SeqCst);
+            if turn % 2 == 1 && turn == *seen {
+                core.take_away(turn);
+            }
+            *seen = turn;
+        }
+    }
+
+    /// Ends the threads once nothing is ready.
+    pub fn stop(&self) {
+        for c in &self.cores {
+            c.stopping.store(true, Ordering::SeqCst);
+            c.unpark();
+        }
+    }
+}
+
+impl Drop for Cores {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Core {
+    fn new() -> io::Result<Arc<Core>> {
+        let poll = Poll::new()?;
+        let registry = poll.registry().try_clone()?;
+        let waker = mio::Waker::new(&registry, WAKER)?;
+        Ok(Arc::new(Core {
+            runtime: tokio::runtime::Handle::current(),
+            ready: Mutex::default(),
+            late: Mutex::default(),
+            poll: Mutex::new((poll, Events::with_capacity(EVENTS))),
+            registry,
+            waker,
+            parked: AtomicBool::new(false),
+            turn: AtomicU64::new(0),
+            sources: Mutex::default(),
+            load: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+        }))
+    }
+
+    /// A thread that drives the core from this turn on.
+    fn spawn(core: Arc<Core>, turn: u64) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("canon".into());
+        thread.stack_size(STACK).spawn(move || core.drive(turn))?;
+        Ok(())
+    }
+
+    fn take_away(self: &Arc<Core>, turn: u64) {
+        let next = ((turn >> GENERATION) + 1) << GENERATION;
+        let held = (Ordering::SeqCst, Ordering::SeqCst);
+        if self
+            .turn
+            .compare_exchange(turn, next, held.0, held.1)
+            .is_err()
+        {
+            return;
+        }
+        // Nobody drives the core now: this must come to pass.
+        while let Err(e) = Core::spawn(self.clone(), next) {
+            error!(error = %e, "could not start a thread");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn drive(self: Arc<Core>, mut turn: u64) {
+        let _inside = self.runtime.enter();
+        loop {
+            // There are some when the last thread did not come to them.
+            if !self.run_late(&mut turn) {
+                return;
+            }
+            let n = self.ready.lock().len();
+            for i in (0..n).rev() {
+                let Some(task) = self.ready.lock().pop_front() else {
+                    break;
+                };
+                LEFT.set(i);
+                if !self.step(&task, &mut turn) {
+                    return;
+                }
+            }
+            LEFT.set(0);
+            if !self.run_late(&mut turn) {
+                return;
+            }
+            if self.stopping.load(Ordering::SeqCst) && self.ready.lock().is_empty() {
+                return;
+            }
+            self.wait();
+        }
+    }
+
+    fn run_late(&self, turn: &mut u64) -> bool {
+        loop {
+            let Some(task) = self.late.lock().pop_front() else {
+                return true;
+            };
+            if !self.step(&task, turn) {
+                return false;
+            }
+        }
+    }
+
+    /// Runs a task until it waits. False: the core is somebody else's now.
+    fn step(&self, task: &Arc<Task>, turn: &mut u64) -> bool {
+        *turn += 1;
+        self.turn.store(*turn, Ordering::Release);
+        task.run();
+        let held = (Ordering::AcqRel, Ordering::Relaxed);
+        let mine = self.turn.compare_exchange(*turn, *turn + 1, held.0, held.1);
+        *turn += 1;
+        mine.is_ok()
+    }
+
+    /// Waits for events if nothing is ready, and wakes those whom they concern.
+    fn wait(&self) {
+        let mut held = self.poll.lock();
+        let (poll, events) = &mut *held;
+        self.parked.store(true, Ordering::SeqCst);
+        let idle = self.ready.lock().is_empty()
+            && self.late.lock().is_empty()
+            && !self.stopping.load(Ordering::SeqCst);
+        let timeout = (!idle).then_some(Duration::ZERO);
+        match poll.poll(events, timeout) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => events.clear(),
+            Err(e) => panic!("waiting for sockets failed: {e}"),
+        }
+        self.parked.store(false, Ordering::SeqCst);
+        let sources = self.sources.lock();
+        for e in events.iter().filter(|e| e.token() != WAKER) {
+            if let Some(Some(s)) = sources.all.get(e.token().0) {
+                s.happened(e);
+            }
+        }
+    }
+
+    fn push(&self, task: Arc<Task>) {
+        self.ready.lock().push_back(task);
+        self.unpark();
+    }
+
+    fn unpark(&self) {
+        if self.parked.load(Ordering::SeqCst) && self.parked.swap(false, Ordering::SeqCst) {
+            self.waker.wake().expect("an event fd can be written");
+        }
+    }
+
+    /// Runs a future on this core. A panic in it ends it and nothing else.
+    pub fn run(self: &Arc<Core>, f: impl Future<Output = ()> + Send + 'static) {
+        let task = Arc::new(Task {
+            core: self.clone(),
+            state: AtomicU8::new(QUEUED),
+            future: Mutex::new(Some(Box::pin(f))),
+        });
+        self.push(task);
+    }
+
+    /// Registers a socket; its events come to the readiness given.
+    pub(super) fn register(
+        &self,
+        s: &mut impl mio::event::Source,
+    ) -> io::Result<(Token, Arc<Readiness>)> {
+        let readiness = Arc::new(Readiness::default());
+        let token = self.sources.lock().add(readiness.clone());
+        if let Err(e) = self
+            .registry
+            .register(s, token, Interest::READABLE | Interest::WRITABLE)
+        {
+            self.sources.lock().remove(token);
+            return Err(e);
+        }
+        self.load.fetch_add(1, Ordering::Relaxed);
+        Ok((token, readiness))
+    }
+
+    /// The opposite.
+    pub(super) fn forget(&self, s: &mut impl mio::event::Source, token: Token) {
+        _ = self.registry.deregister(s);
+        self.sources.lock().remove(token);
+        self.load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The sockets of a core by token.
+#[derive(Default)]
+struct Sources {
+    all: Vec<Option<Arc<Readiness>>>,
+    free: Vec<usize>,
+}
+
+impl Sources {
+    fn add(&mut self, r: Arc<Readiness>) -> Token {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.all.push(None);
+            self.all.len() - 1
+        });
+        self.all[at] = Some(r);
+        Token(at)
+    }
+
+    /// An event that is on its way may reach the next owner of the token: he looks and finds nothing.
+    fn remove(&mut self, t: Token) {
+        self.all[t.0] = None;
+        self.free.push(t.0);
+    }
+}
+
+/// What a socket may be ready for, and who waits for it. Events say when that begins and not that it lasts, so a flag is
+/// lowered *before* the call that may find the socket not ready, and a waiter looks at it again after he has said that he waits.
+#[derive(Default)]
+pub(super) struct Readiness {
+    pub read: Side,
+    pub write: Side,
+}
+
+/// One direction.
+#[derive(Default)]
+pub(super) struct Side {
+    ready: AtomicBool,
+    /// Ready from now on: the end, or an error.
+    ended: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Readiness {
+    fn happened(&self, e: &Event) {
+        if e.is_readable() || e.is_read_closed() || e.is_error() {
+            self.read.raise(e.is_read_closed() || e.is_error());
+        }
+        if e.is_writable() || e.is_write_closed() || e.is_error() {
+            self.write.raise(e.is_write_closed() || e.is_error());
+        }
+    }
+}
+
+impl Side {
+    pub fn raise(&self, ended: bool) {
+        if ended {
+            self.ended.store(true, Ordering::SeqCst);
+        }
+        self.ready.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    /// It would block all the same.
+    pub fn not_ended(&self) {
+        self.ended.store(false, Ordering::SeqCst);
+    }
+
+    /// More is to be had.
+    pub fn keep(&self) {
+        self.ready.store(true, Ordering::SeqCst);
+    }
+
+    pub fn lower(&self) {
+        self.ready.store(false, Ordering::SeqCst);
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::SeqCst) || self.ended.load(Ordering::SeqCst)
+    }
+
+    pub fn poll_ready(&self, cx: &Context<'_>) -> Step<()> {
+        if self.is_ready() {
+            return Step::Ready(());
+        }
+        self.waker.register(cx.waker());
+        if self.is_ready() {
+            Step::Ready(())
+        } else {
+            Step::Pending
+        }
+    }
+}
+
+const IDLE: u8 = 0;
+/// In a queue.
+const QUEUED: u8 = 1;
+const RUNNING: u8 = 2;
+/// Woken while it ran.
+const AGAIN: u8 = 3;
+const DONE: u8 = 4;
+
+/// A connection.
+struct Task {
+    core: Arc<Core>,
+    state: AtomicU8,
+    future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+}
+
+impl Task {
+    fn run(self: &Arc<Task>) {
+        self.state.store(RUNNING, Ordering::SeqCst);
+        let mut future = self.future.lock();
+        let Some(f) = &mut *future else { return };
+        let waker = Waker::from(self.clone());
+        let step = AssertUnwindSafe(|| f.as_mut().poll(&mut Context::from_waker(&waker)));
+        // The panic has been reported by its hook; the connection is closed by the drop.
+        let done = catch_unwind(step).map_or(true, |s| s.is_ready());
+        if done {
+            LATE.set(false);
+            self.state.store(DONE, Ordering::SeqCst);
+            _ = catch_unwind(AssertUnwindSafe(|| drop(future.take())));
+            return;
+        }
+        drop(future);
+        if LATE.replace(false) {
+            self.state.store(QUEUED, Ordering::SeqCst);
+            self.core.late.lock().push_back(self.clone());
+            // The core may be another thread's since, and that one waits.
+            self.core.unpark();
+            return;
+        }
+        let held = (Ordering::SeqCst, Ordering::SeqCst);
+        if self
+            .state
+            .compare_exchange(RUNNING, IDLE, held.0, held.1)
+            .is_err()
+        {
+            self.state.store(QUEUED, Ordering::SeqCst);
+            self.core.push(self.clone());
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let held = (Ordering::SeqCst, Ordering::SeqCst);
+        loop {
+            let (from, to) = match self.state.load(Ordering::SeqCst) {
+                IDLE => (IDLE, QUEUED),
+                RUNNING => (RUNNING, AGAIN),
+                _ => return,
+            };
+            if self
+                .state
+                .compare_exchange(from, to, held.0, held.1)
+                .is_ok()
+            {
+                if to == QUEUED {
+                    self.core.push(self.clone());
+                }
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn in_runtime(f: impl FnOnce(&Cores)) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let _inside = runtime.enter();
+        f(&Cores::start(1).unwrap());
+    }
+
+    #[test]
+    fn tasks_wake_one_another_and_a_panic_ends_one_only() {
+        in_runtime(|cores| {
+            let (said, heard) = mpsc::channel();
+            let (mut tx, mut rx) = futures::channel::mpsc::unbounded();
+            cores.pick().run(async { panic!("on purpose") });
+            cores.pick().run(async move {
+                while let Some(n) = futures::StreamExt::next(&mut rx).await {
+                    said.send(n).unwrap();
+                }
+            });
+            cores.pick().run(async move {
+                for n in 0..100 {
+                    afterwards().await;
+                    futures::SinkExt::send(&mut tx, n).await.unwrap();
+                }
+            });
+            assert_eq!(
+                heard.iter().collect::<Vec<i32>>(),
+                (0..100).collect::<Vec<_>>()
+            );
+        });
+    }
+
+    #[test]
+    fn a_step_that_takes_long_loses_the_core() {
+        in_runtime(|cores| {
+            let (release, wait) = mpsc::channel::<()>();
+            let (said, heard) = mpsc::channel();
+            let first = said.clone();
+            cores.pick().run(async move {
+                wait.recv().unwrap();
+                first.send("long").unwrap();
+                // Goes on wherever the core is now.
+                afterwards().await;
+                first.send("after it").unwrap();
+            });
+            cores.pick().run(async move { said.send("short").unwrap() });
+            while heard.try_recv() != Ok("short") {
+                cores.watch();
+                std::thread::yield_now();
+            }
+            release.send(()).unwrap();
+            assert_eq!(heard.iter().collect::<Vec<_>>(), ["long", "after it"]);
+        });
+    }
+}
