@@ -1,5 +1,5 @@
 //! Faults planted in replay, each of which the model must find: a check that cannot fail is no check.
-#![cfg(feature = "faults")]
+#![cfg(all(feature = "faults", not(feature = "shuttle")))]
 
 mod histories;
 #[path = "histories/stepped.rs"]

@@ -1,5 +1,7 @@
 //! Replay against a model, all policies: what a snapshot at *visible* sees, in tables and indexes, is what the primary's history has
 //! at that position. Stepped under a seed, and in threads beside readers and the reclaimer.
+// Shuttle's locks work inside its scheduler only.
+#![cfg(not(feature = "shuttle"))]
 
 mod histories;
 #[path = "histories/stepped.rs"]

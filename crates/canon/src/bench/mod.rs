@@ -20,6 +20,7 @@ mod bare;
 mod figures;
 #[cfg(feature = "wire")]
 pub mod lag;
+pub mod replay;
 mod run;
 
 use crate::database::{Database, DatabaseOptions};

@@ -38,6 +38,7 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+pub use scheduler::schedule_only;
 pub use stepper::Stepper;
 pub use threads::Replay;
 pub use worker::Step;
@@ -174,7 +175,7 @@ pub struct ReplayStats {
     pub transactions: AtomicU64,
     /// Times that feeding waited for room.
     pub stalls: AtomicU64,
-    /// Nanoseconds in stamping, and records stamped: the scheduler's own speed.
+    /// Records stamped.
     pub stamped: AtomicU64,
     /// Snapshots shown.
     pub snapshots: AtomicU64,

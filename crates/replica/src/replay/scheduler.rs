@@ -22,9 +22,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use wal::Group;
 
-use super::Policy;
 use super::last_writes::{Last, LastWrites};
 use super::segment::{Cursor, Segment, Shipped};
+use super::{Policy, ReplayOptions};
 
 /// Set in a transaction's number that stands for it and all before it.
 pub(crate) const AND_BEFORE: u64 = 1 << 63;
@@ -260,4 +260,24 @@ impl Plan {
         self.cursor.step(self.group.heads())?;
         Ok((self.cursor.left == 0).then_some(self.cursor.number))
     }
+}
+
+/// The scheduler alone, for measurements: stamps and cuts groups and lets the segments go. How many records.
+pub fn schedule_only(groups: Vec<Group>, from: Position, options: &ReplayOptions) -> Result<u64> {
+    let flow = Arc::default();
+    let slots = options.granules.next_power_of_two();
+    let mut scheduler = Scheduler::new(options.policy, from, options.last_writes, slots);
+    let mut records = 0;
+    for group in groups {
+        let upto = group.header().last;
+        let mut plan = scheduler.stamp(Shipped::new(group, &flow), upto)?;
+        loop {
+            match plan.next(options.segment_rows, false, 0, &mut |_, _, _| Ok(()))? {
+                Piece::Segment(s) => records += s.records,
+                Piece::Schema { .. } => drop(plan.pass()?),
+                Piece::End => break,
+            }
+        }
+    }
+    Ok(records)
 }

@@ -13,6 +13,7 @@
 //!
 //! Left out on purpose: OrderStatus, Delivery and StockLevel, think times and terminals.
 
+mod late;
 mod load;
 mod txn;
 

@@ -10,7 +10,7 @@ use std::fmt::Write;
 pub struct Params {
     pub new_order: NewOrder,
     pub payment: Payment,
-    text: String,
+    pub(super) text: String,
 }
 
 /// Clause 2.4.1.
@@ -195,6 +195,13 @@ impl Tpcc {
     /// Runs the Payment in `params` (clause 2.5.2).
     pub fn payment<T: KvTxn>(&self, txn: &mut T, params: &mut Params) -> Result<End, T::Error> {
         let (p, text) = (&params.payment, &mut params.text);
+        let names = self.pay_house(txn, p)?;
+        let number = self.pay_customer(txn, p, text)?;
+        self.pay_history(txn, p, number, &names)
+    }
+
+    /// Raises the sums of warehouse and district; their names, joined.
+    pub(super) fn pay_house<T: KvTxn>(&self, txn: &mut T, p: &Payment) -> Result<Names, T::Error> {
         let (w, d) = (Cell::Int(p.warehouse), Cell::Int(p.district));
         let mut names = [0u8; 24];
         let (w_ytd, w_len) = txn
@@ -213,7 +220,16 @@ impl Tpcc {
             })?
             .expect("a district");
         txn.update(DISTRICT, &[w, d], &[(9, Cell::Int(d_ytd + p.amount))])?;
+        Ok((names, w_len + 4 + d_len))
+    }
 
+    /// Charges the customer; his number.
+    pub(super) fn pay_customer<T: KvTxn>(
+        &self,
+        txn: &mut T,
+        p: &Payment,
+        text: &mut String,
+    ) -> Result<i64, T::Error> {
         let (cw, cd) = (
             Cell::Int(p.customer_warehouse),
             Cell::Int(p.customer_district),
@@ -251,15 +267,26 @@ impl Tpcc {
             (20, Cell::Text(text)),
         ];
         txn.update(CUSTOMER, &key, if bad_credit { &set } else { &set[..3] })?;
-        let names = &names[..w_len + 4 + d_len];
+        Ok(number)
+    }
+
+    /// Writes the payment down.
+    pub(super) fn pay_history<T: KvTxn>(
+        &self,
+        txn: &mut T,
+        p: &Payment,
+        number: i64,
+        names: &Names,
+    ) -> Result<End, T::Error> {
+        let names = &names.0[..names.1];
         txn.insert(
             HISTORY,
             &[
                 Cell::Int(number),
-                cd,
-                cw,
-                d,
-                w,
+                Cell::Int(p.customer_district),
+                Cell::Int(p.customer_warehouse),
+                Cell::Int(p.district),
+                Cell::Int(p.warehouse),
                 Cell::Int(p.now),
                 Cell::Int(p.amount),
                 Cell::Text(std::str::from_utf8(names).expect("names are ASCII")),
@@ -286,6 +313,9 @@ impl Tpcc {
         Ok(numbers[count.div_ceil(2) - 1])
     }
 }
+
+/// Names of warehouse and district, and how many bytes of the room they take.
+pub(super) type Names = ([u8; 24], usize);
 
 fn copy(from: &str, to: &mut [u8]) -> usize {
     to[..from.len()].copy_from_slice(from.as_bytes());
