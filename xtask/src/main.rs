@@ -35,7 +35,8 @@ cargo xtask COMMAND
   sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
   fuzz      the decoders under libFuzzer, `--seconds N` each
   slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15
-  bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, embedded, all
+  bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, embedded, all;
+            `bench replay`: replay's policies against the primary, and a model for more cores
 ";
 
 fn main() -> ExitCode {

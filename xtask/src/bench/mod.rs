@@ -6,15 +6,19 @@
 //! COMMITTED and ours SERIALIZABLE; three columns therefore state both comparisons: defaults, and both READ COMMITTED.
 //! A fourth is a server that answers constants: what the client itself can do here (`constant`).
 //!
-//! Left out on purpose: charts, and numbers from a machine that we have not seen.
+//! `replay` is another program and page: replay's policies against the primary (`replay`).
+//!
+//! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
 pub mod constant;
 mod embedded;
 mod loads;
 mod memory;
 mod recovery;
+mod replay;
 mod report;
 mod sample;
+mod svg;
 
 use crate::{Result, clients::Clients, command, guard::Guard, server, server::Server};
 use loads::Load;
@@ -66,6 +70,9 @@ struct Section {
 }
 
 pub fn main(args: &[String]) -> Result<()> {
+    if args.first().is_some_and(|what| what == "replay") {
+        return replay::main(&args[1..]);
+    }
     let options = options(args)?;
     let clients = Clients::find().map_err(|e| format!("{e}\ntry `cargo xtask clients`"))?;
     let ours = options.only.as_deref() != Some("postgres");

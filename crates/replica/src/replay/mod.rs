@@ -23,6 +23,8 @@
 mod bell;
 mod core;
 mod install;
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 mod last_writes;
 mod progress;
 mod scheduler;
