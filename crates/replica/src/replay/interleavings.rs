@@ -2,8 +2,8 @@
 //! publishing. Every transaction writes its number into the same two rows and inserts one of its own, and its three records do
 //! not fit in one segment, so that a snapshot which is not at a transaction's end, or not a prefix, shows.
 //!
-//! Planted by hand, each found by these tests: bounds read without the queue's lock; a bound that is set after the segment was taken
-//! and the lock given back; `look_again` cleared after the look.
+//! Planted by hand, each found by these tests: bounds read before the queue's lock is taken; a bound that is set after the segment was
+//! taken and the lock given back.
 
 use base::record::{CommitBuilder, RecordKind};
 use base::{Oid, Position, Result};
