@@ -10,11 +10,13 @@
 
 mod client;
 mod replicas;
+mod shop;
 
 use crate::config::{Config, Overrides};
 use crate::server::{self, Server};
 use base::{Error, Result, SqlState};
 use client::{Client, Refused};
+use shop::{ACCOUNTS, ITEMS, Shop};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -24,7 +26,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Keep the data here; else a temporary directory that goes with the demonstration
+    /// Keep the data here, and go on with the shop of an earlier run; else a temporary directory that goes with the demonstration
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Address for PostgreSQL clients; a free port when this one is taken
@@ -43,23 +45,6 @@ pub struct Options {
     #[arg(long)]
     pub exit: bool,
 }
-
-const ACCOUNTS: i64 = 10_000;
-const ITEMS: i64 = 1_000;
-
-const SCHEMA: &str = "
-DROP TABLE IF EXISTS orders, items, accounts;
-CREATE TABLE accounts (
-    id int PRIMARY KEY, owner text NOT NULL, balance numeric(12,2) NOT NULL CHECK (balance >= 0));
-CREATE TABLE items (
-    id int PRIMARY KEY, name text NOT NULL, price numeric(8,2) NOT NULL, stock int NOT NULL CHECK (stock >= 0));
-CREATE TABLE orders (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, account int NOT NULL REFERENCES accounts,
-    item int NOT NULL REFERENCES items, quantity int NOT NULL, placed timestamptz NOT NULL DEFAULT now());
-CREATE INDEX ON orders (account);
-INSERT INTO accounts SELECT n, 'customer ' || n, 1000 FROM generate_series(1, 10000) n;
-INSERT INTO items SELECT n, 'item ' || n, n % 50 + 1, 100000 FROM generate_series(1, 1000) n;
-";
 
 const STATEMENTS: &[(&str, &str)] = &[
     (
@@ -154,11 +139,15 @@ fn show(o: &Options, server: &Server, address: SocketAddr) -> Result<()> {
     println!("Canon {} on {address}", env!("CARGO_PKG_VERSION"));
     let began = Instant::now();
     let mut c = Client::connect(address).map_err(broken)?;
-    done(c.query(SCHEMA))?;
-    println!(
-        "Loaded a shop of {ACCOUNTS} accounts and {ITEMS} items in {:.1} s.",
-        began.elapsed().as_secs_f64()
-    );
+    match shop::open(&mut c)? {
+        Shop::Made => println!(
+            "Loaded a shop of {ACCOUNTS} accounts and {ITEMS} items in {:.1} s.",
+            began.elapsed().as_secs_f64()
+        ),
+        Shop::Found { orders } => {
+            println!("Found the shop of an earlier run, with {orders} orders in its books.");
+        }
+    }
     let stop = AtomicBool::new(false);
     let count = AtomicU64::new(0);
     let seconds = o.seconds.max(1);
