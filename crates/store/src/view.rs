@@ -102,6 +102,17 @@ impl View {
         self.rows.truncate(n);
     }
 
+    /// Forgets one look at this row among those kept after the first `n`.
+    pub fn forget_one(&mut self, n: usize, storage: &Storage, key: &[u8], guard: &Guard) {
+        let Some(record) = storage.primary.get(key, guard) else {
+            return;
+        };
+        let looks = self.rows.iter().skip(n);
+        if let Some(i) = looks.rev().position(|r| *r == NonNull::from(record)) {
+            self.rows.remove(self.rows.len() - 1 - i);
+        }
+    }
+
     /// Whether a schema change has touched the rows of a storage that was read by key.
     pub fn is_schema_changed(&self) -> bool {
         self.storages.iter().any(|s| s.is_changing())
@@ -117,6 +128,14 @@ impl View {
         // SAFETY: kept while it showed a live row at a snapshot that this view has held ever since, or at an older one from
         // which `advance` moved on; the snapshot is not expired, as was checked under `guard`.
         Ok(self.rows.iter().all(|r| holds(unsafe { r.as_ref() })))
+    }
+
+    /// The storage that a record comes from, among those that were read by key.
+    pub fn storage_of(&self, record: &Record, guard: &Guard) -> Option<&Arc<Storage>> {
+        let same = |found: &Record| std::ptr::eq(found, record);
+        self.storages
+            .iter()
+            .find(|s| s.primary.get(record.key(), guard).is_some_and(same))
     }
 
     /// Moves to a newer snapshot if every kept record shows the same version there, else leaves all as it is.

@@ -311,21 +311,25 @@ impl Txn {
             self.shared.stats.abort(Cause::SchemaChanged);
             return Err(schema_moved("(read by key)"));
         }
-        let mut loser = None;
-        let whole = self.view()?.all(guard, |r| {
+        let mut lost = None;
+        let view = self.view()?;
+        let whole = view.all(guard, |r| {
             let winner = newest_below(r, me, guard);
             if winner > snapshot {
-                loser = Some(winner);
+                // Only now is it asked which table the row is of.
+                let storage = view.storage_of(r, guard).map(|s| s.id);
+                let mut tables = self.catalog.tables.values();
+                let table = tables.find(|t| Some(t.storage.id) == storage);
+                lost = Some(match table {
+                    Some(t) => (t.name().to_owned(), describe_record(t, r, guard), winner),
+                    None => (String::new(), "(read by key)".into(), winner),
+                });
             }
             winner <= snapshot
         });
         if !whole.map_err(|_| Txn::snapshot_too_old())? {
-            return changed(
-                "",
-                "(read by key)".into(),
-                loser.unwrap_or_default(),
-                Cause::ReadChanged,
-            );
+            let (table, key, winner) = lost.unwrap_or_default();
+            return changed(&table, key, winner, Cause::ReadChanged);
         }
         for (table, key) in &self.absent {
             if let Some(r) = table.storage.primary.get(key, guard) {
@@ -333,7 +337,7 @@ impl Txn {
                 if winner > snapshot {
                     return changed(
                         table.name(),
-                        "(read as absent)".into(),
+                        describe_record(table, r, guard),
                         winner,
                         Cause::ReadChanged,
                     );
@@ -343,6 +347,7 @@ impl Txn {
         for range in &self.ranges {
             let mut winner = Position::ZERO;
             let mut precise = false;
+            let mut key = String::new();
             range.all(guard, &mut |r, entry| {
                 let newest = newest_below(r, me, guard);
                 if newest <= snapshot {
@@ -362,6 +367,9 @@ impl Txn {
                         r.row_at(snapshot, guard).is_some() || r.row_at(me.prev(), guard).is_some()
                     }
                 };
+                if precise {
+                    key = describe_record(&range.table, r, guard);
+                }
                 !precise
             });
             if precise {
@@ -371,7 +379,7 @@ impl Txn {
                 } else {
                     Cause::RangeChanged
                 };
-                return changed(range.table.name(), "(in a range)".into(), winner, cause);
+                return changed(range.table.name(), key, winner, cause);
             }
         }
         Ok(())
@@ -391,14 +399,20 @@ impl Txn {
 }
 
 fn describe(l: &Locked<'_>) -> String {
-    let guard = pin();
-    let mut version = l.record.newest(&guard);
-    while let Some(v) = version.filter(|v| v.row().is_none()) {
-        version = v.older(&guard);
+    match l.change.row.as_deref() {
+        Some(row) => l.table.table.describe_row(row),
+        None => describe_record(&l.table.table, l.record, &pin()),
     }
-    let stored = version.and_then(|v| v.row());
-    let row = l.change.row.as_deref().or(stored);
-    row.map_or_else(|| "(row)".into(), |r| l.table.table.describe_row(r))
+}
+
+/// The key of a record as errors show it, from its newest row.
+fn describe_record(table: &TableHandle, record: &Record, guard: &Guard) -> String {
+    let mut version = record.newest(guard);
+    while let Some(v) = version.filter(|v| v.row().is_none()) {
+        version = v.older(guard);
+    }
+    let row = version.and_then(|v| v.row());
+    row.map_or_else(|| "(row)".into(), |r| table.describe_row(r))
 }
 
 /// Locks the record of a key for this commit, making it if there is none. The holder now, a commit or the reclaimer, is short.
@@ -519,7 +533,7 @@ pub(crate) fn each_in_range<'g>(
 }
 
 impl RangeRead {
-    /// Whether `f` holds for each record whose key stands in the range.
+    /// Whether `f` holds for each record whose key stands in the range, those passed over left out.
     pub(crate) fn all(
         &self,
         guard: &Guard,
@@ -530,7 +544,10 @@ impl RangeRead {
             self.index.as_deref(),
             &self.range,
             guard,
-            &mut |r, e| f(r, e),
+            &mut |r, e| {
+                let passed = !self.passed_over.is_empty() && self.passed_over.contains(r.key());
+                passed || f(r, e)
+            },
         )
     }
 }

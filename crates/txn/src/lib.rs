@@ -27,4 +27,4 @@ pub use locks::{LockMode, LockTable, LockWait, WaitPolicy};
 pub use manager::{Cause, Stats, TxnManager};
 pub use scan::{Access, Direction, Scan};
 pub use schema_change::{fill_index, fill_indexes, follow_changes, is_rewrite, replay_changes};
-pub use txn::{Durability, InsertOutcome, Interrupt, Isolation, Txn, TxnOptions};
+pub use txn::{Durability, InsertOutcome, Interrupt, Isolation, Parked, Txn, TxnOptions};

@@ -4,6 +4,7 @@
 //! What has been scanned goes into the footprint piece by piece: a scan that stops early (LIMIT) has read only up to its last row.
 
 use base::{KeyRange, Result, RowRef};
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use store::tree::Cursor;
@@ -38,6 +39,8 @@ pub struct Scan {
     done: bool,
     /// Place in the transaction's footprint where this scan's range is.
     entry: Option<usize>,
+    /// See [`Scan::read_by`].
+    reader: u32,
 }
 
 /// A scanned range in a footprint.
@@ -45,6 +48,9 @@ pub(crate) struct RangeRead {
     pub table: Arc<TableHandle>,
     pub index: Option<Arc<SecondaryIndex>>,
     pub range: KeyRange,
+    pub reader: u32,
+    /// Rows (primary-index keys) that SKIP LOCKED passed over: they do not count as read.
+    pub passed_over: HashSet<Box<[u8]>>,
 }
 
 const BATCH: usize = 32;
@@ -58,7 +64,14 @@ impl Scan {
             direction,
             done: false,
             entry: None,
+            reader: 0,
         }
+    }
+
+    /// The part of the statement that reads here, for [`Txn::pass_over`]; 0: none that passes over rows.
+    pub fn read_by(mut self, reader: u32) -> Scan {
+        self.reader = reader;
+        self
     }
 
     /// Begins again with another range, keeping what is allocated.
@@ -237,6 +250,8 @@ impl Txn {
             table,
             index,
             range: covered,
+            reader: scan.reader,
+            passed_over: HashSet::new(),
         });
     }
 }

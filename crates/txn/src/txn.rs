@@ -119,6 +119,18 @@ struct Mark {
     probes: usize,
 }
 
+/// The snapshot of a READ COMMITTED statement that rests between two calls (a portal), with the schema there.
+pub struct Parked {
+    view: View,
+    catalog: Arc<Catalog>,
+}
+
+/// READ COMMITTED waits where the higher levels may lose: what it changes, it locks (docs/decisions/0012). The switch is for the
+/// test of what would come of it otherwise.
+fn must_lock(level: Isolation) -> bool {
+    level == Isolation::ReadCommitted && !env::fault::planted("optimistic_read_committed")
+}
+
 /// One transaction. See the head of the file for its use.
 pub struct Txn {
     pub(crate) shared: Arc<TxnManager>,
@@ -143,6 +155,8 @@ pub struct Txn {
     savepoints: Vec<Savepoint>,
     mark: Mark,
     portals: i32,
+    /// What the next statement goes on at, instead of a new snapshot.
+    resumed: Option<Parked>,
     at_published: bool,
     pub(crate) moves: u32,
     /// For rows that are being encoded.
@@ -157,8 +171,7 @@ impl Txn {
         at_published: bool,
     ) -> Txn {
         let (catalog_from, catalog) = shared.newest_catalog();
-        // READ COMMITTED has no validation to lean on: what it changes, it locks.
-        options.locking |= options.isolation == Isolation::ReadCommitted;
+        options.locking |= must_lock(options.isolation);
         Txn {
             shared,
             id,
@@ -178,6 +191,7 @@ impl Txn {
             savepoints: Vec::new(),
             mark: Mark::default(),
             portals: 0,
+            resumed: None,
             at_published,
             moves: 0,
             scratch: Vec::new(),
@@ -203,7 +217,7 @@ impl Txn {
             "the isolation level is fixed by the first statement"
         );
         self.options.isolation = level;
-        self.options.locking |= level == Isolation::ReadCommitted;
+        self.options.locking |= must_lock(level);
     }
 
     pub fn set_durability(&mut self, d: Durability) {
@@ -310,17 +324,37 @@ impl Txn {
         snapshot
     }
 
+    /// Sets the snapshot of the last statement aside, which goes on later ([`Txn::resume`]); the statements between have their own.
+    /// Nothing above READ COMMITTED, where all stand at the same.
+    pub fn park(&mut self) -> Option<Parked> {
+        if self.options.isolation != Isolation::ReadCommitted {
+            return None;
+        }
+        let catalog = self.catalog.clone();
+        let next = View::new(self.take_snapshot());
+        let view = self.view.replace(next)?;
+        Some(Parked { view, catalog })
+    }
+
+    /// The next statement goes on at this snapshot.
+    pub fn resume(&mut self, parked: Parked) {
+        self.resumed = Some(parked);
+    }
+
     /// Begins a statement or its next run. READ COMMITTED takes a new snapshot.
     pub fn begin_statement(&mut self) -> Result<()> {
         let conflict = self.conflict.take();
         if let Some(c) = &conflict {
             self.shared.wait_installed(c.winner);
         }
-        let fresh = match &self.view {
-            None => true,
-            Some(_) => self.options.isolation == Isolation::ReadCommitted && self.portals == 0,
-        };
-        if fresh {
+        let fresh = self.view.is_none() || self.options.isolation == Isolation::ReadCommitted;
+        if let Some(parked) = self.resumed.take() {
+            self.view = Some(parked.view);
+            if self.schema.is_none() {
+                self.catalog = parked.catalog;
+                self.catalog_from = Position::MAX;
+            }
+        } else if fresh {
             let snapshot = self.take_snapshot();
             match &mut self.view {
                 Some(v) => v.renew(snapshot),
@@ -535,6 +569,24 @@ impl Txn {
         }
         self.check_newest(table, key)?;
         Ok(true)
+    }
+
+    /// A row that SKIP LOCKED passed over does not count as read by `reader` ([`Scan::read_by`](crate::Scan::read_by)) in this
+    /// statement: whoever holds it will most likely change it, and a queue's worker does not mind. What other parts of the
+    /// statement, or other statements, read of the row counts; so does what an earlier FETCH of a cursor passed over.
+    pub fn pass_over(&mut self, table: &TableHandle, key: &[u8], reader: u32) {
+        let mut ranges = self.ranges[self.mark.ranges..]
+            .iter_mut()
+            .filter(|r| r.reader == reader)
+            .peekable();
+        if ranges.peek().is_some() {
+            for r in ranges {
+                r.passed_over.insert(key.into());
+            }
+        } else if let Some(v) = &mut self.view {
+            // Read by key.
+            v.forget_one(self.mark.kept, &table.storage, key, &pin());
+        }
     }
 
     /// After a row was locked: RESTART when it has a version above the snapshot. The position of its version, ZERO for none.

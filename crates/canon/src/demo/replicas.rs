@@ -198,7 +198,7 @@ async fn show(
 ) -> Result<()> {
     println!("Canon {} on {first}", env!("CARGO_PKG_VERSION"));
     let mut c = block_in_place(|| Client::connect(first)).map_err(broken)?;
-    block_in_place(|| done(c.query(super::SCHEMA)))?;
+    block_in_place(|| super::shop::open(&mut c))?;
     for r in &mut replicas.0 {
         r.start(first)?;
     }

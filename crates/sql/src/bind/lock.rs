@@ -1,7 +1,7 @@
 //! FOR UPDATE, NO KEY UPDATE, SHARE, KEY SHARE.
 
 use super::Binder;
-use super::from::From;
+use super::from::{From, TableRef};
 use super::syntax::lock_words;
 use crate::plan::node::LockTarget;
 use base::schema::privilege;
@@ -27,7 +27,8 @@ impl Binder<'_> {
             let mut hit = vec![false; of.len()];
             let mut found: Vec<LockTarget> = Vec::new();
             for i in items.iter_mut() {
-                self.lock_in(i, false, &of, &mut hit, &mut |handle, key_slot| {
+                self.lock_in(i, false, &of, &mut hit, &mut |t, handle, key_slot| {
+                    t.skips |= wait == WaitPolicy::SkipLocked;
                     found.push(LockTarget {
                         handle,
                         key_slot,
@@ -61,7 +62,7 @@ impl Binder<'_> {
         nullable: bool,
         of: &[String],
         hit: &mut [bool],
-        put: &mut dyn FnMut(std::sync::Arc<txn::TableHandle>, u32),
+        put: &mut dyn FnMut(&mut TableRef, std::sync::Arc<txn::TableHandle>, u32),
     ) -> Result<()> {
         match item {
             From::Table(t) => {
@@ -88,8 +89,8 @@ impl Binder<'_> {
                         s
                     }
                 };
-                if let Some(h) = &t.handle {
-                    put(h.clone(), slot);
+                if let Some(h) = t.handle.clone() {
+                    put(t, h, slot);
                 }
                 Ok(())
             }

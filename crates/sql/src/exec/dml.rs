@@ -25,6 +25,8 @@ impl Operator for LockOp {
                 let locked = rt.txn()?.lock_row(&t.handle, &key, t.mode, t.wait)?;
                 rt.st.env[t.key_slot as usize] = Value::Bytea(key);
                 if !locked {
+                    let key = take_key(t.key_slot, rt)?;
+                    rt.txn()?.pass_over(&t.handle, &key, reader(t.key_slot));
                     continue 'rows;
                 }
             }
@@ -32,6 +34,11 @@ impl Operator for LockOp {
         }
         Ok(false)
     }
+}
+
+/// The number of a scan that gives its rows' keys in this slot, among those of the statement.
+pub fn reader(key_slot: u32) -> u32 {
+    key_slot + 1
 }
 
 fn take_key(slot: u32, rt: &mut Rt<'_>) -> Result<Box<[u8]>> {

@@ -96,11 +96,9 @@ impl ScanOp {
                 if is_empty(r) {
                     continue;
                 }
-                self.scan = Some(txn::Scan::new(
-                    self.node.access,
-                    r.clone(),
-                    self.node.direction,
-                ));
+                let reader = self.node.key_slot.map_or(0, super::dml::reader);
+                let scan = txn::Scan::new(self.node.access, r.clone(), self.node.direction);
+                self.scan = Some(scan.read_by(reader));
             }
             let txn = rt.txn.take().expect("a scan has the transaction");
             let (columns, split) = (&self.columns, self.filter_columns);
@@ -126,7 +124,9 @@ impl ScanOp {
             });
             rt.txn = Some(txn);
             let more = more?;
-            self.batch = (self.batch * 2).min(MOST_BATCH);
+            if !self.node.skips {
+                self.batch = (self.batch * 2).min(MOST_BATCH);
+            }
             // A unique key has one row: what follows in the index was not asked for.
             if !more || self.node.unique && seen > 0 {
                 self.scan = None;
@@ -164,7 +164,8 @@ impl Operator for ScanOp {
             .node
             .want
             .map_or(FIRST_BATCH, |w| w.clamp(1, MOST_BATCH));
-        if self.node.unique {
+        // What is read ahead of SKIP LOCKED and then not asked for would count as read.
+        if self.node.unique || self.node.skips {
             self.batch = 1;
         }
         if self.node.by_key {

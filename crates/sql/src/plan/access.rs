@@ -438,6 +438,7 @@ pub(crate) fn scan(
         filter,
         columns,
         key_slot: t.key_slot,
+        skips: t.skips,
         key_cond,
     }
 }

@@ -131,6 +131,8 @@ pub struct Scan {
     pub columns: Vec<(ColumnIdx, Slot)>,
     /// Slot for the row's key, when it is to be locked, updated or deleted.
     pub key_slot: Option<Slot>,
+    /// SKIP LOCKED passes over some of the rows.
+    pub skips: bool,
     /// The condition of the key, for EXPLAIN.
     pub key_cond: Vec<Expr>,
 }

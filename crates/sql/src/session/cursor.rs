@@ -74,7 +74,12 @@ impl<E: Engine> Session<E> {
             return Err(Error::unsupported("DECLARE SCROLL CURSOR … FOR UPDATE")
                 .detail("Scrollable cursors must be READ ONLY."));
         }
-        let run = Run::new(st.clone(), plan, Vec::new(), Formats::Text);
+        let mut run = Run::new(st.clone(), plan, Vec::new(), Formats::Text);
+        // The snapshot must not move from here on, whether or not a row was fetched.
+        self.ensure_txn(false);
+        let txn = self.block.txn.as_mut().expect("begun");
+        txn.begin_statement()?;
+        run.park(txn);
         let mut portal = Portal::new(PortalKind::Run(run), self.block.depth);
         portal.cursor.scroll = *scroll == Some(true);
         portal.cursor.binary = *binary;
@@ -85,8 +90,6 @@ impl<E: Engine> Session<E> {
             is_scrollable: portal.cursor.scroll,
             creation_time: self.state.statement_start.get(),
         });
-        // The snapshot must not move from here on, whether or not a row was fetched.
-        self.ensure_txn(false);
         self.rest_now(&mut portal, true);
         self.portals.insert(name.as_str().into(), portal);
         Ok(())

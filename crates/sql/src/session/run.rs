@@ -28,6 +28,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use txn::Txn;
 
 /// How often the server runs a transaction of one statement before the client gets the error.
 const ATTEMPTS: u32 = 20;
@@ -44,6 +45,8 @@ pub struct Run {
     params: Vec<Value>,
     exec: Option<Execution>,
     pub finished: bool,
+    /// The snapshot of its own that it rests at (READ COMMITTED).
+    parked: Option<txn::Parked>,
 }
 
 impl Run {
@@ -60,7 +63,13 @@ impl Run {
             params,
             exec: None,
             finished: false,
+            parked: None,
         }
+    }
+
+    /// Rests here: what it reads stays as it is now, whatever snapshots the transaction's statements take meanwhile.
+    pub fn park(&mut self, txn: &mut Txn) {
+        self.parked = txn.park();
     }
 
     /// Whether it rests between rows, reading at its transaction's snapshot.
@@ -76,9 +85,14 @@ impl Run {
         self.finished = false;
     }
 
+    /// Rows inserted, updated or deleted; of a query, the rows given so far.
+    pub fn affected(&self) -> u64 {
+        self.exec.as_ref().map_or(0, Execution::rows_affected)
+    }
+
     /// The command tag.
     pub fn tag(&self, rows: u64) -> String {
-        let n = self.exec.as_ref().map_or(0, Execution::rows_affected);
+        let n = self.affected();
         let mut b = itoa::Buffer::new();
         match self.plan.prepared.kind {
             StatementKind::Select => ["SELECT ", b.format(rows)].concat(),
@@ -265,6 +279,11 @@ impl<E: Engine> Session<E> {
 
     async fn once<C: Client>(&mut self, c: &mut C, work: &mut Work<'_>) -> Result<Ended> {
         let txn = self.block.txn.as_mut().expect("begun");
+        if let Work::Rows { run, .. } = work
+            && let Some(parked) = run.parked.take()
+        {
+            txn.resume(parked);
+        }
         txn.begin_statement()?;
         self.look_at_schema();
         let ended = match work {
@@ -295,11 +314,16 @@ impl<E: Engine> Session<E> {
             }
             return Err(e);
         }
+        if let Work::Rows { run, .. } = work
+            && ended.suspended
+        {
+            run.park(txn);
+        }
         Ok(ended)
     }
 
     /// Takes the schema that the transaction sees for functions and catalogs.
-    fn look_at_schema(&mut self) {
+    pub(super) fn look_at_schema(&mut self) {
         let txn = self.block.txn.as_ref().expect("begun");
         self.state.txn_id.set(Some(txn.id()));
         self.state.read_only.set(txn.is_read_only());
@@ -313,7 +337,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    async fn rows<C: Client>(
+    pub(super) async fn rows<C: Client>(
         &mut self,
         c: &mut C,
         run: &mut Run,
