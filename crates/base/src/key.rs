@@ -12,6 +12,7 @@ use crate::numeric::Numeric;
 use crate::types::Type;
 use crate::value::Value;
 use num_bigint::Sign;
+use std::borrow::Cow;
 
 /// Most bytes of an encoded key.
 pub const MAX_KEY_BYTES: usize = 8 << 10;
@@ -73,7 +74,7 @@ pub fn encode_value(v: &Value, out: &mut Vec<u8>) {
         }
         Value::Numeric(n) => encode_numeric(n, out),
         Value::Text(s) => encode_bytes(s.as_bytes(), out),
-        Value::Json(s) => encode_bytes(s.as_bytes(), out),
+        Value::Json(s) => encode_bytes(plain_numbers(s).as_bytes(), out),
         Value::Bytea(b) => encode_bytes(b, out),
         Value::Uuid(u) => out.extend_from_slice(&u[..]),
         Value::Interval(i) => {
@@ -108,6 +109,48 @@ fn encode_bytes(b: &[u8], out: &mut Vec<u8>) {
     }
     out.extend_from_slice(rest);
     out.extend_from_slice(&[0, 0]);
+}
+
+/// A canonical `jsonb` text in which equal numbers look alike: `1.0` and `1.00` are `1`.
+fn plain_numbers(s: &str) -> Cow<'_, str> {
+    let b = s.as_bytes();
+    let mut out: Option<String> = None;
+    let (mut copied, mut i) = (0, 0);
+    while i < b.len() {
+        match b[i] {
+            b'"' => {
+                i += 1;
+                while i < b.len() && b[i] != b'"' {
+                    i += 1 + usize::from(b[i] == b'\\');
+                }
+                i += 1;
+            }
+            b'.' => {
+                let digits = b[i + 1..].iter().take_while(|c| c.is_ascii_digit()).count();
+                let end = i + 1 + digits;
+                let zeros = b[i + 1..end]
+                    .iter()
+                    .rev()
+                    .take_while(|c| **c == b'0')
+                    .count();
+                let keep = if zeros == digits { i } else { end - zeros };
+                if keep < end {
+                    let text = out.get_or_insert_with(|| String::with_capacity(s.len()));
+                    text.push_str(&s[copied..keep]);
+                    copied = end;
+                }
+                i = end;
+            }
+            _ => i += 1,
+        }
+    }
+    match out {
+        None => Cow::Borrowed(s),
+        Some(mut text) => {
+            text.push_str(&s[copied..]);
+            Cow::Owned(text)
+        }
+    }
 }
 
 /// Class byte (-Inf 0, negative 1, zero 2, positive 3, Inf 4, NaN 5), then for finite non-zero values the decimal exponent and
@@ -184,6 +227,30 @@ mod tests {
                 w[0],
                 w[1]
             );
+        }
+    }
+
+    #[test]
+    fn equal_jsonb_has_equal_keys() {
+        let key = |s: &str| {
+            let mut out = Vec::new();
+            encode_value(&Value::Json(s.into()), &mut out);
+            out
+        };
+        for (a, b) in [
+            ("1.0", "1"),
+            ("[1.50, 2.00]", "[1.5, 2]"),
+            (r#"{"a": -0.10, "b": "x"}"#, r#"{"a": -0.1, "b": "x"}"#),
+        ] {
+            assert_eq!(key(a), key(b), "{a}");
+        }
+        for (a, b) in [
+            (r#""1.0""#, r#""1""#),
+            (r#""\\\"1.0""#, r#""\\\"1""#),
+            ("1.01", "1.1"),
+            ("10", "1"),
+        ] {
+            assert_ne!(key(a), key(b), "{a}");
         }
     }
 

@@ -7,6 +7,7 @@ pub mod error;
 pub mod footprint;
 pub mod id;
 pub mod key;
+pub mod modifier;
 pub mod numeric;
 pub mod position;
 pub mod record;

@@ -27,6 +27,8 @@ pub(crate) struct TableRef {
     pub base: Slot,
     /// For the row's key, when the row is to be locked or written.
     pub key_slot: Option<Slot>,
+    /// SKIP LOCKED passes over some of its rows.
+    pub skips: bool,
 }
 
 impl TableRef {
@@ -485,6 +487,7 @@ impl Binder<'_> {
             alias: shown,
             base,
             key_slot: None,
+            skips: false,
         };
         Ok((table, Names::of(rename(rel, alias)?)))
     }
@@ -535,10 +538,18 @@ impl Binder<'_> {
         let query = super::syntax::parse_query(&v.query)?;
         // Who may read the view may read what it reads.
         let held = std::mem::take(&mut self.privileges);
+        // Its names mean what they meant where it was made.
+        let schema_of = &self.cx.catalog.schema;
+        let name = |n: Oid| schema_of.namespace(n).map(|n| n.name.clone());
+        let path = crate::catalog::namespaces(schema_of, &v.search_path)
+            .filter_map(name)
+            .collect();
+        let readers = std::mem::replace(&mut self.path, path);
         let root = Scope::root();
         let boundary = Scope::boundary(&root);
         let selected = self.query_or_flat(&query, &boundary);
         self.privileges = held;
+        self.path = readers;
         let names: Vec<String> = v.columns.iter().map(|c| c.name.clone()).collect();
         self.derived(
             selected?,

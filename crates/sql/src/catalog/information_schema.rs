@@ -6,7 +6,8 @@ use super::relations::{RELATIONS, Rows};
 use super::rows::*;
 use super::{CatalogScan, classes, deparse};
 use crate::ddl::privileges;
-use crate::types::typename::{format_type, numeric_modifier};
+use crate::types::typename::format_type;
+use base::modifier::numeric_modifier;
 use base::schema::{Column, FkAction, Identity, Relation, Table, privilege};
 use base::{Oid, Result, Type, Value};
 

@@ -196,6 +196,8 @@ impl Expr {
             (Expr::Param(a), Expr::Param(b)) => a == b,
             (Expr::Slot(a), Expr::Slot(b)) => a == b,
             (Expr::Once(_, a), Expr::Once(_, b)) => return a.same(b),
+            // A copy of the one that was bound (GROUP BY 1): each text has a plan of its own.
+            (Expr::Subquery(a), Expr::Subquery(b)) => return a.plan == b.plan,
             (Expr::Call(a), Expr::Call(b)) => {
                 a.f.name == b.f.name
                     && a.f.args == b.f.args

@@ -7,12 +7,13 @@ use crate::types::cast::{date_to_timestamp, timestamp_to_date};
 use crate::types::datetime::interval::Unit;
 use crate::types::datetime::{
     Fields, USECS_PER_DAY, USECS_PER_HOUR, USECS_PER_MIN, USECS_PER_SEC, calendar, in_range,
-    is_infinite, overflow, parse, round_to,
+    is_infinite, overflow, parse,
 };
 use crate::types::ops::datetime::iv;
 use crate::types::ops::float::f64_of;
 use crate::types::typename::format_type;
 use crate::types::zone::Zone;
+use base::modifier::round_to;
 use base::{Error, Interval, Result, SqlState, Type, Value};
 
 type Ctx<'a, 'b> = &'a mut EvalContext<'b>;

@@ -3,7 +3,7 @@
 //! [`apply`] converts to the type first and then to its modifier ([`modify`]). What has no conversion of its own goes
 //! through text. Rounding is PostgreSQL's: floats to the nearest even integer, numerics half away from zero.
 
-use super::datetime::{USECS_PER_DAY, is_infinite, overflow, round_to};
+use super::datetime::{USECS_PER_DAY, is_infinite, overflow};
 use super::json::{self, Json};
 use super::{OutputSettings, float, numeric as num, out_of_range, text, typename};
 use base::{Array, ColumnType, Error, Interval, Numeric, Result, SqlState, Type, Value};
@@ -119,14 +119,6 @@ pub fn modify(v: Value, to: ColumnType, explicit: bool) -> Result<Value> {
     let p = to.typmod;
     Ok(match v {
         Value::Text(s) => return string(s, to, explicit),
-        Value::Numeric(n) => return numeric(*n, p),
-        Value::Time(t) => Value::Time(round_to(t, p)),
-        Value::Timestamp(t) => Value::Timestamp(round_to(t, p)),
-        Value::TimestampTz(t) => Value::TimestampTz(round_to(t, p)),
-        Value::Interval(mut i) => {
-            i.micros = round_to(i.micros, p);
-            Value::Interval(i)
-        }
         Value::Array(mut a) if p >= 0 => {
             let ty = to.ty.element().unwrap_or(a.element);
             for x in &mut a.items {
@@ -136,7 +128,7 @@ pub fn modify(v: Value, to: ColumnType, explicit: bool) -> Result<Value> {
             }
             Value::Array(a)
         }
-        v => v,
+        v => base::modifier::fit(v, p)?,
     })
 }
 

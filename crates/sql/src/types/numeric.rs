@@ -1,9 +1,11 @@
-//! Reading `numeric`, its limits and its `numeric(p,s)`.
+//! Reading `numeric`, and its limits. Rounding, and `numeric(p,s)`, is the library's too: `base::modifier`.
 
-use super::{invalid_input, typename};
+use super::invalid_input;
 use base::{Error, Numeric, Result, SqlState, Type};
 use bigdecimal::BigDecimal;
-use num_bigint::{BigInt, Sign};
+use num_bigint::BigInt;
+
+pub use base::modifier::{apply_typmod, div_round, pow10, rescale, round, whole_digits};
 
 /// Most digits before the point.
 pub const MAX_WHOLE_DIGITS: i64 = 131_072;
@@ -83,99 +85,6 @@ pub fn from_scaled(n: BigInt, scale: i64) -> Numeric {
     }
 }
 
-/// 10^n.
-pub fn pow10(n: i64) -> BigInt {
-    match n {
-        0..=18 => BigInt::from(10i64.pow(n as u32)),
-        _ => BigInt::from(10).pow(n as u32),
-    }
-}
-
-/// `n / d`, rounded half away from zero.
-pub fn div_round(n: &BigInt, d: &BigInt) -> BigInt {
-    let (q, r) = (n / d, n % d);
-    if r.sign() == Sign::NoSign {
-        return q;
-    }
-    let twice = r.magnitude() << 1u32;
-    if &twice >= d.magnitude() {
-        let up = (n.sign() == Sign::Minus) == (d.sign() == Sign::Minus);
-        if up { q + 1 } else { q - 1 }
-    } else {
-        q
-    }
-}
-
-/// The integer of `d` at another scale, rounded half away from zero.
-pub fn rescale(n: &BigInt, from: i64, to: i64) -> BigInt {
-    if to >= from {
-        n * pow10(to - from)
-    } else if from - to > 8 && 3 * (from - to) > n.bits() as i64 {
-        // Less than half of the last digit kept.
-        BigInt::from(0)
-    } else {
-        div_round(n, &pow10(from - to))
-    }
-}
-
-/// Rounds to `scale` digits after the point (before it when negative); shown with at least none.
-pub fn round(d: &BigDecimal, scale: i64) -> BigDecimal {
-    let (n, s) = d.as_bigint_and_exponent();
-    if scale >= 0 {
-        BigDecimal::new(rescale(&n, s, scale), scale)
-    } else {
-        let whole = rescale(&n, s, scale);
-        BigDecimal::new(whole * pow10(-scale), 0)
-    }
-}
-
-/// Applies `numeric(p,s)`: rounds, then 22003 when digits before the point are too many.
-pub fn apply_typmod(n: Numeric, typmod: i32) -> Result<Numeric> {
-    let Some((p, s)) = typename::numeric_modifier(typmod) else {
-        return Ok(n);
-    };
-    let overflow = |detail: String| {
-        Err(Error::new(
-            SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
-            "numeric field overflow",
-        )
-        .detail(detail))
-    };
-    let d = match n {
-        Numeric::NaN => return Ok(n),
-        Numeric::Finite(d) => d,
-        _ => {
-            return overflow(format!(
-                "A field with precision {p}, scale {s} cannot hold an infinite value."
-            ));
-        }
-    };
-    let d = if d.fractional_digit_count() == i64::from(s) {
-        d
-    } else {
-        round(&d, i64::from(s))
-    };
-    if whole_digits(&d) > i64::from(p - s) {
-        let limit = match p - s {
-            0 => "1".to_string(),
-            k => format!("10^{k}"),
-        };
-        return overflow(format!(
-            "A field with precision {p}, scale {s} must round to an absolute value less than {limit}."
-        ));
-    }
-    Ok(Numeric::Finite(d))
-}
-
-/// Digits before the point of a number that is not zero, negative when zeros follow the point; `i64::MIN` for zero.
-pub fn whole_digits(d: &BigDecimal) -> i64 {
-    let (n, s) = d.as_bigint_and_exponent();
-    if n.sign() == Sign::NoSign {
-        return i64::MIN;
-    }
-    n.magnitude().to_str_radix(10).len() as i64 - s
-}
-
 /// Checks a result's size.
 pub fn check(n: BigInt, scale: i64) -> Result<Numeric> {
     // 10^131072 has 435412 bits.
@@ -188,6 +97,7 @@ pub fn check(n: BigInt, scale: i64) -> Result<Numeric> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::typename;
 
     #[test]
     fn modifiers_round_and_limit() {

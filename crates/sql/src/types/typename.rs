@@ -1,5 +1,6 @@
 //! Names of types: as PostgreSQL prints them (`format_type`) and as SQL writes them.
 
+use base::modifier::numeric_modifier;
 use base::{ColumnType, Error, Result, SqlState, Type};
 
 /// The type's name as error messages, `pg_typeof` and psql show it: `character varying(20)`, `integer[]`.
@@ -35,15 +36,6 @@ pub fn format_type(ty: Type, typmod: i32) -> String {
         t => t.typname(),
     };
     name.to_string()
-}
-
-/// Precision and scale of a `numeric(p,s)` modifier; `None` for plain numeric. The scale may be negative.
-pub fn numeric_modifier(typmod: i32) -> Option<(i32, i32)> {
-    (typmod >= 4).then(|| {
-        let t = typmod - 4;
-        let scale = t & 0x7ff;
-        (t >> 16 & 0xffff, (scale ^ 1024) - 1024)
-    })
 }
 
 /// A type as SQL names it, with the numbers in parentheses after it. `name` may be any of PostgreSQL's spellings

@@ -151,6 +151,14 @@ pub const SETTINGS: &[Setting] = &[
         "Reports canon.position to the client after each transaction.",
     ),
     s(
+        "canon.statement_memory",
+        "256MB",
+        Int(64, MAX, Kilobytes),
+        User,
+        false,
+        "Sets the memory that one statement may hold in sorts, hash tables and buffers (53200 above).",
+    ),
+    s(
         "check_function_bodies",
         "on",
         Bool,

@@ -2,8 +2,9 @@
 //! (`P1Y2M3DT4H5M6S`).
 
 use super::parse::micros_of;
-use super::{USECS_PER_DAY, USECS_PER_HOUR, USECS_PER_MIN, USECS_PER_SEC, round_to};
+use super::{USECS_PER_DAY, USECS_PER_HOUR, USECS_PER_MIN, USECS_PER_SEC};
 use crate::types::invalid_input;
+use base::modifier::round_to;
 use base::{Error, Interval, Result, SqlState, Type};
 
 /// SQLSTATE of an interval field that is too large.

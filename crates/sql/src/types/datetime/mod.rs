@@ -92,17 +92,3 @@ pub fn is_infinite(t: i64) -> bool {
 pub fn overflow(message: impl Into<String>) -> Error {
     Error::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
 }
-
-/// Rounds microseconds to `precision` digits of seconds, half away from zero; -1 keeps all.
-pub fn round_to(micros: i64, precision: i32) -> i64 {
-    if !(0..6).contains(&precision) || is_infinite(micros) {
-        return micros;
-    }
-    let unit = 10i64.pow(6 - precision as u32);
-    let half = unit / 2;
-    if micros >= 0 {
-        (micros + half) / unit * unit
-    } else {
-        -((-micros + half) / unit * unit)
-    }
-}

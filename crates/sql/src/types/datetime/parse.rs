@@ -7,9 +7,10 @@
 use super::{
     END_DATE, Fields, MIN_DATE, USECS_PER_DAY, USECS_PER_HOUR, USECS_PER_MIN, USECS_PER_SEC,
 };
-use super::{calendar, in_range, overflow, round_to};
+use super::{calendar, in_range, overflow};
 use crate::types::zone::Zone;
 use crate::types::{DateOrder, OutputSettings, invalid_input};
+use base::modifier::round_to;
 use base::{Error, Result, SqlState, Type};
 
 /// What a text says, before it becomes a value of one type.
