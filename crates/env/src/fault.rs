@@ -6,6 +6,7 @@
 //! CANON_FAULT   = point[:nth][:abort|:error|:full] [, …]   the nth passage (1 is the first, and the default) of that point
 //!                 abort (default): the process ends at once, as under kill -9: no destructor, no flush
 //!                 error, full:     the point returns an I/O error, or "no space left"
+//!                 while=FILE:      "no space left" at every passage, as long as there is this file
 //! CANON_PLANTED = name [, …]                                switches that make one check wrong on purpose
 //! ```
 //! A point is named `room.where`, for example `wal.after_write`. [`point`] stands where nothing can be returned and knows
@@ -56,14 +57,16 @@ mod armed {
     use parking_lot::Mutex;
     use std::collections::{HashMap, HashSet};
     use std::io;
+    use std::path::PathBuf;
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[derive(Clone, Debug, PartialEq)]
     enum Action {
         Abort,
         Error,
         Full,
+        FullWhile(PathBuf),
     }
 
     struct Armed {
@@ -112,6 +115,9 @@ mod armed {
                 "abort" => armed.action = Action::Abort,
                 "error" => armed.action = Action::Error,
                 "full" => armed.action = Action::Full,
+                file if file.starts_with("while=") => {
+                    armed.action = Action::FullWhile(file["while=".len()..].into());
+                }
                 nth => armed.left = nth.parse().ok().filter(|n| *n > 0)?,
             }
         }
@@ -131,6 +137,10 @@ mod armed {
         let Some(armed) = state.points.get_mut(name) else {
             return Ok(());
         };
+        let full = || Err(io::ErrorKind::StorageFull.into());
+        if let Action::FullWhile(file) = &armed.action {
+            return if file.exists() { full() } else { Ok(()) };
+        }
         if armed.left == 0 {
             return Ok(());
         }
@@ -138,13 +148,13 @@ mod armed {
         if armed.left > 0 {
             return Ok(());
         }
-        match armed.action {
+        match &armed.action {
             Action::Abort => {
                 eprintln!("fault point {name}: the process ends here");
                 std::process::abort()
             }
             Action::Error => Err(io::Error::other(format!("fault point {name}"))),
-            Action::Full => Err(io::ErrorKind::StorageFull.into()),
+            Action::Full | Action::FullWhile(_) => full(),
         }
     }
 

@@ -292,19 +292,24 @@ impl<E: Engine> Session<E> {
 
     /// Rolls the transaction back, if there is one, and waits until the reply may leave.
     pub(super) async fn rollback(&mut self) -> Result<()> {
+        match self.undo() {
+            Some(seen) => self.published(seen).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Rolls the transaction back, if there is one; what its reply has to wait for.
+    fn undo(&mut self) -> Option<Held> {
         self.drop_portals();
         let txn = self.leave();
         self.undo_settings();
-        if let Some(txn) = txn {
-            let position = self.shared.engine.rollback(txn);
-            self.shared
-                .counters
-                .rollbacks
-                .fetch_add(1, Ordering::Relaxed);
-            self.state.saw(position.position());
-            self.published(position).await?;
-        }
-        Ok(())
+        let seen = self.shared.engine.rollback(txn?);
+        self.shared
+            .counters
+            .rollbacks
+            .fetch_add(1, Ordering::Relaxed);
+        self.state.saw(seen.position());
+        Some(seen)
     }
 
     fn undo_settings(&mut self) {
@@ -326,18 +331,25 @@ impl<E: Engine> Session<E> {
         b.txn.take()
     }
 
-    /// A statement failed. Leaves the block as PostgreSQL does, and waits until the error may be told.
-    pub(super) async fn fail(&mut self) {
+    /// A statement failed. Leaves the block as PostgreSQL does, and waits until the error may be told: that the disk is full may be
+    /// told at once, since it says nothing of what was read, and what was read waits for the disk.
+    pub(super) async fn fail(&mut self, e: &Error) {
+        let at_once = e.code() == SqlState::DISK_FULL;
         match self.block.kind {
             Kind::Explicit if self.block.savepoints.is_empty() => {
                 let modes = self.block.modes;
                 // What is not yet published may have been read, and the error may tell of it. Should waiting fail,
                 // the server is going down and there is nothing better to say.
-                _ = self.rollback().await;
+                if at_once {
+                    self.undo();
+                } else {
+                    _ = self.rollback().await;
+                }
                 self.block.kind = Kind::Failed;
                 self.block.modes = modes;
             }
             Kind::Explicit => self.block.kind = Kind::Failed,
+            Kind::None | Kind::Implicit if at_once => drop(self.undo()),
             Kind::None | Kind::Implicit => {
                 _ = self.rollback().await;
             }

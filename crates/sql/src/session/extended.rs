@@ -304,7 +304,7 @@ impl<E: Engine> Session<E> {
     /// A message failed with this error: the block fails, and the reply may leave when this returns.
     pub async fn failed<C: Client>(&mut self, c: &mut C, e: &Error) {
         self.count(e);
-        self.fail().await;
+        self.fail(e).await;
         self.report(c);
     }
 }

@@ -1,0 +1,167 @@
+//! What a server does at its limits, over the wire: memory, the age of snapshots, a full disk.
+
+mod common;
+
+use common::{PATIENCE, Server, on_postgres, sqlstate};
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+/// Runs the statement until it gives this SQLSTATE (empty: until it succeeds). Others than `also` fail the test.
+async fn until(client: &Client, sql: &str, code: &str, also: &[&str]) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let got = match client.batch_execute(sql).await {
+            Ok(()) => String::new(),
+            Err(e) => sqlstate(&e),
+        };
+        if got == code {
+            return;
+        }
+        assert!(also.contains(&&*got), "{sql}: {got}");
+        assert!(Instant::now() < deadline, "{sql}: never {code:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn count(client: &Client) -> i64 {
+    let row = client.query_one("SELECT count(*) FROM t", &[]).await;
+    row.expect("a count").get(0)
+}
+
+/// Writes that need more than `max_memory` are refused, reads and deletes are not, and deleting makes room.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory() {
+    if on_postgres() {
+        return;
+    }
+    let server = Server::start_with(&[("CANON_MAX_MEMORY", "16MB")]).await;
+    let client = server.connect().await;
+    let table = "CREATE TABLE t (id bigserial PRIMARY KEY, v text)";
+    client.batch_execute(table).await.unwrap();
+    let insert = "INSERT INTO t (v) SELECT repeat('x', 1000) FROM generate_series(1, 200)";
+    until(&client, insert, "53200", &[""]).await;
+    assert!(count(&client).await > 1000);
+    let update = "UPDATE t SET v = v || 'y' WHERE id = 1";
+    let refused = client.batch_execute(update).await.unwrap_err();
+    assert_eq!(sqlstate(&refused), "53200");
+    client.batch_execute("DELETE FROM t").await.unwrap();
+    assert_eq!(count(&client).await, 0);
+    // The rows' memory comes back when nobody can see them any more.
+    until(&client, insert, "", &["53200"]).await;
+    assert_eq!(count(&client).await, 200);
+}
+
+/// A snapshot that stands longer than `snapshot_max_age` ends, so that it cannot hold old versions for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn age_of_snapshots() {
+    if on_postgres() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("canon.toml");
+    std::fs::write(&config, "snapshot_max_age = \"300ms\"\n").unwrap();
+    let server = Server::start_with(&[("CANON_CONFIG", config.to_str().unwrap())]).await;
+    let (old, other) = (server.connect().await, server.connect().await);
+    let table = "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1)";
+    other.batch_execute(table).await.unwrap();
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT * FROM t");
+        old.batch_execute(&begin).await.unwrap();
+        // Its rows are changed, so that it needs old versions.
+        let update = "UPDATE t SET n = n + 1";
+        other.batch_execute(update).await.unwrap();
+        until(&old, "SELECT * FROM t", "72000", &[""]).await;
+        let failed = old.batch_execute("SELECT 1").await.unwrap_err();
+        assert_eq!(sqlstate(&failed), "25P02");
+        old.batch_execute("ROLLBACK").await.unwrap();
+    }
+    // Each statement of READ COMMITTED has a snapshot of its own: it goes on.
+    let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT * FROM t";
+    old.batch_execute(begin).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    old.batch_execute("UPDATE t SET n = 0; COMMIT")
+        .await
+        .unwrap();
+}
+
+/// On a full disk commits wait and new writes are refused; when there is room the server goes on, and has lost nothing.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disk() {
+    if on_postgres() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let full = dir.path().join("full");
+    let fault = format!("wal.before_write:while={}", full.display());
+    let mut server = Server::start_with(&[("CANON_FAULT", &fault)]).await;
+    let (first, second) = (server.connect().await, server.connect().await);
+    let table = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)";
+    first.batch_execute(table).await.unwrap();
+    std::fs::write(&full, "").unwrap();
+    let waiting = tokio::spawn(async move {
+        let done = first.batch_execute("INSERT INTO t VALUES (2)").await;
+        (first, done)
+    });
+    // Not acknowledged, and everybody who comes after it learns why. (One that comes before the server has noticed waits, too:
+    // so each try has a connection of its own, and a time after which it is left waiting.)
+    let deadline = Instant::now() + PATIENCE;
+    let mut left_waiting = Vec::new();
+    for id in 100.. {
+        assert!(Instant::now() < deadline, "53100 never came");
+        let client = server.connect().await;
+        let mut insert = tokio::spawn(async move {
+            let sql = format!("INSERT INTO t VALUES ({id})");
+            client.batch_execute(&sql).await
+        });
+        match tokio::time::timeout(Duration::from_millis(300), &mut insert).await {
+            Ok(done) => {
+                let refused = done.unwrap().expect_err("the disk is full");
+                assert_eq!(sqlstate(&refused), "53100");
+                break;
+            }
+            Err(_) => left_waiting.push(insert),
+        }
+    }
+    assert!(!waiting.is_finished(), "acknowledged on a full disk");
+    assert_eq!(count(&second).await, 1, "what is acknowledged can be read");
+    std::fs::remove_file(&full).unwrap();
+    let (first, done) = waiting.await.unwrap();
+    done.expect("there is room again");
+    for insert in left_waiting {
+        insert.await.unwrap().expect("there is room again");
+    }
+    until(&first, "INSERT INTO t VALUES (3)", "", &["53100"]).await;
+    let rows = count(&first).await;
+    assert!(rows >= 3);
+    server.kill();
+    server.launch();
+    server.ready().await;
+    assert_eq!(count(&server.connect().await).await, rows);
+}
+
+/// What one statement holds beside the tables has a limit, which a session may set.
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_memory() {
+    if on_postgres() {
+        return;
+    }
+    let server = Server::start().await;
+    let client = server.connect().await;
+    let sort = "SELECT count(*) FROM (SELECT DISTINCT g FROM generate_series(1, 20000) g) x";
+    client.batch_execute(sort).await.unwrap();
+    let set = "SET canon.statement_memory = '64kB'";
+    client.batch_execute(set).await.unwrap();
+    let refused = client.batch_execute(sort).await.unwrap_err();
+    assert_eq!(sqlstate(&refused), "53200");
+    client
+        .batch_execute("RESET canon.statement_memory")
+        .await
+        .unwrap();
+    client.batch_execute(sort).await.unwrap();
+    for bad in ["'nonsense'", "'1kB'"] {
+        let sql = format!("SET canon.statement_memory = {bad}");
+        let refused = client.batch_execute(&sql).await.unwrap_err();
+        assert_eq!(sqlstate(&refused), "22023", "{bad}");
+    }
+}
