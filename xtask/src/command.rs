@@ -8,12 +8,19 @@ use crate::Result;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The root of the workspace: the parent of this crate's own directory.
+/// The root of the workspace that the working directory lies in. (Not the one that this program was built from: several
+/// checkouts may share a target directory.)
 pub fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent()
-        .expect("xtask lies inside the workspace")
-        .to_path_buf()
+    let here = std::env::current_dir().expect("a working directory");
+    workspace_above(&here).expect("run it inside of the checkout")
+}
+
+fn workspace_above(here: &Path) -> Option<PathBuf> {
+    let is_root = |dir: &&Path| {
+        std::fs::read_to_string(dir.join("Cargo.toml"))
+            .is_ok_and(|text| text.lines().any(|line| line.trim() == "[workspace]"))
+    };
+    here.ancestors().find(is_root).map(Path::to_path_buf)
 }
 
 /// The one target directory (absolute).
@@ -69,4 +76,25 @@ pub fn show(command: &Command) -> String {
         text.push_str(&arg.to_string_lossy());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_the_working_directorys() {
+        let dir = std::env::temp_dir().join(format!("canon-xtask-{}", std::process::id()));
+        let inner = dir.join("crates/one/src");
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::write(dir.join("Cargo.toml"), "[workspace]\nmembers = []\n").unwrap();
+        std::fs::write(
+            dir.join("crates/one/Cargo.toml"),
+            "[package]\nname = \"one\"\n",
+        )
+        .unwrap();
+        let found = workspace_above(&inner);
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(found, Some(dir));
+    }
 }
