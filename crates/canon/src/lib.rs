@@ -16,7 +16,7 @@ pub mod config;
 pub mod demo;
 #[cfg(feature = "wire")]
 pub mod gate;
-#[cfg(feature = "wire")]
+#[cfg(feature = "sql")]
 mod host;
 #[cfg(feature = "wire")]
 mod http;

@@ -508,3 +508,130 @@ fn a_temporary_database_leaves_nothing() {
     };
     assert!(!path.exists());
 }
+
+/// SQL in a library transaction sees what typed access wrote, and the other way round; a lost race runs both again.
+#[test]
+fn sql_and_typed_access_share_a_transaction() {
+    let db = shop();
+    let seen: Vec<(i64, String)> = db
+        .transaction(|tx| {
+            let t = tx.table("accounts")?;
+            t.insert((6, "o6", 600, None::<&str>))?;
+            assert_eq!(
+                tx.execute(
+                    "UPDATE accounts SET balance = balance + $1 WHERE id >= $2",
+                    (1, 5)
+                )?,
+                2
+            );
+            assert_eq!(t.get::<Account>(6)?.unwrap().2, 601);
+            t.delete(1)?;
+            tx.query(
+                "SELECT balance, owner FROM accounts WHERE id = $1 OR id > $2 ORDER BY id",
+                (1, 4),
+            )
+        })
+        .unwrap();
+    assert_eq!(seen, [(501, "o5".into()), (601, "o6".into())]);
+    // Rows by name, NULLs, RETURNING, an error that rolls the typed write back too.
+    let names: Vec<Vec<Value>> = db
+        .query(
+            "INSERT INTO accounts (id, owner, balance) VALUES ($1, $2, $3) RETURNING note, owner",
+            (7, "o7", 7),
+        )
+        .unwrap();
+    assert!(names[0][0].is_null() && names[0][1].as_str() == Some("o7"));
+    let e = db
+        .transaction(|tx| {
+            tx.table("accounts")?.delete(7)?;
+            tx.execute(
+                "INSERT INTO accounts (id, owner, balance) VALUES (8, 'o6', 1)",
+                (),
+            )
+        })
+        .unwrap_err();
+    assert_eq!(e.code(), SqlState::UNIQUE_VIOLATION);
+    assert_eq!(balance(&db, 7), Some(7));
+    for (sql, code) in [
+        ("BEGIN", SqlState::FEATURE_NOT_SUPPORTED),
+        ("SELECT 1; SELECT 2", SqlState::SYNTAX_ERROR),
+        ("SELECT nope", SqlState::UNDEFINED_COLUMN),
+        ("SELECT $1::int", SqlState::PROTOCOL_VIOLATION),
+    ] {
+        assert_eq!(db.execute(sql, ()).unwrap_err().code(), code, "{sql}");
+    }
+    let read_only = db.read(|tx| tx.execute("DELETE FROM accounts", ()));
+    assert_eq!(
+        read_only.unwrap_err().code(),
+        SqlState::READ_ONLY_SQL_TRANSACTION
+    );
+    let too_deep = format!("SELECT {}1{}", "(".repeat(150), ")".repeat(150));
+    assert_eq!(db.execute(&too_deep, ()).unwrap(), 1);
+}
+
+/// A schema change is a statement like others; typed access in the same transaction would see tables as they were, and is refused.
+#[test]
+fn schema_changes_by_sql() {
+    let db = Database::temporary().unwrap();
+    db.execute(
+        "CREATE TABLE t (id serial PRIMARY KEY, v numeric(4,1), stamp timestamp(0))",
+        (),
+    )
+    .unwrap();
+    let refused = db.transaction(|tx| {
+        tx.table("t")?;
+        tx.execute("ALTER TABLE t ADD COLUMN extra int DEFAULT 5", ())?;
+        tx.execute("INSERT INTO t (v) VALUES (1.25)", ())?;
+        tx.table("t")?.contains(1)
+    });
+    assert_eq!(refused.unwrap_err().code(), SqlState::FEATURE_NOT_SUPPORTED);
+    db.transaction(|tx| {
+        tx.execute("ALTER TABLE t ADD COLUMN extra int DEFAULT 5", ())?;
+        tx.execute("INSERT INTO t (v) VALUES (1.25)", ())
+    })
+    .unwrap();
+    // The library rounds as SQL does.
+    let decimal = |s: &str| Value::from(s.parse::<base::Numeric>().unwrap());
+    let stamp = Value::Timestamp(1_499_999);
+    db.transaction(|tx| {
+        tx.table("t")?
+            .insert(row! { id: 50, v: decimal("2.25"), stamp: stamp.clone() })
+    })
+    .unwrap();
+    let rows: Vec<(String, Option<String>, i32)> = db
+        .query("SELECT v::text, stamp::text, extra FROM t ORDER BY id", ())
+        .unwrap();
+    assert_eq!(
+        rows,
+        [
+            ("1.3".into(), None, 5),
+            ("2.3".into(), Some("2000-01-01 00:00:01".into()), 5)
+        ]
+    );
+    let big = db.transaction(|tx| tx.table("t")?.insert(row! { id: 51, v: decimal("999.95") }));
+    assert_eq!(
+        big.unwrap_err().code(),
+        SqlState::NUMERIC_VALUE_OUT_OF_RANGE
+    );
+}
+
+/// Many threads on one row: each run of the closure reads and writes by SQL, and none is lost.
+#[test]
+fn sql_transactions_run_again() {
+    let db = shop();
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for _ in 0..50 {
+                    db.transaction(|tx| {
+                        let n: Vec<(i64,)> =
+                            tx.query("SELECT balance FROM accounts WHERE id = $1", 1)?;
+                        tx.execute("UPDATE accounts SET balance = $1 WHERE id = 1", n[0].0 + 1)
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(balance(&db, 1), Some(300));
+}

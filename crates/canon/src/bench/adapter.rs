@@ -65,7 +65,7 @@ impl Tables {
 
 /// One transaction.
 pub struct Kv<'t> {
-    pub tx: &'t Transaction,
+    pub tx: &'t Transaction<'t>,
     pub tables: &'t Tables,
     /// Whether keys that the workload names are fetched ahead.
     pub ahead: bool,

@@ -5,7 +5,9 @@
 //! 42804. Keys and rows are lists of data: scalars, tuples of up to twelve, slices of values, and for rows
 //! [`row!`](crate::row) with columns by name.
 //!
-//! Left out on purpose: rounding to `numeric(p, s)` and to the digits of `timestamp(n)`, which SQL does; here a value is stored as it is.
+//! `numeric(p, s)` rounds and has its limit (22003), `timestamp(n)` keeps n digits of seconds, as in SQL.
+//!
+//! Left out on purpose: conversions between kinds (a number for a text column), which SQL does.
 
 use base::schema::Column;
 use base::{Error, Result, RowRef, SqlState, Type, Value};
@@ -98,25 +100,25 @@ impl Datum<'_> {
                 Value::text(s)
             }
             (Datum::Bytes(b), Type::Bytea) => Value::Bytea((*b).into()),
-            (Datum::Value(v), ty) => return of_type(v, ty, c).ok_or_else(|| mismatch(self, c)),
+            (Datum::Value(v), ty) => return of_type(v, ty, c),
             _ => return Err(mismatch(self, c)),
         };
         Ok(value)
     }
 }
 
-/// The value if it is of the column's type.
-fn of_type(v: &Value, ty: Type, c: &Column) -> Option<Value> {
+/// The value as the column holds it, if it is of its type.
+fn of_type(v: &Value, ty: Type, c: &Column) -> Result<Value> {
     let fits = match v {
         Value::Null => true,
         Value::Bool(_) => ty == Type::Bool,
-        Value::Int2(x) => return Datum::Int(i64::from(*x)).to_value(c).ok(),
-        Value::Int4(x) => return Datum::Int(i64::from(*x)).to_value(c).ok(),
-        Value::Int8(x) => return Datum::Int(*x).to_value(c).ok(),
+        Value::Int2(x) => return Datum::Int(i64::from(*x)).to_value(c),
+        Value::Int4(x) => return Datum::Int(i64::from(*x)).to_value(c),
+        Value::Int8(x) => return Datum::Int(*x).to_value(c),
         Value::Float4(_) => ty == Type::Float4,
-        Value::Float8(x) => return Datum::Float(*x).to_value(c).ok(),
+        Value::Float8(x) => return Datum::Float(*x).to_value(c),
         Value::Numeric(_) => ty == Type::Numeric,
-        Value::Text(s) => return Datum::Text(s).to_value(c).ok(),
+        Value::Text(s) => return Datum::Text(s).to_value(c),
         Value::Char(_) => ty == Type::Char,
         Value::Bytea(_) => ty == Type::Bytea,
         Value::Uuid(_) => ty == Type::Uuid,
@@ -129,7 +131,10 @@ fn of_type(v: &Value, ty: Type, c: &Column) -> Option<Value> {
         Value::Oid(_) => ty == Type::Oid,
         Value::Array(a) => ty.element() == Some(a.element),
     };
-    fits.then(|| v.clone())
+    if !fits {
+        return Err(mismatch(&Datum::Value(v), c));
+    }
+    base::modifier::fit(v.clone(), c.ty().typmod)
 }
 
 /// Something that can stand in a column.
@@ -173,16 +178,28 @@ impl<T: ToDatum> ToDatum for Option<T> {
     }
 }
 
-/// A key, or the first columns of one: a value, a tuple, a slice. `()` is the empty prefix.
+/// A key, or the first columns of one: a value, a tuple, a slice. `()` is the empty prefix. The parameters of a statement, too.
 pub trait ToKey {
     /// Calls `f` with each column's value in order.
     fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()>;
+}
+
+impl<T: ToKey + ?Sized> ToKey for &T {
+    fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> {
+        (**self).each(f)
+    }
 }
 
 /// All columns of a row in the table's order.
 pub trait IntoRow {
     /// Calls `f` with each column's value in order.
     fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()>;
+}
+
+impl<T: IntoRow + ?Sized> IntoRow for &T {
+    fn each(&self, f: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> {
+        (**self).each(f)
+    }
 }
 
 /// A row to write: all columns in order ([`IntoRow`]) or some by name ([`Named`]; the others NULL, or as they were).
@@ -263,42 +280,115 @@ pub(super) fn column(table: &TableHandle, name: &str) -> Result<usize> {
     Ok(place as usize)
 }
 
-/// A stored row, read in place.
+/// A row, read in place: of a table, or of the result of a query.
 #[derive(Clone, Copy)]
-pub struct Row<'a> {
-    pub(super) table: &'a TableHandle,
-    pub(super) row: RowRef<'a>,
+pub struct Row<'a>(Source<'a>);
+
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Stored {
+        table: &'a TableHandle,
+        row: RowRef<'a>,
+    },
+    #[cfg(feature = "sql")]
+    Result {
+        columns: &'a [sql::session::Column],
+        values: &'a [Value],
+    },
 }
 
 impl<'a> Row<'a> {
-    /// The column of this name. 42703 when there is none, 42804 when it holds another type, 22004 for a NULL that `T` cannot be.
-    pub fn get<T: FromColumn>(&self, name: &str) -> Result<T> {
-        self.at(column(self.table, name)?)
+    pub(super) fn stored(table: &'a TableHandle, row: RowRef<'a>) -> Row<'a> {
+        Row(Source::Stored { table, row })
     }
 
-    /// The column at this place, dropped ones counted.
-    pub fn at<T: FromColumn>(&self, place: usize) -> Result<T> {
-        let v = self.row.get(place);
-        let null = v.is_null();
-        T::from_value(v).ok_or_else(|| {
-            let c = &self.table.table.def.columns[place];
-            let (code, what) = match null {
-                true => (SqlState::NULL_VALUE_NOT_ALLOWED, "is null".to_owned()),
-                false => (
-                    SqlState::DATATYPE_MISMATCH,
-                    format!("is of type {}", c.ty().ty.typname()),
-                ),
-            };
-            Error::new(code, format!("column \"{}\" {what}", c.name)).column(&c.name)
+    #[cfg(feature = "sql")]
+    pub(super) fn of_result(columns: &'a [sql::session::Column], values: &'a [Value]) -> Row<'a> {
+        Row(Source::Result { columns, values })
+    }
+
+    /// The column of this name, the first of a result. 42703 when there is none, 42804 when it holds another type, 22004 for a NULL
+    /// that `T` cannot be.
+    pub fn get<T: FromColumn>(&self, name: &str) -> Result<T> {
+        self.at(match &self.0 {
+            Source::Stored { table, .. } => column(table, name)?,
+            #[cfg(feature = "sql")]
+            Source::Result { columns, .. } => {
+                let place = columns.iter().position(|c| c.name == name);
+                place.ok_or_else(|| {
+                    let what = format!("column \"{name}\" is not in the result");
+                    Error::new(SqlState::UNDEFINED_COLUMN, what)
+                })?
+            }
         })
     }
 
-    /// The bytes of a fixed-width or text column, without a copy; none for NULL.
+    /// The column at this place, dropped ones of a table counted.
+    pub fn at<T: FromColumn>(&self, place: usize) -> Result<T> {
+        let v = match &self.0 {
+            Source::Stored { row, .. } => row.get(place),
+            #[cfg(feature = "sql")]
+            Source::Result { values, .. } => values[place].clone(),
+        };
+        let null = v.is_null();
+        T::from_value(v).ok_or_else(|| self.not_that(place, null))
+    }
+
+    #[cold]
+    fn not_that(&self, place: usize, null: bool) -> Error {
+        let (name, ty) = match &self.0 {
+            Source::Stored { table, .. } => {
+                let c = &table.table.def.columns[place];
+                (c.name.as_str(), c.ty().ty)
+            }
+            #[cfg(feature = "sql")]
+            Source::Result { columns, .. } => (columns[place].name.as_str(), columns[place].ty.ty),
+        };
+        let (code, what) = match null {
+            true => (SqlState::NULL_VALUE_NOT_ALLOWED, "is null".to_owned()),
+            false => (
+                SqlState::DATATYPE_MISMATCH,
+                format!("is of type {}", ty.typname()),
+            ),
+        };
+        Error::new(code, format!("column \"{name}\" {what}")).column(name)
+    }
+
+    /// The bytes of a fixed-width or text column of a table, without a copy; none for NULL, and none in a result.
     pub fn bytes(&self, place: usize) -> Option<&'a [u8]> {
-        if self.row.is_missing(place) || self.row.is_null(place) {
-            return None;
+        match &self.0 {
+            Source::Stored { row, .. } if !row.is_missing(place) && !row.is_null(place) => {
+                Some(row.raw(place))
+            }
+            _ => None,
         }
-        Some(self.row.raw(place))
+    }
+
+    /// The place of the next column from `from` on that is there.
+    fn next(&self, from: usize) -> Option<usize> {
+        match &self.0 {
+            Source::Stored { table, .. } => {
+                let columns = table.table.def.columns.get(from..)?;
+                columns.iter().position(|c| !c.dropped).map(|i| from + i)
+            }
+            #[cfg(feature = "sql")]
+            Source::Result { values, .. } => (from < values.len()).then_some(from),
+        }
+    }
+
+    #[cold]
+    fn wrong_count(&self) -> Error {
+        match &self.0 {
+            Source::Stored { table, .. } => wrong_count(table),
+            #[cfg(feature = "sql")]
+            Source::Result { columns, .. } => {
+                let what = format!(
+                    "the result has {} columns, the row another number",
+                    columns.len()
+                );
+                Error::new(SqlState::SYNTAX_ERROR, what)
+            }
+        }
     }
 }
 
@@ -350,14 +440,20 @@ impl<T: FromColumn> FromColumn for Option<T> {
     }
 }
 
-/// A row read into Rust values: a tuple of the table's columns in order, all of them, or a type of the caller's.
+/// A row read into Rust values: a tuple of the columns in order, all of them, or a type of the caller's.
 pub trait FromRow: Sized {
     fn from_row(row: Row<'_>) -> Result<Self>;
 }
 
 impl FromRow for Vec<Value> {
     fn from_row(row: Row<'_>) -> Result<Self> {
-        Ok(live(row.table).map(|(i, _)| row.row.get(i)).collect())
+        let mut values = Vec::new();
+        let mut from = 0;
+        while let Some(i) = row.next(from) {
+            values.push(row.at(i)?);
+            from = i + 1;
+        }
+        Ok(values)
     }
 }
 
@@ -373,7 +469,7 @@ macro_rules! scalars {
     })* };
 }
 
-scalars! { bool i16 i32 i64 f64 String &str &[u8] Value }
+scalars! { bool i16 i32 i64 f64 String str [u8] Value }
 
 impl ToKey for () {
     fn each(&self, _: &mut dyn FnMut(Datum<'_>) -> Result<()>) -> Result<()> {
@@ -392,7 +488,7 @@ macro_rules! lists {
     )* };
 }
 
-lists! { [Datum<'_>] &[Datum<'_>] [Value] &[Value] Vec<Value> }
+lists! { [Datum<'_>] [Value] Vec<Value> }
 
 macro_rules! tuples {
     ($(($($T:ident $i:tt)+))*) => { $(
@@ -404,11 +500,16 @@ macro_rules! tuples {
         }
         impl<$($T: FromColumn),+> FromRow for ($($T,)+) {
             fn from_row(row: Row<'_>) -> Result<Self> {
-                let mut places = live(row.table).map(|(i, _)| i);
-                let r = ($(row.at::<$T>(places.next().ok_or_else(|| wrong_count(row.table))?)?,)+);
-                match places.next() {
+                let mut from = 0;
+                let mut next = || {
+                    let place = row.next(from).ok_or_else(|| row.wrong_count())?;
+                    from = place + 1;
+                    Ok::<usize, Error>(place)
+                };
+                let r = ($(row.at::<$T>(next()?)?,)+);
+                match row.next(from) {
                     None => Ok(r),
-                    Some(_) => Err(wrong_count(row.table)),
+                    Some(_) => Err(row.wrong_count()),
                 }
             }
         }

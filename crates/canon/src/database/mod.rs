@@ -38,6 +38,16 @@
 //! })?;
 //! let sent: Vec<(i64, i32, i64)> = db.read(|tx| tx.table("transfers")?.scan(prefix(1)).reverse().rows())?;
 //! assert_eq!((left, sent), (70, vec![(1, 1, -30)]));
+//! # #[cfg(feature = "sql")]
+//! # {
+//! // SQL goes beside it, in the same transaction or alone.
+//! db.execute("UPDATE accounts SET balance = balance + $1 WHERE id = $2", (5, 3))?;
+//! let rich: Vec<(i64, i64)> = db.transaction(|tx| {
+//!     tx.table("accounts")?.update(1, |a: (i64, i64)| row! { balance: a.1 + 60 })?;
+//!     tx.query("SELECT id, balance FROM accounts WHERE balance > $1 ORDER BY id", 100)
+//! })?;
+//! assert_eq!(rich, [(1, 130), (2, 130), (3, 105)]);
+//! # }
 //! # Ok(())
 //! # }
 //! ```
@@ -51,6 +61,8 @@
 
 mod convert;
 mod create;
+#[cfg(feature = "sql")]
+mod statements;
 mod table;
 mod transaction;
 
@@ -109,6 +121,8 @@ struct Inner {
     random: Arc<dyn env::Random>,
     /// A temporary directory, removed at the end.
     temporary: Option<PathBuf>,
+    #[cfg(feature = "sql")]
+    statements: statements::Statements,
 }
 
 impl Drop for Inner {
@@ -182,24 +196,28 @@ impl Database {
         let node = Arc::new(Node::open(path, options.node)?);
         #[cfg(feature = "sql")]
         node.set_compiler(Arc::new(sql::rules::Compiler));
-        Ok(Database(Arc::new(Inner {
-            node,
-            transaction: options.transaction,
-            clock: env.clock,
-            random: env.random,
-            temporary,
-        })))
+        Ok(Database::with(node, options.transaction, env, temporary))
     }
 
     /// Over a node that runs already (a server that also has work of its own).
     pub fn over(node: Arc<Node>, options: TransactionOptions) -> Database {
-        let env = env::Env::os();
+        Database::with(node, options, env::Env::os(), None)
+    }
+
+    fn with(
+        node: Arc<Node>,
+        transaction: TransactionOptions,
+        env: env::Env,
+        temporary: Option<PathBuf>,
+    ) -> Database {
         Database(Arc::new(Inner {
+            #[cfg(feature = "sql")]
+            statements: statements::Statements::new(&node, &env),
             node,
-            transaction: options,
+            transaction,
             clock: env.clock,
             random: env.random,
-            temporary: None,
+            temporary,
         }))
     }
 
@@ -328,7 +346,10 @@ impl Database {
                 doubts -= 1;
             }
             if runs >= options.max_runs || !(error.code().is_retryable() || doubtful) {
-                wait_published(node, seen);
+                // That the disk is full is told at once: what was read may be waiting for the disk.
+                if error.code() != SqlState::DISK_FULL {
+                    wait_published(node, seen);
+                }
                 return Err(error.into());
             }
             self.pause(runs);

@@ -13,7 +13,7 @@ const FEW: usize = 8;
 
 /// A table as one transaction sees it.
 pub struct Table<'t> {
-    tx: &'t Transaction,
+    tx: &'t Transaction<'t>,
     handle: &'t TableHandle,
 }
 
@@ -91,7 +91,7 @@ fn new_row(txn: &Txn, table: &TableHandle, row: &impl WriteRow) -> Result<Vec<Va
 }
 
 impl<'t> Table<'t> {
-    pub(super) fn new(tx: &'t Transaction, handle: &'t TableHandle) -> Table<'t> {
+    pub(super) fn new(tx: &'t Transaction<'t>, handle: &'t TableHandle) -> Table<'t> {
         Table { tx, handle }
     }
 
@@ -110,7 +110,7 @@ impl<'t> Table<'t> {
         let table = self.handle;
         with_key(self.tx, table, &key, |key| {
             self.tx
-                .reading(|txn| txn.get(table, key, |row| f(Row { table, row })))
+                .reading(|txn| txn.get(table, key, |row| f(Row::stored(table, row))))
         })
     }
 
@@ -176,7 +176,7 @@ impl<'t> Table<'t> {
         self.tx.statement(self.handle, |txn, table| {
             with_key(self.tx, table, &key, |key| {
                 let found = txn.get(table, key, |row| {
-                    (R::from_row(Row { table, row }), row.values())
+                    (R::from_row(Row::stored(table, row)), row.values())
                 })?;
                 let Some((old, mut values)) = found else {
                     return Ok(false);
@@ -383,7 +383,7 @@ impl<'a, K: RangeOf> Scan<'a, '_, K> {
                 let mut given = 0;
                 let more = txn.scan(table, &mut scan, batch, &mut |_, row| {
                     given += 1;
-                    go_on = go_on && f(Row { table, row })?;
+                    go_on = go_on && f(Row::stored(table, row))?;
                     Ok(())
                 })?;
                 left -= given;

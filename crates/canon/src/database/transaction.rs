@@ -11,7 +11,9 @@ use txn::{Catalog, Isolation, TableHandle, Txn, TxnOptions};
 use super::{Database, Table, TransactionOptions};
 
 /// A running transaction, handed to the closure of [`Database::transaction`].
-pub struct Transaction {
+pub struct Transaction<'db> {
+    #[cfg_attr(not(feature = "sql"), expect(dead_code))]
+    pub(super) db: &'db Database,
     inner: RefCell<Running>,
     /// The schema of the first snapshot: tables are handed out by reference, so that threads do not count in one place.
     catalog: Arc<Catalog>,
@@ -19,18 +21,30 @@ pub struct Transaction {
     key: Cell<Vec<u8>>,
 }
 
-struct Running {
-    txn: Txn,
+pub(super) struct Running {
+    /// Lent to the SQL session while a statement runs.
+    pub(super) txn: Option<Txn>,
     /// The error that ended the transaction.
     failed: Option<Error>,
+    /// What runs its SQL statements, once there was one.
+    #[cfg(feature = "sql")]
+    pub(super) sql: Option<super::statements::Session>,
 }
 
-impl Transaction {
+impl Running {
+    fn txn(&mut self) -> &mut Txn {
+        self.txn
+            .as_mut()
+            .expect("it is lent within a statement only")
+    }
+}
+
+impl<'db> Transaction<'db> {
     pub(super) fn begin(
-        db: &Database,
+        db: &'db Database,
         options: &TransactionOptions,
         locking: bool,
-    ) -> Result<Transaction> {
+    ) -> Result<Transaction<'db>> {
         let mut txn = db.node().begin(
             TxnOptions {
                 isolation: options.isolation,
@@ -44,14 +58,24 @@ impl Transaction {
         txn.begin_statement()?;
         Ok(Transaction {
             catalog: txn.catalog(),
-            inner: RefCell::new(Running { txn, failed: None }),
+            inner: RefCell::new(Running {
+                txn: Some(txn),
+                failed: None,
+                #[cfg(feature = "sql")]
+                sql: None,
+            }),
+            db,
             key: Cell::default(),
         })
     }
 
     pub(super) fn into_parts(self) -> (Txn, Option<Error>) {
         let r = self.inner.into_inner();
-        (r.txn, r.failed)
+        #[cfg(feature = "sql")]
+        if let Some(session) = r.sql {
+            self.db.give_session(session);
+        }
+        (r.txn.expect("nobody has it now"), r.failed)
     }
 
     /// The table of this name, as the transaction's snapshot knows it. 42P01 when there is none.
@@ -74,7 +98,9 @@ impl Transaction {
 
     pub(super) fn prefetch(&self, table: &TableHandle, keys: &[&[u8]]) -> Result<()> {
         let r = self.inner.try_borrow().map_err(|_| nested())?;
-        r.txn.prefetch(table, keys);
+        if let Some(txn) = &r.txn {
+            txn.prefetch(table, keys);
+        }
         Ok(())
     }
 
@@ -91,7 +117,7 @@ impl Transaction {
 
     /// How often the snapshot moved forward.
     pub fn moves(&self) -> u32 {
-        self.inner.borrow().txn.moves()
+        self.inner.borrow_mut().txn().moves()
     }
 
     /// An operation that only reads the snapshot: it neither waits nor moves it.
@@ -101,20 +127,28 @@ impl Transaction {
             return Err(e.clone());
         }
         // READ COMMITTED: each operation has a snapshot of its own.
-        let fresh = match r.txn.isolation() {
-            Isolation::ReadCommitted => self.renew(&mut r.txn),
+        let fresh = match r.txn().isolation() {
+            Isolation::ReadCommitted => r.txn().begin_statement(),
             _ => Ok(()),
         };
         fresh
-            .and_then(|()| f(&mut r.txn))
+            .and_then(|()| self.same_schema(&r))
+            .and_then(|()| f(r.txn()))
             .inspect_err(|e| r.failed = Some(e.clone()))
     }
 
-    /// Begins a statement. Tables are used as the first snapshot knew them: 40001 when the schema is another now.
-    fn renew(&self, txn: &mut Txn) -> Result<()> {
-        txn.begin_statement()?;
+    /// Tables are used as the first snapshot knew them: 40001 when the schema is another now, 0A000 when the transaction itself
+    /// has changed it.
+    fn same_schema(&self, r: &Running) -> Result<()> {
+        let txn = r.txn.as_ref().expect("it is lent within a statement only");
         if txn.sees(&self.catalog) {
             return Ok(());
+        }
+        #[cfg(feature = "sql")]
+        if r.sql.as_ref().is_some_and(|s| s.changed_schema()) {
+            return Err(Error::unsupported(
+                "access by key in a transaction that has changed the schema",
+            ));
         }
         Err(Error::new(
             SqlState::SERIALIZATION_FAILURE,
@@ -128,21 +162,30 @@ impl Transaction {
         table: &TableHandle,
         mut f: impl FnMut(&mut Txn, &TableHandle) -> Result<R>,
     ) -> Result<R> {
+        self.run(|r| {
+            self.same_schema(r)?;
+            f(r.txn(), table)
+        })
+    }
+
+    /// Runs a statement until it neither waits nor restarts.
+    pub(super) fn run<R>(&self, mut f: impl FnMut(&mut Running) -> Result<R>) -> Result<R> {
         loop {
             let mut r = self.inner.try_borrow_mut().map_err(|_| nested())?;
             if let Some(e) = &r.failed {
                 return Err(e.clone());
             }
-            let txn = &mut r.txn;
-            let outcome = self.renew(txn).and_then(|()| {
-                let v = f(txn, table)?;
-                txn.end_statement()?;
+            let begun = r.txn().begin_statement();
+            let outcome = begun.and_then(|()| {
+                let v = f(&mut r)?;
+                r.txn().end_statement()?;
                 Ok(v)
             });
             let e = match outcome {
                 Ok(v) => return Ok(v),
                 Err(e) => e,
             };
+            let txn = r.txn();
             txn.rollback_statement();
             match e.code() {
                 SqlState::RESTART => {}

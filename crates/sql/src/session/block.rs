@@ -349,7 +349,9 @@ impl<E: Engine> Session<E> {
                 self.block.modes = modes;
             }
             Kind::Explicit => self.block.kind = Kind::Failed,
-            Kind::None | Kind::Implicit if at_once => drop(self.undo()),
+            Kind::None | Kind::Implicit if at_once => {
+                self.undo();
+            }
             Kind::None | Kind::Implicit => {
                 _ = self.rollback().await;
             }

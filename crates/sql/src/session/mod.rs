@@ -4,6 +4,7 @@
 //!            simple.rs    a text of statements, run one after another
 //! Client  -> extended.rs  parse, bind, describe, execute, sync
 //!            cursor.rs    DECLARE, FETCH            copy/  COPY
+//! library -> embedded.rs  one statement inside a transaction of its own
 //!                 |
 //!            run.rs       the statement loop: run, wait for a lock, run again, retry, commit
 //!            block.rs     BEGIN … COMMIT, savepoints, implicit blocks, what a reply waits for
@@ -21,8 +22,10 @@ mod block;
 mod client;
 mod copy;
 mod cursor;
+mod embedded;
 mod extended;
 mod handle;
+mod literals;
 mod parse;
 mod plans;
 mod prepared;
@@ -37,6 +40,7 @@ mod utility;
 mod variables;
 
 pub use client::{Client, Column, CopyInput, Format, Severity, TxnStatus};
+pub use embedded::{Answer, Embedded};
 pub use extended::Next;
 pub use handle::{Activity, Handle, Reason, Sessions};
 pub use plans::Plans;
@@ -50,7 +54,7 @@ use block::Block;
 use extended::Portal;
 use prepared::Statement;
 use state::State;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -169,6 +173,8 @@ pub struct Session<E: Engine> {
     block: Block,
     statements: HashMap<Box<str>, Arc<Statement>, foldhash::fast::RandomState>,
     unnamed: Option<Arc<Statement>>,
+    /// Texts of `literals` that do not plan.
+    not_normal: HashSet<String>,
     portals: HashMap<Box<str>, Portal>,
     unnamed_portal: Option<Portal>,
     /// Settings as the running statement sees them: a copy, so that it may change them.
@@ -257,6 +263,7 @@ impl<E: Engine> Session<E> {
             block: Block::default(),
             statements: HashMap::default(),
             unnamed: None,
+            not_normal: HashSet::new(),
             portals: HashMap::new(),
             unnamed_portal: None,
             output: OutputSettings::default(),
