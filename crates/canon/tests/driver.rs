@@ -506,3 +506,126 @@ async fn transactions_of_the_driver() {
         .filter(|m| matches!(m, SimpleQueryMessage::CommandComplete(_)));
     assert_eq!(complete.count(), 3);
 }
+
+/// A transaction that lost says which row, of which table, and who changed it: for reads by key, of what was not there, and of ranges.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_lost_learns_which_row_and_to_whom() {
+    if common::on_postgres() {
+        return;
+    }
+    let server = Server::start().await;
+    let (loser, winner) = (server.connect().await, server.connect().await);
+    loser
+        .batch_execute(
+            "CREATE TABLE fish (id int, part int, n int, PRIMARY KEY (id, part)); CREATE TABLE mine (id int PRIMARY KEY);
+             INSERT INTO fish VALUES (1, 1, 0), (2, 1, 0), (2, 2, 0), (3, 1, 0)",
+        )
+        .await
+        .unwrap();
+    for (i, (read, write, key)) in [
+        (
+            "n FROM fish WHERE id = 1 AND part = 1",
+            "UPDATE fish SET n = n + 1 WHERE id = 1",
+            "(id, part)=(1, 1)",
+        ),
+        (
+            "n FROM fish WHERE id = 7 AND part = 7",
+            "INSERT INTO fish VALUES (7, 7, 7)",
+            "(id, part)=(7, 7)",
+        ),
+        (
+            "n FROM fish WHERE id = 2",
+            "UPDATE fish SET n = n + 1 WHERE id = 2 AND part = 2",
+            "(id, part)=(2, 2)",
+        ),
+        (
+            "count(*) FROM fish",
+            "DELETE FROM fish WHERE id = 3",
+            "(id, part)=(3, 1)",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let sql = format!(
+            "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT {read}; INSERT INTO mine VALUES ({i})"
+        );
+        loser.batch_execute(&sql).await.unwrap();
+        winner.batch_execute(write).await.unwrap();
+        let error = loser.batch_execute("COMMIT").await.unwrap_err();
+        let error = error.as_db_error().expect("the server says so");
+        assert_eq!(
+            (error.code().code(), error.table()),
+            ("40001", Some("fish"))
+        );
+        let detail = error.detail().expect("a detail");
+        let (row, position) = detail
+            .split_once(" was changed by the transaction that committed at ")
+            .expect(detail);
+        assert_eq!(row, format!("Row {key} of table \"fish\""));
+        assert!(position.contains('.'), "{detail}");
+    }
+}
+
+/// Statements of the simple protocol that differ in their numbers only share a plan, and still mean what they say.
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_do_not_make_a_plan_each() {
+    if common::on_postgres() {
+        return;
+    }
+    let http = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().to_string()
+    };
+    let server = Server::start_with(&[("CANON_HTTP", &http)]).await;
+    let client = server.connect().await;
+    let plans = || {
+        use std::io::{Read, Write};
+        let mut s = std::net::TcpStream::connect(&http).expect("HTTP answers");
+        s.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        s.read_to_string(&mut text).unwrap();
+        let made = text
+            .lines()
+            .find_map(|l| l.strip_prefix("canon_plans_made_total "));
+        made.expect("the metric").parse::<f64>().unwrap()
+    };
+    let table = "CREATE TABLE t (id bigint PRIMARY KEY, n smallint, v text)";
+    client.batch_execute(table).await.unwrap();
+    let before = plans();
+    for i in 0..50 {
+        for sql in [
+            format!("INSERT INTO t VALUES ({i}, {i}, 'v')"),
+            format!("UPDATE t SET n = n + -{i} WHERE id = {i}"),
+            format!(
+                "SELECT n FROM t WHERE id = {i} AND n < {} ORDER BY 1 LIMIT 1",
+                i + 1
+            ),
+        ] {
+            client.batch_execute(&sql).await.unwrap();
+        }
+    }
+    let made = plans() - before;
+    assert!(made < 10.0, "{made} plans for three statements");
+    let text = |m: &[SimpleQueryMessage]| match &m[1] {
+        SimpleQueryMessage::Row(r) => r.get(0).map(str::to_owned),
+        other => panic!("{other:?}"),
+    };
+    let found = client
+        .simple_query("SELECT sum(id) + 1 FROM t WHERE id IN (3, 4, 4000000000) AND n = 0")
+        .await
+        .unwrap();
+    assert_eq!(text(&found).as_deref(), Some("8"));
+    // The error is that of the text as it is.
+    let refused = client
+        .batch_execute("SELECT n FROM t WHERE id = 5 AND nope = 6")
+        .await;
+    let refused = refused.unwrap_err();
+    let refused = refused.as_db_error().unwrap();
+    assert_eq!(refused.code().code(), "42703");
+    assert_eq!(refused.position(), Some(&ErrorPosition::Original(34)));
+    let refused = client
+        .batch_execute("INSERT INTO t VALUES (70, 40000, 'v')")
+        .await;
+    assert_eq!(sqlstate(&refused.unwrap_err()), "22003");
+}

@@ -1,18 +1,23 @@
 //! The simple protocol: a text with any number of statements.
 //!
 //! One statement alone is a transaction of its own. Several are one implicit transaction, unless BEGIN and COMMIT among them
-//! say otherwise; the replies of what went before an error still go out, its effects do not stay.
+//! say otherwise; the replies of what went before an error still go out, its effects do not stay. One that differs from
+//! others in its numbers only shares their plan (`literals`).
 
 use super::Session;
 use super::block::Kind;
 use super::client::Client;
 use super::extended::ends_block;
-use super::parse::{Parsed, Stmt, parse};
-use super::prepared::Body;
+use super::literals;
+use super::parse::{Parsed, Stmt, parse, parse_one};
+use super::prepared::{Body, Statement};
 use super::row::Formats;
 use super::run::{Run, Sink, Work};
 use crate::engine::Engine;
 use base::Result;
+
+/// Texts that are remembered to have no plan in their normal form.
+const MOST_NOT_NORMAL: usize = 256;
 
 impl<E: Engine> Session<E> {
     /// Runs the statements of a text. After an error call [`Session::failed`].
@@ -24,7 +29,15 @@ impl<E: Engine> Session<E> {
         self.close_portal("");
         let statements = match self.shared.plans.get(sql, &[], &self.env) {
             Some(found) => vec![found.parsed],
-            None => parse(sql)?,
+            None => match self.in_normal_form(sql) {
+                Some(mut run) => {
+                    self.begin_activity(&sql.into());
+                    self.finish_run(c, &mut run, 0, true).await?;
+                    self.report(c);
+                    return Ok(());
+                }
+                None => parse(sql)?,
+            },
         };
         if statements.is_empty() {
             c.empty_query();
@@ -39,6 +52,39 @@ impl<E: Engine> Session<E> {
         }
         self.report(c);
         Ok(())
+    }
+
+    /// The run of a text whose form without integers has a plan, or gets one.
+    fn in_normal_form(&mut self, sql: &str) -> Option<Run> {
+        if self.block.kind == Kind::Failed {
+            return None;
+        }
+        let n = literals::normal(sql)?;
+        if self.not_normal.contains(&n.text) {
+            return None;
+        }
+        let parsed = match self.shared.plans.get(&n.text, &n.types, &self.env) {
+            Some(found) => Ok(Some(found.parsed)),
+            None => parse_one(&n.text),
+        };
+        let st = parsed.and_then(|p| self.statement(p, &n.types));
+        let same = |st: &Statement| {
+            let types = st.params.iter().map(|t| t.ty.oid());
+            matches!(st.body, Body::Rows(_)) && types.eq(n.types.iter().copied())
+        };
+        match st.ok().filter(same).map(std::sync::Arc::new) {
+            Some(st) => {
+                let plan = self.plan(&st).ok()?;
+                Some(Run::new(st, plan, n.values, Formats::Text))
+            }
+            None => {
+                if self.not_normal.len() == MOST_NOT_NORMAL {
+                    self.not_normal.clear();
+                }
+                self.not_normal.insert(n.text);
+                None
+            }
+        }
     }
 
     async fn one<C: Client>(&mut self, c: &mut C, parsed: Parsed, last: bool) -> Result<()> {
