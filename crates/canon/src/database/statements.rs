@@ -34,7 +34,11 @@ impl Statements {
     pub fn new(node: &Arc<Node>, env: &env::Env) -> Statements {
         let engine = Arc::new(NodeEngine::new(node.clone()));
         Statements {
-            shared: Arc::new(Shared::new(engine, Arc::new(EnvHost(env.clone())), DATABASE)),
+            shared: Arc::new(Shared::new(
+                engine,
+                Arc::new(EnvHost(env.clone())),
+                DATABASE,
+            )),
             idle: Mutex::default(),
         }
     }
