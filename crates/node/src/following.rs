@@ -1,12 +1,12 @@
 //! A replica's work: batches from the ring go into its own log and to replay; what moved is acknowledged.
 //!
 //! ```text
-//! receiver ──▶ ring ──▶ consumer: append to the own log ──▶ replay ──▶ visible (the sink)
-//!                                  └──▶ fdatasync: persisted
+//! receiver ──▶ ring ──▶ follower ──▶ replay ──▶ visible (the sink)
+//!                          └──▶ own log: append, fdatasync ──▶ persisted
 //! ```
-//! One thread, *follower*. It appends first and feeds replay before it syncs, so replay does not wait for this node's disk: the
-//! primary sends only what is durable there. A group that the ring lost (overwritten before it was read) is asked for again, from the last
-//! position that was taken; so is everything after a reconnect. Groups at or below that position are skipped.
+//! Two threads, *follower* and *own log*: replay does not wait for this node's disk, as the primary sends only what is durable there.
+//! A group that the ring lost (overwritten before it was read) is asked for again, from the last position that was taken; so is
+//! everything after a reconnect. Groups at or below that position are skipped.
 
 use base::{Error, Position, Result, SqlState};
 use env::Env;
@@ -17,18 +17,13 @@ use replica::ship::{Message, Read, Ring, RingReader, RingWriter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use wal::{Group, LogWriter};
+use wal::Group;
 
 use crate::notice::Notice;
+use crate::own_log::OwnLog;
 
 /// Bytes of the ring.
 const RING_BYTES: usize = 64 << 20;
-
-/// How often a write to a full disk is tried again.
-const RETRY: Duration = Duration::from_millis(50);
-
-/// Bytes taken before a sync.
-const SYNC_BYTES: u64 = 4 << 20;
 
 /// What a replica has done.
 #[derive(Debug, Default)]
@@ -58,6 +53,7 @@ pub struct Following {
     finish: AtomicBool,
     failure: Mutex<Option<Error>>,
     term: AtomicU64,
+    pub(crate) own_log: OwnLog,
 }
 
 impl Following {
@@ -79,6 +75,7 @@ impl Following {
             finish: AtomicBool::new(false),
             failure: Mutex::default(),
             term: AtomicU64::new(term),
+            own_log: OwnLog::default(),
         };
         (following, reader)
     }
@@ -98,16 +95,17 @@ impl Following {
         self.term.load(Ordering::SeqCst)
     }
 
-    /// Everything up to `upto` has been taken, and this is published at the primary.
+    /// Everything up to `upto` has been given to replay, and this is published at the primary.
     pub(crate) fn tick(&self, upto: Position, published: Position) {
         if let Some(r) = &*self.replay.read() {
             r.tick(upto, published);
         }
     }
 
-    /// *Published* at the primary, heard without anything new to take.
+    /// *Published* at the primary, heard without anything new to take. What is received may not have reached replay yet, which the
+    /// follower alone knows; so this claims no more than has been scheduled.
     pub fn published(&self, to: Position) {
-        self.tick(self.marks.received.get(), to);
+        self.tick(self.marks.scheduled.get(), to);
     }
 
     /// Whether the ring lost something since the last question: then the receiver asks for what comes after *received*.
@@ -123,6 +121,7 @@ impl Following {
 
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
+        self.own_log.close();
     }
 
     /// The consumer ends when it has taken what is in the ring.
@@ -131,49 +130,32 @@ impl Following {
     }
 
     fn fail(&self, e: Error) {
+        let f = e.fields();
         eprintln!(
-            "canon: this replica stops following: {}",
-            e.fields().message
+            "canon: this replica stops following: {}. {}",
+            f.message, f.detail
         );
         self.failure.lock().get_or_insert(e);
         self.moved.moved();
     }
 
-    /// The consumer's thread. Gives the log back at the end.
-    pub(crate) fn run(&self, mut ring: RingReader, mut log: LogWriter, env: &Env) -> LogWriter {
-        let (mut unsynced, mut frame) = (0, Vec::new());
+    /// The follower's thread.
+    pub(crate) fn run(&self, mut ring: RingReader, env: &Env) {
+        let mut frame = Vec::new();
         while !self.stop.load(Ordering::SeqCst) {
             match ring.read(&mut frame) {
-                Read::Empty => {
-                    if unsynced > 0 || self.marks.persisted.get() < self.marks.received.get() {
-                        self.sync(&mut log);
-                        unsynced = 0;
-                    } else if self.finish.load(Ordering::SeqCst) {
-                        break;
-                    } else {
-                        ring.wait(Duration::from_millis(20));
-                    }
-                }
+                Read::Empty if self.finish.load(Ordering::SeqCst) => break,
+                Read::Empty => ring.wait(Duration::from_millis(20)),
                 Read::Overrun => self.lost(),
-                Read::Frame => match self.accept(&frame, &mut log, env) {
-                    Ok(n) => {
-                        unsynced += n;
-                        if unsynced >= SYNC_BYTES {
-                            self.sync(&mut log);
-                            unsynced = 0;
-                        }
-                    }
-                    Err(e) => {
+                Read::Frame => {
+                    if let Err(e) = self.accept(&frame, env) {
                         self.fail(e);
                         break;
                     }
-                },
+                }
             }
         }
-        if unsynced > 0 {
-            self.sync(&mut log);
-        }
-        log
+        self.own_log.close();
     }
 
     /// Something is missing: whoever receives asks for what follows *received*.
@@ -183,17 +165,8 @@ impl Following {
         self.moved.moved();
     }
 
-    fn sync(&self, log: &mut LogWriter) {
-        if let Err(e) = log.sync() {
-            crate::pipeline::die(&e);
-        }
-        // Positions without a commit need no place in the log.
-        self.marks.persisted.raise(self.marks.received.get());
-        self.moved.moved();
-    }
-
-    /// Takes one batch or tick. Bytes appended.
-    fn accept(&self, frame: &[u8], log: &mut LogWriter, env: &Env) -> Result<u64> {
+    /// Takes one batch or tick.
+    fn accept(&self, frame: &[u8], env: &Env) -> Result<()> {
         let damaged = |what: String| Error::new(SqlState::DATA_CORRUPTED, what);
         let message = Message::decode(frame).map_err(|e| damaged(e.to_owned()))?;
         let Some(step) = message.step() else {
@@ -202,36 +175,39 @@ impl Following {
         let taken = self.marks.received.get();
         if step.after > taken {
             self.lost();
-            return Ok(0);
+            return Ok(());
         }
         self.heard(step.sent_micros, env);
         self.term.fetch_max(step.term, Ordering::SeqCst);
-        let mut appended = 0;
-        if let Message::Batch { group, .. } = message
-            && step.upto > taken
-        {
-            let group = Group::from_bytes(group).map_err(|e| damaged(e.to_owned()))?;
-            let (first, last) = (group.header().first, group.header().last);
-            // A group that is here already comes again after a reconnect; one that begins before *received* and ends behind does not.
-            if last > log.last() {
-                if first <= log.last() {
-                    let end = log.last();
-                    return Err(damaged(format!(
-                        "commits {first} to {last} came after {end}"
-                    )));
-                }
-                appended = self.append(log, &group, env)?;
-                self.stats.groups.fetch_add(1, Ordering::Relaxed);
-                self.stats.bytes.fetch_add(appended, Ordering::Relaxed);
-                self.marks.received.raise(step.upto);
-                if let Some(r) = &*self.replay.read() {
-                    r.feed(group, step.upto)?;
-                }
+        if step.upto > taken {
+            let group = match message {
+                Message::Batch { group, .. } => Some(self.group(group, taken)?),
+                _ => None,
+            };
+            self.marks.received.raise(step.upto);
+            self.own_log.push(group.clone(), step.upto);
+            if let (Some(group), Some(r)) = (group, &*self.replay.read()) {
+                r.feed(group, step.upto)?;
             }
         }
-        self.marks.received.raise(step.upto);
         self.tick(step.upto, step.published);
-        Ok(appended)
+        Ok(())
+    }
+
+    /// A group that goes on behind `taken`.
+    fn group(&self, bytes: Vec<u8>, taken: Position) -> Result<Group> {
+        let damaged = |what: String| Error::new(SqlState::DATA_CORRUPTED, what);
+        let size = bytes.len() as u64;
+        let group = Group::from_bytes(bytes).map_err(|e| damaged(e.to_owned()))?;
+        let (first, last) = (group.header().first, group.header().last);
+        if first <= taken {
+            return Err(damaged(format!(
+                "commits {first} to {last} came after {taken}"
+            )));
+        }
+        self.stats.groups.fetch_add(1, Ordering::Relaxed);
+        self.stats.bytes.fetch_add(size, Ordering::Relaxed);
+        Ok(group)
     }
 
     fn heard(&self, sent_micros: i64, env: &Env) {
@@ -240,21 +216,5 @@ impl Following {
             .fetch_max(sent_micros.max(0) as u64, Ordering::Relaxed);
         let now = env.clock.unix_micros().max(0) as u64;
         s.heard_at_micros.store(now, Ordering::Relaxed);
-    }
-
-    fn append(&self, log: &mut LogWriter, group: &Group, env: &Env) -> Result<u64> {
-        loop {
-            match log.append_shipped(group) {
-                Ok(a) => return Ok(a.bytes),
-                Err(e) if e.is_retryable() => {
-                    eprintln!("canon: {e}; following goes on when there is room");
-                    env.clock.sleep(RETRY);
-                    if self.stop.load(Ordering::SeqCst) {
-                        return Err(Error::new(SqlState::DISK_FULL, e.to_string()));
-                    }
-                }
-                Err(e) => crate::pipeline::die(&e),
-            }
-        }
     }
 }

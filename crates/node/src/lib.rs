@@ -8,6 +8,7 @@ mod checkpoint;
 mod following;
 mod node;
 mod notice;
+mod own_log;
 mod pipeline;
 mod promote;
 mod recovery;

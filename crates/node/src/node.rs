@@ -99,8 +99,8 @@ pub(crate) struct Shared {
     pub(crate) term: AtomicU64,
     pub(crate) changing_role: Mutex<()>,
     following: Mutex<Option<Arc<Following>>>,
-    /// The follower's thread, and the log that it gives back.
-    follower: Mutex<Option<(JoinHandle, Arc<Mutex<Option<LogWriter>>>)>>,
+    /// The threads of a replica, and the log that they give back.
+    follower: Mutex<Option<(Vec<JoinHandle>, Arc<Mutex<Option<LogWriter>>>)>>,
     stopping: AtomicBool,
     checkpoint: (Mutex<CheckpointState>, Condvar),
     checkpoints: AtomicU64,
@@ -271,21 +271,29 @@ impl Node {
         let following = Arc::new(following);
         *shared.following.lock() = Some(following.clone());
         let back = Arc::new(Mutex::new(None));
-        let (s, log) = (shared.clone(), back.clone());
-        let body = move || *log.lock() = Some(following.run(ring, writer, &s.options.env));
-        let handle = shared.thread("follower", Box::new(body))?;
-        *shared.follower.lock() = Some((handle, back));
+        let (s, f) = (shared.clone(), following.clone());
+        let follow = move || f.run(ring, &s.options.env);
+        let (s, f, log) = (shared.clone(), following, back.clone());
+        let write = move || {
+            let env = &s.options.env;
+            *log.lock() = Some(f.own_log.run(writer, &f.marks, &f.moved, env));
+        };
+        let threads = vec![
+            shared.thread("follower", Box::new(follow))?,
+            shared.thread("own log", Box::new(write))?,
+        ];
+        *shared.follower.lock() = Some((threads, back));
         Ok(())
     }
 
-    /// Waits for the end of the follower's thread; the log that it wrote.
+    /// Waits for the end of the replica's threads; the log that they wrote.
     pub(crate) fn join_follower(&self) -> Result<LogWriter> {
         let follower = self.shared.follower.lock().take();
-        let (handle, log) = follower.ok_or_else(|| Error::internal("no follower runs"))?;
-        let ended = handle
-            .join()
-            .map_err(|_| Error::internal("the follower panicked"));
-        ended?;
+        let (threads, log) = follower.ok_or_else(|| Error::internal("no follower runs"))?;
+        for t in threads {
+            let ended = t.join();
+            ended.map_err(|_| Error::internal("the follower panicked"))?;
+        }
         let log = log.lock().take();
         log.ok_or_else(|| Error::internal("the follower gave no log back"))
     }

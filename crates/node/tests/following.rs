@@ -128,6 +128,8 @@ fn carry(primary: &Node, replica: &Node, stop: &AtomicBool) {
             sent = following.marks.received.get();
             ring.restart();
         }
+        // As a receiver does that hears of it without a batch, while the follower is at work.
+        following.published(primary.marks().published.get());
         let m = &following.marks;
         let acked = Acked {
             term: primary.term(),

@@ -146,7 +146,8 @@ fn slope(lags: &[(f64, f64)]) -> f64 {
 
 /// The time until the replica showed what each of the primary's samples had published. What it never showed counts up to the end.
 fn join(primary: &[Sample], replica: &[Sample]) -> Vec<(f64, f64)> {
-    let (Some(first), Some(end)) = (primary.first(), replica.last()) else {
+    let (Some(first), Some(last), Some(end)) = (primary.first(), primary.last(), replica.last())
+    else {
         return vec![];
     };
     let mut at = 0;
@@ -155,7 +156,7 @@ fn join(primary: &[Sample], replica: &[Sample]) -> Vec<(f64, f64)> {
         while at < replica.len() && replica[at].1 < *position {
             at += 1;
         }
-        let shown = replica.get(at).unwrap_or(end).0;
+        let shown = replica.get(at).map_or(end.0.max(last.0), |r| r.0);
         let lag = shown.saturating_sub(*time) as f64 / 1e3;
         lags.push(((time - first.0) as f64 / 1e6, lag));
     }

@@ -128,6 +128,9 @@ pub fn run(args: &NodeArgs) -> Result<()> {
         &args.directory.join(format!("{}.samples", args.role)),
         &samples,
     )?;
+    if let Some(e) = db.node().following().and_then(|f| f.failure()) {
+        return Err(e);
+    }
     println!("done {}", report?);
     _ = wait_for_line();
     drop(db);

@@ -1,0 +1,127 @@
+//! A replica's own log, written on a thread of its own, so that replay and readers never wait for this node's disk.
+//!
+//! The follower leaves groups here in order; the thread appends whatever has gathered, syncs once, and raises *persisted*. At most
+//! `QUEUE_BYTES` wait: a disk that is slower than the stream for longer holds the follower up in the end, and the ring is overrun.
+
+use base::Position;
+use env::Env;
+use parking_lot::{Condvar, Mutex};
+use replica::ReplicaMarks;
+use std::collections::VecDeque;
+use std::time::Duration;
+use wal::{Group, LogWriter};
+
+use crate::notice::Notice;
+
+/// Bytes of groups that may wait for the disk.
+const QUEUE_BYTES: u64 = 64 << 20;
+
+/// Bytes appended before a sync.
+const SYNC_BYTES: u64 = 4 << 20;
+
+/// How often a write to a full disk is tried again.
+const RETRY: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+struct Queue {
+    /// A group, or none for positions without a commit; and up to where everything is known then.
+    entries: VecDeque<(Option<Group>, Position)>,
+    bytes: u64,
+    closed: bool,
+}
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct OwnLog {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl OwnLog {
+    /// Everything up to `upto` is to be logged: what is in this group. Waits while too much waits for the disk.
+    pub fn push(&self, group: Option<Group>, upto: Position) {
+        let bytes = group.as_ref().map_or(0, |g| g.as_bytes().len() as u64);
+        let mut q = self.queue.lock();
+        while bytes > 0 && q.bytes > QUEUE_BYTES && !q.closed {
+            self.changed.wait(&mut q);
+        }
+        match q.entries.back_mut() {
+            // Ticks between two groups count as one.
+            Some((None, last)) if group.is_none() => *last = upto,
+            _ => q.entries.push_back((group, upto)),
+        }
+        q.bytes += bytes;
+        self.changed.notify_all();
+    }
+
+    /// Nothing more comes: the thread ends when it has written what is here.
+    pub fn close(&self) {
+        self.queue.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The thread. Gives the log back at the end.
+    pub fn run(
+        &self,
+        mut log: LogWriter,
+        marks: &ReplicaMarks,
+        moved: &Notice,
+        env: &Env,
+    ) -> LogWriter {
+        while let Some(batch) = self.take() {
+            let mut upto = Position::ZERO;
+            for (group, last) in batch {
+                if let Some(group) = group
+                    && !self.append(&mut log, &group, env)
+                {
+                    return log;
+                }
+                upto = last;
+            }
+            if let Err(e) = log.sync() {
+                crate::pipeline::die(&e);
+            }
+            marks.persisted.raise(upto);
+            moved.moved();
+        }
+        log
+    }
+
+    /// What has gathered, up to `SYNC_BYTES`; none at the end.
+    fn take(&self) -> Option<Vec<(Option<Group>, Position)>> {
+        let mut q = self.queue.lock();
+        while q.entries.is_empty() {
+            if q.closed {
+                return None;
+            }
+            self.changed.wait(&mut q);
+        }
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while bytes < SYNC_BYTES
+            && let Some(entry) = q.entries.pop_front()
+        {
+            bytes += entry.0.as_ref().map_or(0, |g| g.as_bytes().len() as u64);
+            batch.push(entry);
+        }
+        q.bytes -= bytes;
+        self.changed.notify_all();
+        Some(batch)
+    }
+
+    /// Tries until there is room on the disk; `false` when the node stops before.
+    fn append(&self, log: &mut LogWriter, group: &Group, env: &Env) -> bool {
+        loop {
+            match log.append_shipped(group) {
+                Ok(_) => return true,
+                Err(e) if e.is_retryable() => {
+                    eprintln!("canon: {e}; this replica's log goes on when there is room");
+                    env.clock.sleep(RETRY);
+                    if self.queue.lock().closed {
+                        return false;
+                    }
+                }
+                Err(e) => crate::pipeline::die(&e),
+            }
+        }
+    }
+}
