@@ -226,6 +226,7 @@ impl Node {
         // Its own disk is enough for the schema, whatever the policy: no replica can be there yet.
         p.shipping.acknowledge_early(position, false);
         futures::executor::block_on(p.published(Held::Flushed(position)));
+        p.marks.decide(position);
         Ok(())
     }
 

@@ -9,11 +9,13 @@
 //! value changes, not when it is read. Every change inside a transaction block leaves an undo record; savepoints are
 //! lengths of that list.
 
+mod kind;
 mod table;
 mod value;
 pub use value::{bare, bool_of};
 
-pub use table::{Kind, SETTINGS, Scope, Setting, Unit, find};
+pub use kind::{Kind, Scope, Setting, Unit};
+pub use table::{SETTINGS, find};
 
 use crate::types::zone::Zone;
 use crate::types::{DateOrder, DateStyle, IntervalStyle, OutputSettings, settings::ByteaOutput};

@@ -1,6 +1,6 @@
 //! Texts of settings: checked, and brought to the form that SHOW prints.
 
-use super::table::{Kind, Setting, Unit};
+use super::{Kind, Setting, Unit};
 use crate::types::zone::Zone;
 use base::{Error, Result, SqlState};
 use compact_str::{CompactString, format_compact};

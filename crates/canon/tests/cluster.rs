@@ -1,0 +1,145 @@
+//! `canon::Cluster`: a cluster in this process, as a test of an application would use it: delays, silences, cuts, changes of role.
+
+use canon::{Cluster, Options};
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, NoTls};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn quiet() -> Options {
+    Options {
+        log_level: Some("error".into()),
+        ..Options::default()
+    }
+}
+
+struct Db(tokio::runtime::Runtime);
+
+impl Db {
+    fn new() -> Db {
+        let r = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build();
+        Db(r.expect("a runtime"))
+    }
+
+    fn connect(&self, cluster: &Cluster, member: usize) -> Client {
+        let url = cluster.url(member);
+        self.0.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect(&url);
+            tokio::spawn(connection);
+            client
+        })
+    }
+
+    fn run(&self, c: &Client, sql: &str) {
+        self.0.block_on(c.batch_execute(sql)).expect(sql);
+    }
+
+    fn count(&self, c: &Client) -> i64 {
+        let row = self.0.block_on(c.query_one("SELECT count(*) FROM t", &[]));
+        row.expect("a count").get(0)
+    }
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn links_can_be_slow_silent_and_broken_and_heal() {
+    let db = Db::new();
+    let cluster = Cluster::start(quiet(), 2).expect("a cluster");
+    let c = db.connect(&cluster, cluster.primary());
+    db.run(&c, "CREATE TABLE t (a int PRIMARY KEY)");
+    cluster.catch_up().expect("caught up");
+    let (one, two) = (db.connect(&cluster, 1), db.connect(&cluster, 2));
+
+    cluster.delay(1, Duration::from_millis(30));
+    db.run(&c, "INSERT INTO t VALUES (1)");
+    cluster.catch_up().expect("caught up, slowly");
+    assert_eq!((db.count(&one), db.count(&two)), (1, 1));
+
+    // A replica that hears nothing shows what it had, and knows that it is old.
+    cluster.stall(1);
+    db.run(&c, "INSERT INTO t VALUES (2)");
+    until("the other one goes on", || db.count(&two) == 2);
+    assert_eq!(db.count(&one), 1);
+    let old = || {
+        cluster
+            .lag(1)
+            .and_then(|l| l.seconds)
+            .is_some_and(|s| s > 0.2)
+    };
+    until("its age grows", old);
+    cluster.heal(1);
+    cluster.catch_up().expect("caught up after the silence");
+
+    cluster.cut(2);
+    until("it notices", || !cluster.is_connected(2));
+    db.run(&c, "INSERT INTO t VALUES (3)");
+    until("the other one goes on", || db.count(&one) == 3);
+    assert_eq!(db.count(&two), 2);
+    cluster.heal(2);
+    cluster.catch_up().expect("caught up after the cut");
+    assert_eq!(db.count(&two), 3);
+}
+
+#[test]
+fn roles_change_and_everybody_follows() {
+    let db = Db::new();
+    let mut cluster = Cluster::start(quiet(), 2).expect("a cluster");
+    let c = db.connect(&cluster, 0);
+    db.run(
+        &c,
+        "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)",
+    );
+
+    let report = cluster.switch_over(1).expect("a switch-over");
+    assert!(report.contains("nothing is lost"), "{report}");
+    assert_eq!((cluster.primary(), cluster.replicas()), (1, vec![0, 2]));
+    let c = db.connect(&cluster, 1);
+    db.run(&c, "INSERT INTO t VALUES (2)");
+    cluster.catch_up().expect("caught up");
+    assert_eq!(db.count(&db.connect(&cluster, 0)), 2);
+
+    let report = cluster.fail_over(2).expect("a fail-over");
+    assert!(report.contains("term"), "{report}");
+    let c = db.connect(&cluster, 2);
+    db.run(&c, "INSERT INTO t VALUES (3)");
+    cluster.start_member(1).expect("the old primary comes back");
+    cluster.catch_up().expect("caught up");
+    for i in [0, 1] {
+        assert_eq!(db.count(&db.connect(&cluster, i)), 3, "member {i}");
+    }
+}
+
+#[test]
+fn a_replica_that_was_away_resumes_and_acknowledgements_wait_for_it() {
+    let db = Db::new();
+    let options = Options {
+        synchronous_replicas: Some(1),
+        ..quiet()
+    };
+    let mut cluster = Cluster::start(options, 1).expect("a cluster");
+    let c = db.connect(&cluster, 0);
+    db.run(&c, "CREATE TABLE t (a int PRIMARY KEY)");
+    cluster.stop_member(1).expect("stopped");
+    // Nobody can hold it: the commit waits, and is acknowledged when the replica is back.
+    let waiting = {
+        let insert = async move { c.batch_execute("INSERT INTO t VALUES (1)").await };
+        db.0.spawn(insert)
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!waiting.is_finished(), "acknowledged without a replica");
+    cluster.start_member(1).expect("started");
+    db.0.block_on(waiting)
+        .expect("a task")
+        .expect("acknowledged");
+    cluster.catch_up().expect("caught up");
+    assert_eq!(db.count(&db.connect(&cluster, 1)), 1);
+}

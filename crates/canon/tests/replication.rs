@@ -1,0 +1,783 @@
+//! Replicas over real sockets, in processes of their own: copied while the primary writes, killed and started again, promoted; what
+//! their sessions may see, and what the views say.
+//!
+//! Equality is asked of the servers as a client would: the replica is told the primary's position (`canon.min_position`), and both
+//! give all rows of all tables, through every index too.
+
+mod common;
+
+use common::{PATIENCE, Server, connect_to, free_port, sqlstate};
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+/// These are about Canon's own replicas.
+fn skip() -> bool {
+    common::on_postgres()
+}
+
+/// A server that follows `primary`, with more variables.
+async fn replica_with(primary: &Server, name: &str, env: &[(&str, &str)]) -> Server {
+    let of = format!("{}:{}", primary.host, primary.port);
+    let mut all = vec![("CANON_REPLICA_OF", of.as_str()), ("CANON_NODE_NAME", name)];
+    all.extend(env);
+    let mut s = Server::canon(&all);
+    s.launch();
+    s.ready().await;
+    s
+}
+
+async fn replica(primary: &Server, name: &str) -> Server {
+    replica_with(primary, name, &[]).await
+}
+
+/// The first value of the first row.
+async fn one(c: &Client, sql: &str) -> String {
+    rows(c, sql).await[0][0]
+        .clone()
+        .unwrap_or_else(|| "NULL".into())
+}
+
+async fn rows(c: &Client, sql: &str) -> Vec<Vec<Option<String>>> {
+    let all = c.simple_query(sql).await;
+    let all = all.unwrap_or_else(|e| panic!("{sql}: {e} {:?}", e.as_db_error()));
+    let row = |m| match m {
+        SimpleQueryMessage::Row(r) => {
+            Some((0..r.len()).map(|i| r.get(i).map(str::to_owned)).collect())
+        }
+        _ => None,
+    };
+    all.into_iter().filter_map(row).collect()
+}
+
+async fn refused(c: &Client, sql: &str) -> (String, String) {
+    match c.simple_query(sql).await {
+        Ok(_) => panic!("{sql} should be refused"),
+        Err(e) => {
+            let message = e.as_db_error().map_or("", |d| d.message()).to_owned();
+            (sqlstate(&e), message)
+        }
+    }
+}
+
+/// Waits until a question has this answer.
+async fn until(c: &Client, sql: &str, wanted: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = rows(c, sql).await;
+        let found = found.first().and_then(|r| r[0].clone()).unwrap_or_default();
+        if found == wanted {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{sql} is {found}, not {wanted}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A session on the replica that shows everything the primary has now.
+async fn caught_up(primary: &Client, replica: &Server) -> Client {
+    let at = one(primary, "SELECT pg_current_wal_lsn()").await;
+    let c = replica.connect().await;
+    rows(&c, "SET statement_timeout = '60s'").await;
+    rows(&c, &format!("SET canon.min_position = '{at}'")).await;
+    rows(&c, "SELECT 1").await;
+    c
+}
+
+/// Every row of every table, in the order of all columns; and the same through each index.
+async fn content(c: &Client) -> Vec<(String, Vec<Vec<Option<String>>>)> {
+    let mut all = Vec::new();
+    let tables = "SELECT relname FROM pg_class WHERE relkind = 'r' AND oid >= 16384 ORDER BY 1";
+    for t in rows(c, tables).await {
+        let t = t[0].clone().expect("a name");
+        let sql = format!(
+            "SELECT attname FROM pg_attribute WHERE attrelid = '{t}'::regclass AND attnum > 0
+                AND NOT attisdropped ORDER BY attnum"
+        );
+        let columns: Vec<String> = rows(c, &sql)
+            .await
+            .into_iter()
+            .filter_map(|r| r[0].clone())
+            .collect();
+        let list = columns.join(", ");
+        let content = rows(c, &format!("SELECT {list} FROM {t} ORDER BY {list}")).await;
+        let definitions =
+            format!("SELECT indexdef FROM pg_indexes WHERE tablename = '{t}' ORDER BY indexname");
+        let definitions = rows(c, &definitions).await;
+        // Through each index with one column: every value that there is, by equality.
+        for d in definitions.iter().filter_map(|d| d[0].as_ref()) {
+            let column = d.rsplit_once('(').map(|(_, c)| c.trim_end_matches(')'));
+            let Some(at) = columns.iter().position(|c| Some(c.as_str()) == column) else {
+                continue;
+            };
+            let name = &columns[at];
+            let values: HashSet<&Option<String>> = content.iter().map(|r| &r[at]).collect();
+            let mut found = 0;
+            for v in values.into_iter().flatten().take(200) {
+                let sql = format!("SELECT count(*) FROM {t} WHERE {name} = '{v}'");
+                let n: usize = one(c, &sql).await.parse().expect("a number");
+                let wanted = content.iter().filter(|r| r[at].as_ref() == Some(v)).count();
+                assert_eq!(n, wanted, "{t}.{name} = {v}");
+                found += n;
+            }
+            assert!(content.is_empty() || found > 0 || content.iter().all(|r| r[at].is_none()));
+        }
+        all.push((format!("{t} {definitions:?}"), content));
+    }
+    all
+}
+
+async fn assert_equal(primary: &Client, replica: &Server) {
+    let r = caught_up(primary, replica).await;
+    let (here, there) = (content(primary).await, content(&r).await);
+    assert_eq!(here.len(), there.len());
+    for (p, r) in here.iter().zip(&there) {
+        assert!(
+            p == r,
+            "{} rows of {} and {} of {}",
+            p.1.len(),
+            p.0,
+            r.1.len(),
+            r.0
+        );
+    }
+}
+
+const ACCOUNTS: i64 = 50;
+
+async fn bank(c: &Client) {
+    let sql = format!(
+        "CREATE TABLE accounts (id int PRIMARY KEY, branch int NOT NULL, balance int NOT NULL);
+         CREATE INDEX accounts_branch ON accounts (branch);
+         CREATE TABLE moves (id serial PRIMARY KEY, sum int);
+         INSERT INTO accounts SELECT n, n % 7, 1000 FROM generate_series(1, {ACCOUNTS}) n;"
+    );
+    c.batch_execute(&sql).await.expect("a bank");
+}
+
+/// Moves money until it is told to stop, also between branches; errors of a lost server end it.
+struct Movers {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Movers {
+    async fn start(server: &Server, n: u64) -> Movers {
+        let (stop, done) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let mut tasks = Vec::new();
+        for i in 0..n {
+            let c = server.connect().await;
+            let (stop, done) = (stop.clone(), done.clone());
+            tasks.push(tokio::spawn(async move {
+                let mut x = i * 7919 + 1;
+                while !stop.load(Ordering::SeqCst) {
+                    x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    let (a, b) = ((x >> 33) as i64 % ACCOUNTS + 1, (x >> 17) as i64 % ACCOUNTS + 1);
+                    let sql = format!(
+                        "BEGIN; UPDATE accounts SET balance = balance - 5, branch = branch + 1 WHERE id = {a};
+                         UPDATE accounts SET balance = balance + 5 WHERE id = {b};
+                         INSERT INTO moves (sum) VALUES (5); COMMIT"
+                    );
+                    match c.batch_execute(&sql).await {
+                        Ok(()) => _ = done.fetch_add(1, Ordering::SeqCst),
+                        Err(e) if e.code().is_some_and(|c| c.code().starts_with("40")) => {
+                            _ = c.batch_execute("ROLLBACK").await;
+                        }
+                        Err(_) => return,
+                    }
+                }
+            }));
+        }
+        Movers { stop, done, tasks }
+    }
+
+    async fn some(&self, n: u64) {
+        let from = self.done.load(Ordering::SeqCst);
+        let deadline = Instant::now() + PATIENCE;
+        while self.done.load(Ordering::SeqCst) < from + n {
+            assert!(Instant::now() < deadline, "the load does not move");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn stop(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for t in self.tasks {
+            t.await.expect("a mover");
+        }
+    }
+}
+
+const TOTAL: i64 = ACCOUNTS * 1000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_made_while_the_primary_writes_and_kills_on_either_side_lose_nothing() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start().await;
+    let c = p.connect().await;
+    bank(&c).await;
+    let movers = Movers::start(&p, 3).await;
+    movers.some(50).await;
+    let mut r = replica(&p, "a").await;
+    movers.some(50).await;
+
+    // The replica dies in the middle of it, and goes on where it was.
+    r.kill();
+    movers.some(50).await;
+    r.launch();
+    r.ready().await;
+    movers.some(50).await;
+    let reader = r.connect().await;
+    let total = one(&reader, "SELECT sum(balance) FROM accounts").await;
+    assert_eq!(total, TOTAL.to_string());
+    drop(reader);
+    let log = std::fs::read_to_string(r.scratch().join("log")).expect("a log");
+    assert_eq!(
+        log.matches("copying the primary's database").count(),
+        1,
+        "{log}"
+    );
+
+    // The primary dies with commits under way; the replica finds it again.
+    p.kill_now();
+    movers.stop().await;
+    p.kill();
+    p.launch();
+    p.ready().await;
+    let c = p.connect().await;
+    let movers = Movers::start(&p, 2).await;
+    movers.some(50).await;
+    movers.stop().await;
+    assert_equal(&c, &r).await;
+    assert_eq!(
+        one(&c, "SELECT sum(balance) FROM accounts").await,
+        TOTAL.to_string()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_at_a_replica_see_prefixes_and_may_not_write() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    bank(&c).await;
+    let r = replica(&p, "reader").await;
+    drop(caught_up(&c, &r).await);
+    let movers = Movers::start(&p, 3).await;
+    let mut readers = Vec::new();
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let reader = r.connect().await;
+        let stop = movers.stop.clone();
+        readers.push(tokio::spawn(async move {
+            let (mut looks, mut moves) = (0, 0i64);
+            while !stop.load(Ordering::SeqCst) {
+                rows(&reader, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+                let sum = one(&reader, "SELECT sum(balance) FROM accounts").await;
+                assert_eq!(sum, TOTAL.to_string(), "{level}");
+                let n: i64 = one(&reader, "SELECT count(*) FROM moves")
+                    .await
+                    .parse()
+                    .unwrap();
+                assert!(n >= moves, "{n} moves after {moves}: back in time");
+                moves = n;
+                if level != "READ COMMITTED" {
+                    let again = one(&reader, "SELECT count(*) FROM moves").await;
+                    assert_eq!(again, n.to_string(), "{level}");
+                }
+                rows(&reader, "COMMIT").await;
+                looks += 1;
+            }
+            assert!(looks > 3 && moves > 0, "{looks} looks, {moves} moves");
+        }));
+    }
+    movers.some(300).await;
+
+    let w = r.connect().await;
+    for (sql, what) in [
+        ("INSERT INTO accounts VALUES (99, 1, 1)", "INSERT"),
+        ("UPDATE accounts SET balance = 0", "UPDATE"),
+        ("DELETE FROM accounts", "DELETE"),
+        ("CREATE TABLE t (a int)", "CREATE TABLE"),
+        ("SELECT * FROM accounts FOR UPDATE", "SELECT FOR UPDATE"),
+        ("SELECT nextval('moves_id_seq')", "nextval()"),
+        ("COPY accounts FROM STDIN", "COPY FROM"),
+    ] {
+        let (code, message) = refused(&w, sql).await;
+        assert_eq!(code, "25006", "{sql}");
+        assert_eq!(
+            message,
+            format!("cannot execute {what} in a read-only transaction")
+        );
+    }
+    assert_eq!(refused(&w, "BEGIN READ WRITE").await.0, "0A000");
+    rows(&w, "ROLLBACK").await;
+    for (name, wanted) in [
+        ("in_hot_standby", "on"),
+        ("transaction_read_only", "on"),
+        ("default_transaction_read_only", "on"),
+    ] {
+        assert_eq!(one(&w, &format!("SHOW {name}")).await, wanted, "{name}");
+    }
+    movers.stop().await;
+    for t in readers {
+        t.await.expect("a reader");
+    }
+    assert_equal(&c, &r).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn views_functions_and_probes_tell_where_everybody_is() {
+    if skip() {
+        return;
+    }
+    let http = free_port();
+    let address = format!("127.0.0.1:{http}");
+    let p = Server::start_with(&[("CANON_HTTP", &address)]).await;
+    let c = p.connect().await;
+    bank(&c).await;
+    let own = free_port();
+    let own_address = format!("127.0.0.1:{own}");
+    let mut r = replica_with(&p, "told", &[("CANON_HTTP", &own_address)]).await;
+    let w = caught_up(&c, &r).await;
+
+    assert_eq!(one(&c, "SELECT pg_is_in_recovery()").await, "f");
+    assert_eq!(one(&w, "SELECT pg_is_in_recovery()").await, "t");
+    assert_eq!(
+        one(&c, "SELECT pg_last_wal_replay_lsn() IS NULL").await,
+        "t"
+    );
+    assert_eq!(refused(&w, "SELECT pg_current_wal_lsn()").await.0, "55000");
+    let replication = rows(
+        &c,
+        "SELECT application_name, state, sync_state, usename, reply_time IS NOT NULL FROM pg_stat_replication",
+    )
+    .await;
+    let told: Vec<_> = replication[0]
+        .iter()
+        .map(|v| v.as_deref().unwrap_or("NULL"))
+        .collect();
+    assert_eq!(told, ["told", "streaming", "async", "canon", "t"]);
+    let receiver = "SELECT status, sender_port FROM pg_stat_wal_receiver";
+    assert_eq!(
+        rows(&w, receiver).await,
+        [[Some("streaming".to_owned()), Some(p.port.to_string())]]
+    );
+    rows(&c, "INSERT INTO moves (sum) VALUES (1)").await;
+    let at = one(&c, "SELECT pg_current_wal_lsn()").await;
+    until(
+        &w,
+        &format!("SELECT pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '{at}') >= 0"),
+        "t",
+    )
+    .await;
+    assert_eq!(
+        one(
+            &w,
+            "SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) >= 0"
+        )
+        .await,
+        "t"
+    );
+    until(
+        &w,
+        "SELECT pg_last_xact_replay_timestamp() <= clock_timestamp()",
+        "t",
+    )
+    .await;
+    // Lag is heard of also when nothing happens.
+    until(
+        &c,
+        "SELECT replay_lag IS NOT NULL FROM pg_stat_replication",
+        "t",
+    )
+    .await;
+
+    let deadline = Instant::now() + PATIENCE;
+    while get(own, "/readyz?max_lag=2s").0 != 200 {
+        assert!(
+            Instant::now() < deadline,
+            "{:?}",
+            get(own, "/readyz?max_lag=2s")
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(get(own, "/readyz?max_lag=0ms").0, 503);
+    assert_eq!(
+        get(http, "/readyz?max_lag=1ms").0,
+        200,
+        "a primary is as new as it gets"
+    );
+    let metrics = get(http, "/metrics").1;
+    assert!(
+        metrics.contains("canon_replica_connected{replica=\"told\"} 1"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("canon_replication_lag_epochs{replica=\"told\"}"));
+    let metrics = get(own, "/metrics").1;
+    assert!(
+        metrics.contains("canon_role{role=\"replica\"} 1"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("canon_primary_connected 1"));
+
+    // Who is away has no lag, and is said to be away.
+    r.kill();
+    until(&c, "SELECT count(*) FROM pg_stat_replication", "0").await;
+    let metrics = get(http, "/metrics").1;
+    assert!(
+        metrics.contains("canon_replica_connected{replica=\"told\"} 0"),
+        "{metrics}"
+    );
+    assert!(
+        !metrics.contains("canon_replication_lag_seconds{"),
+        "{metrics}"
+    );
+    drop(w);
+
+    // A replica without its primary serves and says that it is not fresh.
+    r.launch();
+    r.ready().await;
+    let mut p = p;
+    p.kill();
+    let deadline = Instant::now() + PATIENCE;
+    while get(own, "/readyz?max_lag=1h").0 != 503 {
+        assert!(Instant::now() < deadline, "still fresh");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(get(own, "/readyz").0, 200);
+    let w = r.connect().await;
+    assert_eq!(
+        one(&w, "SELECT count(*) FROM pg_stat_wal_receiver").await,
+        "0"
+    );
+    assert_eq!(
+        one(&w, "SELECT sum(balance) FROM accounts").await,
+        TOTAL.to_string()
+    );
+}
+
+/// A GET on a local port: status and body.
+fn get(port: u16, path: &str) -> (u16, String) {
+    let Ok(mut s) = std::net::TcpStream::connect(("127.0.0.1", port)) else {
+        return (0, String::new());
+    };
+    _ = write!(s, "GET {path} HTTP/1.1\r\n\r\n");
+    let mut text = String::new();
+    _ = s.read_to_string(&mut text);
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(0);
+    (
+        status,
+        text.split_once("\r\n\r\n")
+            .map_or(String::new(), |b| b.1.into()),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schema_changes_follow_beside_the_load() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    bank(&c).await;
+    let r = replica(&p, "ddl").await;
+    let movers = Movers::start(&p, 2).await;
+    for sql in [
+        "CREATE TABLE t (a int PRIMARY KEY, b text, c int)",
+        "INSERT INTO t SELECT n, 'b' || n, n % 10 FROM generate_series(1, 500) n",
+        "CREATE INDEX t_c ON t (c)",
+        "ALTER TABLE t ADD COLUMN d int DEFAULT 7",
+        "UPDATE t SET d = a WHERE a % 3 = 0",
+        "CREATE INDEX accounts_balance ON accounts (balance)",
+        "ALTER TABLE t DROP COLUMN b",
+        "CREATE TABLE gone AS SELECT * FROM t",
+        "TRUNCATE t",
+        "INSERT INTO t SELECT n, n % 5, n FROM generate_series(1, 100) n",
+        "DROP TABLE gone",
+        "DROP INDEX accounts_branch",
+        "CREATE TABLE late (id serial PRIMARY KEY, x int)",
+        "INSERT INTO late (x) SELECT n FROM generate_series(1, 40) n",
+        "CREATE VIEW v AS SELECT count(*) AS n FROM late",
+        "CREATE ROLE reader LOGIN",
+        "GRANT SELECT ON late TO reader",
+    ] {
+        rows(&c, sql).await;
+        movers.some(5).await;
+    }
+    assert_eq!(one(&caught_up(&c, &r).await, "SELECT n FROM v").await, "40");
+    movers.stop().await;
+    assert_equal(&c, &r).await;
+    let w = caught_up(&c, &r).await;
+    assert_eq!(refused(&w, "SELECT * FROM gone").await.0, "42P01");
+    let roles = one(&w, "SELECT has_table_privilege('reader', 'late', 'SELECT')").await;
+    assert_eq!(roles, "t");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_planned_switch_over_loses_nothing_and_the_old_primary_follows() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start().await;
+    let c = p.connect().await;
+    bank(&c).await;
+    let r = replica(&p, "heir").await;
+    let w = r.connect().await;
+    assert_eq!(one(&w, "SHOW in_hot_standby").await, "on");
+    let movers = Movers::start(&p, 3).await;
+    movers.some(100).await;
+    // In the middle of the load: what was acknowledged is there, what comes later is refused.
+    let report = promote(&r, &[]);
+    assert!(report.contains("nothing is lost"), "{report}");
+    let done = movers.done.clone();
+    movers.stop().await;
+    let acknowledged = done.load(Ordering::SeqCst);
+
+    assert_eq!(one(&w, "SELECT pg_is_in_recovery()").await, "f");
+    assert_eq!(one(&w, "SHOW in_hot_standby").await, "off");
+    assert_eq!(
+        one(&w, "SELECT sum(balance) FROM accounts").await,
+        TOTAL.to_string()
+    );
+    let n: u64 = one(&w, "SELECT count(*) FROM moves").await.parse().unwrap();
+    assert!(n >= acknowledged, "{n} of {acknowledged} acknowledged");
+    let (code, _) = refused(&p.connect().await, "INSERT INTO moves (sum) VALUES (1)").await;
+    assert_eq!(code, "25006");
+
+    // Numbers go on; none is given twice.
+    let max: i64 = one(&w, "SELECT max(id) FROM moves").await.parse().unwrap();
+    for _ in 0..40 {
+        rows(&w, "INSERT INTO moves (sum) VALUES (1)").await;
+    }
+    let least = format!("SELECT min(id) FROM moves WHERE sum = 1 AND id > {max}");
+    assert!(one(&w, &least).await.parse::<i64>().unwrap() > max);
+    rows(&w, "CREATE TABLE after_it (a int PRIMARY KEY)").await;
+
+    // The old primary follows the new one, from where it was.
+    p.kill();
+    let of = format!("{}:{}", r.host, r.port);
+    p.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", "old")]);
+    p.launch();
+    p.ready().await;
+    assert_equal(&w, &p).await;
+    assert!(!p.data_dir().join("set-aside").exists());
+    let movers = Movers::start(&r, 2).await;
+    movers.some(30).await;
+    movers.stop().await;
+    assert_equal(&w, &p).await;
+    assert_eq!(refused(&w, "SELECT pg_promote()").await.0, "55000");
+}
+
+/// `canon promote` at this server; what it printed.
+fn promote(s: &Server, arguments: &[&str]) -> String {
+    let done = std::process::Command::new(env!("CARGO_BIN_EXE_canon"))
+        .args(["promote", "--server", &format!("{}:{}", s.host, s.port)])
+        .args(arguments)
+        .output()
+        .expect("canon runs");
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{text}{errors}\n{}", s.log_tail());
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_synchronous_replica_acknowledged_survives_the_loss_of_the_primary() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start_with(&[("CANON_SYNCHRONOUS_REPLICAS", "1")]).await;
+    // Nobody follows yet: what the cluster asks for cannot be had, so one asks for less.
+    let c = p.connect().await;
+    rows(&c, "SET synchronous_commit = local").await;
+    bank(&c).await;
+    let r = replica_with(&p, "sync", &[("CANON_SYNCHRONOUS_REPLICAS", "0")]).await;
+    until(
+        &c,
+        "SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'",
+        "quorum",
+    )
+    .await;
+    rows(&c, "SET synchronous_commit = on").await;
+    let movers = Movers::start(&p, 4).await;
+    movers.some(100).await;
+    for level in ["remote_write", "remote_apply", "on"] {
+        rows(&c, &format!("SET synchronous_commit = {level}")).await;
+        rows(&c, "INSERT INTO moves (sum) VALUES (9)").await;
+    }
+    p.kill_now();
+    let done = movers.done.clone();
+    movers.stop().await;
+    p.kill();
+    let acknowledged = done.load(Ordering::SeqCst) + 3;
+
+    let report = promote(&r, &["--force", "--old-primary-is-down"]);
+    assert!(report.contains("term"), "{report}");
+    let w = r.connect().await;
+    let n: u64 = one(&w, "SELECT count(*) FROM moves").await.parse().unwrap();
+    assert!(n >= acknowledged, "{n} of {acknowledged} acknowledged");
+    assert_eq!(
+        one(&w, "SELECT sum(balance) FROM accounts").await,
+        TOTAL.to_string()
+    );
+    rows(&w, "INSERT INTO moves (sum) VALUES (2)").await;
+
+    // The old primary comes back alone and commits what no replica has: under `local` it can.
+    p.launch();
+    p.ready().await;
+    let c = p.connect().await;
+    rows(&c, "SET synchronous_commit = local").await;
+    rows(&c, "INSERT INTO moves (sum) VALUES (666)").await;
+    rows(
+        &c,
+        "SET synchronous_commit = on; SET statement_timeout = '300ms'",
+    )
+    .await;
+    drop(c);
+    p.kill();
+    // Then it joins the others, and sets that aside.
+    let of = format!("{}:{}", r.host, r.port);
+    p.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", "old")]);
+    p.launch();
+    p.ready().await;
+    assert_equal(&w, &p).await;
+    let aside = p.data_dir().join("set-aside");
+    let names: Vec<_> = std::fs::read_dir(&aside).expect("set aside").collect();
+    assert!(names.len() >= 2, "a log and a report: {names:?}");
+    let back = p.connect().await;
+    assert_eq!(
+        one(&back, "SELECT count(*) FROM moves WHERE sum = 666").await,
+        "0"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_with_its_position_never_goes_back_in_time() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    bank(&c).await;
+    let r = replica(&p, "floor").await;
+    for i in 0..30 {
+        rows(
+            &c,
+            &format!("UPDATE accounts SET branch = {i} WHERE id = 1"),
+        )
+        .await;
+        let at = one(&c, "SHOW canon.position").await;
+        // As a start-up option: a new session on another server begins there.
+        let mut config = r.config();
+        config.options(format!("-c canon.min_position={at}"));
+        let s = connect_to(&config).await.expect("the replica");
+        assert_eq!(
+            one(&s, "SELECT branch FROM accounts WHERE id = 1").await,
+            i.to_string()
+        );
+    }
+    let s = r.connect().await;
+    rows(
+        &s,
+        "SET statement_timeout = '200ms'; SET canon.min_position = '7FFFFFFF/0'",
+    )
+    .await;
+    assert_eq!(refused(&s, "SELECT 1").await.0, "57014");
+    rows(&s, "RESET canon.min_position; SELECT 1").await;
+    assert_eq!(
+        refused(&s, "SET canon.min_position = 'soon'").await.0,
+        "22023"
+    );
+    rows(&c, "SET canon.min_position = '7FFFFFFF/0'").await;
+    assert_eq!(
+        refused(&c, "SELECT 1").await.0,
+        "55000",
+        "not in a primary's history"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_follow() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    c.batch_execute(
+        "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1);
+         CREATE ROLE plain LOGIN PASSWORD 'secret'; CREATE ROLE follower LOGIN REPLICATION PASSWORD 'secret'",
+    )
+    .await
+    .expect("roles");
+    let follow = |user: &str, password: &str| {
+        let of = format!(
+            "host={} port={} user={user} password={password}",
+            p.host, p.port
+        );
+        let mut s = Server::canon(&[("CANON_REPLICA_OF", of.as_str())]);
+        s.launch();
+        s
+    };
+    for (user, password) in [("plain", "secret"), ("follower", "wrong")] {
+        let mut s = follow(user, password);
+        let ended = s.exited(PATIENCE).await;
+        assert!(
+            ended.is_some_and(|e| !e.success()),
+            "{user}: {}",
+            s.log_tail()
+        );
+    }
+    let mut s = follow("follower", "secret");
+    s.ready().await;
+    let r = caught_up(&c, &s).await;
+    assert_eq!(one(&r, "SELECT a FROM t").await, "1");
+    let who = one(&c, "SELECT usename FROM pg_stat_replication").await;
+    assert_eq!(who, "follower");
+    // PostgreSQL's own protocol is refused, and so is following a replica.
+    for (server, mode, code) in [
+        (&p, "true", "0A000"),
+        (&p, "database", "0A000"),
+        (&s, "canon", "55000"),
+    ] {
+        let answer = raw(server, mode);
+        let told = format!("C{code}\0");
+        assert!(
+            answer.windows(told.len()).any(|w| w == told.as_bytes()),
+            "{mode}: {}",
+            String::from_utf8_lossy(&answer)
+        );
+    }
+}
+
+/// Connects with this `replication` parameter and asks for the stream; everything that was answered.
+fn raw(s: &Server, mode: &str) -> Vec<u8> {
+    let mut t = std::net::TcpStream::connect((s.host.as_str(), s.port)).expect("a connection");
+    let mut body = 196_608u32.to_be_bytes().to_vec();
+    for word in ["user", "canon", "replication", mode, ""] {
+        body.extend_from_slice(word.as_bytes());
+        body.push(0);
+    }
+    t.write_all(&(body.len() as u32 + 4).to_be_bytes())
+        .expect("written");
+    t.write_all(&body).expect("written");
+    let command = b"START_REPLICATION\0";
+    _ = t.write_all(&[b"Q", &(command.len() as u32 + 4).to_be_bytes()[..], command].concat());
+    let mut answer = Vec::new();
+    _ = t.read_to_end(&mut answer);
+    answer
+}
