@@ -12,7 +12,7 @@
 //! | `crash` | targets named `crash…` |
 //! | `slt` | targets named `slt…` |
 //! | `doc` | documentation tests |
-//! | `demo` | `canon demo --exit`, from an empty directory to the end of its load |
+//! | `demo` | `canon demo --exit`, from an empty directory to the end of its load; the same with `--replicas 2` |
 //!
 //! A step that is no test (format, clippy, tidy, clients) counts as one. Ignored tests count as failed, and so does
 //! a run in which no test ran. `cargo xtask ci STEP…` runs some steps only.
@@ -103,6 +103,10 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
             let mut demo = command::cargo(&["run", "--package", "canon"]);
             demo.args(&features).args(["--", "demo", "--exit"]);
             step::whole(step, demo)?;
+            let mut cluster = command::cargo(&["run", "--package", "canon"]);
+            let shown = ["--", "demo", "--replicas", "2", "--seconds", "6", "--exit"];
+            cluster.args(&features).args(shown);
+            step::whole(step, cluster)?;
         }
         "doc" => return tests(step, &features, &["--doc".into()]),
         _ => {

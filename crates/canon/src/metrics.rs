@@ -256,9 +256,11 @@ fn lag(p: &mut Page, prefix: &str, whose: &str, all: &[ReplicaLag], named: bool)
             }
         }
     };
-    rows("positions", "positions of the log", &|r| {
-        Some(r.positions.to_string())
-    });
+    rows(
+        "positions",
+        "raw positions, of which an epoch has 2^24",
+        &|r| Some(r.positions.to_string()),
+    );
     rows("epochs", "epochs", &|r| Some(r.epochs.to_string()));
     rows("seconds", "time", &|r| r.seconds.map(|s| format!("{s:.6}")));
 }

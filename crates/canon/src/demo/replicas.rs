@@ -89,19 +89,19 @@ impl Drop for Replicas {
     }
 }
 
-/// Name, positions behind, milliseconds behind.
+/// Name, epochs behind, milliseconds behind.
 type Lag = (String, String, Option<f64>);
 
 fn lags(c: &mut Client) -> Result<Vec<Lag>> {
     let rows = done(c.query(
-        "SELECT application_name, pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn),
+        "SELECT application_name, div(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn), 16777216),
             extract(epoch FROM replay_lag) * 1000 FROM pg_stat_replication ORDER BY 1",
     ))?;
     let one = |r: Vec<Option<String>>| {
         let mut r = r.into_iter();
         let mut text = || r.next().flatten();
-        let (name, positions) = (text().unwrap_or_default(), text().unwrap_or_default());
-        (name, positions, text().and_then(|t| t.parse().ok()))
+        let (name, epochs) = (text().unwrap_or_default(), text().unwrap_or_default());
+        (name, epochs, text().and_then(|t| t.parse().ok()))
     };
     Ok(rows.into_iter().map(one).collect())
 }
@@ -289,8 +289,8 @@ async fn act(
             .filter(|n| *shop.primary.lock() == first || **n != replicas.0[0].name)
         {
             line += &match now.iter().find(|l| l.0 == *name) {
-                Some((_, positions, Some(ms))) => {
-                    format!("   {name}: {ms:.0} ms, {positions} positions")
+                Some((_, epochs, Some(ms))) => {
+                    format!("   {name}: {ms:.0} ms, {epochs} epochs")
                 }
                 Some(_) => format!("   {name}: catching up"),
                 None => format!("   {name}: not connected"),

@@ -31,7 +31,7 @@ use tracing::{error, info, warn};
 const TIME: Duration = Duration::from_millis(100);
 /// How often the primary hears from us at least, so that it knows how old what we show is.
 const ACK: Duration = Duration::from_millis(20);
-/// How long a promotion waits for the node's threads to take what is there.
+/// Longest pause between tries to connect.
 const MOST_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Why the server has to start again.
