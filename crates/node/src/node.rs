@@ -167,7 +167,13 @@ impl Node {
         let marks = Arc::new(Watermarks::new(recovered.last));
         let known = dir.terms().last().map_or(1, |t| t.0);
         let term = recovered.end.term.max(known);
-        let writer = LogWriter::resume(dir.log().clone(), &recovered.end, term).map_err(failed)?;
+        // A replica knows of terms that its log has not reached: groups of older ones come first.
+        let log_term = match options.replica {
+            true => recovered.end.term.max(1),
+            false => term,
+        };
+        let writer =
+            LogWriter::resume(dir.log().clone(), &recovered.end, log_term).map_err(failed)?;
         let manager = TxnManager::new(store, marks.clone(), catalog);
         let report = RecoveryReport {
             created,
