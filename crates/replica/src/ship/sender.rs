@@ -573,5 +573,8 @@ impl Sender {
 fn diverged(facts: &Facts, terms: &Terms, last: Position) -> Option<Position> {
     // A primary ships nothing that it can lose: a replica ahead of it holds what it lost.
     let at = fork(&facts.terms, terms).min(facts.last);
+    if env::fault::planted("ship.diverged_kept") {
+        return None;
+    }
     (last > at).then_some(at)
 }

@@ -1,0 +1,137 @@
+//! Clients: they write at whoever takes writes, read anywhere, and never go back in time.
+
+use base::{Position, Value};
+use txn::{Durability, Txn, TxnOptions};
+
+use crate::machine::Running;
+use crate::model::{Promise, Terms};
+use crate::primary::Primary;
+use crate::schema::key;
+use crate::world::{NODES, World};
+
+/// What a client has seen.
+#[derive(Default)]
+pub struct Session {
+    /// It has read at this position ...
+    pub token: Position,
+    /// ... of this history.
+    pub seen: Terms,
+}
+
+/// Rows are few, so that writes meet.
+const IDS: u64 = 14;
+
+impl World {
+    /// A client does something; the node where.
+    pub fn client(&mut self, k: usize) -> Option<usize> {
+        let i = self.dice.below(NODES as u64) as usize;
+        let write = self.writing && self.dice.percent(70);
+        let leaders: Vec<usize> = (0..NODES)
+            .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.sealing))
+            .collect();
+        if write && !leaders.is_empty() {
+            let at = self.dice.below(leaders.len() as u64) as usize;
+            let i = leaders[at];
+            self.on_node(i, |w, up| {
+                if let Running::Primary(p) = up {
+                    w.write(i, p);
+                }
+            });
+            return Some(i);
+        }
+        if !self.writing {
+            // Who has a transaction open ends it.
+            for j in leaders {
+                self.on_node(j, |_, up| {
+                    if let Running::Primary(p) = up {
+                        p.open.clear();
+                    }
+                });
+            }
+        }
+        self.read(k, i);
+        Some(i)
+    }
+
+    fn write(&mut self, i: usize, p: &mut Primary) {
+        if p.open.len() < 3 && self.dice.percent(60) {
+            if let Ok(t) = self.transaction(p) {
+                p.open.push(t);
+            }
+            return;
+        }
+        if p.open.is_empty() {
+            return;
+        }
+        let which = self.dice.below(p.open.len() as u64) as usize;
+        let t = p.open.swap_remove(which);
+        let writes = t.has_writes();
+        match t.commit(&p.ordered) {
+            Ok(at) if writes => {
+                self.collect(p);
+                let (promise, apply) = match self.dice.below(10) {
+                    0..=1 if self.config.weak => (Promise::Off, false),
+                    2..=3 if self.config.weak => (Promise::Local, false),
+                    4 => (Promise::Policy, true),
+                    _ => (Promise::Policy, false),
+                };
+                self.say(|| format!("node {i} commits {at}, {promise:?}"));
+                p.await_commit(at, promise, apply);
+            }
+            Ok(_) => {}
+            Err(_) => self.report.aborts += 1,
+        }
+        self.settled(i, p);
+    }
+
+    /// A transaction with its reads and writes done.
+    fn transaction(&mut self, p: &Primary) -> base::Result<Txn> {
+        let options = TxnOptions {
+            durability: Durability::On,
+            locking: false,
+            ..TxnOptions::default()
+        };
+        let mut t = p.engine.manager.begin(options, false);
+        t.begin_statement()?;
+        let table = p.engine.table.clone();
+        // Now and then a large one, which replay cuts in pieces.
+        let rows = match self.dice.percent(10) {
+            true => 12,
+            false => 1 + self.dice.below(4),
+        };
+        for _ in 0..rows {
+            let id = self.dice.below(IDS) as i64;
+            let row = [Value::Int8(id), Value::Int8(self.dice.below(50) as i64)];
+            let there = t.get(&table, &key(id), |_| ())?.is_some();
+            match self.dice.below(10) {
+                0..=1 if there => drop(t.delete(&table, &key(id))?),
+                _ if there => t.update(&table, &key(id), &row)?,
+                _ => t.insert(&table, &row)?,
+            }
+        }
+        t.end_statement()?;
+        Ok(t)
+    }
+
+    fn read(&mut self, k: usize, i: usize) {
+        let at = match &self.machines[i].up {
+            Some(Running::Primary(p)) => p.shown(),
+            Some(Running::Follower(f)) => f.shown(),
+            None => None,
+        };
+        let (Some(at), Some(terms)) = (at, self.terms_of(i)) else {
+            return;
+        };
+        if at < self.sessions[k].token {
+            // It would wait for its token.
+            return;
+        }
+        self.report.reads += 1;
+        self.say(|| format!("session {k} reads at node {i}, at {at}"));
+        self.check_session(k, i, at, &terms);
+        self.sessions[k] = Session {
+            token: at,
+            seen: terms,
+        };
+    }
+}

@@ -1,0 +1,357 @@
+//! What the threads of a replica do, one step at a time: the receiver, the consumer of the ring, the replica's own log, the workers
+//! of replay.
+
+use base::{Oid, Position, Result};
+use replica::ReplicaMarks;
+use replica::replay::{Build, Policy, ReplayOptions, SchemaSink, Stepper};
+use replica::ship::receiver::{Command, Event};
+use replica::ship::{Acked, Identity, Message, Read, Receiver, Ring, RingReader, RingWriter};
+use std::sync::Arc;
+use txn::TxnManager;
+use wal::{DataDir, Group, LogWriter, Recovered};
+
+use crate::machine::{Engine, recover};
+use crate::world::{What, World};
+
+/// What replay asks of a node.
+struct Sink(Arc<TxnManager>);
+
+impl SchemaSink for Sink {
+    fn schema(&self, at: Position, _: &[u8]) -> Result<Vec<Build>> {
+        panic!("the schema changes at {at}: the simulation makes no DDL")
+    }
+
+    fn needs_barrier(&self, _: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn sequence(&self, _: Position, _: Oid, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn visible(&self, to: Position) {
+        self.0.marks.show(to);
+    }
+}
+
+/// A history that is followed.
+pub struct Following {
+    pub engine: Engine,
+    pub marks: Arc<ReplicaMarks>,
+    pub stepper: Stepper,
+    pub log: LogWriter,
+    /// Readers wait until this is visible: recovery keeps no older versions.
+    pub floor: Position,
+}
+
+/// A checkpoint that is arriving.
+struct Copy {
+    number: u64,
+    bytes: Vec<u8>,
+}
+
+pub struct Follower {
+    pub dir: Option<Arc<DataDir>>,
+    pub target: usize,
+    pub receiver: Receiver,
+    ring: (RingWriter, RingReader),
+    pub following: Option<Following>,
+    copy: Option<Copy>,
+    pub connection: Option<usize>,
+    /// The ring was overrun and has not been restarted.
+    lost: bool,
+}
+
+const RING: usize = 4 << 10;
+
+impl Follower {
+    /// Over a directory, if there is one, with what was recovered from it.
+    pub fn new(
+        node: usize,
+        target: usize,
+        policy: Policy,
+        dir: Option<Arc<DataDir>>,
+        found: Option<(Engine, Recovered)>,
+    ) -> Follower {
+        let last = found.as_ref().map_or(Position::ZERO, |f| f.1.last);
+        let identity = identity(node, dir.as_deref(), last);
+        let mut follower = Follower {
+            receiver: Receiver::new(identity),
+            dir,
+            target,
+            ring: Ring::pair(RING),
+            following: None,
+            copy: None,
+            connection: None,
+            lost: false,
+        };
+        if let Some((engine, recovered)) = found {
+            follower.follow(engine, &recovered, policy);
+        }
+        follower
+    }
+
+    fn follow(&mut self, engine: Engine, recovered: &Recovered, policy: Policy) {
+        let dir = self.dir.as_ref().expect("what was recovered lies in it");
+        let last = recovered.last;
+        let log = LogWriter::resume(dir.log().clone(), &recovered.end, recovered.end.term);
+        let log = log.unwrap_or_else(|e| panic!("the log does not open: {e}"));
+        // What is here may not be published: nothing is shown until the primary says so.
+        let marks = Arc::new(ReplicaMarks::new(Position::ZERO));
+        marks.received.raise(last);
+        marks.persisted.raise(last);
+        let options = ReplayOptions {
+            policy,
+            workers: 3,
+            segment_rows: 3,
+            slice: 2,
+            max_rows: 40,
+            max_bytes: 16 << 10,
+            last_writes: 6,
+            granules: 8,
+            ..ReplayOptions::default()
+        };
+        let sink = Arc::new(Sink(engine.manager.clone()));
+        let store = engine.store().clone();
+        let stepper = Stepper::new(store, marks.clone(), sink, last, options);
+        self.following = Some(Following {
+            engine,
+            marks,
+            stepper,
+            log,
+            floor: last,
+        });
+    }
+
+    /// Whether everything that has arrived was taken.
+    pub fn is_ring_empty(&self) -> bool {
+        self.lost || self.ring.0.ring().backlog() == 0
+    }
+
+    /// Where readers stand; none while nothing may be shown.
+    pub fn shown(&self) -> Option<Position> {
+        let f = self.following.as_ref()?;
+        let visible = f.marks.visible.get();
+        (visible >= f.floor).then_some(visible)
+    }
+}
+
+fn identity(node: usize, dir: Option<&DataDir>, last: Position) -> Identity {
+    Identity {
+        cluster: dir.map_or(0, DataDir::cluster),
+        node: format!("node{node}"),
+        terms: dir.map_or(vec![(1, Position::ZERO)], DataDir::terms),
+        last,
+        ring: RING as u64,
+    }
+}
+
+impl World {
+    /// An event for a replica's receiver, and everything that follows from it.
+    pub fn receive(&mut self, i: usize, f: &mut Follower, event: Event) {
+        let mut out = Vec::new();
+        f.receiver.handle(event, &mut out);
+        for command in out {
+            self.do_receive(i, f, command);
+        }
+    }
+
+    fn do_receive(&mut self, i: usize, f: &mut Follower, command: Command) {
+        match command {
+            Command::Send(m) => {
+                if let Some(c) = f.connection {
+                    self.send(c, true, m.to_bytes());
+                }
+            }
+            Command::Write { message, restart } => {
+                if restart {
+                    f.ring.0.restart();
+                    f.lost = false;
+                }
+                f.ring.0.write(&message.to_bytes());
+            }
+            Command::Published(to) => {
+                if let Some(following) = &mut f.following {
+                    let received = following.marks.received.get();
+                    following.stepper.tick(received, to);
+                }
+            }
+            Command::SetTerms(terms) => {
+                let dir = f.dir.as_ref().expect("a history has a directory");
+                dir.set_terms(&terms)
+                    .unwrap_or_else(|e| panic!("the terms are not written: {e}"));
+                self.say(|| format!("node {i} follows terms {terms:?}"));
+                self.machines[i].watched.renew(terms);
+            }
+            Command::BeginBootstrap {
+                cluster, number, start, ..
+            } => {
+                self.say(|| format!("node {i} begins anew from checkpoint {number} at {start}"));
+                f.following = None;
+                let dir = match f.dir.take() {
+                    Some(dir) => dir,
+                    None => self.machines[i].open(Some(cluster)),
+                };
+                dir.begin_bootstrap()
+                    .unwrap_or_else(|e| panic!("the directory is not emptied: {e}"));
+                f.dir = Some(dir);
+                f.copy = Some(Copy {
+                    number,
+                    bytes: Vec::new(),
+                });
+                self.machines[i].watched.forget();
+                self.report.bootstraps += 1;
+            }
+            Command::Store { offset, bytes } => {
+                let copy = f.copy.as_mut().expect("a copy was begun");
+                assert_eq!(copy.bytes.len() as u64, offset);
+                copy.bytes.extend(bytes);
+            }
+            Command::FinishBootstrap => {
+                let copy = f.copy.take().expect("a copy was begun");
+                let dir = f.dir.clone().expect("a copy has a directory");
+                let receive = || -> wal::Result<()> {
+                    let len = copy.bytes.len() as u64;
+                    let mut receiver = dir.receive_checkpoint(copy.number, len)?;
+                    receiver.write(0, &copy.bytes)?;
+                    receiver.finish().map(drop)
+                };
+                receive().unwrap_or_else(|e| panic!("the copy is not whole: {e}"));
+                let (engine, recovered) = recover(&dir);
+                let start = recovered.last;
+                (f.ring, f.lost) = (Ring::pair(RING), false);
+                f.follow(engine, &recovered, self.config.policy);
+                self.machines[i].watched.renew(dir.terms());
+                self.say(|| format!("node {i} has its copy, up to {start}"));
+                self.receive(i, f, Event::Bootstrapped { start });
+            }
+            Command::Diverged { at, term } => {
+                f.following = None;
+                f.connection = None;
+                let dir = f.dir.clone().expect("who diverged has a history");
+                let aside = dir
+                    .set_aside(term, at, |_, _| ())
+                    .unwrap_or_else(|e| panic!("nothing is set aside: {e}"));
+                dir.begin_bootstrap()
+                    .unwrap_or_else(|e| panic!("the directory is not emptied: {e}"));
+                self.say(|| {
+                    format!(
+                        "node {i} diverged from term {term} after {at}: {} commits set aside",
+                        aside.commits
+                    )
+                });
+                self.machines[i].watched.forget();
+                self.report.set_aside += 1;
+                f.receiver = Receiver::new(identity(i, Some(&dir), Position::ZERO));
+                (f.ring, f.lost) = (Ring::pair(RING), false);
+                self.later(50_000, What::Connect(i, self.machines[i].life));
+            }
+            Command::Refuse(why) => panic!("node {i} refuses its primary: {why}"),
+            Command::HandedOver { last, .. } => {
+                self.say(|| format!("node {i} has everything up to {last}: handed over"));
+                self.later(0, What::Promote(i, self.machines[i].life));
+            }
+            Command::Close(why) => {
+                self.say(|| format!("node {i} ends its connection: {why}"));
+                if let Some(c) = f.connection.take() {
+                    self.hang_up(c, true);
+                }
+            }
+            Command::Reconnect { after_millis } => {
+                f.connection = None;
+                let life = self.machines[i].life;
+                self.later(after_millis * 1_000, What::Connect(i, life));
+            }
+        }
+    }
+
+    /// The consumer takes a frame from the ring.
+    pub fn consume(&mut self, i: usize, f: &mut Follower) {
+        let Some(following) = &mut f.following else {
+            return;
+        };
+        if !following.stepper.has_room() {
+            return;
+        }
+        let mut frame = Vec::new();
+        match f.ring.1.read(&mut frame) {
+            Read::Empty => {}
+            Read::Overrun => {
+                let from = following.marks.received.get();
+                self.say(|| format!("node {i}: the ring was overrun behind {from}"));
+                self.report.overruns += 1;
+                f.lost = true;
+                self.receive(i, f, Event::Overrun { from });
+            }
+            Read::Frame => {
+                let message = Message::decode(&frame).expect("what was received was read before");
+                let step = message.step().expect("a batch or a tick");
+                let received = following.marks.received.get();
+                assert!(
+                    step.after <= received && step.upto > received,
+                    "the ring is a chain: {} to {} after {received}",
+                    step.after,
+                    step.upto
+                );
+                if let Message::Batch { group, .. } = message {
+                    let group = Group::from_bytes(group).expect("the checksums hold");
+                    let appended = following.log.append_shipped(&group);
+                    appended.unwrap_or_else(|e| panic!("append failed: {e}"));
+                    following.marks.received.raise(step.upto);
+                    following.stepper.feed(group, step.upto);
+                }
+                following.marks.received.raise(step.upto);
+                following.stepper.tick(step.upto, step.published);
+                self.say(|| format!("node {i} takes {} to {}", step.after, step.upto));
+            }
+        }
+        self.moved(i, f);
+    }
+
+    /// The replica's own log is synced.
+    pub fn persist(&mut self, i: usize, f: &mut Follower) {
+        let Some(following) = &mut f.following else {
+            return;
+        };
+        let synced = following.log.sync();
+        synced.unwrap_or_else(|e| panic!("sync failed: {e}"));
+        let received = following.marks.received.get();
+        following.marks.persisted.raise(received);
+        self.moved(i, f);
+    }
+
+    /// A worker or the snapshotter makes a step.
+    pub fn replay(&mut self, i: usize, f: &mut Follower) {
+        let Some(following) = &mut f.following else {
+            return;
+        };
+        let stepper = &mut following.stepper;
+        match self.dice.below(8) {
+            0..=1 => stepper.snapshot(self.now * 1_000),
+            2 => {
+                stepper
+                    .build()
+                    .unwrap_or_else(|e| panic!("a build failed: {e}"));
+            }
+            _ => {
+                let worker = self.dice.below(stepper.workers() as u64) as usize;
+                let stepped = stepper.step(worker);
+                stepped.unwrap_or_else(|e| panic!("node {i}: replay failed: {e}"));
+            }
+        }
+        self.moved(i, f);
+    }
+
+    fn moved(&mut self, i: usize, f: &mut Follower) {
+        if let Some(following) = &f.following {
+            let m = &following.marks;
+            let acked = Acked {
+                received: m.received.get(),
+                persisted: m.persisted.get(),
+                applied: m.applied.get(),
+                visible: m.visible.get(),
+            };
+            self.receive(i, f, Event::Moved(acked));
+        }
+    }
+}

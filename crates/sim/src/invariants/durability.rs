@@ -1,0 +1,124 @@
+//! An acknowledged commit survives what its promise says:
+//!
+//! | promise | survives |
+//! |---|---|
+//! | `off` | a planned switch |
+//! | `local`, and `on` with no replica needed | also crashes and restarts of the primary |
+//! | `on`, `remote_apply` with N replicas needed | also a forced promotion that looked at enough nodes to meet one of the 1 + N that have it |
+
+use base::Position;
+
+use crate::model::{Promise, Terms};
+use crate::primary::{Pending, Primary};
+use crate::world::{NODES, World};
+
+impl World {
+    /// A client is told that its commit is done.
+    pub fn acknowledge(&mut self, i: usize, p: &Primary, a: &Pending) {
+        let (at, term) = (a.held.position(), p.term);
+        self.say(|| format!("node {i} acknowledges {at}, {:?}", a.promise));
+        self.model.acknowledged(term, at, a.promise);
+        self.report.acknowledged += 1;
+        if a.promise == Promise::Policy {
+            self.check_terms(i, term);
+        }
+        if let base::Held::Applied(at) = a.held
+            && self.config.needed > 0
+        {
+            let shows = |m: &crate::machine::Machine| {
+                let f = m.follower().and_then(|f| f.following.as_ref());
+                f.is_some_and(|f| f.marks.visible.get() >= at)
+            };
+            let showing = self.machines.iter().filter(|m| shows(m)).count();
+            // Who showed it may have gone down since it said so.
+            let down = self.machines.iter().filter(|m| m.follower().is_none());
+            assert!(
+                showing + down.count() > self.config.needed.saturating_sub(1),
+                "remote_apply acknowledged {at} and {showing} replicas show it"
+            );
+        }
+    }
+
+    /// The primary of this term went down and came back with its log up to `last`.
+    pub fn came_back(&mut self, i: usize, term: u64, last: Position) {
+        let lost = self.model.crashed(term, last);
+        if let Some(promise) = lost {
+            assert!(
+                promise == Promise::Off,
+                "node {i} acknowledged a commit as {promise:?}, went down, and came back without it (up to {last})"
+            );
+        }
+        let terms = self.machines[i].open_terms();
+        let off = self.config.weak;
+        self.sessions_lose_tail(&terms, term, last, off);
+    }
+
+    /// Sessions that have read commits of this term above `last`, which are gone.
+    fn sessions_lose_tail(&mut self, terms: &Terms, term: u64, last: Position, allowed: bool) {
+        for k in 0..self.sessions.len() {
+            let s = &self.sessions[k];
+            let mine = s.seen.last().is_some_and(|t| t.0 == term);
+            if !mine || s.token <= last {
+                continue;
+            }
+            let token = s.token;
+            assert!(
+                allowed,
+                "session {k} has read {token}, and the primary came back with {last}, of {terms:?}"
+            );
+            self.say(|| format!("session {k} loses its past above {last}"));
+            self.sessions[k] = Default::default();
+        }
+    }
+
+    /// Node `i` leads a new term of this history, which goes on behind `start`.
+    pub fn switched(&mut self, i: usize, forced: bool, terms: &Terms, start: Position) {
+        let needed = self.config.needed;
+        let enough = needed > 0 && self.considered >= NODES - needed;
+        let excused = !self.report.false_premises.is_empty();
+        for ((at, term), promise) in self.model.missing(terms, start) {
+            let allowed =
+                excused || (forced && (promise < Promise::Policy || !enough));
+            assert!(
+                allowed,
+                "node {i} leads behind {start} without {at} of term {term}, which was acknowledged as {promise:?} \
+                 (forced: {forced}, {} nodes looked at, {needed} needed)",
+                self.considered
+            );
+            self.model.forgiven.insert((at, term));
+            self.report.forgiven += 1;
+        }
+        let weakest = self.weakest();
+        let allowed = excused || (forced && (weakest < Promise::Policy || !enough));
+        self.sessions_lose(terms, start, allowed);
+    }
+
+    /// The clients of a primary that goes down hear nothing.
+    pub fn abandon(&mut self, p: &Primary) {
+        let waiting = p.pending.len();
+        if waiting > 0 {
+            self.say(|| format!("{waiting} clients do not learn what became of their commits"));
+        }
+    }
+
+    /// At the end: one history, and everything acknowledged and not forgiven is in it.
+    pub fn check_end(&mut self) {
+        let p = self.machines.iter().find_map(|m| m.primary());
+        let p = p.expect("the cluster is led");
+        let (terms, last) = (p.terms.clone(), p.shipped);
+        let excused = !self.report.false_premises.is_empty();
+        for ((at, term), promise) in self.model.missing(&terms, last) {
+            assert!(
+                excused,
+                "{at} of term {term} was acknowledged as {promise:?} and is not in the history at the end"
+            );
+            self.report.forgiven += 1;
+        }
+        let want = self.model.rows(&terms, last);
+        for i in 0..NODES {
+            self.check_node(i);
+            assert_eq!(self.terms_of(i), Some(terms.clone()), "node {i} has other terms");
+        }
+        self.say(|| format!("all show {last}: {} rows", want.len()));
+    }
+}

@@ -1,0 +1,17 @@
+//! What must hold after every event; a file each.
+//!
+//! | file | invariant |
+//! |---|---|
+//! | `watermarks` | the inequalities of primary and replica; nobody shows what no primary has published |
+//! | `snapshots` | what a node shows equals the model at that position, rows and index; nothing shown is taken back; held snapshots stay |
+//! | `sessions` | a session never goes back, whichever node it reads at |
+//! | `durability` | what was acknowledged survives what its promise says |
+//! | `terms` | no two terms acknowledge over the same time, except on a premise that was false, which is reported |
+
+mod durability;
+mod sessions;
+mod snapshots;
+mod terms;
+mod watermarks;
+
+pub use snapshots::Watched;

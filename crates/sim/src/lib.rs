@@ -1,0 +1,46 @@
+//! Whole clusters in one thread under a seed: a primary, three replicas and their clients, on a bad network and bad disks.
+//!
+//! ```text
+//! clients ─▶ txn ─▶ order ─▶ log ─▶ sender ══ network ══▶ receiver ─▶ ring ─▶ log, replay ─▶ readers
+//!                                                                                  └─ invariants, after every event
+//! ```
+//! Everything that decides is the real code: `txn` and `commit::Order` give positions, `wal` writes to disks in memory that tear and lose what
+//! was not synced, `replica::ship` and `replica::replay` follow, `node`'s recovery comes back. Only what acts is simulated: time
+//! ([`world`]), the network ([`network`]), the threads of a primary ([`primary`]) and of a replica ([`follower`]), machines that
+//! crash ([`machine`]), operators who promote ([`operator`]) and clients ([`clients`]).
+//!
+//! A run has two phases. First things break: messages are delayed, reordered, lost, doubled, nodes cut off; machines crash at any event,
+//! and come back; replicas are promoted, with the primary's help or by force. Then everything is mended and the cluster must
+//! converge: one primary, all replicas equal to it, new commits acknowledged.
+//!
+//! [`model`] remembers every commit by term and position; [`invariants`] compare. A seed decides everything: `--seed N` shows
+//! that run, a line per event.
+//!
+//! Left out on purpose: races between threads (shuttle looks for those), DDL while things break, and full disks.
+
+pub mod clients;
+pub mod follower;
+pub mod invariants;
+pub mod machine;
+pub mod model;
+pub mod network;
+pub mod operator;
+pub mod primary;
+pub mod schema;
+pub mod world;
+
+pub use world::{Config, Report, World};
+
+/// Runs one seed to its end. `Err` says which invariant did not hold, and holds the last events.
+pub fn run(seed: u64, loud: bool) -> Result<Report, String> {
+    let mut world = World::new(seed, loud);
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
+    ran.map_err(|payload| {
+        let said = payload
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        let what = said.unwrap_or_else(|| "a panic without words".into());
+        format!("seed {seed}: {what}\n{}", world.last_lines())
+    })
+}

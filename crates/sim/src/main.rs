@@ -1,0 +1,47 @@
+//! `sim --seeds N [--from M]` runs seeds and reports; `sim --seed N` shows one, a line per event; `--plant NAME` makes a bug.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let value = |name: &str| {
+        let at = args.iter().position(|a| a == name)?;
+        args.get(at + 1).cloned()
+    };
+    let number = |name: &str| value(name).and_then(|v| v.parse::<u64>().ok());
+    #[cfg(feature = "faults")]
+    if let Some(fault) = value("--plant") {
+        env::fault::plant(&fault, true);
+    }
+    // What failed is in the report; a backtrace for each seed would drown it.
+    std::panic::set_hook(Box::new(|_| {}));
+    if let Some(seed) = number("--seed") {
+        return match sim::run(seed, true) {
+            Ok(report) => {
+                println!("{report}");
+                ExitCode::SUCCESS
+            }
+            Err(why) => {
+                println!("FAILED {why}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let (count, from) = (
+        number("--seeds").unwrap_or(100),
+        number("--from").unwrap_or(1),
+    );
+    let (mut failed, mut all) = (0, sim::Report::default());
+    for seed in from..from + count {
+        match sim::run(seed, false) {
+            Ok(report) => all.add(&report),
+            Err(why) => {
+                failed += 1;
+                println!("FAILED {why}\nagain: cargo xtask sim --seed {seed}\n");
+            }
+        }
+    }
+    println!("{all}");
+    println!("{} seeds passed, {failed} failed", count - failed);
+    ExitCode::from(u8::from(failed > 0))
+}

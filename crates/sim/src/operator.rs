@@ -1,0 +1,347 @@
+//! Who pulls plugs and promotes: crashes, restarts, cuts, planned and forced switches, and the mending at the end.
+//!
+//! A forced promotion rests on a premise, that the old primary is down. Operators are wrong about it sometimes, and old primaries
+//! are started again by whoever does not know better: both are reported, because then two terms may acknowledge at once.
+
+use base::Position;
+use env::PowerCut;
+use replica::ship::next_term;
+use replica::ship::receiver::Event;
+use wal::LogWriter;
+
+use crate::follower::Follower;
+use crate::machine::{Running, recover};
+use crate::model::Terms;
+use crate::primary::Primary;
+use crate::world::{NODES, What, World};
+
+impl World {
+    /// Something bad, or something an operator does.
+    pub fn chaos(&mut self) {
+        let i = self.dice.below(NODES as u64) as usize;
+        match self.dice.below(100) {
+            0..=29 => self.crash(i),
+            30..=44 => {
+                self.net.cut = match self.net.cut.is_empty() {
+                    true => vec![i],
+                    false => vec![],
+                };
+                let cut = self.net.cut.clone();
+                self.say(|| format!("the network is cut around {cut:?}"));
+            }
+            45..=59 => {
+                let open = self.net.connections.iter().rposition(|c| c.alive);
+                if let Some(c) = open {
+                    self.say(|| format!("connection {c} breaks"));
+                    self.hang_up(c, true);
+                    self.hang_up(c, false);
+                }
+            }
+            60..=79 => self.plan_switch(i),
+            _ => self.force_switch(),
+        }
+    }
+
+    /// The machine goes down; it comes back after a while.
+    pub fn crash(&mut self, i: usize) {
+        let Some(running) = self.machines[i].up.take() else {
+            return;
+        };
+        let cut = match self.dice.below(3) {
+            0 => PowerCut::KeepAll,
+            1 => PowerCut::LoseAll,
+            _ => PowerCut::Random(self.dice.next_u64()),
+        };
+        self.say(|| format!("node {i} goes down: {cut:?}"));
+        self.report.crashes += 1;
+        if let Running::Primary(p) = &running {
+            self.machines[i].led = Some(p.term);
+            self.abandon(p);
+        }
+        drop(running);
+        let machine = &mut self.machines[i];
+        machine.disk.power_cut(cut);
+        machine.life += 1;
+        machine.watched.forget();
+        let life = machine.life;
+        for c in 0..self.net.connections.len() {
+            let other = &self.net.connections[c];
+            if other.replica == i || other.primary == i {
+                // The other end hears of it, or has to find out.
+                let heard = self.dice.percent(50);
+                let end = other.primary == i;
+                if heard {
+                    self.break_end(c, end);
+                }
+                self.net.connections[c].alive = false;
+            }
+        }
+        let wait = 20_000 + self.dice.below(400_000);
+        self.later(wait, What::Restart(i, life));
+    }
+
+    /// The machine comes back as what it was told to be.
+    pub fn restart(&mut self, i: usize) {
+        assert!(self.machines[i].up.is_none());
+        let dir = match self.machines[i].has_directory() {
+            true => Some(self.machines[i].open(None)),
+            false => None,
+        };
+        let found = dir
+            .as_ref()
+            .filter(|d| !d.is_bootstrapping())
+            .map(|d| recover(d));
+        if let (Some(term), Some((_, recovered))) = (self.machines[i].led.take(), &found) {
+            self.came_back(i, term, recovered.last);
+        }
+        let last = found.as_ref().map_or(Position::ZERO, |f| f.1.last);
+        self.say(|| format!("node {i} comes back, up to {last}"));
+        let life = self.machines[i].life;
+        if let Some(d) = &dir {
+            self.machines[i].watched.renew(d.terms());
+        }
+        let running = match (self.machines[i].follows, dir, found) {
+            (None, Some(dir), Some((engine, recovered))) => {
+                if let Some(newer) = self.leader_above(dir.terms().last().expect("never empty").0) {
+                    self.false_premise(format!(
+                        "node {i} was started as the primary again while node {newer} is"
+                    ));
+                }
+                let p = Primary::recovered(dir, engine, &recovered, self.config.needed);
+                Running::Primary(Box::new(p))
+            }
+            (target, dir, found) => {
+                let target = target.unwrap_or(0);
+                let f = Follower::new(i, target, self.config.policy, dir, found);
+                self.later(1_000, What::Connect(i, life));
+                Running::Follower(Box::new(f))
+            }
+        };
+        self.machines[i].up = Some(running);
+        self.later(1_000, What::Work(i, life));
+        self.later(self.dice_below(100_000), What::Time(i, life));
+    }
+
+    /// A primary of a newer term than this that is up.
+    fn leader_above(&self, term: u64) -> Option<usize> {
+        let leads = |j: &usize| {
+            let p = self.machines[*j].primary();
+            p.is_some_and(|p| p.term > term && !p.sealing)
+        };
+        (0..NODES).find(leads)
+    }
+
+    /// A replica asks the primary to hand over to it.
+    fn plan_switch(&mut self, i: usize) {
+        let mut up = self.machines[i].up.take();
+        if let Some(Running::Follower(f)) = &mut up
+            && f.receiver.is_streaming()
+        {
+            self.say(|| format!("operator: node {i} shall take over"));
+            self.receive(i, f, Event::Seal);
+        }
+        self.machines[i].up = up;
+    }
+
+    /// The operator believes that the primary is down and promotes the replica that has most.
+    fn force_switch(&mut self) {
+        let leads: Vec<usize> = (0..NODES)
+            .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.sealing))
+            .collect();
+        // Operators are wrong now and then.
+        if !leads.is_empty() && !self.dice.percent(15) {
+            return;
+        }
+        let Some((best, considered)) = self.best_candidate(false) else {
+            return;
+        };
+        if let Some(old) = leads.first() {
+            let old = *old;
+            self.false_premise(format!("node {best} was promoted while node {old} was up"));
+        }
+        self.considered = considered;
+        self.say(|| format!("operator: node {best} is promoted by force"));
+        self.promote(best, true);
+    }
+
+    /// Of the followers that are up, the one whose history is newest and longest; and of how many.
+    pub fn best_candidate(&self, any: bool) -> Option<(usize, usize)> {
+        // By the term of its last group, then by length, as in Raft: a list of terms alone says nothing of what is here.
+        let place = |j: usize| {
+            let following = self.machines[j].follower()?.following.as_ref()?;
+            Some((following.log.term(), following.marks.received.get()))
+        };
+        let mut all: Vec<(u64, Position, usize)> = (0..NODES)
+            .filter_map(|j| place(j).map(|(t, p)| (t, p, j)))
+            .collect();
+        all.sort_unstable();
+        let (.., best) = *all.last()?;
+        (any || all.len() > 1).then_some((best, all.len()))
+    }
+
+    /// A replica becomes the primary of a new term.
+    pub fn promote(&mut self, i: usize, forced: bool) {
+        let up = self.machines[i].up.take();
+        let Some(Running::Follower(mut f)) = up else {
+            self.machines[i].up = up;
+            return;
+        };
+        if f.following.is_none() {
+            self.machines[i].up = Some(Running::Follower(f));
+            return;
+        }
+        // What has arrived is taken, and replay comes to its end.
+        for _ in 0..10_000 {
+            self.consume(i, &mut f);
+            let following = f.following.as_mut().expect("asked before");
+            let marks = &following.marks;
+            let (received, published) = (marks.received.get(), marks.published.get());
+            following.stepper.tick(received, published);
+            for w in 0..following.stepper.workers() {
+                let stepped = following.stepper.step(w);
+                stepped.unwrap_or_else(|e| panic!("node {i}: replay failed: {e}"));
+            }
+            following.stepper.snapshot(self.now * 1_000);
+            if following.stepper.is_drained() && f.is_ring_empty() {
+                break;
+            }
+        }
+        if let Some(c) = f.connection.take() {
+            self.hang_up(c, true);
+        }
+        let Follower { dir, following, .. } = *f;
+        let (dir, mut following) = (
+            dir.expect("who follows has one"),
+            following.expect("asked before"),
+        );
+        following
+            .log
+            .sync()
+            .unwrap_or_else(|e| panic!("sync failed: {e}"));
+        let start = following.log.last();
+        assert_eq!(start, following.marks.received.get());
+        assert!(following.stepper.is_drained(), "replay comes to its end");
+        let terms = dir.terms();
+        let term = next_term(terms.last().expect("never empty").0, self.dice.next_u64());
+        dir.add_term(term, start)
+            .unwrap_or_else(|e| panic!("the term is not written: {e}"));
+        following.log.set_term(term);
+        let engine = following.engine;
+        engine.marks().installed.raise(start);
+        engine.marks().flushed.raise(start);
+        self.say(|| format!("node {i} is the primary of term {term}, which begins after {start}"));
+        self.report.promotions += 1;
+        self.switched(i, forced, &dir.terms(), start);
+        let log: LogWriter = following.log;
+        let floor = following.floor;
+        let mut p = Primary::new(dir, engine, log, self.config.needed, floor);
+        self.machines[i].watched.renew(p.terms.clone());
+        self.machines[i].follows = None;
+        // The term begins with a commit of its own: whose last group is of the newest term has the newest history.
+        p.log_nothing();
+        self.collect(&mut p);
+        self.settled(i, &mut p);
+        self.machines[i].up = Some(Running::Primary(Box::new(p)));
+        // The others are told, sooner or later, or by whoever mends things.
+        for j in (0..NODES).filter(|j| *j != i) {
+            if self.dice.percent(80) {
+                let wait = self.dice.below(300_000);
+                self.later(wait, What::Redirect(j, i));
+            }
+        }
+    }
+
+    /// A node is told whom to follow. An old primary is started again as a replica.
+    pub fn redirect(&mut self, j: usize, to: usize) {
+        let up = self.machines[j].up.take();
+        match up {
+            None => {
+                // Whoever starts it may not know yet.
+                if self.dice.percent(70) || self.mending {
+                    self.machines[j].follows = Some(to);
+                }
+            }
+            Some(Running::Follower(mut f)) => {
+                self.machines[j].follows = Some(to);
+                if f.target != to {
+                    self.say(|| format!("operator: node {j} follows node {to}"));
+                    f.target = to;
+                    if let Some(c) = f.connection.take() {
+                        self.hang_up(c, true);
+                        self.receive(j, &mut f, Event::Disconnected);
+                    }
+                }
+                self.machines[j].up = Some(Running::Follower(f));
+            }
+            Some(Running::Primary(p)) => {
+                let newer = self.machines[to].primary().map_or(0, |n| n.term);
+                if newer > p.term {
+                    self.say(|| format!("operator: node {j} is started again, behind node {to}"));
+                    self.machines[j].up = Some(Running::Primary(p));
+                    self.machines[j].follows = Some(to);
+                    self.deposed.remove(&j);
+                    self.crash(j);
+                } else {
+                    self.machines[j].up = Some(Running::Primary(p));
+                }
+            }
+        }
+    }
+
+    /// Everything is mended: whatever is down comes back, one primary is left, everybody follows it. Called again and again
+    /// until nothing is left to do.
+    pub fn mend(&mut self) {
+        if self.machines.iter().any(|m| m.up.is_none()) {
+            return;
+        }
+        let leads = |j: usize| self.machines[j].primary().map(|p| (p.term, p.sealing));
+        let newest = (0..NODES).filter_map(|j| leads(j).map(|(t, s)| (t, s, j)));
+        let newest = newest.max_by_key(|n| n.0);
+        // A primary that was sealed, or has heard of a newer term, leads nobody.
+        let leader = newest.filter(|(term, sealing, _)| {
+            let known = (0..NODES).filter_map(|j| self.machines[j].follower());
+            let known = known.filter_map(|f| f.dir.as_ref()?.terms().last().map(|t| t.0));
+            !sealing && known.max().unwrap_or(0) <= *term
+        });
+        match (leader, newest) {
+            (Some((.., to)), _) => {
+                for j in (0..NODES).filter(|j| *j != to) {
+                    self.redirect(j, to);
+                }
+            }
+            (None, Some((.., old))) => {
+                self.say(|| format!("operator: node {old} leads nobody and is started as a replica"));
+                let target = (0..NODES).find(|j| *j != old).expect("there are others");
+                self.machines[old].follows = Some(target);
+                self.deposed.remove(&old);
+                self.crash(old);
+            }
+            (None, None) => {
+                if let Some((best, considered)) = self.best_candidate(true)
+                    && considered + self.empty_nodes() == NODES
+                {
+                    self.considered = considered;
+                    self.say(|| format!("operator: nobody leads; node {best} is promoted by force"));
+                    self.promote(best, true);
+                }
+            }
+        }
+    }
+
+    /// Followers that hold nothing.
+    fn empty_nodes(&self) -> usize {
+        let empty = |j: &usize| {
+            let f = self.machines[*j].follower();
+            f.is_some_and(|f| f.following.is_none())
+        };
+        (0..NODES).filter(empty).count()
+    }
+
+    /// Terms of the history on a node's disk.
+    pub fn terms_of(&self, i: usize) -> Option<Terms> {
+        match self.machines[i].up.as_ref()? {
+            Running::Primary(p) => Some(p.terms.clone()),
+            Running::Follower(f) => f.dir.as_ref().map(|d| d.terms()),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The one table of the simulation: accounts(id int8 primary key, v int8) with an index on v.
+
+use base::schema::{
+    BOOTSTRAP_ROLE, Change, Column, Index, IndexColumn, Object, PUBLIC, Schema, TableDef,
+};
+use base::{Oid, Type, Value};
+
+pub const TABLE: Oid = 20_000;
+
+fn column(name: &str) -> Column {
+    Column {
+        name: name.into(),
+        type_oid: Type::Int8.oid(),
+        typmod: -1,
+        not_null: true,
+        default: None,
+        identity: None,
+        dropped: false,
+        missing: None,
+    }
+}
+
+fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
+    Index {
+        id,
+        name: name.into(),
+        columns: vec![IndexColumn {
+            column,
+            desc: false,
+            nulls_first: false,
+        }],
+        unique: primary,
+        primary,
+        constraint: primary,
+        constraint_oid: 0,
+        nulls_not_distinct: false,
+    }
+}
+
+/// What makes a new database.
+pub fn changes() -> Vec<Change> {
+    let mut changes = Schema::bootstrap("canon").dump();
+    changes.push(Change::Put(Object::Table(TableDef {
+        id: TABLE,
+        storage: TABLE + 1,
+        namespace: PUBLIC,
+        name: "accounts".into(),
+        owner: BOOTSTRAP_ROLE,
+        row_version: 0,
+        columns: vec![column("id"), column("v")],
+        indexes: vec![
+            index(TABLE + 2, "pk", 0, true),
+            index(TABLE + 3, "by_v", 1, false),
+        ],
+        checks: vec![],
+        foreign_keys: vec![],
+        acl: vec![],
+        rewrite_of: None,
+    })));
+    changes
+}
+
+/// The bytes of a key.
+pub fn key(id: i64) -> Vec<u8> {
+    let mut k = vec![];
+    base::key::encode_value(&Value::Int8(id), &mut k);
+    k
+}

@@ -1,0 +1,551 @@
+//! Virtual time, the queue of events, and a run from its first event to its last.
+
+use base::Position;
+use env::ManualClock;
+use replica::replay::Policy;
+use replica::ship::Message;
+use replica::ship::receiver::Event as Received;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use workload::Rng;
+
+use crate::clients::Session;
+use crate::machine::{Machine, Running, recover};
+use crate::model::Model;
+use crate::network::{Network, Weather};
+use crate::primary::Primary;
+
+/// A primary and three replicas.
+pub const NODES: usize = 4;
+
+const SESSIONS: usize = 3;
+
+/// Lines kept for a report.
+const LINES: usize = 60;
+
+/// Microseconds between `Time`s of a node.
+const TICK: u64 = 20_000;
+
+/// What can happen, and to which node in which of its lives.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// One of its threads makes a step.
+    Work(usize, u64),
+    Time(usize, u64),
+    Connect(usize, u64),
+    Promote(usize, u64),
+    Restart(usize, u64),
+    /// It is told whom to follow.
+    Redirect(usize, usize),
+    /// A message arrives on a connection; at the primary's end, or the replica's.
+    Deliver(usize, bool, Vec<u8>),
+    /// An end of a connection hears that it broke.
+    Broken(usize, bool),
+    Client(usize),
+    Chaos,
+}
+
+/// What the seed chose.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `synchronous_replicas`.
+    pub needed: usize,
+    /// Whether clients ask for less than the policy, too.
+    pub weak: bool,
+    pub policy: Policy,
+    pub weather: Weather,
+    /// Events while things break.
+    pub events: u64,
+}
+
+/// What happened, in numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub seeds: u64,
+    pub events: u64,
+    pub commits: u64,
+    pub aborts: u64,
+    pub acknowledged: u64,
+    pub crashes: u64,
+    pub promotions: u64,
+    pub bootstraps: u64,
+    pub set_aside: u64,
+    pub overruns: u64,
+    pub checkpoints: u64,
+    pub snapshots: u64,
+    pub reads: u64,
+    /// Commits acknowledged and lost, as their promise allowed.
+    pub forgiven: u64,
+    /// Forced promotions whose premise was false.
+    pub false_premises: Vec<String>,
+}
+
+impl Report {
+    pub fn add(&mut self, other: &Report) {
+        self.seeds += 1;
+        self.events += other.events;
+        self.commits += other.commits;
+        self.aborts += other.aborts;
+        self.acknowledged += other.acknowledged;
+        self.crashes += other.crashes;
+        self.promotions += other.promotions;
+        self.bootstraps += other.bootstraps;
+        self.set_aside += other.set_aside;
+        self.overruns += other.overruns;
+        self.checkpoints += other.checkpoints;
+        self.snapshots += other.snapshots;
+        self.reads += other.reads;
+        self.forgiven += other.forgiven;
+        self.false_premises.extend(other.false_premises.clone());
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} events, {} commits, {} aborts, {} acknowledged, {} reads, {} snapshots compared",
+            self.events, self.commits, self.aborts, self.acknowledged, self.reads, self.snapshots
+        )?;
+        write!(
+            f,
+            "{} crashes, {} promotions, {} bootstraps, {} set aside, {} overruns, {} checkpoints, {} commits lost as allowed, \
+             {} promotions on a false premise",
+            self.crashes,
+            self.promotions,
+            self.bootstraps,
+            self.set_aside,
+            self.overruns,
+            self.checkpoints,
+            self.forgiven,
+            self.false_premises.len()
+        )
+    }
+}
+
+pub struct World {
+    pub seed: u64,
+    pub dice: Rng,
+    /// Microseconds.
+    pub now: u64,
+    pub config: Config,
+    pub machines: Vec<Machine>,
+    pub net: Network,
+    pub model: Model,
+    pub sessions: Vec<Session>,
+    pub report: Report,
+    /// Nodes that lead and have heard of a newer term.
+    pub deposed: BTreeSet<usize>,
+    /// The highest *published* of each term's primary.
+    pub published: HashMap<u64, Position>,
+    /// When a term first acknowledged by the policy.
+    pub first_acknowledged: HashMap<u64, u64>,
+    /// Nodes that the last forced promotion looked at.
+    pub considered: usize,
+    pub mending: bool,
+    /// Clients write.
+    pub writing: bool,
+    clock: Arc<ManualClock>,
+    queue: BinaryHeap<Reverse<(u64, u64, What)>>,
+    sequence: u64,
+    loud: bool,
+    lines: VecDeque<String>,
+}
+
+impl World {
+    pub fn new(seed: u64, loud: bool) -> World {
+        let mut dice = Rng::new(seed);
+        let bad = dice.below(3);
+        let config = Config {
+            needed: dice.below(3) as usize,
+            weak: dice.percent(50),
+            policy: Policy::ALL[(seed % 6) as usize],
+            weather: Weather {
+                lost: bad * 3,
+                doubled: bad * 2,
+                late: bad * 4,
+            },
+            events: 4_000,
+        };
+        let clock = Arc::new(ManualClock::new(0));
+        let machine = |i: usize| {
+            let follows = (i > 0).then_some(0);
+            Machine::new(seed * 8 + i as u64, clock.clone(), follows)
+        };
+        World {
+            seed,
+            dice,
+            now: 0,
+            net: Network::new(config.weather),
+            config,
+            machines: (0..NODES).map(machine).collect(),
+            model: Model::default(),
+            sessions: (0..SESSIONS).map(|_| Session::default()).collect(),
+            report: Report::default(),
+            deposed: BTreeSet::new(),
+            published: HashMap::new(),
+            first_acknowledged: HashMap::new(),
+            considered: 0,
+            mending: false,
+            writing: true,
+            clock,
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            loud,
+            lines: VecDeque::new(),
+        }
+    }
+
+    /// A line of the run.
+    pub fn say(&mut self, line: impl FnOnce() -> String) {
+        let line = format!("{:>9} us  {}", self.now, line());
+        if self.loud {
+            println!("{line}");
+        }
+        if self.lines.len() == LINES {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+
+    /// The last events, one a line.
+    pub fn last_lines(&self) -> String {
+        let lines: Vec<&str> = self.lines.iter().map(String::as_str).collect();
+        format!("{:?}\n{}", self.config, lines.join("\n"))
+    }
+
+    /// Something will happen after so many microseconds.
+    pub fn later(&mut self, after: u64, what: What) {
+        self.sequence += 1;
+        let at = self.now + after;
+        self.queue.push(Reverse((at, self.sequence, what)));
+    }
+
+    pub fn dice_below(&mut self, n: u64) -> u64 {
+        self.dice.below(n)
+    }
+
+    /// Puts a message on its way.
+    pub fn send(&mut self, c: usize, to_primary: bool, bytes: Vec<u8>) {
+        if !self.net.connections[c].alive {
+            return;
+        }
+        for delay in self.net.delays(&mut self.dice) {
+            self.later(delay, What::Deliver(c, to_primary, bytes.clone()));
+        }
+    }
+
+    /// One end ends a connection; the other hears of it, perhaps.
+    pub fn hang_up(&mut self, c: usize, by_replica: bool) {
+        let connection = &mut self.net.connections[c];
+        connection.alive = false;
+        let (replica, primary) = (connection.replica, connection.primary);
+        if self.net.reaches(replica, primary) && self.dice.percent(80) {
+            self.break_end(c, by_replica);
+        }
+    }
+
+    /// An end hears that a connection broke; the primary's end, or the replica's.
+    pub fn break_end(&mut self, c: usize, primary: bool) {
+        let delay = 100 + self.dice.below(2_000);
+        self.later(delay, What::Broken(c, primary));
+    }
+
+    /// A forced promotion, or a start, whose premise is false.
+    pub fn false_premise(&mut self, what: String) {
+        self.say(|| format!("FALSE PREMISE: {what}"));
+        self.report.false_premises.push(what);
+    }
+
+    fn begin(&mut self) {
+        let dir = self.machines[0].open(Some(0xca0_0000 + u128::from(self.seed)));
+        let (engine, recovered) = recover(&dir);
+        // The database is made before anybody else is asked for anything.
+        let mut p = Primary::recovered(dir, engine, &recovered, 0);
+        p.log_schema();
+        self.collect(&mut p);
+        self.append(0, &mut p);
+        self.sync(0, &mut p);
+        let at = p.shipped;
+        self.checkpoint(0, &mut p);
+        drop(p);
+        let dir = self.machines[0].open(None);
+        let (engine, recovered) = recover(&dir);
+        let mut p = Primary::recovered(dir, engine, &recovered, self.config.needed);
+        p.engine.marks().decide(at);
+        self.machines[0].watched.renew(p.terms.clone());
+        self.settled(0, &mut p);
+        self.machines[0].up = Some(Running::Primary(Box::new(p)));
+        for i in 1..NODES {
+            let policy = self.config.policy;
+            let f = crate::follower::Follower::new(i, 0, policy, None, None);
+            self.machines[i].up = Some(Running::Follower(Box::new(f)));
+            self.later(self.sequence * 500, What::Connect(i, 0));
+        }
+        for i in 0..NODES {
+            self.later(i as u64, What::Work(i, 0));
+            self.later(TICK + i as u64, What::Time(i, 0));
+        }
+        for k in 0..SESSIONS {
+            self.later(5_000, What::Client(k));
+        }
+        self.later(300_000, What::Chaos);
+    }
+
+    /// The whole run.
+    pub fn run(&mut self) -> Report {
+        self.say(|| "begins".into());
+        let config = format!("{:?}", self.config);
+        self.say(|| config);
+        self.begin();
+        while self.report.events < self.config.events {
+            self.step();
+        }
+        self.say(|| "everything is mended".into());
+        self.mending = true;
+        self.net.weather = Weather::CALM;
+        self.net.cut.clear();
+        // Writes go on while the cluster heals; then they end, and all must become equal.
+        self.until("lead and follow", |w| w.is_led());
+        let before = self.report.acknowledged;
+        self.until("acknowledge again", |w| {
+            w.report.acknowledged > before + 3
+        });
+        self.writing = false;
+        self.until("converge", |w| w.is_converged());
+        self.check_end();
+        self.report.clone()
+    }
+
+    /// Steps until this holds.
+    fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+        let mut steps = 0u64;
+        while !holds(self) {
+            if steps.is_multiple_of(500) {
+                self.mend();
+            }
+            self.step();
+            steps += 1;
+            assert!(steps < 60_000, "the mended cluster does not {what}");
+        }
+    }
+
+    /// One primary, whom all others follow live.
+    fn is_led(&self) -> bool {
+        let leader = (0..NODES).filter(|i| self.machines[*i].primary().is_some());
+        let leader: Vec<usize> = leader.collect();
+        let [leader] = leader[..] else { return false };
+        let p = self.machines[leader].primary().expect("just found");
+        !p.sealing && p.joined() == NODES - 1
+    }
+
+    /// Everybody shows everything.
+    fn is_converged(&self) -> bool {
+        if !self.is_led() {
+            return false;
+        }
+        let p = self.machines.iter().find_map(Machine::primary);
+        let p = p.expect("it is led");
+        let at = p.engine.marks().installed.get();
+        p.open.is_empty()
+            && p.pending.is_empty()
+            && p.shown() == Some(at)
+            && self
+                .machines
+                .iter()
+                .filter_map(Machine::follower)
+                .all(|f| f.shown() == Some(at))
+    }
+
+    /// The commits that a primary has made are the model's, too.
+    pub fn collect(&mut self, p: &mut Primary) {
+        for (at, heads, data) in p.made() {
+            self.model.committed(p.term, at, &heads, &data);
+            self.report.commits += 1;
+        }
+    }
+
+    /// The next event.
+    fn step(&mut self) {
+        let Some(Reverse((at, _, what))) = self.queue.pop() else {
+            panic!("nothing happens any more");
+        };
+        self.report.events += 1;
+        self.clock
+            .advance(Duration::from_micros(at.saturating_sub(self.now)));
+        self.now = self.now.max(at);
+        let node = self.happen(what);
+        match node {
+            Some(i) => self.check_node(i),
+            None => (0..NODES).for_each(|i| self.check_node(i)),
+        }
+    }
+
+    fn is_alive(&self, i: usize, life: u64) -> bool {
+        self.machines[i].life == life && self.machines[i].up.is_some()
+    }
+
+    /// What happens; the node that it happens to, if it is one.
+    fn happen(&mut self, what: What) -> Option<usize> {
+        match what {
+            What::Work(i, life) => {
+                if self.is_alive(i, life) {
+                    self.work(i);
+                    let pause = 200 + self.dice.below(2_500);
+                    self.later(pause, What::Work(i, life));
+                }
+                Some(i)
+            }
+            What::Time(i, life) => {
+                if self.is_alive(i, life) {
+                    self.on_node(i, |w, up| match up {
+                        Running::Primary(p) => w.primary_time(i, p),
+                        Running::Follower(f) => w.receive(i, f, Received::Time),
+                    });
+                    self.later(TICK, What::Time(i, life));
+                }
+                Some(i)
+            }
+            What::Connect(i, life) => {
+                if self.is_alive(i, life) {
+                    self.connect(i);
+                }
+                Some(i)
+            }
+            What::Promote(i, life) => {
+                if self.is_alive(i, life) {
+                    self.promote(i, false);
+                }
+                None
+            }
+            What::Restart(i, life) => {
+                if self.machines[i].life == life {
+                    self.restart(i);
+                }
+                None
+            }
+            What::Redirect(j, to) => {
+                if self.machines[to].primary().is_some_and(|p| !p.sealing) {
+                    self.redirect(j, to);
+                }
+                None
+            }
+            What::Deliver(c, to_primary, bytes) => Some(self.deliver(c, to_primary, &bytes)),
+            What::Broken(c, primary) => Some(self.broken(c, primary)),
+            What::Client(k) => {
+                let pause = 1_000 + self.dice.below(6_000);
+                self.later(pause, What::Client(k));
+                self.client(k)
+            }
+            What::Chaos => {
+                if !self.mending {
+                    self.chaos();
+                    let pause = 10_000 + self.dice.below(180_000);
+                    self.later(pause, What::Chaos);
+                }
+                None
+            }
+        }
+    }
+
+    /// Runs something on a node that is up.
+    pub fn on_node<T>(
+        &mut self,
+        i: usize,
+        act: impl FnOnce(&mut World, &mut Running) -> T,
+    ) -> Option<T> {
+        let mut up = self.machines[i].up.take()?;
+        let done = act(self, &mut up);
+        self.machines[i].up = Some(up);
+        Some(done)
+    }
+
+    fn work(&mut self, i: usize) {
+        let roll = self.dice.below(100);
+        self.on_node(i, |w, up| match up {
+            Running::Primary(p) => match roll {
+                0..=29 => w.append(i, p),
+                30..=59 => w.sync(i, p),
+                60..=84 => w.read_log(i, p),
+                85..=89 => p.ordered.order.tick(),
+                90..=92 => w.checkpoint(i, p),
+                _ => {
+                    let decided = p.engine.marks().decided.get();
+                    p.engine.store().reclaim(decided);
+                }
+            },
+            Running::Follower(f) => match roll {
+                0..=29 => w.consume(i, f),
+                30..=37 => w.persist(i, f),
+                38..=39 => {
+                    if let Some(f) = &f.following {
+                        f.engine.store().reclaim(f.marks.visible.get());
+                    }
+                }
+                _ => (0..4).for_each(|_| w.replay(i, f)),
+            },
+        });
+    }
+
+    fn connect(&mut self, i: usize) {
+        let life = self.machines[i].life;
+        self.on_node(i, |w, up| {
+            let Running::Follower(f) = up else { return };
+            if f.connection.is_some() || f.receiver.is_stopped() {
+                return;
+            }
+            let there = w.machines[f.target].primary().is_some();
+            if there && w.net.reaches(i, f.target) {
+                f.connection = Some(w.net.open(i, f.target));
+                let (c, to) = (w.net.connections.len() - 1, f.target);
+                w.say(|| format!("node {i} connects to node {to}: connection {c}"));
+                w.receive(i, f, Received::Connected);
+            } else {
+                w.later(20_000, What::Connect(i, life));
+            }
+        });
+    }
+
+    fn deliver(&mut self, c: usize, to_primary: bool, bytes: &[u8]) -> usize {
+        let connection = self.net.connections[c].clone();
+        let to = match to_primary {
+            true => connection.primary,
+            false => connection.replica,
+        };
+        if !connection.alive || !self.net.reaches(connection.replica, connection.primary) {
+            return to;
+        }
+        let message = Message::decode(bytes).expect("nothing is damaged on the way");
+        self.on_node(to, |w, up| match up {
+            Running::Primary(p) if to_primary => w.primary_hears(to, p, c, message),
+            Running::Follower(f) if !to_primary && f.connection == Some(c) => {
+                w.receive(to, f, Received::Message(message));
+            }
+            _ => w.hang_up(c, !to_primary),
+        });
+        to
+    }
+
+    fn broken(&mut self, c: usize, primary: bool) -> usize {
+        let connection = self.net.connections[c].clone();
+        let to = match primary {
+            true => connection.primary,
+            false => connection.replica,
+        };
+        self.on_node(to, |w, up| match up {
+            Running::Primary(p) if primary => {
+                w.drop_link(to, p, c);
+                w.settled(to, p);
+            }
+            Running::Follower(f) if !primary && f.connection == Some(c) => {
+                f.connection = None;
+                w.receive(to, f, Received::Disconnected);
+            }
+            _ => {}
+        });
+        to
+    }
+}

@@ -1,0 +1,22 @@
+//! A few seeds in the ordinary tests; CI runs many (`cargo xtask sim`).
+
+#[test]
+fn a_few_seeds_hold() {
+    let mut all = sim::Report::default();
+    for seed in 1..=12 {
+        let report = sim::run(seed, false).unwrap_or_else(|why| panic!("{why}"));
+        all.add(&report);
+    }
+    println!("{all}");
+    // Runs in which nothing happens prove nothing.
+    assert!(all.crashes > 20 && all.promotions > 5 && all.bootstraps > 30);
+    assert!(all.acknowledged > 200 && all.snapshots > 500);
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    let twice: Vec<String> = (0..2)
+        .map(|_| format!("{}", sim::run(3, false).unwrap_or_else(|why| panic!("{why}"))))
+        .collect();
+    assert_eq!(twice[0], twice[1]);
+}
