@@ -11,6 +11,7 @@
 //! | `e2e` | the other integration tests of `canon`: real sockets, real clients |
 //! | `crash` | targets named `crash…` |
 //! | `slt` | targets named `slt…` |
+//! | `sim` | whole clusters under 500 seeds (`cargo xtask sim`) |
 //! | `doc` | documentation tests |
 //! | `demo` | `canon demo --exit`, from an empty directory to the end of its load; the same with `--replicas 2` |
 //!
@@ -23,8 +24,8 @@ use crate::{Result, clients, command, tidy};
 use std::time::Instant;
 
 const STEPS: &[&str] = &[
-    "fmt", "tidy", "clients", "clippy", "build", "unit", "shuttle", "e2e", "crash", "slt", "doc",
-    "demo",
+    "fmt", "tidy", "clients", "clippy", "build", "unit", "shuttle", "e2e", "crash", "slt", "sim",
+    "doc", "demo",
 ];
 
 /// What came of a step.
@@ -108,6 +109,7 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
             cluster.args(&features).args(shown);
             step::whole(step, cluster)?;
         }
+        "sim" => step::whole(step, crate::sim::command(&features, &["--seeds", "500"]))?,
         "doc" => return tests(step, &features, &["--doc".into()]),
         _ => {
             let mut targets = targets_of(step, packages)?;
@@ -164,7 +166,7 @@ fn step_of(package: &str, test: &str) -> &'static str {
 }
 
 /// The planted faults are on in tests: one feature, named alike in every crate that has it.
-fn features(packages: &[Package]) -> Vec<String> {
+pub fn features(packages: &[Package]) -> Vec<String> {
     packages
         .iter()
         .filter(|p| p.features.iter().any(|f| f == "faults"))

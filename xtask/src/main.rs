@@ -16,6 +16,7 @@ mod metadata;
 mod process;
 mod sanitize;
 mod server;
+mod sim;
 mod slt;
 mod step;
 mod tidy;
@@ -34,6 +35,7 @@ cargo xtask COMMAND
   clients   find psql, pgbench, sysbench, PostgreSQL 15 and psycopg; install what is missing
   sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
   fuzz      the decoders under libFuzzer, `--seconds N` each
+  sim       whole clusters under seeds, `--seeds N [--from M]`; `--seed N` shows one, a line per event
   slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15
   bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, embedded, all;
             `bench replay`: replay's policies against the primary, and a model for more cores
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Some("clients") => clients::main(rest),
         Some("sanitize") => sanitize::main(rest),
         Some("fuzz") => fuzz::main(rest),
+        Some("sim") => sim::main(rest),
         Some("slt") => slt::main(rest),
         Some("bench") => bench::main(rest),
         Some(guard::SUBCOMMAND) => guard::main(),

@@ -4,15 +4,15 @@
 //!
 //! No SQL here.
 
-mod checkpoint;
+pub mod checkpoint;
 mod following;
 mod node;
 mod notice;
 mod own_log;
 mod pipeline;
 mod promote;
-mod recovery;
-mod sequences;
+pub mod recovery;
+pub mod sequences;
 mod shipping;
 mod sink;
 

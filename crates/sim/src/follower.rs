@@ -74,6 +74,10 @@ impl Follower {
         found: Option<(Engine, Recovered)>,
     ) -> Follower {
         let last = found.as_ref().map_or(Position::ZERO, |f| f.1.last);
+        if let Some(dir) = &dir {
+            dir.unseal()
+                .unwrap_or_else(|e| panic!("the seal is not removed: {e}"));
+        }
         let identity = identity(node, dir.as_deref(), last);
         let mut follower = Follower {
             receiver: Receiver::new(identity),
@@ -184,7 +188,10 @@ impl World {
                 self.machines[i].watched.renew(terms);
             }
             Command::BeginBootstrap {
-                cluster, number, start, ..
+                cluster,
+                number,
+                start,
+                ..
             } => {
                 self.say(|| format!("node {i} begins anew from checkpoint {number} at {start}"));
                 f.following = None;

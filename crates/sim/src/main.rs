@@ -1,6 +1,8 @@
 //! `sim --seeds N [--from M]` runs seeds and reports; `sim --seed N` shows one, a line per event; `--plant NAME` makes a bug.
 
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -31,16 +33,33 @@ fn main() -> ExitCode {
         number("--seeds").unwrap_or(100),
         number("--from").unwrap_or(1),
     );
-    let (mut failed, mut all) = (0, sim::Report::default());
-    for seed in from..from + count {
-        match sim::run(seed, false) {
-            Ok(report) => all.add(&report),
-            Err(why) => {
-                failed += 1;
-                println!("FAILED {why}\nagain: cargo xtask sim --seed {seed}\n");
-            }
+    // Each cluster has one thread; several clusters run side by side.
+    let (next, done) = (
+        AtomicU64::new(from),
+        Mutex::new((0, sim::Report::default())),
+    );
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::SeqCst);
+                    if seed >= from + count {
+                        return;
+                    }
+                    let ran = sim::run(seed, false);
+                    let (failed, all) = &mut *done.lock().unwrap_or_else(|e| e.into_inner());
+                    match ran {
+                        Ok(report) => all.add(&report),
+                        Err(why) => {
+                            *failed += 1;
+                            println!("FAILED {why}\nagain: cargo xtask sim --seed {seed}\n");
+                        }
+                    }
+                }
+            });
         }
-    }
+    });
+    let (failed, all) = done.into_inner().unwrap_or_else(|e| e.into_inner());
     println!("{all}");
     println!("{} seeds passed, {failed} failed", count - failed);
     ExitCode::from(u8::from(failed > 0))

@@ -5,6 +5,7 @@
 
 use base::Position;
 use base::record::{self, RecordKind};
+use replica::ship::term_at;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Terms of a history: (term, last position before it), ascending.
@@ -33,12 +34,6 @@ pub struct Model {
     acknowledged: BTreeMap<(Position, u64), Promise>,
     /// Acknowledged and lost, as the promise allowed.
     pub forgiven: BTreeSet<(Position, u64)>,
-}
-
-/// The term that a position of this history belongs to.
-pub fn term_at(terms: &Terms, at: Position) -> u64 {
-    let began = terms.iter().rev().find(|(_, start)| *start < at);
-    began.or(terms.first()).map_or(0, |t| t.0)
 }
 
 impl Model {
@@ -78,9 +73,7 @@ impl Model {
 
     /// Acknowledged commits that this history does not hold.
     pub fn missing(&self, terms: &Terms, last: Position) -> Vec<((Position, u64), Promise)> {
-        let lost = |(k, _): &(&(Position, u64), &Promise)| {
-            k.0 > last || term_at(terms, k.0) != k.1
-        };
+        let lost = |(k, _): &(&(Position, u64), &Promise)| k.0 > last || term_at(terms, k.0) != k.1;
         let all = self.acknowledged.iter().filter(lost);
         all.filter(|(k, _)| !self.forgiven.contains(k))
             .map(|(k, p)| (*k, *p))

@@ -3,7 +3,7 @@
 //! A connection carries whole messages, each of which may be late (and so overtaken), lost or doubled; a connection breaks, and
 //! both ends hear of it, or not. TCP is kinder than this.
 
-use workload::Rng;
+use workload::rng::Rng;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,12 @@ impl Weather {
 pub struct Connection {
     pub replica: usize,
     pub primary: usize,
+    /// Neither end has ended it. What was sent before one did still arrives.
     pub alive: bool,
+    /// An end went down: nothing arrives.
+    pub reset: bool,
+    /// When the last message in order arrives, to the replica and to the primary.
+    last: [u64; 2],
 }
 
 pub struct Network {
@@ -57,23 +62,36 @@ impl Network {
             replica,
             primary,
             alive: true,
+            reset: false,
+            last: [0; 2],
         });
         self.connections.len() - 1
     }
 
-    /// Delays in microseconds at which a message sent now arrives: none, once, or twice.
-    pub fn delays(&self, dice: &mut Rng) -> Vec<u64> {
-        let once = |dice: &mut Rng| match dice.percent(self.weather.late) {
-            true => dice.below(60_000),
-            false => 100 + dice.below(900),
-        };
+    /// When a message sent now arrives: never, once, or twice; in order, unless it is late.
+    pub fn arrivals(&mut self, c: usize, to_primary: bool, now: u64, dice: &mut Rng) -> Vec<u64> {
         let roll = dice.below(100);
-        if roll < self.weather.lost {
-            vec![]
-        } else if roll < self.weather.lost + self.weather.doubled {
-            vec![once(dice), once(dice)]
-        } else {
-            vec![once(dice)]
+        let times = match roll {
+            _ if roll < self.weather.lost => 0,
+            _ if roll < self.weather.lost + self.weather.doubled => 2,
+            _ => 1,
+        };
+        let mut arrivals = Vec::new();
+        for _ in 0..times {
+            let delay = 100 + dice.below(900);
+            if dice.percent(self.weather.late) {
+                arrivals.push(now + delay + dice.below(60_000));
+                continue;
+            }
+            let last = &mut self.connections[c].last[usize::from(to_primary)];
+            *last = (*last).max(now + delay);
+            arrivals.push(*last);
         }
+        arrivals
+    }
+
+    /// When an end hears that the other has ended the connection: after what was sent before.
+    pub fn end_arrives(&mut self, c: usize, at_primary: bool, now: u64) -> u64 {
+        self.connections[c].last[usize::from(at_primary)].max(now) + 500
     }
 }

@@ -5,8 +5,8 @@
 
 use base::Position;
 use env::PowerCut;
-use replica::ship::next_term;
 use replica::ship::receiver::Event;
+use replica::ship::{next_term, term_at};
 use wal::LogWriter;
 
 use crate::follower::Follower;
@@ -68,12 +68,12 @@ impl World {
             let other = &self.net.connections[c];
             if other.replica == i || other.primary == i {
                 // The other end hears of it, or has to find out.
-                let heard = self.dice.percent(50);
-                let end = other.primary == i;
-                if heard {
+                let (end, heard) = (other.replica == i, self.dice.percent(50));
+                if heard && other.alive {
                     self.break_end(c, end);
                 }
                 self.net.connections[c].alive = false;
+                self.net.connections[c].reset = true;
             }
         }
         let wait = 20_000 + self.dice.below(400_000);
@@ -100,11 +100,18 @@ impl World {
         if let Some(d) = &dir {
             self.machines[i].watched.renew(d.terms());
         }
+        let mine = self.machines[i].watched.terms();
+        let newer = self.newer_term(mine.last().map_or(0, |t| t.0));
+        if self.machines[i].follows.is_none() && newer.is_some() && !self.config.sloppy {
+            // Whoever starts it knows what has happened meanwhile.
+            self.machines[i].follows = self.newest_leader;
+        }
         let running = match (self.machines[i].follows, dir, found) {
             (None, Some(dir), Some((engine, recovered))) => {
-                if let Some(newer) = self.leader_above(dir.terms().last().expect("never empty").0) {
+                let term = dir.terms().last().expect("never empty").0;
+                if let Some(newer) = self.newer_term(term) {
                     self.false_premise(format!(
-                        "node {i} was started as the primary again while node {newer} is"
+                        "node {i} was started as the primary of term {term} again after term {newer} began"
                     ));
                 }
                 let p = Primary::recovered(dir, engine, &recovered, self.config.needed);
@@ -119,16 +126,13 @@ impl World {
         };
         self.machines[i].up = Some(running);
         self.later(1_000, What::Work(i, life));
-        self.later(self.dice_below(100_000), What::Time(i, life));
+        let pause = self.dice.below(20_000);
+        self.later(pause, What::Time(i, life));
     }
 
-    /// A primary of a newer term than this that is up.
-    fn leader_above(&self, term: u64) -> Option<usize> {
-        let leads = |j: &usize| {
-            let p = self.machines[*j].primary();
-            p.is_some_and(|p| p.term > term && !p.sealing)
-        };
-        (0..NODES).find(leads)
+    /// A term that began after this one.
+    fn newer_term(&self, term: u64) -> Option<u64> {
+        self.began.keys().copied().find(|t| *t > term)
     }
 
     /// A replica asks the primary to hand over to it.
@@ -149,27 +153,46 @@ impl World {
             .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.sealing))
             .collect();
         // Operators are wrong now and then.
-        if !leads.is_empty() && !self.dice.percent(15) {
+        if !leads.is_empty() && !(self.config.sloppy && self.dice.percent(25)) {
             return;
         }
         let Some((best, considered)) = self.best_candidate(false) else {
             return;
         };
+        // One that has handed over to somebody who did not take over is stopped first.
+        let sealed = |j: &usize| self.machines[*j].primary().is_some_and(|p| p.sealing);
+        for j in (0..NODES).filter(sealed).collect::<Vec<_>>() {
+            self.machines[j].follows = Some(best);
+            self.crash(j);
+        }
         if let Some(old) = leads.first() {
             let old = *old;
             self.false_premise(format!("node {best} was promoted while node {old} was up"));
         }
         self.considered = considered;
         self.say(|| format!("operator: node {best} is promoted by force"));
+        self.cancel_plans();
         self.promote(best, true);
+    }
+
+    /// Whoever was asked to take over is told to forget it.
+    fn cancel_plans(&mut self) {
+        for j in 0..NODES {
+            self.on_node(j, |w, up| {
+                if let Running::Follower(f) = up {
+                    w.receive(j, f, Event::Cancel);
+                }
+            });
+        }
     }
 
     /// Of the followers that are up, the one whose history is newest and longest; and of how many.
     pub fn best_candidate(&self, any: bool) -> Option<(usize, usize)> {
-        // By the term of its last group, then by length, as in Raft: a list of terms alone says nothing of what is here.
+        // As in Raft, by the term of its last position and then by that.
         let place = |j: usize| {
-            let following = self.machines[j].follower()?.following.as_ref()?;
-            Some((following.log.term(), following.marks.received.get()))
+            let f = self.machines[j].follower()?;
+            let last = f.following.as_ref()?.marks.received.get();
+            Some((term_at(&f.dir.as_ref()?.terms(), last), last))
         };
         let mut all: Vec<(u64, Position, usize)> = (0..NODES)
             .filter_map(|j| place(j).map(|(t, p)| (t, p, j)))
@@ -222,7 +245,9 @@ impl World {
         assert_eq!(start, following.marks.received.get());
         assert!(following.stepper.is_drained(), "replay comes to its end");
         let terms = dir.terms();
-        let term = next_term(terms.last().expect("never empty").0, self.dice.next_u64());
+        let known = terms.last().expect("never empty").0;
+        let term = next_term(known, self.now as i64, self.dice.next_u64());
+        self.began.insert(term, start);
         dir.add_term(term, start)
             .unwrap_or_else(|e| panic!("the term is not written: {e}"));
         following.log.set_term(term);
@@ -237,6 +262,7 @@ impl World {
         let mut p = Primary::new(dir, engine, log, self.config.needed, floor);
         self.machines[i].watched.renew(p.terms.clone());
         self.machines[i].follows = None;
+        self.newest_leader = Some(i);
         // The term begins with a commit of its own: whose last group is of the newest term has the newest history.
         p.log_nothing();
         self.collect(&mut p);
@@ -257,7 +283,7 @@ impl World {
         match up {
             None => {
                 // Whoever starts it may not know yet.
-                if self.dice.percent(70) || self.mending {
+                if !self.config.sloppy || self.dice.percent(70) || self.mending {
                     self.machines[j].follows = Some(to);
                 }
             }
@@ -310,7 +336,9 @@ impl World {
                 }
             }
             (None, Some((.., old))) => {
-                self.say(|| format!("operator: node {old} leads nobody and is started as a replica"));
+                self.say(|| {
+                    format!("operator: node {old} leads nobody and is started as a replica")
+                });
                 let target = (0..NODES).find(|j| *j != old).expect("there are others");
                 self.machines[old].follows = Some(target);
                 self.deposed.remove(&old);
@@ -321,7 +349,9 @@ impl World {
                     && considered + self.empty_nodes() == NODES
                 {
                     self.considered = considered;
-                    self.say(|| format!("operator: nobody leads; node {best} is promoted by force"));
+                    self.say(|| {
+                        format!("operator: nobody leads; node {best} is promoted by force")
+                    });
                     self.promote(best, true);
                 }
             }

@@ -83,6 +83,8 @@ pub struct Primary {
     /// Transactions that clients have open.
     pub open: Vec<Txn>,
     pub sealing: bool,
+    /// To whom it hands over.
+    granted: Option<String>,
     /// Readers wait until this is published: recovery keeps no older versions.
     pub floor: Position,
 }
@@ -122,6 +124,7 @@ impl Primary {
             local: Position::ZERO,
             open: Vec::new(),
             sealing: false,
+            granted: None,
             floor,
             engine,
         }
@@ -137,7 +140,21 @@ impl Primary {
         let term = dir.terms().last().expect("never empty").0;
         let log = LogWriter::resume(dir.log().clone(), &recovered.end, term);
         let log = log.unwrap_or_else(|e| panic!("the log does not open: {e}"));
-        Primary::new(dir, engine, log, needed, recovered.last)
+        let sealed = dir.sealed_for();
+        let sealed = sealed.unwrap_or_else(|e| panic!("the seal is not readable: {e}"));
+        let mut p = Primary::new(dir, engine, log, needed, recovered.last);
+        if sealed.is_some() {
+            p.granted = sealed;
+            p.stop_writing();
+        }
+        p
+    }
+
+    /// No commit is taken any more.
+    fn stop_writing(&mut self) {
+        self.sealing = true;
+        self.open.clear();
+        self.ordered.order.close();
     }
 
     /// The first commit of a database is its schema.
@@ -248,9 +265,7 @@ impl World {
         let Some(upto) = p.unsynced.take() else {
             return;
         };
-        p.log
-            .sync()
-            .unwrap_or_else(|e| panic!("sync failed: {e}"));
+        p.log.sync().unwrap_or_else(|e| panic!("sync failed: {e}"));
         let limit = p.log.synced_point().expect("a group was appended");
         if let Some(r) = &mut p.reader {
             r.raise_limit(limit);
@@ -296,7 +311,8 @@ impl World {
         let links: Vec<usize> = p.links.keys().copied().collect();
         for c in links {
             self.tell(i, p, c, Event::Published(published));
-            if p.is_sealed() {
+            let granted = p.links.get(&c).map(|l| l.sender.node());
+            if p.is_sealed() && granted.is_some() && granted == p.granted.as_deref() {
                 self.tell(i, p, c, Event::Sealed(p.shipped));
             }
         }
@@ -386,18 +402,19 @@ impl World {
                     self.say(|| format!("node {i}: connection {c} has caught up"));
                 }
                 Command::Seal => {
+                    let node = p.links[&c].sender.node().to_owned();
                     if !p.sealing {
-                        self.say(|| format!("node {i} is sealed"));
+                        p.dir
+                            .seal_for(&node)
+                            .unwrap_or_else(|e| panic!("the seal is not written: {e}"));
+                        self.say(|| format!("node {i} is sealed, for {node}"));
+                        p.granted = Some(node);
+                        p.stop_writing();
                     }
-                    p.sealing = true;
-                    p.open.clear();
-                    p.ordered.order.close();
                 }
                 Command::HeardOfTerm(term) => {
                     self.say(|| format!("node {i} hears of term {term} and takes no more commits"));
-                    p.sealing = true;
-                    p.open.clear();
-                    p.ordered.order.close();
+                    p.stop_writing();
                     self.deposed.insert(i);
                 }
                 Command::Close(why) => {
@@ -469,6 +486,13 @@ impl World {
             if link.quiet > 60 {
                 self.drop_link(i, p, c);
             } else {
+                // Where the log ends: shows a sender what went by unseen.
+                let end = Event::Shipped {
+                    after: p.shipped,
+                    upto: p.shipped,
+                    group: None,
+                };
+                self.tell(i, p, c, end);
                 self.tell(i, p, c, Event::Time);
             }
         }
@@ -520,13 +544,10 @@ impl World {
             true => needed.unwrap_or(Position::MAX),
             false => Position::MAX,
         };
-        let written = node::checkpoint::write(
-            &p.dir,
-            &p.engine.manager,
-            &p.engine.sequences,
-            keep,
-            |_| true,
-        );
+        let written =
+            node::checkpoint::write(&p.dir, &p.engine.manager, &p.engine.sequences, keep, |_| {
+                true
+            });
         let (at, rows) = written.unwrap_or_else(|e| panic!("the checkpoint failed: {e}"));
         self.say(|| format!("node {i} writes a checkpoint at {at}: {rows} rows"));
         self.report.checkpoints += 1;

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use workload::Rng;
+use workload::rng::Rng;
 
 use crate::clients::Session;
 use crate::machine::{Machine, Running, recover};
@@ -56,6 +56,8 @@ pub struct Config {
     /// Whether clients ask for less than the policy, too.
     pub weak: bool,
     pub policy: Policy,
+    /// Whether operators are wrong now and then about what is down.
+    pub sloppy: bool,
     pub weather: Weather,
     /// Events while things break.
     pub events: u64,
@@ -141,8 +143,12 @@ pub struct World {
     pub deposed: BTreeSet<usize>,
     /// The highest *published* of each term's primary.
     pub published: HashMap<u64, Position>,
-    /// When a term first acknowledged by the policy.
-    pub first_acknowledged: HashMap<u64, u64>,
+    /// Terms that have acknowledged by the policy.
+    pub acknowledging: BTreeSet<u64>,
+    /// Where terms began.
+    pub began: HashMap<u64, Position>,
+    /// Who was promoted last.
+    pub newest_leader: Option<usize>,
     /// Nodes that the last forced promotion looked at.
     pub considered: usize,
     pub mending: bool,
@@ -163,6 +169,7 @@ impl World {
             needed: dice.below(3) as usize,
             weak: dice.percent(50),
             policy: Policy::ALL[(seed % 6) as usize],
+            sloppy: dice.percent(25),
             weather: Weather {
                 lost: bad * 3,
                 doubled: bad * 2,
@@ -187,7 +194,9 @@ impl World {
             report: Report::default(),
             deposed: BTreeSet::new(),
             published: HashMap::new(),
-            first_acknowledged: HashMap::new(),
+            acknowledging: BTreeSet::new(),
+            began: HashMap::new(),
+            newest_leader: None,
             considered: 0,
             mending: false,
             writing: true,
@@ -224,24 +233,23 @@ impl World {
         self.queue.push(Reverse((at, self.sequence, what)));
     }
 
-    pub fn dice_below(&mut self, n: u64) -> u64 {
-        self.dice.below(n)
-    }
-
     /// Puts a message on its way.
     pub fn send(&mut self, c: usize, to_primary: bool, bytes: Vec<u8>) {
         if !self.net.connections[c].alive {
             return;
         }
-        for delay in self.net.delays(&mut self.dice) {
-            self.later(delay, What::Deliver(c, to_primary, bytes.clone()));
+        let (now, dice) = (self.now, &mut self.dice);
+        for at in self.net.arrivals(c, to_primary, now, dice) {
+            self.later(at - now, What::Deliver(c, to_primary, bytes.clone()));
         }
     }
 
     /// One end ends a connection; the other hears of it, perhaps.
     pub fn hang_up(&mut self, c: usize, by_replica: bool) {
         let connection = &mut self.net.connections[c];
-        connection.alive = false;
+        if !std::mem::replace(&mut connection.alive, false) {
+            return;
+        }
         let (replica, primary) = (connection.replica, connection.primary);
         if self.net.reaches(replica, primary) && self.dice.percent(80) {
             self.break_end(c, by_replica);
@@ -250,8 +258,8 @@ impl World {
 
     /// An end hears that a connection broke; the primary's end, or the replica's.
     pub fn break_end(&mut self, c: usize, primary: bool) {
-        let delay = 100 + self.dice.below(2_000);
-        self.later(delay, What::Broken(c, primary));
+        let at = self.net.end_arrives(c, primary, self.now);
+        self.later(at - self.now, What::Broken(c, primary));
     }
 
     /// A forced promotion, or a start, whose premise is false.
@@ -292,7 +300,7 @@ impl World {
         for k in 0..SESSIONS {
             self.later(5_000, What::Client(k));
         }
-        self.later(300_000, What::Chaos);
+        self.later(100_000, What::Chaos);
     }
 
     /// The whole run.
@@ -311,9 +319,7 @@ impl World {
         // Writes go on while the cluster heals; then they end, and all must become equal.
         self.until("lead and follow", |w| w.is_led());
         let before = self.report.acknowledged;
-        self.until("acknowledge again", |w| {
-            w.report.acknowledged > before + 3
-        });
+        self.until("acknowledge again", |w| w.report.acknowledged > before + 3);
         self.writing = false;
         self.until("converge", |w| w.is_converged());
         self.check_end();
@@ -329,8 +335,35 @@ impl World {
             }
             self.step();
             steps += 1;
-            assert!(steps < 60_000, "the mended cluster does not {what}");
+            assert!(
+                steps < 60_000,
+                "the mended cluster does not {what}: {}",
+                self.state()
+            );
         }
+    }
+
+    /// Who is what, in a line.
+    fn state(&self) -> String {
+        let one = |(i, m): (usize, &Machine)| match &m.up {
+            None => format!("{i} is down"),
+            Some(Running::Primary(p)) => format!(
+                "{i} leads term {} at {:?}, {} joined, {} pending, {} open, sealing {}",
+                p.term,
+                p.engine.marks(),
+                p.joined(),
+                p.pending.len(),
+                p.open.len(),
+                p.sealing
+            ),
+            Some(Running::Follower(f)) => format!(
+                "{i} follows {} at {:?}",
+                f.target,
+                f.following.as_ref().map(|f| &f.marks)
+            ),
+        };
+        let all: Vec<String> = self.machines.iter().enumerate().map(one).collect();
+        all.join("; ")
     }
 
     /// One primary, whom all others follow live.
@@ -345,6 +378,9 @@ impl World {
     /// Everybody shows everything.
     fn is_converged(&self) -> bool {
         if !self.is_led() {
+            return false;
+        }
+        if self.machines.iter().any(|m| m.up.is_none()) {
             return false;
         }
         let p = self.machines.iter().find_map(Machine::primary);
@@ -443,7 +479,7 @@ impl World {
             What::Chaos => {
                 if !self.mending {
                     self.chaos();
-                    let pause = 10_000 + self.dice.below(180_000);
+                    let pause = 5_000 + self.dice.below(90_000);
                     self.later(pause, What::Chaos);
                 }
                 None
@@ -471,7 +507,7 @@ impl World {
                 30..=59 => w.sync(i, p),
                 60..=84 => w.read_log(i, p),
                 85..=89 => p.ordered.order.tick(),
-                90..=92 => w.checkpoint(i, p),
+                90 => w.checkpoint(i, p),
                 _ => {
                     let decided = p.engine.marks().decided.get();
                     p.engine.store().reclaim(decided);
@@ -515,7 +551,7 @@ impl World {
             true => connection.primary,
             false => connection.replica,
         };
-        if !connection.alive || !self.net.reaches(connection.replica, connection.primary) {
+        if connection.reset || !self.net.reaches(connection.replica, connection.primary) {
             return to;
         }
         let message = Message::decode(bytes).expect("nothing is damaged on the way");

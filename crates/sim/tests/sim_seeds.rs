@@ -16,7 +16,12 @@ fn a_few_seeds_hold() {
 #[test]
 fn a_seed_repeats_itself() {
     let twice: Vec<String> = (0..2)
-        .map(|_| format!("{}", sim::run(3, false).unwrap_or_else(|why| panic!("{why}"))))
+        .map(|_| {
+            format!(
+                "{}",
+                sim::run(3, false).unwrap_or_else(|why| panic!("{why}"))
+            )
+        })
         .collect();
     assert_eq!(twice[0], twice[1]);
 }

@@ -143,9 +143,11 @@ impl DataDir {
         self.terms.get()
     }
 
-    /// A new term begins after `start`; durable when this returns. Comes before the first group of the term.
+    /// A new term begins after `start`, the last position here; durable when this returns. Comes before the first group of the term.
+    /// Terms that were heard of and began above are not of this history: nothing of them arrived.
     pub fn add_term(&self, term: u64, start: Position) -> Result<()> {
         let mut terms = self.terms.get();
+        terms.retain(|t| t.1 <= start);
         terms.push((term, start));
         self.terms.set(&terms)
     }

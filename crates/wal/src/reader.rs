@@ -296,7 +296,19 @@ impl LogReader {
         if self.limit.is_some() {
             self.refresh()?;
             if !self.names.contains(&name) {
-                // Pruned under our feet, and perhaps written over since.
+                // Pruned under our feet, and perhaps written over since. Whoever had read all of it goes on in the next.
+                let next = self
+                    .names
+                    .iter()
+                    .copied()
+                    .find(|n| n.number == name.number + 1);
+                if let Some(next) = next
+                    && let Some((open, header)) = self.open_segment(next)?
+                    && header.after == self.last
+                {
+                    self.current = Some(open);
+                    return Ok(());
+                }
                 let oldest = self.names.first().map_or(Position::MAX, |n| n.first);
                 return Err(Error::Missing {
                     wanted: self.last,

@@ -9,7 +9,11 @@
 //!
 //! The file is written whole, under another name first, and is durable before a group of a new term is. A directory without one
 //! has term 1 from the beginning.
+//!
+//! `DIR/CANON_SEALED` holds the name of the node to which a primary has handed over: it is durable before that node is told, so
+//! that a primary that is started again does not take commits beside its successor.
 
+use crate::data_dir::DataDir;
 use crate::error::{Error, Result};
 use base::Position;
 use env::{Disk, OpenMode};
@@ -61,6 +65,38 @@ impl Terms {
         replace(&*self.disk, &self.dir, TERMS_FILE, text.as_bytes())?;
         *known = terms.to_vec();
         Ok(())
+    }
+}
+
+const SEALED_FILE: &str = "CANON_SEALED";
+
+impl DataDir {
+    /// To whom this primary has handed over; it takes no commits any more.
+    pub fn sealed_for(&self) -> Result<Option<String>> {
+        let path = self.path().join(SEALED_FILE);
+        match self.disk.read(&path) {
+            Ok(name) => Ok(Some(String::from_utf8_lossy(&name).into_owned())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("reading", &path, e)),
+        }
+    }
+
+    /// This primary hands over to this node; durable when it returns. Come before the node is told.
+    pub fn seal_for(&self, node: &str) -> Result<()> {
+        replace(&*self.disk, self.path(), SEALED_FILE, node.as_bytes())
+    }
+
+    /// The node leads no more, or leads again: it follows, or begins a term.
+    pub fn unseal(&self) -> Result<()> {
+        let path = self.path().join(SEALED_FILE);
+        match self.disk.remove(&path) {
+            Ok(()) => self
+                .disk
+                .sync_dir(self.path())
+                .map_err(|e| Error::sync(self.path(), e)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(Error::io("removal", &path, e)),
+        }
     }
 }
 

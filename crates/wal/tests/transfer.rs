@@ -78,6 +78,11 @@ fn terms_are_kept_and_only_grow() {
         [(1, Position::ZERO), (5, at(20)), (9, at(20))],
         "durable when add_term returns"
     );
+    dir.set_terms(&[(1, Position::ZERO), (5, at(3)), (7, at(30))])
+        .unwrap();
+    // Led from 20 on: nothing of term 7 ever arrived.
+    dir.add_term(8, at(20)).unwrap();
+    assert_eq!(dir.terms(), [(1, Position::ZERO), (5, at(3)), (8, at(20))]);
     dir.set_terms(&[(1, Position::ZERO), (6, at(3))]).unwrap();
     drop(dir);
     let path = root().join("CANON_TERMS");
@@ -99,6 +104,23 @@ fn terms_are_kept_and_only_grow() {
             "{nonsense:?}: {error}"
         );
     }
+}
+
+#[test]
+fn a_seal_outlives_a_crash() {
+    let (mem, disk) = mem();
+    let dir = open(disk.clone()).unwrap();
+    assert_eq!(dir.sealed_for().unwrap(), None);
+    dir.unseal().unwrap();
+    dir.seal_for("node2").unwrap();
+    drop(dir);
+    mem.power_cut(PowerCut::LoseAll);
+    let dir = open(disk.clone()).unwrap();
+    assert_eq!(dir.sealed_for().unwrap().as_deref(), Some("node2"));
+    dir.unseal().unwrap();
+    drop(dir);
+    mem.power_cut(PowerCut::LoseAll);
+    assert_eq!(open(disk).unwrap().sealed_for().unwrap(), None);
 }
 
 #[test]

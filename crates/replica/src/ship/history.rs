@@ -22,10 +22,20 @@ pub fn fork(here: &Terms, there: &Terms) -> Position {
     end(here).min(end(there))
 }
 
-/// A number for the term after `current`: higher, and not the one that another node promoted at the same time would draw. The
-/// upper 48 bits count generations, the lower 16 are dice.
-pub fn next_term(current: u64, dice: u64) -> u64 {
-    ((current >> 16) + 1) << 16 | (dice & 0xffff)
+/// The term that a position of this history belongs to: the newest that began below it. Of two nodes the one whose last position
+/// is of the newer term, or, in one term, has the higher position, holds the newest history. (Its list of terms alone says only of what it has heard.)
+pub fn term_at(terms: &Terms, at: Position) -> u64 {
+    let began = terms.iter().rev().find(|(_, start)| *start < at);
+    began.or(terms.first()).map_or(0, |t| t.0)
+}
+
+/// A number for the term that begins now, after `current`: higher, and higher than those of terms that began elsewhere before, which
+/// this node has perhaps not heard of; and not the one that another node draws at the same moment. So the upper 48 bits are
+/// the civil time in milliseconds (or the next number, where clocks disagree), the lower 16 are dice.
+pub fn next_term(current: u64, now_micros: i64, dice: u64) -> u64 {
+    let now = u64::try_from(now_micros).unwrap_or(0) / 1_000;
+    let generation = now.max((current >> 16) + 1);
+    (generation << 16) | (dice & 0xffff)
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -61,10 +71,20 @@ mod tests {
     }
 
     #[test]
+    fn a_position_is_of_the_newest_term_below_it() {
+        let terms = [(1, Position::ZERO), (6, p(40)), (7, p(40)), (8, p(60))];
+        let of = |n| term_at(&terms, p(n));
+        assert_eq!((of(1), of(40), of(41), of(60), of(61)), (1, 1, 7, 7, 8));
+        assert_eq!(term_at(&terms, Position::ZERO), 1);
+        assert_eq!(term_at(&[], p(1)), 0);
+    }
+
+    #[test]
     fn terms_grow_and_differ() {
-        let first = next_term(1, 7);
+        let first = next_term(1, 5_000, 7);
         assert!(first > 1);
-        assert!(next_term(first, 0) > first);
-        assert_ne!(next_term(first, 3), next_term(first, 4));
+        assert!(next_term(first, 0, 0) > first, "a clock that went back");
+        assert!(next_term(1, 6_000, 0) > first, "one that knows of no other");
+        assert_ne!(next_term(1, 5_000, 3), next_term(1, 5_000, 4));
     }
 }

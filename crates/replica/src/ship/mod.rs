@@ -18,7 +18,7 @@ pub mod sender;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
-pub use history::{fork, next_term};
+pub use history::{fork, next_term, term_at};
 pub use message::{MAX_CHUNK, MAX_NAME, Malformed, Message, Refusal, Start, Step, VERSION};
 pub use receiver::{Identity, Receiver};
 pub use ring::{Read, Ring, RingReader, RingWriter};

@@ -69,8 +69,10 @@ pub enum Event {
     },
     /// It was not; or the disk failed.
     BootstrapFailed,
-    /// Somebody wants this replica to take over, with the primary's help.
+    /// Somebody wants this replica to take over, with the primary's help. Holds while the connection does.
     Seal,
+    /// They want it no more.
+    Cancel,
     /// Some time has passed (about a tenth of a second).
     Time,
 }
@@ -266,11 +268,13 @@ impl Receiver {
                 }
             }
             Event::Seal => {
-                self.seal = true;
                 if self.state == State::Streaming {
+                    // An answer to an earlier wish counts no more: the primary may have gone since.
+                    (self.seal, self.sealed) = (true, None);
                     out.push(Command::Send(Message::Seal));
                 }
             }
+            Event::Cancel => (self.seal, self.sealed) = (false, None),
             Event::Time => self.time(out),
         }
     }
@@ -293,6 +297,8 @@ impl Receiver {
         }
         // Half a copy is none: the next greeting begins with nothing again.
         self.state = State::Away;
+        // Whoever wanted the hand-over asks again: the next primary may be another.
+        (self.seal, self.sealed) = (false, None);
         let (least, most) = BACKOFF;
         let after_millis = (least << self.tries.min(16)).min(most);
         self.tries += 1;
@@ -466,9 +472,6 @@ impl Receiver {
                 self.asked = None;
                 self.state = State::Streaming;
                 self.terms(terms, out);
-                if self.seal {
-                    out.push(Command::Send(Message::Seal));
-                }
             }
             Start::Resume(_) => self.leave("the primary resumes elsewhere than was asked", out),
             Start::Bootstrap {

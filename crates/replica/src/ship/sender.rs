@@ -58,7 +58,7 @@ pub enum Event {
     /// From the replica, after its `Hello`.
     Message(Message),
     /// A group is durable here; or only holes, if there is none. Everything in (`after`, `upto`] is in it. Some may be left out: the
-    /// sender notices.
+    /// sender notices at the next, which may be empty (`after` = `upto`: the log's end).
     Shipped {
         after: Position,
         upto: Position,
@@ -82,7 +82,7 @@ pub enum Event {
     },
     /// Answer to `ReadCheckpoint`.
     CheckpointRead { offset: u64, bytes: Vec<u8> },
-    /// The primary takes no more commits; its last is this.
+    /// The primary takes no more commits and hands over to this replica and to no other; its last is this.
     Sealed(Position),
     /// Some time has passed (about a tenth of a second).
     Time,
@@ -115,7 +115,8 @@ pub enum Command {
     },
     /// It has caught up: from now on it counts as connected.
     Joined,
-    /// The replica wants to take over: take no more commits.
+    /// The replica wants to take over: take no more commits, and hand over to the first that asks ([`Sender::node`]) alone, also
+    /// after a start (`wal::DataDir::seal_for`).
     Seal,
     /// There is a newer term: this primary is an old one.
     HeardOfTerm(u64),
@@ -459,7 +460,8 @@ impl Sender {
                 self.close("a copy goes on elsewhere than where it ends", out)
             }
             (Message::Resume { from }, _) => {
-                if from > self.sent {
+                // Above `sent` it may be: a late Resume from before has taken us back.
+                if from > self.ever_sent {
                     return self.close("the replica resumes behind what was sent", out);
                 }
                 self.sent = from;

@@ -20,7 +20,7 @@ impl World {
         self.model.acknowledged(term, at, a.promise);
         self.report.acknowledged += 1;
         if a.promise == Promise::Policy {
-            self.check_terms(i, term);
+            self.check_terms(i, term, at);
         }
         if let base::Held::Applied(at) = a.held
             && self.config.needed > 0
@@ -77,8 +77,7 @@ impl World {
         let enough = needed > 0 && self.considered >= NODES - needed;
         let excused = !self.report.false_premises.is_empty();
         for ((at, term), promise) in self.model.missing(terms, start) {
-            let allowed =
-                excused || (forced && (promise < Promise::Policy || !enough));
+            let allowed = excused || (forced && (promise < Promise::Policy || !enough));
             assert!(
                 allowed,
                 "node {i} leads behind {start} without {at} of term {term}, which was acknowledged as {promise:?} \
@@ -117,7 +116,11 @@ impl World {
         let want = self.model.rows(&terms, last);
         for i in 0..NODES {
             self.check_node(i);
-            assert_eq!(self.terms_of(i), Some(terms.clone()), "node {i} has other terms");
+            assert_eq!(
+                self.terms_of(i),
+                Some(terms.clone()),
+                "node {i} has other terms"
+            );
         }
         self.say(|| format!("all show {last}: {} rows", want.len()));
     }

@@ -364,6 +364,35 @@ fn a_hand_over_waits_until_everything_is_durable_here() {
     };
     assert!(!done(&mut r, Event::Moved(half)).contains(&over));
     assert!(done(&mut r, Event::Moved(all_at(p(14)))).contains(&over));
+    // Who was told to forget it, or lost the connection since, takes nothing over.
+    for forget in [Event::Cancel, Event::Disconnected] {
+        let mut r = streaming();
+        done(&mut r, Event::Moved(all_at(p(9))));
+        done(&mut r, Event::Seal);
+        done(&mut r, forget);
+        let sealed = Message::Sealed {
+            term: 5,
+            last: p(9),
+        };
+        assert!(say(&mut r, sealed).is_empty());
+    }
+    // What was heard before the wish was given up does not answer the next wish.
+    let mut r = streaming();
+    done(&mut r, Event::Seal);
+    let sealed = Message::Sealed {
+        term: 5,
+        last: p(9),
+    };
+    say(&mut r, sealed);
+    done(&mut r, Event::Cancel);
+    done(&mut r, Event::Seal);
+    assert!(
+        done(&mut r, Event::Time)
+            .iter()
+            .all(|c| !matches!(c, Command::HandedOver { .. }))
+    );
+    let out = done(&mut r, Event::Moved(all_at(p(9))));
+    assert!(out.iter().all(|c| !matches!(c, Command::HandedOver { .. })));
     // Who did not ask takes nothing over.
     let mut r = streaming();
     done(&mut r, Event::Moved(all_at(p(9))));
