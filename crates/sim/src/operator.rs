@@ -153,7 +153,8 @@ impl World {
             .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.sealing))
             .collect();
         // Operators are wrong now and then.
-        if !leads.is_empty() && !(self.config.sloppy && self.dice.percent(25)) {
+        let wrong = self.config.sloppy && self.dice.percent(25);
+        if !leads.is_empty() && !wrong {
             return;
         }
         let Some((best, considered)) = self.best_candidate(false) else {
