@@ -26,7 +26,8 @@ impl Freshness {
             let mut n = 0;
             self.waiting.retain(|_| {
                 n += 1;
-                n % 2 == 0
+                // The oldest stays.
+                n % 2 == 1
             });
         }
         self.waiting.push_back((upto, at));
