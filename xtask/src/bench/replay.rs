@@ -28,9 +28,9 @@ const POLICIES: [&str; 6] = [
 #[derive(Default)]
 struct Figures {
     loads: Vec<String>,
-    /// load -> (transactions/s, rows/s) per round
-    primary: BTreeMap<String, Vec<(f64, f64)>>,
-    /// (load, policy) -> (ratio, transactions/s) per round
+    /// load -> (transactions/s, rows/s, CPU us per transaction) per round
+    primary: BTreeMap<String, Vec<(f64, f64, f64)>>,
+    /// (load, policy) -> (ratio, CPU us per transaction) per round
     replay: BTreeMap<(String, String), Vec<(f64, f64)>>,
     alone: Vec<(String, f64)>,
     costs: String,
@@ -159,12 +159,12 @@ impl Figures {
                 if !self.loads.contains(&name) {
                     self.loads.push(name.clone());
                 }
-                let figures = (number(3)?, number(4)?);
+                let figures = (number(3)?, number(4)?, number(5)?);
                 self.primary.entry(name).or_default().push(figures);
             }
             "replay" => {
                 let key = (name, words.get(3)?.to_string());
-                let figures = (number(5)?, number(4)?);
+                let figures = (number(5)?, number(8)?);
                 self.replay.entry(key).or_default().push(figures);
             }
             "alone" => self.alone.push((name, number(2)?)),
@@ -198,16 +198,25 @@ fn median(mut all: Vec<f64>) -> Option<(f64, f64, f64)> {
 fn ratios(page: &mut String, f: &Figures) {
     let _ = writeln!(
         page,
-        "| load | primary, transactions/s | rows/s | {} |\n|---|---|---|{}",
+        "| load | primary, transactions/s | rows/s | CPU us per transaction: primary, row | {} |\n|---|---|---|---|{}",
         POLICIES.join(" | "),
         "---|".repeat(POLICIES.len())
     );
     for load in &f.loads {
-        let of = |figure: fn(&(f64, f64)) -> f64| {
+        let of = |figure: fn(&(f64, f64, f64)) -> f64| {
             let all = f.primary[load].iter().map(figure).collect();
             median(all).map_or(0.0, |m| m.0)
         };
-        let _ = write!(page, "| {load} | {:.0} | {:.0} |", of(|p| p.0), of(|p| p.1));
+        let rounds = f.replay.get(&(load.clone(), "row".into()));
+        let row = rounds.and_then(|r| median(r.iter().map(|r| r.1).collect()));
+        let _ = write!(
+            page,
+            "| {load} | {:.0} | {:.0} | {:.1}, {:.1} |",
+            of(|p| p.0),
+            of(|p| p.1),
+            of(|p| p.2),
+            row.map_or(f64::NAN, |r| r.0)
+        );
         for policy in POLICIES {
             let _ = match f.ratio(load, policy) {
                 Some((m, least, most)) => write!(page, " {m:.2} ({least:.2}..{most:.2}) |"),
@@ -400,12 +409,12 @@ mod tests {
     fn lines_become_medians_and_charts() {
         let mut f = Figures::default();
         for line in [
-            "primary\tadversarial 1\t0\t100\t200",
-            "replay\tadversarial 1\t0\trow\t150\t1.500\t300\t3",
-            "replay\tadversarial 1\t1\trow\t110\t1.100\t300\t3",
-            "replay\tadversarial 1\t2\trow\t85\t0.850\t300\t3",
-            "primary\tadversarial 2\t0\t100\t300",
-            "replay\tadversarial 2\t0\trow\t150\t1.500\t300\t3",
+            "primary\tadversarial 1\t0\t100\t200\t9",
+            "replay\tadversarial 1\t0\trow\t150\t1.500\t300\t3\t4",
+            "replay\tadversarial 1\t1\trow\t110\t1.100\t300\t3\t4",
+            "replay\tadversarial 1\t2\trow\t85\t0.850\t300\t3\t4",
+            "primary\tadversarial 2\t0\t100\t300\t9",
+            "replay\tadversarial 2\t0\trow\t150\t1.500\t300\t3\t4",
             "alone\tscheduler\t1000000",
             "costs\tprimary 1 ns",
             "model\tadversarial 16\t4\trow\t1.200\t1000",

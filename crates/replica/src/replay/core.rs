@@ -230,8 +230,11 @@ impl Core {
         Position::from_u64(bounds.fold(n, u64::min))
     }
 
-    /// A worker has executed this many records, and installed `rows` of them.
-    pub fn settled(&self, records: u64, rows: u64) {
+    /// A worker has executed this many records, installed `rows` of them, and deferred `deferred` units.
+    pub fn settled(&self, records: u64, rows: u64, deferred: u64) {
+        if deferred > 0 {
+            self.stats.deferred.fetch_add(deferred, Relaxed);
+        }
         if records > 0 {
             self.in_flight.fetch_sub(records, Ordering::SeqCst);
             self.stats.rows.fetch_add(rows, Relaxed);

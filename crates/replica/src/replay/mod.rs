@@ -140,7 +140,7 @@ impl Default for ReplayOptions {
             slice: 128,
             max_rows: 1 << 16,
             max_bytes: 64 << 20,
-            last_writes: 3 << 16,
+            last_writes: 3 << 14,
             granules: 1 << 16,
         }
     }

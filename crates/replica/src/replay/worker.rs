@@ -18,7 +18,6 @@ use base::{Position, Result};
 use env::fault;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use store::{Guard, pin};
 
 use super::Policy;
@@ -84,6 +83,8 @@ pub(crate) struct Worker {
     blocked: Blocked,
     /// Records executed since they were last counted.
     settled: u64,
+    /// Units deferred since they were last counted.
+    deferred: u64,
     spare: Vec<Vec<Unit>>,
 }
 
@@ -96,6 +97,7 @@ impl Worker {
             held: VecDeque::new(),
             blocked: Blocked([0; LANES]),
             settled: 0,
+            deferred: 0,
             spare: Vec::new(),
         }
     }
@@ -104,8 +106,8 @@ impl Worker {
     pub fn step(&mut self, core: &Core) -> Result<Step> {
         let did = self.work(core);
         self.hands.flush();
-        core.settled(self.settled, self.hands.installed);
-        (self.settled, self.hands.installed) = (0, 0);
+        core.settled(self.settled, self.hands.installed, self.deferred);
+        (self.settled, self.hands.installed, self.deferred) = (0, 0, 0);
         did
     }
 
@@ -199,7 +201,7 @@ impl Worker {
                 continue;
             }
             self.blocked.add(lane);
-            core.stats.deferred.fetch_add(1, Ordering::Relaxed);
+            self.deferred += 1;
             let cursor = r.cursor.back_over(&w);
             r.units.push(Unit {
                 cursor,
@@ -232,7 +234,7 @@ impl Worker {
                     r.cursor = execute(core, hands, group, unit, r.segment.end, &mut guard)?;
                 }
                 Some(waits) => {
-                    core.stats.deferred.fetch_add(1, Ordering::Relaxed);
+                    self.deferred += 1;
                     r.units.push(Unit {
                         cursor: unit,
                         waits,

@@ -129,6 +129,11 @@ impl Rate {
         self.transactions as f64 / self.wall.as_secs_f64()
     }
 
+    /// CPU time per transaction, of all threads.
+    pub fn micros_of_cpu(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.transactions as f64
+    }
+
     pub fn rows_per_second(&self) -> f64 {
         self.rows as f64 / self.wall.as_secs_f64()
     }

@@ -9,8 +9,8 @@
 //!
 //! Prints a line per figure, tab-separated, for `cargo xtask bench replay` to put in a page:
 //! ```text
-//! primary  load  round  transactions/s  rows/s
-//! replay   load  round  policy  transactions/s  ratio to the primary of the round  rows/s  deferred
+//! primary  load  round  transactions/s  rows/s  CPU us/transaction
+//! replay   load  round  policy  transactions/s  ratio to the primary of the round  rows/s  deferred  CPU us/transaction
 //! alone    what  rows/s
 //! model    load  cores  policy  ratio to the primary  (transactions/s of the primary)
 //! ```
@@ -142,18 +142,20 @@ pub fn run(o: &Options, out: &mut dyn Write) -> Result<()> {
             let recorded = loads::record(&load, o)?;
             let p = &recorded.primary;
             line(format!(
-                "primary\t{name}\t{round}\t{:.0}\t{:.0}",
+                "primary\t{name}\t{round}\t{:.0}\t{:.0}\t{:.2}",
                 p.transactions_per_second(),
-                p.rows_per_second()
+                p.rows_per_second(),
+                p.micros_of_cpu()
             ))?;
             for &policy in &o.policies {
                 let r = follow::replay(&recorded, o.replay(policy), o)?;
                 line(format!(
-                    "replay\t{name}\t{round}\t{policy}\t{:.0}\t{:.3}\t{:.0}\t{}",
+                    "replay\t{name}\t{round}\t{policy}\t{:.0}\t{:.3}\t{:.0}\t{}\t{:.2}",
                     r.transactions_per_second(),
                     r.transactions_per_second() / p.transactions_per_second(),
                     r.rows_per_second(),
-                    r.deferred
+                    r.deferred,
+                    r.micros_of_cpu()
                 ))?;
             }
             if o.extras && round == 0 && matches!(load, Load::Insert { index: false }) {
