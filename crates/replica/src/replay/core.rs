@@ -230,14 +230,17 @@ impl Core {
         Position::from_u64(bounds.fold(n, u64::min))
     }
 
-    /// A worker has executed this many records, installed `rows` of them, and deferred `deferred` units.
-    pub fn settled(&self, records: u64, rows: u64, deferred: u64) {
+    /// A worker has executed this many records, installed `rows` of them, and deferred `deferred` units; with `tell` those who
+    /// wait hear of it.
+    pub fn settled(&self, records: u64, rows: u64, deferred: u64, tell: bool) {
         if deferred > 0 {
             self.stats.deferred.fetch_add(deferred, Relaxed);
         }
         if records > 0 {
             self.in_flight.fetch_sub(records, Ordering::SeqCst);
             self.stats.rows.fetch_add(rows, Relaxed);
+        }
+        if tell && records > 0 {
             self.done.ring();
         }
     }

@@ -9,7 +9,8 @@
 //! counts is what has not been handed out.
 //!
 //! **Looking again is cheap.** A unit behind a deferred one of the same row (*lane*) cannot be safe either, and is passed over
-//! without a look at the store: a small table remembers the lanes that are blocked.
+//! without a look at the store: a small table remembers the lanes that are blocked. And who finds many units in a row that are not
+//! safe leaves the rest: behind a worker that lost its CPU there may be thousands. The first unit is always looked at.
 //!
 //! **It always goes on.** The first write of the log that is not installed has everything before it installed, so `n` reaches its
 //! `prev` and it is safe, wherever it waits. So somebody can always make a step.
@@ -25,6 +26,9 @@ use super::core::Core;
 use super::install::Installer;
 use super::scheduler::granule;
 use super::segment::{Cursor, Segment, Shipped, Write};
+
+/// Deferred units looked at in a row without one that can be executed, before the rest is left for the next time.
+const FRUITLESS: usize = 256;
 
 /// Lanes remembered as blocked.
 const LANES: usize = 512;
@@ -106,7 +110,10 @@ impl Worker {
     pub fn step(&mut self, core: &Core) -> Result<Step> {
         let did = self.work(core);
         self.hands.flush();
-        core.settled(self.settled, self.hands.installed, self.deferred);
+        // Who waits for writes of this one looks again at the end of the segment; a worker that keeps to one transaction may itself
+        // wait in the middle of it, for one who waits for its first half.
+        let tell = self.running.is_none() || core.holds_back();
+        core.settled(self.settled, self.hands.installed, self.deferred, tell);
         (self.settled, self.hands.installed, self.deferred) = (0, 0, 0);
         did
     }
@@ -285,19 +292,25 @@ impl Worker {
         let (hands, blocked, settled) = (&mut self.hands, &mut self.blocked, &mut self.settled);
         let mut guard = pin();
         let mut failed = None;
-        let mut any = false;
+        let (mut any, mut fruitless) = (false, 0);
         for held in &mut self.held {
+            if fruitless > FRUITLESS {
+                break;
+            }
             hands.enter(held.generation);
             let (group, end) = (&held.group, held.end);
             held.units.retain_mut(|unit| {
-                if failed.is_some() {
+                if failed.is_some() || fruitless > FRUITLESS {
                     return true;
                 }
                 match execute_again(core, hands, blocked, group, end, unit, &mut guard) {
-                    Ok(0) => true,
+                    Ok(0) => {
+                        fruitless += 1;
+                        true
+                    }
                     Ok(n) => {
                         *settled += n;
-                        any = true;
+                        (any, fruitless) = (true, 0);
                         false
                     }
                     Err(e) => {

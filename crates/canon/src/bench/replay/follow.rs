@@ -14,6 +14,7 @@ use wal::{DataDir, DirOptions, Group, LogEnd, LogWriter};
 
 use super::Options;
 use super::loads::{Rate, Recorded, failed};
+use crate::bench::figures::{cpu, thread_cpu};
 
 /// Bytes of log between two syncs: what has arrived is synced together.
 const SYNC_BYTES: usize = 4 << 20;
@@ -90,7 +91,7 @@ pub fn replay(recorded: &Recorded, options: ReplayOptions, o: &Options) -> Resul
     while store.reclaim(filled).versions > 0 {}
     let policy = options.policy;
     let replay = start(filled, options)?;
-    let (began, cpu) = (Instant::now(), crate::bench::figures::cpu());
+    let (began, cpu, own) = (Instant::now(), cpu(), thread_cpu());
     feed(&replay, &mut log, &recorded.measured, recorded.last)?;
     while marks.applied.get() < recorded.last {
         if let Some(e) = replay.failure() {
@@ -99,6 +100,7 @@ pub fn replay(recorded: &Recorded, options: ReplayOptions, o: &Options) -> Resul
         std::thread::sleep(std::time::Duration::from_micros(100));
     }
     let (wall, cpu) = (began.elapsed(), crate::bench::figures::cpu() - cpu);
+    let own = thread_cpu() - own;
     let stats = replay.stats();
     let (rows, deferred) = (
         stats.rows.load(Ordering::SeqCst),
@@ -117,6 +119,7 @@ pub fn replay(recorded: &Recorded, options: ReplayOptions, o: &Options) -> Resul
         rows,
         wall,
         cpu,
+        workers: cpu.saturating_sub(own),
         deferred,
     })
 }
@@ -137,14 +140,14 @@ fn feed(replay: &Replay, log: &mut LogWriter, groups: &[Group], last: Position) 
     log.sync().map_err(failed)
 }
 
-/// Rows per second of the scheduler, with nobody who takes what it cuts.
+/// Rows per CPU second of the scheduler, with nobody who takes what it cuts.
 pub fn scheduler_alone(recorded: &Recorded, options: &ReplayOptions) -> Result<f64> {
     let groups = recorded.measured.clone();
     let from = recorded
         .before
         .last()
         .map_or(Position::ZERO, |g| g.header().last);
-    let began = Instant::now();
+    let began = thread_cpu();
     let rows = replica::replay::schedule_only(groups, from, options)?;
-    Ok(rows as f64 / began.elapsed().as_secs_f64())
+    Ok(rows as f64 / (thread_cpu() - began).as_secs_f64())
 }

@@ -121,6 +121,8 @@ pub struct Rate {
     pub wall: Duration,
     /// Of the whole process meanwhile.
     pub cpu: Duration,
+    /// Of the client threads, or of the replay workers.
+    pub workers: Duration,
     pub deferred: u64,
 }
 
@@ -132,6 +134,11 @@ impl Rate {
     /// CPU time per transaction, of all threads.
     pub fn micros_of_cpu(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.transactions as f64
+    }
+
+    /// Rows per second that a client or worker has the CPU.
+    pub fn rows_per_worker_second(&self) -> f64 {
+        self.rows as f64 / self.workers.as_secs_f64()
     }
 
     pub fn rows_per_second(&self) -> f64 {
@@ -327,7 +334,7 @@ pub fn record(load: &Load, o: &Options) -> Result<Recorded> {
     };
     let tables = set_up(&db, load, &tpcc)?;
     let filled = db.node().marks().decided.get();
-    let (transactions, wall, cpu) = drive(&db, &tables, load, &tpcc, o)?;
+    let (transactions, wall, cpu, workers) = drive(&db, &tables, load, &tpcc, o)?;
     let stream = db.node().cluster();
     drop(db);
     let (mut before, mut measured) = (Vec::new(), Vec::new());
@@ -352,6 +359,7 @@ pub fn record(load: &Load, o: &Options) -> Result<Recorded> {
         rows,
         wall,
         cpu,
+        workers,
         deferred: 0,
     };
     Ok(Recorded {
@@ -373,22 +381,22 @@ pub fn failed(e: wal::Error) -> Error {
     Error::internal(e.to_string())
 }
 
-/// Client threads, each running the next transaction while the log flushes the last ones. Commits, and how long it took until
-/// all were durable.
+/// Client threads, each running the next transaction while the log flushes the last ones. Commits, how long it took until
+/// all were durable, CPU time of the process and of the clients.
 fn drive(
     db: &Database,
     tables: &Tables,
     load: &Load,
     tpcc: &Tpcc,
     o: &Options,
-) -> Result<(u64, Duration, Duration)> {
+) -> Result<(u64, Duration, Duration, Duration)> {
     let transaction = TransactionOptions {
         max_runs: u32::MAX,
         ..TransactionOptions::default()
     };
     let stop = AtomicBool::new(false);
     let barrier = Barrier::new(o.threads + 1);
-    let work = |thread: usize| -> Result<u64> {
+    let work = |thread: usize| -> Result<(u64, Duration)> {
         let mut client = Client {
             rng: Rng::new(300 + thread as u64),
             next: (thread as i64 + 1) << 40,
@@ -399,6 +407,7 @@ fn drive(
         };
         let mut waiting: VecDeque<Committed<'_, ()>> = VecDeque::new();
         barrier.wait();
+        let cpu = crate::bench::figures::thread_cpu();
         while !stop.load(Ordering::Relaxed) {
             client.draw(load, tpcc);
             let run = db.transaction_nowait_with(&transaction, |tx| {
@@ -432,7 +441,7 @@ fn drive(
             }
         }
         waiting.into_iter().for_each(Committed::wait);
-        Ok(client.done)
+        Ok((client.done, crate::bench::figures::thread_cpu() - cpu))
     };
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..o.threads)
@@ -445,10 +454,13 @@ fn drive(
         let (began, cpu) = (Instant::now(), crate::bench::figures::cpu());
         std::thread::sleep(o.duration);
         stop.store(true, Ordering::Relaxed);
-        let mut commits = 0;
+        let (mut commits, mut of_clients) = (0, Duration::ZERO);
         for c in clients {
-            commits += c.join().expect("a client panicked")?;
+            let (done, busy) = c.join().expect("a client panicked")?;
+            commits += done;
+            of_clients += busy;
         }
-        Ok((commits, began.elapsed(), crate::bench::figures::cpu() - cpu))
+        let cpu = crate::bench::figures::cpu() - cpu;
+        Ok((commits, began.elapsed(), cpu, of_clients))
     })
 }

@@ -160,7 +160,9 @@ pub fn run(o: &Options, out: &mut dyn Write) -> Result<()> {
             }
             if o.extras && round == 0 && matches!(load, Load::Insert { index: false }) {
                 let rate = follow::scheduler_alone(&recorded, &o.replay(Policy::Row))?;
-                line(format!("alone\tscheduler, insert-only\t{rate:.0}"))?;
+                line(format!(
+                    "alone\tscheduler, insert-only, per second that it had a CPU\t{rate:.0}"
+                ))?;
                 let one = ReplayOptions {
                     workers: 1,
                     ..o.replay(Policy::Row)
@@ -171,8 +173,8 @@ pub fn run(o: &Options, out: &mut dyn Write) -> Result<()> {
                     r.rows_per_second()
                 ))?;
                 line(format!(
-                    "alone\tper CPU second of all replay threads, insert-only\t{:.0}",
-                    r.rows as f64 / r.cpu.as_secs_f64()
+                    "alone\tone worker, insert-only, per second that it had a CPU\t{:.0}",
+                    r.rows_per_worker_second()
                 ))?;
             }
         }
