@@ -78,7 +78,8 @@ impl Load {
 
     pub fn all(quick: bool, waits: bool) -> Vec<Load> {
         let adversarial: &[i64] = match (quick, waits) {
-            (true, _) => &[1, 16, 128],
+            (true, false) => &[1, 16, 128],
+            (true, true) => &[1, 16],
             (_, true) => &[1, 4, 16, 64],
             _ => &[1, 2, 4, 8, 16, 32, 64, 128],
         };
@@ -156,7 +157,8 @@ pub struct Recorded {
     pub primary: Rate,
 }
 
-/// A transaction whose writes cost a wait besides.
+/// A transaction whose writes cost a wait besides, which comes when the row is locked: such runs lock rows from the beginning, so that a
+/// hot row's cost is paid by one at a time here as at the replica (C5 §3.1).
 struct Paying<T> {
     inner: T,
     cost: Option<Duration>,
@@ -192,23 +194,27 @@ impl<T: KvTxn> KvTxn for Paying<T> {
         key: &[Cell<'_>],
         set: &[(usize, Cell<'_>)],
     ) -> Result<bool, T::Error> {
+        let done = self.inner.update(table, key, set)?;
         self.pay();
-        self.inner.update(table, key, set)
+        Ok(done)
     }
 
     fn put(&mut self, table: usize, row: &[Cell<'_>]) -> Result<(), T::Error> {
+        let done = self.inner.put(table, row)?;
         self.pay();
-        self.inner.put(table, row)
+        Ok(done)
     }
 
     fn insert(&mut self, table: usize, row: &[Cell<'_>]) -> Result<(), T::Error> {
+        let done = self.inner.insert(table, row)?;
         self.pay();
-        self.inner.insert(table, row)
+        Ok(done)
     }
 
     fn delete(&mut self, table: usize, key: &[Cell<'_>]) -> Result<bool, T::Error> {
+        let done = self.inner.delete(table, key)?;
         self.pay();
-        self.inner.delete(table, key)
+        Ok(done)
     }
 
     fn scan(
@@ -392,6 +398,10 @@ fn drive(
 ) -> Result<(u64, Duration, Duration, Duration)> {
     let transaction = TransactionOptions {
         max_runs: u32::MAX,
+        optimistic_runs: match o.row_cost {
+            Some(_) => 0,
+            None => TransactionOptions::default().optimistic_runs,
+        },
         ..TransactionOptions::default()
     };
     let stop = AtomicBool::new(false);
