@@ -378,9 +378,8 @@ fn page(
         let _ = writeln!(
             page,
             "## A discrete-event model for more cores\n\nA model, not a measurement (`canon::bench::replay::model`), with costs measured \
-             here: {}. It knows the constraints and the costs, not caches or memory bandwidth.\n\n| load | policy | {} |\n|---|---|{}",
+             here: {}. It knows the constraints and the costs, not caches or memory bandwidth.\n\n| load | policy | 4 cores | 8 | 16 | 32 | 64 |\n|---|---|{}",
             f.costs,
-            "4 cores | 8 | 16 | 32 | 64",
             "---|".repeat(5)
         );
         for load in &f.model_loads {
