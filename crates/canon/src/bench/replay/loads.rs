@@ -200,15 +200,15 @@ impl<T: KvTxn> KvTxn for Paying<T> {
     }
 
     fn put(&mut self, table: usize, row: &[Cell<'_>]) -> Result<(), T::Error> {
-        let done = self.inner.put(table, row)?;
+        self.inner.put(table, row)?;
         self.pay();
-        Ok(done)
+        Ok(())
     }
 
     fn insert(&mut self, table: usize, row: &[Cell<'_>]) -> Result<(), T::Error> {
-        let done = self.inner.insert(table, row)?;
+        self.inner.insert(table, row)?;
         self.pay();
-        Ok(done)
+        Ok(())
     }
 
     fn delete(&mut self, table: usize, key: &[Cell<'_>]) -> Result<bool, T::Error> {
