@@ -113,6 +113,7 @@ impl Quorum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn p(n: u32) -> Position {
         Position::new(1, n)
@@ -154,5 +155,83 @@ mod tests {
         q.begin_term(2);
         q.acked(2, acked(9, 9, 9));
         assert_eq!(q.levels(p(9)).decided, Position::ZERO, "of an older term");
+    }
+
+    /// What happens to a decider.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Acked(u64, Acked),
+        Left(u64),
+        Term(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let ack = (0u64..4, 0u64..4, 0u32..30, 0u32..30, 0u32..30);
+        prop_oneof![
+            9 => ack.prop_map(|(id, term, r, p, v)| Step::Acked(id, Acked { term, ..acked(r, p, v) })),
+            2 => (0u64..4).prop_map(Step::Left),
+            1 => (0u64..4).prop_map(Step::Term),
+        ]
+    }
+
+    /// All of the past, counted position by position: how many of those that follow now have said, since they came and in no older
+    /// term, that they have reached it.
+    fn counted(past: &[Step], wanted: usize, flushed: u32) -> [u32; 3] {
+        let (mut term, mut said): (u64, Vec<(u64, Vec<Acked>)>) = (0, vec![]);
+        for s in past {
+            match s {
+                Step::Term(t) => {
+                    term = term.max(*t);
+                    said.retain(|(_, acks)| acks.last().is_some_and(|a| a.term >= term));
+                }
+                Step::Left(id) => said.retain(|(i, _)| i != id),
+                Step::Acked(_, a) if a.term < term => {}
+                Step::Acked(id, a) => match said.iter_mut().find(|(i, _)| i == id) {
+                    Some((_, acks)) => acks.push(*a),
+                    None => said.push((*id, vec![*a])),
+                },
+            }
+        }
+        let reached = |of: fn(&Acked) -> Position, most: u32| {
+            let has = |acks: &[Acked], n: u32| acks.iter().any(|a| of(a) >= p(n));
+            let enough = |n: &u32| {
+                let have = said.iter().filter(|(_, acks)| has(acks, *n)).count();
+                have >= if wanted == 0 { said.len() } else { wanted }
+            };
+            (0..=most).filter(enough).max()
+        };
+        let level = |of| match wanted {
+            0 => flushed,
+            _ => reached(of, flushed).unwrap_or(0),
+        };
+        let decided = level(|a| a.persisted);
+        let applied = reached(|a| a.visible, decided).unwrap_or(0);
+        [decided, level(|a| a.received), applied]
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_count(wanted in 0usize..4, flushed in 0u32..40, steps in prop::collection::vec(step(), 0..40)) {
+            let mut q = Quorum::new(wanted);
+            let mut term = 0;
+            for s in &steps {
+                match s {
+                    Step::Acked(id, a) => q.acked(*id, *a),
+                    Step::Left(id) => q.left(*id),
+                    Step::Term(t) => {
+                        term = term.max(*t);
+                        q.begin_term(term);
+                    }
+                }
+            }
+            let now = q.levels(p(flushed));
+            let [decided, written, applied] = counted(&steps, wanted, flushed);
+            // Epoch 1 begins at p(0): nobody yet is position zero.
+            let at = |n: u32, got: Position| got == p(n) || (n == 0 && got == Position::ZERO);
+            prop_assert!(at(decided, now.decided), "{} {:?}", decided, now);
+            prop_assert!(at(written, now.written), "{} {:?}", written, now);
+            prop_assert!(at(applied, now.applied), "{} {:?}", applied, now);
+            prop_assert!(now.applied <= now.decided && now.decided <= p(flushed));
+        }
     }
 }
