@@ -21,6 +21,7 @@ mod from_char;
 pub mod jsonb;
 mod math;
 mod operators;
+mod overlaps;
 mod pattern;
 pub mod quote;
 pub mod registry;

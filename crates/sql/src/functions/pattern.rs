@@ -218,6 +218,41 @@ fn regexp_substr(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(hit.into())
 }
 
+/// Text, pattern, start, which match, flags, group: the match's or the group's place in the text.
+fn nth_match(
+    a: &[Value],
+    from: Option<&Value>,
+    nth: Option<&Value>,
+    re: &Regex,
+    group: Option<&Value>,
+) -> Result<Option<std::ops::Range<usize>>> {
+    let t = s(&a[0]);
+    let from = from.map_or(Ok(0), |v| offset(t, int(v)))?;
+    let n = nth.map_or(1, int).max(1) as usize;
+    let group = group.map_or(0, int).max(0) as usize;
+    let hit = re.captures_iter(&t[from..]).nth(n - 1);
+    let hit = hit.and_then(|c| c.get(group).map(|m| m.range()));
+    Ok(hit.map(|r| r.start + from..r.end + from))
+}
+
+/// 1-based; 0 when there is none. The end asked for is the place after the match.
+fn regexp_instr(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let re = compile(s(&a[1]), flags(a, 5)?)?;
+    let hit = nth_match(a, a.get(2), a.get(3), &re, a.get(6))?;
+    let at_end = a.get(4).is_some_and(|v| int(v) == 1);
+    let place = hit.map_or(0, |r| {
+        let at = if at_end { r.end } else { r.start };
+        s(&a[0])[..at].chars().count() as i32 + 1
+    });
+    Ok(Value::Int4(place))
+}
+
+fn regexp_substr_group(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let re = compile(s(&a[1]), flags(a, 4)?)?;
+    let hit = nth_match(a, a.get(2), a.get(3), &re, a.get(5))?;
+    Ok(hit.map(|r| &s(&a[0])[r]).into())
+}
+
 fn string_to_array(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let Some(t) = a[0].as_str() else {
         return Ok(Value::Null);
@@ -380,6 +415,12 @@ pub(super) fn register(r: &mut Registry) {
         IMM,
         regexp_substr,
     );
+    let instr = [TEXT, TEXT, INT4, INT4, INT4, TEXT, INT4];
+    for n in 2..=instr.len() {
+        r.f("regexp_instr", &instr[..n], INT4, IMM, regexp_instr);
+    }
+    let group = [TEXT, TEXT, INT4, INT4, TEXT, INT4];
+    r.f("regexp_substr", &group, TEXT, IMM, regexp_substr_group);
     r.f("substring", &[TEXT, TEXT], TEXT, IMM, substring);
     r.f(
         "substring",

@@ -125,6 +125,7 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::array::register(&mut r);
     super::bytes::register(&mut r);
     super::datetime::register(&mut r);
+    super::overlaps::register(&mut r);
     super::pattern::register(&mut r);
     super::sets::register(&mut r);
     super::string::register(&mut r);
