@@ -409,3 +409,131 @@ fn a_key_taken_after_the_snapshot_is_a_conflict_before_it_is_a_duplicate() {
     take(5);
     assert_eq!(code(&mut committed, 5), SqlState::UNIQUE_VIOLATION);
 }
+
+fn contended(node: &Node) -> Txn {
+    let options = TxnOptions {
+        contended: true,
+        ..TxnOptions::default()
+    };
+    node.begin(options, false)
+}
+
+fn change(node: &Node, h: &TableHandle, id: i64, v: i64) {
+    let mut t = begin(node, Isolation::ReadCommitted, true);
+    t.update(h, &key(id), &row(id, v)).unwrap();
+    node.commit(t).unwrap();
+}
+
+#[test]
+fn a_contended_transaction_reads_what_is_there_now_and_learns_early_that_it_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    create(&node, table(20000));
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    for i in 0..4 {
+        t.insert(&h, &row(i, 10)).unwrap();
+    }
+    node.commit(t).unwrap();
+
+    let mut a = contended(&node);
+    a.begin_statement().unwrap();
+    assert_eq!(value(&mut a, &h, 0), Some(10));
+    a.end_statement().unwrap();
+    change(&node, &h, 1, 11);
+    a.begin_statement().unwrap();
+    assert_eq!((value(&mut a, &h, 1), a.moves()), (Some(11), 1));
+    a.end_statement().unwrap();
+    // What it has read changes: it goes on as of then, and may end so, but it must not write.
+    change(&node, &h, 0, 20);
+    change(&node, &h, 2, 12);
+    a.begin_statement().unwrap();
+    assert_eq!(value(&mut a, &h, 2), Some(10));
+    let e = a.update(&h, &key(3), &row(3, 0)).unwrap_err();
+    assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE);
+    a.rollback_statement();
+    node.commit(a).unwrap();
+}
+
+#[test]
+fn a_commit_gives_way_to_who_has_read_what_it_overwrites() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    create(&node, table(20000));
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    for i in 0..4 {
+        t.insert(&h, &row(i, 10)).unwrap();
+    }
+    node.commit(t).unwrap();
+
+    let mut reader = contended(&node);
+    reader.begin_statement().unwrap();
+    all(&mut reader, &h, Access::Primary, Direction::Forward);
+    let mut writer = begin(&node, Isolation::Serializable, true);
+    assert!(writer.readers_in_the_way().is_empty());
+    writer.update(&h, &key(2), &row(2, 0)).unwrap();
+    let readers = writer.readers_in_the_way();
+    assert_eq!(readers, [reader.id()]);
+    let end = writer.wait_for_end(readers[0]).expect("it runs");
+    // The reader wants a row of the writer's: a circle, which is found at once.
+    let e = reader.update(&h, &key(2), &row(2, 5)).unwrap_err();
+    assert_eq!(e.code(), SqlState::DEADLOCK_DETECTED);
+    reader.rollback_statement();
+    drop(reader);
+    futures::executor::block_on(end);
+    assert!(writer.readers_in_the_way().is_empty());
+    node.commit(writer).unwrap();
+}
+
+#[test]
+fn columns_that_a_scan_did_not_look_at_may_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    create(&node, table(20000));
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    for i in 0..4 {
+        t.insert(&h, &row(i, 10)).unwrap();
+    }
+    node.commit(t).unwrap();
+    // (the index that is scanned, the columns looked at, what another transaction does meanwhile, whether the scan saw it)
+    type Meanwhile = fn(&Node, &TableHandle);
+    let update: Meanwhile = |n, h| change(n, h, 1, 11);
+    let delete: Meanwhile = |n, h| {
+        let mut t = begin(n, Isolation::ReadCommitted, true);
+        t.delete(h, &key(1)).unwrap();
+        n.commit(t).unwrap();
+    };
+    let insert: Meanwhile = |n, h| {
+        let mut t = begin(n, Isolation::ReadCommitted, true);
+        t.insert(h, &row(1, 10)).unwrap();
+        n.commit(t).unwrap();
+    };
+    for (access, columns, meanwhile, seen) in [
+        (Access::Primary, &[0u16, 2][..], update, false),
+        (Access::Primary, &[0, 1], update, true),
+        (Access::Index(1), &[0], update, true),
+        (Access::Index(2), &[0], update, false),
+        (Access::Primary, &[], delete, true),
+        (Access::Primary, &[], insert, true),
+    ] {
+        let mut t = begin(&node, Isolation::Serializable, true);
+        let mut scan =
+            Scan::new(access, base::KeyRange::all(), Direction::Forward).of_columns(columns);
+        while t.scan(&h, &mut scan, 2, &mut |_, _| Ok(())).unwrap() {}
+        t.insert(&h, &row(100, 0)).unwrap();
+        meanwhile(&node, &h);
+        let outcome = node.commit(t);
+        assert_eq!(outcome.is_err(), seen, "{access:?} {columns:?}");
+        change(&node, &h, 0, 10);
+        let mut t = begin(&node, Isolation::ReadCommitted, true);
+        if outcome.is_ok() {
+            t.delete(&h, &key(100)).unwrap();
+        }
+        if value(&mut t, &h, 1).is_some_and(|v| v != 10) {
+            t.update(&h, &key(1), &row(1, 10)).unwrap();
+        }
+        node.commit(t).unwrap();
+    }
+}

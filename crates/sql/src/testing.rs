@@ -157,6 +157,7 @@ impl TestDb {
             read_only: false,
             deferrable: false,
             locking: true,
+            contended: false,
             durability: Durability::Off,
             interrupt: Arc::new(Interrupt::default()),
         };
@@ -264,16 +265,48 @@ impl TestDb {
     }
 
     pub fn execute(&self, txn: &mut Txn, p: &Arc<Prepared>, params: &[Value]) -> Result<Answer> {
+        self.execute_by(txn, p, params, 3, false)
+    }
+
+    /// The same with all rows asked for at once.
+    pub fn execute_all(
+        &self,
+        txn: &mut Txn,
+        p: &Arc<Prepared>,
+        params: &[Value],
+    ) -> Result<Answer> {
+        self.execute_by(txn, p, params, 0, false)
+    }
+
+    /// The same without shortcuts.
+    pub fn execute_slowly(
+        &self,
+        txn: &mut Txn,
+        p: &Arc<Prepared>,
+        params: &[Value],
+    ) -> Result<Answer> {
+        self.execute_by(txn, p, params, 0, true)
+    }
+
+    fn execute_by(
+        &self,
+        txn: &mut Txn,
+        p: &Arc<Prepared>,
+        params: &[Value],
+        batch_rows: usize,
+        slowly: bool,
+    ) -> Result<Answer> {
         let cx = ExecContext {
             settings: &self.settings,
             session: &self.session,
             facts: &NoFacts,
         };
         let mut e = p.start(params.to_vec());
+        e.no_shortcut = slowly;
         let mut batch = RowBatch::new();
         let mut rows = vec![];
         loop {
-            let more = e.next_batch(txn, &cx, 3, &mut batch)?;
+            let more = e.next_batch(txn, &cx, batch_rows, &mut batch)?;
             for r in batch.rows() {
                 let show = |(v, c): (&Value, &crate::plan::OutColumn)| {
                     if v.is_null() {

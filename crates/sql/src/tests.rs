@@ -39,6 +39,59 @@ fn keys_find_rows_and_writes_change_them() {
     assert_eq!(db.fails("SELECT * FROM nope"), SqlState::UNDEFINED_TABLE);
 }
 
+/// Every statement once as a short range and once through operators.
+#[test]
+fn short_ranges_give_what_operators_give() {
+    let db = TestDb::new();
+    db.run(
+        "CREATE TABLE r (id int PRIMARY KEY, k int, c char(12) NOT NULL, t text, b bigint, d date);
+         CREATE INDEX r_k ON r (k);
+         INSERT INTO r SELECT i, i % 7, 'c' || (i * 7919 % 40), CASE WHEN i % 5 > 0 THEN 't' || (i % 9) END, i * i, \
+         date '2020-01-01' + i % 11 FROM generate_series(1, 300) i;
+         DELETE FROM r WHERE id % 10 = 3",
+    )
+    .unwrap();
+    let statements = [
+        "SELECT c FROM r WHERE id BETWEEN 20 AND 119",
+        "SELECT t, id FROM r WHERE id > 290",
+        "SELECT id FROM r WHERE id BETWEEN 5 AND 4",
+        "SELECT id, t FROM r WHERE k = 3",
+        "SELECT id FROM r WHERE k > 4 AND k < 6",
+        "SELECT id FROM r WHERE id BETWEEN 20 AND 60 ORDER BY id DESC",
+        "SELECT sum(k), count(*), min(t), max(d), avg(b) FROM r WHERE id BETWEEN 20 AND 119",
+        "SELECT count(t), sum(b) FROM r WHERE id > 1000",
+        "SELECT c FROM r WHERE id BETWEEN 20 AND 119 ORDER BY c",
+        "SELECT DISTINCT c FROM r WHERE id BETWEEN 20 AND 119 ORDER BY c",
+        "SELECT DISTINCT t FROM r WHERE id BETWEEN 20 AND 119 ORDER BY t DESC",
+        "SELECT DISTINCT t, k FROM r WHERE id < 150 ORDER BY k DESC, t NULLS FIRST",
+        "SELECT id, t FROM r WHERE id < 90 ORDER BY t, d DESC, b DESC",
+        "SELECT t FROM r WHERE id BETWEEN 1 AND 299 ORDER BY t",
+        "SELECT added FROM r WHERE id BETWEEN 100 AND 310 ORDER BY added",
+        "SELECT sum(added), count(added) FROM r WHERE id BETWEEN 100 AND 310",
+    ];
+    db.run("ALTER TABLE r ADD COLUMN added int DEFAULT 5; INSERT INTO r VALUES (301, 1, 'x', 'y', 2, '2020-01-01', 6)")
+        .unwrap();
+    let mut txn = db.begin();
+    for own in [
+        "UPDATE r SET k = 3, t = 'own' WHERE id IN (21, 33, 44, 55)",
+        "DELETE FROM r WHERE id IN (22, 60)",
+        "INSERT INTO r VALUES (23, 3, 'own', NULL, 1, '2030-01-01')",
+    ] {
+        for sql in statements {
+            let stmt = crate::testing::parse(sql).unwrap();
+            txn.begin_statement().unwrap();
+            let p = db.prepare_in(&txn, &stmt[0], sql, &[]).unwrap();
+            assert!(p.plan.short.is_some(), "{sql}");
+            let short = db.execute_all(&mut txn, &p, &[]).unwrap();
+            let long = db.execute_slowly(&mut txn, &p, &[]).unwrap();
+            assert_eq!(short.rows, long.rows, "{sql}");
+            assert_eq!(short.affected, long.affected, "{sql}");
+        }
+        let stmt = crate::testing::parse(own).unwrap();
+        db.run_in(&mut txn, &stmt[0], own, &[]).unwrap();
+    }
+}
+
 fn shop() -> TestDb {
     let db = TestDb::new();
     db.run(

@@ -25,7 +25,7 @@ use crate::dml::schema_moved;
 use crate::handle::TableHandle;
 use crate::locks::LockMode;
 use crate::manager::Cause;
-use crate::scan::RangeRead;
+use crate::scan::{ALL_COLUMNS, RangeRead};
 use crate::txn::{Isolation, Txn, serialization_failure};
 use crate::writes::{Pending, TableWrites};
 
@@ -292,7 +292,12 @@ impl Txn {
         Ok(())
     }
 
-    fn validate_reads(&self, snapshot: Position, me: Position, guard: &Guard) -> Result<()> {
+    pub(crate) fn validate_reads(
+        &self,
+        snapshot: Position,
+        me: Position,
+        guard: &Guard,
+    ) -> Result<()> {
         let changed = |table: &str, key: String, winner: Position, cause| {
             self.shared.stats.abort(cause);
             let what =
@@ -354,19 +359,7 @@ impl Txn {
                     return true;
                 }
                 winner = newest;
-                precise = match (entry, &range.index) {
-                    (Some(e), Some(i)) => {
-                        let mut scratch = Vec::new();
-                        let mut has = |at| {
-                            r.row_at(at, guard)
-                                .is_some_and(|row| i.matches(e, row, &mut scratch))
-                        };
-                        has(snapshot) || has(me.prev())
-                    }
-                    _ => {
-                        r.row_at(snapshot, guard).is_some() || r.row_at(me.prev(), guard).is_some()
-                    }
-                };
+                precise = !range.same(r, entry, snapshot, me.prev(), guard);
                 if precise {
                     key = describe_record(&range.table, r, guard);
                 }
@@ -382,7 +375,8 @@ impl Txn {
                 return changed(range.table.name(), key, winner, cause);
             }
         }
-        Ok(())
+        // The rows at the snapshot were compared: they were there if it is live still.
+        self.view()?.check().map_err(|_| Txn::snapshot_too_old())
     }
 
     fn undo_locks(&self, locked: &[Locked<'_>], guard: &Guard) {
@@ -533,6 +527,44 @@ pub(crate) fn each_in_range<'g>(
 }
 
 impl RangeRead {
+    /// Whether what was read of a row, its place in the range and the columns, is the same at two positions. The older one is that of
+    /// a live snapshot.
+    pub(crate) fn same(
+        &self,
+        r: &Record,
+        entry: Option<&IndexEntry>,
+        old: Position,
+        new: Position,
+        guard: &Guard,
+    ) -> bool {
+        let mut scratch = Vec::new();
+        let mut seen = |at| {
+            let row = r.row_at(at, guard)?;
+            let there = match (entry, &self.index) {
+                (Some(e), Some(i)) => i.matches(e, row, &mut scratch),
+                _ => true,
+            };
+            there.then_some(row)
+        };
+        match (seen(old), seen(new)) {
+            (None, None) => true,
+            (Some(a), Some(b)) => self.columns != ALL_COLUMNS && self.same_columns(a, b),
+            _ => false,
+        }
+    }
+
+    fn same_columns(&self, a: &[u8], b: &[u8]) -> bool {
+        let layout = &self.table.table.layout;
+        let (a, b) = (layout.row(a), layout.row(b));
+        let mut columns = (0..layout.len()).filter(|i| self.columns & 1 << i != 0);
+        columns.all(|i| match (a.is_missing(i), b.is_missing(i)) {
+            (true, true) => true,
+            (false, false) if a.is_null(i) || b.is_null(i) => a.is_null(i) == b.is_null(i),
+            (false, false) => a.raw(i) == b.raw(i),
+            _ => false,
+        })
+    }
+
     /// Whether `f` holds for each record whose key stands in the range, those passed over left out.
     pub(crate) fn all(
         &self,

@@ -4,7 +4,7 @@
 //! inserters of one key meet there; a row in the way that another transaction may be taking away is waited for (its lock)
 //! before the answer is 23505. An optimistic transaction looks at its snapshot and asks again at commit.
 
-use base::{Error, Position, Result, SqlState, Value};
+use base::{Error, Position, Result, RowRef, SqlState, Value};
 use store::{CHANGING, SecondaryIndex};
 
 use crate::fk::same;
@@ -93,7 +93,7 @@ impl Txn {
             Some(_) => handle.primary_key(row, &mut new_key)?,
             None => new_key.extend_from_slice(key),
         }
-        let (old, saw, existed) = self.current(&handle, key)?;
+        let (old, saw, existed) = self.current(&handle, key, |row| row.values())?;
         let referenced = self.is_referenced_key_changed(&handle, &old, Some(row));
         let moved = new_key != key;
         if self.options.locking {
@@ -149,12 +149,14 @@ impl Txn {
         {
             return Ok(false);
         }
-        let (old, saw, existed) = self.current(&handle, key)?;
+        let referenced = !handle.table.referenced_by.is_empty();
+        let read = |row: RowRef<'_>| referenced.then(|| row.values());
+        let (old, saw, existed) = self.current(&handle, key, read)?;
         if self.options.locking {
             self.lock_row(&handle, key, LockMode::Update, WaitPolicy::Wait)?;
         }
         self.put(&handle, key, None, saw, existed);
-        if !handle.table.referenced_by.is_empty() {
+        if let Some(old) = old {
             self.follow_children(&handle, &old, None)?;
         }
         Ok(true)
@@ -169,6 +171,7 @@ impl Txn {
             ));
         }
         self.shared.check_accepts_writes()?;
+        self.check_outdated()?;
         let handle = match self.catalog.table(table.table.def.id) {
             Some(h) if std::ptr::eq(&**h, table) => Handle::Same(table),
             Some(h) => Handle::Newer(h.clone()),
@@ -206,18 +209,19 @@ impl Txn {
         self.writes.put(handle, shared, key, change);
     }
 
-    /// The row of this key as this transaction sees it: values, position of the committed version, whether there is one.
-    fn current(
+    /// The row of this key as this transaction sees it: what `read` takes of it, position of the committed version, whether there is one.
+    fn current<R>(
         &mut self,
         handle: &TableHandle,
         key: &[u8],
-    ) -> Result<(Vec<Value>, Position, bool)> {
+        read: impl FnOnce(RowRef<'_>) -> R,
+    ) -> Result<(R, Position, bool)> {
         if let Some(p) = self.writes.get(handle.storage.id, key) {
             let row = p
                 .row
                 .as_deref()
                 .ok_or_else(|| Error::internal("a row that is gone is changed"))?;
-            return Ok((handle.table.layout.row(row).values(), p.saw, p.existed));
+            return Ok((read(handle.table.layout.row(row)), p.saw, p.existed));
         }
         let guard = store::pin();
         let record = handle.storage.primary.get(key, &guard);
@@ -226,7 +230,7 @@ impl Txn {
             .and_then(|v| v.row())
             .ok_or_else(|| Error::internal("a row that was not read is changed"))?;
         let saw = version.map_or(Position::ZERO, |v| v.position());
-        Ok((handle.table.layout.row(row).values(), saw, true))
+        Ok((read(handle.table.layout.row(row)), saw, true))
     }
 
     fn newest_position(&mut self, handle: &TableHandle, key: &[u8]) -> Result<Position> {

@@ -99,6 +99,11 @@ impl TableHandle {
         }
     }
 
+    /// Whether a column can be changed in the bytes of a row: no constraint but NOT NULL says anything about it.
+    pub fn is_free(&self, column: usize) -> bool {
+        self.free[column]
+    }
+
     /// The rules, compiled at the first call.
     pub fn rules(
         &self,

@@ -10,12 +10,14 @@
 //! This crate knows no log and no SQL text.
 
 mod commit;
+mod contention;
 mod dml;
 mod fk;
 mod handle;
 mod locks;
 mod manager;
 mod patch;
+mod savepoint;
 mod scan;
 mod schema_change;
 mod txn;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::{SecondaryIndex, Storage, Store, pin};
 
+use crate::contention::Readers;
 use crate::handle::{Catalog, RuleCompiler, TableHandle};
 use crate::locks::LockTable;
 use crate::txn::{Txn, TxnOptions};
@@ -123,6 +124,7 @@ const STANDBY: u8 = 3;
 pub struct TxnManager {
     pub store: Arc<Store>,
     pub locks: LockTable,
+    pub(crate) readers: Readers,
     pub marks: Arc<Watermarks>,
     pub stats: Stats,
     /// (valid from, version), ascending; never empty.
@@ -144,6 +146,7 @@ impl TxnManager {
         Arc::new(TxnManager {
             store,
             locks: LockTable::default(),
+            readers: Readers::default(),
             marks,
             stats: Stats::default(),
             catalogs: RwLock::new(vec![(from, Arc::new(catalog))]),

@@ -3,7 +3,7 @@
 //!
 //! What has been scanned goes into the footprint piece by piece: a scan that stops early (LIMIT) has read only up to its last row.
 
-use base::{KeyRange, Result, RowRef};
+use base::{ColumnIdx, KeyRange, Result, RowRef};
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ pub struct Scan {
     entry: Option<usize>,
     /// See [`Scan::read_by`].
     reader: u32,
+    columns: u64,
 }
 
 /// A scanned range in a footprint.
@@ -51,6 +52,21 @@ pub(crate) struct RangeRead {
     pub reader: u32,
     /// Rows (primary-index keys) that SKIP LOCKED passed over: they do not count as read.
     pub passed_over: HashSet<Box<[u8]>>,
+    /// Rows that it gave.
+    pub rows: usize,
+    /// The columns that were looked at.
+    pub columns: u64,
+}
+
+/// A set of columns with all of them in it; a bit for each of the first 63 otherwise.
+pub(crate) const ALL_COLUMNS: u64 = u64::MAX;
+
+/// These columns as a set.
+fn set_of(columns: &[ColumnIdx]) -> u64 {
+    match columns.iter().max() {
+        Some(63..) => ALL_COLUMNS,
+        _ => columns.iter().fold(0, |set, c| set | 1 << c),
+    }
 }
 
 const BATCH: usize = 32;
@@ -65,6 +81,7 @@ impl Scan {
             done: false,
             entry: None,
             reader: 0,
+            columns: ALL_COLUMNS,
         }
     }
 
@@ -74,9 +91,19 @@ impl Scan {
         self
     }
 
+    /// The same for somebody who looks at these columns only: others of the rows may change.
+    pub fn of_columns(mut self, columns: &[ColumnIdx]) -> Scan {
+        self.columns = set_of(columns);
+        self
+    }
+
     /// Begins again with another range, keeping what is allocated.
     pub fn restart(&mut self, range: KeyRange) {
-        *self = Scan::new(self.access, range, self.direction);
+        *self = Scan {
+            columns: self.columns,
+            reader: self.reader,
+            ..Scan::new(self.access, range, self.direction)
+        };
     }
 
     fn shrink_past(&mut self, key: &[u8]) {
@@ -91,6 +118,31 @@ impl Scan {
 enum Source<'k, 'g> {
     Primary(Cursor<'k, 'g, Record>),
     Index(&'g SecondaryIndex, Cursor<'k, 'g, IndexEntry>),
+}
+
+impl<'k, 'g: 'k> Source<'k, 'g> {
+    fn new(
+        table: &'g TableHandle,
+        access: Access,
+        range: &'k KeyRange,
+        direction: Direction,
+        guard: &'g store::Guard,
+    ) -> Source<'k, 'g> {
+        let (lo, hi) = range.bounds();
+        let direction = match direction {
+            Direction::Forward => store::tree::Direction::Forward,
+            Direction::Backward => store::tree::Direction::Backward,
+        };
+        match access {
+            Access::Primary => {
+                Source::Primary(table.storage.primary.cursor(lo, hi, direction, guard))
+            }
+            Access::Index(i) => {
+                let index = table.indexes[i].as_deref().expect("a secondary index");
+                Source::Index(index, index.tree.cursor(lo, hi, direction, guard))
+            }
+        }
+    }
 }
 
 /// A row from the store: its place in the index, its primary key, its bytes.
@@ -123,7 +175,7 @@ impl Txn {
             (None, false) => {}
         }
         if self.tracks_reads() && (scan.done || last.is_some()) {
-            self.register(table, scan, from);
+            self.register(table, scan, from, given);
         }
         outcome?;
         Ok(!scan.done)
@@ -141,20 +193,7 @@ impl Txn {
     ) -> Result<()> {
         let guard = pin();
         let at = self.view()?.position();
-        let (lo, hi) = from.bounds();
-        let direction = match scan.direction {
-            Direction::Forward => store::tree::Direction::Forward,
-            Direction::Backward => store::tree::Direction::Backward,
-        };
-        let mut source = match scan.access {
-            Access::Primary => {
-                Source::Primary(table.storage.primary.cursor(lo, hi, direction, &guard))
-            }
-            Access::Index(i) => {
-                let index = table.indexes[i].as_deref().expect("a secondary index");
-                Source::Index(index, index.tree.cursor(lo, hi, direction, &guard))
-            }
-        };
+        let mut source = Source::new(table, scan.access, from, scan.direction, &guard);
         let own = self.writes.of(table.storage.id);
         let mut mine = own
             .map(|w| own_rows(w, scan.access, from, scan.direction))
@@ -218,8 +257,69 @@ impl Txn {
         Ok(())
     }
 
+    /// The rows of a whole range in order, if they are at most `max`: `f` gets them where they stand, and looks at these columns. None,
+    /// and no call, when there are more.
+    pub fn range<R>(
+        &mut self,
+        table: &TableHandle,
+        (access, direction): (Access, Direction),
+        range: KeyRange,
+        columns: &[ColumnIdx],
+        max: usize,
+        f: impl FnOnce(&mut [RowRef<'_>]) -> Result<R>,
+    ) -> Result<Option<R>> {
+        self.check_interrupt()?;
+        let given;
+        let outcome = {
+            let guard = pin();
+            let at = self.view()?.position();
+            let mut source = Source::new(table, access, &range, direction, &guard);
+            let mut stored = Vec::with_capacity(128);
+            let more = fill(
+                &mut source,
+                at,
+                &mut stored,
+                &mut Vec::new(),
+                max + 1,
+                &guard,
+            );
+            // After the look: what it saw was whole if the snapshot is live still.
+            self.view()?.check().map_err(|_| Txn::snapshot_too_old())?;
+            if more || stored.len() > max {
+                return Ok(None);
+            }
+            let layout = &table.table.layout;
+            let mut rows: Vec<RowRef<'_>> = Vec::with_capacity(stored.len());
+            match self.writes.of(table.storage.id) {
+                None => rows.extend(stored.iter().map(|s| layout.row(s.row))),
+                Some(own) => {
+                    let mut mine = own_rows(own, access, &range, direction).peekable();
+                    for s in &stored {
+                        while let Some((_, _, row)) =
+                            mine.next_if(|m| comes_first(m.0, s.index_key, direction))
+                        {
+                            rows.push(layout.row(row));
+                        }
+                        if !own.rows.contains_key(s.key) {
+                            rows.push(layout.row(s.row));
+                        }
+                    }
+                    rows.extend(mine.map(|(_, _, row)| layout.row(row)));
+                }
+            }
+            given = rows.len();
+            f(&mut rows)
+        };
+        if self.tracks_reads() {
+            let mut scan = Scan::new(access, KeyRange::all(), direction).of_columns(columns);
+            scan.done = true;
+            self.register(table, &mut scan, range, given);
+        }
+        outcome.map(Some)
+    }
+
     /// Adds what a call of `scan` covered to the footprint, joined to what its earlier calls covered.
-    fn register(&mut self, table: &TableHandle, scan: &mut Scan, from: KeyRange) {
+    fn register(&mut self, table: &TableHandle, scan: &mut Scan, from: KeyRange, rows: usize) {
         let mut covered = from;
         if !scan.done {
             let turn = |b: &Bound<Box<[u8]>>| match b {
@@ -231,7 +331,11 @@ impl Txn {
                 Direction::Backward => covered.lo = turn(&scan.rest.hi),
             }
         }
+        if self.shows_reads() && scan.access == Access::Primary {
+            self.show_range(table.storage.id, &covered);
+        }
         if let Some(r) = scan.entry.and_then(|i| self.ranges.get_mut(i)) {
+            r.rows += rows;
             match scan.direction {
                 Direction::Forward => r.range.hi = covered.hi,
                 Direction::Backward => r.range.lo = covered.lo,
@@ -252,6 +356,8 @@ impl Txn {
             range: covered,
             reader: scan.reader,
             passed_over: HashSet::new(),
+            rows,
+            columns: scan.columns,
         });
     }
 }

@@ -19,10 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use store::{Expired, View, pin};
 
+use crate::contention::Footprint;
 use crate::fk::FkProbe;
 use crate::handle::{Catalog, TableHandle};
 use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId, WaitPolicy};
 use crate::manager::{Cause, TxnManager};
+use crate::savepoint::Savepoint;
 use crate::scan::RangeRead;
 use crate::schema_change::OwnSchema;
 use crate::writes::Writes;
@@ -72,6 +74,8 @@ pub struct TxnOptions {
     pub interrupt: Arc<Interrupt>,
     /// Rows are locked when a statement writes them (SQL). Without, nothing is locked before commit (the library).
     pub locking: bool,
+    /// The session's last transactions lost races: see `contention`.
+    pub contended: bool,
 }
 
 impl Default for TxnOptions {
@@ -83,6 +87,7 @@ impl Default for TxnOptions {
             durability: Durability::On,
             interrupt: Arc::default(),
             locking: true,
+            contended: false,
         }
     }
 }
@@ -102,11 +107,6 @@ pub(crate) struct Conflict {
     table: String,
     key: String,
     winner: Position,
-}
-
-struct Savepoint {
-    name: String,
-    writes: usize,
 }
 
 /// Where a statement began, to undo it.
@@ -152,13 +152,19 @@ pub struct Txn {
     pub(crate) conflict: Option<Conflict>,
     /// The last run of the statement ended in a wait.
     waited: bool,
-    savepoints: Vec<Savepoint>,
+    pub(crate) savepoints: Vec<Savepoint>,
     mark: Mark,
     portals: i32,
     /// What the next statement goes on at, instead of a new snapshot.
     resumed: Option<Parked>,
     at_published: bool,
     pub(crate) moves: u32,
+    /// What others may see of its reads.
+    pub(crate) footprint: Option<Arc<Footprint>>,
+    /// Rows looked at again so far, to move the snapshot.
+    pub(crate) looked_again: usize,
+    /// Something read has changed: it may still end as if it had ended then, but writes no more.
+    pub(crate) outdated: bool,
     /// For rows that are being encoded.
     pub(crate) scratch: Vec<u8>,
 }
@@ -194,6 +200,9 @@ impl Txn {
             resumed: None,
             at_published,
             moves: 0,
+            footprint: None,
+            looked_again: 0,
+            outdated: false,
             scratch: Vec::new(),
         }
     }
@@ -308,7 +317,7 @@ impl Txn {
         Err(Error::new(code, what))
     }
 
-    fn take_snapshot(&mut self) -> store::Snapshot {
+    pub(crate) fn take_snapshot(&mut self) -> store::Snapshot {
         let marks = &self.shared.marks;
         let snapshot = match self.at_published {
             true => self.shared.store.snapshots.take(|| marks.published.get()),
@@ -348,6 +357,12 @@ impl Txn {
             self.shared.wait_installed(c.winner);
         }
         let fresh = self.view.is_none() || self.options.isolation == Isolation::ReadCommitted;
+        let contended = self.options.contended
+            && self.options.isolation == Isolation::Serializable
+            && self.tracks_reads();
+        if contended && self.footprint.is_none() {
+            self.show_up();
+        }
         if let Some(parked) = self.resumed.take() {
             self.view = Some(parked.view);
             if self.schema.is_none() {
@@ -364,6 +379,8 @@ impl Txn {
             self.move_snapshot(&c)?;
         } else if self.waited && self.portals == 0 {
             self.follow()?;
+        } else if contended && self.portals == 0 {
+            self.refresh()?;
         }
         self.waited = false;
         self.mark = Mark {
@@ -432,7 +449,12 @@ impl Txn {
     }
 
     /// Whether absences and ranges read at `old` are the same at `new`.
-    fn others_unchanged(&self, old: Position, new: Position, guard: &store::Guard) -> bool {
+    pub(crate) fn others_unchanged(
+        &self,
+        old: Position,
+        new: Position,
+        guard: &store::Guard,
+    ) -> bool {
         let same = |r: &store::Record| r.at(new, guard).is_none_or(|v| v.position() <= old);
         let moved = |t: &TableHandle| t.storage.is_changing() && !self.owns_shape(t);
         let changing = self.absent.iter().any(|(t, _)| moved(t))
@@ -443,10 +465,11 @@ impl Txn {
                 .absent
                 .iter()
                 .all(|(t, k)| t.storage.primary.get(k, guard).is_none_or(same))
-            && self
-                .ranges
-                .iter()
-                .all(|r| r.all(guard, &mut |rec, _| same(rec)))
+            && self.ranges.iter().all(|r| {
+                r.all(guard, &mut |rec, e| {
+                    same(rec) || r.same(rec, e, old, new, guard)
+                })
+            })
     }
 
     /// Runs the checks that stand at the end of a statement (foreign keys). May ask to block or restart.
@@ -509,6 +532,9 @@ impl Txn {
             return Ok(p.row.as_deref().map(|r| f(table.table.layout.row(r))));
         }
         let keep = self.tracks_reads();
+        if self.shows_reads() {
+            self.show_key(table.storage.id, key);
+        }
         let guard = pin();
         let view = self
             .view
@@ -564,6 +590,7 @@ impl Txn {
         mode: LockMode,
         wait: WaitPolicy,
     ) -> Result<bool> {
+        self.check_outdated()?;
         if !self.lock(table.row_lock(key), mode, wait, table.name())? {
             return Ok(false);
         }
@@ -619,41 +646,6 @@ impl Txn {
         Err(Error::new(SqlState::RESTART, "the snapshot must move"))
     }
 
-    pub fn savepoint(&mut self, name: &str) {
-        self.savepoints.push(Savepoint {
-            name: name.into(),
-            writes: self.writes.mark(),
-        });
-    }
-
-    fn find_savepoint(&self, name: &str) -> Result<usize> {
-        self.savepoints
-            .iter()
-            .rposition(|s| s.name == name)
-            .ok_or_else(|| {
-                Error::new(
-                    SqlState::INVALID_SAVEPOINT,
-                    format!("savepoint \"{name}\" does not exist"),
-                )
-            })
-    }
-
-    /// Undoes what was written since; the savepoint stays. 3B001 when there is none of this name.
-    pub fn rollback_to_savepoint(&mut self, name: &str) -> Result<()> {
-        let i = self.find_savepoint(name)?;
-        self.savepoints.truncate(i + 1);
-        self.rollback_schema(self.savepoints[i].writes);
-        self.writes
-            .rollback(self.savepoints[i].writes.min(self.writes.mark()));
-        Ok(())
-    }
-
-    pub fn release_savepoint(&mut self, name: &str) -> Result<()> {
-        let i = self.find_savepoint(name)?;
-        self.savepoints.truncate(i);
-        Ok(())
-    }
-
     /// Estimated number of rows, for plans and `reltuples`.
     pub fn estimated_rows(&self, table: &TableHandle) -> u64 {
         table.storage.live_rows()
@@ -689,6 +681,9 @@ pub(crate) fn serialization_failure(what: &str, table: &str, key: &str, winner: 
 
 impl Drop for Txn {
     fn drop(&mut self) {
+        if self.footprint.is_some() {
+            self.shared.readers.remove(self.id);
+        }
         for name in self.locks.drain(..) {
             self.shared.locks.stop_waiting(self.id, name);
             self.shared.locks.release(self.id, name);

@@ -46,6 +46,7 @@ fn bare_plan(slots: usize) -> Plan {
         names: vec![],
         outputs: vec![],
         point: None,
+        short: None,
         deep: false,
     }
 }

@@ -325,9 +325,12 @@ impl Binder<'_> {
         let filter = self.where_clause(u.selection.as_ref(), &scope)?;
         let (returning, cols) =
             self.returning(u.returning.as_deref(), &scope, row.clone(), t.def.id)?;
-        // What stays as it is must be read.
+        let free =
+            |(i, c): (usize, &ColumnSource)| matches!(c, ColumnSource::Keep) || handle.is_free(i);
+        let in_place = returning.is_none() && columns.iter().enumerate().all(free);
+        // What stays as it is must be read, unless the row is changed where it stands.
         for (c, &s) in columns.iter().zip(&row) {
-            if matches!(c, ColumnSource::Keep) {
+            if matches!(c, ColumnSource::Keep) && !in_place {
                 self.used[s as usize] = true;
             }
         }
@@ -343,6 +346,7 @@ impl Binder<'_> {
             columns,
             deltas,
             joined,
+            in_place,
             returning,
         }));
         Ok((root, cols))

@@ -192,6 +192,10 @@ impl<'a> Binder<'a> {
             Root::Rows(n) if !self.locks_rows => crate::plan::access::point(n, &outputs),
             _ => None,
         };
+        let short = match &root {
+            Root::Rows(n) if !self.locks_rows => crate::plan::access::short(n, &outputs),
+            _ => None,
+        };
         let is_point = point.is_some() || crate::plan::access::is_cheap(&root);
         let read_only = !self.locks_rows && !self.writes && root.target().is_none();
         Ok(Arc::new(Prepared {
@@ -219,6 +223,7 @@ impl<'a> Binder<'a> {
                 names: self.names,
                 outputs,
                 point,
+                short,
                 deep: self.deepest > DEEP,
             },
         }))

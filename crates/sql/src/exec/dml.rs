@@ -82,6 +82,9 @@ pub fn set_row(row: &[Value], slots: &[u32], rt: &mut Rt<'_>) {
 }
 
 pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
+    if u.in_place {
+        return set_columns(u, rt);
+    }
     let mut op = open(&u.input, rt)?;
     let mut targets: Vec<(Box<[u8]>, Vec<Value>)> = Vec::new();
     let mut seen: HashSet<Box<[u8]>> = HashSet::default();
@@ -110,6 +113,36 @@ pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
         rt.txn()?.update(&u.handle, key, row)?;
     }
     Ok((rows, n))
+}
+
+/// UPDATE of columns that can be set in the bytes of the rows.
+fn set_columns(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
+    let mut op = open(&u.input, rt)?;
+    let mut targets: Vec<(Box<[u8]>, Vec<(usize, Value)>)> = Vec::new();
+    let mut seen: HashSet<Box<[u8]>> = HashSet::default();
+    while op.next(rt)? {
+        let key = key_of(u.key_slot, u.joined, rt)?;
+        if u.joined && !seen.insert(key.clone()) {
+            continue;
+        }
+        let mut set = Vec::new();
+        let mut bytes = key.len() + 40;
+        for (i, c) in u.columns.iter().enumerate() {
+            if let ColumnSource::Expr(e) = c {
+                let v = e.eval(rt)?;
+                bytes += 8 + value_bytes(&v);
+                set.push((i, v));
+            }
+        }
+        rt.charge(bytes)?;
+        targets.push((key, set));
+    }
+    for (key, set) in &targets {
+        if !rt.txn()?.update_columns(&u.handle, key, set)? {
+            return Err(Error::internal("a row that was read is not there"));
+        }
+    }
+    Ok((RowStore::new(0), targets.len() as u64))
 }
 
 pub fn delete(d: &node::Delete, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {

@@ -21,6 +21,8 @@ pub struct ScanOp {
     /// The node's columns, those of the filter first.
     columns: Vec<(ColumnIdx, Slot)>,
     filter_columns: usize,
+    /// The columns that the statement looks at.
+    reads: Vec<ColumnIdx>,
     keys: Vec<Vec<u8>>,
     ranges: Vec<KeyRange>,
     /// Key or range to take next.
@@ -46,6 +48,7 @@ impl ScanOp {
         ScanOp {
             columns: first.into_iter().chain(rest).collect(),
             filter_columns,
+            reads: node.columns.iter().map(|(c, _)| *c).collect(),
             node,
             keys: vec![],
             ranges: vec![],
@@ -98,7 +101,12 @@ impl ScanOp {
                 }
                 let reader = self.node.key_slot.map_or(0, super::dml::reader);
                 let scan = txn::Scan::new(self.node.access, r.clone(), self.node.direction);
-                self.scan = Some(scan.read_by(reader));
+                let scan = scan.read_by(reader);
+                // Who locks or changes a row has all of it read.
+                self.scan = Some(match self.node.key_slot {
+                    Some(_) => scan,
+                    None => scan.of_columns(&self.reads),
+                });
             }
             let txn = rt.txn.take().expect("a scan has the transaction");
             let (columns, split) = (&self.columns, self.filter_columns);

@@ -116,6 +116,7 @@ pub(crate) fn prepare(
             names: vec![],
             outputs: vec![0],
             point: None,
+            short: None,
             deep: false,
         },
     }))

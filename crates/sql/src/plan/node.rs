@@ -26,6 +26,8 @@ pub struct Plan {
     pub outputs: Vec<Slot>,
     /// Set when the statement is a read of one row, or a few, by key with plain columns as its result.
     pub point: Option<Point>,
+    /// Set when it reads a range of one table and does nothing with it that needs more than the stored rows.
+    pub short: Option<Short>,
     /// Holds expressions that nest deeply.
     pub deep: bool,
 }
@@ -48,6 +50,41 @@ pub enum Root {
 pub struct Point {
     pub scan: Arc<Scan>,
     pub columns: Vec<ColumnIdx>,
+}
+
+/// A range of one table, short in most runs: no operator tree is needed.
+pub struct Short {
+    pub scan: Arc<Scan>,
+    pub then: Then,
+    /// Columns of the result; for aggregates their places in the list.
+    pub columns: Vec<ColumnIdx>,
+    /// All columns that are looked at.
+    pub reads: Vec<ColumnIdx>,
+}
+
+/// What becomes of the rows.
+pub enum Then {
+    Give,
+    Sort {
+        keys: Vec<ShortKey>,
+        /// Of rows with equal keys the first one.
+        distinct: bool,
+    },
+    Aggregate(Vec<ShortAgg>),
+}
+
+pub struct ShortKey {
+    pub column: ColumnIdx,
+    pub ty: Type,
+    pub not_null: bool,
+    pub desc: bool,
+    pub nulls_first: bool,
+}
+
+pub struct ShortAgg {
+    pub id: AggregateId,
+    pub types: Vec<Type>,
+    pub column: Option<ColumnIdx>,
 }
 
 #[derive(Clone)]
@@ -388,6 +425,8 @@ pub struct Update {
     pub deltas: Vec<ColumnDelta>,
     /// A row may come more than once (UPDATE … FROM).
     pub joined: bool,
+    /// Only columns are set of which no constraint speaks: the others are not read.
+    pub in_place: bool,
     pub returning: Option<Returning>,
 }
 

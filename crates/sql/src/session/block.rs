@@ -107,6 +107,7 @@ impl<E: Engine> Session<E> {
             durability: hot.durability,
             interrupt: self.handle.interrupt.clone(),
             locking: true,
+            contended: self.lost > 0 && self.block.kind == Kind::Explicit,
         }
     }
 
@@ -263,6 +264,7 @@ impl<E: Engine> Session<E> {
     /// Commits the transaction, if there is one, and waits until its reply may leave. An error means that it was rolled back.
     pub(super) async fn commit(&mut self) -> Result<()> {
         self.drop_portals();
+        self.give_way().await;
         let turn = self.turn.take();
         let txn = self.leave();
         let Some(txn) = txn else {

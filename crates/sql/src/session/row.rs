@@ -46,7 +46,14 @@ pub fn put_row(
         RowView::Stored { row, columns: at } => {
             for (i, c) in columns.iter().enumerate() {
                 if c.ty.ty == Type::Bpchar {
-                    put_padded(&view.get(i), c.ty.typmod, out);
+                    let at = at[i] as usize;
+                    if row.is_missing(at) {
+                        put_padded(&view.get(i), c.ty.typmod, out);
+                    } else if row.is_null(at) {
+                        out.extend_from_slice(&NULL);
+                    } else {
+                        put_blanks(row.raw(at), c.ty.typmod, out);
+                    }
                     continue;
                 }
                 put_stored(
@@ -78,10 +85,20 @@ fn put_padded(v: &Value, typmod: i32, out: &mut Vec<u8>) {
     let Value::Text(s) = v else {
         return out.extend_from_slice(&NULL);
     };
+    put_blanks(s.as_bytes(), typmod, out);
+}
+
+/// The same from its bytes.
+fn put_blanks(s: &[u8], typmod: i32, out: &mut Vec<u8>) {
     let width = usize::try_from(typmod - 4).unwrap_or(0);
-    let blanks = width.saturating_sub(s.chars().count());
+    // Every byte but those that go on a character begins one.
+    let characters = match s.is_ascii() {
+        true => s.len(),
+        false => s.iter().filter(|b| **b & 0xc0 != 0x80).count(),
+    };
+    let blanks = width.saturating_sub(characters);
     out.extend_from_slice(&((s.len() + blanks) as u32).to_be_bytes());
-    out.extend_from_slice(s.as_bytes());
+    out.extend_from_slice(s);
     out.resize(out.len() + blanks, b' ');
 }
 

@@ -32,6 +32,8 @@ use txn::Txn;
 
 /// How often the server runs a transaction of one statement before the client gets the error.
 const ATTEMPTS: u32 = 20;
+/// Milliseconds that a commit waits at most for one that has read what it overwrites.
+const GIVE_WAY: u64 = 10;
 /// Rows between looks at how much is waiting to be sent.
 const CHUNK: usize = 256;
 /// Bytes of replies that wait at most while a SELECT streams.
@@ -500,6 +502,28 @@ impl<E: Engine> Session<E> {
                 SqlState::LOCK_NOT_AVAILABLE,
                 "canceling statement due to lock timeout",
             )),
+        }
+    }
+
+    /// Before a commit: lets transactions end that have read what it overwrites (`txn::contention`), if they do so soon.
+    pub(super) async fn give_way(&mut self) {
+        let Some(txn) = &self.block.txn else { return };
+        for reader in txn.readers_in_the_way() {
+            let txn = self.block.txn.as_mut().expect("looked at above");
+            let Some(end) = txn.wait_for_end(reader) else {
+                continue;
+            };
+            self.handle
+                .begin_wait(self.shared.host.monotonic_millis() + GIVE_WAY);
+            let ended = {
+                let interrupted = pin!(self.handle.interruption());
+                matches!(select(end, interrupted).await, Either::Left(_))
+            };
+            self.handle.end_wait();
+            if !ended {
+                let txn = self.block.txn.as_mut().expect("looked at above");
+                return txn.stop_waiting();
+            }
         }
     }
 
