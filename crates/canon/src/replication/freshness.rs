@@ -9,19 +9,28 @@
 use base::Position;
 use std::collections::VecDeque;
 
-/// Messages remembered; beyond, every second one is forgotten, which can only make the age look greater.
+/// Messages remembered. Beyond, every second one is forgotten and only every second of those to come is kept, until all are reached;
+/// that can only make the age look greater.
 const MOST: usize = 4096;
 
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub struct Freshness {
     waiting: VecDeque<(Position, i64)>,
+    /// One message of 2 to this power is kept; those since the last that was.
+    thinned: u32,
+    passed: u64,
     newest: Option<i64>,
 }
 
 impl Freshness {
     /// A message with everything up to `upto` was made, or came, at this time.
     pub fn heard(&mut self, upto: Position, at: i64) {
+        self.passed += 1;
+        if self.passed < 1 << self.thinned {
+            return;
+        }
+        self.passed = 0;
         if self.waiting.len() >= MOST {
             let mut n = 0;
             self.waiting.retain(|_| {
@@ -29,6 +38,7 @@ impl Freshness {
                 // The oldest stays.
                 n % 2 == 1
             });
+            self.thinned += 1;
         }
         self.waiting.push_back((upto, at));
     }
@@ -41,6 +51,9 @@ impl Freshness {
         {
             self.newest = Some(at);
             self.waiting.pop_front();
+        }
+        if self.waiting.is_empty() {
+            (self.thinned, self.passed) = (0, 0);
         }
     }
 
@@ -96,6 +109,11 @@ mod tests {
         }
         assert!(f.waiting.len() <= MOST);
         f.reached(p(50_000), i64::MAX);
-        assert!(f.age(100_000).unwrap() >= 50_000);
+        let age = f.age(100_000).unwrap();
+        assert!((50_000..51_000).contains(&age), "{age}");
+        f.reached(p(100_000), i64::MAX);
+        f.heard(p(100_001), 100_001);
+        f.reached(p(100_001), i64::MAX);
+        assert_eq!(f.age(100_001), Some(0));
     }
 }
