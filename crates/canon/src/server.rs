@@ -164,6 +164,9 @@ impl Server {
             bootstrap::prepare(config, primary, restart).await?;
         }
         let node = Arc::new(open(config).await?);
+        if config.replica_of.is_none() {
+            stay_sealed(&node).await?;
+        }
         let env = env::Env::os();
         let senders = Arc::new(Senders::new(node.clone(), env.clone()));
         let follow = config.replica_of.as_ref().map(|primary| {
@@ -285,6 +288,22 @@ impl Drop for Tasks {
     fn drop(&mut self) {
         self.0.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// A primary that handed over leads no more, also after a start: the one that it handed over to may.
+async fn stay_sealed(node: &Arc<Node>) -> Result<()> {
+    let heir = node.dir().sealed_for().map_err(system)?;
+    if let Some(heir) = heir {
+        warn!(
+            to = heir,
+            "this node has handed over and takes no writes; start it with --replica-of the new primary"
+        );
+        let node = node.clone();
+        tokio::task::spawn_blocking(move || node.seal())
+            .await
+            .map_err(system)??;
+    }
+    Ok(())
 }
 
 /// Stops a node and lets its directory go, for as far as this process holds it.

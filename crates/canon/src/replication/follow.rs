@@ -61,8 +61,13 @@ impl fmt::Display for Restart {
 /// The first answer of the primary.
 type FirstWord = Option<std::result::Result<Option<Restart>, Error>>;
 
-/// Somebody wants this node to become the primary.
-struct Request {
+/// Somebody wants this node to become the primary, or does not want it any more.
+enum Request {
+    Promote(Asked),
+    Cancel,
+}
+
+struct Asked {
     force: bool,
     answer: std::sync::mpsc::Sender<Result<String>>,
 }
@@ -199,11 +204,16 @@ impl Follow {
         let (answer, answered) = std::sync::mpsc::channel();
         let gone = || Error::internal("nothing is followed any more");
         self.requests
-            .send(Request { force, answer })
+            .send(Request::Promote(Asked { force, answer }))
             .map_err(|_| gone())?;
         match tokio::task::block_in_place(|| answered.recv_timeout(wait)) {
             Ok(done) => done.map(Some),
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => Ok(None),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                if !wait.is_zero() {
+                    _ = self.requests.send(Request::Cancel);
+                }
+                Ok(None)
+            }
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Err(gone()),
         }
     }
@@ -259,7 +269,7 @@ struct Task<'a> {
     ring: RingWriter,
     commands: Vec<Command>,
     /// Who waits for a promotion.
-    asked: Vec<Request>,
+    asked: Vec<Asked>,
     /// Before the next connection.
     pause: Option<Duration>,
 }
@@ -307,6 +317,14 @@ impl Task<'_> {
             }
             match end {
                 End::Lost => {
+                    // Whoever asked to be handed over to asks again: the next primary may be another.
+                    for r in self.asked.drain(..) {
+                        _ = r.answer.send(Err(Error::new(
+                            SqlState::CONNECTION_FAILURE,
+                            "the connection to the primary ended before it had handed over",
+                        )
+                        .hint("Ask again when it is connected.")));
+                    }
                     self.receiver
                         .handle(Event::Disconnected, &mut self.commands);
                     self.between();
@@ -331,7 +349,14 @@ impl Task<'_> {
     }
 
     fn request(&mut self, r: Option<Request>) -> Option<End> {
-        let r = r?;
+        let r = match r? {
+            Request::Promote(r) => r,
+            Request::Cancel => {
+                self.asked.clear();
+                self.receiver.handle(Event::Cancel, &mut self.commands);
+                return None;
+            }
+        };
         let force = r.force;
         self.asked.push(r);
         if force {
@@ -500,10 +525,19 @@ impl Task<'_> {
             (s.connected, s.status) = (true, "streaming");
             s.began = self.following.marks.received.get();
             drop(s);
+            // It leads no more, if it ever did.
+            self.unseal();
             info!(primary = %self.follow.primary, "following");
             self.follow.say_first(Ok(None));
         }
         end
+    }
+
+    fn unseal(&self) {
+        let dir = self.follow.node.dir();
+        if let Err(e) = tokio::task::block_in_place(|| dir.unseal()) {
+            error!("the seal could not be removed: {e}");
+        }
     }
 
     fn start_again(&mut self, why: Restart) -> Option<End> {
@@ -534,6 +568,9 @@ impl Task<'_> {
         match &report {
             Ok(r) => info!("{r}"),
             Err(e) => error!("not promoted: {e}"),
+        }
+        if report.is_ok() {
+            self.unseal();
         }
         for r in self.asked.drain(..) {
             _ = r.answer.send(report.clone());

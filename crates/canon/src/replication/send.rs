@@ -48,6 +48,8 @@ pub struct Senders {
     names: Mutex<BTreeSet<String>>,
     /// A newer term exists: this node's history has ended.
     deposed: AtomicBool,
+    /// One at a time asks whom this node has handed over to.
+    handing_over: Mutex<()>,
 }
 
 struct Peer {
@@ -76,6 +78,7 @@ impl Senders {
             peers: Mutex::default(),
             names: Mutex::default(),
             deposed: AtomicBool::new(false),
+            handing_over: Mutex::default(),
         }
     }
 
@@ -104,6 +107,18 @@ impl Senders {
         let is_there = |name: &String| now.iter().any(|f| f.name == *name);
         let names = self.names.lock();
         names.iter().map(|n| (n.clone(), is_there(n))).collect()
+    }
+
+    /// Hands over to this replica, unless another was first. Durable before anybody is told, so that a start does not forget it.
+    fn hand_over(&self, name: &str) -> Result<Read> {
+        let _one = self.handing_over.lock();
+        let dir = self.node.dir();
+        match dir.sealed_for().map_err(disk)? {
+            Some(other) if other != name => return Ok(Read::Taken(other)),
+            Some(_) => {}
+            None => dir.seal_for(name).map_err(disk)?,
+        }
+        self.node.seal().map(Read::Sealed)
     }
 
     /// A newer term exists somewhere: nothing may be acknowledged here any more.
@@ -186,6 +201,8 @@ enum Read {
     Log(Event, Option<Box<LogReader>>),
     Checkpoint(Event, Arc<CheckpointReader>),
     Sealed(Position),
+    /// It was handed over to another one.
+    Taken(String),
     Failed(Error),
 }
 
@@ -421,8 +438,8 @@ impl Sending {
                 Command::Joined => info!(replica = %self.sender.node(), "caught up"),
                 Command::Seal => {
                     info!(replica = %self.sender.node(), "asked to hand over");
-                    let node = self.node.clone();
-                    self.off(move || node.seal().map(Read::Sealed));
+                    let (senders, name) = (self.senders.clone(), self.sender.node().to_owned());
+                    self.off(move || senders.hand_over(&name));
                 }
                 Command::HeardOfTerm(term) => self.senders.depose(term),
                 Command::Close(why) => self.end = Some(why),
@@ -458,6 +475,9 @@ impl Sending {
                 info!(%last, "handed over: this node takes no more writes");
                 self.feed();
                 self.event(Event::Sealed(last));
+            }
+            Read::Taken(by) => {
+                warn!(replica = %self.sender.node(), "not handed over: {by} was first");
             }
             Read::Failed(e) => return Err(e),
         }
