@@ -92,6 +92,14 @@ impl Load {
                 .iter()
                 .map(|&inserts| Load::Adversarial { inserts }),
         );
+        if quick && waits {
+            all.push(Load::Tpcc {
+                mix: Mix::Payment,
+                late: true,
+                districts: 10,
+            });
+            return all;
+        }
         let districts: &[i64] = if quick || waits {
             &[10]
         } else {
