@@ -344,7 +344,14 @@ async fn a_planned_switch_over_loses_nothing_and_the_old_primary_follows() {
     assert!(one(&w, &least).await.parse::<i64>().unwrap() > max);
     rows(&w, "CREATE TABLE after_it (a int PRIMARY KEY)").await;
 
-    // The old primary follows the new one, from where it was.
+    // The old primary has not forgotten it after a start, and follows the new one from where it was.
+    p.kill();
+    p.launch();
+    p.ready().await;
+    let again = p.connect().await;
+    let insert = "INSERT INTO moves (sum) VALUES (1)";
+    assert_eq!(refused(&again, insert).await.0, "25006");
+    drop(again);
     p.kill();
     let of = format!("{}:{}", r.host, r.port);
     p.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", "old")]);
