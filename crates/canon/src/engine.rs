@@ -1,5 +1,7 @@
 //! The node as the SQL engine's machine: `sql::engine::Engine` over `node::Node`.
 
+#[cfg(feature = "wire")]
+use crate::gate::cores::afterwards;
 use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, Role};
@@ -8,6 +10,10 @@ use sql::standing::Standing;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use txn::{Catalog, Txn, TxnOptions};
+
+/// Without a gate there are no turns.
+#[cfg(not(feature = "wire"))]
+async fn afterwards() {}
 
 /// What knows of the nodes around this one.
 pub trait Surroundings: Send + Sync {
@@ -38,7 +44,7 @@ impl Engine for NodeEngine {
     }
 
     fn commit(&self, txn: Txn) -> Result<Held> {
-        self.node.commit(txn)
+        self.node.commit_quietly(txn)
     }
 
     fn rollback(&self, txn: Txn) -> Held {
@@ -50,9 +56,12 @@ impl Engine for NodeEngine {
     }
 
     fn published(&self, held: Held) -> Published {
-        let wait = self.node.published(held);
+        let node = self.node.clone();
         Box::pin(async move {
-            wait.await;
+            // Others of this core may commit in this turn, too: one flush for all.
+            afterwards().await;
+            node.flush_here();
+            node.published(held).await;
             Ok(())
         })
     }

@@ -126,8 +126,14 @@ impl Order {
         }
     }
 
-    /// The commit of this ticket is installed; this is its record.
+    /// The commit of this ticket is installed; this is its record. The one who drains is told.
     pub fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>) {
+        self.ready_quietly(ticket, heads, data);
+        self.notify();
+    }
+
+    /// The same, and telling him is left to the caller.
+    pub fn ready_quietly(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>) {
         let slot = self.slot(ticket);
         self.pending_bytes
             .fetch_add((heads.len() + data.len()) as u64, Ordering::Relaxed);
@@ -142,6 +148,20 @@ impl Order {
         let was = self.slot(ticket).state.swap(ABORTED, Ordering::SeqCst);
         assert_eq!(was, PENDING, "a ticket is finished once");
         self.advance();
+        self.notify();
+    }
+
+    /// Tells the one who drains, if he sleeps, that there is something to drain.
+    pub fn notify(&self) {
+        if self.has_work() && self.sleeping.load(Ordering::SeqCst) {
+            let _held = self.work.0.lock();
+            self.work.1.notify_one();
+        }
+    }
+
+    /// Whether something is installed and not drained.
+    pub fn has_work(&self) -> bool {
+        self.installed.load(Ordering::SeqCst) != self.drained.load(Ordering::Acquire)
     }
 
     fn advance(&self) {
@@ -165,10 +185,6 @@ impl Order {
                 self.installed.store(at, Ordering::SeqCst);
             }
             drop(held);
-            if at > from && self.sleeping.load(Ordering::SeqCst) {
-                let _held = self.work.0.lock();
-                self.work.1.notify_one();
-            }
             // Somebody may have finished the next ticket after it was looked at and failed to get the lock.
             // Since then others may have advanced, and the drain with them, past `at`: then it is theirs to look.
             let next = self.installed.load(Ordering::SeqCst) == at
@@ -180,7 +196,7 @@ impl Order {
         }
     }
 
-    /// Takes what is installed and not yet drained, up to about `max_bytes`. The position of the last ticket taken, holes included;
+    /// Takes what is installed and not yet drained, up to about `max_bytes`. One at a time may drain. The position of the last ticket taken, holes included;
     /// none when there is nothing.
     pub fn drain(&self, max_bytes: usize, out: &mut Vec<Logged>) -> Option<Position> {
         let from = self.drained.load(Ordering::Relaxed);
@@ -214,14 +230,12 @@ impl Order {
 
     /// Waits until there is something to drain, or for this long. For the one who drains.
     pub fn wait_for_work(&self, at_most: Duration) {
-        let nothing =
-            || self.installed.load(Ordering::SeqCst) == self.drained.load(Ordering::Relaxed);
-        if !nothing() {
+        if self.has_work() {
             return;
         }
         let mut held = self.work.0.lock();
         self.sleeping.store(true, Ordering::SeqCst);
-        if nothing() {
+        if !self.has_work() {
             self.work.1.wait_for(&mut held, at_most);
         }
         self.sleeping.store(false, Ordering::SeqCst);

@@ -14,12 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 use store::Store;
-use txn::{Catalog, Durability, RuleCompiler, Txn, TxnManager, TxnOptions, replay_changes};
+use txn::{
+    Catalog, CommitOrder, Durability, RuleCompiler, Txn, TxnManager, TxnOptions, replay_changes,
+};
 use wal::{DataDir, DirOptions, LogReader, LogWriter, Progress};
 
 use crate::following::Following;
 use crate::notice::Notice;
-use crate::pipeline::{FlushStats, Pipeline};
+use crate::pipeline::{FlushStats, Pipeline, Quiet};
 use crate::promote::Role;
 use crate::recovery::Recovery;
 use crate::sequences::Sequences;
@@ -217,7 +219,6 @@ impl Node {
 
     /// The first commit of a database is its schema.
     fn log_bootstrap(&self, changes: &[Change]) -> Result<()> {
-        use txn::CommitOrder;
         let mut b = base::record::CommitBuilder::new();
         b.push(
             base::record::RecordKind::Schema,
@@ -390,15 +391,31 @@ impl Node {
 
     /// Validates and installs on this thread. What the reply waits for ([`Node::published`]).
     pub fn commit(&self, txn: Txn) -> Result<Held> {
+        self.commit_in(txn, &self.shared.pipeline)
+    }
+
+    /// The same for who calls [`Node::flush_here`] next; should he not, the commit is flushed some milliseconds later.
+    pub fn commit_quietly(&self, txn: Txn) -> Result<Held> {
+        self.commit_in(txn, &Quiet(&self.shared.pipeline))
+    }
+
+    /// Flushes what is installed, or has it flushed, whichever is faster.
+    pub fn flush_here(&self) {
+        let s = &self.shared;
+        s.pipeline.flush_here(&s.manager, &s.options.env);
+    }
+
+    fn commit_in(&self, txn: Txn, order: &dyn CommitOrder) -> Result<Held> {
         let (writes, durability) = (txn.has_writes(), txn.durability());
         let pipeline = &self.shared.pipeline;
-        let position = txn.commit(pipeline)?;
+        let position = txn.commit(order)?;
         if !writes {
             return Ok(Held::Published(position));
         }
         Ok(match durability {
             Durability::Off => {
                 pipeline.publish(position);
+                pipeline.order.notify();
                 Held::Published(position)
             }
             Durability::On => Held::Decided(position),

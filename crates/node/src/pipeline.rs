@@ -5,13 +5,17 @@
 //! committing threads ──▶ order (ring) ──▶ flusher: append group, fdatasync ──▶ flushed, decided, published ──▶ waiters
 //!                                                                          └──▶ shipping ──▶ replicas
 //! ```
-//! One thread writes the log. While it waits for the disk the next group gathers; so a lone client pays one flush, and a
-//! hundred share one. A full disk stops nothing but new writes: the group is tried again until there is room, and those who
+//! A thread of its own writes the log, the flusher. While it waits for the disk the next group gathers; so a lone client pays one
+//! flush, and a hundred share one. A full disk stops nothing but new writes: the group is tried again until there is room, and those who
 //! wait for it wait. Any other error of the log ends the process, because nobody knows any more what is on the disk.
+//!
+//! Where a flush takes no longer than waking the flusher does (`QUICK`: a tmpfs, a disk with a protected cache), the threads that
+//! wait for their commits flush themselves ([`Pipeline::flush_here`]): whoever comes first takes all that is installed.
 
 use base::{Error, Held, Position, Result, SqlState, Watermarks};
 use commit::{Order, PublishedWait, Waiters};
 use env::{Env, fault};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,7 +30,10 @@ const GROUP_BYTES: usize = 4 << 20;
 /// How often a write to a full disk is tried again.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// What the flusher has done.
+/// A flush that takes this long at most, in nanoseconds, is done by the one who needs it.
+const QUICK: u64 = 25_000;
+
+/// What flushing has done.
 #[derive(Debug, Default)]
 pub struct FlushStats {
     pub groups: AtomicU64,
@@ -46,6 +53,10 @@ pub struct Pipeline {
     pub shipping: Shipping,
     pub stats: FlushStats,
     stop: AtomicBool,
+    /// The log while there is a flusher; whoever has it drains and flushes.
+    log: Mutex<Option<LogWriter>>,
+    /// Nanoseconds of a flush, a mean over the last few.
+    pace: AtomicU64,
 }
 
 impl Pipeline {
@@ -59,6 +70,8 @@ impl Pipeline {
             waiters,
             stats: FlushStats::default(),
             stop: AtomicBool::new(false),
+            log: Mutex::default(),
+            pace: AtomicU64::new(QUICK * 8),
         }
     }
 
@@ -88,35 +101,62 @@ impl Pipeline {
     }
 
     /// The flusher's thread.
-    pub fn run(&self, mut log: LogWriter, manager: &TxnManager, env: &Env) {
+    pub fn run(&self, log: LogWriter, manager: &TxnManager, env: &Env) {
         self.shipping.set_limit(log.synced_point());
-        let mut drained = Vec::new();
+        *self.log.lock() = Some(log);
         loop {
             self.order.wait_for_work(Duration::from_millis(20));
-            let Some(last) = self.order.drain(GROUP_BYTES, &mut drained) else {
-                if self.stop.load(Ordering::SeqCst) && self.order.is_idle() {
-                    return;
-                }
-                continue;
-            };
-            let group: Vec<wal::Commit> = drained
-                .drain(..)
-                .map(|l| wal::Commit {
-                    position: l.position,
-                    heads: l.heads,
-                    data: l.data,
-                })
-                .collect();
-            if group.is_empty() {
-                self.shipping.flushed(last, None, None);
-            } else {
-                log.set_copies(self.shipping.is_wanted());
-                self.flush(&mut log, &group, manager, env);
-                self.shipping
-                    .flushed(last, log.take_copy(), log.synced_point());
+            let mut held = self.log.lock();
+            let log = held.as_mut().expect("put there above, taken out below");
+            let idle = !self.flush_group(log, manager, env);
+            if idle && self.stop.load(Ordering::SeqCst) && self.order.is_idle() {
+                *held = None;
+                return;
             }
-            fault::point("node.after_decided");
         }
+    }
+
+    /// For a thread whose commit is installed and that has to wait for the disk: flushes if that is quick, else wakes the flusher.
+    /// When it returns somebody else may be flushing still; he looks again when he is done.
+    pub fn flush_here(&self, manager: &TxnManager, env: &Env) {
+        while self.order.has_work() {
+            if self.pace.load(Ordering::Relaxed) > QUICK {
+                return self.order.notify();
+            }
+            let Some(mut held) = self.log.try_lock() else {
+                return;
+            };
+            let Some(log) = held.as_mut() else {
+                return;
+            };
+            self.flush_group(log, manager, env);
+        }
+    }
+
+    /// Makes a group of what is installed durable; false when there is nothing.
+    fn flush_group(&self, log: &mut LogWriter, manager: &TxnManager, env: &Env) -> bool {
+        let mut drained = Vec::new();
+        let Some(last) = self.order.drain(GROUP_BYTES, &mut drained) else {
+            return false;
+        };
+        let group: Vec<wal::Commit> = drained
+            .into_iter()
+            .map(|l| wal::Commit {
+                position: l.position,
+                heads: l.heads,
+                data: l.data,
+            })
+            .collect();
+        if group.is_empty() {
+            self.shipping.flushed(last, None, None);
+        } else {
+            log.set_copies(self.shipping.is_wanted());
+            self.flush(log, &group, manager, env);
+            self.shipping
+                .flushed(last, log.take_copy(), log.synced_point());
+        }
+        fault::point("node.after_decided");
+        true
     }
 
     fn flush(&self, log: &mut LogWriter, group: &[wal::Commit], manager: &TxnManager, env: &Env) {
@@ -151,8 +191,12 @@ impl Pipeline {
         s.commits.fetch_add(group.len() as u64, Ordering::Relaxed);
         let bytes: usize = group.iter().map(|c| c.heads.len() + c.data.len()).sum();
         s.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        s.nanos
-            .fetch_add(env.clock.monotonic_nanos() - began, Ordering::Relaxed);
+        let took = env.clock.monotonic_nanos() - began;
+        s.nanos.fetch_add(took, Ordering::Relaxed);
+        let pace = self.pace.load(Ordering::Relaxed);
+        // One slow flush is a moment, not the disk's pace.
+        self.pace
+            .store((7 * pace + took.min(8 * QUICK)) / 8, Ordering::Relaxed);
     }
 }
 
@@ -168,6 +212,23 @@ fn handed_over() -> Error {
         SqlState::READ_ONLY_SQL_TRANSACTION,
         "cannot write: this node has handed over to another primary",
     )
+}
+
+/// The order for those who flush when they have committed ([`Pipeline::flush_here`]): nobody is woken for their commits.
+pub struct Quiet<'a>(pub &'a Pipeline);
+
+impl CommitOrder for Quiet<'_> {
+    fn begin(&self) -> Result<(Position, u64)> {
+        self.0.begin()
+    }
+
+    fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>) {
+        self.0.order.ready_quietly(ticket, heads, data);
+    }
+
+    fn abort(&self, ticket: u64) {
+        self.0.abort(ticket);
+    }
 }
 
 /// The order as transactions see it.

@@ -16,7 +16,7 @@
 
 mod backend;
 mod connection;
-mod cores;
+pub(crate) mod cores;
 pub mod frontend;
 mod scram;
 mod socket;
