@@ -139,7 +139,7 @@ impl Pipeline {
         let Some(last) = self.order.drain(GROUP_BYTES, &mut drained) else {
             return false;
         };
-        let group: Vec<wal::Commit> = drained
+        let mut group: Vec<wal::Commit> = drained
             .into_iter()
             .map(|l| wal::Commit {
                 position: l.position,
@@ -147,14 +147,13 @@ impl Pipeline {
                 data: l.data,
             })
             .collect();
-        if group.is_empty() {
-            self.shipping.flushed(last, None, None);
-        } else {
-            log.set_copies(self.shipping.is_wanted());
-            self.flush(log, &group, manager, env);
-            self.shipping
-                .flushed(last, log.take_copy(), log.synced_point());
+        if group.last().is_none_or(|c| c.position < last) {
+            group.push(empty_commit(last));
         }
+        log.set_copies(self.shipping.is_wanted());
+        self.flush(log, &group, manager, env);
+        self.shipping
+            .flushed(last, log.take_copy(), log.synced_point());
         fault::point("node.after_decided");
         true
     }
@@ -197,6 +196,17 @@ impl Pipeline {
         // One slow flush is a moment, not the disk's pace.
         self.pace
             .store((7 * pace + took.min(8 * QUICK)) / 8, Ordering::Relaxed);
+    }
+}
+
+/// A position that was given up stays empty for ever, also after a crash, when it is the last of a group: replicas are told that there is
+/// nothing up to it, so it must not be given out again. In the log that is a commit without records.
+fn empty_commit(position: Position) -> wal::Commit {
+    let (heads, data) = base::record::CommitBuilder::new().finish(position, 0);
+    wal::Commit {
+        position,
+        heads,
+        data,
     }
 }
 

@@ -8,8 +8,10 @@
 //! position is final, and a replica that has it may be promoted without losing anything.
 
 use base::{Error, Position, Result, SqlState};
+use replica::ship::next_term;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use txn::CommitOrder;
 use wal::LogWriter;
 
 use crate::node::{Node, Shared};
@@ -86,7 +88,9 @@ impl Node {
             visible == start,
             "after replay has ended {visible} is shown, {start} was received"
         );
-        let term = following.term().max(shared.term.load(Ordering::SeqCst)) + 1;
+        let known = following.term().max(shared.term.load(Ordering::SeqCst));
+        let env = &shared.options.env;
+        let term = next_term(known, env.clock.unix_micros(), env.random.next_u64());
         self.begin_term(log, term, start)?;
         Ok(Promoted { term, start })
     }
@@ -110,6 +114,11 @@ impl Node {
         self.start_flusher(log)?;
         shared.role.store(Role::Primary as u8, Ordering::SeqCst);
         manager.set_standby(false);
+        // The term's first commit is empty: from here on this node's log says which term it is of.
+        let p = &shared.pipeline;
+        let (position, ticket) = p.begin()?;
+        let (heads, data) = base::record::CommitBuilder::new().finish(position, 0);
+        p.ready(ticket, heads, data);
         Ok(())
     }
 

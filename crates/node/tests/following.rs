@@ -262,7 +262,7 @@ fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
     caught_up(&primary, &replica);
     drop(link);
     let promoted = replica.promote().unwrap();
-    assert_eq!((promoted.term, promoted.start >= last), (2, true));
+    assert!(promoted.term > 1 && promoted.start >= last);
     assert_eq!(replica.role(), Role::Primary);
     let held = transfer(&replica, 1, N, Durability::On);
     futures::executor::block_on(replica.published(held));
@@ -272,7 +272,7 @@ fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
     let now = everything(&replica);
     drop((primary, replica));
     let again = primary_at(b.path(), 0);
-    assert_eq!((everything(&again), again.term()), (now, 2));
+    assert_eq!((everything(&again), again.term()), (now, promoted.term));
 }
 
 #[test]
