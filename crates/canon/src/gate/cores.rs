@@ -32,7 +32,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll as Step, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::error;
 
 /// Syntax trees are walked by recursion; what nests deeper than this allows is refused by the parser.
@@ -43,6 +43,9 @@ const EVENTS: usize = 256;
 const WAKER: Token = Token(usize::MAX);
 /// A core's `turn`: who drives it in the high bits, his steps in the low ones; odd inside a step.
 const GENERATION: u32 = 40;
+/// How long a core that has worked looks for the next request before it sleeps. A client that has its answer sends again within that time,
+/// and to sleep and be woken costs more; the looking gives way to whoever else wants the processor.
+const LINGER: Duration = Duration::from_micros(50);
 
 thread_local! {
     /// Tasks that are still to run in this turn.
@@ -236,11 +239,24 @@ impl Core {
         let idle = self.ready.lock().is_empty()
             && self.late.lock().is_empty()
             && !self.stopping.load(Ordering::SeqCst);
-        let timeout = (!idle).then_some(Duration::ZERO);
-        match poll.poll(events, timeout) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => events.clear(),
+        let mut look = |timeout| match poll.poll(events, timeout) {
+            Ok(()) => !events.is_empty(),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                events.clear();
+                false
+            }
             Err(e) => panic!("waiting for sockets failed: {e}"),
+        };
+        let mut found = look(Some(Duration::ZERO));
+        if idle && !found {
+            let began = Instant::now();
+            while !found && began.elapsed() < LINGER {
+                std::thread::yield_now();
+                found = look(Some(Duration::ZERO));
+            }
+            if !found {
+                look(None);
+            }
         }
         self.parked.store(false, Ordering::SeqCst);
         let sources = self.sources.lock();
