@@ -43,8 +43,9 @@ const EVENTS: usize = 256;
 const WAKER: Token = Token(usize::MAX);
 /// A core's `turn`: who drives it in the high bits, his steps in the low ones; odd inside a step.
 const GENERATION: u32 = 40;
-/// How long a core that has worked looks for the next request before it sleeps. A client that has its answer sends again within that time,
-/// and to sleep and be woken costs more; the looking gives way to whoever else wants the processor.
+/// How long a core with one connection looks for the next request before it sleeps. A client that has its answer sends again within that
+/// time, and to sleep and be woken costs more. With more connections there is nearly always something to do, and looking would only
+/// take the processor from clients on the same machine.
 const LINGER: Duration = Duration::from_micros(50);
 
 thread_local! {
@@ -248,15 +249,16 @@ impl Core {
             Err(e) => panic!("waiting for sockets failed: {e}"),
         };
         let mut found = look(Some(Duration::ZERO));
-        if idle && !found {
+        let alone = || self.sources.lock().len() == 1;
+        if idle && !found && alone() {
             let began = Instant::now();
             while !found && began.elapsed() < LINGER {
                 std::thread::yield_now();
                 found = look(Some(Duration::ZERO));
             }
-            if !found {
-                look(None);
-            }
+        }
+        if idle && !found {
+            look(None);
         }
         self.parked.store(false, Ordering::SeqCst);
         let sources = self.sources.lock();
@@ -322,6 +324,10 @@ struct Sources {
 }
 
 impl Sources {
+    fn len(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
     fn add(&mut self, r: Arc<Readiness>) -> Token {
         let at = self.free.pop().unwrap_or_else(|| {
             self.all.push(None);
