@@ -248,13 +248,12 @@ impl Core {
             }
             Err(e) => panic!("waiting for sockets failed: {e}"),
         };
-        let mut found = look(Some(Duration::ZERO));
-        let alone = || self.sources.lock().len() == 1;
-        if idle && !found && alone() {
+        let mut found = !idle && look(Some(Duration::ZERO));
+        if idle && self.sources.lock().len() == 1 {
             let began = Instant::now();
             while !found && began.elapsed() < LINGER {
-                std::thread::yield_now();
                 found = look(Some(Duration::ZERO));
+                std::thread::yield_now();
             }
         }
         if idle && !found {
