@@ -222,10 +222,7 @@ fn point_statements_are_recognised() {
             .point
             .is_some()
     );
-    assert!(p("SELECT stock + 1 FROM item WHERE id = $1").is_point);
-    assert!(p("UPDATE item SET stock = stock - 1 WHERE id = $1").is_point);
-    assert!(p("INSERT INTO item VALUES ($1, $2)").is_point);
-    assert!(!p("SELECT * FROM item").is_point);
+    assert!(p("SELECT * FROM item").plan.point.is_none());
     assert!(p("SELECT 1").read_only && !p("SELECT 1 FROM item FOR SHARE").read_only);
     let crate::plan::node::Root::Update(u) = &p("UPDATE item SET stock = stock - $1 WHERE id = 1")
         .plan

@@ -196,7 +196,6 @@ impl<'a> Binder<'a> {
             Root::Rows(n) if !self.locks_rows => crate::plan::access::short(n, &outputs),
             _ => None,
         };
-        let is_point = point.is_some() || crate::plan::access::is_cheap(&root);
         let read_only = !self.locks_rows && !self.writes && root.target().is_none();
         Ok(Arc::new(Prepared {
             params,
@@ -213,7 +212,6 @@ impl<'a> Binder<'a> {
             read_only,
             locks_rows: self.locks_rows,
             schema_version: self.cx.catalog.schema.version,
-            is_point,
             privileges: self.privileges,
             plan: Plan {
                 root,

@@ -11,7 +11,7 @@ use crate::expr::{CmpOp, Expr, Matcher, Slot, Subquery, SubqueryKind};
 use crate::functions::Volatility;
 use crate::plan::join::Want;
 use crate::plan::node::{
-    Agg, KeyBound, KeyPart, Node, Point, Root, Scan, Short, ShortAgg, ShortKey, SortKey, Then,
+    Agg, KeyBound, KeyPart, Node, Point, Scan, Short, ShortAgg, ShortKey, SortKey, Then,
 };
 use base::schema::IndexColumn;
 use base::{ColumnIdx, Type};
@@ -542,40 +542,5 @@ pub(crate) fn short(n: &Node, outputs: &[Slot]) -> Option<Short> {
             })
         }
         _ => None,
-    }
-}
-
-/// Whether a statement touches a few rows at most.
-pub(crate) fn is_cheap(root: &Root) -> bool {
-    match root {
-        Root::Rows(n) => few_rows(n),
-        Root::Insert(i) => few_rows(&i.input),
-        Root::Update(u) => few_rows(&u.input),
-        Root::Delete(d) => few_rows(&d.input),
-        Root::Explain { analyze, .. } => !analyze,
-    }
-}
-
-fn few_rows(n: &Node) -> bool {
-    match n {
-        Node::Once(c) => !c.iter().any(Expr::has_subquery),
-        Node::Values(v) => v.rows.len() <= 16 && !v.rows.iter().flatten().any(Expr::has_subquery),
-        Node::Scan(s) => {
-            (s.by_key || s.unique)
-                && s.filter_inline
-                && !s.fixed.iter().any(|p| match p {
-                    KeyPart::Eq(e) | KeyPart::Any(e) => e.has_subquery(),
-                    KeyPart::In(l) => l.len() > 64,
-                    KeyPart::Null => false,
-                })
-        }
-        Node::Filter(f) => few_rows(&f.input) && !f.conditions.iter().any(Expr::has_subquery),
-        Node::Project(p) => few_rows(&p.input) && !p.exprs.iter().any(|(_, e)| e.has_subquery()),
-        Node::Limit(l) => few_rows(&l.input),
-        Node::Lock(l) => few_rows(&l.input),
-        Node::Sort(s) => few_rows(&s.input),
-        Node::Aggregate(a) => few_rows(&a.input),
-        Node::NestLoop(j) => few_rows(&j.left) && few_rows(&j.right),
-        _ => false,
     }
 }

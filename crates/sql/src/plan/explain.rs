@@ -101,7 +101,6 @@ pub(crate) fn prepare(
         read_only: !o.analyze || p.read_only,
         locks_rows: o.analyze && p.locks_rows,
         schema_version: p.schema_version,
-        is_point: !o.analyze,
         privileges: p.privileges.clone(),
         plan: Plan {
             root: Root::Explain {

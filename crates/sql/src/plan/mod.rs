@@ -68,8 +68,6 @@ pub struct Prepared {
     pub locks_rows: bool,
     /// Version of the schema that it was planned for; another version needs another plan.
     pub schema_version: u64,
-    /// Touches at most a few rows by key: cheap enough to run on the connection's own task.
-    pub is_point: bool,
     /// What the user must hold: (relation, bits of `schema::privilege`).
     pub privileges: Vec<(Oid, u32)>,
     pub(crate) plan: node::Plan,
