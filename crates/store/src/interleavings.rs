@@ -97,10 +97,12 @@ fn scenario(deletes: bool) {
 
 #[test]
 fn snapshots_keep_what_they_see() {
+    crate::hold_the_epoch();
     shuttle::check_pct(|| scenario(false), 12_000, 4);
 }
 
 #[test]
 fn a_deleted_row_comes_back() {
+    crate::hold_the_epoch();
     shuttle::check_pct(|| scenario(true), 12_000, 4);
 }

@@ -22,3 +22,22 @@ pub use record::{Holder, IndexEntry, NewVersion, Record, Version};
 pub use snapshot::{Snapshot, Snapshots};
 pub use storage::{CHANGING, IndexSpec, RETIRED, SecondaryIndex, Storage, entry_key};
 pub use view::{Expired, Found, View};
+
+/// Nothing that is retired from now on is freed. Shuttle's atomics may be touched only inside one of its executions, but the epoch
+/// frees garbage wherever some thread happens to move it on: in another test's execution, or when a thread ends. Every test
+/// under shuttle calls this first. That memory is freed, and not too early, is for the tests without shuttle and for the sanitizers.
+#[cfg(feature = "shuttle")]
+pub fn hold_the_epoch() {
+    static HELD: std::sync::Once = std::sync::Once::new();
+    HELD.call_once(|| {
+        let (held, wait) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let _guard = pin();
+            held.send(()).expect("the test waits");
+            loop {
+                std::thread::park();
+            }
+        });
+        wait.recv().expect("the guard is held");
+    });
+}

@@ -176,6 +176,7 @@ fn scenario(policy: Policy, groups: &[Group]) {
 
 #[test]
 fn rows_in_order_and_whole_transactions_shown() {
+    store::hold_the_epoch();
     let groups = history();
     let mine = groups.clone();
     shuttle::check_random(move || scenario(Policy::Row, &mine), 1500);
@@ -184,6 +185,7 @@ fn rows_in_order_and_whole_transactions_shown() {
 
 #[test]
 fn other_policies_too() {
+    store::hold_the_epoch();
     let groups = history();
     for policy in [Policy::Page, Policy::Transaction, Policy::TransactionWorker] {
         let mine = groups.clone();

@@ -10,8 +10,7 @@
 //! nobody can take an unlinked node's new version for good; the obsolete bit only ends a vain descent earlier, and lets
 //! `assert_sound` see a retired node that is still linked.
 //!
-//! Epoch reclamation runs on as it is: all of shuttle's threads share one OS thread and thus one epoch participant, whose
-//! epoch stands still while any of them is pinned.
+//! Nothing is freed meanwhile: see `hold_the_epoch`.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use super::{Item, assert_sound};
 type Shared = (Arc<Tree<Item>>, Arc<AtomicUsize>);
 
 fn explore(schedules: usize, test: impl Fn() + Send + Sync + 'static) {
+    crate::hold_the_epoch();
     shuttle::check_random(test, schedules);
 }
 

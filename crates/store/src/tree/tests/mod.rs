@@ -174,6 +174,9 @@ fn looking_ahead_finds_the_entries_that_get_finds() {
 
 /// Runs the epoch on until everything that was retired is freed.
 pub(super) fn drain(live: &AtomicUsize, expected: usize) {
+    if cfg!(feature = "shuttle") {
+        return; // Nothing is freed there: see `hold_the_epoch`.
+    }
     for round in 0..100_000 {
         if live.load(Ordering::Relaxed) == expected {
             return;

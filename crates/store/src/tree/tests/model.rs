@@ -155,6 +155,7 @@ fn random_operations() {
 #[test]
 fn random_operations_in_deep_trees() {
     for seed in 1..4 {
+        crate::hold_the_epoch();
         let mut config = shuttle::Config::new();
         config.max_steps = shuttle::MaxSteps::None;
         let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(seed, 1);
