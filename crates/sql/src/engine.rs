@@ -1,5 +1,6 @@
 //! What SQL needs of the machine below it. `node` implements this; tests may implement it over anything.
 
+use crate::reading::{History, ReadPoint, ReadWant, Touch, Waiting};
 use crate::standing::Standing;
 use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
@@ -53,6 +54,33 @@ pub trait Engine: Send + Sync + 'static {
     /// Whether this node follows another: it takes no writes.
     fn in_recovery(&self) -> bool {
         false
+    }
+
+    /// A stamp for a message that is taken off the wire now: the engine tells by it which fetches of the primary's *published* began
+    /// afterwards. It only grows; a later stamp than the true one is safe.
+    fn arrival(&self) -> u64 {
+        0
+    }
+
+    /// Where a read that wants this may stand. Asked for each snapshot, so a primary must answer without work.
+    fn read_point(&self, _want: &ReadWant) -> ReadPoint {
+        ReadPoint::Newest
+    }
+
+    /// Whether the state at `at` may be read here as far as these are concerned: `None` when it may now, else a future that is
+    /// ready when it may. `at` may lie above what `read_point` gave (the session has seen more); what is asked for to answer this must be
+    /// asked for after the call. Once it may be read it stays so, for a snapshot that was registered before the call. Only strong reads
+    /// may need the primary for it; others wait until `at` is visible.
+    fn readable(&self, at: Position, _touches: &[Touch], _want: &ReadWant) -> Option<Waiting<()>> {
+        if at <= self.published_position() {
+            return None;
+        }
+        Some(self.published(Held::Published(at)))
+    }
+
+    /// Whose history this node has, and its terms: what a token is compared with.
+    fn history(&self) -> History {
+        History::default()
     }
 
     /// Where this node stands in its cluster.

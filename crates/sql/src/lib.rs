@@ -8,6 +8,7 @@ pub mod exec;
 pub(crate) mod expr;
 pub mod functions;
 pub mod plan;
+pub mod reading;
 pub mod rules;
 pub mod session;
 pub mod standing;

@@ -158,6 +158,8 @@ pub struct Txn {
     /// What the next statement goes on at, instead of a new snapshot.
     resumed: Option<Parked>,
     at_published: bool,
+    /// The snapshot that the next statement takes ([`Txn::stand_at`]).
+    next: Option<store::Snapshot>,
     pub(crate) moves: u32,
     /// What others may see of its reads.
     pub(crate) footprint: Option<Arc<Footprint>>,
@@ -199,6 +201,7 @@ impl Txn {
             portals: 0,
             resumed: None,
             at_published,
+            next: None,
             moves: 0,
             footprint: None,
             looked_again: 0,
@@ -317,7 +320,39 @@ impl Txn {
         Err(Error::new(code, what))
     }
 
+    /// At a replica: the next snapshot stands at `at`, or where the node stands if that is later. Rows up to it may be still to
+    /// come, so the caller sees to it that none of them is of what is read. The position that it got.
+    ///
+    /// The snapshot is registered now: what replay brings later is kept for it. The schema is another question, since a change
+    /// of it may be to come, too: see [`Txn::look_again`].
+    pub fn stand_at(&mut self, at: Position) -> Position {
+        let published = &self.shared.marks.published;
+        let s = self.shared.store.snapshots.take(|| published.get().max(at));
+        let at = s.position();
+        self.next = Some(s);
+        self.look_again();
+        at
+    }
+
+    /// Takes the schema at the position of [`Txn::stand_at`], once it is known to be here.
+    pub fn look_again(&mut self) {
+        if let Some(s) = &self.next {
+            self.catalog = self.shared.catalog_at(s.position());
+            self.catalog_from = Position::MAX;
+        }
+    }
+
+    /// Whether the next statement takes a snapshot, and the transaction does not stand at the one that it has.
+    pub fn wants_snapshot(&self) -> bool {
+        self.next.is_none()
+            && self.resumed.is_none()
+            && (self.view.is_none() || self.options.isolation == Isolation::ReadCommitted)
+    }
+
     pub(crate) fn take_snapshot(&mut self) -> store::Snapshot {
+        if let Some(s) = self.next.take() {
+            return s;
+        }
         let marks = &self.shared.marks;
         let snapshot = match self.at_published {
             true => self.shared.store.snapshots.take(|| marks.published.get()),
