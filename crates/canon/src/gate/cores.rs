@@ -48,6 +48,9 @@ const GENERATION: u32 = 40;
 /// take the processor from clients on the same machine.
 const LINGER: Duration = Duration::from_micros(50);
 
+/// Sockets that a core may have more than another for the sake of their neighbourhood.
+const SKEW: usize = 4;
+
 thread_local! {
     /// Tasks that are still to run in this turn.
     static LEFT: Cell<usize> = const { Cell::new(0) };
@@ -105,10 +108,14 @@ impl Cores {
         Ok(Cores { cores, seen })
     }
 
-    /// The core with the fewest sockets.
-    pub fn pick(&self) -> &Arc<Core> {
+    /// The core for a socket whose packets come from this processor: those of one client thread belong together, because it is woken
+    /// once by a core that answers all of them. Unless that core has many more sockets than another: then the one with the fewest.
+    pub fn pick(&self, from: Option<usize>) -> &Arc<Core> {
         let load = |c: &&Arc<Core>| c.load.load(Ordering::Relaxed);
-        self.cores.iter().min_by_key(load).expect("one at least")
+        let least = self.cores.iter().min_by_key(load).expect("one at least");
+        from.map(|cpu| &self.cores[cpu % self.cores.len()])
+            .filter(|c| load(c) < load(&least) + SKEW)
+            .unwrap_or(least)
     }
 
     /// Gives cores whose thread is in one step for longer than since the last call to other threads. For a clock.
@@ -507,13 +514,13 @@ mod tests {
         in_runtime(|cores| {
             let (said, heard) = mpsc::channel();
             let (mut tx, mut rx) = futures::channel::mpsc::unbounded();
-            cores.pick().run(async { panic!("on purpose") });
-            cores.pick().run(async move {
+            cores.pick(None).run(async { panic!("on purpose") });
+            cores.pick(None).run(async move {
                 while let Some(n) = futures::StreamExt::next(&mut rx).await {
                     said.send(n).unwrap();
                 }
             });
-            cores.pick().run(async move {
+            cores.pick(None).run(async move {
                 for n in 0..100 {
                     afterwards().await;
                     futures::SinkExt::send(&mut tx, n).await.unwrap();
@@ -532,14 +539,16 @@ mod tests {
             let (release, wait) = mpsc::channel::<()>();
             let (said, heard) = mpsc::channel();
             let first = said.clone();
-            cores.pick().run(async move {
+            cores.pick(None).run(async move {
                 wait.recv().unwrap();
                 first.send("long").unwrap();
                 // Goes on wherever the core is now.
                 afterwards().await;
                 first.send("after it").unwrap();
             });
-            cores.pick().run(async move { said.send("short").unwrap() });
+            cores
+                .pick(None)
+                .run(async move { said.send("short").unwrap() });
             while heard.try_recv() != Ok("short") {
                 cores.watch();
                 std::thread::yield_now();

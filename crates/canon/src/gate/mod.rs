@@ -131,8 +131,9 @@ impl<E: Engine> Gate<E> {
                         address: Some(address),
                         local: is_local(&address),
                     };
+                    let from = socket2::SockRef::from(&stream).cpu_affinity().ok();
                     let stream = stream.into_std().map(mio::net::TcpStream::from_std);
-                    self.clone().spawn(stream, origin);
+                    self.clone().spawn(stream, origin, from);
                 }
                 Err(e) => accept_failed(&e).await,
             }
@@ -149,7 +150,7 @@ impl<E: Engine> Gate<E> {
                         local: true,
                     };
                     let stream = stream.into_std().map(mio::net::UnixStream::from_std);
-                    self.clone().spawn(stream, origin);
+                    self.clone().spawn(stream, origin, None);
                 }
                 Err(e) => accept_failed(&e).await,
             }
@@ -169,8 +170,13 @@ impl<E: Engine> Gate<E> {
         }
     }
 
-    fn spawn<T: Inner + 'static>(self: Arc<Self>, stream: std::io::Result<T>, origin: Origin) {
-        let core = self.cores.pick().clone();
+    fn spawn<T: Inner + 'static>(
+        self: Arc<Self>,
+        stream: std::io::Result<T>,
+        origin: Origin,
+        from: Option<usize>,
+    ) {
+        let core = self.cores.pick(from).clone();
         let socket = match stream.and_then(|s| Socket::new(s, core.clone())) {
             Ok(s) => s,
             Err(e) => return warn!(error = %e, "could not take a connection"),
