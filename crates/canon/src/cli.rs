@@ -56,6 +56,12 @@ enum Command {
         #[command(flatten)]
         options: crate::bench::lag::LagOptions,
     },
+    /// Count stale reads: writers add to registers, readers everywhere must see what was acknowledged before they began
+    #[cfg(all(feature = "bench", feature = "wire"))]
+    BenchReads {
+        #[command(flatten)]
+        options: crate::bench::reads::ReadsOptions,
+    },
     #[cfg(all(feature = "bench", feature = "wire"))]
     #[command(hide = true)]
     BenchLagNode {
@@ -147,6 +153,10 @@ pub fn main() -> ExitCode {
         Command::Bench { options } => bench(options),
         #[cfg(all(feature = "bench", feature = "wire"))]
         Command::BenchLag { options } => crate::bench::lag::run(&options, &mut std::io::stdout()),
+        #[cfg(all(feature = "bench", feature = "wire"))]
+        Command::BenchReads { options } => {
+            crate::bench::reads::run(&options, &mut std::io::stdout())
+        }
         #[cfg(all(feature = "bench", feature = "wire"))]
         Command::BenchLagNode { options } => crate::bench::lag::run_node(&options),
     };

@@ -10,6 +10,7 @@
 //! | [`list_append`] | random appends and reads of lists | black-box search for isolation anomalies |
 //! | [`bank`] | transfers | the total never changes |
 //! | [`hot`] | decrements of one row | acknowledged decrements are all there, and no others |
+//! | [`registers`] | increments, reads by point, range and table | no read is older than what was acknowledged before it began |
 //! | [`ycsb`] | point reads and read-writes over one table | - |
 //! | [`tpcc`] | NewOrder and Payment | year-to-date sums agree, order ids are dense |
 //!
@@ -22,6 +23,7 @@ pub mod bank;
 pub mod hot;
 pub mod kv;
 pub mod list_append;
+pub mod registers;
 pub mod rng;
 pub mod tpcc;
 pub mod ycsb;

@@ -20,6 +20,8 @@ mod bare;
 mod figures;
 #[cfg(feature = "wire")]
 pub mod lag;
+#[cfg(feature = "wire")]
+pub mod reads;
 pub mod replay;
 mod run;
 

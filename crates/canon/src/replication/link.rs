@@ -62,7 +62,7 @@ impl Link {
         let mut body = 196_608u32.to_be_bytes().to_vec();
         let own = [
             ("user", primary.user.as_str()),
-            ("database", crate::server::DATABASE),
+            ("database", primary.database.as_str()),
         ];
         for (k, v) in own.iter().chain(parameters) {
             cstr(&mut body, k);

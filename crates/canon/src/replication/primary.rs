@@ -13,6 +13,8 @@ pub struct Primary {
     pub host: String,
     pub port: u16,
     pub user: String,
+    /// Of Canon there is one; peers that are measured have others.
+    pub database: String,
     pub connect_timeout: Duration,
     password: Option<String>,
 }
@@ -24,6 +26,7 @@ impl Primary {
             host: String::new(),
             port: 5432,
             user: crate::server::DATABASE.to_owned(),
+            database: crate::server::DATABASE.to_owned(),
             connect_timeout: Duration::from_secs(10),
             password: None,
         };
@@ -53,7 +56,10 @@ impl Primary {
 
     fn url(&mut self, rest: &str) -> Result<(), String> {
         let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, _database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        if !database.is_empty() {
+            self.database = decoded(database)?;
+        }
         let (login, address) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
         if !user.is_empty() {
@@ -93,8 +99,9 @@ impl Primary {
                 let s: u64 = v.parse().map_err(|_| "connect_timeout is in seconds")?;
                 self.connect_timeout = Duration::from_secs(s.max(1));
             }
-            // There is one database, and the node has a name of its own.
-            "dbname" | "application_name" => {}
+            "dbname" => self.database = v.to_owned(),
+            // The node has a name of its own.
+            "application_name" => {}
             "sslmode" if matches!(v, "disable" | "allow" | "prefer") => {}
             _ => return Err(format!("connection parameter \"{key}\" is not supported")),
         }
