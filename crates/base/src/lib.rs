@@ -11,6 +11,7 @@ pub mod modifier;
 pub mod numeric;
 pub mod position;
 pub mod record;
+pub mod region;
 pub mod row;
 pub mod schema;
 pub mod types;

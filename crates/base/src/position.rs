@@ -9,8 +9,10 @@
 //! Position 0 is "before everything"; the first commit of a database has epoch 1.
 //! Visibility follows the order of positions exactly: a snapshot is a prefix of the log.
 
+use crate::region::Region;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Bits of a position that count inside its epoch.
 pub const ORDER_BITS: u32 = 24;
@@ -66,6 +68,28 @@ impl Position {
     /// The greatest position before this one; ZERO has none before it and stays.
     pub const fn prev(self) -> Position {
         Position(self.0.saturating_sub(1))
+    }
+
+    /// A position in whose epoch or a later one a primary goes on that comes back with its log up to here. Before it went down it may
+    /// have published more than is in its log (`synchronous_commit = off`), and readers may stand there: those positions stay empty for
+    /// ever, so that their snapshots do. What had a position and was not in the log fits in two rings of `commit::Order`, and an
+    /// epoch that has no commit does not end.
+    pub const fn after_restart(self) -> Position {
+        match self.0 {
+            // A database that begins.
+            0 => self,
+            _ => self.skip(1 << 16),
+        }
+    }
+
+    /// The same for the primary of a new term. It cannot know how far the old one came: as far as a replica can be behind, in
+    /// epochs (46 hours, at 10 ms).
+    pub const fn after_promotion(self) -> Position {
+        self.skip(1 << 24)
+    }
+
+    const fn skip(self, epochs: u64) -> Position {
+        Position(self.0 + (epochs << ORDER_BITS))
     }
 
     /// First position of the epoch after this one's.
@@ -129,6 +153,8 @@ pub struct Watermarks {
     pub written: Watermark,
     /// Decided, and shown by as many replicas as the policy asks for.
     pub applied: Watermark,
+    /// Where replicas read *published*: raised first, so that it is never behind what has been acknowledged.
+    pub region: OnceLock<Arc<Region>>,
 }
 
 impl Watermarks {
@@ -142,13 +168,24 @@ impl Watermarks {
             published: mark(),
             written: mark(),
             applied: mark(),
+            region: OnceLock::new(),
+        }
+    }
+
+    /// Everything up to `to` is published.
+    pub fn publish(&self, to: Position) {
+        if to > self.published.get() {
+            if let Some(r) = self.region.get() {
+                r.publish(to);
+            }
+            self.published.raise(to);
         }
     }
 
     /// Everything up to `to` is durable. *Published* goes first: it may not be below *decided*.
     pub fn decide(&self, to: Position) {
         self.flushed.raise(to);
-        self.published.raise(to);
+        self.publish(to);
         self.decided.raise(to);
         self.check();
     }

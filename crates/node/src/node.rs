@@ -4,6 +4,7 @@
 //! reclaims versions and forgets old schemas; *checkpointer*, which writes a checkpoint when the log has grown by `checkpoint_bytes`
 //! since the last.
 
+use base::region::Region;
 use base::schema::{Change, Schema, SequenceDef, encode_changes};
 use base::{Error, Held, Position, Result, SqlState, Watermarks};
 use commit::PublishedWait;
@@ -54,6 +55,8 @@ pub struct NodeOptions {
     pub synchronous_replicas: usize,
     /// Bytes of log kept for replicas that are away.
     pub wal_keep_bytes: u64,
+    /// What replicas read of this node; absent: in this process's memory.
+    pub region: Option<Arc<Region>>,
     /// Called about twice a second during recovery: (bytes done, bytes in all, rows, commits).
     pub on_recovery: Option<fn(u64, u64, u64, u64)>,
 }
@@ -72,6 +75,7 @@ impl Default for NodeOptions {
             replay: ReplayOptions::default(),
             synchronous_replicas: 0,
             wal_keep_bytes: 4 << 30,
+            region: None,
             on_recovery: None,
         }
     }
@@ -188,7 +192,12 @@ impl Node {
         let shared = Arc::new(Shared {
             dir,
             manager,
-            pipeline: Pipeline::new(recovered.last, marks, options.synchronous_replicas),
+            pipeline: Pipeline::new(
+                recovered.last,
+                marks,
+                options.region.clone().unwrap_or_default(),
+                options.synchronous_replicas,
+            ),
             sequences,
             role: AtomicU8::new(match options.replica {
                 false => Role::Primary,
@@ -240,7 +249,11 @@ impl Node {
     fn start(&self, writer: LogWriter) -> Result<()> {
         match self.role() {
             Role::Replica => self.start_following(writer)?,
-            _ => self.start_flusher(writer)?,
+            _ => {
+                let (s, last) = (&self.shared, self.report.last);
+                s.pipeline.region.lead(s.dir.cluster(), self.term(), last);
+                self.start_flusher(writer)?;
+            }
         }
         let s = self.shared.clone();
         self.spawn("housekeeper", Box::new(move || s.keep_house()))?;
@@ -410,7 +423,7 @@ impl Node {
         let pipeline = &self.shared.pipeline;
         let position = txn.commit(order)?;
         if !writes {
-            return Ok(Held::Published(position));
+            return Ok(self.seen(position));
         }
         Ok(match durability {
             Durability::Off => {
@@ -433,7 +446,21 @@ impl Node {
 
     /// Rolls back. What the reply waits for.
     pub fn rollback(&self, txn: Txn) -> Held {
-        Held::Published(txn.snapshot().unwrap_or(Position::ZERO))
+        self.seen(txn.snapshot().unwrap_or(Position::ZERO))
+    }
+
+    /// What a reply waits for that shows what was read at this position. A replica's readers may stand above what it shows, where the
+    /// primary has published all that they see.
+    fn seen(&self, at: Position) -> Held {
+        Held::Published(match self.role() {
+            Role::Replica => at.min(self.marks().published.get()),
+            _ => at,
+        })
+    }
+
+    /// What replicas read of this node while it is the primary.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.shared.pipeline.region
     }
 
     /// Whether a reply may leave.
@@ -516,6 +543,7 @@ impl Node {
                 eprintln!("canon: a background thread panicked; stopping without it");
             }
         }
+        self.shared.pipeline.region.resign();
     }
 }
 

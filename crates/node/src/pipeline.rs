@@ -12,6 +12,7 @@
 //! Where a flush takes no longer than waking the flusher does (`QUICK`: a tmpfs, a disk with a protected cache), the threads that
 //! wait for their commits flush themselves ([`Pipeline::flush_here`]): whoever comes first takes all that is installed.
 
+use base::region::Region;
 use base::{Error, Held, Position, Result, SqlState, Watermarks};
 use commit::{Order, PublishedWait, Waiters};
 use env::{Env, fault};
@@ -51,6 +52,8 @@ pub struct Pipeline {
     pub marks: Arc<Watermarks>,
     pub waiters: Arc<Waiters>,
     pub shipping: Shipping,
+    /// What replicas read of this node (`base::region`): raised before a commit counts as installed.
+    pub region: Arc<Region>,
     pub stats: FlushStats,
     stop: AtomicBool,
     /// The log while there is a flusher; whoever has it drains and flushes.
@@ -61,10 +64,17 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Goes on after `last`. `replicas`: how many must hold a commit before it is decided.
-    pub fn new(last: Position, marks: Arc<Watermarks>, replicas: usize) -> Pipeline {
+    pub fn new(
+        last: Position,
+        marks: Arc<Watermarks>,
+        region: Arc<Region>,
+        replicas: usize,
+    ) -> Pipeline {
         let waiters: Arc<Waiters> = Arc::default();
+        marks.region.get_or_init(|| region.clone());
         Pipeline {
-            order: Order::new(last, marks.clone()),
+            order: Order::new(last.after_restart(), marks.clone()),
+            region,
             shipping: Shipping::new(marks.clone(), waiters.clone(), replicas),
             marks,
             waiters,
@@ -91,7 +101,7 @@ impl Pipeline {
                 std::hint::spin_loop()
             }
         }
-        self.marks.published.raise(position);
+        self.marks.publish(position);
         self.waiters.wake(position);
     }
 
@@ -233,6 +243,7 @@ impl CommitOrder for Quiet<'_> {
     }
 
     fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>) {
+        self.0.region.modified(&heads);
         self.0.order.ready_quietly(ticket, heads, data);
     }
 
@@ -254,6 +265,7 @@ impl CommitOrder for Pipeline {
     }
 
     fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>) {
+        self.region.modified(&heads);
         self.order.ready(ticket, heads, data);
     }
 

@@ -110,7 +110,9 @@ impl Node {
                 t.storage.raise_row_id(last_row_id(t));
             }
         }
-        shared.pipeline.order.open_after(start);
+        shared.pipeline.order.open_after(start.after_promotion());
+        let region = &shared.pipeline.region;
+        region.lead(shared.dir.cluster(), term, start);
         self.start_flusher(log)?;
         shared.role.store(Role::Primary as u8, Ordering::SeqCst);
         manager.set_standby(false);
@@ -132,6 +134,8 @@ impl Node {
 
     fn stop_writing(&self) {
         let shared = self.shared();
+        // Before whoever comes after can acknowledge anything.
+        shared.pipeline.region.resign();
         shared.pipeline.order.close();
         shared.manager.set_standby(true);
         shared.role.store(Role::Sealed as u8, Ordering::SeqCst);

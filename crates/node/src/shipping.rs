@@ -142,8 +142,8 @@ impl Shipping {
         let levels = self.quorum.lock().levels(flushed);
         marks.written.raise(levels.written);
         let [local, remote] = &self.weak;
-        marks.published.raise(local.get().min(flushed));
-        marks.published.raise(remote.get().min(levels.written));
+        marks.publish(local.get().min(flushed));
+        marks.publish(remote.get().min(levels.written));
         marks.decide(levels.decided);
         marks.applied.raise(levels.applied);
         self.waiters.wake(flushed);

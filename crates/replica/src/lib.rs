@@ -7,6 +7,7 @@
 //! `marks` names how far each step has come. Nothing here opens a transaction, knows SQL or owns a socket.
 
 mod marks;
+pub mod read;
 pub mod replay;
 pub mod ship;
 

@@ -1,0 +1,17 @@
+//! Strong reads at a replica: what to ask the primary, and when a read may go on (PolarDB-SCC §4.1, §4.2; docs/fresh-reads.md).
+//!
+//! ```text
+//! a read arrives ──▶ Timestamps::ask ──▶ a timestamp t whose fetch began later: known, in flight, or to be fetched
+//! it names what it reads ──▶ Timestamps::check(t, visible) ──▶ read at t now | fetch these slots | wait until this is visible
+//! a fetch ──▶ words of the primary's region (`base::region`), in order ──▶ Timestamps::landed
+//! ```
+//! [`Timestamps`] decides and knows neither clock nor socket; [`RemoteMemory`] is how words are read; `canon` puts one over
+//! a connection, or over memory that both nodes map.
+
+mod memory;
+mod timestamps;
+
+pub use memory::{
+    Answer, RemoteMemory, Request, decode_answer, decode_request, encode_answer, encode_request,
+};
+pub use timestamps::{Ask, Check, Fetch, Level, Rejected, Timestamps, Touch};
