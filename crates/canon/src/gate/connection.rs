@@ -43,8 +43,11 @@ struct Execute {
 async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
     // After an error of the extended protocol, up to Sync.
     let mut skipping = false;
+    // Nothing has come since the last ReadyForQuery.
+    let mut between = true;
     loop {
-        let (kind, len) = next(wire, session).await?;
+        let (kind, len) = next(wire, session, between).await?;
+        between = false;
         let body = &wire.input.bytes()[5..len];
         if skipping && !matches!(kind, b'S' | b'X') {
             wire.input.take(len);
@@ -57,6 +60,7 @@ async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>)
                 wire.input.take(len);
                 let simple = kind == b'Q';
                 fail(wire, session, &e, simple, &mut skipping).await?;
+                between = simple;
                 continue;
             }
             Err(e) => return Err(e),
@@ -93,6 +97,7 @@ async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>)
                     wire.out.error(Severity::Error, &e);
                 }
                 ready(wire, session).await?;
+                between = true;
                 Ok(())
             }
             Frontend::Parse { name, query, types } => {
@@ -145,6 +150,7 @@ async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>)
                     Ok(()) => ready(wire, session).await?,
                     Err(e) => fail(wire, session, &e, true, &mut skipping).await?,
                 }
+                between = true;
                 Ok(())
             }
             Frontend::Terminate => return Ok(()),
@@ -223,16 +229,33 @@ async fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E
     wire.flush().await
 }
 
-/// Waits for a whole message at the front of the input.
+/// Why a session ends that nothing is under way in. Who stands between (a proxy) may send what it has sent since the last ReadyForQuery to
+/// another server: none of it has run.
+pub const NOTHING_RUN: &str = "Nothing was under way; what was sent since has not run.";
+
+fn leaves() -> Error {
+    Error::new(
+        SqlState::ADMIN_SHUTDOWN,
+        "terminating connection due to administrator command",
+    )
+    .detail(NOTHING_RUN)
+}
+
+/// Waits for a whole message at the front of the input. A session that is asked to leave does so where nothing is under way.
 async fn next<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
     session: &mut Session<E>,
+    between: bool,
 ) -> Result<(u8, usize)> {
+    let may_leave = between && session.status() == TxnStatus::Idle;
     loop {
+        if may_leave && session.handle().is_leaving() {
+            return Err(leaves());
+        }
         if let Some(m) = frontend::frame(wire.input.bytes())? {
             return Ok(m);
         }
-        fill(wire, session).await?;
+        fill(wire, session, may_leave).await?;
     }
 }
 
@@ -242,21 +265,34 @@ async fn peek<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>
         if let Some(&kind) = wire.input.bytes().first() {
             return Ok(kind);
         }
-        fill(wire, session).await?;
+        fill(wire, session, false).await?;
     }
 }
 
 /// Reads more, for as long as an idle client may take, unless the session is ended from outside.
-async fn fill<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
+async fn fill<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    session: &mut Session<E>,
+    may_leave: bool,
+) -> Result<()> {
     let handle = session.handle().clone();
     let limit = session.idle_limit();
     let Wire { stream, input, .. } = wire;
     let read = input.fill(stream);
     let terminated = async {
         loop {
-            handle.interruption().await;
+            match may_leave {
+                true => handle.called().await,
+                false => handle.interruption().await,
+            }
+            if may_leave && handle.is_leaving() {
+                return leaves();
+            }
             if handle.interrupted() == Some(Reason::Terminate) {
-                return;
+                return Error::new(
+                    SqlState::ADMIN_SHUTDOWN,
+                    "terminating connection due to administrator command",
+                );
             }
             // A cancel for a session that runs nothing.
             handle.begin(0);
@@ -265,12 +301,7 @@ async fn fill<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>
     let n = tokio::select! {
         biased;
         n = read => n.map_err(|e| gone(&e))?,
-        () = terminated => {
-            return Err(Error::new(
-                SqlState::ADMIN_SHUTDOWN,
-                "terminating connection due to administrator command",
-            ));
-        }
+        why = terminated => return Err(why),
         () = sleep(limit.as_ref().map(|l| l.0)) => return Err(limit.expect("it was slept").1),
     };
     if n > 0 {

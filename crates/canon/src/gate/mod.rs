@@ -15,12 +15,12 @@
 //! Left out on purpose: TLS, protocol 2.
 
 mod backend;
-mod connection;
+pub(crate) mod connection;
 pub(crate) mod cores;
 pub mod frontend;
 mod scram;
 mod socket;
-mod startup;
+pub(crate) mod startup;
 pub mod wire;
 
 use crate::replication::{Senders, send};
@@ -255,14 +255,22 @@ impl<E: Engine> Gate<E> {
         self.closing.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
         let until = tokio::time::Instant::now() + limit;
-        loop {
-            let busy = self.end_sessions(false);
-            if self.open() == 0 || busy == 0 || tokio::time::Instant::now() >= until {
-                break;
-            }
+        // Sessions leave by themselves where nothing is under way; connections that never became one are not waited for.
+        let mut quiet = 0;
+        while self.open() > 0 && quiet < 25 && tokio::time::Instant::now() < until {
+            let sessions = self.shared.sessions.list();
+            sessions.iter().for_each(|h| h.leave());
+            let busy = |h: &Arc<sql::session::Handle>| h.activity.lock().state != "idle";
+            quiet = if sessions.iter().any(busy) {
+                0
+            } else {
+                quiet + 1
+            };
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        if self.end_sessions(true) > 0 {
+        let left = self.shared.sessions.list();
+        left.iter().for_each(|h| h.interrupt(Reason::Terminate));
+        if !left.is_empty() {
             warn!("transactions that did not end in time were rolled back");
         }
         // Told to end, they do so at their next step.
@@ -274,19 +282,6 @@ impl<E: Engine> Gate<E> {
         }
         self.cores.stop();
         info!(left = self.open(), "connections are closed");
-    }
-
-    /// Ends sessions: idle ones, or all. How many are busy.
-    fn end_sessions(&self, all: bool) -> usize {
-        let mut busy = 0;
-        for h in self.shared.sessions.list() {
-            let idle = h.activity.lock().state == "idle";
-            if idle || all {
-                h.interrupt(Reason::Terminate);
-            }
-            busy += usize::from(!idle);
-        }
-        busy
     }
 
     fn too_many(&self) -> Error {

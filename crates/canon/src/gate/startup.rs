@@ -9,6 +9,9 @@
 //!
 //! `replication=canon` asks for a connection of a replica (`replication::send`): the role must be a superuser or have REPLICATION.
 //!
+//! `canon.session_user=NAME` gives the session to another role than the one that logs in, for good: a proxy that has carried NAME's own
+//! proof to one node opens NAME's sessions at others so. Only superusers may, and nothing in the session leads back to them.
+//!
 //! Left out on purpose: TLS, PostgreSQL's own replication protocol.
 
 use super::frontend::{self, Reader, violation};
@@ -28,6 +31,10 @@ use std::sync::Arc;
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
+/// The setting by which a proxy is told of all settings that change, and of the log's term.
+pub const REPORT_SETTINGS: &str = "canon.report_settings";
+/// The start-up parameter that names the role that a session is for.
+pub const SESSION_USER: &str = "canon.session_user";
 /// Longest first message.
 const MAX_STARTUP: usize = 10_000;
 
@@ -63,6 +70,7 @@ pub async fn start<S: Stream, E: Engine>(
         return Err(gate.too_many());
     }
     authenticate(wire, gate, origin, &hello.user).await?;
+    let hello = on_behalf(gate, hello)?;
     if hello.replication {
         let catalog = gate.shared.engine.catalog();
         let role = catalog.schema.role_named(&hello.user);
@@ -94,6 +102,32 @@ pub async fn start<S: Stream, E: Engine>(
     began.map(|s| Some(Started::Session(Box::new(s))))
 }
 
+/// Gives the session to the role that `canon.session_user` names.
+fn on_behalf<E: Engine>(gate: &Gate<E>, mut hello: Hello) -> Result<Hello> {
+    let asked = |(name, _): &(String, String)| name == SESSION_USER;
+    let Some(at) = hello.parameters.iter().position(asked) else {
+        return Ok(hello);
+    };
+    let (_, name) = hello.parameters.remove(at);
+    let schema = gate.shared.engine.catalog().schema.clone();
+    let own = schema.role_named(&hello.user);
+    if hello.replication || !own.is_some_and(|r| r.superuser) {
+        return Err(Error::new(
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            format!("must be superuser to set {SESSION_USER}"),
+        ));
+    }
+    let role = schema.role_named(&name).ok_or_else(|| {
+        Error::new(
+            SqlState::INVALID_AUTHORIZATION,
+            format!("role \"{name}\" does not exist"),
+        )
+    })?;
+    may_log_in(role)?;
+    hello.user = name;
+    Ok(hello)
+}
+
 fn begin<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
     gate: &Gate<E>,
@@ -113,6 +147,10 @@ fn begin<S: Stream, E: Engine>(
         out.parameter_status(name, &value);
     }
     out.parameter_status("canon_version", env!("CARGO_PKG_VERSION"));
+    if hello.parameters.iter().any(|p| p.0 == REPORT_SETTINGS) {
+        let term = gate.shared.engine.standing().term;
+        out.parameter_status("canon.term", &term.to_string());
+    }
     debug_assert!(SERVER_VERSION.starts_with("15."));
     out.put(&BackendKeyData::new(pid, SecretKey::I32(secret)));
     out.ready(session.status());

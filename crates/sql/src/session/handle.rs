@@ -44,6 +44,8 @@ pub struct Handle {
     pub secret: i32,
     pub interrupt: Arc<Interrupt>,
     waker: AtomicWaker,
+    /// The server closes: the session ends when nothing of it is under way.
+    leaving: AtomicBool,
     /// Monotonic milliseconds; 0: none.
     deadline: AtomicU64,
     lock_deadline: AtomicU64,
@@ -58,6 +60,7 @@ impl Handle {
             secret,
             interrupt: Arc::default(),
             waker: AtomicWaker::new(),
+            leaving: AtomicBool::new(false),
             deadline: AtomicU64::new(0),
             lock_deadline: AtomicU64::new(0),
             lock_expired: AtomicBool::new(false),
@@ -87,6 +90,29 @@ impl Handle {
 
     pub fn terminated(&self) -> bool {
         self.flag().load(Ordering::Relaxed) == Reason::Terminate as u8
+    }
+
+    /// Asks the session to end once it is between transactions; whatever runs is not disturbed.
+    pub fn leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::SeqCst)
+    }
+
+    /// Waits, while nothing runs, for an interruption or to be asked to leave.
+    pub async fn called(&self) {
+        poll_fn(|cx| {
+            self.waker.register(cx.waker());
+            if self.interrupted().is_some() || self.is_leaving() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
     }
 
     /// Begins a statement: forgets a cancel that came too late for the last one.

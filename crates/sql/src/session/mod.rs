@@ -325,7 +325,7 @@ impl<E: Engine> Session<E> {
             }
         }
         for (name, value) in self.state.settings.get_mut().take_changes() {
-            c.parameter_status(name, &value);
+            c.parameter_status(&name, &value);
         }
     }
 

@@ -41,3 +41,11 @@ pub struct Setting {
     pub report: bool,
     pub description: &'static str,
 }
+
+impl Setting {
+    /// Whether it lives as long as the session and users set it; not the server's own, and not what ends with a transaction.
+    pub fn is_of_the_session(&self) -> bool {
+        matches!(self.scope, Scope::User | Scope::Superuser)
+            && !self.name.starts_with("transaction_")
+    }
+}

@@ -41,6 +41,8 @@ pub struct Hot {
     /// What must be visible before anything is read.
     pub min_position: Position,
     pub report_position: bool,
+    /// All changes are told, not only those that PostgreSQL tells.
+    pub report_all: bool,
     pub statement_timeout: Option<Duration>,
     pub lock_timeout: Option<Duration>,
     pub idle_in_transaction: Option<Duration>,
@@ -90,6 +92,7 @@ impl Default for Settings {
                 durability: Durability::On,
                 min_position: Position::ZERO,
                 report_position: false,
+                report_all: false,
                 statement_timeout: None,
                 lock_timeout: None,
                 idle_in_transaction: None,
@@ -280,7 +283,11 @@ impl Settings {
     }
 
     fn report(&mut self, at: usize) {
-        if SETTINGS.get(at).is_some_and(|s| s.report) && !self.changed.contains(&at) {
+        let told = match SETTINGS.get(at) {
+            Some(s) => s.report || (self.hot.report_all && s.is_of_the_session()),
+            None => self.hot.report_all,
+        };
+        if told && !self.changed.contains(&at) {
             self.changed.push(at);
         }
     }
@@ -289,9 +296,7 @@ impl Settings {
     pub fn reset_all(&mut self) {
         for at in 0..self.current.len() {
             let keep = SETTINGS.get(at).is_some_and(|s| {
-                s.scope != Scope::User && s.scope != Scope::Superuser
-                    || matches!(s.name, "role" | "session_authorization")
-                    || s.name.starts_with("transaction_")
+                !s.is_of_the_session() || matches!(s.name, "role" | "session_authorization")
             });
             if !keep && self.current[at] != self.base[at] {
                 let base = self.base[at].clone();
@@ -344,13 +349,13 @@ impl Settings {
     }
 
     /// (name, value) of settings that clients are told of and that changed since the last call.
-    pub fn take_changes(&mut self) -> Vec<(&'static str, String)> {
+    pub fn take_changes(&mut self) -> Vec<(String, String)> {
         if self.changed.is_empty() {
             return Vec::new();
         }
         std::mem::take(&mut self.changed)
             .into_iter()
-            .map(|i| (SETTINGS[i].name, self.shown(i)))
+            .map(|i| (self.name(i).to_owned(), self.shown(i)))
             .collect()
     }
 
@@ -382,6 +387,7 @@ impl Settings {
             "canon.min_position" if v.is_empty() => self.hot.min_position = Position::ZERO,
             "canon.min_position" => self.hot.min_position = crate::standing::parse_lsn(v)?,
             "canon.report_position" => self.hot.report_position = on,
+            "canon.report_settings" => self.hot.report_all = on,
             "statement_timeout" => self.hot.statement_timeout = time(),
             "lock_timeout" => self.hot.lock_timeout = time(),
             "idle_in_transaction_session_timeout" => self.hot.idle_in_transaction = time(),
@@ -530,6 +536,28 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_is_told_of_every_setting_of_the_session() {
+        let mut s = Settings::default();
+        set(&mut s, "lock_timeout", "7", Span::Session);
+        assert_eq!(s.take_changes(), []);
+        set(&mut s, "canon.report_settings", "on", Span::Session);
+        set(&mut s, "lock_timeout", "8", Span::Session);
+        set(&mut s, "my.own", "x", Span::Session);
+        set(&mut s, "transaction_isolation", "serializable", Span::Local);
+        s.commit();
+        let told = s.take_changes();
+        assert!(
+            told.contains(&("lock_timeout".into(), "8ms".into())),
+            "{told:?}"
+        );
+        assert!(told.contains(&("my.own".into(), "x".into())));
+        assert!(!told.iter().any(|t| t.0.starts_with("transaction_")));
+        set(&mut s, "lock_timeout", "9", Span::Session);
+        s.rollback();
+        assert_eq!(s.take_changes(), [("lock_timeout".into(), "8ms".into())]);
+    }
+
+    #[test]
     fn transactions_undo_and_locals_end() {
         let mut s = Settings::default();
         set(&mut s, "application_name", "a", Span::Session);
@@ -548,7 +576,10 @@ mod tests {
         set(&mut s, "application_name", "e", Span::Session);
         s.rollback();
         assert_eq!(s.show("application_name").unwrap(), "b");
-        assert!(s.take_changes().contains(&("application_name", "b".into())));
+        assert!(
+            s.take_changes()
+                .contains(&("application_name".into(), "b".into()))
+        );
         s.reset_all();
         assert_eq!(s.show("application_name").unwrap(), "");
     }

@@ -111,6 +111,14 @@ pub const SETTINGS: &[Setting] = &[
         "Reports canon.position to the client after each transaction.",
     ),
     s(
+        "canon.report_settings",
+        "off",
+        Bool,
+        User,
+        false,
+        "Reports every setting that changes to the client, so that a proxy can carry a session to another node.",
+    ),
+    s(
         "canon.statement_memory",
         "256MB",
         Int(64, MAX, Kilobytes),
