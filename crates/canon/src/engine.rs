@@ -6,6 +6,7 @@ use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, Role};
 use sql::engine::{Engine, Published};
+use sql::reading::{History, ReadPoint, ReadWant, Touch, Waiting};
 use sql::standing::Standing;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,6 +21,12 @@ pub trait Surroundings: Send + Sync {
     fn standing(&self) -> Standing;
     /// See `Engine::promote`.
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>>;
+    /// See `Engine::read_point`.
+    fn read_point(&self, want: &ReadWant) -> ReadPoint;
+    /// See `Engine::readable`.
+    fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>>;
+    /// The clock that fetches are stamped with.
+    fn arrival(&self) -> u64;
 }
 
 /// A shared node that SQL sessions run on.
@@ -96,6 +103,35 @@ impl Engine for NodeEngine {
 
     fn in_recovery(&self) -> bool {
         self.node.role() != Role::Primary
+    }
+
+    fn arrival(&self) -> u64 {
+        match self.node.role() {
+            Role::Primary => 0,
+            _ => self.surroundings.get().map_or(0, |s| s.arrival()),
+        }
+    }
+
+    fn read_point(&self, want: &ReadWant) -> ReadPoint {
+        match (self.node.role(), self.surroundings.get()) {
+            (Role::Replica | Role::Sealed, Some(s)) => s.read_point(want),
+            _ => ReadPoint::Newest,
+        }
+    }
+
+    fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>> {
+        match (self.node.role(), self.surroundings.get()) {
+            (Role::Replica, Some(s)) => s.readable(at, touches, want),
+            _ if at <= self.published_position() => None,
+            _ => Some(self.published(Held::Published(at))),
+        }
+    }
+
+    fn history(&self) -> History {
+        History {
+            cluster: self.node.cluster(),
+            terms: self.node.terms(),
+        }
     }
 
     fn standing(&self) -> Standing {

@@ -3,7 +3,7 @@
 use crate::engine::NodeEngine;
 use crate::gate::Gate;
 use crate::http::Probe;
-use crate::replication::{Place, ReplicaLag};
+use crate::replication::{Fresh, Place, ReplicaLag};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -207,6 +207,9 @@ fn replication(p: &mut Page, place: &Place) {
             u8::from(follow.is_connected()),
         );
         lag(p, "canon_replica", "This replica", &[own], false);
+        if let Some(fresh) = &place.fresh {
+            strong_reads(p, fresh);
+        }
         if let Some(f) = place.node.following() {
             p.counter(
                 "canon_replica_ring_overruns_total",
@@ -240,6 +243,74 @@ fn replication(p: &mut Page, place: &Place) {
         );
     }
     lag(p, "canon_replication", "A replica", &replicas, true);
+}
+
+/// What strong reads here cost (docs/fresh-reads.md).
+fn strong_reads(p: &mut Page, fresh: &Fresh) {
+    let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
+    let s = &fresh.stats;
+    p.gauge(
+        "canon_strong_reads_connected",
+        "Whether the primary can be asked what it has published.",
+        u8::from(fresh.is_connected()),
+    );
+    p.counter(
+        "canon_read_fetches_total",
+        "Fetches from the primary, for any number of reads each.",
+        n(&s.fetches),
+    );
+    p.counter(
+        "canon_read_fetches_rejected_total",
+        "Answers of a node that is not the primary that is followed.",
+        n(&s.rejected),
+    );
+    p.head(
+        "canon_read_timestamps_total",
+        "counter",
+        "Timestamps given to reads: of a fetch that had landed, in flight, or begun for it.",
+    );
+    for (how, value) in [
+        ("reused", &s.reused),
+        ("joined", &s.joined),
+        ("fetched", &s.began),
+    ] {
+        _ = writeln!(
+            p.0,
+            "canon_read_timestamps_total{{how=\"{how}\"}} {}",
+            n(value)
+        );
+    }
+    for (name, help, values) in [
+        (
+            "canon_reads_at_once_total",
+            "Reads that waited for no replay, by what told so.",
+            &s.at_once,
+        ),
+        (
+            "canon_reads_waited_total",
+            "Reads that waited for replay, by what they waited for.",
+            &s.waits,
+        ),
+    ] {
+        p.head(name, "counter", help);
+        let levels = ["visible", "global", "catalog", "table", "row"];
+        for (level, value) in levels.iter().zip(values) {
+            _ = writeln!(p.0, "{name}{{level=\"{level}\"}} {}", n(value));
+        }
+    }
+    let waits: u64 = s.waits.iter().map(n).sum();
+    p.times(
+        "canon_read_wait_seconds",
+        "Waits of strong reads for replay.",
+        waits,
+        n(&s.waited) as f64 / 1e9,
+    );
+    p.times(
+        "canon_read_fetch_seconds",
+        "Waits of strong reads for the primary's answers.",
+        n(&s.joined) + n(&s.began),
+        n(&s.fetching) as f64 / 1e9,
+    );
 }
 
 fn lag(p: &mut Page, prefix: &str, whose: &str, all: &[ReplicaLag], named: bool) {

@@ -14,7 +14,7 @@ use crate::gate::{self, Gate};
 use crate::host::EnvHost;
 use crate::http;
 use crate::metrics::Metrics;
-use crate::replication::{Follow, Place, Restart, Senders, bootstrap};
+use crate::replication::{Follow, Fresh, Place, Restart, Senders, bootstrap};
 use base::{Error, Result, SqlState};
 use node::{Node, NodeOptions};
 use replica::replay::ReplayOptions;
@@ -194,10 +194,18 @@ impl Server {
                 ),
             }
         }
+        let fresh = config.replica_of.as_ref().map(|primary| {
+            let name = config.node_name.clone();
+            Arc::new(Fresh::new(primary.clone(), name, node.clone(), env.clone()))
+        });
+        if let Some(fresh) = fresh.clone() {
+            tasks.spawn(async move { fresh.run().await });
+        }
         let place = Arc::new(Place {
             node: node.clone(),
             senders: senders.clone(),
             follow,
+            fresh,
         });
         let engine = Arc::new(NodeEngine::new(node.clone()));
         _ = engine.surroundings.set(place.clone());

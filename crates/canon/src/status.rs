@@ -91,6 +91,7 @@ fn cluster(metrics: &str) -> String {
             _ => "not connected to its primary",
         };
         out += &format!("  {arrow} {state}; shows it as of {lag} ago, {epochs} epochs behind\n");
+        out += &reads(&labelled, one("canon_read_fetches_total"));
     }
     let find = |metric: &str, name: &str| {
         let all = labelled(metric);
@@ -111,6 +112,25 @@ fn cluster(metrics: &str) -> String {
         out += &format!("  ──> {name:<24} {bar:<5} {lag} behind, {epochs} epochs\n");
     }
     out
+}
+
+/// What strong reads at a replica cost, in a line.
+fn reads(labelled: &dyn Fn(&str) -> Vec<(String, String)>, fetches: Option<String>) -> String {
+    let sum = |name: &str| -> u64 {
+        let all = labelled(name);
+        all.iter().filter_map(|(_, v)| v.parse::<u64>().ok()).sum()
+    };
+    let (all, waited) = (
+        sum("canon_read_timestamps_total"),
+        sum("canon_reads_waited_total"),
+    );
+    match (all, fetches.and_then(|f| f.parse::<u64>().ok())) {
+        (1.., Some(f)) => format!(
+            "      {all} strong reads, {} fetches per thousand, {waited} waited for replay\n",
+            f * 1000 / all
+        ),
+        _ => String::new(),
+    }
 }
 
 /// A GET: status and body.
@@ -158,5 +178,12 @@ mod tests {
             drawn.contains("not connected") && drawn.contains("61.0 s"),
             "{drawn}"
         );
+        let drawn = cluster(
+            "canon_role{role=\"replica\"} 1\ncanon_term 1\ncanon_primary_connected 1\n\
+             canon_read_timestamps_total{how=\"reused\"} 30\ncanon_read_timestamps_total{how=\"fetched\"} 10\n\
+             canon_read_fetches_total 12\ncanon_reads_waited_total{level=\"row\"} 3\n",
+        );
+        let line = "40 strong reads, 300 fetches per thousand, 3 waited for replay";
+        assert!(drawn.contains(line), "{drawn}");
     }
 }

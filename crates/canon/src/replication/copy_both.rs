@@ -72,8 +72,16 @@ impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
 
     /// The next message.
     pub async fn next(&mut self) -> Result<Message> {
+        self.next_as(Message::decode).await
+    }
+
+    /// The next message, of whatever kind `decode` reads.
+    pub async fn next_as<T>(
+        &mut self,
+        decode: fn(&[u8]) -> std::result::Result<T, &'static str>,
+    ) -> Result<T> {
         loop {
-            if let Some(m) = self.take()? {
+            if let Some(m) = self.take(decode)? {
                 return Ok(m);
             }
             if self.taken == self.input.len() {
@@ -124,7 +132,10 @@ impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
     }
 
     /// A whole message at the front of the input.
-    fn take(&mut self) -> Result<Option<Message>> {
+    fn take<T>(
+        &mut self,
+        decode: fn(&[u8]) -> std::result::Result<T, &'static str>,
+    ) -> Result<Option<T>> {
         let have = &self.input[self.taken..];
         let Some(head) = have.first_chunk::<5>() else {
             return Ok(None);
@@ -138,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
         }
         let body = &have[5..=len];
         let message = match head[0] {
-            b'd' => Message::decode(body).map_err(broken)?,
+            b'd' => decode(body).map_err(broken)?,
             b'E' => return Err(super::link::server_error(body)),
             // The other end is done: CopyDone, Terminate.
             b'c' | b'X' => return Err(lost(&io::ErrorKind::UnexpectedEof.into())),

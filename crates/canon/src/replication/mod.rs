@@ -4,6 +4,8 @@
 //! primary   gate ──▶ send.rs    one task per replica: ship::Sender, the node's new groups, its segments, its checkpoint
 //! replica   follow.rs           one task: connects (link.rs), ship::Receiver, the node's ring; acknowledgements, promotion
 //!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
+//! replica   fresh.rs            strong reads: one task that reads the primary's region (remote.rs), and the waits of sessions
+//! primary   region.rs           its other end
 //! both      copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
 //! ```
 //! What is decided is decided in `replica::ship`, which knows no socket; what is kept, in `node`. Here are the tasks between them, and
@@ -14,13 +16,17 @@
 pub mod bootstrap;
 pub mod copy_both;
 pub mod follow;
+pub mod fresh;
 mod freshness;
 pub mod link;
 mod place;
 mod primary;
+mod region;
+mod remote;
 pub mod send;
 
 pub use follow::{Follow, Restart};
+pub use fresh::Fresh;
 pub use place::{Place, ReplicaLag};
 pub use primary::Primary;
 pub use send::Senders;

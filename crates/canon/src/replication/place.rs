@@ -2,10 +2,12 @@
 //!
 //! A replica that is not connected has no lag: it has no row and no number, and its own metric says that it is not there.
 
-use super::{Follow, Senders};
+use super::fresh::handed_over;
+use super::{Follow, Fresh, Senders};
 use crate::engine::Surroundings;
 use base::{Error, Position, Result, SqlState};
 use node::{Node, Role};
+use sql::reading::{ReadPoint, ReadWant, Touch, Waiting};
 use sql::standing::{Receiver, Sender, Standing};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +21,8 @@ pub struct Place {
     pub senders: Arc<Senders>,
     /// Absent: it was started as a primary.
     pub follow: Option<Arc<Follow>>,
+    /// The same.
+    pub fresh: Option<Arc<Fresh>>,
 }
 
 /// How far a replica is behind.
@@ -172,5 +176,20 @@ impl Surroundings for Place {
             .as_ref()
             .filter(|_| self.node.following().is_some());
         follow.ok_or_else(not_a_replica)?.promote(force, wait)
+    }
+
+    fn read_point(&self, want: &ReadWant) -> ReadPoint {
+        match &self.fresh {
+            Some(f) => f.read_point(want),
+            None => handed_over(&self.node, want),
+        }
+    }
+
+    fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>> {
+        self.fresh.as_ref()?.readable(at, touches, want)
+    }
+
+    fn arrival(&self) -> u64 {
+        self.fresh.as_ref().map_or(0, |f| f.now())
     }
 }

@@ -10,6 +10,7 @@
 
 use super::copy_both::{CopyBoth, broken};
 use super::freshness::Freshness;
+use super::region;
 use crate::gate::Origin;
 use crate::gate::frontend::{self, Frontend};
 use crate::gate::wire::{Stream, Wire, gone};
@@ -140,7 +141,10 @@ pub async fn serve<S: Stream>(
     origin: &Origin,
     user: Oid,
 ) -> Result<()> {
-    command(wire).await?;
+    let asked = command(wire).await?;
+    if asked == Asked::Region {
+        return region::serve(wire, senders.node.region()).await;
+    }
     if senders.node.role() == Role::Replica {
         return Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -148,12 +152,7 @@ pub async fn serve<S: Stream>(
         )
         .hint("Follow its primary."));
     }
-    // CopyBothResponse: binary, no columns.
-    wire.out.message(b'W', |b| b.extend_from_slice(&[1, 0, 0]));
-    wire.send().await.map_err(|e| gone(&e))?;
-    let input = wire.input.bytes().to_vec();
-    wire.input.take(input.len());
-    let mut link = CopyBoth::new(&mut wire.stream, input);
+    let mut link = copy_both(wire).await?;
     let hello = tokio::time::timeout(SILENCE, link.next())
         .await
         .map_err(|_| broken("no Hello came"))??;
@@ -166,27 +165,45 @@ pub async fn serve<S: Stream>(
     done
 }
 
+/// Goes over to CopyBoth.
+pub(super) async fn copy_both<S: Stream>(wire: &mut Wire<S>) -> Result<CopyBoth<&mut S>> {
+    // CopyBothResponse: binary, no columns.
+    wire.out.message(b'W', |b| b.extend_from_slice(&[1, 0, 0]));
+    wire.send().await.map_err(|e| gone(&e))?;
+    let input = wire.input.bytes().to_vec();
+    wire.input.take(input.len());
+    Ok(CopyBoth::new(&mut wire.stream, input))
+}
+
+/// What a connection of a replica is for.
+#[derive(PartialEq, Eq)]
+enum Asked {
+    Log,
+    Region,
+}
+
 /// Waits for the query that begins it all.
-async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<()> {
+async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<Asked> {
     loop {
         if let Some((kind, len)) = frontend::frame(wire.input.bytes())? {
             let body = &wire.input.bytes()[5..len];
-            let is_it = match frontend::decode(kind, body)? {
+            let asked = match frontend::decode(kind, body)? {
                 Frontend::Query(q) => {
                     let q = q.trim().trim_end_matches(';');
-                    q.eq_ignore_ascii_case(COMMAND)
+                    let all = [(COMMAND, Asked::Log), (region::COMMAND, Asked::Region)];
+                    all.into_iter().find(|(c, _)| q.eq_ignore_ascii_case(c))
                 }
                 Frontend::Terminate => return Err(gone(&std::io::ErrorKind::UnexpectedEof.into())),
-                _ => false,
+                _ => None,
             };
             wire.input.take(len);
-            return match is_it {
-                true => Ok(()),
-                false => Err(Error::new(
-                    SqlState::SYNTAX_ERROR,
-                    format!("a connection with replication=canon takes {COMMAND} and nothing else"),
-                )),
-            };
+            return asked.map(|a| a.1).ok_or_else(|| {
+                let what = format!(
+                    "a connection with replication=canon takes {COMMAND} or {} and nothing else",
+                    region::COMMAND
+                );
+                Error::new(SqlState::SYNTAX_ERROR, what)
+            });
         }
         match wire.input.fill(&mut wire.stream).await {
             Ok(0) => return Err(gone(&std::io::ErrorKind::UnexpectedEof.into())),

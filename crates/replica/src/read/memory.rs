@@ -17,12 +17,17 @@ use std::io;
 use std::pin::Pin;
 
 /// Values of words, when they come.
-pub type Reading<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<u64>>> + Send + 'a>>;
+pub type Reading = Pin<Box<dyn Future<Output = io::Result<Vec<u64>>> + Send>>;
 
 /// See the head of the file.
 pub trait RemoteMemory: Send + Sync {
     /// The values of these words, read in this order. An error: nothing can be read, now or any more.
-    fn read<'a>(&'a self, words: &'a [u32]) -> Reading<'a>;
+    fn read(&self, words: Vec<u32>) -> Reading;
+
+    /// The same where it takes no waiting.
+    fn read_now(&self, _words: &[u32]) -> Option<io::Result<Vec<u64>>> {
+        None
+    }
 }
 
 /// Most words of one request.

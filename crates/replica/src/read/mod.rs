@@ -12,6 +12,7 @@ mod memory;
 mod timestamps;
 
 pub use memory::{
-    Answer, RemoteMemory, Request, decode_answer, decode_request, encode_answer, encode_request,
+    Answer, Reading, RemoteMemory, Request, decode_answer, decode_request, encode_answer,
+    encode_request,
 };
 pub use timestamps::{Ask, Check, Fetch, Level, Rejected, Timestamps, Touch};

@@ -1,0 +1,105 @@
+//! A primary's memory over a connection of its own: [`RemoteMemory`] by messages.
+//!
+//! ```text
+//! read ──▶ queue ──▶ drive: all that is queued goes out in one write; answers go to who asked ──▶ reads
+//! ```
+//! Whoever reads also drives, in the same task ([`Tcp::drive`]): an answer costs no hand-over between threads.
+
+use super::Primary;
+use super::copy_both::CopyBoth;
+use super::link::Link;
+use super::region::COMMAND;
+use base::{Error, Result, SqlState};
+use futures::channel::oneshot;
+use parking_lot::Mutex;
+use replica::read::{Reading, RemoteMemory, decode_answer, encode_request};
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// A primary that does not answer for so long is taken for gone.
+const SILENCE: Duration = Duration::from_secs(2);
+
+#[derive(Default)]
+struct Queue {
+    number: u64,
+    asked: Vec<(u64, Vec<u32>)>,
+    waiting: HashMap<u64, oneshot::Sender<Vec<u64>>>,
+}
+
+/// See the head of the file.
+#[derive(Default)]
+pub struct Tcp {
+    queue: Mutex<Queue>,
+    moved: Notify,
+}
+
+impl RemoteMemory for Tcp {
+    fn read(&self, words: Vec<u32>) -> Reading {
+        let (tell, told) = oneshot::channel();
+        {
+            let mut q = self.queue.lock();
+            q.number += 1;
+            let number = q.number;
+            q.asked.push((number, words));
+            q.waiting.insert(number, tell);
+        }
+        self.moved.notify_one();
+        Box::pin(async move {
+            told.await
+                .map_err(|_| io::ErrorKind::ConnectionReset.into())
+        })
+    }
+}
+
+/// Connects to where a primary's region is read.
+pub async fn connect(primary: &Primary, name: &str) -> Result<CopyBoth<TcpStream>> {
+    let parameters = [("replication", "canon"), ("application_name", name)];
+    let link = Link::connect(primary, &parameters).await?;
+    link.copy_both(COMMAND).await
+}
+
+impl Tcp {
+    /// Carries requests and answers until the connection ends; why it did.
+    pub async fn drive(&self, link: &mut CopyBoth<TcpStream>) -> Error {
+        let mut asked = Instant::now();
+        loop {
+            let silent = {
+                let mut q = self.queue.lock();
+                if q.waiting.len() == q.asked.len() {
+                    // Nothing was on its way.
+                    asked = Instant::now();
+                }
+                for (number, words) in q.asked.drain(..) {
+                    link.send_with(|out| encode_request(number, &words, out));
+                }
+                match q.waiting.is_empty() {
+                    true => None,
+                    false => Some(asked + SILENCE),
+                }
+            };
+            let until = silent.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            tokio::select! {
+                a = link.next_as(decode_answer) => match a {
+                    Ok(a) => {
+                        asked = Instant::now();
+                        let waiting = self.queue.lock().waiting.remove(&a.number);
+                        if let Some(tell) = waiting {
+                            // Who asked may have gone.
+                            _ = tell.send(a.values);
+                        }
+                    }
+                    Err(e) => return e,
+                },
+                () = self.moved.notified() => {}
+                () = tokio::time::sleep_until(until), if silent.is_some() => return Error::new(
+                    SqlState::CONNECTION_FAILURE,
+                    format!("the primary has not answered for {SILENCE:?}"),
+                ),
+            }
+        }
+    }
+}
