@@ -170,7 +170,11 @@ impl Node {
             catalog = replay_changes(&store, &catalog, &bootstrap)?;
         }
         store.memory.set_limit(options.max_memory);
-        let marks = Arc::new(Watermarks::new(recovered.last));
+        // Recovery keeps no older versions, so nothing is shown before all of it may be (`Node::is_open`).
+        let marks = Arc::new(match options.replica {
+            true => Watermarks::unheard(recovered.last),
+            false => Watermarks::recovered(recovered.last),
+        });
         let known = dir.terms().last().map_or(1, |t| t.0);
         let term = recovered.end.term.max(known);
         // A replica knows of terms that its log has not reached: groups of older ones come first.
@@ -253,6 +257,8 @@ impl Node {
                 let (s, last) = (&self.shared, self.report.last);
                 s.pipeline.region.lead(s.dir.cluster(), self.term(), last);
                 self.start_flusher(writer)?;
+                // Where no replica is asked for, this disk is enough.
+                self.shared.pipeline.shipping.settle();
             }
         }
         let s = self.shared.clone();
@@ -276,8 +282,11 @@ impl Node {
     fn start_following(&self, writer: LogWriter) -> Result<()> {
         let shared = &self.shared;
         shared.manager.set_standby(true);
-        let from = shared.manager.marks.installed.get();
-        let marks = Arc::new(ReplicaMarks::new(from));
+        let from = shared.manager.marks.floor;
+        // What is here may not be published: nothing is shown until the primary says so.
+        let marks = Arc::new(ReplicaMarks::new(Position::ZERO));
+        marks.received.raise(from);
+        marks.persisted.raise(from);
         let moved = Arc::new(Notice::default());
         let sink = Sink {
             manager: shared.manager.clone(),
@@ -366,9 +375,34 @@ impl Node {
         match self.role() {
             Role::Replica => {
                 let manager = &self.shared.manager;
-                manager.catalog_at(manager.marks.published.get())
+                manager.catalog_at(manager.marks.published.get().max(manager.marks.floor))
             }
             _ => self.shared.manager.catalog(),
+        }
+    }
+
+    /// Whether sessions may read here: what the start found is published. Until then a fail-over that the policy permits could take back
+    /// what they see. At a primary that is when as many replicas as `synchronous_replicas` asks for have said that they have it; at a
+    /// replica when its primary says so.
+    pub fn is_open(&self) -> bool {
+        self.marks().is_open()
+    }
+
+    /// Ready when the node is open.
+    pub fn opened(&self) -> PublishedWait {
+        self.published(Held::Published(self.marks().floor))
+    }
+
+    /// The end of what the start found.
+    pub fn recovered_end(&self) -> Position {
+        self.marks().floor
+    }
+
+    /// A replica shows what it has in its log, though its primary cannot be asked. True to the policy where one replica at most must have
+    /// a commit before it is decided: then all that is here is, as a primary ships only what it has itself.
+    pub fn show_own_log(&self) {
+        if let Some(f) = self.following() {
+            f.published(self.recovered_end());
         }
     }
 
@@ -420,6 +454,12 @@ impl Node {
 
     fn commit_in(&self, txn: Txn, order: &dyn CommitOrder) -> Result<Held> {
         let (writes, durability) = (txn.has_writes(), txn.durability());
+        if writes && !self.is_open() {
+            return Err(Error::new(
+                SqlState::CANNOT_CONNECT_NOW,
+                "this node does not serve yet: its policy asks for replicas that have what is here",
+            ));
+        }
         let pipeline = &self.shared.pipeline;
         let position = txn.commit(order)?;
         if !writes {
@@ -454,6 +494,8 @@ impl Node {
     fn seen(&self, at: Position) -> Held {
         Held::Published(match self.role() {
             Role::Replica => at.min(self.marks().published.get()),
+            // Who was let in before the node is open knows what he sees.
+            _ if !self.is_open() => Position::ZERO,
             _ => at,
         })
     }

@@ -354,9 +354,10 @@ impl Txn {
             return s;
         }
         let marks = &self.shared.marks;
+        let snapshots = &self.shared.store.snapshots;
         let snapshot = match self.at_published {
-            true => self.shared.store.snapshots.take(|| marks.published.get()),
-            false => self.shared.store.snapshots.take(|| marks.installed.get()),
+            true => snapshots.take(|| marks.published.get().max(marks.floor)),
+            false => snapshots.take(|| marks.installed.get().max(marks.floor)),
         };
         // The newest schema still, and valid at the snapshot: nothing to look up.
         let newest = self.catalog.schema.version == self.shared.schema_version()

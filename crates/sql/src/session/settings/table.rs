@@ -79,6 +79,14 @@ pub const SETTINGS: &[Setting] = &[
         "Sets the output format for bytea.",
     ),
     s(
+        "canon.maintenance",
+        "off",
+        Bool,
+        Superuser,
+        false,
+        "Lets a superuser in at the start of a session while the server does not serve yet, to promote it.",
+    ),
+    s(
         "canon.min_position",
         "",
         Text,
