@@ -126,11 +126,7 @@ async fn a_replica_shows_its_own_log_only_where_one_replica_is_enough() {
     let of = format!("{}:{}", a.host, a.port);
     for (node, name) in [(&mut b, "b"), (&mut p, "p")] {
         node.kill();
-        node.set_env(&[
-            ("CANON_REPLICA_OF", &of),
-            ("CANON_NODE_NAME", name),
-            two[0],
-        ]);
+        node.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", name), two[0]]);
         node.launch();
     }
     a.ready().await;

@@ -27,7 +27,9 @@ pub fn write(
     durable: impl Fn(Position) -> bool,
 ) -> Result<(Position, u64)> {
     let store: &Store = &manager.store;
-    let snapshot = store.snapshots.take(|| manager.marks.decided.get().max(manager.marks.floor));
+    let snapshot = store
+        .snapshots
+        .take(|| manager.marks.decided.get().max(manager.marks.floor));
     let at = snapshot.position();
     let catalog = manager.catalog_at(at);
     let failed = |e: wal::Error| {
