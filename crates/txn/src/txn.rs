@@ -326,8 +326,9 @@ impl Txn {
     /// The snapshot is registered now: what replay brings later is kept for it. The schema is another question, since a change
     /// of it may be to come, too: see [`Txn::look_again`].
     pub fn stand_at(&mut self, at: Position) -> Position {
-        let published = &self.shared.marks.published;
-        let s = self.shared.store.snapshots.take(|| published.get().max(at));
+        let marks = &self.shared.marks;
+        let newest = || marks.published.get().max(at).max(marks.floor);
+        let s = self.shared.store.snapshots.take(newest);
         let at = s.position();
         self.next = Some(s);
         self.look_again();
