@@ -31,6 +31,9 @@ use crate::sink::Sink;
 use replica::ReplicaMarks;
 use replica::replay::{Replay, ReplayOptions};
 
+/// Between two MiB of a segment that is prepared: 64 MiB in a second, faster than the log grows.
+const SPARE_PAUSE: Duration = Duration::from_millis(12);
+
 /// How a node is opened.
 #[derive(Clone)]
 pub struct NodeOptions {
@@ -702,7 +705,17 @@ impl Shared {
                 s.last_error = done.err();
                 self.checkpoint.1.notify_all();
             }
-            if let Err(e) = self.dir.log().prepare_spare()
+            // At full speed it would take a processor from replay or commits for a tenth of a second.
+            let pause = || {
+                let asked = {
+                    let s = self.checkpoint.0.lock();
+                    s.wanted != s.done
+                };
+                if !asked && !self.stopping.load(Ordering::SeqCst) {
+                    self.options.env.clock.sleep(SPARE_PAUSE);
+                }
+            };
+            if let Err(e) = self.dir.log().prepare_spare(&pause)
                 && !e.is_retryable()
             {
                 eprintln!("canon: could not prepare a log segment: {e}");
