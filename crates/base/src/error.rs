@@ -120,6 +120,7 @@ states! {
     DATA_CORRUPTED b"XX001";
     BLOCKED b"~BLCK";
     RESTART b"~RSTR";
+    ELSEWHERE b"~ELSE";
 }
 
 impl SqlState {
@@ -129,7 +130,8 @@ impl SqlState {
     }
 
     /// Whether this is a signal inside the server, which no client may see: `BLOCKED`, the statement waits for a lock that
-    /// the transaction names; `RESTART`, the statement runs again on a newer snapshot.
+    /// the transaction names; `RESTART`, the statement runs again on a newer snapshot; `ELSEWHERE`, it is to run at another node, and
+    /// nothing of it has run here.
     pub fn is_internal(&self) -> bool {
         self.0[0] == b'~'
     }

@@ -1,7 +1,7 @@
 //! Replicas over real sockets, in processes of their own: copied while the primary writes, killed and started again, promoted; what
 //! their sessions may see, and what the views say.
 //!
-//! Equality is asked of the servers as a client would: the replica is told the primary's position (`canon.min_position`), and both
+//! Equality is asked of the servers as a client would: the replica waits for the primary's position (`WAIT FOR LSN`), and both
 //! give all rows of all tables, through every index too.
 
 mod common;
@@ -257,6 +257,10 @@ async fn views_functions_and_probes_tell_where_everybody_is() {
         one(&w, "SELECT count(*) FROM pg_stat_wal_receiver").await,
         "0"
     );
+    rows(&w, "SET canon.read_timeout = '50ms'").await;
+    let strong = refused(&w, "SELECT sum(balance) FROM accounts").await;
+    assert_eq!(strong.0, "57014", "nobody can say what is newest");
+    rows(&w, "SET canon.read_consistency = eventual").await;
     assert_eq!(
         one(&w, "SELECT sum(balance) FROM accounts").await,
         TOTAL.to_string()
@@ -407,16 +411,17 @@ async fn what_a_synchronous_replica_acknowledged_survives_the_loss_of_the_primar
     );
     rows(&w, "INSERT INTO moves (sum) VALUES (2)").await;
 
-    // The old primary comes back alone: it does not serve. Told that no replica is needed it does, and commits what no other has.
-    p.launch();
-    let told = p.not_serving().await;
-    assert!(told.contains("1 replicas"), "{told}");
-    p.kill();
-    p.set_env(&[("CANON_SYNCHRONOUS_REPLICAS", "0")]);
+    // The old primary comes back alone and commits what no replica has: under `local` it can.
     p.launch();
     p.ready().await;
     let c = p.connect().await;
+    rows(&c, "SET synchronous_commit = local").await;
     rows(&c, "INSERT INTO moves (sum) VALUES (666)").await;
+    rows(
+        &c,
+        "SET synchronous_commit = on; SET statement_timeout = '300ms'",
+    )
+    .await;
     drop(c);
     p.kill();
     // Then it joins the others, and sets that aside.
@@ -450,10 +455,10 @@ async fn a_session_with_its_position_never_goes_back_in_time() {
             &format!("UPDATE accounts SET branch = {i} WHERE id = 1"),
         )
         .await;
-        let at = one(&c, "SHOW canon.position").await;
+        let at = one(&c, "SHOW canon.commit_token").await;
         // As a start-up option: a new session on another server begins there.
         let mut config = r.config();
-        config.options(format!("-c canon.min_position={at}"));
+        config.options(format!("-c canon.min_token={at}"));
         let s = connect_to(&config).await.expect("the replica");
         assert_eq!(
             one(&s, "SELECT branch FROM accounts WHERE id = 1").await,
@@ -463,21 +468,44 @@ async fn a_session_with_its_position_never_goes_back_in_time() {
     let s = r.connect().await;
     rows(
         &s,
-        "SET statement_timeout = '200ms'; SET canon.min_position = '7FFFFFFF/0'",
+        "SET statement_timeout = '200ms'; SET canon.read_consistency = 'session'",
     )
     .await;
-    assert_eq!(refused(&s, "SELECT 1").await.0, "57014");
-    rows(&s, "RESET canon.min_position; SELECT 1").await;
+    let token = one(&c, "SHOW canon.commit_token").await;
+    let (whose, at) = token.rsplit_once(':').expect("cluster, term, position");
+    let (cluster, _) = whose.rsplit_once(':').expect("cluster and term");
+    let future = format!("{whose}:7FFFFFFF/00000000");
+    let read = "SELECT branch FROM accounts WHERE id = 1";
+    // A replica cannot know what its primary will have given meanwhile, unless it asks for each read anyway.
+    rows(&s, &format!("SET canon.min_token = '{future}'")).await;
+    assert_eq!(refused(&s, read).await.0, "57014");
+    rows(&s, "SET canon.read_consistency = 'strong'").await;
+    assert_eq!(refused(&s, read).await.0, "55000");
+    rows(&s, "RESET canon.min_token").await;
+    rows(&s, read).await;
+    for (node, name) in [(&s, "replica"), (&c, "primary")] {
+        for (bad, code) in [
+            ("soon".to_owned(), "22023"),
+            (at.to_owned(), "22023"),
+            (format!("{}:1:{at}", "0".repeat(32)), "22023"),
+            (format!("{cluster}:99:{at}"), "55000"),
+        ] {
+            let set = format!("SET canon.min_token = '{bad}'");
+            assert_eq!(refused(node, &set).await.0, code, "{name}: {bad}");
+        }
+        let call = format!("SELECT set_config('canon.min_token', '{cluster}:99:{at}', false)");
+        assert_eq!(refused(node, &call).await.0, "55000", "{name}");
+        assert_eq!(one(node, "SHOW canon.min_token").await, "", "{name}");
+    }
+    let set = format!("SET canon.min_token = '{future}'");
     assert_eq!(
-        refused(&s, "SET canon.min_position = 'soon'").await.0,
-        "22023"
-    );
-    rows(&c, "SET canon.min_position = '7FFFFFFF/0'").await;
-    assert_eq!(
-        refused(&c, "SELECT 1").await.0,
+        refused(&c, &set).await.0,
         "55000",
-        "not in a primary's history"
+        "the primary knows at once"
     );
+    let mut config = r.config();
+    config.options(format!("-c canon.min_token={cluster}:99:{at}"));
+    assert!(connect_to(&config).await.is_err(), "no session with it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

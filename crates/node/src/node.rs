@@ -31,9 +31,6 @@ use crate::sink::Sink;
 use replica::ReplicaMarks;
 use replica::replay::{Replay, ReplayOptions};
 
-/// Between two MiB of a segment that is prepared: 64 MiB in a second, faster than the log grows.
-const SPARE_PAUSE: Duration = Duration::from_millis(12);
-
 /// How a node is opened.
 #[derive(Clone)]
 pub struct NodeOptions {
@@ -173,11 +170,7 @@ impl Node {
             catalog = replay_changes(&store, &catalog, &bootstrap)?;
         }
         store.memory.set_limit(options.max_memory);
-        // Recovery keeps no older versions, so nothing is shown before all of it may be (`Node::is_open`).
-        let marks = Arc::new(match options.replica {
-            true => Watermarks::unheard(recovered.last),
-            false => Watermarks::recovered(recovered.last),
-        });
+        let marks = Arc::new(Watermarks::new(recovered.last));
         let known = dir.terms().last().map_or(1, |t| t.0);
         let term = recovered.end.term.max(known);
         // A replica knows of terms that its log has not reached: groups of older ones come first.
@@ -260,8 +253,6 @@ impl Node {
                 let (s, last) = (&self.shared, self.report.last);
                 s.pipeline.region.lead(s.dir.cluster(), self.term(), last);
                 self.start_flusher(writer)?;
-                // Where no replica is asked for, this disk is enough.
-                self.shared.pipeline.shipping.settle();
             }
         }
         let s = self.shared.clone();
@@ -285,11 +276,8 @@ impl Node {
     fn start_following(&self, writer: LogWriter) -> Result<()> {
         let shared = &self.shared;
         shared.manager.set_standby(true);
-        let from = shared.manager.marks.floor;
-        // What is here may not be published: nothing is shown until the primary says so.
-        let marks = Arc::new(ReplicaMarks::new(Position::ZERO));
-        marks.received.raise(from);
-        marks.persisted.raise(from);
+        let from = shared.manager.marks.installed.get();
+        let marks = Arc::new(ReplicaMarks::new(from));
         let moved = Arc::new(Notice::default());
         let sink = Sink {
             manager: shared.manager.clone(),
@@ -378,34 +366,9 @@ impl Node {
         match self.role() {
             Role::Replica => {
                 let manager = &self.shared.manager;
-                manager.catalog_at(manager.marks.published.get().max(manager.marks.floor))
+                manager.catalog_at(manager.marks.published.get())
             }
             _ => self.shared.manager.catalog(),
-        }
-    }
-
-    /// Whether sessions may read here: what the start found is published. Until then a fail-over that the policy permits could take back
-    /// what they see. At a primary that is when as many replicas as `synchronous_replicas` asks for have said that they have it; at a
-    /// replica when its primary says so.
-    pub fn is_open(&self) -> bool {
-        self.marks().is_open()
-    }
-
-    /// Ready when the node is open.
-    pub fn opened(&self) -> PublishedWait {
-        self.published(Held::Published(self.marks().floor))
-    }
-
-    /// The end of what the start found.
-    pub fn recovered_end(&self) -> Position {
-        self.marks().floor
-    }
-
-    /// A replica shows what it has in its log, though its primary cannot be asked. True to the policy where one replica at most must have
-    /// a commit before it is decided: then all that is here is, as a primary ships only what it has itself.
-    pub fn show_own_log(&self) {
-        if let Some(f) = self.following() {
-            f.published(self.recovered_end());
         }
     }
 
@@ -457,12 +420,6 @@ impl Node {
 
     fn commit_in(&self, txn: Txn, order: &dyn CommitOrder) -> Result<Held> {
         let (writes, durability) = (txn.has_writes(), txn.durability());
-        if writes && !self.is_open() {
-            return Err(Error::new(
-                SqlState::CANNOT_CONNECT_NOW,
-                "this node does not serve yet: its policy asks for replicas that have what is here",
-            ));
-        }
         let pipeline = &self.shared.pipeline;
         let position = txn.commit(order)?;
         if !writes {
@@ -497,8 +454,6 @@ impl Node {
     fn seen(&self, at: Position) -> Held {
         Held::Published(match self.role() {
             Role::Replica => at.min(self.marks().published.get()),
-            // Who was let in before the node is open knows what he sees.
-            _ if !self.is_open() => Position::ZERO,
             _ => at,
         })
     }
@@ -705,17 +660,7 @@ impl Shared {
                 s.last_error = done.err();
                 self.checkpoint.1.notify_all();
             }
-            // At full speed it would take a processor from replay or commits for a tenth of a second.
-            let pause = || {
-                let asked = {
-                    let s = self.checkpoint.0.lock();
-                    s.wanted != s.done
-                };
-                if !asked && !self.stopping.load(Ordering::SeqCst) {
-                    self.options.env.clock.sleep(SPARE_PAUSE);
-                }
-            };
-            if let Err(e) = self.dir.log().prepare_spare(&pause)
+            if let Err(e) = self.dir.log().prepare_spare()
                 && !e.is_retryable()
             {
                 eprintln!("canon: could not prepare a log segment: {e}");

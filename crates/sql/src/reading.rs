@@ -48,7 +48,7 @@ pub enum ReadPolicy {
 }
 
 /// What a read asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadWant {
     pub consistency: Consistency,
     pub policy: ReadPolicy,

@@ -241,13 +241,14 @@ async fn show(
         let mut c = replicas.0[0].connect()?;
         check(&mut c)?;
         followed(&mut c, o.replicas as usize, 1000.0)?;
-        let at = done(c.query("SELECT pg_current_wal_lsn()"))?;
-        let at = at[0][0].clone().unwrap_or_default();
+        let token = done(c.query("SHOW canon.commit_token"))?;
+        let token = token[0][0].clone().unwrap_or_default();
+        let at = token.rsplit(':').next().unwrap_or_default();
         let addresses = replicas.0[1..].iter().map(|r| (r.name.as_str(), r.address));
         for (name, address) in addresses.chain([("the old primary", first)]) {
             let mut c = Client::connect(address).map_err(broken)?;
             done(c.query(&format!(
-                "SET statement_timeout = '60s'; SET canon.min_position = '{at}'"
+                "SET statement_timeout = '60s'; SET canon.min_token = '{token}'"
             )))?;
             print!("On {name}, as of {at}: ");
             check(&mut c)?;

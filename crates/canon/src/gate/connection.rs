@@ -47,6 +47,7 @@ async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>)
     let mut between = true;
     loop {
         let (kind, len) = next(wire, session, between).await?;
+        session.arrived(wire.input.arrived);
         between = false;
         let body = &wire.input.bytes()[5..len];
         if skipping && !matches!(kind, b'S' | b'X') {
@@ -102,7 +103,7 @@ async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>)
             }
             Frontend::Parse { name, query, types } => {
                 let text: std::sync::Arc<str> = query.into();
-                let r = session.parse(name, query, &types);
+                let r = session.parse(name, query, &types).await;
                 drop(text);
                 wire.input.take(len);
                 if r.is_ok() {
@@ -305,6 +306,7 @@ async fn fill<S: Stream, E: Engine>(
         () = sleep(limit.as_ref().map(|l| l.0)) => return Err(limit.expect("it was slept").1),
     };
     if n > 0 {
+        wire.input.arrived = Some(session.arrival());
         return Ok(());
     }
     // The client closed its side. In the middle of a message, or between them: nobody is there to be told.

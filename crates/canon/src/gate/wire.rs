@@ -31,6 +31,9 @@ pub struct Input {
     /// What has come and is not taken.
     at: usize,
     end: usize,
+    /// When the newest of it was taken off the wire, as a stamp of the engine (`Engine::arrival`). Forgotten with each read; who reads
+    /// says it anew. Older bytes get the newer stamp too, which is safe.
+    pub arrived: Option<u64>,
 }
 
 impl Input {
@@ -65,6 +68,7 @@ impl Input {
         }
         let n = stream.read(&mut self.buf[self.end..]).await?;
         self.end += n;
+        self.arrived = None;
         Ok(n)
     }
 }

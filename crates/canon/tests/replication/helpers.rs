@@ -74,10 +74,10 @@ pub async fn until(c: &Client, sql: &str, wanted: &str) {
 /// A session on the replica that shows everything the primary has now.
 pub async fn caught_up(primary: &Client, replica: &Server) -> Client {
     let at = one(primary, "SELECT pg_current_wal_lsn()").await;
+    let wait = format!("WAIT FOR LSN '{at}'");
     let c = replica.connect().await;
     rows(&c, "SET statement_timeout = '60s'").await;
-    rows(&c, &format!("SET canon.min_position = '{at}'")).await;
-    rows(&c, "SELECT 1").await;
+    assert_eq!(one(&c, &wait).await, "success");
     c
 }
 

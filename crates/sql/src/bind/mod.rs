@@ -198,6 +198,7 @@ impl<'a> Binder<'a> {
         };
         let read_only = !self.locks_rows && !self.writes && root.target().is_none();
         Ok(Arc::new(Prepared {
+            touches: Default::default(),
             params,
             columns: cols
                 .into_iter()

@@ -27,7 +27,7 @@ mod state;
 pub(crate) mod subquery;
 
 pub use batch::{RowBatch, RowView};
-pub(crate) use point::is_plain as is_plain_key;
+pub(crate) use point::{is_plain as is_plain_key, key_of as point_key};
 pub(crate) use short::has_order;
 pub(crate) use state::{NodeStats, RowStore, Rt, State, Stats};
 

@@ -17,15 +17,8 @@ pub fn run(
 ) -> Result<u64> {
     let mut key = std::mem::take(&mut st.key);
     key.clear();
-    for (part, col) in p.scan.fixed.iter().zip(&p.scan.key) {
-        let v: &Value = match part {
-            KeyPart::Eq(Expr::Param(i)) => &st.params[*i as usize],
-            KeyPart::Eq(Expr::Const(v)) => v,
-            _ => return Err(Error::internal("a point read has constant keys")),
-        };
-        if !encode_eq(v, col, &mut key) {
-            return Ok(0);
-        }
+    if !key_of(p, &st.params, &mut key)? {
+        return Ok(0);
     }
     let hit = txn.get(p.scan.handle(), &key, |row| {
         f(RowView::Stored {
@@ -38,6 +31,22 @@ pub fn run(
         Some(r) => r.map(|()| 1),
         None => Ok(0),
     }
+}
+
+/// Appends the encoded key; false: no row can have it.
+#[inline]
+pub fn key_of(p: &Point, params: &[Value], key: &mut Vec<u8>) -> Result<bool> {
+    for (part, col) in p.scan.fixed.iter().zip(&p.scan.key) {
+        let v: &Value = match part {
+            KeyPart::Eq(Expr::Param(i)) => &params[*i as usize],
+            KeyPart::Eq(Expr::Const(v)) => v,
+            _ => return Err(Error::internal("a point read has constant keys")),
+        };
+        if !encode_eq(v, col, key) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether an expression may stand in the key of a point read.

@@ -90,6 +90,7 @@ pub(crate) fn prepare(
     let p = crate::bind::statement(inner, params, cx)?;
     let ty = if o.json { Type::Json } else { Type::Text };
     Ok(Arc::new(Prepared {
+        touches: Default::default(),
         params: p.params.clone(),
         columns: vec![OutColumn {
             name: "QUERY PLAN".into(),

@@ -10,11 +10,13 @@ pub(crate) mod access;
 pub(crate) mod explain;
 pub(crate) mod join;
 pub(crate) mod node;
+pub(crate) mod touches;
 
 use crate::functions::SessionContext;
+use crate::reading::Touch;
 use crate::types::OutputSettings;
-use base::{ColumnType, Oid, Result, Type};
-use std::sync::Arc;
+use base::{ColumnType, Oid, RelId, Result, Type, Value};
+use std::sync::{Arc, OnceLock};
 use txn::{Catalog, TableHandle};
 
 /// To be called on the tokens of a statement before they are parsed: brings what PostgreSQL says and the parser does not
@@ -71,6 +73,40 @@ pub struct Prepared {
     /// What the user must hold: (relation, bits of `schema::privilege`).
     pub privileges: Vec<(Oid, u32)>,
     pub(crate) plan: node::Plan,
+    pub(crate) touches: OnceLock<touches::Touches>,
+}
+
+impl Prepared {
+    /// What it reads; found out when somebody asks first.
+    pub fn touches(&self) -> &touches::Touches {
+        self.touches
+            .get_or_init(|| touches::Touches::of(&self.plan))
+    }
+
+    /// The same as a replica asks for it: one row, where these parameters say which.
+    pub fn touching(&self, params: &[Value]) -> Vec<Touch> {
+        if self.plan.point.is_some() {
+            let row = self.point_key(params);
+            return row.map(|(t, k)| Touch::Row(t, k)).into_iter().collect();
+        }
+        let t = self.touches();
+        let mut all: Vec<Touch> = t.tables.iter().map(|t| Touch::Table(*t)).collect();
+        // Plans are made with the schema at the statement's position, so catalog relations need no second question.
+        if t.unversioned {
+            all.push(Touch::All);
+        }
+        all
+    }
+
+    /// The storage and the encoded primary key that a read of one row by its key looks up, with these parameters. `None`: it reads more
+    /// than that, or the key is one that no row can have.
+    pub fn point_key(&self, params: &[Value]) -> Option<(RelId, Box<[u8]>)> {
+        let p = self.plan.point.as_ref()?;
+        let mut key = Vec::new();
+        crate::exec::point_key(p, params, &mut key)
+            .ok()?
+            .then(|| (p.scan.handle().storage.id, key.into()))
+    }
 }
 
 /// Prepares a SELECT, VALUES, INSERT, UPDATE, DELETE or EXPLAIN. `param_types`: what the client declared, `None` for

@@ -104,7 +104,7 @@ impl<E: Engine> Session<E> {
             isolation: m.isolation.unwrap_or(hot.isolation),
             read_only: standby || m.read_only.unwrap_or(hot.read_only),
             deferrable: m.deferrable.unwrap_or(hot.deferrable),
-            durability: hot.durability,
+            durability: hot.durability(),
             interrupt: self.handle.interrupt.clone(),
             locking: true,
             contended: self.lost > 0 && self.block.kind == Kind::Explicit,
@@ -215,7 +215,7 @@ impl<E: Engine> Session<E> {
             "transaction_isolation" => Some(settings::isolation_name(o.isolation).to_owned()),
             "transaction_read_only" => Some(on(o.read_only)),
             "transaction_deferrable" => Some(on(o.deferrable)),
-            "canon.position" => Some(crate::standing::lsn(self.state.seen.get())),
+            "canon.commit_token" => Some(self.state.token()),
             _ => None,
         }
     }
@@ -430,6 +430,10 @@ impl<E: Engine> Session<E> {
         if engine.is_published(held) {
             return Ok(());
         }
+        // A replica has read at what the primary has published, and need not show it as a whole.
+        if matches!(held, Held::Published(p) if p <= self.reading.known) {
+            return Ok(());
+        }
         let ready = engine.published(held);
         let before = self.shared.host.unix_micros();
         let r = ready.await;
@@ -441,32 +445,23 @@ impl<E: Engine> Session<E> {
         r
     }
 
-    /// Waits until what the session must not go behind (`canon.min_position`) is visible here. 57014 when it is cancelled or
-    /// runs out of time; 55000 where it cannot come: a primary has what it has.
+    /// At a primary: waits until what the session's token stands for is published. 57014 when it is cancelled or runs out of time; 55000
+    /// where it cannot come: a primary has what it has.
     pub(super) async fn reach_floor(&mut self) -> Result<()> {
-        let floor = self.state.settings.get_mut().hot.min_position;
+        let token = self.state.settings.get_mut().hot.min_token;
+        let Some(token) = token.filter(|_| !self.follows()) else {
+            return Ok(());
+        };
         let engine = &self.shared.engine;
-        if floor <= engine.published_position() {
+        token.check(&engine.history())?;
+        if token.position <= engine.published_position() {
             return Ok(());
         }
-        if !engine.in_recovery() && floor > engine.standing().current {
-            return Err(Error::new(
-                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                format!(
-                    "canon.min_position {} is not in this server's history",
-                    crate::standing::lsn(floor)
-                ),
-            ));
+        if token.position > engine.standing().current {
+            return Err(token.from_the_future());
         }
-        let visible = engine.published(Held::Published(floor));
-        let interrupted = std::pin::pin!(self.handle.interruption());
-        match futures::future::select(visible, interrupted).await {
-            futures::future::Either::Left((r, _)) => r,
-            futures::future::Either::Right(_) => match self.handle.interrupted() {
-                Some(why) => Err(super::run::interruption(why)),
-                None => Ok(()),
-            },
-        }
+        let ready = engine.published(Held::Published(token.position));
+        self.wait_fresh(ready).await.map_err(super::fresh::here)
     }
 
     /// Sends a notice that the client wants to see.

@@ -39,7 +39,7 @@ fn unknown(name: &str) -> Error {
 }
 
 impl<E: Engine> Session<E> {
-    pub(super) fn declare(&mut self, u: &Utility) -> Result<()> {
+    pub(super) async fn declare(&mut self, u: &Utility) -> Result<()> {
         let Utility::Declare {
             name,
             binary,
@@ -77,8 +77,13 @@ impl<E: Engine> Session<E> {
         let mut run = Run::new(st.clone(), plan, Vec::new(), Formats::Text);
         // The snapshot must not move from here on, whether or not a row was fetched.
         self.ensure_txn(false);
+        if self.follows() {
+            self.place().await.map_err(super::fresh::here)?;
+        }
         let txn = self.block.txn.as_mut().expect("begun");
         txn.begin_statement()?;
+        self.placed();
+        let txn = self.block.txn.as_mut().expect("begun");
         run.park(txn);
         let mut portal = Portal::new(PortalKind::Run(run), self.block.depth);
         portal.cursor.scroll = *scroll == Some(true);

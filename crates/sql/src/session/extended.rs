@@ -56,7 +56,7 @@ impl Portal {
 
 impl<E: Engine> Session<E> {
     /// Parse.
-    pub fn parse(&mut self, name: &str, sql: &str, types: &[Oid]) -> Result<()> {
+    pub async fn parse(&mut self, name: &str, sql: &str, types: &[Oid]) -> Result<()> {
         // A text that somebody has planned for this schema need not be read again.
         let parsed = match self.shared.plans.get(sql, types, &self.env) {
             Some(c) => Some(c.parsed),
@@ -70,7 +70,7 @@ impl<E: Engine> Session<E> {
         if name.is_empty() {
             self.unnamed = None;
         }
-        let st = self.statement(parsed, types)?;
+        let st = self.fresh_statement(parsed, types).await?;
         self.keep(name, st, false)
     }
 

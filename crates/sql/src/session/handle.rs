@@ -34,7 +34,25 @@ pub struct Activity {
     pub state_change: Option<i64>,
     pub state: &'static str,
     pub query: Arc<str>,
-    pub waiting_for_lock: bool,
+    pub waits: Option<Waits>,
+}
+
+/// What a session waits for, as `pg_stat_activity` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    Lock,
+    /// What is read is not here yet.
+    Freshness,
+}
+
+impl Waits {
+    /// Type and name of the wait event.
+    pub fn event(self) -> (&'static str, &'static str) {
+        match self {
+            Waits::Lock => ("Lock", "tuple"),
+            Waits::Freshness => ("IPC", "ReadFreshness"),
+        }
+    }
 }
 
 /// One session, for others.
@@ -137,24 +155,24 @@ impl Handle {
         }
     }
 
-    /// Begins a wait for a lock, which ends at this time at the latest; 0: never.
-    pub fn begin_wait(&self, deadline: u64) {
+    /// Begins a wait, which ends at this time at the latest; 0: never.
+    pub fn begin_wait(&self, deadline: u64, what: Waits) {
         self.lock_expired.store(false, Ordering::SeqCst);
         self.lock_deadline.store(deadline, Ordering::SeqCst);
-        self.activity.lock().waiting_for_lock = true;
+        self.activity.lock().waits = Some(what);
     }
 
     pub fn end_wait(&self) {
         self.lock_deadline.store(0, Ordering::SeqCst);
         self.lock_expired.store(false, Ordering::SeqCst);
-        self.activity.lock().waiting_for_lock = false;
+        self.activity.lock().waits = None;
     }
 
     pub fn lock_expired(&self) -> bool {
         self.lock_expired.load(Ordering::SeqCst)
     }
 
-    /// Waits for an interruption, or for the limit of the wait for a lock.
+    /// Waits for an interruption, or for the limit of the wait.
     pub async fn interruption(&self) {
         poll_fn(|cx| {
             self.waker.register(cx.waker());
@@ -279,7 +297,7 @@ mod tests {
         h.begin(0);
         s.tick(1000);
         assert_eq!(h.interrupted(), None);
-        h.begin_wait(5);
+        h.begin_wait(5, Waits::Lock);
         s.tick(6);
         assert!(h.lock_expired());
         assert_eq!(h.interrupted(), None);

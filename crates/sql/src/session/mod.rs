@@ -24,6 +24,7 @@ mod copy;
 mod cursor;
 mod embedded;
 mod extended;
+mod fresh;
 mod handle;
 mod literals;
 mod parse;
@@ -35,9 +36,11 @@ mod seam;
 mod settings;
 mod simple;
 mod state;
+mod token;
 mod turns;
 mod utility;
 mod variables;
+mod wait_for;
 
 pub use client::{Client, Column, CopyInput, Format, Severity, TxnStatus};
 pub use embedded::{Answer, Embedded};
@@ -46,6 +49,7 @@ pub use handle::{Activity, Handle, Reason, Sessions};
 pub use plans::Plans;
 pub use row::Formats;
 pub use settings::SERVER_VERSION;
+pub use token::Token;
 
 use crate::engine::Engine;
 use crate::types::OutputSettings;
@@ -185,6 +189,7 @@ pub struct Session<E: Engine> {
     /// The settings or the role changed: `output`, `env` and `path` are to be made anew.
     stale: bool,
     scratch: String,
+    reading: fresh::Reading,
     /// Transaction blocks that are still to take turns, since one was told to try again.
     lost: u8,
     turn: Option<turns::Turn>,
@@ -241,6 +246,8 @@ impl<E: Engine> Session<E> {
                 }
             }
         }
+        let token = state.settings.borrow().show("canon.min_token");
+        state.check_setting("canon.min_token", token.as_deref())?;
         let now = state.now();
         {
             let mut a = handle.activity.lock();
@@ -271,6 +278,7 @@ impl<E: Engine> Session<E> {
             path: Arc::new([]),
             stale: true,
             scratch: String::new(),
+            reading: fresh::Reading::default(),
             lost: 0,
             turn: None,
         };
@@ -318,10 +326,10 @@ impl<E: Engine> Session<E> {
     fn report<C: Client>(&mut self, c: &mut C) {
         let standby = self.shared.engine.in_recovery();
         self.state.settings.get_mut().set_standby(standby);
-        if self.state.settings.get_mut().hot.report_position {
+        if self.state.settings.get_mut().hot.report_token {
             let seen = self.state.seen.get();
             if self.state.told.replace(seen) != seen {
-                c.parameter_status("canon.position", &crate::standing::lsn(seen));
+                c.parameter_status("canon.commit_token", &self.state.token());
             }
         }
         for (name, value) in self.state.settings.get_mut().take_changes() {

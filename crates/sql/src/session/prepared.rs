@@ -105,6 +105,25 @@ impl<E: Engine> Session<E> {
         Ok(st)
     }
 
+    /// The same; where the schema that is shown here does not have what it names, with the newest.
+    pub(super) async fn fresh_statement(
+        &mut self,
+        parsed: Option<Parsed>,
+        declared: &[Oid],
+    ) -> Result<Statement> {
+        if !self.follows() {
+            return self.statement(parsed, declared);
+        }
+        let e = match self.statement(parsed.clone(), declared) {
+            Err(e) => e,
+            ok => return ok,
+        };
+        if self.renew_schema(&e).await? {
+            return self.statement(parsed, declared);
+        }
+        Err(e)
+    }
+
     /// The plan of a statement for the schema that is seen now: its last one, one that another session made, or a new one.
     pub(super) fn plan(&mut self, st: &Statement) -> Result<Arc<Plan>> {
         if self.stale {
@@ -330,6 +349,10 @@ impl<E: Engine> Session<E> {
         let plan = self.make_plan(ast, &st, catalog)?;
         let auto = self.block.txn.is_none() && self.autocommit();
         self.ensure_txn(auto);
+        if self.follows() {
+            self.place().await.map_err(super::fresh::here)?;
+            self.placed();
+        }
         let mut row = Vec::new();
         let r = {
             let Session {

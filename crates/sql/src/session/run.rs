@@ -13,7 +13,7 @@
 
 use super::client::{Client, Severity};
 use super::copy::CopyOut;
-use super::handle::Reason;
+use super::handle::{Reason, Waits};
 use super::plans::Plan;
 use super::prepared::{Ddl, Statement};
 use super::row::{Formats, put_row};
@@ -164,6 +164,7 @@ impl<E: Engine> Session<E> {
             self.shared.host.monotonic_millis() + t.as_millis() as u64
         });
         self.handle.begin(deadline);
+        self.reading.begin();
         self.shared.counters.statements.add();
         let mut a = self.handle.activity.lock();
         a.state = "active";
@@ -216,7 +217,7 @@ impl<E: Engine> Session<E> {
             };
             let e = match ended {
                 Ok(e) => return Ok(e),
-                Err(e) => e,
+                Err(e) => super::fresh::here(e),
             };
             if !(auto && e.code().is_retryable() && attempt < ATTEMPTS && c.rewind(mark)) {
                 return Err(e);
@@ -248,6 +249,12 @@ impl<E: Engine> Session<E> {
         self.await_turn(c).await;
         self.ensure_txn(auto && read);
         loop {
+            if self.follows()
+                && let Work::Rows { run, .. } = work
+                && run.parked.is_none()
+            {
+                self.place_for(&run.plan.prepared).await?;
+            }
             let r = self.once(c, work).await;
             let e = match r {
                 Ok(ended) => return Ok(ended),
@@ -255,7 +262,7 @@ impl<E: Engine> Session<E> {
             };
             let txn = self.block.txn.as_mut().expect("a statement runs in one");
             txn.rollback_statement();
-            if !e.code().is_internal() {
+            if !e.code().is_internal() || e.code() == SqlState::ELSEWHERE {
                 return Err(e);
             }
             if !c.rewind(mark) {
@@ -288,6 +295,15 @@ impl<E: Engine> Session<E> {
         }
         txn.begin_statement()?;
         self.look_at_schema();
+        if self.follows() {
+            self.placed();
+            if let Work::Rows { run, .. } = work
+                && run.exec.is_none()
+            {
+                self.current_plan(run)?;
+                self.may_read(&run.plan.prepared, &run.params).await?;
+            }
+        }
         let ended = match work {
             Work::Rows {
                 run,
@@ -445,8 +461,15 @@ impl<E: Engine> Session<E> {
         })
     }
 
-    /// Starts a run: with a plan of the schema that the transaction sees, if the user may.
+    /// Starts a run.
     fn ready(&mut self, run: &mut Run) -> Result<()> {
+        self.current_plan(run)?;
+        run.exec = Some(run.plan.prepared.start(std::mem::take(&mut run.params)));
+        Ok(())
+    }
+
+    /// Sees to it that the plan is one of the schema that the transaction sees, and that the user may run it.
+    fn current_plan(&mut self, run: &mut Run) -> Result<()> {
         let version = self.state.catalog.get_mut().schema.version;
         if run.plan.prepared.schema_version != version {
             let plan = self.plan(&run.statement)?;
@@ -466,9 +489,7 @@ impl<E: Engine> Session<E> {
         }
         let role = self.state.current_role.get();
         let schema = &self.state.catalog.get_mut().schema;
-        seam::check_privileges(schema, role, &run.plan.prepared)?;
-        run.exec = Some(run.plan.prepared.start(std::mem::take(&mut run.params)));
-        Ok(())
+        seam::check_privileges(schema, role, &run.plan.prepared)
     }
 
     pub(super) async fn wait_for_lock(&mut self) -> Result<()> {
@@ -480,7 +501,7 @@ impl<E: Engine> Session<E> {
         let deadline = limit.map_or(0, |t| {
             self.shared.host.monotonic_millis() + (t.as_millis() as u64).max(1)
         });
-        self.handle.begin_wait(deadline);
+        self.handle.begin_wait(deadline, Waits::Lock);
         let before = self.shared.host.unix_micros();
         let granted = {
             let interrupted = pin!(self.handle.interruption());
@@ -513,8 +534,8 @@ impl<E: Engine> Session<E> {
             let Some(end) = txn.wait_for_end(reader) else {
                 continue;
             };
-            self.handle
-                .begin_wait(self.shared.host.monotonic_millis() + GIVE_WAY);
+            let limit = self.shared.host.monotonic_millis() + GIVE_WAY;
+            self.handle.begin_wait(limit, Waits::Lock);
             let ended = {
                 let interrupted = pin!(self.handle.interruption());
                 matches!(select(end, interrupted).await, Either::Left(_))

@@ -98,7 +98,7 @@ impl<E: Engine> Session<E> {
                 self.utility(c, &u, &Formats::Text, true).await?
             }
             Stmt::Sql(_) | Stmt::Extra(_) => {
-                let st = std::sync::Arc::new(self.statement(Some(parsed), &[])?);
+                let st = std::sync::Arc::new(self.fresh_statement(Some(parsed), &[]).await?);
                 match &st.body {
                     Body::Ddl(s) => {
                         let ended = self.execute_work(c, Work::Ddl(s)).await?;

@@ -6,6 +6,7 @@
 use super::Shared;
 use super::handle::Handle;
 use super::settings::{Kind, SETTINGS, Scope, Settings, Span, Unit};
+use super::token::Token;
 use crate::catalog::{
     ActivityRow, CursorRow, DatabaseStats, PreparedRow, SessionFacts, SettingRow,
 };
@@ -90,6 +91,28 @@ impl<E: Engine> State<E> {
     /// The session depends on this position from now on.
     pub fn saw(&self, p: Position) {
         self.seen.set(self.seen.get().max(p));
+    }
+
+    /// What the session has seen, for others.
+    pub fn token(&self) -> String {
+        Token::of(&self.shared.engine.history(), self.seen.get()).to_string()
+    }
+
+    /// Refuses values of settings that only this server can tell to be wrong: a token that is not of its history. Whether a token at a
+    /// replica lies in the future is found out when something is read.
+    pub fn check_setting(&self, name: &str, value: Option<&str>) -> Result<()> {
+        if !name.eq_ignore_ascii_case("canon.min_token") {
+            return Ok(());
+        }
+        let Some(token) = value.and_then(Token::parse) else {
+            return Ok(());
+        };
+        let engine = &self.shared.engine;
+        token.check(&engine.history())?;
+        if !engine.in_recovery() && token.position > engine.standing().current {
+            return Err(token.from_the_future());
+        }
+        Ok(())
     }
 
     /// 25006 when the transaction may not write.
@@ -191,8 +214,8 @@ impl<E: Engine> SessionContext for State<E> {
     }
 
     fn setting(&self, name: &str) -> Option<String> {
-        if name.eq_ignore_ascii_case("canon.position") {
-            return Some(crate::standing::lsn(self.seen.get()));
+        if name.eq_ignore_ascii_case("canon.commit_token") {
+            return Some(self.token());
         }
         self.settings.borrow().show(name)
     }
@@ -200,6 +223,7 @@ impl<E: Engine> SessionContext for State<E> {
     fn set_setting(&self, name: &str, value: &str, local: bool) -> Result<String> {
         let span = if local { Span::Local } else { Span::Session };
         let superuser = self.is_superuser();
+        self.check_setting(name, Some(value))?;
         let mut s = self.settings.borrow_mut();
         let at = s.set(name, Some(value), span, superuser)?;
         let name = s.name(at).to_owned();
@@ -354,8 +378,8 @@ impl<E: Engine> SessionFacts for State<E> {
                     xact_start: a.xact_start,
                     query_start: a.query_start,
                     state_change: a.state_change,
-                    wait_event_type: a.waiting_for_lock.then(|| "Lock".into()),
-                    wait_event: a.waiting_for_lock.then(|| "tuple".into()),
+                    wait_event_type: a.waits.map(|w| w.event().0.into()),
+                    wait_event: a.waits.map(|w| w.event().1.into()),
                     state: a.state,
                     query,
                     backend_type: "client backend",

@@ -31,7 +31,23 @@ impl<E: Engine> Session<E> {
             }
             _ => {
                 self.not_failed()?;
-                return self.ordinary(c, u, formats, describe).await;
+                let plans = matches!(
+                    u,
+                    Utility::Prepare { .. }
+                        | Utility::Execute { .. }
+                        | Utility::Declare { .. }
+                        | Utility::Copy(_)
+                );
+                let mark = c.mark();
+                let e = match self.ordinary(c, u, formats, describe).await {
+                    Err(e) if plans => e,
+                    r => return r,
+                };
+                // Its plan was made with the schema that is shown here.
+                if self.renew_schema(&e).await? && c.rewind(mark) {
+                    return self.ordinary(c, u, formats, describe).await;
+                }
+                return Err(e);
             }
         };
         self.stale = true;
@@ -121,7 +137,7 @@ impl<E: Engine> Session<E> {
                 }
             }
             Utility::Declare { .. } => {
-                self.declare(u)?;
+                self.declare(u).await?;
                 "DECLARE CURSOR"
             }
             Utility::Fetch {
@@ -146,6 +162,11 @@ impl<E: Engine> Session<E> {
                 self.shared.engine.checkpoint()?;
                 "CHECKPOINT"
             }
+            Utility::WaitFor(w) => {
+                let status = self.wait_for(c, w).await?;
+                self.text_rows(c, u, vec![vec![status.to_owned()]], formats, describe)?;
+                "WAIT"
+            }
             Utility::Unsupported(what) => return Err(Error::unsupported(what)),
             Utility::Begin { .. }
             | Utility::Commit { .. }
@@ -164,6 +185,7 @@ impl<E: Engine> Session<E> {
                 let at = s.place(name)?;
                 Some(vec![text(s.name(at))])
             }
+            Utility::WaitFor(_) => Some(vec![text("status")]),
             Utility::ShowAll => Some(vec![text("name"), text("setting"), text("description")]),
             Utility::Execute { name, .. } => {
                 let st = self.find_statement(name)?.clone();
@@ -185,7 +207,6 @@ impl<E: Engine> Session<E> {
         formats: &Formats,
         describe: bool,
     ) -> Result<()> {
-        let columns = self.utility_columns(u)?.expect("SHOW gives rows");
         let rows: Vec<Vec<String>> = match u {
             Utility::Show(name) => {
                 let value = match self.transaction_mode(&name.to_ascii_lowercase()) {
@@ -200,6 +221,19 @@ impl<E: Engine> Session<E> {
                 s.all().map(row).collect()
             }
         };
+        self.text_rows(c, u, rows, formats, describe)
+    }
+
+    /// Gives these rows as those of the statement, which has columns of texts.
+    fn text_rows<C: Client>(
+        &mut self,
+        c: &mut C,
+        u: &Utility,
+        rows: Vec<Vec<String>>,
+        formats: &Formats,
+        describe: bool,
+    ) -> Result<()> {
+        let columns = self.utility_columns(u)?.expect("it gives rows");
         if describe {
             c.row_description(&columns, &formats.list(columns.len()));
         }
@@ -242,6 +276,7 @@ impl<E: Engine> Session<E> {
         }
         self.local_warning(c, local);
         let superuser = self.state.is_superuser();
+        self.state.check_setting(name, text.as_deref())?;
         let span = if local { Span::Local } else { Span::Session };
         let s = self.state.settings.get_mut();
         s.set(name, text.as_deref(), span, superuser)?;
@@ -269,7 +304,7 @@ impl<E: Engine> Session<E> {
         }
         drop(a);
         if let Some(t) = &mut self.block.txn {
-            t.set_durability(s.hot.durability);
+            t.set_durability(s.hot.durability());
         }
         self.stale = true;
     }

@@ -12,14 +12,15 @@
 mod kind;
 mod table;
 mod value;
-pub use value::{bare, bool_of};
+pub use value::{bare, bool_of, milliseconds_of};
 
 pub use kind::{Kind, Scope, Setting, Unit};
 pub use table::{SETTINGS, find};
 
+use crate::reading::{Consistency, ReadPolicy};
 use crate::types::zone::Zone;
 use crate::types::{DateOrder, DateStyle, IntervalStyle, OutputSettings, settings::ByteaOutput};
-use base::{Error, Position, Result, SqlState};
+use base::{Error, Result, SqlState};
 use compact_str::CompactString;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,9 +28,18 @@ use std::time::Duration;
 use txn::{Durability, Isolation};
 
 use super::client::Severity;
+use super::token::Token;
 
 /// What `server_version` says: a PostgreSQL version that clients can parse, then our own.
 pub const SERVER_VERSION: &str = concat!("15.0 (Canon ", env!("CARGO_PKG_VERSION"), ")");
+
+/// What is done with a read that waits for longer than it may (`canon.stale_action`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaleAction {
+    Wait,
+    Forward,
+    Error,
+}
 
 /// Settings as the machine reads them.
 #[derive(Clone)]
@@ -38,9 +48,14 @@ pub struct Hot {
     pub read_only: bool,
     pub deferrable: bool,
     pub durability: Durability,
-    /// What must be visible before anything is read.
-    pub min_position: Position,
-    pub report_position: bool,
+    /// What must be visible in anything that is read.
+    pub min_token: Option<Token>,
+    pub report_token: bool,
+    pub consistency: Consistency,
+    max_staleness: Duration,
+    pub read_policy: ReadPolicy,
+    pub read_timeout: Option<Duration>,
+    pub stale_action: StaleAction,
     /// All changes are told, not only those that PostgreSQL tells.
     pub report_all: bool,
     pub statement_timeout: Option<Duration>,
@@ -49,6 +64,16 @@ pub struct Hot {
     pub idle_session: Option<Duration>,
     pub client_min_messages: Severity,
     pub search_path: Arc<[String]>,
+}
+
+impl Hot {
+    /// What a COMMIT waits for: `synchronous_commit`, raised by the policy that has commits wait for readers.
+    pub fn durability(&self) -> Durability {
+        match (self.read_policy, self.durability) {
+            (ReadPolicy::CommitWait, Durability::On) => Durability::RemoteApply,
+            (_, d) => d,
+        }
+    }
 }
 
 /// The settings of one session.
@@ -90,8 +115,13 @@ impl Default for Settings {
                 read_only: false,
                 deferrable: false,
                 durability: Durability::On,
-                min_position: Position::ZERO,
-                report_position: false,
+                min_token: None,
+                report_token: false,
+                consistency: Consistency::Strong,
+                max_staleness: Duration::ZERO,
+                read_policy: ReadPolicy::Tracker,
+                read_timeout: None,
+                stale_action: StaleAction::Error,
                 report_all: false,
                 statement_timeout: None,
                 lock_timeout: None,
@@ -384,9 +414,39 @@ impl Settings {
                     _ => Durability::On,
                 }
             }
-            "canon.min_position" if v.is_empty() => self.hot.min_position = Position::ZERO,
-            "canon.min_position" => self.hot.min_position = crate::standing::parse_lsn(v)?,
-            "canon.report_position" => self.hot.report_position = on,
+            "canon.min_token" => self.hot.min_token = Token::parse(v),
+            "canon.report_token" => self.hot.report_token = on,
+            "canon.max_staleness" => {
+                self.hot.max_staleness = value::milliseconds(v).unwrap_or_default();
+                if let Consistency::Bounded(d) = &mut self.hot.consistency {
+                    *d = self.hot.max_staleness;
+                }
+            }
+            "canon.read_consistency" => {
+                self.hot.consistency = match v {
+                    "session" => Consistency::Session,
+                    "bounded" => Consistency::Bounded(self.hot.max_staleness),
+                    "eventual" => Consistency::Eventual,
+                    _ => Consistency::Strong,
+                }
+            }
+            "canon.read_policy" => {
+                self.hot.read_policy = match v {
+                    "lamport" => ReadPolicy::Lamport,
+                    "read-wait" => ReadPolicy::ReadWait,
+                    "stale" => ReadPolicy::Stale,
+                    "commit-wait" => ReadPolicy::CommitWait,
+                    _ => ReadPolicy::Tracker,
+                }
+            }
+            "canon.read_timeout" => self.hot.read_timeout = time(),
+            "canon.stale_action" => {
+                self.hot.stale_action = match v {
+                    "wait" => StaleAction::Wait,
+                    "forward" => StaleAction::Forward,
+                    _ => StaleAction::Error,
+                }
+            }
             "canon.report_settings" => self.hot.report_all = on,
             "statement_timeout" => self.hot.statement_timeout = time(),
             "lock_timeout" => self.hot.lock_timeout = time(),
@@ -510,6 +570,20 @@ mod tests {
             assert_eq!(s.show(name).as_deref(), Some(shown), "{name} {given}");
         }
         assert_eq!(s.hot.statement_timeout, Some(Duration::from_secs(120)));
+        set(&mut s, "canon.max_staleness", "250", Span::Session);
+        set(&mut s, "canon.read_consistency", "Bounded", Span::Session);
+        let bounded = |ms| Consistency::Bounded(Duration::from_millis(ms));
+        assert_eq!(s.hot.consistency, bounded(250));
+        for (given, shown, ms) in [
+            ("3s", "3s", 3000),
+            ("00:01:30", "90s", 90_000),
+            ("1 minute 2 seconds", "62s", 62_000),
+            ("0", "0", 0),
+        ] {
+            set(&mut s, "canon.max_staleness", given, Span::Session);
+            assert_eq!(s.show("canon.max_staleness").as_deref(), Some(shown));
+            assert_eq!(s.hot.consistency, bounded(ms));
+        }
         assert_eq!(s.hot.isolation, Isolation::ReadCommitted);
     }
 
@@ -525,6 +599,14 @@ mod tests {
             ("TimeZone", "Nowhere/Land", "22023"),
             ("nonesuch", "1", "42704"),
             ("canon.nonesuch", "1", "42704"),
+            ("canon.max_staleness", "soon", "22023"),
+            ("canon.max_staleness", "-1 s", "22023"),
+            ("canon.max_staleness", "1 century", "22023"),
+            ("canon.min_token", "00000001/2C000007", "22023"),
+            ("canon.read_consistency", "fresh", "22023"),
+            ("canon.read_policy", "hope", "22023"),
+            ("canon.stale_action", "panic", "22023"),
+            ("canon.commit_token", "x", "55P02"),
             ("server_version", "1", "55P02"),
             ("log_statement", "all", "42501"),
         ] {

@@ -1,8 +1,10 @@
 //! Texts of settings: checked, and brought to the form that SHOW prints.
 
 use super::{Kind, Setting, Unit};
+use crate::session::token::Token;
 use crate::types::zone::Zone;
-use base::{Error, Result, SqlState};
+use crate::types::{self, OutputSettings};
+use base::{Error, Result, SqlState, Type, Value};
 use compact_str::{CompactString, format_compact};
 use std::time::Duration;
 
@@ -22,7 +24,10 @@ pub fn canonical(s: &Setting, v: &str, old: &str) -> Result<CompactString> {
             }
             Ok(if on { "on" } else { "off" }.into())
         }
-        Kind::Int(lo, hi, unit) => integer(s, v, lo, hi, unit),
+        Kind::Int(lo, hi, unit) => match interval(s.name, v) {
+            Some(ms) => integer(s, &ms, lo, hi, unit),
+            None => integer(s, v, lo, hi, unit),
+        },
         Kind::Real(lo, hi) => {
             let x: f64 = v.trim().parse().map_err(|_| bad())?;
             if x.is_finite() && (lo..=hi).contains(&x) {
@@ -65,10 +70,12 @@ fn text(name: &str, v: &str, old: &str) -> Result<CompactString> {
             name_list(v)?;
             Ok(v.into())
         }
-        "canon.min_position" if v.is_empty() => Ok(v.into()),
-        "canon.min_position" => match crate::standing::parse_lsn(v) {
-            Ok(p) => Ok(crate::standing::lsn(p).into()),
-            Err(_) => Err(invalid(name, v)),
+        "canon.min_token" if v.is_empty() => Ok(v.into()),
+        "canon.min_token" => match Token::parse(v) {
+            Some(t) => Ok(format_compact!("{t}")),
+            None => Err(invalid(name, v).detail(
+                "A token is the value of canon.commit_token: cluster, term and position with colons between.",
+            )),
         },
         // Anything but printable ASCII becomes a question mark, as in PostgreSQL.
         "application_name" => Ok(v
@@ -83,6 +90,21 @@ fn text(name: &str, v: &str, old: &str) -> Result<CompactString> {
             .take(63)
             .collect()),
         _ => Ok(v.into()),
+    }
+}
+
+/// The milliseconds of an interval, for the setting that takes one beside the times with unit that others take.
+fn interval(name: &str, v: &str) -> Option<String> {
+    if name != "canon.max_staleness" {
+        return None;
+    }
+    let digits = v.trim_start_matches(|c: char| c.is_ascii_digit() || c.is_whitespace());
+    if digits.is_empty() || TIMES.iter().any(|(unit, _)| *unit == digits.trim()) {
+        return None;
+    }
+    match types::text::input(v, Type::Interval.into(), &OutputSettings::default()) {
+        Ok(Value::Interval(i)) => Some((i.span() / 1000).to_string()),
+        _ => None,
     }
 }
 
@@ -217,6 +239,15 @@ pub fn bare(v: &str, unit: Unit) -> String {
         Ok(n) => ((n as f64) * factor).to_string(),
         Err(_) => v.to_owned(),
     }
+}
+
+/// The duration that a text means as the value of a time setting would.
+pub fn milliseconds_of(text: &str) -> Option<Duration> {
+    let s = super::SETTINGS[super::find("statement_timeout")?];
+    let Kind::Int(lo, hi, unit) = s.kind else {
+        return None;
+    };
+    milliseconds(&integer(&s, text, lo, hi, unit).ok()?)
 }
 
 /// The duration that a canonical time setting means.

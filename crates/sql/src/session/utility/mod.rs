@@ -1,5 +1,5 @@
 //! The statements that are about the session and not about data, read by PostgreSQL's grammar: transactions, settings,
-//! prepared statements, cursors, COPY. (`sqlparser` reads several of them by other databases' grammars, or not at all.)
+//! prepared statements, cursors, COPY, WAIT FOR. (`sqlparser` reads several of them by other databases' grammars, or not at all.)
 //!
 //! Left out on purpose: two-phase commit, notifications (`LISTEN`, `NOTIFY` are refused where they are run).
 
@@ -11,6 +11,7 @@ pub use words::{Words, text_of};
 
 use super::copy::CopyStmt;
 use super::parse::{Fault, Parsed};
+use super::wait_for::{self, WaitFor};
 use sqlparser::ast::Statement;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 use std::sync::Arc;
@@ -112,6 +113,7 @@ pub enum Utility {
     /// Known and refused: 0A000 with this name.
     Unsupported(&'static str),
     Checkpoint,
+    WaitFor(Box<WaitFor>),
 }
 
 /// Reads the statement if it is one of these.
@@ -225,6 +227,10 @@ pub(super) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>, Fault> 
         "do" => return Ok(Some(Utility::Unsupported("DO"))),
         "load" => return Ok(Some(Utility::Unsupported("LOAD"))),
         "call" => return Ok(Some(Utility::Unsupported("CALL"))),
+        "wait" => {
+            p.next();
+            wait_for::parse(&mut p)?
+        }
         "unlisten" => {
             p.next();
             if !p.opt_token(&Token::Mul) {

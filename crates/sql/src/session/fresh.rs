@@ -1,0 +1,278 @@
+//! Where the reads of a session stand at a node that follows another: on which state, and what they wait for.
+//!
+//! ```text
+//! message comes      arrived          its stamp
+//! statement          place            a position for its snapshot, if it takes one (READ COMMITTED: each; else the transaction's first):
+//!                                     what the settings ask of the engine (`read_point`), and never behind the session or its token;
+//!                                     the schema there
+//!                    may_read         what the plan touches at that position is here, or is waited for
+//! names unknown      renew_schema     plans are made with the schema that this node shows; one that fails is made again with the newest
+//! ```
+//! The waits are futures of the session. They end by themselves, or by cancel, `statement_timeout`, or `canon.read_timeout`, after
+//! which `canon.stale_action` says what is done. At a primary none of this runs: it is one question per statement.
+//!
+//! A statement that reads nothing that nodes share (`SELECT 1`, `pg_stat_…`) asks for nothing, unless it is the first of a transaction with
+//! one snapshot. So health checks work while the primary is away.
+//!
+//! Left out on purpose: running a statement elsewhere. [`SqlState::ELSEWHERE`] says that it should be, before anything of it has run.
+
+use super::Session;
+use super::handle::Waits;
+use super::run::interruption;
+use super::settings::StaleAction;
+use crate::engine::Engine;
+use crate::plan::Prepared;
+use crate::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Touch, Waiting};
+use base::{Error, Position, Result, SqlState, Value};
+use futures::future::{Either, select};
+use std::pin::pin;
+use txn::{Isolation, Txn};
+
+/// What a session remembers of its reads.
+#[derive(Default)]
+pub(super) struct Reading {
+    /// The stamp of the message that is served; none: nobody says, so a read arrives when it asks.
+    arrived: Option<u64>,
+    /// The answer to the last question of this kind. Good for all statements of one message.
+    found: Option<(ReadWant, Position)>,
+    /// The transaction's next snapshot was taken for the message of this stamp.
+    placed: Option<u64>,
+    /// Everything up to it is known to be published at the primary: replies do not wait for it here.
+    pub known: Position,
+    /// When the statement's patience ends; 0: it has not waited yet.
+    deadline: u64,
+}
+
+impl Reading {
+    /// A statement begins.
+    pub fn begin(&mut self) {
+        self.deadline = 0;
+    }
+}
+
+impl<E: Engine> Session<E> {
+    /// The stamp for messages that are taken off the wire now.
+    pub fn arrival(&self) -> u64 {
+        self.shared.engine.arrival()
+    }
+
+    /// The message that is served next was taken off the wire at this stamp; none: reads arrive when they ask.
+    #[inline]
+    pub fn arrived(&mut self, stamp: Option<u64>) {
+        self.reading.arrived = stamp;
+    }
+
+    /// Whether reads here have to ask where they may stand.
+    #[inline]
+    pub(super) fn follows(&self) -> bool {
+        self.shared.engine.in_recovery()
+    }
+
+    /// What reads of this session want now.
+    fn want(&mut self) -> ReadWant {
+        let arrived = self.reading.arrived;
+        let hot = &self.state.settings.get_mut().hot;
+        ReadWant {
+            consistency: hot.consistency,
+            policy: hot.read_policy,
+            arrived: arrived.unwrap_or_else(|| self.shared.engine.arrival()),
+        }
+    }
+
+    /// What a read may not be behind: the session's token; what it has seen, if it wants that.
+    fn floor(&mut self, want: &ReadWant) -> Position {
+        let token = self.state.settings.get_mut().hot.min_token;
+        let token = token.map_or(Position::ZERO, |t| t.position);
+        let any = want.consistency == Consistency::Eventual
+            || matches!(want.policy, ReadPolicy::Stale | ReadPolicy::CommitWait);
+        if any {
+            return token;
+        }
+        token.max(self.state.seen.get())
+    }
+
+    /// The position that a snapshot taken now has to reach; none: it is as good as any.
+    async fn point(&mut self, want: &ReadWant) -> Result<Option<Position>> {
+        let token = self.state.settings.get_mut().hot.min_token;
+        if let Some(t) = token {
+            t.check(&self.shared.engine.history())?;
+        }
+        let floor = self.floor(want);
+        let mut found = match self.reading.found {
+            Some((w, at)) if w == *want && want.policy != ReadPolicy::ReadWait => ReadPoint::At(at),
+            _ => self.shared.engine.read_point(want),
+        };
+        loop {
+            match found {
+                ReadPoint::Wait(ready) => found = self.wait_fresh(ready).await?,
+                ReadPoint::Newest => {
+                    let here = self.shared.engine.published_position();
+                    return Ok((floor > here).then_some(floor));
+                }
+                ReadPoint::At(at) => {
+                    self.reading.found = Some((*want, at));
+                    if let Some(t) = token
+                        && want.consistency == Consistency::Strong
+                        && t.position > at
+                        && t.position > self.shared.engine.published_position()
+                    {
+                        // The fetch began after the token was here, and a token is of what was published before.
+                        return Err(t.from_the_future());
+                    }
+                    return Ok(Some(at.max(floor)));
+                }
+            }
+        }
+    }
+
+    /// Gives the next statement its snapshot, if it takes one.
+    pub(super) async fn place(&mut self) -> Result<()> {
+        let want = self.want();
+        let takes = self.block.txn.as_ref().is_some_and(Txn::wants_snapshot);
+        if !takes || self.reading.placed == Some(want.arrived) {
+            return Ok(());
+        }
+        let Some(at) = self.point(&want).await? else {
+            return Ok(());
+        };
+        let txn = self.block.txn.as_mut().expect("looked at above");
+        let at = txn.stand_at(at);
+        if self.await_readable(at, &[Touch::Catalog], &want).await? {
+            let txn = self.block.txn.as_mut().expect("looked at above");
+            txn.look_again();
+        }
+        // Not before it is known that there is such a position: a token may lie.
+        self.reading.placed = Some(want.arrived);
+        self.reading.known = self.reading.known.max(at);
+        self.state.saw(at);
+        Ok(())
+    }
+
+    /// The same for the statement of this plan. One that reads nothing that nodes share needs none, where it does not choose for others.
+    pub(super) async fn place_for(&mut self, p: &Prepared) -> Result<()> {
+        if !p.read_only || p.locks_rows {
+            return Ok(());
+        }
+        let level = self.block.txn.as_ref().map(Txn::isolation);
+        let for_others =
+            self.block.kind != super::block::Kind::None && level != Some(Isolation::ReadCommitted);
+        if !for_others && p.touches().is_empty() {
+            return Ok(());
+        }
+        self.place().await
+    }
+
+    /// The statement has taken its snapshot.
+    pub(super) fn placed(&mut self) {
+        self.reading.placed = None;
+    }
+
+    /// Waits until what the plan reads with these parameters is here, at the statement's snapshot.
+    pub(super) async fn may_read(&mut self, p: &Prepared, params: &[Value]) -> Result<()> {
+        let at = self.block.txn.as_ref().and_then(Txn::snapshot);
+        let Some(at) = at.filter(|at| *at > self.shared.engine.published_position()) else {
+            return Ok(());
+        };
+        let touches = p.touching(params);
+        if !touches.is_empty() {
+            let want = self.want();
+            self.await_readable(at, &touches, &want).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether it had to wait.
+    async fn await_readable(
+        &mut self,
+        at: Position,
+        touches: &[Touch],
+        want: &ReadWant,
+    ) -> Result<bool> {
+        if at <= self.shared.engine.published_position() {
+            return Ok(false);
+        }
+        match self.shared.engine.readable(at, touches, want) {
+            None => Ok(false),
+            Some(ready) => self.wait_fresh(ready).await.map(|()| true),
+        }
+    }
+
+    /// After something was not found in the schema: waits for the schema that a read now would see. Whether it is worth another look.
+    pub(super) async fn renew_schema(&mut self, why: &Error) -> Result<bool> {
+        let code = why.code();
+        let code = code.code();
+        if !self.follows() || !(code.starts_with("42") || code.starts_with("3F")) {
+            return Ok(false);
+        }
+        if self.block.kind == super::block::Kind::Failed {
+            return Ok(false);
+        }
+        if let Some(txn) = &self.block.txn {
+            let before = txn.schema_version();
+            self.place().await.map_err(here)?;
+            let after = self.block.txn.as_ref().map(Txn::schema_version);
+            return Ok(after != Some(before));
+        }
+        let want = self.want();
+        let Some(at) = self.point(&want).await.map_err(here)? else {
+            return Ok(false);
+        };
+        let waited = self.await_readable(at, &[Touch::Catalog], &want).await;
+        waited.map(|_| true).map_err(here)
+    }
+
+    /// Waits, for as long as the session's patience lasts.
+    pub(super) async fn wait_fresh<T>(&mut self, mut ready: Waiting<T>) -> Result<T> {
+        let hot = &self.state.settings.get_mut().hot;
+        let (limit, action) = (hot.read_timeout, hot.stale_action);
+        if let (0, Some(t)) = (self.reading.deadline, limit) {
+            let t = (t.as_millis() as u64).max(1);
+            self.reading.deadline = self.shared.host.monotonic_millis() + t;
+        }
+        let mut deadline = limit.map_or(0, |_| self.reading.deadline);
+        loop {
+            self.handle.begin_wait(deadline, Waits::Freshness);
+            let done = {
+                let interrupted = pin!(self.handle.interruption());
+                match select(&mut ready, interrupted).await {
+                    Either::Left((r, _)) => Some(r),
+                    Either::Right(_) => None,
+                }
+            };
+            self.handle.end_wait();
+            if let Some(r) = done {
+                return r;
+            }
+            if let Some(why) = self.handle.interrupted() {
+                return Err(interruption(why));
+            }
+            match action {
+                StaleAction::Wait => deadline = 0,
+                StaleAction::Forward => {
+                    return Err(Error::new(
+                        SqlState::ELSEWHERE,
+                        "the statement is to run elsewhere",
+                    ));
+                }
+                StaleAction::Error => return Err(too_stale()),
+            }
+        }
+    }
+}
+
+/// For callers that cannot run it elsewhere.
+pub(super) fn here(e: Error) -> Error {
+    match e.code() {
+        SqlState::ELSEWHERE => too_stale(),
+        _ => e,
+    }
+}
+
+/// 57014: what the node shows is not as fresh as the read should be, and did not become so in time.
+fn too_stale() -> Error {
+    Error::new(
+        SqlState::QUERY_CANCELED,
+        "canceling statement due to canon.read_timeout",
+    )
+    .detail("What this replica shows is not as new as canon.read_consistency asks for.")
+}
