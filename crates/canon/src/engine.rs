@@ -1,7 +1,7 @@
 //! The node as the SQL engine's machine: `sql::engine::Engine` over `node::Node`.
 
 #[cfg(feature = "wire")]
-use crate::gate::cores::afterwards;
+use crate::gate::cores::{afterwards, alone};
 use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, Role};
@@ -15,6 +15,11 @@ use txn::{Catalog, Txn, TxnOptions};
 /// Without a gate there are no turns.
 #[cfg(not(feature = "wire"))]
 async fn afterwards() {}
+
+#[cfg(not(feature = "wire"))]
+fn alone() -> bool {
+    false
+}
 
 /// What knows of the nodes around this one.
 pub trait Surroundings: Send + Sync {
@@ -67,7 +72,7 @@ impl Engine for NodeEngine {
         Box::pin(async move {
             // Others of this core may commit in this turn, too: one flush for all.
             afterwards().await;
-            node.flush_here();
+            node.flush_here(alone());
             node.published(held).await;
             Ok(())
         })

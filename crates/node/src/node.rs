@@ -412,10 +412,10 @@ impl Node {
         self.commit_in(txn, &Quiet(&self.shared.pipeline))
     }
 
-    /// Flushes what is installed, or has it flushed, whichever is faster.
-    pub fn flush_here(&self) {
+    /// Flushes what is installed, or has it flushed, whichever is faster. `alone`: this thread has nothing else to do meanwhile.
+    pub fn flush_here(&self, alone: bool) {
         let s = &self.shared;
-        s.pipeline.flush_here(&s.manager, &s.options.env);
+        s.pipeline.flush_here(&s.manager, &s.options.env, alone);
     }
 
     fn commit_in(&self, txn: Txn, order: &dyn CommitOrder) -> Result<Held> {

@@ -10,7 +10,8 @@
 //! wait for it wait. Any other error of the log ends the process, because nobody knows any more what is on the disk.
 //!
 //! Where a flush takes no longer than waking the flusher does (`QUICK`: a tmpfs, a disk with a protected cache), the threads that
-//! wait for their commits flush themselves ([`Pipeline::flush_here`]): whoever comes first takes all that is installed.
+//! wait for their commits flush themselves ([`Pipeline::flush_here`]): whoever comes first takes all that is installed. So does a thread
+//! that has nothing else to do.
 
 use base::region::Region;
 use base::{Error, Held, Position, Result, SqlState, Watermarks};
@@ -127,10 +128,12 @@ impl Pipeline {
     }
 
     /// For a thread whose commit is installed and that has to wait for the disk: flushes if that is quick, else wakes the flusher.
-    /// When it returns somebody else may be flushing still; he looks again when he is done.
-    pub fn flush_here(&self, manager: &TxnManager, env: &Env) {
+    /// When it returns somebody else may be flushing still; he looks again when he is done. A thread that is `alone` waits for the disk
+    /// in any case: that is two switches less than to wait for the flusher.
+    pub fn flush_here(&self, manager: &TxnManager, env: &Env, mut alone: bool) {
         while self.order.has_work() {
-            if self.pace.load(Ordering::Relaxed) > QUICK {
+            let slow = self.pace.load(Ordering::Relaxed) > QUICK;
+            if slow && !alone {
                 return self.order.notify();
             }
             let Some(mut held) = self.log.try_lock() else {
@@ -140,6 +143,8 @@ impl Pipeline {
                 return;
             };
             self.flush_group(log, manager, env);
+            // What came meanwhile is not this thread's.
+            alone &= !slow;
         }
     }
 

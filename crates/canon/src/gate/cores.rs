@@ -56,6 +56,13 @@ thread_local! {
     static LEFT: Cell<usize> = const { Cell::new(0) };
     /// The task that runs wants to go on when those have run.
     static LATE: Cell<bool> = const { Cell::new(false) };
+    /// The core had one socket when it last waited.
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the connection that runs has its core to itself, so that it may wait there for a disk.
+pub fn alone() -> bool {
+    ALONE.get()
 }
 
 /// Goes on when the other tasks of this turn have run; at once where there are none, or no core.
@@ -268,6 +275,7 @@ impl Core {
         }
         self.parked.store(false, Ordering::SeqCst);
         let sources = self.sources.lock();
+        ALONE.set(sources.len() == 1);
         for e in events.iter().filter(|e| e.token() != WAKER) {
             if let Some(Some(s)) = sources.all.get(e.token().0) {
                 s.happened(e);
