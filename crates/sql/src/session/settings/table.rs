@@ -133,6 +133,14 @@ pub const SETTINGS: &[Setting] = &[
         "Sets how long a statement waits to be as fresh as it should be before canon.stale_action is taken (0: no limit).",
     ),
     s(
+        "canon.report_settings",
+        "off",
+        Bool,
+        User,
+        false,
+        "Reports every setting that changes to the client, so that a proxy can carry a session to another node.",
+    ),
+    s(
         "canon.report_token",
         "off",
         Bool,
@@ -147,14 +155,6 @@ pub const SETTINGS: &[Setting] = &[
         User,
         false,
         "Sets what is done after canon.read_timeout: wait on, run the statement at the primary, or give an error.",
-    ),
-    s(
-        "canon.report_settings",
-        "off",
-        Bool,
-        User,
-        false,
-        "Reports every setting that changes to the client, so that a proxy can carry a session to another node.",
     ),
     s(
         "canon.statement_memory",
