@@ -72,8 +72,9 @@ impl Position {
 
     /// A position in whose epoch or a later one a primary goes on that comes back with its log up to here. Before it went down it may
     /// have published more than is in its log (`synchronous_commit = off`), and readers may stand there: those positions stay empty for
-    /// ever, so that their snapshots do. What had a position and was not in the log fits in two rings of `commit::Order`, and an
-    /// epoch that has no commit does not end.
+    /// ever, so that their snapshots stay as they are. What had a position and was not in the log fits in two rings of `commit::Order`, and
+    /// an epoch that has no commit does not end. (Nothing is published before it is durable until something of this life is: then the log
+    /// shows the next life where this one stood.)
     pub const fn after_restart(self) -> Position {
         match self.0 {
             // A database that begins.

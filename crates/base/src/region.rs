@@ -19,7 +19,8 @@ use crate::key;
 use crate::position::Position;
 use crate::record::{COMMIT_HEAD, CommitHead, RECORD_HEAD, RecordHead, RecordKind};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Says what the words are, and the version of the layout.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"canonRg1");
@@ -64,6 +65,11 @@ pub const fn is_table_slot(word: u32) -> bool {
     word >= FIRST_TABLE && word < FIRST_TABLE + TABLES
 }
 
+/// Whether the word is the slot of rows.
+pub const fn is_row_slot(word: u32) -> bool {
+    word >= FIRST_TABLE + TABLES
+}
+
 /// Where the words are. There are [`WORDS`] of them.
 pub trait Words: Send + Sync + 'static {
     fn words(&self) -> &[AtomicU64];
@@ -78,6 +84,9 @@ impl Words for Box<[AtomicU64]> {
 /// See the head of the file.
 pub struct Region {
     words: Box<dyn Words>,
+    /// The term that begins when everything up to the position is published.
+    coming: Mutex<Option<(u64, Position)>>,
+    is_coming: AtomicBool,
 }
 
 impl Default for Region {
@@ -110,25 +119,44 @@ impl Region {
     /// Over these words, which are all 0.
     pub fn over(words: Box<dyn Words>) -> Region {
         assert_eq!(words.words().len(), WORDS, "a region has its fixed size");
-        Region { words }
+        Region {
+            words,
+            coming: Mutex::default(),
+            is_coming: AtomicBool::new(false),
+        }
     }
 
-    /// The node leads this term. Everything may have been modified up to `recovered`, since nobody counted.
-    pub fn lead(&self, cluster: u128, term: u64, recovered: Position) {
+    /// The node leads this term. Everything may have been modified up to `recovered`, since nobody counted. Any of it may have been
+    /// acknowledged, so nobody learns anything here before all of it is published.
+    pub fn lead(&self, cluster: u128, term: u64, recovered: Position, published: Position) {
         let w = self.words.words();
         let to = recovered.as_u64();
-        w[PUBLISHED_WORD as usize..]
+        w[GLOBAL_WORD as usize..]
             .iter()
             .for_each(|slot| raise(slot, to));
         w[MAGIC_WORD as usize].store(MAGIC, Ordering::Release);
         w[CLUSTER_WORDS[0] as usize].store((cluster >> 64) as u64, Ordering::Release);
         w[CLUSTER_WORDS[1] as usize].store(cluster as u64, Ordering::Release);
-        w[TERM_WORD as usize].store(term, Ordering::SeqCst);
+        *self.lock() = Some((term, recovered));
+        self.is_coming.store(true, Ordering::SeqCst);
+        self.publish(published);
     }
 
     /// The node leads no more: whoever reads from now on learns nothing.
     pub fn resign(&self) {
+        let mut coming = self.lock();
+        *coming = None;
+        self.is_coming.store(false, Ordering::SeqCst);
         self.words.words()[TERM_WORD as usize].store(0, Ordering::SeqCst);
+    }
+
+    /// What has to be published before the node tells that it leads; none: it does, or does not lead.
+    pub fn waits_for(&self) -> Option<Position> {
+        self.lock().map(|c| c.1)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(u64, Position)>> {
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The term that the node leads; 0: none.
@@ -140,36 +168,52 @@ impl Region {
     #[inline]
     pub fn publish(&self, to: Position) {
         raise(&self.words.words()[PUBLISHED_WORD as usize], to.as_u64());
+        if self.is_coming.load(Ordering::SeqCst) {
+            self.begin_term();
+        }
+    }
+
+    #[cold]
+    fn begin_term(&self) {
+        let mut coming = self.lock();
+        let w = self.words.words();
+        let published = w[PUBLISHED_WORD as usize].load(Ordering::SeqCst);
+        let Some((term, _)) = coming.take_if(|c| published >= c.1.as_u64()) else {
+            return;
+        };
+        self.is_coming.store(false, Ordering::SeqCst);
+        w[TERM_WORD as usize].store(term, Ordering::SeqCst);
     }
 
     /// A commit with these heads (`record`) is installed at its position. Call before it counts as installed.
     #[inline]
     pub fn modified(&self, heads: &[u8]) {
-        self.modified_by(heads, raise);
+        self.modified_by(heads, |_, word, to| raise(word, to));
     }
 
-    /// The same with another way to write a slot: for the test of what would come of it.
+    /// The same with another way to write a slot, which is told the word's number: for the test of what would come of it.
     #[inline]
-    pub fn modified_by(&self, heads: &[u8], raise: impl Fn(&AtomicU64, u64)) {
+    pub fn modified_by(&self, heads: &[u8], raise: impl Fn(u32, &AtomicU64, u64)) {
         let head = CommitHead::read(heads).expect("heads of a commit that was made here");
         if head.records == 0 {
             return;
         }
         let w = self.words.words();
         let to = head.position.as_u64();
+        let raise = |word: u32, to| raise(word, &w[word as usize], to);
         for r in heads[COMMIT_HEAD..head.heads].chunks_exact(RECORD_HEAD) {
             let r = RecordHead::read(r).expect("heads of a commit that was made here");
             match r.kind {
                 RecordKind::Put | RecordKind::Delete => {
-                    raise(&w[table_slot(r.storage) as usize], to);
-                    raise(&w[bucket_slot(r.key_hash) as usize], to);
+                    raise(table_slot(r.storage), to);
+                    raise(bucket_slot(r.key_hash), to);
                 }
                 // Every table's schema: which storage its rows are in, too (TRUNCATE).
-                RecordKind::Schema => raise(&w[CATALOG_WORD as usize], to),
-                RecordKind::Sequence => raise(&w[table_slot(r.storage) as usize], to),
+                RecordKind::Schema => raise(CATALOG_WORD, to),
+                RecordKind::Sequence => raise(table_slot(r.storage), to),
             }
         }
-        raise(&w[GLOBAL_WORD as usize], to);
+        raise(GLOBAL_WORD, to);
     }
 
     /// These words, read in this order; none when there is no such word.
@@ -208,7 +252,7 @@ mod tests {
         use RecordKind::{Delete, Put, Schema};
         let (early, late) = (Position::new(2, 1), Position::new(2, 5));
         let r = Region::default();
-        r.lead(7, 3, Position::new(1, 0));
+        r.lead(7, 3, Position::new(1, 0), Position::new(1, 0));
         // A key that changes: a row goes, a row comes.
         r.modified(&commit(late, &[(Delete, 9, b"a"), (Put, 9, b"b")]));
         r.modified(&commit(early, &[(Put, 9, b"a"), (Put, 10, b"c")]));
@@ -232,9 +276,13 @@ mod tests {
     fn a_new_leader_knows_nothing_of_what_was_before() {
         let r = Region::default();
         let at = Position::new(5, 5);
-        r.lead(1, 4, at);
-        assert!((PUBLISHED_WORD..WORDS as u32).all(|w| value(&r, w) >= at.as_u64() || w < 8));
+        r.lead(1, 4, at, at.prev());
+        assert!((GLOBAL_WORD..WORDS as u32).all(|w| value(&r, w) == at.as_u64()));
+        // Some of it may have been acknowledged and is not published.
+        assert_eq!((r.term(), r.waits_for()), (0, Some(at)));
+        r.publish(at);
         assert_eq!((r.term(), value(&r, MAGIC_WORD)), (4, MAGIC));
+        assert_eq!(r.waits_for(), None);
         r.resign();
         assert_eq!(r.term(), 0);
         assert!(r.read(&[WORDS as u32], &mut vec![]).is_none());

@@ -6,7 +6,7 @@ use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, Role};
 use sql::engine::{Engine, Published};
-use sql::reading::{History, ReadPoint, ReadWant, Touch, Waiting};
+use sql::reading::{Consistency, History, ReadPoint, ReadWant, Touch, Waiting};
 use sql::standing::Standing;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -120,6 +120,15 @@ impl Engine for NodeEngine {
     fn read_point(&self, want: &ReadWant) -> ReadPoint {
         match (self.node.role(), self.surroundings.get()) {
             (Role::Replica | Role::Sealed, Some(s)) => s.read_point(want),
+            (Role::Primary, _) if want.consistency == Consistency::Strong => {
+                match self.node.leads_soon() {
+                    None => ReadPoint::Newest,
+                    Some(published) => ReadPoint::Wait(Box::pin(async move {
+                        published.await;
+                        Ok(ReadPoint::Newest)
+                    })),
+                }
+            }
             _ => ReadPoint::Newest,
         }
     }

@@ -19,6 +19,6 @@ mod sink;
 pub use following::{FollowStats, Following};
 pub use node::{Node, NodeOptions, RecoveryReport};
 pub use notice::Notice;
-pub use pipeline::FlushStats;
+pub use pipeline::{FlushStats, modified};
 pub use promote::{Promoted, Role};
 pub use shipping::{Follower, Next, Shipped, Shipping};

@@ -251,7 +251,9 @@ impl Node {
             Role::Replica => self.start_following(writer)?,
             _ => {
                 let (s, last) = (&self.shared, self.report.last);
-                s.pipeline.region.lead(s.dir.cluster(), self.term(), last);
+                let published = self.marks().published.get();
+                let region = &s.pipeline.region;
+                region.lead(s.dir.cluster(), self.term(), last, published);
                 self.start_flusher(writer)?;
             }
         }
@@ -426,13 +428,13 @@ impl Node {
             return Ok(self.seen(position));
         }
         Ok(match durability {
-            Durability::Off => {
+            Durability::Off if pipeline.may_publish_early() => {
                 pipeline.publish(position);
                 pipeline.order.notify();
                 Held::Published(position)
             }
             Durability::On => Held::Decided(position),
-            Durability::Local => {
+            Durability::Off | Durability::Local => {
                 pipeline.shipping.acknowledge_early(position, false);
                 Held::Flushed(position)
             }
@@ -456,6 +458,16 @@ impl Node {
             Role::Replica => at.min(self.marks().published.get()),
             _ => at,
         })
+    }
+
+    /// At a primary: ready when all is published that may have been acknowledged before it led. None: it is. Until then what it shows may
+    /// be older than what others have seen.
+    pub fn leads_soon(&self) -> Option<PublishedWait> {
+        if self.region().term() != 0 {
+            return None;
+        }
+        let start = self.region().waits_for()?;
+        Some(self.published(Held::Published(start)))
     }
 
     /// What replicas read of this node while it is the primary.

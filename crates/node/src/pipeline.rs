@@ -13,7 +13,7 @@
 //! wait for their commits flush themselves ([`Pipeline::flush_here`]): whoever comes first takes all that is installed. So does a thread
 //! that has nothing else to do.
 
-use base::region::Region;
+use base::region::{Region, is_row_slot};
 use base::{Error, Held, Position, Result, SqlState, Watermarks};
 use commit::{Order, PublishedWait, Waiters};
 use env::{Env, fault};
@@ -56,6 +56,8 @@ pub struct Pipeline {
     /// What replicas read of this node (`base::region`): raised before a commit counts as installed.
     pub region: Arc<Region>,
     pub stats: FlushStats,
+    /// The first position that this life of the node, or of its term, gives.
+    first: AtomicU64,
     stop: AtomicBool,
     /// The log while there is a flusher; whoever has it drains and flushes.
     log: Mutex<Option<LogWriter>>,
@@ -72,9 +74,11 @@ impl Pipeline {
         replicas: usize,
     ) -> Pipeline {
         let waiters: Arc<Waiters> = Arc::default();
+        let next = last.after_restart();
         marks.region.get_or_init(|| region.clone());
         Pipeline {
-            order: Order::new(last.after_restart(), marks.clone()),
+            order: Order::new(next, marks.clone()),
+            first: AtomicU64::new(next.next_epoch().as_u64()),
             region,
             shipping: Shipping::new(marks.clone(), waiters.clone(), replicas),
             marks,
@@ -104,6 +108,19 @@ impl Pipeline {
         }
         self.marks.publish(position);
         self.waiters.wake(position);
+    }
+
+    /// Goes on behind `next`, in a new term.
+    pub fn open_after(&self, next: Position) {
+        self.order.open_after(next);
+        let first = self.order.next_position().as_u64();
+        self.first.store(first, Ordering::SeqCst);
+    }
+
+    /// Whether commits may be published before they are durable: when one of this life is. Else a crash could leave no trace of it,
+    /// and its positions, at which readers may stand, would be given again (`Position::after_restart`).
+    pub fn may_publish_early(&self) -> bool {
+        self.marks.flushed.get().as_u64() >= self.first.load(Ordering::SeqCst)
     }
 
     /// Lets the flusher end when everything is flushed.
@@ -214,6 +231,19 @@ impl Pipeline {
     }
 }
 
+/// A commit with these heads is installed, and does not count as such yet: what it changed goes into the region.
+pub fn modified(region: &Region, heads: &[u8]) {
+    region.modified(heads);
+    if fault::planted("read.slot_lowered") {
+        // As if another row of the slot, changed long ago, had written it.
+        region.modified_by(heads, |word, slot, _| {
+            if is_row_slot(word) {
+                slot.store(1, Ordering::SeqCst);
+            }
+        });
+    }
+}
+
 /// A position that was given up stays empty for ever, also after a crash, when it is the last of a group: replicas are told that there is
 /// nothing up to it, so it must not be given out again. In the log that is a commit without records.
 fn empty_commit(position: Position) -> wal::Commit {
@@ -248,7 +278,7 @@ impl CommitOrder for Quiet<'_> {
     }
 
     fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>) {
-        self.0.region.modified(&heads);
+        modified(&self.0.region, &heads);
         self.0.order.ready_quietly(ticket, heads, data);
     }
 
@@ -270,7 +300,7 @@ impl CommitOrder for Pipeline {
     }
 
     fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>) {
-        self.region.modified(&heads);
+        modified(&self.region, &heads);
         self.order.ready(ticket, heads, data);
     }
 

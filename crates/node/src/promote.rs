@@ -110,9 +110,10 @@ impl Node {
                 t.storage.raise_row_id(last_row_id(t));
             }
         }
-        shared.pipeline.order.open_after(start.after_promotion());
+        shared.pipeline.open_after(start.after_promotion());
         let region = &shared.pipeline.region;
-        region.lead(shared.dir.cluster(), term, start);
+        let published = shared.manager.marks.published.get();
+        region.lead(shared.dir.cluster(), term, start, published);
         self.start_flusher(log)?;
         shared.role.store(Role::Primary as u8, Ordering::SeqCst);
         manager.set_standby(false);

@@ -19,7 +19,7 @@ pub struct Session {
 }
 
 /// Rows are few, so that writes meet.
-const IDS: u64 = 14;
+pub const IDS: u64 = 14;
 
 impl World {
     /// A client does something; the node where.
@@ -49,7 +49,10 @@ impl World {
                 });
             }
         }
-        self.read(k, i);
+        match self.dice.percent(50) {
+            true => self.read_strongly(i),
+            false => self.read(k, i),
+        }
         Some(i)
     }
 

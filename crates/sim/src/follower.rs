@@ -3,6 +3,7 @@
 
 use base::{Oid, Position, Result};
 use replica::ReplicaMarks;
+use replica::read::Timestamps;
 use replica::replay::{Build, Policy, ReplayOptions, SchemaSink, Stepper};
 use replica::ship::receiver::{Command, Event};
 use replica::ship::{Acked, Identity, Message, Read, Receiver, Ring, RingReader, RingWriter};
@@ -58,6 +59,8 @@ pub struct Follower {
     pub following: Option<Following>,
     copy: Option<Copy>,
     pub connection: Option<usize>,
+    /// What it knows of the primary's region.
+    pub timestamps: Timestamps,
     /// The ring was overrun and has not been restarted.
     lost: bool,
 }
@@ -87,6 +90,7 @@ impl Follower {
             following: None,
             copy: None,
             connection: None,
+            timestamps: Timestamps::new(0),
             lost: false,
         };
         if let Some((engine, recovered)) = found {
@@ -118,6 +122,7 @@ impl Follower {
         let sink = Arc::new(Sink(engine.manager.clone()));
         let store = engine.store().clone();
         let stepper = Stepper::new(store, marks.clone(), sink, last, options);
+        self.timestamps = Timestamps::new(dir.cluster());
         self.following = Some(Following {
             engine,
             marks,
@@ -207,6 +212,7 @@ impl World {
                     bytes: Vec::new(),
                 });
                 self.machines[i].watched.forget();
+                self.sessions_end(i);
                 self.report.bootstraps += 1;
             }
             Command::Store { offset, bytes } => {
@@ -248,6 +254,7 @@ impl World {
                     )
                 });
                 self.machines[i].watched.forget();
+                self.sessions_end(i);
                 self.report.set_aside += 1;
                 f.receiver = Receiver::new(identity(i, Some(&dir), Position::ZERO));
                 (f.ring, f.lost) = (Ring::pair(RING), false);

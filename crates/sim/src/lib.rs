@@ -7,7 +7,7 @@
 //! Everything that decides is the real code: `txn` and `commit::Order` give positions, `wal` writes to disks in memory that tear and lose what
 //! was not synced, `replica::ship` and `replica::replay` follow, `node`'s recovery comes back. Only what acts is simulated: time
 //! ([`world`]), the network ([`network`]), the threads of a primary ([`primary`]) and of a replica ([`follower`]), machines that
-//! crash ([`machine`]), operators who promote ([`operator`]) and clients ([`clients`]).
+//! crash ([`machine`]), operators who promote ([`operator`]), clients ([`clients`]) and the strong reads of some ([`reads`]).
 //!
 //! A run has two phases. First things break: messages are delayed, reordered, lost, doubled, nodes cut off; machines crash at any event,
 //! and come back; replicas are promoted, with the primary's help or by force. Then everything is mended and the cluster must
@@ -26,6 +26,7 @@ pub mod model;
 pub mod network;
 pub mod operator;
 pub mod primary;
+pub mod reads;
 pub mod schema;
 pub mod world;
 

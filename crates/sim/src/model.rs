@@ -80,6 +80,17 @@ impl Model {
             .collect()
     }
 
+    /// Every commit that was acknowledged and has not been lost.
+    pub fn all_acknowledged(&self) -> BTreeSet<(Position, u64)> {
+        let all = self.acknowledged.keys().copied();
+        all.filter(|k| !self.forgiven.contains(k)).collect()
+    }
+
+    /// Whether an acknowledged commit was lost since, as its promise allowed.
+    pub fn is_lost(&self, k: (Position, u64)) -> bool {
+        self.forgiven.contains(&k) || !self.acknowledged.contains_key(&k)
+    }
+
     /// How many commits were acknowledged.
     pub fn acknowledgements(&self) -> usize {
         self.acknowledged.len()

@@ -260,7 +260,8 @@ impl World {
         self.switched(i, forced, &dir.terms(), start);
         let log: LogWriter = following.log;
         let floor = following.floor;
-        let mut p = Primary::new(dir, engine, log, self.config.needed, floor);
+        let (needed, next) = (self.config.needed, start.after_promotion());
+        let mut p = Primary::new(dir, engine, log, needed, floor, next);
         self.machines[i].watched.renew(p.terms.clone());
         self.machines[i].follows = None;
         self.newest_leader = Some(i);

@@ -1,6 +1,7 @@
 //! What the threads of a primary do, one step at a time: transactions, the flusher, senders, checkpoints.
 
 use base::record::CommitBuilder;
+use base::region::Region;
 use base::schema::encode_changes;
 use base::{Error, Held, Position, Result, SqlState};
 use commit::{Acked, Order, Quorum};
@@ -19,6 +20,8 @@ use crate::world::World;
 /// The order, and what went into it.
 pub struct Ordered {
     pub order: Order,
+    /// What replicas read.
+    pub region: Arc<Region>,
     positions: RefCell<HashMap<u64, Position>>,
     made: RefCell<Vec<(Position, Vec<u8>, Vec<u8>)>>,
 }
@@ -37,6 +40,7 @@ impl CommitOrder for Ordered {
         let position = position.expect("a ticket is finished once");
         let copy = (position, heads.clone(), data.clone());
         self.made.borrow_mut().push(copy);
+        node::modified(&self.region, &heads);
         self.order.ready(ticket, heads, data);
     }
 
@@ -87,29 +91,37 @@ pub struct Primary {
     granted: Option<String>,
     /// Readers wait until this is published: recovery keeps no older versions.
     pub floor: Position,
+    /// The first position that it gives.
+    first: Position,
 }
 
 impl Primary {
-    /// The primary of the newest term in `dir`, over what was recovered or replayed up to the log's last position.
+    /// The primary of the newest term in `dir`, over what was recovered or replayed up to the log's last position; it goes on behind
+    /// `next`.
     pub fn new(
         dir: Arc<DataDir>,
         engine: Engine,
         log: LogWriter,
         needed: usize,
         floor: Position,
+        next: Position,
     ) -> Primary {
         let terms = dir.terms();
         let term = terms.last().expect("never empty").0;
         let last = log.last();
         let mut quorum = Quorum::new(needed);
         quorum.begin_term(term);
-        let order = Order::new(last, engine.marks().clone());
+        let order = Order::new(next, engine.marks().clone());
+        let region = engine.marks().region.get_or_init(Arc::default).clone();
+        let published = engine.marks().published.get();
+        region.lead(dir.cluster(), term, last, published);
         Primary {
             dir,
             term,
             terms,
             ordered: Ordered {
                 order,
+                region,
                 positions: RefCell::default(),
                 made: RefCell::default(),
             },
@@ -126,6 +138,7 @@ impl Primary {
             sealing: false,
             granted: None,
             floor,
+            first: next.next_epoch(),
             engine,
         }
     }
@@ -142,7 +155,8 @@ impl Primary {
         let log = log.unwrap_or_else(|e| panic!("the log does not open: {e}"));
         let sealed = dir.sealed_for();
         let sealed = sealed.unwrap_or_else(|e| panic!("the seal is not readable: {e}"));
-        let mut p = Primary::new(dir, engine, log, needed, recovered.last);
+        let last = recovered.last;
+        let mut p = Primary::new(dir, engine, log, needed, last, last.after_restart());
         if sealed.is_some() {
             p.granted = sealed;
             p.stop_writing();
@@ -153,6 +167,7 @@ impl Primary {
     /// No commit is taken any more.
     fn stop_writing(&mut self) {
         self.sealing = true;
+        self.ordered.region.resign();
         self.open.clear();
         self.ordered.order.close();
     }
@@ -198,11 +213,11 @@ impl Primary {
     pub fn await_commit(&mut self, at: Position, promise: Promise, apply: bool) {
         let marks = self.engine.marks();
         let held = match promise {
-            Promise::Off => {
-                marks.published.raise(at);
+            Promise::Off if marks.flushed.get() >= self.first => {
+                marks.publish(at);
                 Held::Published(at)
             }
-            Promise::Local => {
+            Promise::Off | Promise::Local => {
                 self.local = self.local.max(at);
                 Held::Flushed(at)
             }
@@ -218,7 +233,7 @@ impl Primary {
         let flushed = marks.flushed.get();
         let levels = self.quorum.levels(flushed);
         marks.written.raise(levels.written);
-        marks.published.raise(self.local.min(flushed));
+        marks.publish(self.local.min(flushed));
         marks.decide(levels.decided);
         marks.applied.raise(levels.applied);
         marks.check();

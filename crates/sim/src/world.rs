@@ -2,6 +2,7 @@
 
 use base::Position;
 use env::ManualClock;
+use replica::read::Fetch;
 use replica::replay::Policy;
 use replica::ship::Message;
 use replica::ship::receiver::Event as Received;
@@ -17,6 +18,7 @@ use crate::machine::{Machine, Running, recover};
 use crate::model::Model;
 use crate::network::{Network, Weather};
 use crate::primary::Primary;
+use crate::reads::StrongRead;
 
 /// A primary and three replicas.
 pub const NODES: usize = 4;
@@ -45,6 +47,9 @@ pub enum What {
     /// An end of a connection hears that it broke.
     Broken(usize, bool),
     Client(usize),
+    /// Words of a region are asked for: by whom, in which of its lives, of whom; and what was read comes back.
+    Ask(usize, u64, usize, Fetch),
+    Answer(usize, u64, usize, u64, Vec<u64>),
     Chaos,
 }
 
@@ -79,6 +84,10 @@ pub struct Report {
     pub checkpoints: u64,
     pub snapshots: u64,
     pub reads: u64,
+    /// Strong reads that came to their end, and those of them that stood above what was visible.
+    pub strong: u64,
+    pub ahead: u64,
+    pub fetches: u64,
     /// Commits acknowledged and lost, as their promise allowed.
     pub forgiven: u64,
     /// Forced promotions whose premise was false.
@@ -100,6 +109,9 @@ impl Report {
         self.checkpoints += other.checkpoints;
         self.snapshots += other.snapshots;
         self.reads += other.reads;
+        self.strong += other.strong;
+        self.ahead += other.ahead;
+        self.fetches += other.fetches;
         self.forgiven += other.forgiven;
         self.false_premises.extend(other.false_premises.clone());
     }
@@ -111,6 +123,11 @@ impl fmt::Display for Report {
             f,
             "{} events, {} commits, {} aborts, {} acknowledged, {} reads, {} snapshots compared",
             self.events, self.commits, self.aborts, self.acknowledged, self.reads, self.snapshots
+        )?;
+        writeln!(
+            f,
+            "{} strong reads, {} of them above what was visible, {} fetches",
+            self.strong, self.ahead, self.fetches
         )?;
         write!(
             f,
@@ -138,6 +155,8 @@ pub struct World {
     pub net: Network,
     pub model: Model,
     pub sessions: Vec<Session>,
+    /// Strong reads under way.
+    pub strong: Vec<StrongRead>,
     pub report: Report,
     /// Nodes that lead and have heard of a newer term.
     pub deposed: BTreeSet<usize>,
@@ -147,6 +166,8 @@ pub struct World {
     pub acknowledging: BTreeSet<u64>,
     /// Where terms began.
     pub began: HashMap<u64, Position>,
+    /// Where terms began that were allowed to lose something. Nodes that have not heard of them show it still.
+    pub lossy: BTreeSet<Position>,
     /// Who was promoted last.
     pub newest_leader: Option<usize>,
     /// Nodes that the last forced promotion looked at.
@@ -191,11 +212,13 @@ impl World {
             machines: (0..NODES).map(machine).collect(),
             model: Model::default(),
             sessions: (0..SESSIONS).map(|_| Session::default()).collect(),
+            strong: Vec::new(),
             report: Report::default(),
             deposed: BTreeSet::new(),
             published: HashMap::new(),
             acknowledging: BTreeSet::new(),
             began: HashMap::new(),
+            lossy: BTreeSet::new(),
             newest_leader: None,
             considered: 0,
             mending: false,
@@ -414,9 +437,10 @@ impl World {
             .advance(Duration::from_micros(at.saturating_sub(self.now)));
         self.now = self.now.max(at);
         let node = self.happen(what);
-        match node {
-            Some(i) => self.check_node(i),
-            None => (0..NODES).for_each(|i| self.check_node(i)),
+        let nodes = node.map_or(0..NODES, |i| i..i + 1);
+        for i in nodes {
+            self.check_node(i);
+            self.reads_go_on(i);
         }
     }
 
@@ -441,6 +465,7 @@ impl World {
                         Running::Primary(p) => w.primary_time(i, p),
                         Running::Follower(f) => w.receive(i, f, Received::Time),
                     });
+                    self.reads_time(i);
                     self.later(TICK, What::Time(i, life));
                 }
                 Some(i)
@@ -475,6 +500,16 @@ impl World {
                 let pause = 1_000 + self.dice.below(6_000);
                 self.later(pause, What::Client(k));
                 self.client(k)
+            }
+            What::Ask(i, life, to, fetch) => {
+                self.ask_region(i, life, to, fetch);
+                Some(to)
+            }
+            What::Answer(i, life, from, number, values) => {
+                if self.is_alive(i, life) && self.net.reaches(i, from) {
+                    self.region_answers(i, number, &values);
+                }
+                Some(i)
             }
             What::Chaos => {
                 if !self.mending {

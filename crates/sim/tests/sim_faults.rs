@@ -13,6 +13,10 @@ fn every_planted_fault_is_found() {
         "replay.beyond_published",
         // A node that rejoins with what it must set aside.
         "ship.diverged_kept",
+        // A timestamp whose fetch began before the read arrived.
+        "read.old_fetch",
+        // A slot that another row lowers.
+        "read.slot_lowered",
     ] {
         env::fault::plant(fault, true);
         let found = (1..=60).find_map(|seed| sim::run(seed, false).err());

@@ -11,6 +11,7 @@ fn a_few_seeds_hold() {
     // Runs in which nothing happens prove nothing.
     assert!(all.crashes > 20 && all.promotions > 5 && all.bootstraps > 30);
     assert!(all.acknowledged > 200 && all.snapshots > 500);
+    assert!(all.strong > 500 && all.ahead > 50);
 }
 
 #[test]

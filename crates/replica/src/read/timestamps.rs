@@ -47,7 +47,7 @@ const HEAD: [u32; 6] = [
 ];
 
 /// Words to read now, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fetch {
     pub number: u64,
     pub words: Vec<u32>,
@@ -383,7 +383,7 @@ mod tests {
     /// A primary of term 3 that has published this.
     fn primary(at: u64) -> Region {
         let r = Region::default();
-        r.lead(CLUSTER, 3, Position::ZERO);
+        r.lead(CLUSTER, 3, Position::ZERO, Position::ZERO);
         r.publish(p(at));
         r
     }
@@ -480,7 +480,7 @@ mod tests {
         r.resign();
         assert_eq!(rejected(&r, 3), Rejected::NotPrimary);
         let other = Region::default();
-        other.lead(7, 3, p(1));
+        other.lead(7, 3, p(1), p(1));
         assert_eq!(rejected(&other, 3), Rejected::Cluster(7));
         // It ceased to be the primary while the words were read.
         let f = begun(t.ask(50, 50));
@@ -576,7 +576,7 @@ mod tests {
         let c = t.check(p(20), p(15), &[Touch::Table(2)], 8);
         assert_eq!(c, Check::Wait(p(20), Level::Table));
         // A primary of another term may have counted from elsewhere.
-        r.lead(CLUSTER, 4, p(20));
+        r.lead(CLUSTER, 4, p(20), p(20));
         let f = begun(t.ask(8, 9));
         t.landed(f.number, &read(&r, &f), 4, 10).0.unwrap();
         assert!(t.known.values().all(|k| k.1 == p(20)));

@@ -89,6 +89,9 @@ impl World {
         }
         let weakest = self.weakest();
         let allowed = excused || (forced && (weakest < Promise::Policy || !enough));
+        if allowed {
+            self.lossy.insert(start);
+        }
         self.sessions_lose(terms, start, allowed);
     }
 

@@ -5,10 +5,12 @@
 //! | `watermarks` | the inequalities of primary and replica; nobody shows what no primary has published |
 //! | `snapshots` | what a node shows equals the model at that position, rows and index; nothing shown is taken back; held snapshots stay |
 //! | `sessions` | a session never goes back, whichever node it reads at |
+//! | `reads` | a strong read at any node sees everything that was acknowledged before it arrived, and exactly the state of its timestamp |
 //! | `durability` | what was acknowledged survives what its promise says |
 //! | `terms` | no two terms acknowledge over the same time, except on a premise that was false, which is reported |
 
 mod durability;
+mod reads;
 mod sessions;
 mod snapshots;
 mod terms;

@@ -1,0 +1,64 @@
+//! A strong read sees everything that was acknowledged before it arrived, at whatever node (SCC §4.1), and of what it reads exactly the state at
+//! its timestamp, though replay has not come so far (§4.2). Commits that a fail-over may lose, and has lost, are not asked for; nor is
+//! anything when an operator was wrong about what is down.
+
+use store::{Snapshot, pin};
+
+use crate::machine::Engine;
+use crate::model::Terms;
+use crate::reads::StrongRead;
+use crate::world::World;
+
+impl World {
+    /// The same at a primary.
+    pub fn check_read(&mut self, r: &StrongRead, snapshot: &Snapshot) {
+        let terms = self.terms_of(r.node);
+        let up = self.machines[r.node].up.take();
+        if let Some(crate::machine::Running::Primary(p)) = &up {
+            self.see(r, &p.engine, terms, snapshot);
+        }
+        self.machines[r.node].up = up;
+    }
+
+    /// A strong read reads at its snapshot, at a node with this history.
+    pub fn see(&mut self, r: &StrongRead, engine: &Engine, terms: Option<Terms>, s: &Snapshot) {
+        let (at, terms) = (
+            s.position(),
+            terms.expect("whoever is read at has a history"),
+        );
+        self.report.strong += 1;
+        self.say(|| format!("node {}: a strong read at {at}", r.node));
+        if !self.report.false_premises.is_empty() {
+            return;
+        }
+        let lost = |k: &&(base::Position, u64)| self.model.is_lost(**k);
+        let stale = r.acknowledged.iter().filter(|k| !lost(k));
+        let mut stale = stale.filter(|k| k.0 > at || replica::ship::term_at(&terms, k.0) != k.1);
+        if let Some((unseen, term)) = stale.next() {
+            panic!(
+                "a strong read at node {} stands at {at}, and {unseen} of term {term} was acknowledged before it arrived",
+                r.node
+            );
+        }
+        let model = self.model.rows(&terms, at);
+        let guard = pin();
+        let storage = &engine.table.storage;
+        let row = |key: &[u8]| {
+            let record = storage.primary.get(key, &guard)?;
+            record.row_at(at, &guard).map(<[u8]>::to_vec)
+        };
+        let every: Vec<Vec<u8>> = (0..crate::clients::IDS)
+            .map(|id| crate::schema::key(id as i64))
+            .collect();
+        let keys = if r.keys.is_empty() { &every } else { &r.keys };
+        for key in keys {
+            assert!(
+                row(key).as_ref() == model.get(key),
+                "a strong read at node {} finds {:?} at {at} under {key:?}, the history has {:?}",
+                r.node,
+                row(key),
+                model.get(key)
+            );
+        }
+    }
+}
