@@ -156,6 +156,8 @@ pub struct Watermarks {
     pub applied: Watermark,
     /// Where replicas read *published*: raised first, so that it is never behind what has been acknowledged.
     pub region: OnceLock<Arc<Region>>,
+    /// What a start found ends here. No older versions are there, so snapshots stand here or above, also while that is not published.
+    pub floor: Position,
 }
 
 impl Watermarks {
@@ -170,6 +172,7 @@ impl Watermarks {
             written: mark(),
             applied: mark(),
             region: OnceLock::new(),
+            floor: at,
         }
     }
 
@@ -181,6 +184,27 @@ impl Watermarks {
             }
             self.published.raise(to);
         }
+    }
+
+    /// A start: what is installed and flushed here is known; what is decided and published, others have to say.
+    pub fn recovered(at: Position) -> Watermarks {
+        let marks = Watermarks::unheard(at);
+        marks.installed.raise(at);
+        marks.flushed.raise(at);
+        marks
+    }
+
+    /// A replica's start: it shows nothing before it has heard what is published.
+    pub fn unheard(at: Position) -> Watermarks {
+        Watermarks {
+            floor: at,
+            ..Watermarks::default()
+        }
+    }
+
+    /// Whether what a start found is published.
+    pub fn is_open(&self) -> bool {
+        self.published.get() >= self.floor
     }
 
     /// Everything up to `to` is durable. *Published* goes first: it may not be below *decided*.

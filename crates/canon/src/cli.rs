@@ -96,7 +96,11 @@ fn promote(o: &Promotion) -> base::Result<()> {
         base::Error::new(base::SqlState::INVALID_PARAMETER_VALUE, what)
     })?;
     let report = crate::server::runtime()?.block_on(async {
-        let mut link = Link::connect(&server, &[("application_name", "canon promote")]).await?;
+        let parameters = [
+            ("application_name", "canon promote"),
+            ("canon.maintenance", "on"),
+        ];
+        let mut link = Link::connect(&server, &parameters).await?;
         let sql = format!("SELECT canon_promote({})", o.force);
         link.query(&sql).await
     })?;

@@ -5,7 +5,7 @@ use crate::gate::cores::{afterwards, alone};
 use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, Role};
-use sql::engine::{Engine, Published};
+use sql::engine::{Engine, Opening, Published};
 use sql::reading::{Consistency, History, ReadPoint, ReadWant, Touch, Waiting};
 use sql::standing::Standing;
 use std::sync::{Arc, OnceLock};
@@ -24,6 +24,8 @@ fn alone() -> bool {
 /// What knows of the nodes around this one.
 pub trait Surroundings: Send + Sync {
     fn standing(&self) -> Standing;
+    /// What a node that is not open waits for.
+    fn waits_for(&self) -> String;
     /// See `Engine::promote`.
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>>;
     /// See `Engine::read_point`.
@@ -146,6 +148,21 @@ impl Engine for NodeEngine {
             cluster: self.node.cluster(),
             terms: self.node.terms(),
         }
+    }
+
+    fn opening(&self) -> Option<Opening> {
+        if self.node.is_open() {
+            return None;
+        }
+        let why = self.surroundings.get().map(|s| s.waits_for());
+        let node = self.node.clone();
+        Some(Opening {
+            why: why.unwrap_or_default(),
+            ready: Box::pin(async move {
+                node.opened().await;
+                Ok(())
+            }),
+        })
     }
 
     fn standing(&self) -> Standing {

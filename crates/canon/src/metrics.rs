@@ -1,6 +1,6 @@
 //! `/metrics`: everything that is counted or waits on purpose, in Prometheus' text format.
 
-use crate::engine::NodeEngine;
+use crate::engine::{NodeEngine, Surroundings};
 use crate::gate::Gate;
 use crate::http::Probe;
 use crate::replication::{Fresh, Place, ReplicaLag};
@@ -73,6 +73,7 @@ impl Probe for Metrics {
     fn ready(&self, max_lag: Option<Duration>) -> Result<(), String> {
         match self.phase.0.load(Ordering::SeqCst) {
             Phase::SERVING => match (max_lag, self.source.get()) {
+                (_, Some((place, _))) if !place.node.is_open() => Err(place.waits_for()),
                 (Some(lag), Some((place, _))) => place.is_fresh(lag),
                 _ => Ok(()),
             },

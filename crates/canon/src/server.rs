@@ -9,7 +9,7 @@
 //! stops and starts within the process ([`run`]); its sessions end with 57P01.
 
 use crate::config::{Config, LogFormat};
-use crate::engine::NodeEngine;
+use crate::engine::{NodeEngine, Surroundings};
 use crate::gate::{self, Gate};
 use crate::host::EnvHost;
 use crate::http;
@@ -188,10 +188,15 @@ impl Server {
                         return Ok(Err((node, restart)));
                     }
                 }
-                Err(_) => warn!(
-                    primary = %follow.primary(),
-                    "the primary does not answer; serving what is here without its word that the histories agree"
-                ),
+                // More than one replica must have a commit before it is decided: what this one has may not be.
+                Err(_) if config.synchronous_replicas > 1 => {}
+                Err(_) => {
+                    warn!(
+                        primary = %follow.primary(),
+                        "the primary does not answer; serving what is here without its word that the histories agree"
+                    );
+                    node.show_own_log();
+                }
             }
         }
         let fresh = config.replica_of.as_ref().map(|primary| {
@@ -239,7 +244,17 @@ impl Server {
         }
         _ = metrics.source.set((place.clone(), gate.clone()));
         metrics.phase.serving();
-        info!(version = env!("CARGO_PKG_VERSION"), data = %config.data.display(), "ready");
+        match node.is_open() {
+            true => say_ready(config),
+            false => {
+                warn!("not serving yet: {}", place.waits_for());
+                let (node, config) = (node.clone(), config.clone());
+                tasks.spawn(async move {
+                    node.opened().await;
+                    say_ready(&config);
+                });
+            }
+        }
         Ok(Ok(Server {
             gate,
             node,
@@ -273,6 +288,10 @@ impl Server {
         stop_node(node).await;
         info!("stopped");
     }
+}
+
+fn say_ready(config: &Config) {
+    info!(version = env!("CARGO_PKG_VERSION"), data = %config.data.display(), "ready");
 }
 
 /// Tasks that end when this is dropped before it is emptied.

@@ -411,17 +411,16 @@ async fn what_a_synchronous_replica_acknowledged_survives_the_loss_of_the_primar
     );
     rows(&w, "INSERT INTO moves (sum) VALUES (2)").await;
 
-    // The old primary comes back alone and commits what no replica has: under `local` it can.
+    // The old primary comes back alone: it does not serve. Told that no replica is needed it does, and commits what no other has.
+    p.launch();
+    let told = p.not_serving().await;
+    assert!(told.contains("1 replicas"), "{told}");
+    p.kill();
+    p.set_env(&[("CANON_SYNCHRONOUS_REPLICAS", "0")]);
     p.launch();
     p.ready().await;
     let c = p.connect().await;
-    rows(&c, "SET synchronous_commit = local").await;
     rows(&c, "INSERT INTO moves (sum) VALUES (666)").await;
-    rows(
-        &c,
-        "SET synchronous_commit = on; SET statement_timeout = '300ms'",
-    )
-    .await;
     drop(c);
     p.kill();
     // Then it joins the others, and sets that aside.

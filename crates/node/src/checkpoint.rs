@@ -1,7 +1,8 @@
 //! Checkpoints: a snapshot of all rows in a file, so that a start needs only the log after it.
 //!
 //! A checkpoint is read like any long read-only transaction: at a registered snapshot at *decided*. So it stops nobody, holds no
-//! version that a crash could take back, and start and end are one position. Rows are written with the positions of
+//! version that a crash could take back, and start and end are one position. (What a start found is on this disk, also while the policy
+//! asks for replicas that have it; so it may be written at once.) Rows are written with the positions of
 //! their versions; a key that the snapshot does not show needs no tombstone, since the log before the start is never read again.
 
 use base::schema::encode_changes;
@@ -26,7 +27,9 @@ pub fn write(
     durable: impl Fn(Position) -> bool,
 ) -> Result<(Position, u64)> {
     let store: &Store = &manager.store;
-    let snapshot = store.snapshots.take(|| manager.marks.decided.get());
+    let snapshot = store
+        .snapshots
+        .take(|| manager.marks.decided.get().max(manager.marks.floor));
     let at = snapshot.position();
     let catalog = manager.catalog_at(at);
     let failed = |e: wal::Error| {

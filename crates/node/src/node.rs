@@ -31,6 +31,9 @@ use crate::sink::Sink;
 use replica::ReplicaMarks;
 use replica::replay::{Replay, ReplayOptions};
 
+/// Between two MiB of a segment that is prepared: 64 MiB in a second, faster than the log grows.
+const SPARE_PAUSE: Duration = Duration::from_millis(12);
+
 /// How a node is opened.
 #[derive(Clone)]
 pub struct NodeOptions {
@@ -170,7 +173,11 @@ impl Node {
             catalog = replay_changes(&store, &catalog, &bootstrap)?;
         }
         store.memory.set_limit(options.max_memory);
-        let marks = Arc::new(Watermarks::new(recovered.last));
+        // Recovery keeps no older versions, so nothing is shown before all of it may be (`Node::is_open`).
+        let marks = Arc::new(match options.replica {
+            true => Watermarks::unheard(recovered.last),
+            false => Watermarks::recovered(recovered.last),
+        });
         let known = dir.terms().last().map_or(1, |t| t.0);
         let term = recovered.end.term.max(known);
         // A replica knows of terms that its log has not reached: groups of older ones come first.
@@ -255,6 +262,8 @@ impl Node {
                 let region = &s.pipeline.region;
                 region.lead(s.dir.cluster(), self.term(), last, published);
                 self.start_flusher(writer)?;
+                // Where no replica is asked for, this disk is enough.
+                self.shared.pipeline.shipping.settle();
             }
         }
         let s = self.shared.clone();
@@ -278,8 +287,11 @@ impl Node {
     fn start_following(&self, writer: LogWriter) -> Result<()> {
         let shared = &self.shared;
         shared.manager.set_standby(true);
-        let from = shared.manager.marks.installed.get();
-        let marks = Arc::new(ReplicaMarks::new(from));
+        let from = shared.manager.marks.floor;
+        // What is here may not be published: nothing is shown until the primary says so.
+        let marks = Arc::new(ReplicaMarks::new(Position::ZERO));
+        marks.received.raise(from);
+        marks.persisted.raise(from);
         let moved = Arc::new(Notice::default());
         let sink = Sink {
             manager: shared.manager.clone(),
@@ -368,9 +380,34 @@ impl Node {
         match self.role() {
             Role::Replica => {
                 let manager = &self.shared.manager;
-                manager.catalog_at(manager.marks.published.get())
+                manager.catalog_at(manager.marks.published.get().max(manager.marks.floor))
             }
             _ => self.shared.manager.catalog(),
+        }
+    }
+
+    /// Whether sessions may read here: what the start found is published. Until then a fail-over that the policy permits could take back
+    /// what they see. At a primary that is when as many replicas as `synchronous_replicas` asks for have said that they have it; at a
+    /// replica when its primary says so.
+    pub fn is_open(&self) -> bool {
+        self.marks().is_open()
+    }
+
+    /// Ready when the node is open.
+    pub fn opened(&self) -> PublishedWait {
+        self.published(Held::Published(self.marks().floor))
+    }
+
+    /// The end of what the start found.
+    pub fn recovered_end(&self) -> Position {
+        self.marks().floor
+    }
+
+    /// A replica shows what it has in its log, though its primary cannot be asked. True to the policy where one replica at most must have
+    /// a commit before it is decided: then all that is here is, as a primary ships only what it has itself.
+    pub fn show_own_log(&self) {
+        if let Some(f) = self.following() {
+            f.published(self.recovered_end());
         }
     }
 
@@ -422,6 +459,12 @@ impl Node {
 
     fn commit_in(&self, txn: Txn, order: &dyn CommitOrder) -> Result<Held> {
         let (writes, durability) = (txn.has_writes(), txn.durability());
+        if writes && !self.is_open() {
+            return Err(Error::new(
+                SqlState::CANNOT_CONNECT_NOW,
+                "this node does not serve yet: its policy asks for replicas that have what is here",
+            ));
+        }
         let pipeline = &self.shared.pipeline;
         let position = txn.commit(order)?;
         if !writes {
@@ -456,6 +499,8 @@ impl Node {
     fn seen(&self, at: Position) -> Held {
         Held::Published(match self.role() {
             Role::Replica => at.min(self.marks().published.get()),
+            // Who was let in before the node is open knows what he sees.
+            _ if !self.is_open() => Position::ZERO,
             _ => at,
         })
     }
@@ -672,7 +717,17 @@ impl Shared {
                 s.last_error = done.err();
                 self.checkpoint.1.notify_all();
             }
-            if let Err(e) = self.dir.log().prepare_spare()
+            // At full speed it would take a processor from replay or commits for a tenth of a second.
+            let pause = || {
+                let asked = {
+                    let s = self.checkpoint.0.lock();
+                    s.wanted != s.done
+                };
+                if !asked && !self.stopping.load(Ordering::SeqCst) {
+                    self.options.env.clock.sleep(SPARE_PAUSE);
+                }
+            };
+            if let Err(e) = self.dir.log().prepare_spare(&pause)
                 && !e.is_retryable()
             {
                 eprintln!("canon: could not prepare a log segment: {e}");

@@ -79,15 +79,18 @@ impl Node {
             return Err(e);
         }
         let start = following.marks.received.get().max(log.last());
-        following.tick(start, start);
+        following.tick(start, Position::ZERO);
         if let Some(replay) = following.replay.write().take() {
             replay.finish()?;
         }
-        let visible = following.marks.visible.get();
+        let applied = following.marks.applied.get();
         assert!(
-            visible == start,
-            "after replay has ended {visible} is shown, {start} was received"
+            applied == start,
+            "after replay has ended {applied} is installed, {start} was received"
         );
+        // What is shown stays where it is until the policy holds for the rest, too.
+        shared.manager.marks.installed.raise(start);
+        shared.manager.marks.flushed.raise(start);
         let known = following.term().max(shared.term.load(Ordering::SeqCst));
         let env = &shared.options.env;
         let term = next_term(known, env.clock.unix_micros(), env.random.next_u64());
@@ -122,6 +125,7 @@ impl Node {
         let (position, ticket) = p.begin()?;
         let (heads, data) = base::record::CommitBuilder::new().finish(position, 0);
         p.ready(ticket, heads, data);
+        p.shipping.settle();
         Ok(())
     }
 

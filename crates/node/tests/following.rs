@@ -217,6 +217,7 @@ fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
         (Role::Primary, Role::Replica)
     );
     let link = Link::new(&primary, &replica);
+    futures::executor::block_on(replica.opened());
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
         for _ in 0..2 {
@@ -306,6 +307,11 @@ fn a_commit_is_acknowledged_when_its_level_is_reached() {
     seed(a.path(), 20);
     copy(a.path(), b.path());
     let primary = primary_at(a.path(), 1);
+    {
+        let replica = replica_at(b.path());
+        let _link = Link::new(&primary, &replica);
+        futures::executor::block_on(primary.opened());
+    }
     let released = |held| primary.is_published(held);
     let local = transfer(&primary, 1, 20, Durability::Local);
     wait("a local commit is flushed", || released(local));
@@ -324,4 +330,62 @@ fn a_commit_is_acknowledged_when_its_level_is_reached() {
         futures::executor::block_on(primary.published(held));
     }
     assert!(replica.marks().published.get() >= apply.position());
+}
+
+#[test]
+fn what_a_start_finds_is_shown_when_the_policy_holds_for_it() {
+    let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    const N: i64 = 20;
+    seed(dirs[0].path(), N);
+    for d in &dirs[1..] {
+        copy(dirs[0].path(), d.path());
+    }
+    // Two replicas must have it: one is not enough, and neither node shows anything until then.
+    let primary = primary_at(dirs[0].path(), 2);
+    let (one, two) = (replica_at(dirs[1].path()), replica_at(dirs[2].path()));
+    let _first = Link::new(&primary, &one);
+    let ends = primary.recovered_end();
+    wait("the first replica has acknowledged", || {
+        let all = primary.shipping().followers();
+        all.iter().any(|f| f.acked.persisted >= ends)
+    });
+    for node in [&primary, &one] {
+        assert!(!node.is_open());
+        assert_eq!(node.marks().published.get(), Position::ZERO);
+        // Whoever is let in all the same sees what there is.
+        assert_eq!(everything(node).0.len() as i64, N);
+    }
+    let mut t = begin(&primary, false, Durability::Local);
+    put(&mut t, 1, 1);
+    let refused = primary.commit(t).unwrap_err();
+    assert_eq!(refused.code(), SqlState::CANNOT_CONNECT_NOW);
+    // A checkpoint holds what is on this disk, decided or not: a new replica can be made from it.
+    primary.checkpoint().unwrap();
+    let newest = primary.dir().latest_checkpoint().unwrap().unwrap();
+    assert_eq!(newest.manifest().start, ends);
+    assert_eq!(newest.manifest().rows, N as u64);
+
+    let _second = Link::new(&primary, &two);
+    for node in [&primary, &one, &two] {
+        futures::executor::block_on(node.opened());
+        assert_eq!(everything(node).0.len() as i64, N);
+    }
+    // A replica alone, after a start: only where one replica is enough may it show its log unasked.
+    drop((_first, _second));
+    drop((primary, one));
+    let one = replica_at(dirs[1].path());
+    assert!(!one.is_open());
+    // Promoted, it still waits for the others.
+    drop(one);
+    let options = NodeOptions {
+        replica: true,
+        synchronous_replicas: 1,
+        ..NodeOptions::default()
+    };
+    let one = Arc::new(Node::open(dirs[1].path(), options).unwrap());
+    one.promote().unwrap();
+    assert!(!one.is_open());
+    let _link = Link::new(&one, &two);
+    futures::executor::block_on(one.opened());
+    assert_eq!(everything(&one).0.len() as i64, N);
 }

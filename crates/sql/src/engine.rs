@@ -13,6 +13,12 @@ use txn::{Catalog, Txn, TxnOptions};
 /// A position that must be published before the reply that depends on it may leave.
 pub type Published = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
+/// Why the database does not serve yet, in words, and when it will.
+pub struct Opening {
+    pub why: String,
+    pub ready: Published,
+}
+
 /// The database underneath. All calls are quick and never wait, except the futures.
 pub trait Engine: Send + Sync + 'static {
     /// Begins a transaction. `autocommit_read`: a single read-only statement, which reads at *published* and so waits for nothing.
@@ -81,6 +87,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Whose history this node has, and its terms: what a token is compared with.
     fn history(&self) -> History {
         History::default()
+    }
+
+    /// What serving waits for; `None`: it serves.
+    fn opening(&self) -> Option<Opening> {
+        None
     }
 
     /// Where this node stands in its cluster.

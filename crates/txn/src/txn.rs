@@ -326,8 +326,9 @@ impl Txn {
     /// The snapshot is registered now: what replay brings later is kept for it. The schema is another question, since a change
     /// of it may be to come, too: see [`Txn::look_again`].
     pub fn stand_at(&mut self, at: Position) -> Position {
-        let published = &self.shared.marks.published;
-        let s = self.shared.store.snapshots.take(|| published.get().max(at));
+        let marks = &self.shared.marks;
+        let newest = || marks.published.get().max(at).max(marks.floor);
+        let s = self.shared.store.snapshots.take(newest);
         let at = s.position();
         self.next = Some(s);
         self.look_again();
@@ -354,9 +355,10 @@ impl Txn {
             return s;
         }
         let marks = &self.shared.marks;
+        let snapshots = &self.shared.store.snapshots;
         let snapshot = match self.at_published {
-            true => self.shared.store.snapshots.take(|| marks.published.get()),
-            false => self.shared.store.snapshots.take(|| marks.installed.get()),
+            true => snapshots.take(|| marks.published.get().max(marks.floor)),
+            false => snapshots.take(|| marks.installed.get().max(marks.floor)),
         };
         // The newest schema still, and valid at the snapshot: nothing to look up.
         let newest = self.catalog.schema.version == self.shared.schema_version()

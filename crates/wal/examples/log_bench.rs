@@ -111,8 +111,8 @@ fn groups(env: &Env, base: &Path, seconds: f64) -> Result<(), Box<dyn std::error
         let data = DataDir::open(env, &dir, DirOptions { log, cluster: None })?;
         let mut log =
             LogWriter::resume(data.log().clone(), &wal::LogEnd::empty(Position::ZERO), 1)?;
-        data.log().prepare_spare()?;
-        data.log().prepare_spare()?;
+        data.log().prepare_spare(&|| ())?;
+        data.log().prepare_spare(&|| ())?;
         let mut next = Position::new(1, 0);
         let heads = 68;
         let mut group: Vec<Commit> = (0..commits)

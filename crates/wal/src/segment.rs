@@ -242,8 +242,8 @@ impl LogDir {
     }
 
     /// Makes one spare file, if fewer wait than are kept; returns whether it did. For a background thread: it writes a
-    /// whole segment of zeros. `DiskFull` leaves nothing behind.
-    pub fn prepare_spare(&self) -> Result<bool> {
+    /// whole segment of zeros, in steps of 1 MiB, and calls `pause` after each. `DiskFull` leaves nothing behind.
+    pub fn prepare_spare(&self, pause: &dyn Fn()) -> Result<bool> {
         if self.spares() >= self.options.spares.max(1) {
             return Ok(false);
         }
@@ -252,7 +252,11 @@ impl LogDir {
             spares.next += 1;
             self.dir.join(format!("spare-{:016x}.wal", spares.next - 1))
         };
-        self.fill(&path.with_extension("tmp"), self.options.segment_size, true)?;
+        self.fill(
+            &path.with_extension("tmp"),
+            self.options.segment_size,
+            Some(pause),
+        )?;
         self.disk
             .rename(&path.with_extension("tmp"), &path)
             .map_err(|e| Error::io("renaming", &path, e))?;
@@ -260,9 +264,9 @@ impl LogDir {
         Ok(true)
     }
 
-    /// A new file of this size, allocated and durable but for its name; removed again on failure. `gently`: synced in small
+    /// A new file of this size, allocated and durable but for its name; removed again on failure. With `pause`: synced in small
     /// steps, so that the log's syncs never queue behind the whole of it.
-    fn fill(&self, path: &Path, size: u64, gently: bool) -> Result<Arc<dyn DiskFile>> {
+    fn fill(&self, path: &Path, size: u64, pause: Option<&dyn Fn()>) -> Result<Arc<dyn DiskFile>> {
         let failed = |e| Error::io("allocation", path, e);
         let file = self.disk.open(path, OpenMode::Truncate).map_err(failed)?;
         let allocate = || -> io::Result<()> {
@@ -270,10 +274,11 @@ impl LogDir {
             if size != self.options.segment_size {
                 // Made for one huge group, which fills it at once.
                 file.set_len(size)?;
-            } else if gently {
+            } else if let Some(pause) = pause {
                 for from in (0..size).step_by(GENTLE_STEP as usize) {
                     file.zero_fill(from, (from + GENTLE_STEP).min(size))?;
                     file.sync_data()?;
+                    pause();
                 }
             } else {
                 file.zero_fill(0, size)?;
@@ -317,7 +322,7 @@ impl LogDir {
             }
             None => {
                 let made = path.with_extension("tmp");
-                let file = self.fill(&made, size, false)?;
+                let file = self.fill(&made, size, None)?;
                 (made, file)
             }
         };

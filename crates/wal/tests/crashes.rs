@@ -43,7 +43,7 @@ fn live(disk: Arc<dyn Disk>) -> (u32, u32) {
                 dir.prune(Position::MAX)?;
             }
             if step == 8 {
-                dir.log().prepare_spare()?;
+                dir.log().prepare_spare(&|| ())?;
             }
         }
         log.sync()?;

@@ -37,7 +37,7 @@ fn life(path: &Path) -> Result<()> {
             dir.prune(Position::MAX)?;
         }
         if n % 5 == 0 {
-            dir.log().prepare_spare()?;
+            dir.log().prepare_spare(&|| ())?;
         }
     }
     Ok(())

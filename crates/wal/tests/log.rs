@@ -176,7 +176,7 @@ fn pruning_keeps_what_the_checkpoint_needs_and_recycles_the_rest() {
         assert_eq!(reader.cut(), None);
     }
     assert_eq!(dir.log().spares(), 0);
-    assert!(dir.log().prepare_spare().unwrap() && !dir.log().prepare_spare().unwrap());
+    assert!(dir.log().prepare_spare(&|| ()).unwrap() && !dir.log().prepare_spare(&|| ()).unwrap());
     drop((log, dir));
 
     let (dir, _, recovered) = recover(disk).unwrap();

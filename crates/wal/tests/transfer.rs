@@ -250,7 +250,7 @@ fn a_crash_anywhere_leaves_the_old_history_or_none_or_the_new() {
             log.append_group(&[commit(n, 900)], at(n)).unwrap();
         }
         log.sync().unwrap();
-        dir.log().prepare_spare().unwrap();
+        dir.log().prepare_spare(&|| ()).unwrap();
         mem
     };
     old.power_cut(PowerCut::KeepAll);

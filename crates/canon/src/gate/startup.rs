@@ -7,6 +7,9 @@
 //! A role without a password gets in from the same machine only, unless the server was told otherwise in so many words; one with
 //! a password must prove it from anywhere.
 //!
+//! A server that does not serve yet (`Engine::opening`) lets replicas in, and superusers who ask for it (`canon.maintenance`); others wait
+//! a moment for it and are told 57P03.
+//!
 //! `replication=canon` asks for a connection of a replica (`replication::send`): the role must be a superuser or have REPLICATION.
 //!
 //! `canon.session_user=NAME` gives the session to another role than the one that logs in, for good: a proxy that has carried NAME's own
@@ -27,6 +30,7 @@ use pgwire::messages::{DecodeContext, Message};
 use sql::engine::Engine;
 use sql::session::{Handle, Peer, SERVER_VERSION, Session, TxnStatus};
 use std::sync::Arc;
+use std::time::Duration;
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
@@ -35,6 +39,8 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 pub const REPORT_SETTINGS: &str = "canon.report_settings";
 /// The start-up parameter that names the role that a session is for.
 pub const SESSION_USER: &str = "canon.session_user";
+/// How long a connection waits for a server that does not serve yet.
+const OPENING: Duration = Duration::from_secs(5);
 /// Longest first message.
 const MAX_STARTUP: usize = 10_000;
 
@@ -44,6 +50,36 @@ struct Hello {
     database: String,
     replication: bool,
     parameters: Vec<(String, String)>,
+}
+
+impl Hello {
+    /// Whether it asks to be let in before the server serves; who may is decided with the setting.
+    fn is_maintenance(&self) -> bool {
+        let on = |v: &str| matches!(v, "on" | "true" | "1" | "yes");
+        let asks = |(k, v): &(String, String)| match k.as_str() {
+            "canon.maintenance" => on(v),
+            "options" => v
+                .split_once("canon.maintenance=")
+                .is_some_and(|(_, v)| on(v.split_whitespace().next().unwrap_or(""))),
+            _ => false,
+        };
+        self.parameters.iter().any(asks)
+    }
+}
+
+/// Waits for a while until the server serves; 57P03.
+async fn opened<E: Engine>(gate: &Gate<E>) -> Result<()> {
+    let Some(opening) = gate.shared.engine.opening() else {
+        return Ok(());
+    };
+    match tokio::time::timeout(OPENING, opening.ready).await {
+        Ok(opened) => opened,
+        Err(_) => Err(Error::new(
+            SqlState::CANNOT_CONNECT_NOW,
+            format!("the database system is not serving yet: {}", opening.why),
+        )
+        .hint("A superuser may connect with options='-c canon.maintenance=on' to promote it.")),
+    }
 }
 
 /// What a connection is for.
@@ -90,6 +126,9 @@ pub async fn start<S: Stream, E: Engine>(
             SqlState::INVALID_CATALOG_NAME,
             format!("database \"{}\" does not exist", hello.database),
         ));
+    }
+    if !hello.is_maintenance() {
+        opened(gate).await?;
     }
     let mut secret = [0; 4];
     gate.shared.host.random(&mut secret);

@@ -8,7 +8,7 @@ use crate::engine::Surroundings;
 use base::{Error, Position, Result, SqlState};
 use node::{Node, Role};
 use sql::reading::{ReadPoint, ReadWant, Touch, Waiting};
-use sql::standing::{Receiver, Sender, Standing};
+use sql::standing::{Receiver, Sender, Standing, lsn};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,6 +127,29 @@ fn not_a_replica() -> Error {
 }
 
 impl Surroundings for Place {
+    fn waits_for(&self) -> String {
+        let end = lsn(self.node.recovered_end());
+        match (&self.follow, self.node.role()) {
+            (Some(f), Role::Replica) => {
+                let heard = match f.is_connected() {
+                    true => "connected",
+                    false => "not connected",
+                };
+                let primary = f.primary();
+                format!(
+                    "it waits for its primary {primary} ({heard}) to say that all that is here, up to {end}, is published"
+                )
+            }
+            _ => {
+                let n = self.node.shipping().replicas();
+                let there = self.senders.seen().len();
+                format!(
+                    "it waits for {n} replicas (synchronous_replicas) to say that they have all that is here, up to {end}; {there} are connected"
+                )
+            }
+        }
+    }
+
     fn standing(&self) -> Standing {
         let marks = self.node.marks();
         let mut s = Standing {

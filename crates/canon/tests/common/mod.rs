@@ -195,6 +195,25 @@ impl Server {
         }
     }
 
+    /// Waits until the server says that it does not serve yet (57P03); its words.
+    pub async fn not_serving(&self) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match connect_to(&self.config()).await {
+                Ok(_) => panic!("it serves\n{}", self.log_tail()),
+                Err(e) => {
+                    if let Some(d) = e.as_db_error()
+                        && d.code().code() == "57P03"
+                    {
+                        return d.message().to_owned();
+                    }
+                }
+            }
+            assert!(Instant::now() < deadline, "no answer\n{}", self.log_tail());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Whether the process is still there.
     pub fn alive(&mut self) -> bool {
         match &mut self.process {

@@ -87,6 +87,14 @@ pub const SETTINGS: &[Setting] = &[
         "What this session has written and read, as a token for canon.min_token of another one.",
     ),
     s(
+        "canon.maintenance",
+        "off",
+        Bool,
+        Superuser,
+        false,
+        "Lets a superuser in at the start of a session while the server does not serve yet, to promote it.",
+    ),
+    s(
         "canon.max_staleness",
         "1s",
         Int(0, MAX, Milliseconds),
