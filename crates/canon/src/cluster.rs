@@ -287,6 +287,15 @@ impl Cluster {
         self.members[member].link.set(Weather::Cut);
     }
 
+    /// The replica hears everything and shows nothing new, until it is told to go on (`on` false).
+    pub fn hold_replay(&self, member: usize, on: bool) -> Result<()> {
+        let place = self.serving(member)?;
+        let following = place.node.following();
+        let f = following.ok_or_else(|| broken("it does not follow"))?;
+        f.hold(on);
+        Ok(())
+    }
+
     /// The link is good again.
     pub fn heal(&self, member: usize) {
         self.members[member].link.set(Weather::Open(Duration::ZERO));

@@ -49,6 +49,8 @@ pub struct Following {
     ring: Mutex<Option<RingWriter>>,
     overrun: AtomicBool,
     stop: AtomicBool,
+    /// Nothing is taken for now.
+    held: AtomicBool,
     /// The consumer ends when the ring is empty.
     finish: AtomicBool,
     failure: Mutex<Option<Error>>,
@@ -72,6 +74,7 @@ impl Following {
             replay: RwLock::new(Some(replay)),
             overrun: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             finish: AtomicBool::new(false),
             failure: Mutex::default(),
             term: AtomicU64::new(term),
@@ -119,6 +122,11 @@ impl Following {
         own.or_else(|| self.replay.read().as_ref().and_then(Replay::failure))
     }
 
+    /// For tests: what comes is left where it is, or is taken again. Reads here go on at what is shown.
+    pub fn hold(&self, on: bool) {
+        self.held.store(on, Ordering::SeqCst);
+    }
+
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.own_log.close();
@@ -143,6 +151,10 @@ impl Following {
     pub(crate) fn run(&self, mut ring: RingReader, env: &Env) {
         let mut frame = Vec::new();
         while !self.stop.load(Ordering::SeqCst) {
+            if self.held.load(Ordering::SeqCst) {
+                env.clock.sleep(Duration::from_millis(1));
+                continue;
+            }
             match ring.read(&mut frame) {
                 Read::Empty if self.finish.load(Ordering::SeqCst) => break,
                 Read::Empty => ring.wait(Duration::from_millis(20)),

@@ -7,7 +7,7 @@ use super::{Follow, Fresh, Senders};
 use crate::engine::Surroundings;
 use base::{Error, Position, Result, SqlState};
 use node::{Node, Role};
-use sql::reading::{ReadPoint, ReadWant, Touch, Waiting};
+use sql::reading::{Consistency, ReadPoint, ReadWant, Touch, Waiting};
 use sql::standing::{Receiver, Sender, Standing, lsn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -202,6 +202,14 @@ impl Surroundings for Place {
     }
 
     fn read_point(&self, want: &ReadWant) -> ReadPoint {
+        if let Consistency::Bounded(most) = want.consistency
+            && self.node.role() == Role::Replica
+        {
+            let age = self.follow.as_ref().and_then(|f| f.age());
+            if age.is_some_and(|a| a as u128 <= most.as_micros()) {
+                return ReadPoint::Newest;
+            }
+        }
         match &self.fresh {
             Some(f) => f.read_point(want),
             None => handed_over(&self.node, want),

@@ -310,7 +310,9 @@ impl<E: Engine> Session<E> {
             .counters
             .rollbacks
             .fetch_add(1, Ordering::Relaxed);
-        self.state.saw(seen.position());
+        if !self.follows() {
+            self.state.saw(seen.position());
+        }
         Some(seen)
     }
 

@@ -144,7 +144,6 @@ impl<E: Engine> Session<E> {
         // Not before it is known that there is such a position: a token may lie.
         self.reading.placed = Some(want.arrived);
         self.reading.known = self.reading.known.max(at);
-        self.state.saw(at);
         Ok(())
     }
 
@@ -169,15 +168,18 @@ impl<E: Engine> Session<E> {
 
     /// Waits until what the plan reads with these parameters is here, at the statement's snapshot.
     pub(super) async fn may_read(&mut self, p: &Prepared, params: &[Value]) -> Result<()> {
-        let at = self.block.txn.as_ref().and_then(Txn::snapshot);
-        let Some(at) = at.filter(|at| *at > self.shared.engine.published_position()) else {
+        let Some(at) = self.block.txn.as_ref().and_then(Txn::snapshot) else {
             return Ok(());
         };
-        let touches = p.touching(params);
-        if !touches.is_empty() {
-            let want = self.want();
-            self.await_readable(at, &touches, &want).await?;
+        if at > self.shared.engine.published_position() {
+            let touches = p.touching(params);
+            if !touches.is_empty() {
+                let want = self.want();
+                self.await_readable(at, &touches, &want).await?;
+            }
         }
+        // Now, and not when the position was chosen: a session is not bound to what it did not get to see.
+        self.state.saw(at);
         Ok(())
     }
 

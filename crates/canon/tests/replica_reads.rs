@@ -1,0 +1,448 @@
+//! How fresh reads at a replica are, over real sockets: what every level of `canon.read_consistency` shows and what it waits for, when
+//! links are slow and when replay stands still; tokens; WAIT FOR LSN.
+
+use canon::{Cluster, Options};
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SLOW: Duration = Duration::from_millis(5);
+
+/// A primary and a replica, and a runtime for their clients.
+struct Test {
+    runtime: tokio::runtime::Runtime,
+    cluster: Cluster,
+}
+
+impl Test {
+    fn start(schema: &str) -> Test {
+        let options = Options {
+            log_level: Some("error".into()),
+            ..Options::default()
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build();
+        let t = Test {
+            runtime: runtime.expect("a runtime"),
+            cluster: Cluster::start(options, 1).expect("a cluster"),
+        };
+        let p = t.primary();
+        t.run(&p, schema);
+        t.cluster.catch_up().expect("caught up");
+        t
+    }
+
+    fn primary(&self) -> Client {
+        self.connect(self.cluster.primary(), "")
+    }
+
+    fn replica(&self) -> Client {
+        self.connect(self.cluster.replicas()[0], "")
+    }
+
+    fn try_connect(&self, member: usize, options: &str) -> Result<Client, String> {
+        let mut config: tokio_postgres::Config = self.cluster.url(member).parse().expect("a URL");
+        config.options(options);
+        self.runtime.block_on(async {
+            let (client, connection) = config.connect(NoTls).await.map_err(|e| code(&e))?;
+            tokio::spawn(connection);
+            Ok(client)
+        })
+    }
+
+    fn connect(&self, member: usize, options: &str) -> Client {
+        self.try_connect(member, options).expect("a session")
+    }
+
+    fn hold(&self, on: bool) {
+        let replica = self.cluster.replicas()[0];
+        self.cluster.hold_replay(replica, on).expect("a replica");
+    }
+
+    fn run(&self, c: &Client, sql: &str) {
+        self.runtime.block_on(c.batch_execute(sql)).expect(sql);
+    }
+
+    /// The first field, by the simple protocol.
+    fn one(&self, c: &Client, sql: &str) -> String {
+        let rows = self.runtime.block_on(c.simple_query(sql)).expect(sql);
+        first(&rows).expect(sql)
+    }
+
+    fn refused(&self, c: &Client, sql: &str) -> String {
+        match self.runtime.block_on(c.simple_query(sql)) {
+            Ok(r) => panic!("{sql} gave {r:?}"),
+            Err(e) => code(&e),
+        }
+    }
+
+    /// Waits until a session at the replica waits to read something fresh.
+    fn until_somebody_waits(&self) {
+        let watch = self.replica();
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ReadFreshness'";
+        let deadline = Instant::now() + PATIENCE;
+        while self.one(&watch, sql) == "0" {
+            assert!(Instant::now() < deadline, "nobody waits");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn first(rows: &[SimpleQueryMessage]) -> Option<String> {
+    rows.iter().find_map(|m| match m {
+        SimpleQueryMessage::Row(r) => r.get(0).map(str::to_owned),
+        _ => None,
+    })
+}
+
+fn code(e: &tokio_postgres::Error) -> String {
+    e.code()
+        .map_or_else(|| "connection".into(), |c| c.code().to_owned())
+}
+
+const TABLES: &str = "CREATE TABLE a (id int PRIMARY KEY, v int NOT NULL);
+    INSERT INTO a SELECT i, 0 FROM generate_series(1, 100) i;
+    CREATE TABLE b (id int PRIMARY KEY, v int NOT NULL);
+    INSERT INTO b SELECT i, 0 FROM generate_series(1, 100) i";
+
+#[test]
+fn what_one_session_has_committed_any_other_sees_at_once() {
+    let t = Test::start(TABLES);
+    let (p, r, s) = (t.primary(), t.replica(), t.replica());
+    t.run(&s, "SET default_transaction_isolation = 'read committed'");
+    let read = r.prepare("SELECT v FROM a WHERE id = $1");
+    let read = t.runtime.block_on(read).expect("a statement");
+    for round in 1..=60 {
+        if round == 41 {
+            t.cluster.delay(t.cluster.replicas()[0], SLOW);
+        }
+        let id = round % 7 + 1;
+        t.run(&p, &format!("UPDATE a SET v = {round} WHERE id = {id}"));
+        let text = round.to_string();
+        // By key and by range, by both protocols, alone and in blocks, by cursor, joined with what has not changed.
+        let prepared = t.runtime.block_on(r.query_one(&read, &[&id]));
+        assert_eq!(prepared.expect("a row").get::<_, i32>(0), round);
+        assert_eq!(t.one(&r, &format!("SELECT v FROM a WHERE id = {id}")), text);
+        assert_eq!(t.one(&r, "SELECT max(v) FROM a"), text);
+        let joined = "SELECT max(a.v + b.v) FROM a JOIN b USING (id)";
+        assert_eq!(t.one(&r, joined), text);
+        let alone = "SELECT (SELECT max(v) FROM a) FROM b WHERE id = 5";
+        assert_eq!(t.one(&r, alone), text);
+        // READ COMMITTED: each statement of a block; the higher levels: the block's first.
+        for (c, later) in [(&s, round + 1000), (&r, round)] {
+            t.run(c, "BEGIN");
+            assert_eq!(t.one(c, "SELECT max(v) FROM a"), text);
+            t.run(
+                &p,
+                &format!("UPDATE a SET v = {} WHERE id = {id}", round + 1000),
+            );
+            assert_eq!(t.one(c, "SELECT max(v) FROM a"), later.to_string());
+            let cursor = "DECLARE c CURSOR FOR SELECT max(v) FROM a; FETCH c";
+            assert_eq!(t.one(c, cursor), later.to_string());
+            t.run(c, "COMMIT");
+            t.run(&p, &format!("UPDATE a SET v = {round} WHERE id = {id}"));
+        }
+    }
+}
+
+#[test]
+fn what_has_not_changed_is_read_at_once_and_what_has_is_waited_for() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    t.run(&r, "SET statement_timeout = '60s'");
+    let by_key = r.prepare("SELECT v FROM a WHERE id = $1");
+    let by_key = t.runtime.block_on(by_key).expect("a statement");
+    t.hold(true);
+    t.run(&p, "UPDATE a SET v = 1 WHERE id = 1");
+    t.run(&p, "INSERT INTO a VALUES (101, 0)");
+    t.run(&p, "DELETE FROM a WHERE id = 101");
+
+    // None of these can wait: replay stands still.
+    assert_eq!(t.one(&r, "SELECT count(*) FROM b"), "100");
+    assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 2"), "0");
+    let other = t.runtime.block_on(r.query_one(&by_key, &[&3]));
+    assert_eq!(other.expect("a row").get::<_, i32>(0), 0);
+    assert_eq!(
+        t.one(&r, "SELECT count(*) FROM pg_class WHERE relname = 'a'"),
+        "1"
+    );
+    assert_eq!(t.one(&r, "SELECT 1"), "1");
+    t.run(&r, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    assert_eq!(t.one(&r, "SELECT sum(v) FROM b"), "0");
+    assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 4"), "0");
+    t.run(&r, "COMMIT");
+
+    // What has changed, its table as a whole, and whatever reads it in any part.
+    t.run(&r, "SET canon.read_timeout = '50ms'");
+    for sql in [
+        "SELECT v FROM a WHERE id = 1",
+        "SELECT v FROM a WHERE id = 101",
+        "SELECT count(*) FROM a",
+        "SELECT v FROM a WHERE id BETWEEN 2 AND 3",
+        "SELECT count(*) FROM b JOIN a USING (id)",
+        "SELECT * FROM b WHERE v IN (SELECT v FROM a)",
+        "WITH x AS (SELECT * FROM a) SELECT count(*) FROM b, x",
+        "EXPLAIN ANALYZE SELECT * FROM a",
+        "BEGIN; DECLARE c CURSOR FOR SELECT * FROM a; FETCH c",
+    ] {
+        assert_eq!(t.refused(&r, sql), "57014", "{sql}");
+        t.run(&r, "ROLLBACK");
+    }
+    let changed = t.runtime.block_on(r.query_one(&by_key, &[&1]));
+    assert_eq!(code(&changed.expect_err("it has changed")), "57014");
+    // A block that has failed in the wait says so, and the next one is good.
+    t.run(&r, "BEGIN");
+    assert_eq!(t.refused(&r, "SELECT count(*) FROM a"), "57014");
+    assert_eq!(t.refused(&r, "SELECT count(*) FROM b"), "25P02");
+    t.run(&r, "ROLLBACK");
+    assert_eq!(t.one(&r, "SELECT count(*) FROM b"), "100");
+
+    // Other ways to end a wait.
+    t.run(
+        &r,
+        "SET canon.stale_action = 'wait'; SET statement_timeout = '200ms'",
+    );
+    assert_eq!(t.refused(&r, "SELECT count(*) FROM a"), "57014");
+    t.run(&r, "RESET statement_timeout");
+    let cancel = r.cancel_token();
+    let waiting = t.runtime.spawn(async move {
+        let outcome = r.simple_query("SELECT count(*) FROM a").await;
+        (r, outcome.map(|_| ()).map_err(|e| code(&e)))
+    });
+    t.until_somebody_waits();
+    t.runtime
+        .block_on(cancel.cancel_query(NoTls))
+        .expect("a cancel");
+    let (r, outcome) = t.runtime.block_on(waiting).expect("a task");
+    assert_eq!(outcome, Err("57014".to_owned()));
+
+    // And the end that is wanted: what was committed before the read came, and nothing of what was later.
+    let waiting = t.runtime.spawn(async move {
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT v FROM a WHERE id = 1";
+        let seen = r.simple_query(begin).await.map(|m| first(&m)).expect(begin);
+        (r, seen)
+    });
+    t.until_somebody_waits();
+    t.run(&p, "UPDATE a SET v = 2");
+    t.hold(false);
+    let (r, seen) = t.runtime.block_on(waiting).expect("a task");
+    assert_eq!(seen.as_deref(), Some("1"));
+    t.cluster.catch_up().expect("caught up");
+    assert_eq!(t.one(&r, "SELECT sum(v) FROM a"), "1");
+    t.run(&r, "COMMIT");
+    assert_eq!(t.one(&r, "SELECT sum(v) FROM a"), "200");
+}
+
+#[test]
+fn every_level_shows_what_it_promises() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    let read = "SELECT v FROM a WHERE id = 1";
+    assert_eq!(t.one(&r, read), "0");
+    t.hold(true);
+    t.run(&p, "UPDATE a SET v = 1 WHERE id = 1");
+    let token = t.one(&p, "SHOW canon.commit_token");
+    t.run(&r, "SET canon.read_timeout = '50ms'");
+    for (sets, seen) in [
+        ("canon.read_consistency = strong", None),
+        ("canon.read_consistency = session", Some("0")),
+        ("canon.read_consistency = eventual", Some("0")),
+        (
+            "canon.read_consistency = bounded; SET canon.max_staleness = '1 hour'",
+            Some("0"),
+        ),
+        ("canon.max_staleness = '1ms'", None),
+        ("canon.read_policy = stale", Some("0")),
+        ("canon.read_consistency = strong", Some("0")),
+        ("canon.read_policy = 'commit-wait'", Some("0")),
+        ("canon.read_policy = 'read-wait'", None),
+        ("canon.read_policy = lamport", None),
+    ] {
+        t.run(&r, &format!("SET {sets}"));
+        match seen {
+            Some(v) => assert_eq!(t.one(&r, read), v, "{sets}"),
+            None => assert_eq!(t.refused(&r, read), "57014", "{sets}"),
+        }
+    }
+    // Without the tracker everything waits for everything.
+    assert_eq!(t.refused(&r, "SELECT count(*) FROM b"), "57014");
+    t.run(&r, "SET canon.read_policy = 'lamport+tracker'");
+    assert_eq!(t.one(&r, "SELECT count(*) FROM b"), "100");
+    // What a session has read or been given it does not go behind, at any level that is not eventual without a token.
+    for level in ["session", "eventual"] {
+        let s = t.replica();
+        t.run(
+            &s,
+            &format!("SET canon.read_timeout = '50ms'; SET canon.read_consistency = {level}"),
+        );
+        assert_eq!(t.one(&s, read), "0");
+        t.run(&s, &format!("SET canon.min_token = '{token}'"));
+        assert_eq!(t.refused(&s, read), "57014", "{level}");
+    }
+    t.hold(false);
+    let s = t.connect(
+        t.cluster.replicas()[0],
+        &format!("-c canon.read_consistency=session -c canon.min_token={token}"),
+    );
+    assert_eq!(t.one(&s, read), "1");
+    // The writer's side of commit-wait: its commit waits for those who read.
+    t.run(&p, "SET canon.read_policy = 'commit-wait'");
+    t.run(&r, "SET canon.read_consistency = eventual");
+    for i in 2..20 {
+        t.run(&p, &format!("UPDATE a SET v = {i} WHERE id = 1"));
+        assert_eq!(t.one(&r, read), i.to_string());
+    }
+}
+
+#[test]
+fn schema_changes_are_seen_at_once() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    t.cluster.delay(t.cluster.replicas()[0], SLOW);
+    for i in 0..5 {
+        t.run(
+            &p,
+            &format!("CREATE TABLE n{i} (id int PRIMARY KEY); INSERT INTO n{i} VALUES ({i})"),
+        );
+        assert_eq!(t.one(&r, &format!("SELECT id FROM n{i}")), i.to_string());
+        t.run(&p, &format!("ALTER TABLE n{i} ADD COLUMN v int DEFAULT 7"));
+        let row = t
+            .runtime
+            .block_on(r.query_one(&format!("SELECT id, v FROM n{i}"), &[]));
+        assert_eq!(row.expect("a row").get::<_, i32>(1), 7);
+        t.run(&p, &format!("INSERT INTO n{i} VALUES (99)"));
+        t.run(&p, &format!("TRUNCATE n{i}"));
+        assert_eq!(t.one(&r, &format!("SELECT count(*) FROM n{i}")), "0");
+        t.run(&p, &format!("ALTER TABLE n{i} RENAME TO m{i}"));
+        t.run(&r, &format!("PREPARE p{i} AS SELECT count(*) FROM m{i}"));
+        assert_eq!(t.one(&r, &format!("EXECUTE p{i}")), "0");
+        assert_eq!(t.refused(&r, &format!("SELECT * FROM n{i}")), "42P01");
+        t.run(&p, &format!("DROP TABLE m{i}"));
+        let gone = format!("SELECT count(*) FROM pg_class WHERE relname = 'm{i}'");
+        assert_eq!(t.one(&r, &gone), "0");
+    }
+}
+
+#[test]
+fn tokens_are_reported_and_outlive_a_promotion() {
+    let mut t = Test::start(TABLES);
+    let config: tokio_postgres::Config = t.cluster.url(0).parse().expect("a URL");
+    let (told, p) = t.runtime.block_on(async {
+        let mut config = config;
+        config.options("-c canon.report_token=on");
+        let (client, mut connection) = config.connect(NoTls).await.expect("a session");
+        let mut told = Vec::new();
+        for sql in [
+            "SELECT 1",
+            "UPDATE a SET v = 1 WHERE id = 1",
+            "BEGIN; UPDATE a SET v = 2 WHERE id = 1; COMMIT",
+        ] {
+            let mut query = Box::pin(client.simple_query(sql));
+            loop {
+                tokio::select! {
+                    r = &mut query => break drop(r.expect(sql)),
+                    r = &mut connection => panic!("{r:?}"),
+                }
+            }
+            told.push(
+                connection
+                    .parameter("canon.commit_token")
+                    .map(str::to_owned),
+            );
+        }
+        tokio::spawn(connection);
+        (told, client)
+    });
+    let told: Vec<String> = told.into_iter().skip(1).flatten().collect();
+    assert_eq!(told.len(), 2);
+    assert!(told[0] < told[1], "{told:?}");
+    assert_eq!(t.one(&p, "SHOW canon.commit_token"), told[1]);
+    t.cluster.catch_up().expect("caught up");
+
+    t.cluster.fail_over(1).expect("a fail-over");
+    let (whose, at) = told[1].rsplit_once(':').expect("a position");
+    let q = t.primary();
+    // What both histories have is good; what came after it in the old term is not here, whatever has that position now.
+    t.run(&q, &format!("SET canon.min_token = '{}'", told[0]));
+    t.run(&q, &format!("SET canon.min_token = '{}'", told[1]));
+    assert_eq!(t.one(&q, "SELECT v FROM a WHERE id = 1"), "2");
+    t.run(&q, "UPDATE a SET v = 3 WHERE id = 1");
+    let new = t.one(&q, "SHOW canon.commit_token");
+    let position = new.rsplit_once(':').expect("a position").1;
+    let lost = format!("SET canon.min_token = '{whose}:{position}'");
+    assert_eq!(t.refused(&q, &lost), "55000");
+    assert!(position > at);
+    let options = format!("-c canon.min_token={whose}:{position}");
+    assert_eq!(t.try_connect(1, &options).err().as_deref(), Some("55000"));
+}
+
+#[test]
+fn wait_for_lsn_as_postgresql_has_it() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    t.hold(true);
+    t.run(&p, "UPDATE a SET v = 1 WHERE id = 1");
+    let at = t.one(&p, "SELECT pg_current_wal_lsn()");
+    let wait = |options: &str| format!("WAIT FOR LSN '{at}'{options}");
+    assert_eq!(t.refused(&r, &wait(" WITH (TIMEOUT '20ms')")), "57014");
+    assert_eq!(t.one(&r, &wait(" WITH (TIMEOUT 20, NO_THROW)")), "timeout");
+    assert_eq!(t.one(&r, "WAIT FOR LSN '0/1'"), "success");
+    assert_eq!(
+        t.refused(&r, &wait(" WITH (MODE 'primary_flush')")),
+        "55000"
+    );
+    assert_eq!(t.refused(&p, &wait("")), "55000");
+    assert_eq!(t.one(&p, &wait(" WITH (NO_THROW)")), "not in recovery");
+    assert_eq!(t.one(&p, &wait(" WITH (MODE 'primary_flush')")), "success");
+    t.run(&r, "BEGIN");
+    t.run(&r, "SELECT count(*) FROM b");
+    assert_eq!(t.refused(&r, &wait("")), "55000", "it stands at a snapshot");
+    t.run(&r, "ROLLBACK");
+    let (sql, flush) = (
+        wait(""),
+        wait(" WITH (MODE 'standby_flush', TIMEOUT '60s')"),
+    );
+    let waiting = t.runtime.spawn(async move {
+        let row = r.query_one(&sql, &[]).await.expect(&sql);
+        (r, row.get::<_, String>("status"))
+    });
+    t.hold(false);
+    let (r, status) = t.runtime.block_on(waiting).expect("a task");
+    assert_eq!(status, "success");
+    t.run(&r, "SET canon.read_consistency = eventual");
+    assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 1"), "1");
+    assert_eq!(t.one(&r, &flush), "success");
+}
+
+#[test]
+fn the_settings_are_shown() {
+    let t = Test::start("");
+    let r = t.connect(
+        t.cluster.replicas()[0],
+        "-c canon.read_timeout=1500 -c canon.stale_action=wait",
+    );
+    for (name, value, kind) in [
+        ("canon.read_consistency", "strong", "enum"),
+        ("canon.max_staleness", "1000", "integer"),
+        ("canon.read_timeout", "1500", "integer"),
+        ("canon.stale_action", "wait", "enum"),
+        ("canon.read_policy", "lamport+tracker", "enum"),
+        ("canon.min_token", "", "string"),
+        ("canon.report_token", "off", "bool"),
+    ] {
+        let found =
+            format!("SELECT setting || '/' || vartype FROM pg_settings WHERE name = '{name}'");
+        assert_eq!(t.one(&r, &found), format!("{value}/{kind}"), "{name}");
+    }
+    assert_eq!(t.one(&r, "SHOW canon.read_timeout"), "1500ms");
+    for bad in [
+        "canon.read_consistency = 'fresh'",
+        "canon.max_staleness = 'soon'",
+        "canon.max_staleness = '-5 minutes'",
+        "canon.read_timeout = 'never'",
+        "canon.min_token = 'x:1:0/1'",
+    ] {
+        assert_eq!(t.refused(&r, &format!("SET {bad}")), "22023", "{bad}");
+    }
+}
