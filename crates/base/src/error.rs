@@ -121,6 +121,7 @@ states! {
     BLOCKED b"~BLCK";
     RESTART b"~RSTR";
     ELSEWHERE b"~ELSE";
+    FORWARD b"~FWRD";
 }
 
 impl SqlState {
@@ -131,7 +132,7 @@ impl SqlState {
 
     /// Whether this is a signal inside the server, which no client may see: `BLOCKED`, the statement waits for a lock that
     /// the transaction names; `RESTART`, the statement runs again on a newer snapshot; `ELSEWHERE`, it is to run at another node, and
-    /// nothing of it has run here.
+    /// nothing of it has run here; `FORWARD`, the same of one that may not run here.
     pub fn is_internal(&self) -> bool {
         self.0[0] == b'~'
     }

@@ -15,6 +15,8 @@ pub mod config;
 #[cfg(feature = "wire")]
 pub mod demo;
 #[cfg(feature = "wire")]
+pub mod forward;
+#[cfg(feature = "wire")]
 pub mod gate;
 #[cfg(feature = "sql")]
 mod host;

@@ -10,6 +10,7 @@
 
 use crate::config::{Config, LogFormat};
 use crate::engine::{NodeEngine, Surroundings};
+use crate::forward::Pool;
 use crate::gate::{self, Gate};
 use crate::host::EnvHost;
 use crate::http;
@@ -223,6 +224,9 @@ impl Server {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let gate = Gate::new(Arc::new(shared), cores, config.allow_passwordless_network)?;
         _ = gate.senders.set(senders);
+        if let Some(primary) = &config.replica_of {
+            _ = gate.forward.set(Pool::new(primary.clone()));
+        }
         tokio::spawn(gate.clone().keep_time());
         let (mut listening, mut unix) = (Vec::new(), Vec::new());
         for l in listeners {

@@ -96,6 +96,16 @@ impl Snapshots {
         Snapshot { slot, position: at }
     }
 
+    /// Registers a snapshot at this position, if what it needs is here still: no pass of the reclaimer has begun to treat the position
+    /// as past.
+    pub fn take_at(&self, at: Position) -> Option<Snapshot> {
+        let slot = self.claim(at);
+        slot.taken_at
+            .store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
+        let snapshot = Snapshot { slot, position: at };
+        (self.reclaiming.load(Ordering::SeqCst) <= at.as_u64()).then_some(snapshot)
+    }
+
     fn claim(&self, at: Position) -> Arc<Slot> {
         let free = |slot: &Arc<Slot>| {
             slot.position.load(Ordering::Relaxed) == EMPTY
@@ -228,6 +238,15 @@ mod tests {
             if calls.get() == 1 { p(6) } else { p(8) }
         });
         assert_eq!(a.position(), p(8));
+    }
+
+    #[test]
+    fn a_position_that_is_past_cannot_be_taken() {
+        let s = Snapshots::default();
+        s.live(p(7));
+        assert!(s.take_at(p(6)).is_none());
+        assert_eq!(s.take_at(p(7)).map(|x| x.position()), Some(p(7)));
+        assert_eq!(s.live(p(7)), [p(7)], "none is left behind");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod fk;
 mod handle;
 mod locks;
 mod manager;
+mod moved;
 mod patch;
 mod savepoint;
 mod scan;

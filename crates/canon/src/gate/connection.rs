@@ -10,6 +10,7 @@
 
 use super::frontend::{self, Frontend};
 use super::wire::{Stream, Wire, gone};
+use crate::forward::relay::Forwarder;
 use base::{Error, Result, SqlState};
 use sql::engine::Engine;
 use sql::session::{Client, Format, Next, Reason, Session, Severity, TxnStatus};
@@ -26,8 +27,12 @@ pub enum End {
 }
 
 /// Serves a client until it goes.
-pub async fn serve<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> End {
-    match run(wire, session).await {
+pub async fn serve<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    session: &mut Session<E>,
+    forward: Option<&mut Forwarder>,
+) -> End {
+    match run(wire, session, forward).await {
         Ok(()) => End::Client,
         Err(e) if e.code() == SqlState::CONNECTION_FAILURE => End::Client,
         Err(e) => End::Fatal(e),
@@ -40,7 +45,11 @@ struct Execute {
     max_rows: i32,
 }
 
-async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
+async fn run<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    session: &mut Session<E>,
+    mut forward: Option<&mut Forwarder>,
+) -> Result<()> {
     // After an error of the extended protocol, up to Sync.
     let mut skipping = false;
     // Nothing has come since the last ReadyForQuery.
@@ -49,11 +58,18 @@ async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>)
         let (kind, len) = next(wire, session, between).await?;
         session.arrived(wire.input.arrived);
         between = false;
-        let body = &wire.input.bytes()[5..len];
         if skipping && !matches!(kind, b'S' | b'X') {
             wire.input.take(len);
             continue;
         }
+        if let Some(f) = &mut forward
+            && !skipping
+            && f.take(wire, session, (kind, len), &mut skipping).await?
+        {
+            between = !f.is_busy() && !skipping;
+            continue;
+        }
+        let body = &wire.input.bytes()[5..len];
         // Each arm gives the outcome of the message and whether it was a simple query.
         let message = match frontend::decode(kind, body) {
             Ok(m) => m,
@@ -66,7 +82,21 @@ async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>)
             }
             Err(e) => return Err(e),
         };
+        if let Frontend::Adopt(b) = message {
+            let r = session.adopt(b);
+            wire.input.take(len);
+            r?;
+            continue;
+        }
+        if !matches!(message, Frontend::Sync | Frontend::Terminate)
+            && let Some(e) = session.adoption_error()
+        {
+            wire.input.take(len);
+            fail(wire, session, &e, kind == b'Q', &mut skipping).await?;
+            continue;
+        }
         let outcome = match message {
+            Frontend::Adopt(_) => unreachable!("taken above"),
             Frontend::Bind(b) => {
                 let r = bind(session, &b);
                 wire.input.take(len);
@@ -147,9 +177,16 @@ async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>)
             Frontend::Query(q) => {
                 let sql = q.to_owned();
                 wire.input.take(len);
-                match session.simple(wire, &sql).await {
-                    Ok(()) => ready(wire, session).await?,
-                    Err(e) => fail(wire, session, &e, true, &mut skipping).await?,
+                let (idle, mark) = (session.status() == TxnStatus::Idle, wire.mark());
+                match (session.simple(wire, &sql).await, &mut forward) {
+                    (Ok(()), _) => ready(wire, session).await?,
+                    (Err(e), Some(f)) if is_for_others(&e) && wire.rewind(mark) => {
+                        f.simple(wire, session, &sql, idle, &mut skipping).await?;
+                    }
+                    (Err(e), _) => {
+                        fail(wire, session, &e, true, &mut skipping).await?;
+                        both_fail(session, &mut forward);
+                    }
                 }
                 between = true;
                 Ok(())
@@ -166,10 +203,25 @@ async fn run<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>)
         };
         if let Err(e) = outcome {
             fail(wire, session, &e, false, &mut skipping).await?;
+            both_fail(session, &mut forward);
         }
         if wire.out.buf.len() > HIGH_WATER {
             wire.flush().await?;
         }
+    }
+}
+
+/// Whether it is the signal that the statement runs at another node.
+fn is_for_others(e: &Error) -> bool {
+    matches!(e.code(), SqlState::FORWARD | SqlState::ELSEWHERE)
+}
+
+/// What fails here in a transaction that runs at the primary fails there.
+fn both_fail<E: Engine>(session: &mut Session<E>, forward: &mut Option<&mut Forwarder>) {
+    if let Some(f) = forward
+        && session.has_moved()
+    {
+        f.fail(session);
     }
 }
 
@@ -213,6 +265,8 @@ async fn fail<S: Stream, E: Engine>(
     {
         return Err(e.clone());
     }
+    let refused = is_for_others(e).then(|| sql::session::refused(e));
+    let e = refused.as_ref().unwrap_or(e);
     session.failed(wire, e).await;
     wire.out.error(Severity::Error, e);
     if simple {
@@ -225,6 +279,9 @@ async fn fail<S: Stream, E: Engine>(
 
 async fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
     session.idle();
+    if let Some(state) = session.returned() {
+        wire.out.message(b'a', |b| b.extend_from_slice(&state));
+    }
     wire.out.ready(session.status());
     super::cores::afterwards().await;
     wire.flush().await

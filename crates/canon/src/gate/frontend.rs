@@ -46,6 +46,8 @@ pub enum Frontend<'a> {
     CopyDone,
     CopyFail(&'a str),
     Password,
+    /// Of another node only: whose session this is to be (`sql::session::forward`).
+    Adopt(&'a [u8]),
 }
 
 /// A Bind message: the counted lists are walked by iterators.
@@ -140,7 +142,7 @@ pub fn wanted(buf: &[u8]) -> Option<usize> {
 
 fn limit(kind: u8) -> Option<usize> {
     match kind {
-        b'Q' | b'P' | b'B' | b'd' => Some(MAX_MESSAGE),
+        b'Q' | b'P' | b'B' | b'd' | b'a' => Some(MAX_MESSAGE),
         b'D' | b'E' | b'C' | b'H' | b'S' | b'X' | b'c' | b'f' | b'p' => Some(MAX_SMALL),
         _ => None,
     }
@@ -192,6 +194,7 @@ pub fn decode(kind: u8, body: &[u8]) -> Result<Frontend<'_>> {
         b'S' => Frontend::Sync,
         b'X' => Frontend::Terminate,
         b'd' => Frontend::CopyData(std::mem::take(&mut r.0)),
+        b'a' => Frontend::Adopt(std::mem::take(&mut r.0)),
         b'c' => Frontend::CopyDone,
         b'f' => Frontend::CopyFail(r.string()?),
         b'p' => {

@@ -19,14 +19,15 @@ pub(crate) mod connection;
 pub(crate) mod cores;
 pub mod frontend;
 mod scram;
-mod socket;
+pub(crate) mod socket;
 pub(crate) mod startup;
 pub mod wire;
 
+use crate::forward::{Pool, relay::Forwarder};
 use crate::replication::{Senders, send};
 use base::{Error, Oid, Result, SqlState};
 use connection::End;
-use cores::Cores;
+use cores::{Core, Cores};
 use socket::{Inner, Socket};
 use sql::engine::Engine;
 use sql::session::{Reason, Severity, Shared};
@@ -67,6 +68,8 @@ pub struct Gate<E: Engine> {
     changed: Notify,
     /// Who ships the log to replicas that connect.
     pub senders: OnceLock<Arc<Senders>>,
+    /// The way to the primary, of a node that follows one.
+    pub forward: OnceLock<Arc<Pool>>,
     cores: Cores,
     /// Connections taken and refused since the start.
     pub accepted: AtomicUsize,
@@ -96,6 +99,7 @@ impl<E: Engine> Gate<E> {
             closing: AtomicBool::new(false),
             changed: Notify::new(),
             senders: OnceLock::new(),
+            forward: OnceLock::new(),
             cores,
             accepted: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
@@ -181,6 +185,7 @@ impl<E: Engine> Gate<E> {
             Ok(s) => s,
             Err(e) => return warn!(error = %e, "could not take a connection"),
         };
+        let own = core.clone();
         let before = self.open.fetch_add(1, Ordering::SeqCst);
         let full = before >= self.shared.max_connections as usize;
         core.run(async move {
@@ -191,7 +196,7 @@ impl<E: Engine> Gate<E> {
             } else {
                 self.accepted.fetch_add(1, Ordering::Relaxed);
             }
-            let end = self.serve(&mut wire, &origin, full).await;
+            let end = self.serve(&mut wire, &origin, full, &own).await;
             if let End::Fatal(e) = end {
                 debug!(code = %e.code(), error = %e, "connection ended");
                 wire.out.error(Severity::Fatal, &e);
@@ -203,7 +208,13 @@ impl<E: Engine> Gate<E> {
         });
     }
 
-    async fn serve<S: Stream>(&self, wire: &mut Wire<S>, origin: &Origin, full: bool) -> End {
+    async fn serve<S: Stream>(
+        &self,
+        wire: &mut Wire<S>,
+        origin: &Origin,
+        full: bool,
+        core: &Arc<Core>,
+    ) -> End {
         let started =
             tokio::time::timeout(STARTUP_LIMIT, startup::start(wire, self, origin, full)).await;
         let started = match started {
@@ -217,7 +228,14 @@ impl<E: Engine> Gate<E> {
             return End::Client;
         }
         match started {
-            Started::Session(mut session) => connection::serve(wire, &mut session).await,
+            Started::Session(mut session) => {
+                let way = self.forward.get().filter(|_| !session.is_adopted());
+                let mut forward = way.map(|p| Forwarder::new(p.clone(), core.clone()));
+                if forward.is_some() {
+                    session.allow_forwarding();
+                }
+                connection::serve(wire, &mut session, forward.as_mut()).await
+            }
             Started::Replica { user } => self.ship(wire, origin, user).await,
         }
     }
@@ -279,6 +297,9 @@ impl<E: Engine> Gate<E> {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if let Some(pool) = self.forward.get() {
+            pool.clear();
         }
         self.cores.stop();
         info!(left = self.open(), "connections are closed");

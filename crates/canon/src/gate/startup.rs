@@ -10,7 +10,8 @@
 //! A server that does not serve yet (`Engine::opening`) lets replicas in, and superusers who ask for it (`canon.maintenance`); others wait
 //! a moment for it and are told 57P03.
 //!
-//! `replication=canon` asks for a connection of a replica (`replication::send`): the role must be a superuser or have REPLICATION.
+//! `replication=canon` asks for a connection of a replica (`replication::send`), `replication=forward` for one that does the work of
+//! another node's sessions (`forward`): the role must be a superuser or have REPLICATION.
 //!
 //! `canon.session_user=NAME` gives the session to another role than the one that logs in, for good: a proxy that has carried NAME's own
 //! proof to one node opens NAME's sessions at others so. Only superusers may, and nothing in the session leads back to them.
@@ -49,6 +50,8 @@ struct Hello {
     user: String,
     database: String,
     replication: bool,
+    /// Another node's, for its sessions.
+    forward: bool,
     parameters: Vec<(String, String)>,
 }
 
@@ -107,7 +110,7 @@ pub async fn start<S: Stream, E: Engine>(
     }
     authenticate(wire, gate, origin, &hello.user).await?;
     let hello = on_behalf(gate, hello)?;
-    if hello.replication {
+    if hello.replication || hello.forward {
         let catalog = gate.shared.engine.catalog();
         let role = catalog.schema.role_named(&hello.user);
         let role = role.filter(|r| r.superuser || r.replication);
@@ -117,9 +120,11 @@ pub async fn start<S: Stream, E: Engine>(
                 "must be superuser or replication role to start walsender",
             )
         })?;
-        wire.out.put(&Authentication::Ok);
-        wire.out.ready(TxnStatus::Idle);
-        return Ok(Some(Started::Replica { user }));
+        if hello.replication {
+            wire.out.put(&Authentication::Ok);
+            wire.out.ready(TxnStatus::Idle);
+            return Ok(Some(Started::Replica { user }));
+        }
     }
     if hello.database != gate.shared.database {
         return Err(Error::new(
@@ -180,6 +185,9 @@ fn begin<S: Stream, E: Engine>(
         port: origin.address.map(|a| i32::from(a.port())),
     };
     let mut session = Session::start(&gate.shared, &hello.user, handle, peer, &hello.parameters)?;
+    if hello.forward {
+        session.accept_adoptions();
+    }
     let out = &mut wire.out;
     out.put(&Authentication::Ok);
     for (name, value) in session.reported() {
@@ -294,9 +302,10 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
             )
         })?
         .clone();
-    let replication = match s.parameters.get("replication").map(String::as_str) {
-        None | Some("false" | "off" | "no" | "0") => false,
-        Some("canon") => true,
+    let (replication, forward) = match s.parameters.get("replication").map(String::as_str) {
+        None | Some("false" | "off" | "no" | "0") => (false, false),
+        Some("canon") => (true, false),
+        Some("forward") => (false, true),
         Some(_) => {
             return Err(
                 Error::unsupported("PostgreSQL's replication protocol").hint(
@@ -309,6 +318,7 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
     Ok(Hello {
         database: database.unwrap_or(&user).clone(),
         replication,
+        forward,
         user,
         parameters: s.parameters.into_iter().collect(),
     })

@@ -20,6 +20,8 @@ pub type Rows = Vec<Vec<Option<String>>>;
 pub struct Link {
     stream: TcpStream,
     input: Vec<u8>,
+    /// Process number and secret.
+    key: (i32, i32),
 }
 
 /// What an ErrorResponse says.
@@ -50,6 +52,7 @@ impl Link {
         let mut link = Link {
             stream,
             input: Vec::new(),
+            key: (0, 0),
         };
         let start = link.start(primary, parameters);
         tokio::time::timeout(primary.connect_timeout, start)
@@ -113,11 +116,25 @@ impl Link {
                     }
                     n => return Err(broken(&format!("authentication of kind {n}"))),
                 },
+                (b'K', Some((pid, rest))) => {
+                    let secret = rest.first_chunk().ok_or_else(|| broken("a short key"))?;
+                    self.key = (i32::from_be_bytes(*pid), i32::from_be_bytes(*secret));
+                }
                 (b'Z', _) => return Ok(()),
                 (b'E', _) => return Err(server_error(&body)),
                 _ => {}
             }
         }
+    }
+
+    /// What a cancel request for this connection must say.
+    pub fn key(&self) -> (i32, i32) {
+        self.key
+    }
+
+    /// The socket, of a connection on which nothing has been said since the start.
+    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
+        self.stream.into_std()
     }
 
     /// Runs a text of statements; the rows of all.

@@ -27,6 +27,7 @@ pub mod send;
 
 pub use follow::{Follow, Restart};
 pub use fresh::Fresh;
+pub(crate) use link::{Link, server_error};
 pub use place::{Place, ReplicaLag};
 pub use primary::Primary;
 pub use send::Senders;

@@ -51,6 +51,31 @@ pub struct Block {
 }
 
 impl Block {
+    pub fn modes(&self) -> Modes {
+        self.modes
+    }
+
+    /// Whether BEGIN or SET TRANSACTION said so.
+    pub fn declared_read_only(&self) -> Option<bool> {
+        self.modes.read_only
+    }
+
+    /// Names of the savepoints, and where the settings stood at each.
+    pub fn savepoint_list(&self) -> Vec<(String, usize)> {
+        let all = self.savepoints.iter();
+        all.map(|s| (s.name.clone(), s.settings)).collect()
+    }
+
+    /// A block that was begun at another node.
+    pub fn begin(&mut self, explicit: bool, modes: Modes) {
+        self.kind = if explicit {
+            Kind::Explicit
+        } else {
+            Kind::Implicit
+        };
+        self.modes = modes;
+    }
+
     pub fn status(&self) -> TxnStatus {
         match self.kind {
             Kind::None | Kind::Implicit => TxnStatus::Idle,
@@ -97,7 +122,9 @@ impl<E: Engine> Session<E> {
     }
 
     fn options(&mut self) -> TxnOptions {
-        let standby = self.shared.engine.in_recovery();
+        // A statement of its own that may run at a replica writes nothing; a block may go on at the primary, and remembers its reads.
+        let blocks = self.forwards() && self.block.kind != Kind::None;
+        let standby = !blocks && self.shared.engine.in_recovery();
         let hot = &self.state.settings.get_mut().hot;
         let m = self.block.modes;
         TxnOptions {
@@ -172,7 +199,7 @@ impl<E: Engine> Session<E> {
             now.isolation = l;
         }
         if let Some(ro) = m.read_only {
-            if !ro && self.shared.engine.in_recovery() {
+            if !ro && self.shared.engine.in_recovery() && !self.forwards() {
                 return Err(Error::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "cannot set transaction read-write mode during recovery",
@@ -213,7 +240,13 @@ impl<E: Engine> Session<E> {
         let o = self.options();
         match name {
             "transaction_isolation" => Some(settings::isolation_name(o.isolation).to_owned()),
-            "transaction_read_only" => Some(on(o.read_only)),
+            "transaction_read_only" => {
+                let forwards = self.forwards();
+                Some(on(match forwards {
+                    true => self.declared_read_only(),
+                    false => o.read_only,
+                }))
+            }
             "transaction_deferrable" => Some(on(o.deferrable)),
             "canon.commit_token" => Some(self.state.token()),
             _ => None,
@@ -316,10 +349,16 @@ impl<E: Engine> Session<E> {
         Some(seen)
     }
 
-    fn undo_settings(&mut self) {
+    pub(super) fn undo_settings(&mut self) {
         self.state.settings.get_mut().rollback();
         self.restore_roles();
         self.stale = true;
+    }
+
+    /// Ends the block, whose transaction has ended.
+    pub(super) fn leave_block(&mut self) {
+        debug_assert!(self.block.txn.is_none());
+        self.leave();
     }
 
     /// Ends the block and gives its transaction.

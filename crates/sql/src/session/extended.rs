@@ -68,7 +68,7 @@ impl<E: Engine> Session<E> {
             self.not_failed()?;
         }
         if name.is_empty() {
-            self.unnamed = None;
+            self.forget("");
         }
         let st = self.fresh_statement(parsed, types).await?;
         self.keep(name, st, false)

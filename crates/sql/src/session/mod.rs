@@ -24,6 +24,7 @@ mod copy;
 mod cursor;
 mod embedded;
 mod extended;
+mod forward;
 mod fresh;
 mod handle;
 mod literals;
@@ -45,6 +46,7 @@ mod wait_for;
 pub use client::{Client, Column, CopyInput, Format, Severity, TxnStatus};
 pub use embedded::{Answer, Embedded};
 pub use extended::Next;
+pub use forward::{Known, may_commit, refused};
 pub use handle::{Activity, Handle, Reason, Sessions};
 pub use plans::Plans;
 pub use row::Formats;
@@ -120,6 +122,8 @@ pub struct Counters {
     /// Replies that waited for *published*, and how long in all.
     pub commit_waits: AtomicU64,
     pub commit_wait_micros: AtomicU64,
+    /// Messages of sessions that went on to the primary.
+    pub forwarded: AtomicU64,
     pub plans_made: AtomicU64,
     pub plans_found: AtomicU64,
 }
@@ -181,6 +185,7 @@ pub struct Session<E: Engine> {
     not_normal: HashSet<String>,
     portals: HashMap<Box<str>, Portal>,
     unnamed_portal: Option<Portal>,
+    forward: forward::Forward,
     /// Settings as the running statement sees them: a copy, so that it may change them.
     output: OutputSettings,
     /// What plans depend on beside text and schema, for the key of the cache.
@@ -273,6 +278,7 @@ impl<E: Engine> Session<E> {
             not_normal: HashSet::new(),
             portals: HashMap::new(),
             unnamed_portal: None,
+            forward: forward::Forward::default(),
             output: OutputSettings::default(),
             env: "".into(),
             path: Arc::new([]),

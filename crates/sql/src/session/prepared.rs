@@ -14,8 +14,8 @@ use crate::engine::Engine;
 use crate::exec::ExecContext;
 use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 /// What a statement is made of.
 #[derive(Clone)]
@@ -47,6 +47,15 @@ pub struct Statement {
     first: Option<Arc<Plan>>,
     /// The last plan, with the settings that it was made under.
     slot: Mutex<Option<(Arc<str>, Arc<Plan>)>>,
+    /// Whether it runs at the primary only, once that was asked.
+    pub away: OnceLock<bool>,
+}
+
+impl Statement {
+    /// What it was prepared from: its text and the parameter types that were declared.
+    pub fn source(&self) -> (Arc<str>, Box<[Oid]>) {
+        (self.text.clone(), self.declared.clone())
+    }
 }
 
 /// 26000.
@@ -79,6 +88,7 @@ impl<E: Engine> Session<E> {
                 params: Vec::new(),
                 first: None,
                 slot: Mutex::default(),
+                away: OnceLock::new(),
             });
         };
         let body = match &parsed.stmt {
@@ -95,6 +105,7 @@ impl<E: Engine> Session<E> {
             params: Vec::new(),
             first: None,
             slot: Mutex::default(),
+            away: OnceLock::new(),
         };
         if let Body::Rows(_) = st.body {
             self.not_failed()?;
@@ -217,11 +228,13 @@ impl<E: Engine> Session<E> {
     /// Keeps a statement under a name; "" is the unnamed one.
     pub(super) fn keep(&mut self, name: &str, st: Statement, from_sql: bool) -> Result<()> {
         let st = Arc::new(st);
+        self.forward.version += 1;
         if name.is_empty() {
+            self.forward.elsewhere.remove("");
             self.unnamed = Some(st);
             return Ok(());
         }
-        if self.statements.contains_key(name) {
+        if self.statements.contains_key(name) || self.forward.elsewhere.contains_key(name) {
             return Err(Error::new(
                 SqlState::DUPLICATE_PREPARED_STATEMENT,
                 format!("prepared statement \"{name}\" already exists"),
@@ -238,7 +251,8 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
-    pub(super) fn find_statement(&self, name: &str) -> Result<&Arc<Statement>> {
+    pub(super) fn find_statement(&mut self, name: &str) -> Result<&Arc<Statement>> {
+        self.fetch_statement(name)?;
         let found = if name.is_empty() {
             self.unnamed.as_ref()
         } else {
@@ -249,17 +263,21 @@ impl<E: Engine> Session<E> {
 
     /// Forgets a statement; whether there was one.
     pub(super) fn forget(&mut self, name: &str) -> bool {
+        self.forward.version += 1;
+        let elsewhere = self.forward.elsewhere.remove(name).is_some();
         if name.is_empty() {
-            return self.unnamed.take().is_some();
+            return self.unnamed.take().is_some() || elsewhere;
         }
         self.state.prepared.get_mut().retain(|p| p.name != name);
-        self.statements.remove(name).is_some()
+        self.statements.remove(name).is_some() || elsewhere
     }
 
     /// DEALLOCATE.
     pub(super) fn deallocate(&mut self, name: Option<&str>) -> Result<()> {
         match name {
             None => {
+                self.forward.version += 1;
+                self.forward.elsewhere.clear();
                 self.statements.clear();
                 self.state.prepared.get_mut().clear();
                 Ok(())
@@ -341,6 +359,7 @@ impl<E: Engine> Session<E> {
             params: Vec::new(),
             first: None,
             slot: Mutex::default(),
+            away: OnceLock::new(),
         };
         let catalog = match &self.block.txn {
             Some(t) => t.catalog(),

@@ -262,7 +262,9 @@ impl<E: Engine> Session<E> {
             };
             let txn = self.block.txn.as_mut().expect("a statement runs in one");
             txn.rollback_statement();
-            if !e.code().is_internal() || e.code() == SqlState::ELSEWHERE {
+            if !e.code().is_internal()
+                || matches!(e.code(), SqlState::ELSEWHERE | SqlState::FORWARD)
+            {
                 return Err(e);
             }
             if !c.rewind(mark) {
@@ -345,6 +347,9 @@ impl<E: Engine> Session<E> {
         let txn = self.block.txn.as_ref().expect("begun");
         self.state.txn_id.set(Some(txn.id()));
         self.state.read_only.set(txn.is_read_only());
+        let forward = self.forwards() && !self.declared_read_only();
+        self.state.forward.set(forward);
+        let txn = self.block.txn.as_ref().expect("begun");
         let old = self.state.catalog.get_mut();
         if !txn.sees(old) {
             *old = txn.catalog();
@@ -481,6 +486,11 @@ impl<E: Engine> Session<E> {
                 .hint("The schema was changed; prepare the statement again."));
             }
             run.plan = plan;
+        }
+        if self.state.forward.get()
+            && let Some(what) = writing(&run.plan.prepared)
+        {
+            return Err(super::forward::signal(what));
         }
         if self.state.read_only.get()
             && let Some(what) = writing(&run.plan.prepared)

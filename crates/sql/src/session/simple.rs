@@ -25,12 +25,15 @@ impl<E: Engine> Session<E> {
         if self.stale {
             self.refresh();
         }
-        self.unnamed = None;
+        if self.unnamed.take().is_some() {
+            self.forward.version += 1;
+        }
         self.close_portal("");
         let statements = match self.shared.plans.get(sql, &[], &self.env) {
             Some(found) => vec![found.parsed],
             None => match self.in_normal_form(sql) {
                 Some(mut run) => {
+                    self.check_run(&run)?;
                     self.begin_activity(&sql.into());
                     self.finish_run(c, &mut run, 0, true).await?;
                     self.report(c);
@@ -43,6 +46,7 @@ impl<E: Engine> Session<E> {
             c.empty_query();
             return Ok(());
         }
+        self.check_place(&statements)?;
         let n = statements.len();
         for (i, parsed) in statements.into_iter().enumerate() {
             if n > 1 {

@@ -48,6 +48,8 @@ pub(super) struct State<E: Engine> {
     pub txn_id: Cell<Option<u64>>,
     /// The running transaction may not write.
     pub read_only: Cell<bool>,
+    /// What it may not do goes to the primary.
+    pub forward: Cell<bool>,
     /// The newest position that this session has read or written, and the one that the client was told of.
     pub seen: Cell<Position>,
     pub told: Cell<Position>,
@@ -71,6 +73,7 @@ impl<E: Engine> State<E> {
             catalog: RefCell::new(shared.engine.catalog()),
             txn_id: Cell::new(None),
             read_only: Cell::new(false),
+            forward: Cell::new(false),
             seen: Cell::new(Position::ZERO),
             told: Cell::new(Position::ZERO),
             prepared: RefCell::default(),
@@ -117,6 +120,9 @@ impl<E: Engine> State<E> {
 
     /// 25006 when the transaction may not write.
     fn may_write(&self, what: &str) -> Result<()> {
+        if self.forward.get() {
+            return Err(super::forward::signal(what));
+        }
         if !self.read_only.get() {
             return Ok(());
         }
@@ -153,6 +159,37 @@ impl<E: Engine> State<E> {
     pub fn discard_sequences(&self) {
         self.last_values.borrow_mut().clear();
         self.last_sequence.set(None);
+    }
+
+    /// What `currval` and `lastval` give, for another node.
+    pub fn sequence_bytes(&self) -> Vec<u8> {
+        let mut all: Vec<_> = self.last_values.borrow().clone().into_iter().collect();
+        all.sort_unstable();
+        let mut b = Vec::with_capacity(4 + 12 * all.len());
+        b.extend_from_slice(&self.last_sequence.get().unwrap_or(0).to_le_bytes());
+        for (id, v) in all {
+            b.extend_from_slice(&id.to_le_bytes());
+            b.extend_from_slice(&v.to_le_bytes());
+        }
+        b
+    }
+
+    /// The opposite. 08P01 when it is malformed.
+    pub fn take_sequences(&self, b: &[u8]) -> Result<()> {
+        let malformed = super::forward::malformed;
+        let (last, rest) = b.split_first_chunk().ok_or_else(malformed)?;
+        let (all, []) = rest.as_chunks::<12>() else {
+            return Err(malformed());
+        };
+        let all = all.iter().map(|c| {
+            let (id, v) = c.split_at(4);
+            let id = u32::from_le_bytes(id.try_into().expect("four bytes"));
+            (id, i64::from_le_bytes(v.try_into().expect("eight bytes")))
+        });
+        *self.last_values.borrow_mut() = all.collect();
+        let last = u32::from_le_bytes(*last);
+        self.last_sequence.set((last != 0).then_some(last));
+        Ok(())
     }
 
     fn sequence(&self, id: Oid) -> Result<Arc<SequenceDef>> {

@@ -79,6 +79,17 @@ pub struct CopyStmt {
     pub options: CopyOptions,
 }
 
+impl CopyStmt {
+    /// Whether it loads data, or copies what a statement that writes returns.
+    pub fn writes(&self) -> bool {
+        self.from
+            || match &self.what {
+                CopyWhat::Query(q) => super::forward::writes(q),
+                CopyWhat::Table { .. } => false,
+            }
+    }
+}
+
 /// Options as they are given.
 #[derive(Default)]
 struct Given {

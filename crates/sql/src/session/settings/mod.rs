@@ -9,11 +9,13 @@
 //! value changes, not when it is read. Every change inside a transaction block leaves an undo record; savepoints are
 //! lengths of that list.
 
+mod carry;
 mod kind;
 mod table;
 mod value;
 pub use value::{bare, bool_of, milliseconds_of};
 
+pub use carry::{Carried, Change};
 pub use kind::{Kind, Scope, Setting, Unit};
 pub use table::{SETTINGS, find};
 
@@ -58,6 +60,8 @@ pub struct Hot {
     pub stale_action: StaleAction,
     /// All changes are told, not only those that PostgreSQL tells.
     pub report_all: bool,
+    /// A replica sends what it may not do to the primary.
+    pub forward: bool,
     pub statement_timeout: Option<Duration>,
     pub lock_timeout: Option<Duration>,
     pub idle_in_transaction: Option<Duration>,
@@ -123,6 +127,7 @@ impl Default for Settings {
                 read_timeout: None,
                 stale_action: StaleAction::Error,
                 report_all: false,
+                forward: true,
                 statement_timeout: None,
                 lock_timeout: None,
                 idle_in_transaction: None,
@@ -199,7 +204,7 @@ impl Settings {
         if self.max_connections > 0 && self.name(at) == "max_connections" {
             return self.max_connections.to_string();
         }
-        if self.standby && self.name(at) == "default_transaction_read_only" {
+        if self.standby && !self.hot.forward && self.name(at) == "default_transaction_read_only" {
             return "on".to_owned();
         }
         self.current[at].to_string()
@@ -392,7 +397,11 @@ impl Settings {
     /// (name, value) of every setting that clients are told of.
     pub fn reported(&mut self) -> Vec<(&'static str, String)> {
         self.changed.clear();
-        let all = SETTINGS.iter().enumerate().filter(|(_, s)| s.report);
+        // A replica that takes writes leaves one out: clients that look for a server to write to then ask for
+        // transaction_read_only, and those that look for a standby ask pg_is_in_recovery(). Both get the answer they want.
+        let both = self.standby && self.hot.forward;
+        let all = SETTINGS.iter().enumerate();
+        let all = all.filter(|(_, s)| s.report && !(both && s.name == "in_hot_standby"));
         all.map(|(i, s)| (s.name, self.shown(i))).collect()
     }
 
@@ -448,6 +457,7 @@ impl Settings {
                 }
             }
             "canon.report_settings" => self.hot.report_all = on,
+            "canon.forward" => self.hot.forward = on,
             "statement_timeout" => self.hot.statement_timeout = time(),
             "lock_timeout" => self.hot.lock_timeout = time(),
             "idle_in_transaction_session_timeout" => self.hot.idle_in_transaction = time(),

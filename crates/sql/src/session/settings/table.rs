@@ -87,6 +87,14 @@ pub const SETTINGS: &[Setting] = &[
         "What this session has written and read, as a token for canon.min_token of another one.",
     ),
     s(
+        "canon.forward",
+        "on",
+        Bool,
+        User,
+        false,
+        "A replica runs at the primary what it may not run itself; off: 25006.",
+    ),
+    s(
         "canon.maintenance",
         "off",
         Bool,

@@ -1,0 +1,207 @@
+//! At the primary: a session of its own that does the work of another node's.
+//!
+//! It logged in as a role that may replicate and acts as whoever the other node says, which has checked who that is. Every
+//! adoption begins outside of a transaction; what it has to say against it becomes the error of the next message.
+
+use super::bytes::{Get, Put, malformed};
+use super::{ANEW, EXPLICIT, IMPLICIT, Known, NOTHING, SAME, read_carried, read_statements};
+use crate::engine::Engine;
+use crate::session::Session;
+use crate::session::block::Kind;
+use crate::session::settings::Change;
+use crate::session::utility::Modes;
+use base::{Error, Footprint, Result, SqlState};
+
+/// This session as another's.
+#[derive(Default)]
+pub struct Adopted {
+    known: Known,
+    /// What the next message is answered with.
+    error: Option<Error>,
+    /// The number of the transaction that runs or comes next; 0: none.
+    pub(in super::super) token: u64,
+}
+
+impl<E: Engine> Session<E> {
+    /// The connection is another node's, for its sessions.
+    pub fn accept_adoptions(&mut self) {
+        self.forward.adopted = Some(Box::default());
+    }
+
+    /// Whether it is.
+    pub fn is_adopted(&self) -> bool {
+        self.forward.adopted.is_some()
+    }
+
+    /// What the last adoption has come to, once.
+    pub fn adoption_error(&mut self) -> Option<Error> {
+        self.forward.adopted.as_mut()?.error.take()
+    }
+
+    /// Becomes what this says. 08P01 when this is no connection for it.
+    pub fn adopt(&mut self, b: &[u8]) -> Result<()> {
+        if self.forward.adopted.is_none() {
+            return Err(malformed());
+        }
+        let r = self.adopt_all(b);
+        if let (Err(e), Some(a)) = (r, &mut self.forward.adopted) {
+            if e.code() == SqlState::PROTOCOL_VIOLATION {
+                return Err(e);
+            }
+            a.error = Some(e);
+        }
+        Ok(())
+    }
+
+    fn adopted(&mut self) -> &mut Adopted {
+        self.forward.adopted.as_mut().expect("it was looked at")
+    }
+
+    fn adopt_all(&mut self, b: &[u8]) -> Result<()> {
+        let mut r = Get(b);
+        let token = r.u64()?;
+        self.adopted().token = token;
+        let how = r.u8()?;
+        if how == SAME {
+            return r.end();
+        }
+        if self.block.kind != Kind::None {
+            return Err(malformed());
+        }
+        if how == ANEW {
+            self.deallocate(None)?;
+            self.forget("");
+        }
+        let (session, sequences) = (r.option()?, r.option()?);
+        let (gone, added) = read_statements(&mut r)?;
+        let kind = r.u8()?;
+        // Everything that outlives the transaction first: it is known from now on, whatever comes of the rest.
+        if let Some(s) = session {
+            self.become_session(s)?;
+        }
+        if let Some(s) = sequences {
+            self.state.take_sequences(s)?;
+            self.adopted().known.sequences = s.to_vec();
+        }
+        if !gone.is_empty() || !added.is_empty() {
+            self.take_statements(&gone, added);
+        }
+        let (now, version) = (self.sources(), self.forward.version);
+        let known = &mut self.adopted().known;
+        (known.statements, known.version) = (now, version);
+        match kind {
+            NOTHING => r.end()?,
+            IMPLICIT | EXPLICIT => self.adopt_transaction(&mut r, kind)?,
+            _ => return Err(malformed()),
+        }
+        if self.shared.engine.in_recovery() {
+            return Err(Error::new(
+                SqlState::CANNOT_CONNECT_NOW,
+                "the node that this one follows is not the primary",
+            )
+            .hint("Try again when a primary has been found."));
+        }
+        Ok(())
+    }
+
+    fn become_session(&mut self, s: &[u8]) -> Result<()> {
+        let (user, list) = read_carried(s)?;
+        let catalog = self.shared.engine.catalog();
+        let role = catalog.schema.role_named(&user).ok_or_else(|| {
+            Error::new(
+                SqlState::INVALID_AUTHORIZATION,
+                format!("role \"{user}\" does not exist"),
+            )
+        })?;
+        self.state.authenticated = role.id;
+        self.handle.activity.lock().user = role.id;
+        *self.state.catalog.get_mut() = catalog.clone();
+        let settings = self.state.settings.get_mut();
+        settings.take_over(&list);
+        let name = settings.show("application_name").unwrap_or_default();
+        self.handle.activity.lock().application_name = name;
+        self.restore_roles();
+        // Nothing of this is news to the client.
+        self.state.settings.get_mut().told();
+        self.adopted().known.session = s.to_vec();
+        Ok(())
+    }
+
+    fn adopt_transaction(&mut self, r: &mut Get<'_>, kind: u8) -> Result<()> {
+        let modes = Modes::read(r)?;
+        let now = r.u64()?;
+        let changes = r.list(|r| {
+            Ok(Change {
+                name: r.text()?.to_owned(),
+                value: r.text()?.to_owned(),
+                local: r.u8()? == 1,
+            })
+        })?;
+        let savepoints = r.list(|r| Ok((r.text()?.to_owned(), r.u32()? as usize)))?;
+        let reads = r.option()?;
+        r.end()?;
+        let reads = match reads {
+            Some(b) => Some(Footprint::decode_reads(b).ok_or_else(malformed)?),
+            None => None,
+        };
+        self.block.begin(kind == EXPLICIT, modes);
+        let mut changed = 0;
+        for (name, at) in &savepoints {
+            self.redo(&changes[changed.min(changes.len())..(*at).min(changes.len())]);
+            changed = *at;
+            self.savepoint(name)?;
+        }
+        self.redo(&changes[changed.min(changes.len())..]);
+        self.state.settings.get_mut().told();
+        if let Some(reads) = reads {
+            self.ensure_txn(false);
+            let txn = self.block.txn.as_mut().expect("just begun");
+            if let Err(e) = txn.adopt_reads(&reads) {
+                // Not even a savepoint may be gone back to.
+                self.abandon();
+                self.block.begin(kind == EXPLICIT, modes);
+                return Err(e);
+            }
+        }
+        if now != 0 {
+            self.ensure_txn(false);
+            self.output.now = now as i64;
+        }
+        Ok(())
+    }
+
+    fn redo(&mut self, changes: &[Change]) {
+        let settings = self.state.settings.get_mut();
+        changes.iter().for_each(|c| settings.change(c));
+        if !changes.is_empty() {
+            self.restore_roles();
+        }
+    }
+
+    /// The number of the transaction that commits now, for its record in the log; 0: it has none.
+    pub(in super::super) fn take_token(&mut self) -> u64 {
+        let adopted = self.forward.adopted.as_mut();
+        adopted.map_or(0, |a| std::mem::take(&mut a.token))
+    }
+
+    /// Before a ReadyForQuery: what the other node must know. Outside of a transaction all that has changed; else whether the token
+    /// is used up.
+    pub fn returned(&mut self) -> Option<Vec<u8>> {
+        self.forward.adopted.as_ref()?;
+        let mut b = Put::default();
+        b.u64(self.adopted().token);
+        if self.block.kind != Kind::None {
+            return Some(b.0);
+        }
+        let session = self.session_bytes();
+        let sequences = self.state.sequence_bytes();
+        let mut known = std::mem::take(&mut self.adopted().known);
+        b.u64(self.state.seen.get().as_u64());
+        b.option((known.session != session).then_some(&session[..]));
+        b.option((known.sequences != sequences).then_some(&sequences[..]));
+        self.put_statements(&mut known, &mut b);
+        (known.session, known.sequences) = (session, sequences);
+        self.adopted().known = known;
+        Some(b.0)
+    }
+}

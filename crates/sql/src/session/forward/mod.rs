@@ -1,0 +1,432 @@
+//! A session at a replica whose work goes on at the primary.
+//!
+//! ```text
+//! at the replica (here, place.rs)                        at the primary (adopt.rs)
+//!   a statement that may not run here: ~FWRD
+//!   set_out: session, statements, sequences,       ──▶   adopt: the same session, in a transaction that has
+//!            transaction with its footprint              read what it had read
+//!                        every message as it is    ──▶   run
+//!                                replies as they are  ◀──
+//!   come_back: what has changed in the session     ◀──   returned, before each ReadyForQuery outside of a transaction
+//! ```
+//! The gate carries messages and replies; what they mean for the session is decided here. A transaction moves once, and all of it
+//! that follows runs there, so that it sees its own writes. (Nothing is logged before commit, so the replica could not show them:
+//! the shortcut of SCC §4.4 does not apply.) Cursors and portals that were opened before stay here, with the snapshot they have.
+//!
+//! What is sent is what the other end does not know yet ([`Known`]): a connection that serves the same session again is told of
+//! changes only.
+//!
+//! Left out on purpose: EXECUTE of a statement that locks or writes in the middle of several statements of one text, seen only when it
+//! runs, and such functions inside of views: 25006 where the text cannot be begun anew.
+
+mod adopt;
+mod bytes;
+mod place;
+
+pub use adopt::Adopted;
+pub(super) use bytes::malformed;
+pub use place::may_commit;
+pub(super) use place::writes;
+
+use super::Session;
+use super::block::Kind;
+use super::client::TxnStatus;
+use super::settings::Carried;
+use super::utility::Modes;
+use crate::engine::Engine;
+use base::{Error, Oid, Position, Result, SqlState};
+use bytes::{Get, Put};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The kinds of work that an adoption begins.
+const NOTHING: u8 = 0;
+const IMPLICIT: u8 = 1;
+const EXPLICIT: u8 = 2;
+
+/// How an adoption begins: by forgetting who the session was, as the one that it is, or with no more than a new token.
+const ANEW: u8 = 0;
+const AGAIN: u8 = 1;
+const SAME: u8 = 2;
+
+/// A statement as it was prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub text: Arc<str>,
+    pub types: Box<[Oid]>,
+    pub from_sql: bool,
+}
+
+/// What the other end knows of a session.
+#[derive(Default)]
+pub struct Known {
+    session: Vec<u8>,
+    sequences: Vec<u8>,
+    statements: HashMap<Box<str>, Source>,
+    /// The state of the session's statements that those are.
+    version: u64,
+    /// Something was said at all; until then the other end may be somebody else.
+    begun: bool,
+}
+
+/// This session's part in forwarding.
+#[derive(Default)]
+pub struct Forward {
+    /// There is a way to the primary (the gate's to say).
+    pub(super) way: bool,
+    /// The transaction runs at the primary.
+    pub(super) moved: bool,
+    /// Statements prepared at the other node, not yet made here.
+    pub(super) elsewhere: HashMap<Box<str>, Source>,
+    /// Raised by each change of the prepared statements.
+    pub(super) version: u64,
+    /// This session is another's, at the primary.
+    pub(super) adopted: Option<Box<Adopted>>,
+}
+
+/// The signal that the statement must run at the primary.
+pub(super) fn signal(what: &str) -> Error {
+    Error::new(
+        SqlState::FORWARD,
+        format!("cannot execute {what} in a read-only transaction"),
+    )
+}
+
+/// [`signal`] (`~FWRD`) as an error for a client, where the statement could not go; so for one that should go elsewhere (`~ELSE`).
+pub fn refused(e: &Error) -> Error {
+    if e.code() == SqlState::ELSEWHERE {
+        return super::fresh::here(e.clone());
+    }
+    Error::new(
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        e.fields().message.to_string(),
+    )
+    .hint("Run the statement alone, or at the primary.")
+}
+
+fn read_statements(r: &mut Get<'_>) -> Result<(Vec<String>, Vec<(String, Source)>)> {
+    let gone = r.list(|r| r.text().map(str::to_owned))?;
+    let added = r.list(|r| {
+        let name = r.text()?.to_owned();
+        let text: Arc<str> = r.text()?.into();
+        let types = r.list(Get::u32)?.into();
+        let from_sql = r.u8()? == 1;
+        let source = Source {
+            text,
+            types,
+            from_sql,
+        };
+        Ok((name, source))
+    })?;
+    Ok((gone, added))
+}
+
+fn read_carried(b: &[u8]) -> Result<(String, Vec<Carried>)> {
+    let mut r = Get(b);
+    let user = r.text()?.to_owned();
+    let list = r.list(|r| {
+        let mut text = || r.text().map(str::to_owned);
+        Ok((text()?, text()?, text()?))
+    })?;
+    r.end()?;
+    Ok((user, list))
+}
+
+impl Modes {
+    fn put(self, b: &mut Put) {
+        use txn::Isolation::*;
+        let level = match self.isolation {
+            None => 0,
+            Some(ReadCommitted) => 1,
+            Some(RepeatableRead) => 2,
+            Some(Serializable) => 3,
+        };
+        let on = |o: Option<bool>| o.map_or(0, |x| 1 + u8::from(x));
+        b.u8(level).u8(on(self.read_only)).u8(on(self.deferrable));
+    }
+
+    fn read(r: &mut Get<'_>) -> Result<Modes> {
+        use txn::Isolation::*;
+        let level = [
+            None,
+            Some(ReadCommitted),
+            Some(RepeatableRead),
+            Some(Serializable),
+        ];
+        let level = level.get(usize::from(r.u8()?)).ok_or_else(malformed)?;
+        let on = |n| match n {
+            0 => None,
+            n => Some(n == 2),
+        };
+        Ok(Modes {
+            isolation: *level,
+            read_only: on(r.u8()?),
+            deferrable: on(r.u8()?),
+        })
+    }
+}
+
+impl<E: Engine> Session<E> {
+    /// The gate can reach the primary for this session.
+    pub fn allow_forwarding(&mut self) {
+        self.forward.way = true;
+    }
+
+    /// Whether what may not run here goes to the primary.
+    pub fn forwards(&mut self) -> bool {
+        self.forward.way
+            && self.state.settings.get_mut().hot.forward
+            && self.shared.engine.in_recovery()
+    }
+
+    /// Whether the transaction runs at the primary.
+    pub fn has_moved(&self) -> bool {
+        self.forward.moved
+    }
+
+    /// A number for a transaction that nobody can guess, never 0.
+    pub fn token(&self) -> u64 {
+        let mut b = [0; 8];
+        self.shared.host.random(&mut b);
+        (u64::from_le_bytes(b) >> 1).max(1)
+    }
+
+    /// Identity and settings, as they were when the transaction began.
+    fn session_bytes(&mut self) -> Vec<u8> {
+        let user = self.state.authenticated;
+        let user = self.state.role_name(user);
+        let list = self.state.settings.get_mut().carried();
+        let mut b = Put::default();
+        b.text(&user).u32(list.len() as u32);
+        for (name, base, value) in &list {
+            b.text(name).text(base).text(value);
+        }
+        b.0
+    }
+
+    /// Every prepared statement, the unnamed one under "".
+    fn sources(&self) -> HashMap<Box<str>, Source> {
+        let mut all = self.forward.elsewhere.clone();
+        let named = self.statements.iter().map(|(n, s)| (&**n, s));
+        let unnamed = self.unnamed.iter().map(|s| ("", s));
+        for (name, st) in named.chain(unnamed) {
+            let rows = self.state.prepared.borrow();
+            let row = rows.iter().find(|r| *r.name == *name);
+            let (text, types) = st.source();
+            let source = Source {
+                text,
+                types,
+                from_sql: row.is_some_and(|r| r.from_sql),
+            };
+            all.insert(name.into(), source);
+        }
+        all
+    }
+
+    /// What has changed in the prepared statements since the other end was told.
+    fn put_statements(&self, known: &mut Known, b: &mut Put) {
+        if std::mem::replace(&mut known.version, self.forward.version) == self.forward.version {
+            b.u32(0).u32(0);
+            return;
+        }
+        let known = &mut known.statements;
+        let now = self.sources();
+        let gone: Vec<_> = known.keys().filter(|n| !now.contains_key(*n)).collect();
+        b.u32(gone.len() as u32);
+        gone.iter().for_each(|n| _ = b.text(n));
+        let new: Vec<_> = now
+            .iter()
+            .filter(|(n, s)| known.get(*n) != Some(s))
+            .collect();
+        b.u32(new.len() as u32);
+        for (name, s) in new {
+            b.text(name).text(&s.text).u32(s.types.len() as u32);
+            s.types.iter().for_each(|t| _ = b.u32(*t));
+            b.u8(u8::from(s.from_sql));
+        }
+        *known = now;
+    }
+
+    /// Takes statements that were prepared elsewhere, and forgets those that are gone.
+    fn take_statements(&mut self, gone: &[String], added: Vec<(String, Source)>) {
+        for name in gone {
+            self.forget(name);
+        }
+        for (name, source) in added {
+            self.forget(&name);
+            self.forward.elsewhere.insert(name.into(), source);
+            self.forward.version += 1;
+        }
+    }
+
+    /// Makes the statement of this name here, if it was prepared elsewhere.
+    pub(super) fn fetch_statement(&mut self, name: &str) -> Result<()> {
+        let Some(source) = self.forward.elsewhere.remove(name) else {
+            return Ok(());
+        };
+        let version = self.forward.version;
+        let made = super::parse::parse_one(&source.text)
+            .and_then(|parsed| self.statement(parsed, &source.types))
+            .and_then(|st| self.keep(name, st, source.from_sql));
+        if made.is_err() {
+            self.forward.elsewhere.insert(name.into(), source);
+        }
+        // It is the same statement.
+        self.forward.version = version;
+        made
+    }
+
+    /// What the primary must know before the next message, which begins a transaction there or (`SAME`) goes on with one. The
+    /// transaction that ran here ends with it; cursors keep its snapshot.
+    pub fn set_out(&mut self, known: &mut Known, token: u64) -> Result<Vec<u8>> {
+        let mut b = Put::default();
+        let begun = std::mem::replace(&mut known.begun, true);
+        b.u64(token).u8(if begun { AGAIN } else { ANEW });
+        let session = self.session_bytes();
+        b.option((known.session != session).then_some(&session[..]));
+        known.session = session;
+        let sequences = self.state.sequence_bytes();
+        b.option((known.sequences != sequences).then_some(&sequences[..]));
+        known.sequences = sequences;
+        self.put_statements(known, &mut b);
+        let kind = match self.block.kind {
+            Kind::None => NOTHING,
+            Kind::Implicit => IMPLICIT,
+            Kind::Explicit | Kind::Failed => EXPLICIT,
+        };
+        b.u8(kind);
+        if kind == NOTHING {
+            self.abandon();
+            return Ok(b.0);
+        }
+        let reads = match &self.block.txn {
+            Some(t) => t.reads()?,
+            None => None,
+        };
+        let reads = reads.map(|r| r.encode_reads());
+        self.block.modes().put(&mut b);
+        let begun = self.block.txn.is_some();
+        b.u64(if begun { self.output.now as u64 } else { 0 });
+        let changes = self.state.settings.get_mut().changes();
+        b.u32(changes.len() as u32);
+        for c in &changes {
+            b.text(&c.name).text(&c.value).u8(u8::from(c.local));
+        }
+        let savepoints = self.block.savepoint_list();
+        b.u32(savepoints.len() as u32);
+        for (name, at) in &savepoints {
+            b.text(name).u32(*at as u32);
+        }
+        b.option(reads.as_deref());
+        self.forward.moved = true;
+        if self.portals.is_empty() {
+            self.close_portal("");
+            self.end_here();
+        }
+        Ok(b.0)
+    }
+
+    /// Whether the statement of this name may end a transaction block by committing it.
+    pub fn may_commit(&mut self, name: &str) -> bool {
+        let found = self.find_statement(name).cloned();
+        found.is_ok_and(|st| may_commit(&st.text))
+    }
+
+    /// A new token for the transaction that runs there.
+    pub fn set_token(&self, token: u64) -> Vec<u8> {
+        let mut b = Put::default();
+        b.u64(token).u8(SAME);
+        b.0
+    }
+
+    /// Ends the transaction here and nothing else.
+    fn end_here(&mut self) {
+        if let Some(t) = self.block.txn.take() {
+            self.state.saw(self.shared.engine.rollback(t).position());
+        }
+    }
+
+    /// A statement that was a transaction of its own, or a text that began one, begins again elsewhere.
+    pub fn abandon(&mut self) {
+        self.drop_portals();
+        self.end_here();
+        self.leave_block();
+        self.undo_settings();
+    }
+
+    /// The primary says ReadyForQuery: this session stands as the one there.
+    pub fn stands(&mut self, status: TxnStatus) {
+        match status {
+            TxnStatus::Idle => {
+                if self.block.status() != TxnStatus::Idle || self.forward.moved {
+                    self.abandon();
+                }
+                self.forward.moved = false;
+            }
+            TxnStatus::InTransaction => {
+                self.forward.moved = true;
+                self.block.kind = Kind::Explicit;
+            }
+            TxnStatus::Failed => {
+                self.forward.moved = true;
+                self.block.kind = Kind::Failed;
+            }
+        }
+    }
+
+    /// The transaction that ran at the primary is lost. `over`: the client had ended it; else it has to roll it back.
+    pub fn lost(&mut self, over: bool) {
+        let inside = self.block.kind == Kind::Explicit || self.block.kind == Kind::Failed;
+        self.abandon();
+        self.forward.moved = false;
+        if inside && !over {
+            self.block.kind = Kind::Failed;
+        }
+    }
+
+    /// What the session has become at the primary, after [`Session::stands`] with nothing open.
+    pub fn come_back(&mut self, known: &mut Known, b: &[u8]) -> Result<()> {
+        let mut r = Get(b);
+        let position = Position::from_u64(r.u64()?);
+        let (session, sequences) = (r.option()?, r.option()?);
+        let (gone, added) = read_statements(&mut r)?;
+        r.end()?;
+        self.state.saw(position);
+        if let Some(s) = session {
+            let (_, list) = read_carried(s)?;
+            let settings = self.state.settings.get_mut();
+            settings.take_over(&list);
+            // It was told by the primary's messages.
+            settings.told();
+            self.restore_roles();
+            known.session = s.to_vec();
+        }
+        if let Some(s) = sequences {
+            self.state.take_sequences(s)?;
+            known.sequences = s.to_vec();
+        }
+        if !gone.is_empty() || !added.is_empty() {
+            self.take_statements(&gone, added);
+            known.statements = self.sources();
+            known.version = self.forward.version;
+        }
+        Ok(())
+    }
+
+    /// A statement begins that runs at the primary.
+    pub fn begin_forwarded(&mut self, text: &str) {
+        let now = self.state.now();
+        self.handle.begin(0);
+        self.shared.counters.statements.add();
+        self.shared
+            .counters
+            .forwarded
+            .fetch_add(1, Ordering::Relaxed);
+        let mut a = self.handle.activity.lock();
+        a.state = "active";
+        a.query_start = Some(now);
+        a.state_change = Some(now);
+        a.query = text.into();
+    }
+}

@@ -1,0 +1,171 @@
+//! Where a statement runs: at a replica, or at its primary.
+//!
+//! What writes, locks rows, changes the schema, loads data or moves a sequence runs at the primary. Statements are looked at before any
+//! of their text runs; calls of sequence functions are looked for in the text, so a statement that only mentions one goes to the
+//! primary too, which is slower and as right. What is found out only when it runs ends in the signal, too.
+
+use super::super::block::Kind;
+use super::super::parse::{Parsed, Stmt, parse};
+use super::super::prepared::{Body, Statement};
+use super::super::utility::Utility;
+use super::super::{Session, run, seam};
+use super::signal;
+use crate::engine::Engine;
+use base::Result;
+use sqlparser::ast;
+
+/// Functions whose calls belong to the primary.
+const CALLS: [&str; 4] = ["nextval", "setval", "canon_txn_status", "pg_switch_wal"];
+
+/// Whether the text has one of these words.
+fn mentions(text: &str, words: &[&str]) -> bool {
+    let text = text.as_bytes();
+    words.iter().any(|w| {
+        text.windows(w.len())
+            .any(|piece| piece.eq_ignore_ascii_case(w.as_bytes()))
+    })
+}
+
+/// Whether a query of this tree and text writes, locks or moves a sequence.
+fn query_writes(q: &ast::Query, text: &str) -> bool {
+    let with = q.with.iter().flat_map(|w| &w.cte_tables);
+    let body = match &*q.body {
+        ast::SetExpr::Insert(_) | ast::SetExpr::Update(_) | ast::SetExpr::Delete(_) => true,
+        ast::SetExpr::Merge(_) => true,
+        ast::SetExpr::Query(q) => query_writes(q, ""),
+        ast::SetExpr::Select(s) => s.into.is_some(),
+        _ => false,
+    };
+    body || !q.locks.is_empty()
+        || with.into_iter().any(|c| query_writes(&c.query, ""))
+        || mentions(text, &CALLS)
+}
+
+fn statement_writes(s: &ast::Statement, text: &str) -> bool {
+    match s {
+        ast::Statement::Query(q) => query_writes(q, text),
+        ast::Statement::Explain {
+            analyze, statement, ..
+        } => *analyze && statement_writes(statement, text),
+        _ => true,
+    }
+}
+
+/// Whether the statement is one that has a plan and writes.
+pub(in super::super) fn writes(p: &Parsed) -> bool {
+    matches!(&p.stmt, Stmt::Sql(s) if statement_writes(s, &p.text))
+}
+
+impl Statement {
+    /// Whether a replica may not run it.
+    fn belongs_to_primary(&self) -> bool {
+        *self.away.get_or_init(|| match &self.body {
+            Body::Empty => false,
+            Body::Rows(s) => statement_writes(s, &self.text),
+            Body::Ddl(_) => true,
+            Body::Utility(u) => matches!(&**u, Utility::Copy(c) if c.writes()),
+        })
+    }
+}
+
+impl<E: Engine> Session<E> {
+    /// Whether this transaction was declared READ ONLY: then what writes is refused as everywhere.
+    pub(in super::super) fn declared_read_only(&mut self) -> bool {
+        let default = self.state.settings.get_mut().hot.read_only;
+        self.block.declared_read_only().unwrap_or(default)
+    }
+
+    fn goes_away(&mut self, p: &Parsed) -> bool {
+        match &p.stmt {
+            Stmt::Extra(_) => true,
+            Stmt::Sql(s) => !seam::has_plan(s) || statement_writes(s, &p.text),
+            Stmt::Utility(u) => match &**u {
+                Utility::Copy(c) => c.writes(),
+                Utility::Declare { query, .. } => self.goes_away(query),
+                Utility::Execute { name, .. } => {
+                    let found = self.find_statement(name).cloned();
+                    found.is_ok_and(|s| s.belongs_to_primary())
+                }
+                _ => false,
+            },
+        }
+    }
+
+    /// Before the statements of a text run: the signal, when one of them may not run here. A block that was declared READ ONLY stays,
+    /// and so does one that has failed.
+    pub(in super::super) fn check_place(&mut self, statements: &[Parsed]) -> Result<()> {
+        if !self.forwards() || self.block.kind == Kind::Failed || self.declared_read_only() {
+            return Ok(());
+        }
+        match statements.iter().any(|p| self.goes_away(p)) {
+            true => Err(signal("the statement")),
+            false => Ok(()),
+        }
+    }
+
+    /// The same for a text that has a plan already.
+    pub(in super::super) fn check_run(&mut self, run: &run::Run) -> Result<()> {
+        if !self.forwards() || !run.statement.belongs_to_primary() || self.declared_read_only() {
+            return Ok(());
+        }
+        Err(signal("the statement"))
+    }
+
+    /// Whether a portal of this prepared statement is to be made at the primary.
+    pub fn belongs_to_primary(&mut self, name: &str) -> bool {
+        if !self.forwards() || self.block.kind == Kind::Failed || self.declared_read_only() {
+            return false;
+        }
+        let Ok(st) = self.find_statement(name).cloned() else {
+            return false;
+        };
+        match &st.body {
+            Body::Utility(u) => match &**u {
+                Utility::Declare { query, .. } => self.goes_away(query),
+                Utility::Execute { name, .. } => {
+                    let found = self.find_statement(name).cloned();
+                    found.is_ok_and(|s| s.belongs_to_primary())
+                }
+                _ => st.belongs_to_primary(),
+            },
+            _ => st.belongs_to_primary(),
+        }
+    }
+
+    /// Whether there is a portal or cursor of this name here.
+    pub fn has_portal(&self, name: &str) -> bool {
+        if name.is_empty() {
+            self.unnamed_portal.is_some()
+        } else {
+            self.portals.contains_key(name)
+        }
+    }
+
+    /// Whether the text is one statement about a cursor that was opened here before the transaction moved.
+    pub fn is_about_local_cursor(&self, sql: &str) -> bool {
+        if self.portals.is_empty() || !mentions(sql, &["fetch", "move", "close"]) {
+            return false;
+        }
+        let Ok(all) = parse(sql) else { return false };
+        let [
+            Parsed {
+                stmt: Stmt::Utility(u),
+                ..
+            },
+        ] = &all[..]
+        else {
+            return false;
+        };
+        match &**u {
+            Utility::Fetch { name, .. } | Utility::Close(Some(name)) => {
+                self.portals.contains_key(name.as_str())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether the text may end a transaction block by committing it.
+pub fn may_commit(text: &str) -> bool {
+    mentions(text, &["commit", "end"])
+}

@@ -1,0 +1,190 @@
+//! A transaction that began at a replica and goes on at the primary: what it read travels as a footprint, and is looked at here.
+//!
+//! ```text
+//! replica   reads at s, remembers records, absences and ranges       Txn::reads
+//! primary   takes a snapshot t >= s, looks each of them up           Txn::adopt_reads
+//!             unchanged from s to t: kept as if read here at t, so the commit validates them from t on
+//!             changed: 40001
+//! ```
+//! A row is unchanged when its version at t has a position at or below s. That says nothing of rows that are gone: their versions may
+//! be reclaimed here, where nobody held s. So a range carries a digest of the keys that stood in it, and a key says whether a row was
+//! there; both are compared with what is there at t. A row that came and went between s and t is found in neither, and need not be:
+//! the two states are the same. Which columns were looked at is not compared: a change of another column counts as one.
+//!
+//! REPEATABLE READ stands at s still if the versions at s are here for certain (no pass of the reclaimer has begun to treat s as
+//! past); if not it goes forward like SERIALIZABLE, under the same condition, which its promise allows: it may have begun later.
+//! READ COMMITTED brings nothing.
+//!
+//! Left out on purpose: telling the primary beforehand which positions replicas' transactions stand at, so that it keeps them.
+
+use base::footprint::{RangeEntry, ReadEntry, RowSet};
+use base::{Error, Footprint, Result, SqlState};
+use std::sync::Arc;
+use store::{View, pin};
+
+use crate::handle::TableHandle;
+use crate::manager::Cause;
+use crate::scan::{ALL_COLUMNS, RangeRead};
+use crate::txn::{Isolation, Txn};
+
+impl Txn {
+    /// What the transaction has read so far, for another node; `None` where there is nothing that must stay the same.
+    pub fn reads(&self) -> Result<Option<Footprint>> {
+        if !self.tracks_reads() || self.view.is_none() {
+            return Ok(None);
+        }
+        let guard = pin();
+        let view = self.view()?;
+        let mut f = Footprint {
+            snapshot: view.position(),
+            ..Footprint::default()
+        };
+        if env::fault::planted("forward.no_footprint") {
+            return Ok(Some(f));
+        }
+        let mut whole = true;
+        view.all(&guard, |r| {
+            let at = r.at(f.snapshot, &guard).map(|v| v.position());
+            let storage = view.storage_of(r, &guard).map(|s| s.id);
+            match (storage, at) {
+                (Some(storage), Some(saw)) => f.reads.push(ReadEntry {
+                    storage,
+                    key: r.key().into(),
+                    saw,
+                    live: true,
+                }),
+                _ => whole = false,
+            }
+            whole
+        })
+        .map_err(|_| Txn::snapshot_too_old())?;
+        if !whole {
+            return Err(changed());
+        }
+        for (table, key) in &self.absent {
+            f.reads.push(ReadEntry {
+                storage: table.storage.id,
+                key: key.clone(),
+                saw: base::Position::ZERO,
+                live: false,
+            });
+        }
+        for r in &self.ranges {
+            let rows = standing_in(r, f.snapshot, None, &guard).expect("no limit is given");
+            f.ranges.push(RangeEntry {
+                storage: r.table.storage.id,
+                index: r.index.as_ref().map_or(r.table.storage.id, |i| i.spec.id),
+                range: r.range.clone(),
+                rows,
+            });
+        }
+        view.check().map_err(|_| Txn::snapshot_too_old())?;
+        Ok(Some(f))
+    }
+
+    /// Goes on where a transaction of another node stopped that had read this, before any statement of its own. An error (40001)
+    /// means that it cannot.
+    pub fn adopt_reads(&mut self, f: &Footprint) -> Result<()> {
+        assert!(self.view.is_none(), "a footprint comes before statements");
+        let kept = match self.options.isolation {
+            Isolation::ReadCommitted => return Ok(()),
+            Isolation::RepeatableRead => self.shared.store.snapshots.take_at(f.snapshot),
+            Isolation::Serializable => None,
+        };
+        let snapshot = match kept {
+            Some(s) => {
+                self.catalog = self.shared.catalog_at(s.position());
+                self.catalog_from = base::Position::MAX;
+                s
+            }
+            None => self.take_snapshot(),
+        };
+        // What a replica shows is published here; else it followed another history.
+        let known = snapshot.position() >= f.snapshot;
+        self.view = Some(View::new(snapshot));
+        if known && self.take_over(f)? {
+            return Ok(());
+        }
+        self.shared.stats.abort(Cause::ReadChanged);
+        Err(changed())
+    }
+
+    /// Looks everything up and keeps it as read; whether it is as it was.
+    fn take_over(&mut self, f: &Footprint) -> Result<bool> {
+        let guard = pin();
+        let catalog = self.catalog.clone();
+        let table = |storage| -> Option<&Arc<TableHandle>> {
+            catalog.tables.values().find(|t| t.storage.id == storage)
+        };
+        let at = self.view()?.position();
+        for r in &f.reads {
+            let Some(t) = table(r.storage) else {
+                return Ok(false);
+            };
+            let view = self.view.as_mut().expect("just taken");
+            let found = view.get(&t.storage, &r.key, true, &guard);
+            match found.map_err(|_| Txn::snapshot_too_old())? {
+                Some(found) if r.live && found.position <= f.snapshot => {}
+                None if !r.live => self.absent.push((t.clone(), r.key.clone())),
+                _ => return Ok(false),
+            }
+        }
+        for r in &f.ranges {
+            let Some(t) = table(r.storage) else {
+                return Ok(false);
+            };
+            let mut indexes = t.indexes.iter().flatten();
+            let index = indexes.find(|i| i.spec.id == r.index).cloned();
+            if index.is_none() && r.index != r.storage {
+                return Ok(false);
+            }
+            let read = RangeRead {
+                table: t.clone(),
+                index,
+                range: r.range.clone(),
+                reader: 0,
+                passed_over: Default::default(),
+                rows: r.rows.count as usize,
+                columns: ALL_COLUMNS,
+            };
+            if standing_in(&read, at, Some(f.snapshot), &guard) != Some(r.rows) {
+                return Ok(false);
+            }
+            self.ranges.push(read);
+        }
+        Ok(true)
+    }
+}
+
+/// The rows in a range at a position; `None` when one of them is younger than `oldest`.
+fn standing_in(
+    r: &RangeRead,
+    at: base::Position,
+    oldest: Option<base::Position>,
+    guard: &store::Guard,
+) -> Option<RowSet> {
+    let (mut set, mut scratch) = (RowSet::default(), Vec::new());
+    let old = r.all(guard, &mut |record, entry| {
+        let Some(v) = record.at(at, guard) else {
+            return true;
+        };
+        let Some(row) = v.row() else { return true };
+        if let (Some(e), Some(i)) = (entry, &r.index)
+            && !i.matches(e, row, &mut scratch)
+        {
+            return true;
+        }
+        set.add(r.table.storage.id, record.key());
+        oldest.is_none_or(|o| v.position() <= o)
+    });
+    old.then_some(set)
+}
+
+fn changed() -> Error {
+    Error::new(
+        SqlState::SERIALIZATION_FAILURE,
+        "could not serialize access due to read/write dependencies among transactions",
+    )
+    .detail("What the transaction read at a replica has changed at the primary since.")
+    .hint("The transaction might succeed if retried.")
+}
