@@ -306,7 +306,6 @@ impl Forwarder {
         let mut up = self.up.take().expect("somebody is there");
         up.send().await.map_err(Broken::Primary)?;
         let mut state = Vec::new();
-        let mut ready = ready;
         loop {
             while let Some((kind, len)) = up.message() {
                 let message = &up.input.bytes()[..len];
@@ -335,12 +334,15 @@ impl Forwarder {
                         up.input.take(len);
                         wire.flush().await.map_err(Broken::Client)?;
                         copy_in(wire, &mut up).await?;
-                        // A Sync that was sent ahead of the data counts for nothing.
+                        if self.pending.front() == Some(&b'Q') {
+                            continue;
+                        }
+                        // A Sync that was sent ahead of the data counts for nothing; what is said of the COPY comes with the next.
                         if self.pending.back() == Some(&b'S') {
                             self.pending.pop_back();
-                            ready = false;
                         }
-                        continue;
+                        self.up = Some(up);
+                        return Ok(Ended::Answered);
                     }
                     _ => {
                         wire.out.buf.extend_from_slice(message);

@@ -179,6 +179,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// The number of the transaction that commits now, for its record in the log; 0: it has none.
+    #[expect(dead_code)]
     pub(in super::super) fn take_token(&mut self) -> u64 {
         let adopted = self.forward.adopted.as_mut();
         adopted.map_or(0, |a| std::mem::take(&mut a.token))
