@@ -10,10 +10,9 @@
 //! The bytes are drawn in docs/log-format.md and guarded by `tests/format_is_stable.rs`.
 //!
 //! Read in this order: [`group`] (the unit), [`segment`] (files), [`writer`], [`reader`] (where a log ends), [`checkpoint`],
-//! [`data_dir`], [`recovery`], [`transfer`] (a copy of another node's).
-//!
-//! Left out on purpose: an archive in an object store. [`SegmentSource`] is the seam for it.
+//! [`data_dir`], [`recovery`], [`transfer`] (a copy of another node's), [`archive`].
 
+pub mod archive;
 mod bytes;
 pub mod checkpoint;
 pub mod data_dir;
@@ -27,6 +26,7 @@ mod terms;
 pub mod transfer;
 pub mod writer;
 
+pub use archive::{Archive, Objects};
 pub use checkpoint::{CheckpointReader, CheckpointWriter, Entry, Manifest, RowChunk};
 pub use data_dir::{DataDir, DirOptions};
 pub use error::{Error, Result};

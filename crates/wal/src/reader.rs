@@ -229,6 +229,11 @@ impl LogReader {
         Ok(Some((open, header)))
     }
 
+    /// Whether it reads beside a writer, up to a limit.
+    pub fn is_following(&self) -> bool {
+        self.limit.is_some()
+    }
+
     /// Moves the limit of a reader that follows a writer.
     pub fn raise_limit(&mut self, limit: LogPoint) {
         let old = self.limit.expect("only a following reader has a limit");

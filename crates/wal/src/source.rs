@@ -1,4 +1,4 @@
-//! Where a reader gets segments from: this node's directory, or one day an archive or another node.
+//! Where a reader gets segments from: this node's directory, or the archive.
 
 use crate::error::{Error, Result};
 use crate::segment::{LogDir, SegmentName};
