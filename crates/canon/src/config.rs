@@ -44,6 +44,7 @@ struct File {
     replica_of: Option<String>,
     synchronous_replicas: Option<u32>,
     wal_keep_bytes: Option<String>,
+    archive: Option<String>,
     #[serde(default)]
     replay: Replay,
     log_level: Option<String>,
@@ -105,6 +106,9 @@ pub struct Overrides {
     /// Log kept for replicas that are away, such as 4GB
     #[arg(long, value_name = "SIZE", env = "CANON_WAL_KEEP_BYTES")]
     pub wal_keep_bytes: Option<String>,
+    /// Where finished log and checkpoints are copied to, such as file:///backup/canon
+    #[arg(long, value_name = "URL", env = "CANON_ARCHIVE")]
+    pub archive: Option<String>,
     /// How a replica replays: row, serial, table, transaction, page, transaction-worker
     #[arg(long, value_name = "POLICY", env = "CANON_REPLAY_POLICY")]
     pub replay_policy: Option<String>,
@@ -140,6 +144,8 @@ pub struct Config {
     pub replica_of: Option<Primary>,
     pub synchronous_replicas: u32,
     pub wal_keep_bytes: u64,
+    /// A URL.
+    pub archive: Option<String>,
     pub replay_policy: Policy,
     /// 0: as many as there are CPUs.
     pub replay_workers: u32,
@@ -295,6 +301,10 @@ impl Config {
                 &file.wal_keep_bytes,
                 "4GB",
             )?,
+            archive: match text(&flags.archive, &file.archive, "") {
+                url if url.is_empty() => None,
+                url => Some(crate::replication::archive::checked(url)?),
+            },
             replay_policy,
             replay_workers: flags.replay_workers.or(file.replay.workers).unwrap_or(0),
             log_level,

@@ -230,6 +230,23 @@ fn replication(p: &mut Page, place: &Place) {
         "Replicas that durable commits wait for.",
         place.node.shipping().replicas(),
     );
+    if let Some(a) = &place.senders.archive {
+        p.gauge(
+            "canon_archive_waiting_bytes",
+            "Finished log that is not in the archive.",
+            a.waiting(),
+        );
+        p.counter(
+            "canon_archive_segments_total",
+            "Segments of the log copied to the archive.",
+            a.copied(),
+        );
+        p.counter(
+            "canon_archive_failures_total",
+            "Times that copying to the archive, or reading from it, failed.",
+            a.failures(),
+        );
+    }
     p.head(
         "canon_replica_connected",
         "gauge",

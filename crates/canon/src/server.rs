@@ -15,6 +15,7 @@ use crate::gate::{self, Gate};
 use crate::host::EnvHost;
 use crate::http;
 use crate::metrics::Metrics;
+use crate::replication::archive::Archiving;
 use crate::replication::{Follow, Fresh, Place, Restart, Senders, bootstrap};
 use base::{Error, Result, SqlState};
 use node::{Node, NodeOptions};
@@ -169,7 +170,14 @@ impl Server {
             stay_sealed(&node).await?;
         }
         let env = env::Env::os();
-        let senders = Arc::new(Senders::new(node.clone(), env.clone()));
+        let archive = match &config.archive {
+            Some(url) => Some(Arc::new(Archiving::new(url, node.clone())?)),
+            None => None,
+        };
+        if let Some(archive) = &archive {
+            tasks.spawn(archive.clone().run());
+        }
+        let senders = Arc::new(Senders::new(node.clone(), env.clone(), archive));
         let follow = config.replica_of.as_ref().map(|primary| {
             let name = config.node_name.clone();
             Arc::new(Follow::new(

@@ -17,6 +17,17 @@ async fn maintenance(s: &Server, user: &str) -> Result<Client, tokio_postgres::E
     connect_to(&config).await
 }
 
+/// Writes about 3 MB, in ten commits.
+async fn write_much(c: &Client, round: usize) {
+    for part in 0..10 {
+        let first = round * 1000 + part * 100;
+        let sql = format!(
+            "INSERT INTO bulk SELECT {first} + n, repeat('x', 3000) FROM generate_series(1, 100) n"
+        );
+        rows(c, &sql).await;
+    }
+}
+
 /// A commit that no replica has: it is in the primary's log, and nobody is told.
 async fn leave_unconfirmed(p: &Server, sum: i32) {
     let c = p.connect().await;
@@ -140,4 +151,101 @@ async fn a_replica_shows_its_own_log_only_where_one_replica_is_enough() {
     }
     assert_equal(&w, &b).await;
     assert_equal(&w, &p).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_primary_has_let_go_is_served_from_the_archive() {
+    if skip() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a directory");
+    let file = scratch.path().join("canon.toml");
+    std::fs::write(&file, "segment_bytes = \"1MB\"\nwal_keep_bytes = \"1MB\"\n").expect("written");
+    let archive = format!("file://{}/archive", scratch.path().display());
+    let http = free_port();
+    let address = format!("127.0.0.1:{http}");
+    let p = Server::start_with(&[
+        ("CANON_CONFIG", &file.display().to_string()),
+        ("CANON_ARCHIVE", &archive),
+        ("CANON_HTTP", &address),
+    ])
+    .await;
+    let c = p.connect().await;
+    bank(&c).await;
+    rows(&c, "CREATE TABLE bulk (id int PRIMARY KEY, v text)").await;
+    let mut r = replica(&p, "away").await;
+    assert_equal(&c, &r).await;
+    let copies = |r: &Server| {
+        let log = std::fs::read_to_string(r.scratch().join("log")).expect("a log");
+        log.matches("copying the primary's database").count()
+    };
+    // Numbers of the segments below a folder, with their paths.
+    let segments = |folder: std::path::PathBuf| {
+        let (mut found, mut folders) = (Vec::new(), vec![folder]);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten() {
+                let path = entry.expect("an entry").path();
+                let name = path.file_name().expect("a name").to_string_lossy();
+                let number = name.strip_suffix(".wal").and_then(|n| n.split_once('-'));
+                match number.map(|n| u64::from_str_radix(n.0, 16)) {
+                    Some(Ok(number)) => found.push((number, path)),
+                    _ if path.is_dir() => folders.push(path),
+                    _ => {}
+                }
+            }
+        }
+        found.sort();
+        found
+    };
+    let own = || segments(p.data_dir().join("wal"));
+    let archived = || segments(scratch.path().join("archive"));
+    for round in 0..2 {
+        r.kill();
+        for n in 0..4 {
+            write_much(&c, round * 4 + n).await;
+        }
+        // Everything finished is archived, and the directory lets it go.
+        let deadline = Instant::now() + PATIENCE;
+        let last = own().last().expect("a log").0;
+        while archived().last().is_none_or(|a| a.0 + 1 < last) {
+            assert!(Instant::now() < deadline, "not archived\n{}", p.log_tail());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        rows(&c, "CHECKPOINT").await;
+        assert!(own()[0].0 + 5 > last, "{:?}", own());
+        if round == 1 {
+            // The archive is damaged: that is said, and the replica is filled anew.
+            let all = archived();
+            for (_, path) in &all[all.len() - 6..] {
+                let f = std::fs::OpenOptions::new().write(true).open(path);
+                f.expect("opened").set_len(200_000).expect("cut short");
+            }
+        }
+        r.launch();
+        r.ready().await;
+        let deadline = Instant::now() + PATIENCE;
+        while copies(&r) < 1 + round {
+            assert!(
+                Instant::now() < deadline,
+                "not filled anew\n{}",
+                r.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        r.ready().await;
+        assert_equal(&c, &r).await;
+        assert_eq!(copies(&r), 1 + round, "{}", r.log_tail());
+    }
+    let metrics = get(http, "/metrics").1;
+    assert!(
+        metrics.contains("canon_archive_segments_total "),
+        "{metrics}"
+    );
+    assert!(
+        !metrics.contains("canon_archive_failures_total 0"),
+        "{metrics}"
+    );
+    let log = std::fs::read_to_string(p.scratch().join("log")).expect("a log");
+    assert!(log.contains("reading log from the archive"), "{log}");
+    assert!(log.contains("the archive cannot be read"), "{log}");
 }

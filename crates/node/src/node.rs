@@ -631,17 +631,33 @@ impl Shared {
         })
     }
 
-    /// Log above here is needed by replicas: by those that are connected, and by those that are away as far as `wal_keep_bytes` go.
+    /// Log above here is needed: by replicas that are connected; and, as far as `wal_keep_bytes` go, by those that are away and for the
+    /// archive.
     fn keep_from(&self) -> Result<Position> {
         let shipping = &self.pipeline.shipping;
         let connected = shipping.floor().unwrap_or(Position::MAX);
-        if !shipping.ever_followed() {
+        let archived = shipping.archived_to();
+        if !shipping.ever_followed() && archived.is_none() {
             return Ok(connected);
         }
         let segments = self.dir.log().list().map_err(failed)?;
         let kept = self.options.wal_keep_bytes / self.options.segment_bytes;
         let oldest = segments.iter().rev().nth(kept as usize).map(|n| n.first);
-        Ok(connected.min(oldest.unwrap_or(Position::ZERO)))
+        let oldest = oldest.unwrap_or(Position::ZERO);
+        let mut keep = connected;
+        if shipping.ever_followed() {
+            keep = keep.min(oldest);
+        }
+        if let Some(archived) = archived {
+            if archived < oldest && segments.first().is_some_and(|s| s.first < oldest) {
+                eprintln!(
+                    "canon: log that is not in the archive is let go: more than wal_keep_bytes wait for it. \
+                     What is archived from now on does not go on where the archive ends."
+                );
+            }
+            keep = keep.min(archived.max(oldest));
+        }
+        Ok(keep)
     }
 
     fn keep_house(&self) {

@@ -81,6 +81,9 @@ pub struct Shipping {
     pub moved: Notice,
     /// Acknowledgements at these levels publish (see `Watermarks::published`).
     weak: [base::Watermark; 2],
+    /// There is an archive, and everything up to here is in it.
+    archiving: AtomicBool,
+    archived: base::Watermark,
 }
 
 impl Shipping {
@@ -94,6 +97,8 @@ impl Shipping {
             wanted: AtomicBool::new(false),
             moved: Notice::default(),
             weak: Default::default(),
+            archiving: AtomicBool::new(false),
+            archived: base::Watermark::default(),
         }
     }
 
@@ -255,6 +260,22 @@ impl Shipping {
     pub fn floor(&self) -> Option<Position> {
         let s = self.state.lock();
         s.followers.values().map(|f| f.needs).min()
+    }
+
+    /// There is an archive: log that is not in it stays, as far as `wal_keep_bytes` go.
+    pub fn begin_archiving(&self) {
+        self.archiving.store(true, Ordering::SeqCst);
+    }
+
+    /// Everything up to here is in the archive.
+    pub fn archived(&self, to: Position) {
+        self.archived.raise(to);
+    }
+
+    /// Up to where the archive has everything; none without an archive.
+    pub fn archived_to(&self) -> Option<Position> {
+        let archiving = self.archiving.load(Ordering::SeqCst);
+        archiving.then(|| self.archived.get())
     }
 
     /// Whether a replica has ever followed since the start, or is asked for.

@@ -6,6 +6,7 @@
 //!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
 //! replica   fresh.rs            strong reads: one task that reads the primary's region (remote.rs), and the waits of sessions
 //! primary   region.rs           its other end
+//!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
 //! both      copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
 //! ```
 //! What is decided is decided in `replica::ship`, which knows no socket; what is kept, in `node`. Here are the tasks between them, and
@@ -13,6 +14,7 @@
 //!
 //! Left out on purpose: replicas of replicas, TLS.
 
+pub mod archive;
 pub mod bootstrap;
 pub mod copy_both;
 pub mod follow;

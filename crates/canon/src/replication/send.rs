@@ -8,6 +8,7 @@
 //! Nothing of the primary waits for this task. It holds positions, not data: groups stand in the node's memory, and when a slow
 //! connection falls behind that, the sender goes back to the log's segments.
 
+use super::archive::Archiving;
 use super::copy_both::{CopyBoth, broken};
 use super::freshness::Freshness;
 use super::region;
@@ -51,6 +52,8 @@ pub struct Senders {
     deposed: AtomicBool,
     /// One at a time asks whom this node has handed over to.
     handing_over: Mutex<()>,
+    /// Where log is that the directory does not have any more.
+    pub archive: Option<Arc<Archiving>>,
 }
 
 struct Peer {
@@ -72,7 +75,7 @@ pub struct Seen {
 }
 
 impl Senders {
-    pub fn new(node: Arc<Node>, env: Env) -> Senders {
+    pub fn new(node: Arc<Node>, env: Env, archive: Option<Arc<Archiving>>) -> Senders {
         Senders {
             node,
             env,
@@ -80,6 +83,7 @@ impl Senders {
             names: Mutex::default(),
             deposed: AtomicBool::new(false),
             handing_over: Mutex::default(),
+            archive,
         }
     }
 
@@ -293,7 +297,9 @@ impl Sending {
             senders,
         };
         let deposed = sending.senders.deposed.load(Ordering::SeqCst);
-        let facts = tokio::task::spawn_blocking(move || facts(&node, deposed)).await;
+        let archive = sending.senders.archive.clone();
+        let facts = move || facts(&node, deposed, archive.as_deref());
+        let facts = tokio::task::spawn_blocking(facts).await;
         let facts = facts.map_err(|e| Error::internal(e.to_string()))??;
         sending.fed = facts.last;
         sending.sender.greet(hello, facts, &mut sending.commands);
@@ -420,7 +426,8 @@ impl Sending {
                 }
                 Command::ReadLog { from, bytes } => {
                     let (node, reader) = (self.node.clone(), self.reader.take());
-                    self.off(move || read_log(&node, reader, from, bytes));
+                    let archive = self.senders.archive.clone();
+                    self.off(move || read_log(&node, archive.as_deref(), reader, from, bytes));
                 }
                 Command::OpenCheckpoint => {
                     let node = self.node.clone();
@@ -506,26 +513,37 @@ fn disk(e: wal::Error) -> Error {
     Error::new(SqlState::IO_ERROR, e.to_string())
 }
 
-fn facts(node: &Node, deposed: bool) -> Result<Facts> {
+/// What is wrong with the archive; what `wal` would say is meant for a data directory.
+fn words(e: &wal::Error) -> String {
+    match e {
+        wal::Error::Corrupt {
+            file,
+            offset,
+            reason,
+        } => format!("{} is damaged at offset {offset}: {reason}", file.display()),
+        e => e.to_string(),
+    }
+}
+
+fn facts(node: &Node, deposed: bool, archive: Option<&Archiving>) -> Result<Facts> {
     let terms = node.terms();
+    let own = node.dir().log().reaches_back_to().map_err(disk)?;
+    let own = own.unwrap_or(Position::MAX);
+    let archived = archive.and_then(Archiving::reaches_back_to);
     Ok(Facts {
         cluster: node.cluster(),
         term: node.term(),
         terms,
         last: node.marks().flushed.get(),
-        reaches_back_to: node
-            .dir()
-            .log()
-            .reaches_back_to()
-            .map_err(disk)?
-            .unwrap_or(Position::MAX),
+        reaches_back_to: archived.map_or(own, |a| a.min(own)),
         deposed,
     })
 }
 
-/// Groups after `from`, about so many bytes, from memory or from the segments.
+/// Groups after `from`, about so many bytes, from memory, from the segments, or from the archive.
 fn read_log(
     node: &Node,
+    archive: Option<&Archiving>,
     reader: Option<Box<LogReader>>,
     from: Position,
     bytes: u64,
@@ -538,6 +556,7 @@ fn read_log(
     // What is flushed now stands before the limit that is read next.
     let flushed = node.marks().flushed.get();
     let reader = match reader.filter(|r| r.last() == from) {
+        Some(r) if !r.is_following() => return read_archive(archive, Some(r), from, bytes),
         Some(mut r) => {
             if let Some(limit) = node.shipping().limit() {
                 r.raise_limit(limit);
@@ -551,7 +570,7 @@ fn read_log(
                 match LogReader::follow(log, node.cluster(), from, limit) {
                     Ok(r) => Some(Box::new(r)),
                     Err(wal::Error::Missing { .. }) => {
-                        return Ok(Read::Log(Event::LogMissing, None));
+                        return read_archive(archive, None, from, bytes);
                     }
                     Err(e) => return Err(disk(e)),
                 }
@@ -580,6 +599,68 @@ fn read_log(
         Event::LogRead { from, groups, upto },
         Some(reader),
     ))
+}
+
+/// The same from the archive. Whatever is wrong with it, a replica can still be filled anew.
+fn read_archive(
+    archive: Option<&Archiving>,
+    reader: Option<Box<LogReader>>,
+    from: Position,
+    bytes: u64,
+) -> Result<Read> {
+    let missing = || Ok(Read::Log(Event::LogMissing, None));
+    let Some(archive) = archive else {
+        return missing();
+    };
+    let opened = match reader {
+        Some(r) => Ok(r),
+        None => {
+            info!(%from, "reading log from the archive");
+            archive.read(from).map(Box::new)
+        }
+    };
+    let mut reader = match opened {
+        Ok(r) => r,
+        Err(e) => {
+            archive.cannot_read(from, &words(&e));
+            return missing();
+        }
+    };
+    let (mut groups, mut taken, mut last) = (Vec::new(), 0, from);
+    loop {
+        match reader.next_group() {
+            Ok(Some(g)) => {
+                taken += g.as_bytes().len() as u64;
+                last = g.header().last;
+                groups.push(Arc::new(g));
+                if taken >= bytes {
+                    let read = Event::LogRead {
+                        from,
+                        groups,
+                        upto: last,
+                    };
+                    return Ok(Read::Log(read, Some(reader)));
+                }
+            }
+            // Here the directory goes on.
+            Ok(None) if last > from => {
+                let read = Event::LogRead {
+                    from,
+                    groups,
+                    upto: last,
+                };
+                return Ok(Read::Log(read, None));
+            }
+            Ok(None) => {
+                archive.cannot_read(from, "it ends there, before the directory begins");
+                return missing();
+            }
+            Err(e) => {
+                archive.cannot_read(last, &words(&e));
+                return missing();
+            }
+        }
+    }
 }
 
 /// The newest checkpoint; one is written if there is none.

@@ -1,0 +1,213 @@
+//! Keeps the archive (`wal::archive`): a task that copies what is finished, and the way back for replicas that ask for older log.
+//!
+//! ```text
+//! primary's wal/, checkpoint/ ── every second, oldest first ──▶ archive ──▶ send.rs, when the directory does not reach back
+//! ```
+//! Commits never wait for it. What fails is tried again, later each time, and said once; segments stay in the directory until they are
+//! in the archive, or until `wal_keep_bytes` of them wait. A primary writes below its term, so two that believe to be the primary do not
+//! disturb each other.
+//!
+//! `file:///DIR` is a directory, a mounted file system say. Other places need an `Objects` of their own (docs/decisions/0015).
+//!
+//! Left out on purpose: removing old log from the archive, and making a data directory from it.
+
+use base::{Error, Position, Result, SqlState, Watermark};
+use env::Env;
+use node::{Node, Role};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tracing::{error, info, warn};
+use wal::archive::{Archive, Files, Objects};
+use wal::{LogReader, SegmentName};
+
+/// Between looks at what is finished.
+const EVERY: Duration = Duration::from_secs(1);
+/// Longest pause after failures.
+const MOST_BACKOFF: Duration = Duration::from_secs(60);
+
+fn bad(url: &str, why: impl std::fmt::Display) -> Error {
+    let what = format!("archive = {url:?}: {why}");
+    Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
+}
+
+/// A URL that an archive may have.
+pub fn checked(url: String) -> Result<String> {
+    match url.split_once("://") {
+        Some(("file", path)) if path.starts_with('/') && path.len() > 1 => Ok(url),
+        Some(("file", _)) => Err(bad(&url, "file:/// and an absolute path")),
+        Some((scheme, _)) => Err(bad(
+            &url,
+            format!("{scheme}:// is not a place that this program knows"),
+        )),
+        None => Err(bad(&url, "a URL such as file:///backup/canon")),
+    }
+}
+
+fn objects(url: &str) -> Result<Arc<dyn Objects>> {
+    let path = url.strip_prefix("file://");
+    let path = path.ok_or_else(|| bad(url, "not a place that this program knows"))?;
+    Ok(Arc::new(Files::new(Env::os().disk, Path::new(path))))
+}
+
+/// See the head of the file.
+pub struct Archiving {
+    url: String,
+    archive: Archive,
+    node: Arc<Node>,
+    /// The newest checkpoint that is in the archive, by term and number.
+    checkpoint: Mutex<(u64, u64)>,
+    /// Finished segments that are not archived: their bytes.
+    waiting: AtomicU64,
+    /// Segments copied since the start, and failures.
+    copied: AtomicU64,
+    failures: AtomicU64,
+    /// From positions at or below it the archive could not be read.
+    unreadable: Watermark,
+}
+
+impl Archiving {
+    pub fn new(url: &str, node: Arc<Node>) -> Result<Archiving> {
+        let archive = Archive::new(objects(url)?, node.cluster());
+        node.shipping().begin_archiving();
+        Ok(Archiving {
+            url: url.to_owned(),
+            archive,
+            node,
+            checkpoint: Mutex::default(),
+            waiting: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            unreadable: Watermark::default(),
+        })
+    }
+
+    /// Bytes of finished log that are not in the archive.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Segments copied since the start.
+    pub fn copied(&self) -> u64 {
+        self.copied.load(Ordering::Relaxed)
+    }
+
+    /// Times that copying or reading failed.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Copies for as long as it lives.
+    pub async fn run(self: Arc<Self>) {
+        let (mut failed, mut pause) = (false, EVERY);
+        loop {
+            tokio::time::sleep(pause).await;
+            if self.node.role() != Role::Primary {
+                continue;
+            }
+            let me = self.clone();
+            let done = tokio::task::spawn_blocking(move || me.step()).await;
+            match done.unwrap_or_else(|e| Err(e.to_string())) {
+                Ok(()) => {
+                    if std::mem::take(&mut failed) {
+                        info!(archive = self.url, "the archive takes log again");
+                    }
+                    pause = EVERY;
+                }
+                Err(why) => {
+                    self.failures.fetch_add(1, Ordering::Relaxed);
+                    pause = (pause * 2).min(MOST_BACKOFF);
+                    if !std::mem::replace(&mut failed, true) {
+                        let waiting = self.waiting();
+                        warn!(
+                            archive = self.url,
+                            waiting_bytes = waiting,
+                            "the archive does not take log: {why}; tried again until it does"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Copies everything that is finished.
+    fn step(&self) -> std::result::Result<(), String> {
+        let (node, term) = (&self.node, self.node.term());
+        let log = node.dir().log();
+        let said = |e: wal::Error| e.to_string();
+        let mut missing = self.archive.missing(term, log).map_err(said)?;
+        let mut left: u64 = missing.iter().map(|m| m.1).sum();
+        self.waiting.store(left, Ordering::Relaxed);
+        for (name, bytes) in missing.drain(..) {
+            if self.archive.copy_segment(term, log, name).map_err(said)? {
+                self.copied.fetch_add(1, Ordering::Relaxed);
+            }
+            left -= bytes;
+            self.waiting.store(left, Ordering::Relaxed);
+        }
+        let there = self.archive.segments(term).map_err(said)?;
+        if let Some(last) = there.last() {
+            let next = log.list().map_err(said)?;
+            let next = next.iter().find(|n| n.number == last.number + 1);
+            if let Some(SegmentName { first, .. }) = next {
+                node.shipping().archived(first.prev());
+            }
+        }
+        if let Some(newest) = node.dir().latest_checkpoint().map_err(said)? {
+            let this = (term, newest.manifest().number);
+            if *self.checkpoint.lock() != this {
+                self.archive.copy_checkpoint(term, &newest).map_err(said)?;
+                *self.checkpoint.lock() = this;
+            }
+        }
+        Ok(())
+    }
+
+    /// Position after which log can be had, from the archive and then from the directory; none when the archive does not help.
+    pub fn reaches_back_to(&self) -> Option<Position> {
+        let own = self.node.dir().log().list().ok()?.first()?.number;
+        match self.archive.reaches_back_to(self.node.term(), own) {
+            Ok(back) => back.map(|p| p.max(self.unreadable.get())),
+            Err(e) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                warn!(archive = self.url, "the archive cannot be looked at: {e}");
+                None
+            }
+        }
+    }
+
+    /// A reader of the archived log after `from`.
+    pub fn read(&self, from: Position) -> wal::Result<LogReader> {
+        LogReader::open(
+            self.archive.log(self.node.term()),
+            self.node.cluster(),
+            from,
+        )
+    }
+
+    /// Who reads from here, or before, is filled anew instead.
+    pub fn cannot_read(&self, at: Position, why: &str) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        if self.unreadable.raise(at.next()) <= at {
+            error!(
+                archive = self.url,
+                "the archive cannot be read after {at}: {why}; a replica that needs it is filled anew"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        assert!(checked("file:///backup/canon".into()).is_ok());
+        for url in ["file://backup", "file:///", "/backup", "s4://b/p", ""] {
+            assert!(checked(url.into()).is_err(), "{url}");
+        }
+    }
+}
