@@ -198,6 +198,14 @@ fn what_has_not_changed_is_read_at_once_and_what_has_is_waited_for() {
     t.run(&r, "ROLLBACK");
     assert_eq!(t.one(&r, "SELECT count(*) FROM b"), "100");
 
+    // The primary has it all.
+    t.run(&r, "SET canon.stale_action = 'forward'");
+    assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 1"), "1");
+    t.run(&r, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(t.one(&r, "SELECT count(*) FROM b"), "100");
+    assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 1"), "1");
+    assert_eq!(t.one(&r, "SELECT count(*) FROM a"), "100");
+    t.run(&r, "COMMIT");
     // Other ways to end a wait.
     t.run(
         &r,

@@ -395,7 +395,7 @@ impl Txn {
         }
         let fresh = self.view.is_none() || self.options.isolation == Isolation::ReadCommitted;
         // The planted bug: at a replica the transaction's snapshot follows what is shown.
-        let fresh = fresh || self.options.read_only && env::fault::planted("read.snapshot_moves");
+        let fresh = fresh || self.shared.is_standby() && env::fault::planted("read.snapshot_moves");
         let contended = self.options.contended
             && self.options.isolation == Isolation::Serializable
             && self.tracks_reads();

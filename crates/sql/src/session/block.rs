@@ -134,7 +134,7 @@ impl<E: Engine> Session<E> {
             durability: hot.durability(),
             interrupt: self.handle.interrupt.clone(),
             locking: true,
-            contended: self.lost > 0 && self.block.kind == Kind::Explicit,
+            contended: self.lost > 0 && self.block.kind == Kind::Explicit && !self.follows(),
         }
     }
 

@@ -217,6 +217,8 @@ impl<E: Engine> Session<E> {
             };
             let e = match ended {
                 Ok(e) => return Ok(e),
+                // The gate takes it to the primary.
+                Err(e) if self.forwards() => e,
                 Err(e) => super::fresh::here(e),
             };
             if !(auto && e.code().is_retryable() && attempt < ATTEMPTS && c.rewind(mark)) {
