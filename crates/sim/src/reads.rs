@@ -37,6 +37,8 @@ pub struct StrongRead {
     /// Rows by key; none: the table.
     pub keys: Vec<Vec<u8>>,
     stage: Stage,
+    /// It has asked for slots, and does so again no sooner.
+    again: u64,
 }
 
 impl StrongRead {
@@ -67,6 +69,7 @@ impl World {
             acknowledged: self.model.all_acknowledged(),
             keys,
             stage: Stage::Asks,
+            again: 0,
         };
         match &self.machines[i].up {
             Some(Running::Follower(f)) if f.following.is_some() => self.strong.push(read),
@@ -133,7 +136,7 @@ impl World {
                     Ask::Begin(fetch) => send = Some(fetch),
                     Ask::Joined | Ask::Queued => {}
                 },
-                Stage::Checks(snapshot) => {
+                Stage::Checks(snapshot) if now >= r.again => {
                     let touches = r.touches(storage);
                     let at = snapshot.position();
                     match f.timestamps.check(at, visible, &touches, now) {
@@ -152,6 +155,7 @@ impl World {
                         }
                         Check::Missing(fetch) => {
                             send = fetch;
+                            r.again = now + 2_000;
                             r.stage = Stage::Checks(snapshot);
                         }
                     }

@@ -359,7 +359,7 @@ impl World {
             self.step();
             steps += 1;
             assert!(
-                steps < 60_000,
+                steps < 120_000,
                 "the mended cluster does not {what}: {}",
                 self.state()
             );

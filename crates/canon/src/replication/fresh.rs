@@ -279,12 +279,16 @@ impl Fresh {
     ) -> Result<()> {
         let began = self.now();
         let mut all = self.node.published(Held::Published(at));
-        loop {
+        for round in 0u64.. {
             let landing = self.landed.since(seen).boxed();
             if let Either::Left(_) = select(&mut all, landing).await {
                 count(&self.stats.waits[Level::Visible as usize]);
                 self.stats.waited.fetch_add(self.now() - began, Relaxed);
                 return Ok(());
+            }
+            if round > 1 {
+                // The primary has not published `at`: it came back without it. There is no hurry then.
+                tokio::time::sleep(AGAIN).await;
             }
             seen = self.landed.version();
             match self.check(at, &touches) {
@@ -300,6 +304,7 @@ impl Fresh {
                 Check::Missing(_) => {}
             }
         }
+        unreachable!("counted without end")
     }
 
     /// Reads the primary's region until this node follows no more.
