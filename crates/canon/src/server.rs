@@ -16,7 +16,9 @@ use crate::host::EnvHost;
 use crate::http;
 use crate::metrics::Metrics;
 use crate::replication::archive::Archiving;
+use crate::replication::shared::Exposed;
 use crate::replication::{Follow, Fresh, Place, Restart, Senders, bootstrap};
+use base::region::Region;
 use base::{Error, Result, SqlState};
 use node::{Node, NodeOptions};
 use replica::replay::ReplayOptions;
@@ -165,7 +167,8 @@ impl Server {
         if let Some(primary) = &config.replica_of {
             bootstrap::prepare(config, primary, restart).await?;
         }
-        let node = Arc::new(open(config).await?);
+        let (exposed, region) = expose();
+        let node = Arc::new(open(config, region).await?);
         if config.replica_of.is_none() {
             stay_sealed(&node).await?;
         }
@@ -178,6 +181,9 @@ impl Server {
             tasks.spawn(archive.clone().run());
         }
         let senders = Arc::new(Senders::new(node.clone(), env.clone(), archive));
+        if let Some(exposed) = exposed {
+            _ = senders.exposed.set(exposed);
+        }
         let follow = config.replica_of.as_ref().map(|primary| {
             let name = config.node_name.clone();
             Arc::new(Follow::new(
@@ -374,7 +380,18 @@ fn replay(config: &Config) -> ReplayOptions {
     options
 }
 
-async fn open(config: &Config) -> Result<Node> {
+/// A region that replicas on this host can map, if there is memory for it; else it is this process's.
+fn expose() -> (Option<Exposed>, Option<Arc<Region>>) {
+    match Exposed::new(env::Env::os().random.next_u64()) {
+        Ok((exposed, region)) => (Some(exposed), Some(region)),
+        Err(e) => {
+            info!(error = %e, "no shared memory: replicas on this host read over their connections");
+            (None, None)
+        }
+    }
+}
+
+async fn open(config: &Config, region: Option<Arc<Region>>) -> Result<Node> {
     let options = NodeOptions {
         owner: DATABASE.into(),
         max_memory: config.max_memory,
@@ -386,6 +403,7 @@ async fn open(config: &Config) -> Result<Node> {
         replay: replay(config),
         synchronous_replicas: config.synchronous_replicas as usize,
         wal_keep_bytes: config.wal_keep_bytes,
+        region,
         on_recovery: Some(|done, all, rows, commits| {
             info!(
                 done_bytes = done,

@@ -6,6 +6,7 @@
 
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
+mod mapped;
 mod memory;
 mod reclaim;
 mod record;
@@ -16,6 +17,7 @@ mod view;
 
 pub use crossbeam_epoch::{Guard, pin};
 
+pub use mapped::{BYTES as MAPPED_BYTES, MappedWords};
 pub use memory::Memory;
 pub use reclaim::{Reclaimed, Store};
 pub use record::{Holder, IndexEntry, NewVersion, Record, Version};

@@ -10,23 +10,26 @@
 //! What is decided is decided in `replica::read`. While the primary cannot be asked, strong reads wait; nothing stale is served, and the
 //! session gives up when its `canon.read_timeout` says so.
 //!
+//! Where the primary's words are mapped (`shared`), every read looks for itself: a few loads and a question to the kernel, in place.
+//!
 //! A timestamp that lands is also what the primary has published: replay is told, so that it shows what it has without waiting for
 //! the next tick.
 
 use super::Primary;
 use super::remote::{Tcp, connect};
-use base::region::row_hash;
+use super::shared::Mapped;
+use base::region::{CLUSTER_WORDS, PUBLISHED_WORD, TERM_WORD, row_hash};
 use base::{Error, Held, Position, Result, SqlState};
 use env::Env;
 use futures::FutureExt;
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use node::{Node, Notice, Role};
-use parking_lot::Mutex;
-use replica::read::{Ask, Check, Fetch, Level, Rejected, RemoteMemory, Timestamps, Touch};
+use parking_lot::{Mutex, RwLock};
+use replica::read::{Ask, Check, Fetch, Level, Rejected, RemoteMemory, Timestamps, Touch, decide};
 use sql::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Touch as Reads, Waiting};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -59,6 +62,10 @@ pub struct FreshStats {
     pub fetching: AtomicU64,
 }
 
+fn word(words: &[AtomicU64], w: u32) -> Position {
+    Position::from_u64(words[w as usize].load(SeqCst))
+}
+
 fn count(a: &AtomicU64) {
     a.fetch_add(1, Relaxed);
 }
@@ -75,6 +82,8 @@ pub struct Fresh {
     fetches: mpsc::UnboundedSender<Fetch>,
     incoming: Mutex<Option<mpsc::UnboundedReceiver<Fetch>>>,
     connected: AtomicBool,
+    /// The primary's words, where this host has them.
+    mapped: RwLock<Option<Arc<Mapped>>>,
     pub stats: FreshStats,
 }
 
@@ -111,6 +120,7 @@ impl Fresh {
             fetches,
             incoming: Mutex::new(Some(incoming)),
             connected: AtomicBool::new(false),
+            mapped: RwLock::default(),
             stats: FreshStats::default(),
         }
     }
@@ -161,6 +171,12 @@ impl Fresh {
             Role::Replica => {}
             _ => return handed_over(&self.node, want),
         }
+        if matches!(want.policy, ReadPolicy::Stale | ReadPolicy::CommitWait) {
+            return ReadPoint::Newest;
+        }
+        if let Some(at) = self.published_here() {
+            return ReadPoint::At(at);
+        }
         match want.policy {
             ReadPolicy::Stale | ReadPolicy::CommitWait => ReadPoint::Newest,
             ReadPolicy::ReadWait => ReadPoint::Wait(Box::pin(self.clone().fetch_alone())),
@@ -172,6 +188,43 @@ impl Fresh {
                 }
             }
         }
+    }
+
+    /// *Published* of the primary, where its words are mapped: a fetch that takes no waiting.
+    fn published_here(&self) -> Option<Position> {
+        let mapped = self.mapped.read();
+        let mapped = mapped.as_deref()?;
+        let at = self.look(mapped, |w| word(w, PUBLISHED_WORD))?;
+        count(&self.stats.fetches);
+        count(&self.stats.began);
+        if at > self.node.marks().published.get()
+            && let Some(f) = self.node.following()
+        {
+            f.published(at);
+        }
+        Some(at)
+    }
+
+    /// What `f` reads of mapped words counts if their node is the primary that this one follows, before and afterwards.
+    fn look<T>(&self, mapped: &Mapped, f: impl FnOnce(&[AtomicU64]) -> T) -> Option<T> {
+        let words = mapped.words();
+        let followed = self.node.term();
+        let [high, low] = CLUSTER_WORDS.map(|w| words[w as usize].load(SeqCst));
+        let same = || words[TERM_WORD as usize].load(SeqCst) == followed;
+        let ours = u128::from(high) << 64 | u128::from(low) == self.node.cluster();
+        let found = (ours && same()).then(|| f(words))?;
+        (same() && mapped.is_alive()).then_some(found)
+    }
+
+    /// The check against mapped words; none: they do not help.
+    fn check_here(&self, at: Position, visible: Position, touches: &[Touch]) -> Option<Check> {
+        let mapped = self.mapped.read();
+        let mapped = mapped.as_deref()?;
+        self.look(mapped, |w| {
+            // Slots are looked at when `at` has been published.
+            let published = word(w, PUBLISHED_WORD) >= at;
+            published.then(|| decide(at, visible, touches, |s| Some(word(w, s))).ok())?
+        })?
     }
 
     async fn timestamp(self: Arc<Fresh>, arrived: u64, mut seen: u64) -> Result<ReadPoint> {
@@ -219,6 +272,9 @@ impl Fresh {
 
     fn check(&self, at: Position, touches: &[Touch]) -> Check {
         let visible = self.node.marks().published.get();
+        if let Some(check) = self.check_here(at, visible, touches) {
+            return check;
+        }
         let now = self.now();
         let mut check = self.state.lock().check(at, visible, touches, now);
         if let Check::Missing(fetch) = &mut check
@@ -329,8 +385,9 @@ impl Fresh {
             };
             let why = tokio::select! {
                 link = connecting => match link {
-                    Ok(mut link) => {
-                        info!(primary = %self.primary, "strong reads can be served");
+                    Ok((mut link, mapped)) => {
+                        info!(primary = %self.primary, shared_memory = mapped.is_some(), "strong reads can be served");
+                        *self.mapped.write() = mapped.map(Arc::new);
                         silent = false;
                         let began = tokio::time::Instant::now();
                         let memory = Tcp::default();
@@ -349,12 +406,14 @@ impl Fresh {
                 () = looking => break,
             };
             self.connected.store(false, Relaxed);
+            *self.mapped.write() = None;
             // Said once, not at every try.
             if !std::mem::replace(&mut silent, true) {
                 warn!(primary = %self.primary, "strong reads wait: {}", why.fields().message);
             }
         }
         self.connected.store(false, Relaxed);
+        *self.mapped.write() = None;
         self.forget();
     }
 

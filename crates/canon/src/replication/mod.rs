@@ -4,7 +4,8 @@
 //! primary   gate ──▶ send.rs    one task per replica: ship::Sender, the node's new groups, its segments, its checkpoint
 //! replica   follow.rs           one task: connects (link.rs), ship::Receiver, the node's ring; acknowledgements, promotion
 //!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
-//! replica   fresh.rs            strong reads: one task that reads the primary's region (remote.rs), and the waits of sessions
+//! replica   fresh.rs            strong reads: one task that reads the primary's region (remote.rs,
+//!                                 shared.rs where both are on one host), and the waits of sessions
 //! primary   region.rs           its other end
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
 //! both      copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
@@ -26,6 +27,7 @@ mod primary;
 mod region;
 mod remote;
 pub mod send;
+pub mod shared;
 
 pub use follow::{Follow, Restart};
 pub use fresh::Fresh;

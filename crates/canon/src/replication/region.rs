@@ -1,22 +1,29 @@
 //! The primary's end of a connection on which a replica reads its region: a request is a list of words, the answer their values, straight
 //! from the atomics. No session, no transaction, no thread of its own: the task runs where the connection's core is.
 //!
-//! Requests that came together are answered together: [`CopyBoth::next_as`] takes what has been read before it writes. Any node answers; the
+//! Its first message says where else the words are, for a replica on the same host (`shared`). Requests that came together are answered together: [`CopyBoth::next_as`] takes what has been read before it writes. Any node answers; the
 //! term among the words says whether it is the primary (`base::region`).
 
 use super::copy_both::broken;
 use super::send::copy_both;
+use super::shared::Exposed;
 use crate::gate::wire::{Stream, Wire};
 use base::Result;
 use base::region::Region;
-use replica::read::{decode_request, encode_answer};
+use replica::read::{decode_request, encode_answer, encode_place};
 
 /// The command that turns a connection over.
 pub const COMMAND: &str = "READ_REGION";
 
 /// Serves a replica until it goes.
-pub async fn serve<S: Stream>(wire: &mut Wire<S>, region: &Region) -> Result<()> {
+pub async fn serve<S: Stream>(
+    wire: &mut Wire<S>,
+    region: &Region,
+    exposed: Option<&Exposed>,
+) -> Result<()> {
     let mut link = copy_both(wire).await?;
+    let (name, path) = exposed.map_or((0, ""), |e| (e.name, e.path.to_str().unwrap_or_default()));
+    link.send_with(|out| encode_place(name, path, out));
     let mut values = Vec::new();
     loop {
         let request = link.next_as(decode_request).await?;

@@ -9,10 +9,11 @@ use super::Primary;
 use super::copy_both::CopyBoth;
 use super::link::Link;
 use super::region::COMMAND;
+use super::shared::Mapped;
 use base::{Error, Result, SqlState};
 use futures::channel::oneshot;
 use parking_lot::Mutex;
-use replica::read::{Reading, RemoteMemory, decode_answer, encode_request};
+use replica::read::{Reading, RemoteMemory, decode_answer, decode_place, encode_request};
 use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
@@ -55,11 +56,25 @@ impl RemoteMemory for Tcp {
     }
 }
 
-/// Connects to where a primary's region is read.
-pub async fn connect(primary: &Primary, name: &str) -> Result<CopyBoth<TcpStream>> {
+/// Connects to where a primary's region is read; the same words mapped, if it is on this host.
+pub async fn connect(
+    primary: &Primary,
+    name: &str,
+) -> Result<(CopyBoth<TcpStream>, Option<Mapped>)> {
     let parameters = [("replication", "canon"), ("application_name", name)];
     let link = Link::connect(primary, &parameters).await?;
-    link.copy_both(COMMAND).await
+    let mut link = link.copy_both(COMMAND).await?;
+    let place = tokio::time::timeout(SILENCE, link.next_as(decode_place));
+    let (name, path) = place.await.map_err(|_| silent())??;
+    let mapped = tokio::task::block_in_place(|| Mapped::find(name, &path));
+    Ok((link, mapped))
+}
+
+fn silent() -> Error {
+    Error::new(
+        SqlState::CONNECTION_FAILURE,
+        format!("the primary has not answered for {SILENCE:?}"),
+    )
 }
 
 impl Tcp {
@@ -67,7 +82,7 @@ impl Tcp {
     pub async fn drive(&self, link: &mut CopyBoth<TcpStream>) -> Error {
         let mut asked = Instant::now();
         loop {
-            let silent = {
+            let silent_after = {
                 let mut q = self.queue.lock();
                 if q.waiting.len() == q.asked.len() {
                     // Nothing was on its way.
@@ -81,7 +96,7 @@ impl Tcp {
                     false => Some(asked + SILENCE),
                 }
             };
-            let until = silent.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let until = silent_after.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             tokio::select! {
                 a = link.next_as(decode_answer) => match a {
                     Ok(a) => {
@@ -95,10 +110,7 @@ impl Tcp {
                     Err(e) => return e,
                 },
                 () = self.moved.notified() => {}
-                () = tokio::time::sleep_until(until), if silent.is_some() => return Error::new(
-                    SqlState::CONNECTION_FAILURE,
-                    format!("the primary has not answered for {SILENCE:?}"),
-                ),
+                () = tokio::time::sleep_until(until), if silent_after.is_some() => return silent(),
             }
         }
     }

@@ -12,6 +12,7 @@ use super::archive::Archiving;
 use super::copy_both::{CopyBoth, broken};
 use super::freshness::Freshness;
 use super::region;
+use super::shared::Exposed;
 use crate::gate::Origin;
 use crate::gate::frontend::{self, Frontend};
 use crate::gate::wire::{Stream, Wire, gone};
@@ -23,8 +24,8 @@ use replica::ship::sender::{Command, Event};
 use replica::ship::{Facts, Message, Sender};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
@@ -54,6 +55,8 @@ pub struct Senders {
     handing_over: Mutex<()>,
     /// Where log is that the directory does not have any more.
     pub archive: Option<Arc<Archiving>>,
+    /// Where replicas on this host can map the region.
+    pub exposed: OnceLock<Exposed>,
 }
 
 struct Peer {
@@ -84,6 +87,7 @@ impl Senders {
             deposed: AtomicBool::new(false),
             handing_over: Mutex::default(),
             archive,
+            exposed: OnceLock::new(),
         }
     }
 
@@ -147,7 +151,7 @@ pub async fn serve<S: Stream>(
 ) -> Result<()> {
     let asked = command(wire).await?;
     if asked == Asked::Region {
-        return region::serve(wire, senders.node.region()).await;
+        return region::serve(wire, senders.node.region(), senders.exposed.get()).await;
     }
     if senders.node.role() == Role::Replica {
         return Err(Error::new(

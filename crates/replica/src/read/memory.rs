@@ -8,6 +8,7 @@
 //! ```text
 //! request  | number u64 | words: u32 each  |
 //! answer   | number u64 | values: u64 each |       little-endian; a message each
+//! place    | name u64   | path |                   the primary's first: a file that has the same words, for who is on its host
 //! ```
 //!
 //! Left out on purpose: RDMA itself (no such hardware was at hand), and writing: the log is sent as messages.
@@ -64,6 +65,19 @@ pub fn encode_answer(number: u64, values: &[u64], out: &mut Vec<u8>) {
         .for_each(|v| out.extend_from_slice(&v.to_le_bytes()));
 }
 
+/// Appends the bytes of a place: where else the words are, and their name; no path: nowhere.
+pub fn encode_place(name: u64, path: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(&name.to_le_bytes());
+    out.extend_from_slice(path.as_bytes());
+}
+
+/// Reads a place.
+pub fn decode_place(bytes: &[u8]) -> Result<(u64, String), &'static str> {
+    let (name, path) = bytes.split_first_chunk().ok_or("a place without a name")?;
+    let path = std::str::from_utf8(path).map_err(|_| "a path that is no text")?;
+    Ok((u64::from_le_bytes(*name), path.to_owned()))
+}
+
 /// Reads a request.
 pub fn decode_request(bytes: &[u8]) -> Result<Request, &'static str> {
     let (number, rest) = bytes
@@ -112,5 +126,9 @@ mod tests {
         assert!(decode_answer(&bytes[..9]).is_err());
         assert!(decode_answer(&[]).is_err() && decode_request(&[1]).is_err());
         assert!(decode_request(&vec![0; 8 + 4 * MOST_WORDS + 4]).is_err());
+        let mut bytes = Vec::new();
+        encode_place(9, "/x/y", &mut bytes);
+        assert_eq!(decode_place(&bytes), Ok((9, "/x/y".into())));
+        assert!(decode_place(&[0; 7]).is_err() && decode_place(&[255; 9]).is_err());
     }
 }

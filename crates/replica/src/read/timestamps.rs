@@ -22,8 +22,7 @@
 //! Left out on purpose: when to give up (the session's), and a bound on who waits (sessions have one).
 
 use base::region::{
-    CATALOG_WORD, CLUSTER_WORDS, GLOBAL_WORD, PUBLISHED_WORD, TERM_WORD, bucket_slot,
-    is_table_slot, table_slot,
+    CATALOG_WORD, CLUSTER_WORDS, GLOBAL_WORD, PUBLISHED_WORD, TERM_WORD, bucket_slot, table_slot,
 };
 use base::{Position, RelId};
 use std::collections::{BTreeSet, HashMap};
@@ -196,58 +195,20 @@ impl Timestamps {
     /// Whether what is touched may be read at `at`, where everything up to `visible` is here. Call it with a look at *visible* that is
     /// not newer than the call.
     pub fn check(&mut self, at: Position, visible: Position, touches: &[Touch], now: u64) -> Check {
-        if visible >= at {
-            return Check::Read(Level::Visible);
-        }
-        if touches.contains(&Touch::All) {
-            return Check::Wait(at, Level::Visible);
-        }
-        let mut missing = Vec::new();
-        match self.slot(GLOBAL_WORD, at) {
-            Some(global) if global <= visible => return Check::Read(Level::Global),
-            Some(_) => {}
-            None => missing.push(GLOBAL_WORD),
-        }
-        let (mut target, mut level) = (Position::ZERO, Level::Catalog);
-        let mut wait = |slot: Position, of: Level| {
-            level = level.max(of);
-            if slot > visible {
-                target = target.max(slot.min(at));
-            }
-        };
         for touch in touches {
-            let slots = match *touch {
-                Touch::Catalog | Touch::All => [Some((CATALOG_WORD, Level::Catalog)), None],
-                Touch::Table(t) => [Some((table_slot(t), Level::Table)), None],
-                Touch::Row(t, hash) => [
-                    Some((table_slot(t), Level::Table)),
-                    Some((bucket_slot(hash), Level::Row)),
-                ],
-            };
-            let mut least: Option<(Position, Level)> = None;
-            let mut absent = Vec::new();
-            for (word, of) in slots.into_iter().flatten() {
-                if is_table_slot(word) && (self.hot.len() < HOT || self.hot.contains_key(&word)) {
+            if let Touch::Table(t) | Touch::Row(t, _) = *touch {
+                let word = table_slot(t);
+                if self.hot.len() < HOT || self.hot.contains_key(&word) {
                     self.hot.insert(word, self.number + HOT_FOR);
                 }
-                match self.slot(word, at) {
-                    Some(v) if least.is_none_or(|l| v < l.0) => least = Some((v, of)),
-                    Some(_) => {}
-                    None => absent.push(word),
-                }
-            }
-            match least {
-                Some((v, of)) if v <= visible || absent.is_empty() => wait(v, of),
-                _ => missing.extend(absent),
             }
         }
-        if !missing.is_empty() {
-            self.wanted.extend(missing);
-            return Check::Missing(self.begin_wanted(now));
-        }
-        match target {
-            Position::ZERO => Check::Read(level),
-            target => Check::Wait(target, level),
+        match decide(at, visible, touches, |word| self.slot(word, at)) {
+            Ok(check) => check,
+            Err(missing) => {
+                self.wanted.extend(missing);
+                Check::Missing(self.begin_wanted(now))
+            }
         }
     }
 
@@ -365,6 +326,66 @@ impl Timestamps {
             alone,
         });
         Fetch { number, words }
+    }
+}
+
+/// The rule: whether what is touched may be read at `at` where everything up to `visible` is here. `slot` gives the value of a word, read
+/// after `at` was published; `Err`: it did not know these.
+pub fn decide(
+    at: Position,
+    visible: Position,
+    touches: &[Touch],
+    mut slot: impl FnMut(u32) -> Option<Position>,
+) -> Result<Check, Vec<u32>> {
+    if visible >= at {
+        return Ok(Check::Read(Level::Visible));
+    }
+    if touches.contains(&Touch::All) {
+        return Ok(Check::Wait(at, Level::Visible));
+    }
+    let mut missing = Vec::new();
+    match slot(GLOBAL_WORD) {
+        Some(global) if global <= visible => return Ok(Check::Read(Level::Global)),
+        Some(_) => {}
+        None => missing.push(GLOBAL_WORD),
+    }
+    let (mut target, mut level) = (Position::ZERO, Level::Catalog);
+    for touch in touches {
+        let slots = match *touch {
+            Touch::Catalog | Touch::All => [Some((CATALOG_WORD, Level::Catalog)), None],
+            Touch::Table(t) => [Some((table_slot(t), Level::Table)), None],
+            Touch::Row(t, hash) => [
+                Some((table_slot(t), Level::Table)),
+                Some((bucket_slot(hash), Level::Row)),
+            ],
+        };
+        // The coarser level is enough if it is satisfied; else the lower of the two is waited for.
+        let mut least: Option<(Position, Level)> = None;
+        let mut absent = false;
+        for (word, of) in slots.into_iter().flatten() {
+            match slot(word) {
+                Some(v) if least.is_none_or(|l| v < l.0) => least = Some((v, of)),
+                Some(_) => {}
+                None => {
+                    missing.push(word);
+                    absent = true;
+                }
+            }
+            if least.is_some_and(|l| l.0 <= visible) {
+                break;
+            }
+        }
+        if let Some((v, of)) = least.filter(|_| !absent) {
+            level = level.max(of);
+            if v > visible {
+                target = target.max(v.min(at));
+            }
+        }
+    }
+    match target {
+        _ if !missing.is_empty() => Err(missing),
+        Position::ZERO => Ok(Check::Read(level)),
+        target => Ok(Check::Wait(target, level)),
     }
 }
 

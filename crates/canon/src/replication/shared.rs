@@ -1,0 +1,168 @@
+//! A region in memory that nodes on one host share: [`RemoteMemory`] without a message.
+//!
+//! ```text
+//! primary   /dev/shm/canon-region-NAME, mapped, locked (flock) while its process lives
+//! replica   is told the path and the name on its connection, maps the same file, finds the name in it ──▶ loads
+//! ```
+//! Chosen by itself when the replica can open the file and finds in it the name that it was told; another host's file of that
+//! path has another. The connection stays: when it ends, the mapping goes.
+//!
+//! **A dead primary answers nothing.** Its words stay in memory when its process is gone, and its successor may have acknowledged more.
+//! So after each look the reader asks whether the lock is still held: the kernel lets it go with the process. One that has handed over
+//! says so in its words.
+//!
+//! Left out on purpose: sharing between users (the file is its owner's alone).
+
+use base::region::{self, NAME_WORD, Region, WORDS, Words};
+use replica::read::{Reading, RemoteMemory};
+use std::fs::{File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use store::{MAPPED_BYTES, MappedWords};
+
+const DIRECTORY: &str = "/dev/shm";
+const PREFIX: &str = "canon-region-";
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).open(path)
+}
+
+/// A node's region where others on its host can map it; the file goes when this is dropped.
+pub struct Exposed {
+    pub name: u64,
+    pub path: PathBuf,
+    /// Locked. (The mapping keeps the lock, too, until it is gone, which is when the process is.)
+    file: File,
+}
+
+impl Exposed {
+    /// Makes one; the region in it. `random`: a name for it.
+    pub fn new(random: u64) -> io::Result<(Exposed, Arc<Region>)> {
+        use std::os::unix::fs::OpenOptionsExt;
+        remove_left();
+        let path = Path::new(DIRECTORY).join(format!("{PREFIX}{random:016x}"));
+        let mut options = File::options();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&path)?;
+        file.lock()?;
+        let exposed = Exposed {
+            name: random,
+            path,
+            file: file.try_clone()?,
+        };
+        // Written, not only made so long: a full file system is found here, not by a signal later.
+        file.write_all(&vec![0; MAPPED_BYTES])?;
+        let words = MappedWords::new(&file)?;
+        words.words()[NAME_WORD as usize].store(random, Ordering::SeqCst);
+        Ok((exposed, Arc::new(Region::over(Box::new(words)))))
+    }
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        _ = std::fs::remove_file(&self.path);
+        _ = self.file.unlock();
+    }
+}
+
+/// Files of processes that were killed: nobody holds their locks.
+fn remove_left() {
+    let Ok(all) = std::fs::read_dir(DIRECTORY) else {
+        return;
+    };
+    for entry in all.flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        // One that is being made is not whole yet.
+        let whole = entry
+            .metadata()
+            .is_ok_and(|m| m.len() == MAPPED_BYTES as u64);
+        if ours && whole && open(&entry.path()).is_ok_and(|f| f.try_lock().is_ok()) {
+            _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Another node's region, mapped.
+pub struct Mapped {
+    words: MappedWords,
+    file: File,
+}
+
+impl Mapped {
+    /// Maps the file at this path, if it is the region of this name.
+    pub fn find(name: u64, path: &str) -> Option<Mapped> {
+        let file = open(Path::new(path)).ok().filter(|_| !path.is_empty())?;
+        let words = MappedWords::new(&file).ok()?;
+        let found = words.words()[NAME_WORD as usize].load(Ordering::SeqCst);
+        (found == name).then_some(Mapped { words, file })
+    }
+
+    /// The words. What was read of them counts if [`Mapped::is_alive`] afterwards.
+    pub fn words(&self) -> &[AtomicU64] {
+        debug_assert_eq!(self.words.words().len(), WORDS);
+        self.words.words()
+    }
+
+    /// Whether the process whose region it is lives.
+    pub fn is_alive(&self) -> bool {
+        match self.file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => true,
+            Ok(()) => {
+                _ = self.file.unlock();
+                false
+            }
+            Err(TryLockError::Error(_)) => false,
+        }
+    }
+}
+
+impl RemoteMemory for Mapped {
+    fn read(&self, words: Vec<u32>) -> Reading {
+        let read = self.read_now(&words);
+        Box::pin(async move { read.expect("it takes no waiting") })
+    }
+
+    fn read_now(&self, words: &[u32]) -> Option<io::Result<Vec<u64>>> {
+        let mut values = Vec::with_capacity(words.len());
+        let read = region::read(self.words(), words, &mut values);
+        Some(match read.is_some() && self.is_alive() {
+            true => Ok(values),
+            false => Err(io::ErrorKind::ConnectionReset.into()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Position;
+    use base::region::{PUBLISHED_WORD, TERM_WORD};
+
+    #[test]
+    fn what_a_primary_publishes_is_read_until_it_is_gone() {
+        let name = u64::from(std::process::id()) << 32 | 7;
+        let Ok((exposed, region)) = Exposed::new(name) else {
+            // No such directory here, or no room.
+            return;
+        };
+        let path = exposed.path.to_str().expect("a path").to_owned();
+        assert!(Mapped::find(name + 1, &path).is_none(), "another region");
+        assert!(Mapped::find(name, "").is_none());
+        let at = Position::new(3, 1);
+        region.lead(1, 9, at, at);
+        let mapped = Mapped::find(name, &path).expect("the region");
+        let words = [TERM_WORD, PUBLISHED_WORD];
+        let values = || mapped.read_now(&words).expect("at once").ok();
+        assert_eq!(values(), Some(vec![9, at.as_u64()]));
+        region.publish(at.next());
+        assert_eq!(values(), Some(vec![9, at.next().as_u64()]));
+        // The files of others who live are let alone.
+        remove_left();
+        assert!(exposed.path.exists());
+        drop(exposed);
+        assert_eq!(values(), None);
+        assert!(!Path::new(&path).exists());
+    }
+}
