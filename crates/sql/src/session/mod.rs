@@ -156,7 +156,7 @@ impl<E: Engine> Shared<E> {
             sessions: Sessions::default(),
             plans: Plans::new(4096),
             counters: Counters::default(),
-            turns: turns::Turns::new(turns::PLACES),
+            turns: turns::Turns::new(turns::places()),
             database: database.to_owned(),
             max_connections: 100,
             defaults: Vec::new(),
