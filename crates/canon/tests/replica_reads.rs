@@ -347,11 +347,9 @@ fn tokens_are_reported_and_outlive_a_promotion() {
             "BEGIN; UPDATE a SET v = 2 WHERE id = 1; COMMIT",
         ] {
             let mut query = Box::pin(client.simple_query(sql));
-            loop {
-                tokio::select! {
-                    r = &mut query => break drop(r.expect(sql)),
-                    r = &mut connection => panic!("{r:?}"),
-                }
+            tokio::select! {
+                r = &mut query => drop(r.expect(sql)),
+                r = &mut connection => panic!("{r:?}"),
             }
             told.push(
                 connection

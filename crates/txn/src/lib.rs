@@ -21,6 +21,7 @@ mod patch;
 mod savepoint;
 mod scan;
 mod schema_change;
+mod stand;
 mod txn;
 mod writes;
 
@@ -30,4 +31,5 @@ pub use locks::{LockMode, LockTable, LockWait, WaitPolicy};
 pub use manager::{Cause, Stats, TxnManager};
 pub use scan::{Access, Direction, Scan};
 pub use schema_change::{fill_index, fill_indexes, follow_changes, is_rewrite, replay_changes};
-pub use txn::{Durability, InsertOutcome, Interrupt, Isolation, Parked, Txn, TxnOptions};
+pub use stand::Parked;
+pub use txn::{Durability, InsertOutcome, Interrupt, Isolation, Txn, TxnOptions};

@@ -27,6 +27,7 @@ use crate::manager::{Cause, TxnManager};
 use crate::savepoint::Savepoint;
 use crate::scan::RangeRead;
 use crate::schema_change::OwnSchema;
+use crate::stand::Parked;
 use crate::writes::Writes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,12 +120,6 @@ struct Mark {
     probes: usize,
 }
 
-/// The snapshot of a READ COMMITTED statement that rests between two calls (a portal), with the schema there.
-pub struct Parked {
-    view: View,
-    catalog: Arc<Catalog>,
-}
-
 /// READ COMMITTED waits where the higher levels may lose: what it changes, it locks (docs/decisions/0012). The switch is for the
 /// test of what would come of it otherwise.
 fn must_lock(level: Isolation) -> bool {
@@ -156,10 +151,10 @@ pub struct Txn {
     mark: Mark,
     portals: i32,
     /// What the next statement goes on at, instead of a new snapshot.
-    resumed: Option<Parked>,
+    pub(crate) resumed: Option<Parked>,
     at_published: bool,
     /// The snapshot that the next statement takes ([`Txn::stand_at`]).
-    next: Option<store::Snapshot>,
+    pub(crate) next: Option<store::Snapshot>,
     pub(crate) moves: u32,
     /// What others may see of its reads.
     pub(crate) footprint: Option<Arc<Footprint>>,
@@ -320,36 +315,6 @@ impl Txn {
         Err(Error::new(code, what))
     }
 
-    /// At a replica: the next snapshot stands at `at`, or where the node stands if that is later. Rows up to it may be still to
-    /// come, so the caller sees to it that none of them is of what is read. The position that it got.
-    ///
-    /// The snapshot is registered now: what replay brings later is kept for it. The schema is another question, since a change
-    /// of it may be to come, too: see [`Txn::look_again`].
-    pub fn stand_at(&mut self, at: Position) -> Position {
-        let marks = &self.shared.marks;
-        let newest = || marks.published.get().max(at).max(marks.floor);
-        let s = self.shared.store.snapshots.take(newest);
-        let at = s.position();
-        self.next = Some(s);
-        self.look_again();
-        at
-    }
-
-    /// Takes the schema at the position of [`Txn::stand_at`], once it is known to be here.
-    pub fn look_again(&mut self) {
-        if let Some(s) = &self.next {
-            self.catalog = self.shared.catalog_at(s.position());
-            self.catalog_from = Position::MAX;
-        }
-    }
-
-    /// Whether the next statement takes a snapshot, and the transaction does not stand at the one that it has.
-    pub fn wants_snapshot(&self) -> bool {
-        self.next.is_none()
-            && self.resumed.is_none()
-            && (self.view.is_none() || self.options.isolation == Isolation::ReadCommitted)
-    }
-
     pub(crate) fn take_snapshot(&mut self) -> store::Snapshot {
         if let Some(s) = self.next.take() {
             return s;
@@ -368,23 +333,6 @@ impl Txn {
             self.catalog_from = Position::MAX;
         }
         snapshot
-    }
-
-    /// Sets the snapshot of the last statement aside, which goes on later ([`Txn::resume`]); the statements between have their own.
-    /// Nothing above READ COMMITTED, where all stand at the same.
-    pub fn park(&mut self) -> Option<Parked> {
-        if self.options.isolation != Isolation::ReadCommitted {
-            return None;
-        }
-        let catalog = self.catalog.clone();
-        let next = View::new(self.take_snapshot());
-        let view = self.view.replace(next)?;
-        Some(Parked { view, catalog })
-    }
-
-    /// The next statement goes on at this snapshot.
-    pub fn resume(&mut self, parked: Parked) {
-        self.resumed = Some(parked);
     }
 
     /// Begins a statement or its next run. READ COMMITTED takes a new snapshot.

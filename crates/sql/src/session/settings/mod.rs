@@ -11,6 +11,7 @@
 
 mod carry;
 mod kind;
+mod own;
 mod table;
 mod value;
 pub use value::{bare, bool_of, milliseconds_of};

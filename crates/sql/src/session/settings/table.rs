@@ -1,8 +1,9 @@
 //! The settings that exist, with PostgreSQL's names and defaults.
 
 use super::kind::{Kind, Scope, Setting, Unit};
+use super::own;
 
-const fn s(
+pub(super) const fn s(
     name: &'static str,
     default: &'static str,
     kind: Kind,
@@ -24,7 +25,7 @@ use Kind::{Bool, Enum, Int, Real, Text};
 use Scope::{Internal, Postmaster, Superuser, User};
 use Unit::{Kilobytes, Milliseconds, None as Plain};
 
-const MAX: i64 = i32::MAX as i64;
+pub(super) const MAX: i64 = i32::MAX as i64;
 const ISOLATION: Kind = Enum(&[
     "serializable",
     "repeatable read",
@@ -36,8 +37,8 @@ const LEVELS: Kind = Enum(&[
     "error",
 ]);
 
-/// Every setting, sorted by name without regard to case.
-pub const SETTINGS: &[Setting] = &[
+/// Those before ours in the order of names.
+const BEFORE: &[Setting] = &[
     s(
         "application_name",
         "",
@@ -78,108 +79,10 @@ pub const SETTINGS: &[Setting] = &[
         false,
         "Sets the output format for bytea.",
     ),
-    s(
-        "canon.commit_token",
-        "",
-        Text,
-        Internal,
-        false,
-        "What this session has written and read, as a token for canon.min_token of another one.",
-    ),
-    s(
-        "canon.forward",
-        "on",
-        Bool,
-        User,
-        false,
-        "A replica runs at the primary what it may not run itself; off: 25006.",
-    ),
-    s(
-        "canon.maintenance",
-        "off",
-        Bool,
-        Superuser,
-        false,
-        "Lets a superuser in at the start of a session while the server does not serve yet, to promote it.",
-    ),
-    s(
-        "canon.max_staleness",
-        "1s",
-        Int(0, MAX, Milliseconds),
-        User,
-        false,
-        "Sets how old what a bounded read shows may be.",
-    ),
-    s(
-        "canon.min_token",
-        "",
-        Text,
-        User,
-        false,
-        "Reads see what this token stands for, such as another session's canon.commit_token.",
-    ),
-    s(
-        "canon.read_consistency",
-        "strong",
-        Enum(&["strong", "session", "bounded", "eventual"]),
-        User,
-        false,
-        "Sets how fresh reads at a replica are; those at the primary are always strong.",
-    ),
-    s(
-        "canon.read_policy",
-        "lamport+tracker",
-        Enum(&[
-            "lamport+tracker",
-            "lamport",
-            "read-wait",
-            "stale",
-            "commit-wait",
-        ]),
-        User,
-        false,
-        "Sets how strong reads at a replica come about, to compare the ways.",
-    ),
-    s(
-        "canon.read_timeout",
-        "0",
-        Int(0, MAX, Milliseconds),
-        User,
-        false,
-        "Sets how long a statement waits to be as fresh as it should be before canon.stale_action is taken (0: no limit).",
-    ),
-    s(
-        "canon.report_settings",
-        "off",
-        Bool,
-        User,
-        false,
-        "Reports every setting that changes to the client, so that a proxy can carry a session to another node.",
-    ),
-    s(
-        "canon.report_token",
-        "off",
-        Bool,
-        User,
-        false,
-        "Reports canon.commit_token to the client after each transaction.",
-    ),
-    s(
-        "canon.stale_action",
-        "error",
-        Enum(&["wait", "forward", "error"]),
-        User,
-        false,
-        "Sets what is done after canon.read_timeout: wait on, run the statement at the primary, or give an error.",
-    ),
-    s(
-        "canon.statement_memory",
-        "256MB",
-        Int(64, MAX, Kilobytes),
-        User,
-        false,
-        "Sets the memory that one statement may hold in sorts, hash tables and buffers (53200 above).",
-    ),
+];
+
+/// And those after.
+const AFTER: &[Setting] = &[
     s(
         "check_function_bodies",
         "on",
@@ -711,6 +614,23 @@ pub const SETTINGS: &[Setting] = &[
         "Sets whether XML data is a document or a content fragment.",
     ),
 ];
+
+/// Every setting, sorted by name without regard to case.
+pub const SETTINGS: &[Setting] =
+    &joined::<{ BEFORE.len() + own::OWN.len() + AFTER.len() }>([BEFORE, own::OWN, AFTER]);
+
+const fn joined<const N: usize>(parts: [&[Setting]; 3]) -> [Setting; N] {
+    let mut all = [parts[0][0]; N];
+    let (mut part, mut at, mut n) = (0, 0, 0);
+    while part < parts.len() {
+        while at < parts[part].len() {
+            all[n] = parts[part][at];
+            (at, n) = (at + 1, n + 1);
+        }
+        (part, at) = (part + 1, 0);
+    }
+    all
+}
 
 /// The place of a setting in [`SETTINGS`].
 pub fn find(name: &str) -> Option<usize> {

@@ -1,0 +1,62 @@
+//! Snapshots that a transaction does not take by itself: those given to it, at a replica, and those that rest with a portal.
+
+use crate::handle::Catalog;
+use crate::txn::{Isolation, Txn};
+use base::Position;
+use std::sync::Arc;
+use store::View;
+
+/// The snapshot of a READ COMMITTED statement that rests between two calls (a portal), with the schema there.
+pub struct Parked {
+    pub(crate) view: View,
+    pub(crate) catalog: Arc<Catalog>,
+}
+
+impl Txn {
+    /// At a replica: the next snapshot stands at `at`, or where the node stands if that is later. Rows up to it may be still to
+    /// come, so the caller sees to it that none of them is of what is read. The position that it got.
+    ///
+    /// The snapshot is registered now: what replay brings later is kept for it. The schema is another question, since a change
+    /// of it may be to come, too: see [`Txn::look_again`].
+    pub fn stand_at(&mut self, at: Position) -> Position {
+        let marks = &self.shared.marks;
+        let newest = || marks.published.get().max(at).max(marks.floor);
+        let s = self.shared.store.snapshots.take(newest);
+        let at = s.position();
+        self.next = Some(s);
+        self.look_again();
+        at
+    }
+
+    /// Takes the schema at the position of [`Txn::stand_at`], once it is known to be here.
+    pub fn look_again(&mut self) {
+        if let Some(s) = &self.next {
+            self.catalog = self.shared.catalog_at(s.position());
+            self.catalog_from = Position::MAX;
+        }
+    }
+
+    /// Whether the next statement takes a snapshot, and the transaction does not stand at the one that it has.
+    pub fn wants_snapshot(&self) -> bool {
+        self.next.is_none()
+            && self.resumed.is_none()
+            && (self.view.is_none() || self.options.isolation == Isolation::ReadCommitted)
+    }
+
+    /// Sets the snapshot of the last statement aside, which goes on later ([`Txn::resume`]); the statements between have their own.
+    /// Nothing above READ COMMITTED, where all stand at the same.
+    pub fn park(&mut self) -> Option<Parked> {
+        if self.options.isolation != Isolation::ReadCommitted {
+            return None;
+        }
+        let catalog = self.catalog.clone();
+        let next = View::new(self.take_snapshot());
+        let view = self.view.replace(next)?;
+        Some(Parked { view, catalog })
+    }
+
+    /// The next statement goes on at this snapshot.
+    pub fn resume(&mut self, parked: Parked) {
+        self.resumed = Some(parked);
+    }
+}
