@@ -82,7 +82,7 @@ async fn after_a_start_nothing_is_shown_before_the_replicas_have_it() {
     assert_eq!(one(&inside, &count(777)).await, "1");
     let refused = refused(&inside, "INSERT INTO moves (sum) VALUES (1)").await;
     assert_eq!(refused.0, "57P03");
-    let refused = maintenance(&p, "plain").await.err().expect("refused");
+    let refused = maintenance(&p, "plain").await.expect_err("refused");
     assert_eq!(sqlstate(&refused), "42501");
 
     // Its replica comes back and has it: it serves, and both show it.
