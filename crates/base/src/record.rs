@@ -7,6 +7,7 @@
 //! record: kind u8 | 3 zero bytes | storage u32 | key hash u64 | key length u32 | row length u32 | prev u64 | zero u32
 //! data:   key, row of the first record; key, row of the second; ...
 //! ```
+//! `stamp` is the number that the transaction is asked for by, when its client may not hear what became of it; 0: it has none.
 //! `prev` is reserved for the replica's scheduler (the position that this write follows). All integers little-endian.
 //! Groups, checksums and segments around commits belong to `wal`.
 
@@ -120,6 +121,11 @@ pub struct CommitHead {
 }
 
 impl CommitHead {
+    /// Writes the stamp of the commit that `heads` begin with.
+    pub fn mark(heads: &mut [u8], stamp: u64) {
+        heads[8..16].copy_from_slice(&stamp.to_le_bytes());
+    }
+
     /// Reads it off the front of `heads`, which hold all of the commit's.
     pub fn read(heads: &[u8]) -> Result<CommitHead> {
         if heads.len() < COMMIT_HEAD {

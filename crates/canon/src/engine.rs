@@ -5,7 +5,7 @@ use crate::gate::cores::{afterwards, alone};
 use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, Role};
-use sql::engine::{Engine, Opening, Published};
+use sql::engine::{Engine, Opening, Outcome, Published};
 use sql::reading::{Consistency, History, ReadPoint, ReadWant, Touch, Waiting};
 use sql::standing::Standing;
 use std::sync::{Arc, OnceLock};
@@ -59,6 +59,19 @@ impl Engine for NodeEngine {
 
     fn commit(&self, txn: Txn) -> Result<Held> {
         self.node.commit_quietly(txn)
+    }
+
+    fn commit_marked(&self, txn: Txn, number: u64) -> Result<Held> {
+        self.node.commit_marked(txn, number)
+    }
+
+    fn outcome(&self, number: u64, after: Position) -> Outcome {
+        match self.node.outcome(number, after) {
+            node::Outcome::Committed(_) => Outcome::Committed,
+            node::Outcome::Aborted => Outcome::Aborted,
+            node::Outcome::Running => Outcome::Running,
+            node::Outcome::Unknown => Outcome::Unknown,
+        }
     }
 
     fn rollback(&self, txn: Txn) -> Held {

@@ -8,6 +8,7 @@
 //! A group that the ring lost (overwritten before it was read) is asked for again, from the last position that was taken; so is
 //! everything after a reconnect. Groups at or below that position are skipped.
 
+use base::record::CommitHead;
 use base::{Error, Position, Result, SqlState};
 use env::Env;
 use parking_lot::{Mutex, RwLock};
@@ -20,6 +21,7 @@ use std::time::Duration;
 use wal::Group;
 
 use crate::notice::Notice;
+use crate::outcomes::Outcomes;
 use crate::own_log::OwnLog;
 
 /// Bytes of the ring.
@@ -55,6 +57,8 @@ pub struct Following {
     finish: AtomicBool,
     failure: Mutex<Option<Error>>,
     term: AtomicU64,
+    /// Numbers of commits that come.
+    outcomes: Arc<Outcomes>,
     pub(crate) own_log: OwnLog,
 }
 
@@ -63,6 +67,7 @@ impl Following {
         marks: Arc<ReplicaMarks>,
         replay: Replay,
         moved: Arc<Notice>,
+        outcomes: Arc<Outcomes>,
         term: u64,
     ) -> (Following, RingReader) {
         let (writer, reader) = Ring::pair(RING_BYTES);
@@ -78,6 +83,7 @@ impl Following {
             finish: AtomicBool::new(false),
             failure: Mutex::default(),
             term: AtomicU64::new(term),
+            outcomes,
             own_log: OwnLog::default(),
         };
         (following, reader)
@@ -216,6 +222,14 @@ impl Following {
             return Err(damaged(format!(
                 "commits {first} to {last} came after {taken}"
             )));
+        }
+        let mut heads = group.heads();
+        while !heads.is_empty() {
+            let head = CommitHead::read(heads)?;
+            if head.stamp != 0 {
+                self.outcomes.committed(head.stamp, head.position);
+            }
+            heads = &heads[head.heads..];
         }
         self.stats.groups.fetch_add(1, Ordering::Relaxed);
         self.stats.bytes.fetch_add(size, Ordering::Relaxed);

@@ -22,7 +22,8 @@ use wal::{DataDir, DirOptions, LogReader, LogWriter, Progress};
 
 use crate::following::Following;
 use crate::notice::Notice;
-use crate::pipeline::{FlushStats, Pipeline, Quiet};
+use crate::outcomes::{Outcome, Outcomes};
+use crate::pipeline::{FlushStats, Marked, Pipeline, Quiet};
 use crate::promote::Role;
 use crate::recovery::Recovery;
 use crate::sequences::Sequences;
@@ -102,6 +103,7 @@ pub(crate) struct Shared {
     pub(crate) manager: Arc<TxnManager>,
     pub(crate) pipeline: Pipeline,
     sequences: Arc<Sequences>,
+    outcomes: Arc<Outcomes>,
     pub(crate) options: NodeOptions,
     /// A [`Role`].
     pub(crate) role: AtomicU8,
@@ -157,6 +159,7 @@ impl Node {
         let store = Arc::new(Store::default());
         let sequences = Arc::new(Sequences::default());
         let recovery = Recovery::new(store.clone(), sequences.clone(), workers);
+        let outcomes = recovery.outcomes.clone();
         let progress = Progress::default();
         let recovered = with_progress(&options, &progress, || {
             wal::recover(&dir, &recovery, workers, &progress)
@@ -206,6 +209,7 @@ impl Node {
                 options.synchronous_replicas,
             ),
             sequences,
+            outcomes,
             role: AtomicU8::new(match options.replica {
                 false => Role::Primary,
                 true => Role::Replica,
@@ -302,7 +306,8 @@ impl Node {
         let (env, store) = (&shared.options.env, shared.manager.store.clone());
         let options = shared.options.replay.clone();
         let replay = Replay::start(env, store, marks.clone(), Arc::new(sink), from, options)?;
-        let (following, ring) = Following::new(marks, replay, moved, writer.term());
+        let (following, ring) =
+            Following::new(marks, replay, moved, shared.outcomes.clone(), writer.term());
         let following = Arc::new(following);
         *shared.following.lock() = Some(following.clone());
         let back = Arc::new(Mutex::new(None));
@@ -449,6 +454,26 @@ impl Node {
     /// The same for who calls [`Node::flush_here`] next; should he not, the commit is flushed some milliseconds later.
     pub fn commit_quietly(&self, txn: Txn) -> Result<Held> {
         self.commit_in(txn, &Quiet(&self.shared.pipeline))
+    }
+
+    /// [`Node::commit_quietly`] of a transaction that can be asked for by this number afterwards ([`Node::outcome`]), also after a change
+    /// of the primary.
+    pub fn commit_marked(&self, txn: Txn, number: u64) -> Result<Held> {
+        let order = Marked {
+            order: &Quiet(&self.shared.pipeline),
+            outcomes: &self.shared.outcomes,
+            number,
+        };
+        self.commit_in(txn, &order)
+    }
+
+    /// What became of the transaction of this number, which could commit above `after`. At a primary.
+    pub fn outcome(&self, number: u64, after: Position) -> Outcome {
+        match self.shared.outcomes.ask(number, after) {
+            // A crash may take it back still.
+            Outcome::Committed(at) if at > self.marks().published.get() => Outcome::Running,
+            other => other,
+        }
     }
 
     /// Flushes what is installed, or has it flushed, whichever is faster. `alone`: this thread has nothing else to do meanwhile.

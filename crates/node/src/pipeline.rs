@@ -13,6 +13,7 @@
 //! wait for their commits flush themselves ([`Pipeline::flush_here`]): whoever comes first takes all that is installed. So does a thread
 //! that has nothing else to do.
 
+use base::record::CommitHead;
 use base::region::{Region, is_row_slot};
 use base::{Error, Held, Position, Result, SqlState, Watermarks};
 use commit::{Order, PublishedWait, Waiters};
@@ -24,6 +25,7 @@ use std::time::Duration;
 use txn::{CommitOrder, TxnManager};
 use wal::LogWriter;
 
+use crate::outcomes::Outcomes;
 use crate::shipping::Shipping;
 
 /// Bytes of a group, near enough; one commit may be larger.
@@ -284,6 +286,36 @@ impl CommitOrder for Quiet<'_> {
 
     fn abort(&self, ticket: u64) {
         self.0.abort(ticket);
+    }
+}
+
+/// The order for a commit with a number: its outcome is kept.
+pub struct Marked<'a> {
+    pub order: &'a dyn CommitOrder,
+    pub outcomes: &'a Outcomes,
+    pub number: u64,
+}
+
+impl CommitOrder for Marked<'_> {
+    fn begin(&self) -> Result<(Position, u64)> {
+        self.outcomes.begin(self.number)?;
+        let begun = self.order.begin();
+        if begun.is_err() {
+            self.outcomes.aborted(self.number);
+        }
+        begun
+    }
+
+    fn ready(&self, ticket: u64, mut heads: Vec<u8>, data: Vec<u8>) {
+        CommitHead::mark(&mut heads, self.number);
+        let head = CommitHead::read(&heads).expect("our own record");
+        self.outcomes.committed(self.number, head.position);
+        self.order.ready(ticket, heads, data);
+    }
+
+    fn abort(&self, ticket: u64) {
+        self.outcomes.aborted(self.number);
+        self.order.abort(ticket);
     }
 }
 

@@ -14,6 +14,7 @@ use store::{NewVersion, Storage, Store, pin};
 use txn::{Catalog, fill_indexes, replay_changes};
 use wal::{Group, Manifest, RecoverySink, RowChunk};
 
+use crate::outcomes::Outcomes;
 use crate::sequences::{Logged, Sequences};
 
 /// Sections of a checkpoint.
@@ -29,6 +30,8 @@ pub struct Recovery {
     sequences: Arc<Sequences>,
     workers: usize,
     state: Mutex<State>,
+    /// Numbers of commits that are found.
+    pub outcomes: Arc<Outcomes>,
 }
 
 struct State {
@@ -38,6 +41,8 @@ struct State {
     last_schema: Position,
     /// Start of the checkpoint: commits at or below are in it.
     after: Position,
+    /// There were groups after it.
+    groups: bool,
 }
 
 impl Recovery {
@@ -49,19 +54,29 @@ impl Recovery {
             bytes: 0,
             last_schema: Position::ZERO,
             after: Position::ZERO,
+            groups: false,
         };
         Recovery {
             store,
             sequences,
             workers,
             state: Mutex::new(state),
+            outcomes: Arc::default(),
         }
     }
 
     /// The end: what is gathered is applied, tombstones go, indexes are built. The schema with its tables.
     pub fn finish(self, last: Position) -> base::Result<Catalog> {
         let mut s = self.state.into_inner();
-        apply_batch(&self.store, &mut s, self.workers, &self.sequences)?;
+        // What was committed before the checkpoint is in it without its numbers.
+        let missed = if s.groups { s.after } else { last };
+        self.outcomes.missed(missed);
+        apply_batch(
+            &self.store,
+            &mut s,
+            self.workers,
+            (&self.sequences, &self.outcomes),
+        )?;
         loop {
             let done = self.store.reclaim(last);
             if done.waiting == 0 && done.records == 0 {
@@ -158,11 +173,12 @@ impl RecoverySink for Recovery {
     fn group(&self, group: Group, after: Position) -> wal::Result<()> {
         let mut s = self.state.lock();
         s.after = after;
+        s.groups = true;
         s.bytes += group.as_bytes().len();
         s.batch.push(group);
         if s.bytes >= BATCH {
-            apply_batch(&self.store, &mut s, self.workers, &self.sequences)
-                .map_err(wal::Error::Apply)?;
+            let found = (&*self.sequences, &*self.outcomes);
+            apply_batch(&self.store, &mut s, self.workers, found).map_err(wal::Error::Apply)?;
         }
         Ok(())
     }
@@ -173,7 +189,7 @@ fn apply_batch(
     store: &Store,
     s: &mut State,
     workers: usize,
-    sequences: &Sequences,
+    (sequences, outcomes): (&Sequences, &Outcomes),
 ) -> base::Result<()> {
     let groups = std::mem::take(&mut s.batch);
     s.bytes = 0;
@@ -184,6 +200,9 @@ fn apply_batch(
             let c = record::Commit::take(&mut heads, &mut data)?;
             if c.position <= s.after {
                 continue;
+            }
+            if c.stamp != 0 {
+                outcomes.committed(c.stamp, c.position);
             }
             let first = c.iter().next().transpose()?;
             match first.map(|r| (r.kind, r)) {

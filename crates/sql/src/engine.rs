@@ -19,6 +19,16 @@ pub struct Opening {
     pub ready: Published,
 }
 
+/// What became of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Committed,
+    Aborted,
+    Running,
+    /// It is too long ago to be known.
+    Unknown,
+}
+
 /// The database underneath. All calls are quick and never wait, except the futures.
 pub trait Engine: Send + Sync + 'static {
     /// Begins a transaction. `autocommit_read`: a single read-only statement, which reads at *published* and so waits for nothing.
@@ -26,6 +36,16 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Validates and installs on this thread. What the reply has to wait for; an error means rolled back.
     fn commit(&self, txn: Txn) -> Result<Held>;
+
+    /// [`Engine::commit`] of a transaction whose outcome can be asked for by this number ([`Engine::outcome`]).
+    fn commit_marked(&self, txn: Txn, _number: u64) -> Result<Held> {
+        self.commit(txn)
+    }
+
+    /// What became of the transaction of this number, which could commit above `after`. It does not commit any more if it has not begun to.
+    fn outcome(&self, _number: u64, _after: Position) -> Outcome {
+        Outcome::Unknown
+    }
 
     /// Rolls back. What the reply has to wait for.
     fn rollback(&self, txn: Txn) -> Held;

@@ -32,8 +32,9 @@ pub struct Forwarder {
     pending: VecDeque<u8>,
     /// Messages up to Sync go to the primary.
     relaying: bool,
-    /// The number of the transaction there; 0: the next message needs one.
+    /// The number of the transaction there; 0: the next message needs one. And what the client may ask with.
     token: u64,
+    token_text: String,
     /// What is on its way may commit something.
     may_commit: bool,
     /// Names of statements that were prepared there and may commit.
@@ -74,6 +75,7 @@ impl Forwarder {
             pending: VecDeque::new(),
             relaying: false,
             token: 0,
+            token_text: String::new(),
             may_commit: false,
             committing: HashSet::new(),
         }
@@ -157,6 +159,7 @@ impl Forwarder {
             None => self.pool.take(self.owner, &self.core).await?,
         };
         self.token = session.token();
+        self.token_text = session.token_text(self.token);
         self.may_commit = session.status() == TxnStatus::Idle;
         match session.set_out(&mut up.known, self.token) {
             Ok(b) => up.put(b'a', &b),
@@ -177,6 +180,7 @@ impl Forwarder {
         }
         if self.token == 0 {
             self.token = session.token();
+            self.token_text = session.token_text(self.token);
             up.put(b'a', &session.set_token(self.token));
         }
         true
@@ -451,10 +455,10 @@ impl Forwarder {
                 SqlState::STATEMENT_COMPLETION_UNKNOWN,
                 "the connection to the primary was lost; whether the transaction committed is not known",
             )
-            .detail(format!("Transaction token: {}", self.token))
+            .detail(format!("Transaction token: {}", self.token_text))
             .hint(format!(
-                "When there is a primary, ask it: SELECT canon_txn_status('{}')",
-                self.token
+                "When there is a primary, ask: SELECT canon_txn_status('{}')",
+                self.token_text
             )),
             false => Error::new(
                 SqlState::CONNECTION_FAILURE,

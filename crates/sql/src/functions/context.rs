@@ -63,6 +63,10 @@ pub trait SessionContext {
     fn promote(&self, _force: bool, _wait: Duration) -> Result<Option<String>> {
         Err(no_session())
     }
+    /// What became of the transaction of this token, in a word.
+    fn transaction_status(&self, _token: &str) -> Result<&'static str> {
+        Err(no_session())
+    }
     /// A function of [`super::catalog`]'s list, by name. `arg_types` are the declared types, for overloads.
     fn catalog_function(
         &self,

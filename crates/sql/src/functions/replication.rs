@@ -105,6 +105,10 @@ pub(super) fn register(r: &mut Registry) {
     r.f("pg_promote", &[], BOOL, VOL, promote);
     r.f("pg_promote", &[BOOL], BOOL, VOL, promote);
     r.f("pg_promote", &[BOOL, INT4], BOOL, VOL, promote);
+    r.f("canon_txn_status", &[TEXT], TEXT, VOL, |a, c| {
+        let token = a[0].as_str().unwrap_or_default();
+        c.session.transaction_status(token).map(Value::from)
+    });
     r.f("canon_promote", &[], TEXT, VOL, canon_promote);
     r.f("canon_promote", &[BOOL], TEXT, VOL, canon_promote);
 }

@@ -304,7 +304,13 @@ impl<E: Engine> Session<E> {
             self.state.settings.get_mut().commit();
             return Ok(());
         };
-        let committed = self.shared.engine.commit(txn);
+        let committed = match self.transaction_token() {
+            0 => self.shared.engine.commit(txn),
+            number => self.shared.engine.commit_marked(txn, number),
+        };
+        if committed.is_ok() {
+            self.token_is_used();
+        }
         drop(turn);
         match committed {
             Ok(position) => {

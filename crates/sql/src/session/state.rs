@@ -10,7 +10,7 @@ use super::token::Token;
 use crate::catalog::{
     ActivityRow, CursorRow, DatabaseStats, PreparedRow, SessionFacts, SettingRow,
 };
-use crate::engine::Engine;
+use crate::engine::{Engine, Outcome};
 use crate::functions::SessionContext;
 use crate::standing::Standing;
 use base::schema::{Relation, Schema, SequenceDef};
@@ -360,6 +360,25 @@ impl<E: Engine> SessionContext for State<E> {
             ));
         }
         self.shared.engine.promote(force, wait)
+    }
+
+    fn transaction_status(&self, token: &str) -> Result<&'static str> {
+        self.may_write("canon_txn_status()")?;
+        let parts = token.split_once('-');
+        let parts = parts.and_then(|(a, n)| Some((a.parse().ok()?, n.parse().ok()?)));
+        let (after, number) = parts.filter(|p| p.1 != 0).ok_or_else(|| {
+            Error::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("invalid transaction token: \"{token}\""),
+            )
+        })?;
+        let engine = &self.shared.engine;
+        Ok(match engine.outcome(number, Position::from_u64(after)) {
+            Outcome::Committed => "committed",
+            Outcome::Aborted => "aborted",
+            Outcome::Running => "in progress",
+            Outcome::Unknown => "unknown",
+        })
     }
 
     fn catalog_function(

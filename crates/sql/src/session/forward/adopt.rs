@@ -19,7 +19,7 @@ pub struct Adopted {
     /// What the next message is answered with.
     error: Option<Error>,
     /// The number of the transaction that runs or comes next; 0: none.
-    pub(in super::super) token: u64,
+    token: u64,
 }
 
 impl<E: Engine> Session<E> {
@@ -179,10 +179,15 @@ impl<E: Engine> Session<E> {
     }
 
     /// The number of the transaction that commits now, for its record in the log; 0: it has none.
-    #[expect(dead_code)]
-    pub(in super::super) fn take_token(&mut self) -> u64 {
-        let adopted = self.forward.adopted.as_mut();
-        adopted.map_or(0, |a| std::mem::take(&mut a.token))
+    pub(in super::super) fn transaction_token(&self) -> u64 {
+        self.forward.adopted.as_ref().map_or(0, |a| a.token)
+    }
+
+    /// It has committed: the next one needs another.
+    pub(in super::super) fn token_is_used(&mut self) {
+        if let Some(a) = &mut self.forward.adopted {
+            a.token = 0;
+        }
     }
 
     /// Before a ReadyForQuery: what the other node must know. Outside of a transaction all that has changed; else whether the token

@@ -185,6 +185,12 @@ impl<E: Engine> Session<E> {
         self.forward.moved
     }
 
+    /// A token to ask with, for the transaction of this number that begins now: where it can commit at the earliest, and the number.
+    pub fn token_text(&self, number: u64) -> String {
+        let after = self.shared.engine.published_position();
+        format!("{}-{number}", after.as_u64())
+    }
+
     /// A number for a transaction that nobody can guess, never 0.
     pub fn token(&self) -> u64 {
         let mut b = [0; 8];

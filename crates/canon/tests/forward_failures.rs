@@ -1,0 +1,200 @@
+//! The primary is gone, or its answer: what the client is told, and what it can ask.
+
+mod common;
+#[path = "replication/helpers.rs"]
+#[allow(dead_code)]
+mod helpers;
+
+use common::{PATIENCE, Server, sqlstate};
+use helpers::*;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_postgres::Client;
+
+/// What stands between a replica and its primary: connections for sessions (not those of the log) can lose what goes up or what
+/// comes down, or break.
+#[derive(Default)]
+struct Between {
+    lose_up: AtomicBool,
+    lose_down: AtomicBool,
+    broken: AtomicBool,
+}
+
+impl Between {
+    async fn start(primary: &Server) -> (Arc<Between>, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let to = (primary.host.clone(), primary.port);
+        let between = Arc::new(Between::default());
+        let b = between.clone();
+        tokio::spawn(async move {
+            while let Ok((down, _)) = listener.accept().await {
+                let (b, to) = (b.clone(), to.clone());
+                tokio::spawn(async move {
+                    if let Ok(up) = TcpStream::connect(to).await {
+                        b.carry(down, up).await;
+                    }
+                });
+            }
+        });
+        (between, address)
+    }
+
+    async fn carry(&self, mut down: TcpStream, mut up: TcpStream) {
+        let mut first = vec![0; 4096];
+        let Ok(n) = down.read(&mut first).await else {
+            return;
+        };
+        let sessions = first[..n].windows(7).any(|w| w == b"forward");
+        if up.write_all(&first[..n]).await.is_err() {
+            return;
+        }
+        let (mut a, mut b) = (vec![0; 4096], vec![0; 4096]);
+        loop {
+            let check = tokio::time::sleep(Duration::from_millis(5));
+            let lost = |flag: &AtomicBool| sessions && flag.load(Ordering::SeqCst);
+            tokio::select! {
+                r = down.read(&mut a) => match r {
+                    Ok(n) if n > 0 => if !lost(&self.lose_up) && up.write_all(&a[..n]).await.is_err() { return },
+                    _ => return,
+                },
+                r = up.read(&mut b) => match r {
+                    Ok(n) if n > 0 => if !lost(&self.lose_down) && down.write_all(&b[..n]).await.is_err() { return },
+                    _ => return,
+                },
+                () = check => if lost(&self.broken) { return },
+            }
+        }
+    }
+}
+
+/// A primary, and a replica behind something that can lose messages.
+async fn apart() -> (Server, Server, Arc<Between>, Client) {
+    let p = Server::start().await;
+    let (between, address) = Between::start(&p).await;
+    let of = address.to_string();
+    let mut r = Server::canon(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", "apart")]);
+    r.launch();
+    r.ready().await;
+    let w = r.connect().await;
+    rows(&w, "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL)").await;
+    rows(&w, "INSERT INTO t VALUES (1, 0)").await;
+    (p, r, between, w)
+}
+
+/// The token in what the client is told of a commit whose outcome is not known.
+fn token(e: &tokio_postgres::Error) -> String {
+    assert_eq!(sqlstate(e), "40003", "{e:?}");
+    let detail = e.as_db_error().and_then(|d| d.detail());
+    let token = detail.and_then(|d| d.strip_prefix("Transaction token: "));
+    token.expect("a token").to_owned()
+}
+
+async fn answer(c: &Client, token: &str) -> String {
+    let sql = format!("SELECT canon_txn_status('{token}')");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok(all) = c.simple_query(&sql).await {
+            let word = all.iter().find_map(|m| match m {
+                tokio_postgres::SimpleQueryMessage::Row(r) => r.get(0).map(str::to_owned),
+                _ => None,
+            });
+            let word = word.expect("an answer");
+            if word != "in progress" {
+                return word;
+            }
+        }
+        assert!(Instant::now() < deadline, "no answer about {token}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_lost_can_be_asked_for_also_after_a_fail_over() {
+    if skip() {
+        return;
+    }
+    let (mut p, r, between, w) = apart().await;
+    let c = p.connect().await;
+    // COMMIT arrives, its answer does not.
+    rows(&w, "BEGIN; UPDATE t SET v = 1 WHERE id = 1").await;
+    between.lose_down.store(true, Ordering::SeqCst);
+    let (done, ()) = tokio::join!(w.simple_query("COMMIT"), async {
+        until(&c, "SELECT v FROM t WHERE id = 1", "1").await;
+        between.broken.store(true, Ordering::SeqCst);
+    });
+    let committed = token(&done.expect_err("no answer"));
+    // The session goes on.
+    assert_eq!(one(&w, "SELECT 1").await, "1");
+    between.lose_down.store(false, Ordering::SeqCst);
+    between.broken.store(false, Ordering::SeqCst);
+    // A statement on its own, by the extended protocol.
+    rows(&w, "INSERT INTO t VALUES (2, 0)").await;
+    between.lose_down.store(true, Ordering::SeqCst);
+    let insert = "INSERT INTO t VALUES ($1, $2)";
+    let (alone, ()) = tokio::join!(w.execute(insert, &[&3i32, &3i32]), async {
+        until(&c, "SELECT count(*) FROM t", "3").await;
+        between.broken.store(true, Ordering::SeqCst);
+    });
+    let alone = token(&alone.expect_err("no answer"));
+    between.lose_down.store(false, Ordering::SeqCst);
+    between.broken.store(false, Ordering::SeqCst);
+    // COMMIT does not arrive.
+    rows(&w, "BEGIN; UPDATE t SET v = 2 WHERE id = 1").await;
+    between.lose_up.store(true, Ordering::SeqCst);
+    let (done, ()) = tokio::join!(w.simple_query("COMMIT"), async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        between.broken.store(true, Ordering::SeqCst);
+    });
+    let lost = token(&done.expect_err("no answer"));
+    between.lose_up.store(false, Ordering::SeqCst);
+    between.broken.store(false, Ordering::SeqCst);
+
+    // At the replica (which asks), at the primary, and at the next primary when there is no other.
+    for s in [&w, &c] {
+        assert_eq!(answer(s, &committed).await, "committed");
+        assert_eq!(answer(s, &alone).await, "committed");
+        assert_eq!(answer(s, &lost).await, "aborted");
+    }
+    let seen = one(&c, "SELECT pg_current_wal_lsn()").await;
+    until(
+        &w,
+        &format!("SELECT pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '{seen}') >= 0"),
+        "t",
+    )
+    .await;
+    p.kill();
+    promote(&r, &["--force", "--old-primary-is-down"]);
+    assert_eq!(answer(&w, &committed).await, "committed");
+    assert_eq!(answer(&w, &alone).await, "committed");
+    assert_eq!(answer(&w, &lost).await, "aborted");
+    assert_eq!(one(&w, "SELECT v FROM t WHERE id = 1").await, "1");
+    assert_eq!(refused(&w, "SELECT canon_txn_status('x')").await.0, "22023");
+    drop(c);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_are_found_again_in_the_log_after_a_start() {
+    if skip() {
+        return;
+    }
+    let (mut p, _r, between, w) = apart().await;
+    let c = p.connect().await;
+    between.lose_down.store(true, Ordering::SeqCst);
+    let (done, ()) = tokio::join!(w.simple_query("UPDATE t SET v = 7"), async {
+        until(&c, "SELECT v FROM t WHERE id = 1", "7").await;
+        between.broken.store(true, Ordering::SeqCst);
+    });
+    let committed = token(&done.expect_err("no answer"));
+    p.kill();
+    p.launch();
+    p.ready().await;
+    let c = p.connect().await;
+    assert_eq!(answer(&c, &committed).await, "committed");
+    // Never heard of, and from before anything that is known.
+    assert_eq!(answer(&c, "99999999999999-5").await, "aborted");
+}

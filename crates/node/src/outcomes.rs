@@ -1,0 +1,148 @@
+//! What became of transactions whose client may not have heard it: commits that carry a number of their own.
+//!
+//! ```text
+//! 0 ── begin ──▶ running ── committed ──▶ committed at a position      also learnt from the log: by recovery, and by a replica
+//!                   └────── aborted ────▶ 0
+//! 0 ── ask ───▶ refused: a commit with this number fails from now on
+//! ```
+//! The number stands in the head of the commit's record (`stamp`), so it is exactly as durable as the commit and comes to
+//! every node that the commit comes to. Whoever asks the primary gets an answer that stays true: a number that is not there and does not run
+//! is refused before it is said that it was not committed.
+//!
+//! The newest [`MOST`] numbers are kept. A question says from which position on the commit may be; one from before what is kept is not
+//! answered. After a start that is the position of the checkpoint.
+//!
+//! Left out on purpose: transactions without writes (they leave no record: "aborted"), and refusals after a change of the primary, which
+//! the terms make superfluous: what the old one commits is no part of the history.
+
+use base::{Error, Position, Result, SqlState};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// Numbers kept.
+const MOST: usize = 1 << 18;
+
+/// What is known of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Committed(Position),
+    /// Not committed, and it will not be.
+    Aborted,
+    Running,
+    /// It is too long ago.
+    Unknown,
+}
+
+/// See the head of the file.
+#[derive(Default)]
+pub struct Outcomes(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    running: HashSet<u64>,
+    committed: HashMap<u64, Position>,
+    /// Committed ones, as they came.
+    order: VecDeque<u64>,
+    refused: HashSet<u64>,
+    refusals: VecDeque<u64>,
+    /// Commits at or below may have been forgotten.
+    complete_from: Position,
+}
+
+impl Outcomes {
+    /// Before a commit. An error (40001) means that somebody was told that there will be none.
+    pub fn begin(&self, number: u64) -> Result<()> {
+        let mut s = self.0.lock();
+        if s.refused.contains(&number) {
+            return Err(Error::new(
+                SqlState::SERIALIZATION_FAILURE,
+                "the transaction was given up: somebody asked for its outcome before it committed",
+            ));
+        }
+        s.running.insert(number);
+        Ok(())
+    }
+
+    /// After a commit that failed.
+    pub fn aborted(&self, number: u64) {
+        self.0.lock().running.remove(&number);
+    }
+
+    /// A commit with a number is in the history, or will be if it survives.
+    pub fn committed(&self, number: u64, at: Position) {
+        let mut s = self.0.lock();
+        s.running.remove(&number);
+        if s.committed.insert(number, at).is_none() {
+            s.order.push_back(number);
+        }
+        if s.order.len() > MOST
+            && let Some(old) = s.order.pop_front()
+        {
+            let at = s.committed.remove(&old).unwrap_or_default();
+            s.complete_from = s.complete_from.max(at);
+        }
+    }
+
+    /// Commits at or below may have been missed.
+    pub fn missed(&self, upto: Position) {
+        let mut s = self.0.lock();
+        s.complete_from = s.complete_from.max(upto);
+    }
+
+    /// For a primary: what became of the transaction that could commit above `after`. It is refused if it has not begun to.
+    pub fn ask(&self, number: u64, after: Position) -> Outcome {
+        let mut s = self.0.lock();
+        if let Some(at) = s.committed.get(&number) {
+            return Outcome::Committed(*at);
+        }
+        if s.running.contains(&number) {
+            return Outcome::Running;
+        }
+        if after < s.complete_from {
+            return Outcome::Unknown;
+        }
+        if s.refused.insert(number) {
+            s.refusals.push_back(number);
+        }
+        if s.refusals.len() > MOST
+            && let Some(old) = s.refusals.pop_front()
+        {
+            s.refused.remove(&old);
+        }
+        Outcome::Aborted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_stays_true() {
+        let o = Outcomes::default();
+        let at = Position::new(1, 1);
+        o.begin(1).unwrap();
+        assert_eq!(o.ask(1, Position::ZERO), Outcome::Running);
+        o.committed(1, at);
+        assert_eq!(o.ask(1, Position::ZERO), Outcome::Committed(at));
+        o.begin(2).unwrap();
+        o.aborted(2);
+        assert_eq!(o.ask(2, Position::ZERO), Outcome::Aborted);
+        assert!(o.begin(2).is_err(), "it was said that it will not");
+        assert_eq!(o.ask(3, Position::ZERO), Outcome::Aborted);
+        assert!(o.begin(3).is_err());
+    }
+
+    #[test]
+    fn what_may_have_been_missed_is_not_answered() {
+        let o = Outcomes::default();
+        o.missed(Position::new(2, 0));
+        assert_eq!(o.ask(1, Position::new(1, 5)), Outcome::Unknown);
+        assert_eq!(o.ask(1, Position::new(2, 0)), Outcome::Aborted);
+        for n in 0..MOST as u64 + 1 {
+            o.committed(n + 10, Position::from_u64(1 << 40 | n));
+        }
+        assert_eq!(o.ask(10, Position::new(3, 0)), Outcome::Unknown);
+        assert!(matches!(o.ask(11, Position::ZERO), Outcome::Committed(_)));
+    }
+}
