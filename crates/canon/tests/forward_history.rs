@@ -6,6 +6,7 @@ mod common;
 #[allow(dead_code)]
 mod helpers;
 #[path = "history/mod.rs"]
+#[allow(dead_code)]
 mod history;
 
 use common::Server;

@@ -10,7 +10,8 @@
 //! a reply is written once, into the buffer that is sent, and sent when the client can use it (the costs of both ways stand in
 //! the decisions).
 //!
-//! Connections of replicas go to `replication::send` after their start.
+//! Connections of replicas go to `replication::send` after their start. At a replica, what a session may not run goes on at the primary
+//! (`forward`).
 //!
 //! Left out on purpose: TLS, protocol 2.
 
