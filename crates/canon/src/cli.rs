@@ -37,6 +37,11 @@ enum Command {
         #[command(flatten)]
         options: Promotion,
     },
+    /// One endpoint before several nodes: balances, follows promotions, and a client notices no more than one error
+    Proxy {
+        #[command(flatten)]
+        options: Box<crate::proxy::Options>,
+    },
     /// Print a configuration file with every key and its default
     Config,
     /// Start a server with a small shop in it, run a short load, print what it did, and stay up
@@ -148,6 +153,7 @@ pub fn main() -> ExitCode {
         Command::Start { config } => Config::load(&config).and_then(crate::server::run),
         Command::Status { http } => return crate::status::run(&http),
         Command::Promote { options } => promote(&options),
+        Command::Proxy { options } => crate::proxy::run(*options),
         Command::Config => {
             print!("{COMMENTED}");
             Ok(())

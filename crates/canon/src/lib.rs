@@ -25,6 +25,8 @@ mod http;
 #[cfg(feature = "wire")]
 pub mod metrics;
 #[cfg(feature = "wire")]
+pub mod proxy;
+#[cfg(feature = "wire")]
 pub mod replication;
 #[cfg(feature = "wire")]
 pub mod server;

@@ -1,4 +1,4 @@
-//! Reads in real time: at replicas over slow links, eventual reads are old, and the checker sees it.
+//! Reads in real time: at replicas over slow links no strong read is old, and eventual ones are, which the checker sees.
 
 use canon::bench::reads::{ReadsOptions, measure};
 use canon::{Cluster, Options};
@@ -55,4 +55,14 @@ fn eventual_reads_behind_a_slow_link_are_stale_and_the_checker_says_so() {
             _ => assert!(line.tally.stale > 0, "{kind} at the replica"),
         }
     }
+}
+
+#[test]
+fn no_strong_read_is_stale_at_any_node() {
+    let cluster = start(2);
+    let outcome = run(&options(&cluster, "strong"));
+    let total = outcome.total();
+    assert_eq!(total.stale, 0, "{total:?}");
+    let nodes: std::collections::BTreeSet<usize> = outcome.reads.keys().map(|k| k.0).collect();
+    assert_eq!(nodes.len(), 3, "reads at every node");
 }

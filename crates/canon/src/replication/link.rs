@@ -1,6 +1,6 @@
 //! A connection to another Canon as its client: start-up, SCRAM, a simple query, CopyBoth.
 //!
-//! Small on purpose: what a replica and `canon promote` need of the protocol and nothing else.
+//! Small on purpose: what a replica, `canon promote` and a proxy's own logins need of the protocol and nothing else.
 
 use super::copy_both::{CopyBoth, broken, lost};
 use super::primary::Primary;
@@ -20,6 +20,8 @@ pub type Rows = Vec<Vec<Option<String>>>;
 pub struct Link {
     stream: TcpStream,
     input: Vec<u8>,
+    /// What the server told of its settings at the start.
+    pub parameters: Vec<(String, String)>,
     /// Process number and secret.
     key: (i32, i32),
 }
@@ -52,6 +54,7 @@ impl Link {
         let mut link = Link {
             stream,
             input: Vec::new(),
+            parameters: Vec::new(),
             key: (0, 0),
         };
         let start = link.start(primary, parameters);
@@ -120,6 +123,14 @@ impl Link {
                     let secret = rest.first_chunk().ok_or_else(|| broken("a short key"))?;
                     self.key = (i32::from_be_bytes(*pid), i32::from_be_bytes(*secret));
                 }
+                (b'S', _) => {
+                    let mut words = body.split(|&b| b == 0);
+                    let mut word = || {
+                        let w = words.next().unwrap_or_default();
+                        String::from_utf8_lossy(w).into_owned()
+                    };
+                    self.parameters.push((word(), word()));
+                }
                 (b'Z', _) => return Ok(()),
                 (b'E', _) => return Err(server_error(&body)),
                 _ => {}
@@ -135,6 +146,25 @@ impl Link {
     /// The socket, of a connection on which nothing has been said since the start.
     pub fn into_std(self) -> io::Result<std::net::TcpStream> {
         self.stream.into_std()
+    }
+
+    /// Sends messages of which the last is answered with ReadyForQuery, and takes the answers; an error among them.
+    pub async fn exchange(&mut self, messages: &[u8]) -> Result<()> {
+        self.write(messages).await?;
+        let mut failed = None;
+        loop {
+            let (kind, body) = self.message().await?;
+            match kind {
+                b'E' => failed = Some(server_error(&body)),
+                b'Z' => return failed.map_or(Ok(()), Err),
+                _ => {}
+            }
+        }
+    }
+
+    /// The connection, and what has come over it that is not read.
+    pub fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.input)
     }
 
     /// Runs a text of statements; the rows of all.

@@ -226,6 +226,14 @@ impl Server {
         }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.process
+            .as_ref()
+            .expect("only a canon has one")
+            .child
+            .id()
+    }
+
     /// SIGKILL from any holder, without waiting; `kill` afterwards reaps it.
     pub fn kill_now(&self) {
         let process = self.process.as_ref().expect("only a canon can be killed");

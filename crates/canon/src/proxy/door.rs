@@ -1,0 +1,269 @@
+//! From a client's first bytes to its session at a first node: negotiation, cancel requests, the proof of who it is passed through.
+
+use super::end::{End, gone};
+use super::hello::{CANCEL_REQUEST, GSS_REQUEST, Hello, MAX_STARTUP, SSL_REQUEST};
+use super::metrics::Counters;
+use super::route::{Attrs, Event, NodeId, SessionId};
+use super::session::{LINGER, PAUSE, STARTUP_LIMIT, TELL};
+use super::track::{self, Track};
+use super::{Client, Proxy};
+use crate::gate::connection::NOTHING_RUN;
+use crate::replication::link::server_error;
+use base::{Error, Result, SqlState};
+use bytes::BytesMut;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// Tells a client why it cannot stay, and lets it read that.
+pub async fn farewell(mut front: End, e: &Error) {
+    let mut m = track::error("FATAL", &e.code().to_string(), &e.fields().message);
+    if e.code() == SqlState::ADMIN_SHUTDOWN {
+        // Behind another proxy, what was sent since may run elsewhere.
+        m = shutdown();
+    }
+    front.put(&m);
+    let last = async {
+        front.flush().await?;
+        front.writer.shutdown().await?;
+        let mut rest = [0; 4096];
+        while front.reader.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    _ = tokio::time::timeout(LINGER, last).await;
+}
+
+fn shutdown() -> Vec<u8> {
+    let mut m = track::error(
+        "FATAL",
+        "57P01",
+        "terminating connection due to administrator command",
+    );
+    m.pop();
+    m.extend_from_slice(format!("D{NOTHING_RUN}\0\0").as_bytes());
+    let len = (m.len() - 1) as u32;
+    m[1..5].copy_from_slice(&len.to_be_bytes());
+    m
+}
+
+/// Waits for the start-up message. `None`: it was a cancel request, or the client is gone.
+pub async fn hello(proxy: &Arc<Proxy>, front: &mut End) -> Result<Option<Hello>> {
+    for _ in 0..3 {
+        let len = loop {
+            if let Some(head) = front.input.first_chunk::<4>() {
+                let len = u32::from_be_bytes(*head) as usize;
+                if !(8..=MAX_STARTUP).contains(&len) {
+                    let what = "invalid length of startup packet";
+                    return Err(Error::new(SqlState::PROTOCOL_VIOLATION, what));
+                }
+                if front.input.len() >= len {
+                    break len;
+                }
+            }
+            if front.fill().await.is_err() {
+                return Ok(None);
+            }
+        };
+        let message = front.input.split_to(len);
+        let number = |at: usize| {
+            let bytes = message.get(at..at + 4)?;
+            Some(u32::from_be_bytes(bytes.try_into().ok()?))
+        };
+        match number(4) {
+            Some(SSL_REQUEST | GSS_REQUEST) => {
+                if !front.input.is_empty() {
+                    let what = "received unencrypted data after SSL request";
+                    return Err(Error::new(SqlState::PROTOCOL_VIOLATION, what));
+                }
+                front.put(b"N");
+                front.flush().await.map_err(|e| gone(&e))?;
+            }
+            Some(CANCEL_REQUEST) => {
+                if let (16, Some(pid), Some(secret)) = (len, number(8), number(12)) {
+                    cancel(proxy, pid as i32, secret as i32).await;
+                }
+                return Ok(None);
+            }
+            _ => return Hello::read(&message[4..]).map(Some),
+        }
+    }
+    Err(Error::new(
+        SqlState::PROTOCOL_VIOLATION,
+        "too many negotiation requests",
+    ))
+}
+
+/// Passes a cancel request on to where the client's statements run.
+async fn cancel(proxy: &Proxy, id: SessionId, secret: i32) {
+    let client = proxy.clients.lock().get(&id).cloned();
+    let at = client
+        .filter(|c| c.secret == secret)
+        .and_then(|c| *c.at.lock());
+    let Some((node, key)) = at else { return };
+    Counters::add(&proxy.counters.cancels);
+    let node = proxy.node(node);
+    let send = async {
+        let mut s = TcpStream::connect((node.host.as_str(), node.port)).await?;
+        let mut m = 16u32.to_be_bytes().to_vec();
+        m.extend_from_slice(&CANCEL_REQUEST.to_be_bytes());
+        m.extend_from_slice(&key);
+        s.write_all(&m).await?;
+        // It closes when it has done so.
+        s.read(&mut [0; 1]).await
+    };
+    _ = tokio::time::timeout(node.connect_timeout, send).await;
+}
+
+/// Finds a first node and lets it ask the client who it is. `None`: the node has refused, and the client knows.
+#[allow(clippy::too_many_arguments)]
+pub async fn begin(
+    proxy: &Arc<Proxy>,
+    id: SessionId,
+    own: &Client,
+    hello: &Hello,
+    attrs: Attrs,
+    address: SocketAddr,
+    front: &mut End,
+    track: &mut Track,
+) -> Result<Option<(End, NodeId)>> {
+    let until = Instant::now() + proxy.options.patience;
+    let mut avoid = None;
+    loop {
+        let node = proxy.pick(attrs, avoid, until).await?;
+        let opened = open(proxy, node, hello).await;
+        let mut end = match opened {
+            Ok(end) => end,
+            Err(_) if Instant::now() < until => {
+                proxy.event(Event::Down(node));
+                avoid = Some(node);
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        // A node that is on its way out says so before anything else.
+        let first = end.next().await;
+        let (kind, message) = match first {
+            Ok((b'E', m))
+                if refusal(&m).is_some_and(|e| elsewhere(&e)) && Instant::now() < until =>
+            {
+                avoid = Some(node);
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            Ok(m) => m,
+            Err(_) if Instant::now() < until => {
+                avoid = Some(node);
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        let trusted = address.ip().is_loopback() || proxy.options.allow_passwordless_network;
+        let log_in = log_in(front, &mut end, (kind, message), trusted, track);
+        let key = match tokio::time::timeout(STARTUP_LIMIT, log_in).await {
+            Ok(key) => key?,
+            Err(_) => return Ok(None),
+        };
+        let Some(key) = key else {
+            return Ok(None);
+        };
+        *own.at.lock() = Some((node, key));
+        let mut k = vec![b'K', 0, 0, 0, 12];
+        k.extend_from_slice(&id.to_be_bytes());
+        k.extend_from_slice(&own.secret.to_be_bytes());
+        front.put(&k);
+        front.put(&[b'Z', 0, 0, 0, 5, b'I']);
+        front.flush().await.map_err(|e| gone(&e))?;
+        track.start();
+        proxy.event(Event::Opened {
+            session: id,
+            node,
+            attrs,
+        });
+        return Ok(Some((end, node)));
+    }
+}
+
+fn refusal(message: &[u8]) -> Option<Error> {
+    (message.first() == Some(&b'E')).then(|| server_error(&message[5..]))
+}
+
+/// Whether another node may take what this one refuses.
+pub fn elsewhere(e: &Error) -> bool {
+    matches!(
+        &e.code().to_string()[..],
+        "57P01" | "57P03" | "53300" | "08006"
+    )
+}
+
+async fn open(proxy: &Proxy, node: NodeId, hello: &Hello) -> Result<End> {
+    let at = proxy.node(node);
+    let stream = TcpStream::connect((at.host.as_str(), at.port));
+    let stream = tokio::time::timeout(at.connect_timeout, stream).await;
+    let stream = stream.map_err(|_| gone(&io::ErrorKind::TimedOut.into()))?;
+    let mut end = End::new(stream.map_err(|e| gone(&e))?, &[]);
+    end.put(&hello.message(&TELL));
+    end.flush().await.map_err(|e| gone(&e))?;
+    Ok(end)
+}
+
+/// Passes the messages of authentication through, up to the node's first ReadyForQuery, which is not passed on. The key of a cancel
+/// request at the node; `None`: the node has refused, or the client is gone.
+async fn log_in(
+    front: &mut End,
+    back: &mut End,
+    first: (u8, BytesMut),
+    trusted: bool,
+    track: &mut Track,
+) -> Result<Option<[u8; 8]>> {
+    let (mut proved, mut key, mut next) = (false, [0; 8], Some(first));
+    let mut told = Vec::new();
+    loop {
+        let (kind, m) = match next.take() {
+            Some(m) => m,
+            None => back.next().await?,
+        };
+        match kind {
+            b'R' => {
+                let code = m
+                    .get(5..9)
+                    .map(|c| u32::from_be_bytes(c.try_into().expect("four")));
+                proved |= code == Some(12);
+                if code == Some(0) && !proved && !trusted {
+                    return Err(Error::new(
+                        SqlState::INVALID_AUTHORIZATION,
+                        "roles without a password get in from the proxy's own machine only",
+                    ));
+                }
+                front.put(&m);
+                // What asks for a word of the client.
+                if matches!(code, Some(3 | 5 | 10 | 11)) {
+                    front.flush().await.map_err(|e| gone(&e))?;
+                    let (kind, answer) = front.next().await?;
+                    if kind != b'p' {
+                        let what = "expected a password message";
+                        return Err(Error::new(SqlState::PROTOCOL_VIOLATION, what));
+                    }
+                    back.put(&answer);
+                    back.flush().await.map_err(|e| gone(&e))?;
+                }
+            }
+            b'K' => key = m[5..].try_into().unwrap_or_default(),
+            b'S' => told.extend(track::parameter(&m[5..])),
+            b'Z' => {
+                front.put(&track.connected(&told));
+                return Ok(Some(key));
+            }
+            b'E' => {
+                front.put(&m);
+                _ = front.flush().await;
+                return Ok(None);
+            }
+            _ => front.put(&m),
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! One client: messages between it and whichever node it is at.
+//!
+//! ```text
+//! client ─▶ cin ─▶ Track ─▶ bout ─▶ node          read only while what it would fill is below its mark,
+//! client ◀─ cout ◀─ Track ◀─ bin ◀─ node          so a client that does not read stops its own session and nothing else
+//! ```
+//! Whole messages go from one buffer to the other; the track says which of them, and what to do when the node is lost. A move opens the new
+//! node first, gives it what the session has, and then lets go of the old one.
+
+use super::door::{begin, elsewhere, farewell, hello};
+use super::end::{CHUNK, End, gone};
+use super::hello::Hello;
+use super::metrics::Counters;
+use super::route::{Attrs, Event, NodeId, SessionId};
+use super::track::{Carry, Heard, Loss, Said, Track};
+use super::{Client, Proxy};
+use crate::gate::startup::{REPORT_SETTINGS, SESSION_USER};
+use crate::replication::link::Link;
+use base::{Error, Result, SqlState};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tracing::debug;
+
+/// Who has not said who he is by then is disconnected.
+pub const STARTUP_LIMIT: Duration = Duration::from_secs(60);
+/// Bytes that wait to be written before reading stops.
+const HIGH_WATER: usize = 256 << 10;
+/// How long a client gets to take its last message.
+pub const LINGER: Duration = Duration::from_secs(1);
+/// After a node that could not be connected.
+pub const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a node is asked to tell, beside what the client asked for.
+pub const TELL: [(&str, &str); 2] = [(REPORT_SETTINGS, "on"), ("canon.report_token", "on")];
+
+/// The node that a session is at.
+struct Back {
+    end: End,
+    node: NodeId,
+}
+
+struct Session {
+    proxy: Arc<Proxy>,
+    id: SessionId,
+    own: Arc<Client>,
+    hello: Hello,
+    attrs: Attrs,
+    front: End,
+    back: Back,
+    track: Track,
+    /// The node has said that it ends the connection, and whether it ran nothing of what is pending.
+    ending: Option<bool>,
+}
+
+/// Serves a client until it goes.
+pub async fn serve(proxy: Arc<Proxy>, stream: TcpStream, address: SocketAddr, attrs: Attrs) {
+    let mut front = End::new(stream, &[]);
+    let started = tokio::time::timeout(STARTUP_LIMIT, hello(&proxy, &mut front));
+    let hello = match started.await {
+        Ok(Ok(Some(hello))) => hello,
+        Ok(Err(e)) => return farewell(front, &e).await,
+        Ok(Ok(None)) | Err(_) => return,
+    };
+    let own = Arc::new(Client {
+        secret: random(&proxy),
+        wake: tokio::sync::Notify::new(),
+        move_on: false.into(),
+        at: Default::default(),
+    });
+    let Some(id) = register(&proxy, &own) else {
+        Counters::add(&proxy.counters.refused);
+        let e = Error::new(
+            SqlState::TOO_MANY_CONNECTIONS,
+            "sorry, too many clients already",
+        );
+        return farewell(front, &e).await;
+    };
+    let _left = Left(proxy.clone(), id);
+    Counters::add(&proxy.counters.accepted);
+    let attrs = hello.attrs.unwrap_or(attrs);
+    let endpoint = matches!(attrs, Attrs::Any | Attrs::Primary);
+    let mut track = Track::new(endpoint);
+    let began = begin(
+        &proxy, id, &own, &hello, attrs, address, &mut front, &mut track,
+    )
+    .await;
+    let back = match began {
+        Ok(Some((end, node))) => Back { end, node },
+        Ok(None) => return,
+        Err(e) => return farewell(front, &e).await,
+    };
+    let mut session = Session {
+        proxy,
+        id,
+        own,
+        hello,
+        attrs,
+        front,
+        back,
+        track,
+        ending: None,
+    };
+    if let Err(e) = session.run().await {
+        debug!(code = %e.code(), error = %e, "a client is gone");
+        if e.code() != SqlState::CONNECTION_FAILURE {
+            farewell(session.front, &e).await;
+        }
+    }
+}
+
+/// The client is counted until it is gone.
+struct Left(Arc<Proxy>, SessionId);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.0.clients.lock().remove(&self.1);
+        self.0.event(Event::Ended(self.1));
+    }
+}
+
+fn random(proxy: &Proxy) -> i32 {
+    let mut bytes = [0; 4];
+    proxy.env.random.fill(&mut bytes);
+    i32::from_be_bytes(bytes)
+}
+
+fn register(proxy: &Proxy, own: &Arc<Client>) -> Option<SessionId> {
+    let mut all = proxy.clients.lock();
+    if all.len() >= proxy.options.max_connections {
+        return None;
+    }
+    let id = loop {
+        let n = proxy.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        if n != 0 && !all.contains_key(&n) {
+            break n;
+        }
+    };
+    all.insert(id, own.clone());
+    Some(id)
+}
+
+/// What a wait of a session ended with.
+enum Woke {
+    Go,
+    Front(io::Result<()>),
+    Back(io::Result<()>),
+}
+
+impl Session {
+    async fn run(&mut self) -> Result<()> {
+        loop {
+            // The node first: what it has said stands before what the client says next.
+            self.hear_node().await?;
+            if !self.hear_client().await? {
+                return Ok(());
+            }
+            if self.track.is_idle() && self.proxy.closing.load(Ordering::SeqCst) {
+                self.front.flush().await.map_err(|e| gone(&e))?;
+                return Err(Error::new(SqlState::ADMIN_SHUTDOWN, ""));
+            }
+            if self.track.is_between() && self.own.move_on.swap(false, Ordering::SeqCst) {
+                self.consider_moving().await?;
+            }
+            match self.wait().await {
+                Woke::Go => {}
+                Woke::Front(r) => r.map_err(|e| gone(&e))?,
+                Woke::Back(Ok(())) => {}
+                Woke::Back(Err(_)) => self.lost().await?,
+            }
+        }
+    }
+
+    async fn wait(&mut self) -> Woke {
+        let End {
+            reader: from_client,
+            writer: to_client,
+            input: cin,
+            output: cout,
+        } = &mut self.front;
+        let End {
+            reader: from_node,
+            writer: to_node,
+            input: bin,
+            output: bout,
+        } = &mut self.back.end;
+        let room = (cout.len() < HIGH_WATER, bout.len() < HIGH_WATER);
+        let waiting = (!cout.is_empty(), !bout.is_empty());
+        cin.reserve(CHUNK);
+        bin.reserve(CHUNK);
+        let some = |r: io::Result<usize>| match r {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            r => r.map(drop),
+        };
+        tokio::select! {
+            biased;
+            r = to_client.write_buf(cout), if waiting.0 => Woke::Front(r.map(drop)),
+            r = from_node.read_buf(bin), if room.0 => Woke::Back(some(r)),
+            // An error of writing shows when reading, after what the node has said last.
+            r = to_node.write_buf(bout), if waiting.1 => {
+                if r.is_err() {
+                    bout.clear();
+                }
+                Woke::Go
+            }
+            r = from_client.read_buf(cin), if room.1 => Woke::Front(some(r)),
+            () = self.own.wake.notified() => Woke::Go,
+        }
+    }
+
+    /// Takes the client's messages; false: it has said that it goes.
+    async fn hear_client(&mut self) -> Result<bool> {
+        while self.back.end.output.len() < HIGH_WATER {
+            let Some((kind, m)) = self.front.message()? else {
+                break;
+            };
+            match self.track.client(kind, &m) {
+                Said::Forward => self.back.end.put(&m),
+                Said::Nothing => {}
+                Said::Reply(r) => {
+                    if r.first() == Some(&b'E') {
+                        Counters::add(&self.proxy.counters.told);
+                    }
+                    self.front.put(&r);
+                }
+                Said::Terminate => {
+                    _ = tokio::time::timeout(LINGER, self.front.flush()).await;
+                    self.back.end.put(&m);
+                    _ = tokio::time::timeout(LINGER, self.back.end.flush()).await;
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    async fn hear_node(&mut self) -> Result<()> {
+        let mut before = Vec::new();
+        while self.front.output.len() < HIGH_WATER {
+            let Some((kind, m)) = self.back.end.message()? else {
+                break;
+            };
+            let heard = self.track.node(kind, &m, &mut before);
+            self.front.put(&before);
+            before.clear();
+            match heard {
+                Heard::Forward => self.front.put(&m),
+                Heard::Nothing => {}
+                Heard::Ending { nothing_run } => self.ending = Some(nothing_run),
+                Heard::Elsewhere { bytes, primary } => self.send_on(&bytes, primary).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The node has refused: sends these to another one.
+    async fn send_on(&mut self, bytes: &[u8], primary: bool) -> Result<()> {
+        Counters::add(&self.proxy.counters.reruns);
+        let until = Instant::now() + self.proxy.options.patience;
+        let here = self.back.node;
+        // Until it is asked again it leads nobody.
+        self.proxy.event(Event::Deposed(here));
+        match self
+            .relocate(Attrs::Primary, Some(here), until, false)
+            .await
+        {
+            Ok(()) => self.back.end.put(bytes),
+            Err(e) if e.code() == SqlState::CANNOT_CONNECT_NOW => {
+                Counters::add(&self.proxy.counters.told);
+                let reply = self
+                    .track
+                    .give_up(if primary { "25006" } else { "57P03" }, &e.fields().message);
+                self.front.put(&reply);
+            }
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    /// The connection to the node has ended.
+    async fn lost(&mut self) -> Result<()> {
+        let nothing_run = self.ending.take();
+        Counters::add(&self.proxy.counters.losses);
+        let node = self.back.node;
+        if nothing_run.is_none() {
+            // It did not say goodbye.
+            self.proxy.event(Event::Down(node));
+        }
+        let until = Instant::now() + self.proxy.options.patience;
+        match self.track.lost(nothing_run == Some(true)) {
+            Loss::Silent(bytes) => {
+                if !bytes.is_empty() {
+                    Counters::add(&self.proxy.counters.reruns);
+                }
+                self.relocate(self.attrs, Some(node), until, false).await?;
+                self.back.end.put(&bytes);
+            }
+            Loss::Told {
+                reply,
+                failed_block,
+            } => {
+                if !reply.is_empty() {
+                    Counters::add(&self.proxy.counters.told);
+                }
+                self.front.put(&reply);
+                self.relocate(self.attrs, Some(node), until, failed_block)
+                    .await?;
+            }
+            Loss::End(last) => {
+                self.front.put(&last);
+                _ = tokio::time::timeout(LINGER, self.front.flush()).await;
+                return Err(gone(&io::ErrorKind::ConnectionAborted.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The router has asked for a move: is there a better node now?
+    async fn consider_moving(&mut self) -> Result<()> {
+        let here = self.back.node;
+        let (fits, target) = {
+            let mut router = self.proxy.router.lock();
+            let target = router.pick(self.attrs, Some(here));
+            (router.fits(here, self.attrs), target)
+        };
+        // Who has drawn numbers may ask for them: it moves only when it must.
+        let Some(target) = target.filter(|t| *t != here && !(fits && self.track.draws())) else {
+            return Ok(());
+        };
+        match self.attach(target, false).await {
+            Ok(()) => Ok(()),
+            // It stays where it is.
+            Err(e) => {
+                debug!(error = %e, "a move failed");
+                Ok(())
+            }
+        }
+    }
+
+    /// Goes on at another node, waiting for one within the time.
+    async fn relocate(
+        &mut self,
+        attrs: Attrs,
+        avoid: Option<NodeId>,
+        until: Instant,
+        failed_block: bool,
+    ) -> Result<()> {
+        loop {
+            // What the client was told does not wait for that.
+            let told = self.front.flush();
+            told.await.map_err(|e| gone(&e))?;
+            let node = self.proxy.pick(attrs, avoid, until).await?;
+            match self.attach(node, failed_block).await {
+                Ok(()) => return Ok(()),
+                Err(e) if Instant::now() >= until => return Err(e),
+                Err(e) => {
+                    if e.code() == SqlState::CONNECTION_FAILURE {
+                        self.proxy.event(Event::Down(node));
+                    } else if !elsewhere(&e) {
+                        return Err(e);
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Opens a node with the proxy's own role, gives it what the session has, and lets go of the old one.
+    async fn attach(&mut self, node: NodeId, failed_block: bool) -> Result<()> {
+        let mut at = self.proxy.node(node);
+        at.database = self.hello.database.clone();
+        let mut parameters: Vec<(&str, &str)> = vec![(SESSION_USER, &self.hello.user)];
+        let own = self.hello.parameters.iter();
+        parameters.extend(own.map(|(k, v)| (k.as_str(), v.as_str())));
+        parameters.extend(TELL);
+        let mut link = Link::connect(&at, &parameters).await?;
+        let told = link.parameters.clone();
+        let carry = self.track.carry();
+        let given = give(&mut link, &carry, failed_block);
+        let limit = self.proxy.options.patience;
+        let given = tokio::time::timeout(limit, given).await;
+        given.map_err(|_| gone(&io::ErrorKind::TimedOut.into()))??;
+        let (pid, secret) = link.key();
+        let mut key = [0; 8];
+        key[..4].copy_from_slice(&pid.to_be_bytes());
+        key[4..].copy_from_slice(&secret.to_be_bytes());
+        *self.own.at.lock() = Some((node, key));
+        let (stream, input) = link.into_parts();
+        let new = Back {
+            end: End::new(stream, &input),
+            node,
+        };
+        let mut old = std::mem::replace(&mut self.back, new);
+        old.end.put(&[b'X', 0, 0, 0, 4]);
+        _ = old.end.writer.try_write(&old.end.output);
+        let shown = self.track.connected(&told);
+        self.front.put(&shown);
+        self.ending = None;
+        Counters::add(&self.proxy.counters.moves);
+        self.proxy.event(Event::Opened {
+            session: self.id,
+            node,
+            attrs: self.attrs,
+        });
+        Ok(())
+    }
+}
+
+/// Gives a connection what a session has. A part that the node refuses is left out: using it is then an error there.
+async fn give(link: &mut Link, carry: &Carry, failed_block: bool) -> Result<()> {
+    let survives = |r: Result<()>| match r {
+        Err(e) if e.code() == SqlState::CONNECTION_FAILURE => Err(e),
+        _ => Ok(()),
+    };
+    let quoted = |v: &str| v.replace('\'', "''");
+    for (name, value) in &carry.settings {
+        let sql = match name.as_str() {
+            "session_authorization" => format!("SET SESSION AUTHORIZATION '{}'", quoted(value)),
+            "role" if value == "none" => "SET ROLE NONE".to_owned(),
+            "role" => format!("SET ROLE '{}'", quoted(value)),
+            // Lists, whose parts a quoted value would make one, and names with dots.
+            n if n.contains('.') || matches!(n, "search_path" | "temp_tablespaces") => {
+                let (n, v) = (quoted(n), quoted(value));
+                format!("SELECT set_config('{n}', '{v}', false)")
+            }
+            n => format!("SET {n} TO '{}'", quoted(value)),
+        };
+        survives(link.query(&sql).await.map(drop))?;
+    }
+    for sql in &carry.texts {
+        survives(link.query(sql).await.map(drop))?;
+    }
+    for parse in &carry.parses {
+        let mut m = parse.clone();
+        m.extend_from_slice(&[b'S', 0, 0, 0, 4]);
+        survives(link.exchange(&m).await)?;
+    }
+    if failed_block {
+        survives(link.query("BEGIN").await.map(drop))?;
+        survives(
+            link.query("SELECT the_transaction_was_lost_with_its_node")
+                .await
+                .map(drop),
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! Sessions whose nodes go at every point.
+
+use super::*;
+
+fn whole(kind: u8, body: &[u8]) -> Vec<u8> {
+    message(kind, body)
+}
+
+/// A session at a node, in short: `q` sends a text, `got` is what the node answers.
+struct S(Track);
+
+impl S {
+    fn new() -> S {
+        let mut t = Track::new(true);
+        t.start();
+        S(t)
+    }
+
+    fn say(&mut self, kind: u8, body: &[u8]) -> Said {
+        self.0.client(kind, &whole(kind, body))
+    }
+
+    fn q(&mut self, sql: &str) -> &mut S {
+        assert_eq!(self.say(b'Q', format!("{sql}\0").as_bytes()), Said::Forward);
+        self
+    }
+
+    /// Parse, Bind, Describe, Execute and Sync.
+    fn extended(&mut self, name: &str, sql: &str) -> &mut S {
+        self.say(b'P', format!("{name}\0{sql}\0\0\0").as_bytes());
+        self.say(b'B', format!("\0{name}\0\0\0\0\0\0\0").as_bytes());
+        self.say(b'D', b"P\0");
+        self.say(b'E', b"\0\0\0\0\0");
+        assert_eq!(self.say(b'S', b""), Said::Forward);
+        self
+    }
+
+    fn hear(&mut self, kind: u8, body: &[u8]) -> (Heard, Vec<u8>) {
+        let mut out = Vec::new();
+        let m = whole(kind, body);
+        let heard = self.0.node(kind, &m, &mut out);
+        if heard == Heard::Forward {
+            out.extend_from_slice(&m);
+        }
+        (heard, out)
+    }
+
+    fn got(&mut self, kinds: &str, tag: &str, status: u8) -> &mut S {
+        for k in kinds.bytes() {
+            self.hear(k, b"\0\0");
+        }
+        self.hear(b'C', format!("{tag}\0").as_bytes());
+        self.hear(b'Z', &[status]);
+        self
+    }
+
+    fn refuse(&mut self, code: &str) -> Heard {
+        let e = error("ERROR", code, "no");
+        self.hear(b'E', &e[5..]).0
+    }
+}
+
+fn code(reply: &[u8]) -> String {
+    field(&reply[5..], b'C').expect("an error")
+}
+
+#[test]
+fn between_transactions_nothing_is_noticed_and_everything_is_carried() {
+    let mut s = S::new();
+    s.q("SET lock_timeout = 5");
+    s.hear(b'C', b"SET\0");
+    s.hear(b'S', b"lock_timeout\x005ms\0");
+    s.hear(b'Z', b"I");
+    s.extended("a", "SELECT 1").got("12T", "SELECT 1", b'I');
+    s.extended("b", "SELECT 2").got("12T", "SELECT 1", b'I');
+    s.q("PREPARE P2 AS SELECT 3").got("", "PREPARE", b'I');
+    s.say(b'C', b"Sb\0");
+    s.say(b'S', b"");
+    s.hear(b'3', b"");
+    s.hear(b'Z', b"I");
+    assert!(s.0.is_between());
+    let carry = s.0.carry();
+    assert_eq!(carry.settings, [("lock_timeout".into(), "5ms".into())]);
+    assert_eq!(carry.parses, [whole(b'P', b"a\0SELECT 1\0\0\0")]);
+    assert_eq!(carry.texts, ["PREPARE P2 AS SELECT 3"]);
+    assert_eq!(s.0.lost(false), Loss::Silent(vec![]));
+    s.q("DISCARD ALL").got("", "DISCARD ALL", b'I');
+    assert!(s.0.carry().parses.is_empty() && s.0.carry().texts.is_empty());
+}
+
+#[test]
+fn a_read_on_its_own_runs_again_elsewhere_and_a_write_does_not() {
+    let mut s = S::new();
+    s.q("SELECT 1");
+    let again = whole(b'Q', b"SELECT 1\0");
+    assert_eq!(s.0.lost(false), Loss::Silent(again));
+    s.got("T", "SELECT 1", b'I');
+    assert!(s.0.is_between());
+
+    // Held acknowledgements were not seen by the client, and the statement is not carried twice.
+    s.extended("x", "SELECT 2");
+    let (heard, out) = s.hear(b'1', b"");
+    assert_eq!((heard, out.len()), (Heard::Nothing, 0));
+    let Loss::Silent(again) = s.0.lost(false) else {
+        panic!("a read")
+    };
+    assert_eq!(again[0], b'P');
+    assert!(s.0.carry().parses.is_empty());
+    s.got("12T", "SELECT 1", b'I');
+    assert_eq!(s.0.carry().parses.len(), 1);
+
+    // Some of the answer is with the client: it cannot run again.
+    s.q("SELECT 3");
+    s.hear(b'T', b"\0\0");
+    s.hear(b'D', b"\0\0");
+    let Loss::Told {
+        reply,
+        failed_block,
+    } = s.0.lost(false)
+    else {
+        panic!("told")
+    };
+    assert_eq!((code(&reply).as_str(), failed_block), ("40001", false));
+
+    s.q("INSERT INTO t VALUES (1)");
+    let Loss::Told {
+        reply,
+        failed_block,
+    } = s.0.lost(false)
+    else {
+        panic!("told")
+    };
+    assert_eq!((code(&reply).as_str(), failed_block), ("40003", false));
+    assert!(reply.ends_with(b"Z\0\0\0\x05I"));
+    // Unless the node has said that it ran nothing.
+    s.q("INSERT INTO t VALUES (1)");
+    let detail = format!(
+        "SFATAL\0VFATAL\0C57P01\0Mx\0D{}\0\0",
+        crate::gate::connection::NOTHING_RUN
+    );
+    let ending = Heard::Ending { nothing_run: true };
+    assert_eq!(s.hear(b'E', detail.as_bytes()).0, ending);
+    assert!(matches!(s.0.lost(true), Loss::Silent(b) if !b.is_empty()));
+}
+
+#[test]
+fn an_open_transaction_notices_one_error() {
+    // While it waits for an answer.
+    let mut s = S::new();
+    s.q("BEGIN").got("", "BEGIN", b'T');
+    s.q("UPDATE t SET a = 1");
+    let Loss::Told {
+        reply,
+        failed_block,
+    } = s.0.lost(false)
+    else {
+        panic!("told")
+    };
+    assert_eq!((code(&reply).as_str(), failed_block), ("40001", true));
+    assert!(reply.ends_with(b"Z\0\0\0\x05E"));
+    s.q("ROLLBACK").got("", "ROLLBACK", b'I');
+    assert!(s.0.is_between());
+
+    // While it is idle: the next statement is told, a rollback is not.
+    for (next, told) in [("SELECT 1", true), ("COMMIT", true), ("ROLLBACK", false)] {
+        let mut s = S::new();
+        s.q("BEGIN").got("", "BEGIN", b'T');
+        let silent = Loss::Told {
+            reply: vec![],
+            failed_block: true,
+        };
+        assert_eq!(s.0.lost(false), silent);
+        match s.say(b'Q', format!("{next}\0").as_bytes()) {
+            Said::Reply(r) => assert!(told && code(&r) == "40001", "{next}"),
+            other => assert!(!told && other == Said::Forward, "{next}"),
+        }
+    }
+
+    // In the extended protocol, up to Sync.
+    let mut s = S::new();
+    s.q("BEGIN").got("", "BEGIN", b'T');
+    s.0.lost(false);
+    assert!(matches!(s.say(b'P', b"\0SELECT 1\0\0\0"), Said::Reply(r) if r[0] == b'E'));
+    assert_eq!(s.say(b'B', b"\0\0\0\0\0\0\0\0"), Said::Nothing);
+    assert_eq!(s.say(b'S', b""), Said::Reply(ready(b'T')));
+}
+
+#[test]
+fn a_commit_without_an_answer_is_unknown() {
+    let mut s = S::new();
+    s.q("BEGIN").got("", "BEGIN", b'T');
+    s.q("COMMIT");
+    let Loss::Told {
+        reply,
+        failed_block,
+    } = s.0.lost(false)
+    else {
+        panic!("told")
+    };
+    assert_eq!((code(&reply).as_str(), failed_block), ("40003", false));
+    let mut s = S::new();
+    s.q("BEGIN; INSERT INTO t VALUES (1)");
+    let Loss::Told {
+        reply,
+        failed_block,
+    } = s.0.lost(false)
+    else {
+        panic!("told")
+    };
+    assert_eq!((code(&reply).as_str(), failed_block), ("40001", true));
+}
+
+#[test]
+fn a_write_at_a_node_that_leads_no_more_goes_to_the_primary_once() {
+    let mut s = S::new();
+    s.extended("", "INSERT INTO t VALUES (1)");
+    for k in *b"12n" {
+        assert_eq!(s.hear(k, b"").0, Heard::Nothing);
+    }
+    assert_eq!(s.refuse("25006"), Heard::Nothing);
+    let (heard, out) = s.hear(b'Z', b"I");
+    let Heard::Elsewhere { bytes, primary } = heard else {
+        panic!("{heard:?}")
+    };
+    assert!(bytes[0] == b'P' && out.is_empty() && primary);
+    // There too: now the client is told.
+    assert_eq!(s.hear(b'1', b"").0, Heard::Nothing);
+    let e = error("ERROR", "25006", "no");
+    let (heard, out) = s.hear(b'E', &e[5..]);
+    assert_eq!((heard, out[0]), (Heard::Forward, b'1'));
+    assert_eq!(s.hear(b'Z', b"I").0, Heard::Forward);
+    // A node that cannot serve now: others are tried.
+    s.q("SELECT 1");
+    for _ in 0..3 {
+        assert_eq!(s.refuse("57P03"), Heard::Nothing);
+        let bytes = whole(b'Q', b"SELECT 1\0");
+        let primary = false;
+        assert_eq!(s.hear(b'Z', b"I").0, Heard::Elsewhere { bytes, primary });
+    }
+    s.got("T", "SELECT 1", b'I');
+    // A session that asked for it is told at once.
+    s.q("SET default_transaction_read_only = on");
+    s.hear(b'S', b"default_transaction_read_only\0on\0");
+    s.hear(b'Z', b"I");
+    s.q("INSERT INTO t VALUES (1)");
+    assert_eq!(s.refuse("25006"), Heard::Forward);
+}
+
+#[test]
+fn a_client_of_an_endpoint_is_not_told_that_a_node_follows() {
+    let mut t = Track::new(true);
+    let parameters = [
+        ("in_hot_standby", "on"),
+        ("default_transaction_read_only", "on"),
+        ("canon.term", "3"),
+        ("server_version", "15.0"),
+    ];
+    let parameters = parameters.map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let told = text(&t.connected(&parameters));
+    assert!(told.contains("in_hot_standby\0off\0") && !told.contains("canon.term"));
+    assert!(
+        told.contains("default_transaction_read_only\0off"),
+        "{told:?}"
+    );
+    t.start();
+    // Nothing of it is new at the next node, and nothing is carried there.
+    assert!(t.connected(&parameters).is_empty());
+    assert_eq!(t.carry().settings, []);
+    let mut out = Vec::new();
+    t.node(b'S', &whole(b'S', b"canon.commit_token\0x:1:2\0"), &mut out);
+    assert!(text(&out).contains("x:1:2"));
+    let token = ("canon.min_token".into(), "x:1:2".into());
+    assert_eq!(t.carry().settings, [token]);
+}
+
+#[test]
+fn prepared_statements_of_sql_are_carried_one_by_one_and_those_of_both_kinds_at_once_are_not() {
+    let mut s = S::new();
+    s.q("SET x.y = ';'; PREPARE a AS SELECT 1; PREPARE \"B c\" AS SELECT ';'");
+    for tag in ["SET", "PREPARE", "PREPARE"] {
+        s.hear(b'C', format!("{tag}\0").as_bytes());
+    }
+    s.hear(b'Z', b"I");
+    let texts = ["PREPARE \"B c\" AS SELECT ';'", "PREPARE a AS SELECT 1"];
+    assert_eq!(s.0.carry().texts, texts);
+    s.q("DEALLOCATE PREPARE a").got("", "DEALLOCATE", b'I');
+    assert_eq!(s.0.carry().texts, texts[..1]);
+    s.extended("", "PREPARE d AS SELECT 1")
+        .got("12n", "PREPARE", b'I');
+    assert!(!s.0.is_between() && s.0.is_idle());
+    assert!(matches!(s.0.lost(false), Loss::End(_)));
+}

@@ -1,0 +1,149 @@
+//! Asks one node how it is, again and again, over a connection of the proxy's own role.
+//!
+//! A primary also tells which replicas follow it. Those whose name is HOST:PORT, as it is by default, are nodes too, at that address;
+//! where the name of the host means nothing here, at the address that the primary sees them come from.
+
+use super::Proxy;
+use super::route::{Event, NodeId, Seen};
+use crate::gate::startup::REPORT_SETTINGS;
+use crate::replication::Primary;
+use crate::replication::link::Link;
+use base::Result;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// What a node must answer within.
+const LIMIT: Duration = Duration::from_secs(2);
+
+const STANDING: &str = "SELECT pg_is_in_recovery(),
+    (SELECT received_tli FROM pg_stat_wal_receiver WHERE status = 'streaming'),
+    extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())";
+const FOLLOWERS: &str = "SELECT application_name, client_addr FROM pg_stat_replication";
+
+/// Runs until it is aborted.
+pub async fn watch(proxy: Arc<Proxy>, id: NodeId) {
+    let mut up = None;
+    loop {
+        let why = match follow(&proxy, id, &mut up).await {
+            Ok(()) => "its role has changed".to_owned(),
+            Err(e) => {
+                proxy.event(Event::Down(id));
+                let why = format!("{} {}", e.code(), e.fields().message);
+                if up != Some(false) {
+                    warn!(node = %proxy.node(id), "does not answer: {why}");
+                }
+                up = Some(false);
+                why
+            }
+        };
+        tracing::debug!(node = %proxy.node(id), why, "asking anew");
+        tokio::time::sleep(proxy.options.check_interval).await;
+    }
+}
+
+/// One connection, until it fails or the node has another role.
+async fn follow(proxy: &Arc<Proxy>, id: NodeId, up: &mut Option<bool>) -> Result<()> {
+    let node = proxy.node(id);
+    let parameters = [
+        ("application_name", "canon proxy"),
+        (REPORT_SETTINGS, "on"),
+        ("canon.read_consistency", "eventual"),
+    ];
+    let mut link = Link::connect(&node, &parameters).await?;
+    let term = link.parameters.iter().find(|p| p.0 == "canon.term");
+    let own = term.and_then(|t| t.1.parse().ok()).unwrap_or(0);
+    let mut was = None;
+    loop {
+        let seen = limited(standing(&mut link, own)).await?;
+        if was.is_some_and(|w| w != seen.primary) {
+            return Ok(());
+        }
+        if *up != Some(true) || was.is_none() {
+            let role = if seen.primary { "primary" } else { "replica" };
+            info!(%node, role, term = seen.term, "answers");
+        }
+        (*up, was) = (Some(true), Some(seen.primary));
+        proxy.event(Event::Seen(id, seen));
+        if seen.primary {
+            for address in limited(followers(&mut link)).await? {
+                proxy.event(Event::Found {
+                    address,
+                    configured: false,
+                });
+            }
+        }
+        tokio::time::sleep(proxy.options.check_interval).await;
+    }
+}
+
+async fn limited<T>(f: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = |_| super::system("no answer in time");
+    tokio::time::timeout(LIMIT, f).await.map_err(late)?
+}
+
+async fn standing(link: &mut Link, own: u64) -> Result<Seen> {
+    let rows = link.query(STANDING).await?;
+    let field = |i: usize| rows.first().and_then(|r| r.get(i).cloned()).flatten();
+    let primary = field(0).as_deref() == Some("f");
+    let heard: Option<u64> = field(1).and_then(|t| t.parse().ok());
+    let age: Option<f64> = field(2).and_then(|s| s.parse().ok());
+    Ok(Seen {
+        primary,
+        term: own.max(heard.unwrap_or(0)),
+        age: match primary {
+            true => Some(Duration::ZERO),
+            // Without its primary a replica is as old as one can be.
+            false => heard.and(age).map(|s| Duration::from_secs_f64(s.max(0.0))),
+        },
+    })
+}
+
+async fn followers(link: &mut Link) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for row in link.query(FOLLOWERS).await? {
+        let mut fields = row.into_iter();
+        let (name, from) = (fields.next().flatten(), fields.next().flatten());
+        if let Some(address) = address(&name.unwrap_or_default(), from.as_deref()).await {
+            found.push(address);
+        }
+    }
+    Ok(found)
+}
+
+/// Where a replica of this name is, if its name says so.
+async fn address(name: &str, from: Option<&str>) -> Option<String> {
+    let p = Primary::parse(name).ok()?;
+    if !name.contains(':') || name.contains('=') {
+        return None;
+    }
+    let known = tokio::net::lookup_host((p.host.as_str(), p.port)).await;
+    match (known.is_ok_and(|mut a| a.next().is_some()), from) {
+        (true, _) => Some(name.to_owned()),
+        (false, Some(from)) if from.contains(':') => Some(format!("[{from}]:{}", p.port)),
+        (false, Some(from)) => Some(format!("{from}:{}", p.port)),
+        (false, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn replicas_are_found_by_names_that_are_addresses() {
+        for (name, from, wanted) in [
+            ("127.0.0.1:7001", Some("10.0.0.9"), Some("127.0.0.1:7001")),
+            (
+                "no-such-host.invalid:7001",
+                Some("10.0.0.9"),
+                Some("10.0.0.9:7001"),
+            ),
+            ("no-such-host.invalid:7001", Some("::1"), Some("[::1]:7001")),
+            ("no-such-host.invalid:7001", None, None),
+            ("reports", Some("10.0.0.9"), None),
+        ] {
+            assert_eq!(address(name, from).await.as_deref(), wanted, "{name}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What a text of statements may do, as far as who stands between must know: whether it may run again, whether it may have committed.
+//!
+//! A text is split into statements at semicolons outside of quotes and comments, and each is judged by its first word and by words that
+//! change what a reading statement does. When in doubt it writes: then an answer that was lost is an error to the client, and not a
+//! second run.
+//!
+//! Left out on purpose: parsing. What is inside of functions is not seen; those of our own with lasting effects are known by name.
+
+/// What running a text may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// It may leave something behind when it runs as a transaction of its own.
+    pub writes: bool,
+    pub begins: bool,
+    pub commits: bool,
+    pub rolls_back: bool,
+    /// The session may ask for the number that it has drawn.
+    pub draws: bool,
+}
+
+impl std::ops::BitOrAssign for Effect {
+    fn bitor_assign(&mut self, o: Effect) {
+        self.writes |= o.writes;
+        self.begins |= o.begins;
+        self.commits |= o.commits;
+        self.rolls_back |= o.rolls_back;
+        self.draws |= o.draws;
+    }
+}
+
+impl Effect {
+    /// Whether a second run is as good as one.
+    pub fn may_run_again(&self) -> bool {
+        !self.writes && !self.commits
+    }
+}
+
+/// Words by which a statement that begins as a read is none.
+const LASTING: [&str; 12] = [
+    "INTO",
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "MERGE",
+    "ANALYZE",
+    "SETVAL",
+    "PG_PROMOTE",
+    "CANON_PROMOTE",
+    "PG_TERMINATE_BACKEND",
+    "PG_CANCEL_BACKEND",
+    "PG_ADVISORY_LOCK",
+];
+
+/// Judges a text.
+pub fn effect(sql: &str) -> Effect {
+    let mut all = Effect::default();
+    for s in statements(sql) {
+        all |= one(&s.words);
+    }
+    all
+}
+
+fn one(words: &[String]) -> Effect {
+    let has = |w: &str| words.iter().any(|x| x.eq_ignore_ascii_case(w));
+    let is = |at: usize, w: &str| words.get(at).is_some_and(|x| x.eq_ignore_ascii_case(w));
+    let mut e = Effect {
+        draws: has("nextval"),
+        ..Effect::default()
+    };
+    let Some(first) = words.first() else {
+        return e;
+    };
+    match first.to_ascii_uppercase().as_str() {
+        "SELECT" | "VALUES" | "TABLE" | "WITH" | "EXPLAIN" => {
+            e.writes = LASTING.iter().any(|w| has(w));
+        }
+        "SHOW" | "SET" | "RESET" | "DISCARD" | "DEALLOCATE" | "PREPARE" | "SAVEPOINT"
+        | "RELEASE" | "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => {
+            e.commits = is(1, "TRANSACTION") && is(0, "PREPARE")
+        }
+        "BEGIN" | "START" => e.begins = true,
+        "COMMIT" | "END" => e.commits = true,
+        "ROLLBACK" | "ABORT" => {
+            let to = is(1, "TO") || is(2, "TO");
+            e.rolls_back = !to;
+        }
+        "INSERT" => (e.writes, e.draws) = (true, true),
+        _ => e.writes = true,
+    }
+    e
+}
+
+/// One of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement<'a> {
+    /// As they are written; `""` for what stands in double quotes, nothing for other quotes.
+    pub words: Vec<String>,
+    pub text: &'a str,
+}
+
+/// The statements of a text, without empty ones.
+pub fn statements(sql: &str) -> Vec<Statement<'_>> {
+    let b = sql.as_bytes();
+    let (mut all, mut words, mut at, mut from) = (Vec::new(), Vec::new(), 0, 0);
+    while at < b.len() {
+        match b[at] {
+            b';' => {
+                if !words.is_empty() {
+                    let words = std::mem::take(&mut words);
+                    let text = sql[from..at].trim();
+                    all.push(Statement { words, text });
+                }
+                at += 1;
+                from = at;
+            }
+            b'-' if b.get(at + 1) == Some(&b'-') => {
+                at = find(b, at, |x| x == b'\n');
+            }
+            b'/' if b.get(at + 1) == Some(&b'*') => at = comment(b, at),
+            b'\'' => {
+                let escapes = at > 0 && matches!(b[at - 1], b'e' | b'E');
+                at = quoted(b, at, b'\'', escapes);
+                // A prefix such as E or B is no word of its own.
+                let alone = |w: &String| w.len() == 1 && "eEbBxXnN".contains(w.as_str());
+                if words.last().is_some_and(alone) {
+                    words.pop();
+                }
+            }
+            b'"' => {
+                at = quoted(b, at, b'"', false);
+                words.push("\"\"".into());
+            }
+            b'$' => at = dollar(b, at),
+            x if word(x) => {
+                let end = find(b, at, |x| !word(x) && x != b'$');
+                words.push(String::from_utf8_lossy(&b[at..end]).into_owned());
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    if !words.is_empty() {
+        let text = sql[from..].trim();
+        all.push(Statement { words, text });
+    }
+    all
+}
+
+fn word(x: u8) -> bool {
+    x.is_ascii_alphanumeric() || x == b'_' || x >= 0x80
+}
+
+fn find(b: &[u8], from: usize, is: impl Fn(u8) -> bool) -> usize {
+    b[from..]
+        .iter()
+        .position(|x| is(*x))
+        .map_or(b.len(), |n| from + n)
+}
+
+/// Behind a comment, which may hold others.
+fn comment(b: &[u8], from: usize) -> usize {
+    let (mut at, mut depth) = (from, 0);
+    while at + 1 < b.len() {
+        match (b[at], b[at + 1]) {
+            (b'/', b'*') => (depth, at) = (depth + 1, at + 2),
+            (b'*', b'/') if depth == 1 => return at + 2,
+            (b'*', b'/') => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+    }
+    b.len()
+}
+
+/// Behind a quoted piece.
+fn quoted(b: &[u8], from: usize, quote: u8, escapes: bool) -> usize {
+    let mut at = from + 1;
+    while at < b.len() {
+        match b[at] {
+            b'\\' if escapes => at += 2,
+            x if x == quote && b.get(at + 1) == Some(&quote) => at += 2,
+            x if x == quote => return at + 1,
+            _ => at += 1,
+        }
+    }
+    b.len()
+}
+
+/// Behind a piece in dollar quotes, or behind the dollar of something else.
+fn dollar(b: &[u8], from: usize) -> usize {
+    let end = find(b, from + 1, |x| !word(x));
+    if b.get(end) != Some(&b'$') || b.get(from + 1).is_some_and(u8::is_ascii_digit) {
+        return from + 1;
+    }
+    let tag = &b[from..=end];
+    let rest = &b[end + 1..];
+    let close = rest.windows(tag.len()).position(|w| w == tag);
+    close.map_or(b.len(), |n| end + 1 + n + tag.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_end_at_semicolons_outside_of_quotes() {
+        let sql = "select ';', \"a;b\" ; -- x; y\n insert into t values ($$;$$, $a$ $$; $a$) /* ; /* ; */ */; update t set a = $1";
+        let first: Vec<String> = statements(sql).iter().map(|s| s.words[0].clone()).collect();
+        assert_eq!(first, ["select", "insert", "update"]);
+        for odd in ["'", "\"", "$x$", "/*", "--", "$", "e'\\", "é'", "$1$"] {
+            statements(odd);
+        }
+    }
+
+    #[test]
+    fn what_may_run_again_and_what_may_have_committed() {
+        for sql in [
+            "SELECT 1",
+            "  /* a */ select * from t where x = 'insert into'",
+            "show all",
+            "BEGIN",
+            "start transaction; select 1",
+            "SET x = 1",
+            "",
+            "WITH a AS (SELECT 1) SELECT * FROM a",
+            "ROLLBACK",
+            "values (1), (nextval('s'))",
+        ] {
+            assert!(effect(sql).may_run_again(), "{sql}");
+        }
+        for sql in [
+            "INSERT INTO t VALUES (1)",
+            "select 1; delete from t",
+            "WITH a AS (DELETE FROM t RETURNING 1) SELECT * FROM a",
+            "SELECT 1 INTO t",
+            "COMMIT",
+            "SELECT pg_promote()",
+            "EXECUTE x",
+            "EXPLAIN ANALYZE INSERT INTO t VALUES (1)",
+            "COPY t FROM STDIN",
+        ] {
+            assert!(!effect(sql).may_run_again(), "{sql}");
+        }
+        assert!(effect("BEGIN; UPDATE t SET a = 1").begins);
+        assert!(!effect("ROLLBACK TO SAVEPOINT a").rolls_back && effect("abort").rolls_back);
+        assert!(effect("insert into t values (1)").draws && effect("select nextval('s')").draws);
+    }
+}

@@ -1,0 +1,383 @@
+//! `canon proxy` before real nodes: sessions spread, move, and outlive their nodes; replicas come and go under load.
+
+mod common;
+#[allow(dead_code)]
+#[path = "replication/helpers.rs"]
+mod helpers;
+
+use canon::proxy::{Options, Running};
+use common::{PATIENCE, Server, connect_to, sqlstate};
+use helpers::{one, promote, refused, rows, skip, until};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, Config};
+
+/// A replica that is called by its address, as it is by default where the host's name leads to it.
+async fn replica(primary: &Server) -> Server {
+    let mut s = Server::canon(&[]);
+    let (of, name) = (
+        format!("{}:{}", primary.host, primary.port),
+        format!("{}:{}", s.host, s.port),
+    );
+    s.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", &name)]);
+    s.launch();
+    s.ready().await;
+    s
+}
+
+/// A proxy that is told of these nodes, with a door for each kind of session.
+async fn proxy(nodes: &[&Server]) -> Running {
+    let any = || "127.0.0.1:0".to_owned();
+    let options = Options {
+        nodes: nodes
+            .iter()
+            .map(|n| format!("{}:{}", n.host, n.port))
+            .collect(),
+        listen: any(),
+        listen_primary: Some(any()),
+        listen_standby: Some(any()),
+        http: None,
+        user: "canon".into(),
+        max_connections: 100,
+        max_lag: Duration::from_secs(5),
+        check_interval: Duration::from_millis(50),
+        patience: PATIENCE,
+        shutdown_timeout: Duration::from_secs(5),
+        allow_passwordless_network: false,
+        log_level: "warn".into(),
+    };
+    Running::start(options).await.expect("a proxy")
+}
+
+const ANY: usize = 0;
+const PRIMARY: usize = 1;
+const STANDBY: usize = 2;
+
+fn config(proxy: &Running, door: usize) -> Config {
+    let mut c = Config::new();
+    c.host("127.0.0.1")
+        .port(proxy.listening[door].port())
+        .user("canon")
+        .dbname("canon")
+        .connect_timeout(PATIENCE);
+    c
+}
+
+async fn connect(proxy: &Running, door: usize) -> Client {
+    let c = connect_to(&config(proxy, door)).await;
+    c.expect("the proxy takes connections")
+}
+
+/// Waits for something that is asked again and again.
+async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done().await {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Whether a session is at a replica.
+async fn at_replica(c: &Client) -> bool {
+    one(c, "SELECT pg_is_in_recovery()").await == "t"
+}
+
+/// Waits until a new session through this door is at that node.
+async fn reaches(proxy: &Running, door: usize, server: &Server) {
+    let there = server.connect().await;
+    let mine = format!("{}-{}", server.port, door);
+    let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{mine}'");
+    eventually(&format!("a session at {}", server.port), async || {
+        let mut config = config(proxy, door);
+        config.application_name(&mine);
+        let _open = connect_to(&config).await.expect("a session");
+        one(&there, &sql).await != "0"
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_endpoint_gives_every_session_a_node_of_the_kind_it_wants() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    c.batch_execute(
+        "CREATE TABLE t (a int PRIMARY KEY); CREATE ROLE alice LOGIN PASSWORD 'secret';
+         GRANT ALL ON t TO alice",
+    )
+    .await
+    .expect("a table and a role");
+    let r = replica(&p).await;
+    // Told of the primary only: the replica is found.
+    let proxy = proxy(&[&p]).await;
+    reaches(&proxy, STANDBY, &r).await;
+    reaches(&proxy, PRIMARY, &p).await;
+    for (attrs, standby) in [
+        ("primary", false),
+        ("read-write", false),
+        ("standby", true),
+        ("read-only", true),
+        ("prefer-standby", true),
+    ] {
+        let mut config = config(&proxy, ANY);
+        config.options(format!(
+            "-c lock_timeout=5s -c target_session_attrs={attrs}"
+        ));
+        let s = connect_to(&config).await.expect(attrs);
+        assert_eq!(at_replica(&s).await, standby, "{attrs}");
+        assert_eq!(one(&s, "SHOW lock_timeout").await, "5s");
+    }
+    let mut wrong = config(&proxy, ANY);
+    wrong.options("-c target_session_attrs=nearest");
+    let e = connect_to(&wrong).await.expect_err("refused");
+    assert_eq!(sqlstate(&e), "22023");
+
+    // Sessions spread, and whatever they write gets to the primary.
+    let mut at = [0, 0];
+    let mut sessions = Vec::new();
+    for i in 0..8 {
+        let s = connect(&proxy, ANY).await;
+        at[usize::from(at_replica(&s).await)] += 1;
+        sessions.push((i, s));
+    }
+    assert!(at[0] >= 2 && at[1] >= 2, "{at:?}");
+    for (i, s) in &sessions {
+        let written = s.execute("INSERT INTO t VALUES ($1)", &[i]).await;
+        assert_eq!(written.expect("written"), 1);
+    }
+    assert_eq!(one(&c, "SELECT count(*) FROM t").await, "8");
+
+    // The node asks for the password; the proxy has none of alice's, and nobody gets further than alice.
+    let mut alice = config(&proxy, ANY);
+    alice.user("alice").password("wrong");
+    let e = connect_to(&alice).await.expect_err("refused");
+    assert_eq!(sqlstate(&e), "28P01");
+    alice.password("secret");
+    for _ in 0..4 {
+        let s = connect_to(&alice).await.expect("alice");
+        assert_eq!(one(&s, "SELECT session_user").await, "alice");
+        assert_eq!(
+            refused(&s, "SET SESSION AUTHORIZATION canon").await.0,
+            "42501"
+        );
+    }
+
+    // A cancel request finds the statement, wherever it runs.
+    let s = connect(&proxy, STANDBY).await;
+    let token = s.cancel_token();
+    let long = tokio::spawn(async move {
+        let e = s.batch_execute("SELECT pg_sleep(600)").await;
+        e.err().map(|e| sqlstate(&e))
+    });
+    eventually("cancelled", async || {
+        token
+            .cancel_query(tokio_postgres::NoTls)
+            .await
+            .expect("sent");
+        long.is_finished()
+    })
+    .await;
+    assert_eq!(long.await.expect("a task").as_deref(), Some("57014"));
+    proxy.stop().await;
+}
+
+/// A client that must never see an error, and what it did.
+struct Steady {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    task: tokio::task::JoinHandle<Result<u64, String>>,
+}
+
+impl Steady {
+    /// Adds one to its own row and reads it back, by prepared statements, until it is told to stop; gives how often. With `prefer-standby`
+    /// it only reads.
+    async fn start(proxy: &Running, attrs: &'static str, id: i32) -> Steady {
+        let mut config = config(proxy, ANY);
+        config.options(format!("-c target_session_attrs={attrs}"));
+        let c = connect_to(&config).await.expect("a client");
+        let (stop, done) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (s, d) = (stop.clone(), done.clone());
+        let task = tokio::spawn(async move {
+            let told = |what: &str, e: tokio_postgres::Error| {
+                format!("{what}: {} {e} {:?}", sqlstate(&e), e.as_db_error())
+            };
+            c.batch_execute("SET application_name = 'steady'; SET my.own = 'mine'")
+                .await
+                .map_err(|e| told("set", e))?;
+            let add = "UPDATE n SET v = v + 1 WHERE id = $1";
+            let add = c.prepare(add).await.map_err(|e| told("prepare", e))?;
+            let read = c
+                .prepare("SELECT v, current_setting('my.own') FROM n WHERE id = $1")
+                .await
+                .map_err(|e| told("prepare", e))?;
+            let mut n = 0;
+            while !s.load(Ordering::SeqCst) {
+                if attrs != "prefer-standby" {
+                    let written = c.execute(&add, &[&id]).await;
+                    if written.map_err(|e| told("write", e))? != 1 {
+                        return Err("no row".into());
+                    }
+                    n += 1;
+                }
+                let row = c.query_one(&read, &[&id]).await;
+                let row = row.map_err(|e| told("read", e))?;
+                let (v, own): (i64, String) = (row.get(0), row.get(1));
+                if own != "mine" || v as u64 > n {
+                    return Err(format!("{v} {own} after {n}"));
+                }
+                d.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(n)
+        });
+        Steady { stop, done, task }
+    }
+
+    async fn some(all: &[Steady], n: u64) {
+        for s in all {
+            let from = s.done.load(Ordering::SeqCst);
+            let deadline = Instant::now() + PATIENCE;
+            while s.done.load(Ordering::SeqCst) < from + n && !s.task.is_finished() {
+                assert!(Instant::now() < deadline, "a client does not move");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
+    async fn stop(self) -> Result<u64, String> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.task.await.expect("a client")
+    }
+}
+
+async fn counters(c: &Client, n: i32) {
+    let sql = format!(
+        "CREATE TABLE n (id int PRIMARY KEY, v bigint NOT NULL);
+         INSERT INTO n SELECT g, 0 FROM generate_series(0, {n}) g"
+    );
+    c.batch_execute(&sql).await.expect("counters");
+}
+
+fn terminate(s: &Server) {
+    let pid = s.pid().to_string();
+    let done = std::process::Command::new("kill").arg(&pid).status();
+    assert!(done.expect("kill runs").success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_come_and_go_under_load_and_no_client_gets_an_error() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    counters(&c, 8).await;
+    let first = replica(&p).await;
+    let proxy = proxy(&[&p]).await;
+    reaches(&proxy, STANDBY, &first).await;
+    let mut clients = Vec::new();
+    for i in 0..8 {
+        let attrs = ["any", "prefer-standby", "prefer-standby", "primary"][i as usize % 4];
+        clients.push(Steady::start(&proxy, attrs, i).await);
+    }
+    Steady::some(&clients, 20).await;
+
+    // One comes: it is found, and sessions move there by themselves.
+    let mut second = replica(&p).await;
+    reaches(&proxy, STANDBY, &second).await;
+    let there = second.connect().await;
+    let steady = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'steady'";
+    until(&there, steady, "t").await;
+    drop(there);
+    Steady::some(&clients, 20).await;
+
+    // Both go, one after the other.
+    let mut first = first;
+    for s in [&mut first, &mut second] {
+        terminate(s);
+        assert!(s.exited(PATIENCE).await.expect("it ends").success());
+        Steady::some(&clients, 20).await;
+    }
+    // Forgotten by the primary, at once: nothing waits for them.
+    until(&c, "SELECT count(*) FROM pg_stat_replication", "0").await;
+    rows(&c, "UPDATE n SET v = v WHERE id = 8").await;
+    for (i, s) in clients.into_iter().enumerate() {
+        let n = s.stop().await.unwrap_or_else(|e| panic!("client {i}: {e}"));
+        let v = one(&c, &format!("SELECT v FROM n WHERE id = {i}")).await;
+        assert_eq!(v, n.to_string(), "client {i}");
+    }
+    proxy.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promotion_is_noticed_by_open_transactions_only_and_once() {
+    if skip() {
+        return;
+    }
+    let p = Server::start_with(&[("CANON_SYNCHRONOUS_REPLICAS", "1")]).await;
+    let c = p.connect().await;
+    rows(&c, "SET synchronous_commit = local").await;
+    counters(&c, 8).await;
+    let r = replica(&p).await;
+    r.connect().await;
+    let proxy = proxy(&[&p, &r]).await;
+    reaches(&proxy, STANDBY, &r).await;
+    let mut clients = Vec::new();
+    for i in 0..4 {
+        clients.push(Steady::start(&proxy, "primary", i).await);
+    }
+    let open = connect(&proxy, PRIMARY).await;
+    rows(&open, "SET lock_timeout = '7s'; PREPARE mine AS SELECT 7").await;
+    rows(&open, "BEGIN; UPDATE n SET v = 100 WHERE id = 8").await;
+    Steady::some(&clients, 20).await;
+
+    let report = promote(&r, &[]);
+    assert!(report.contains("nothing is lost"), "{report}");
+    // One error; then the same session goes on at the new primary, with what it had.
+    let code = match open
+        .batch_execute("UPDATE n SET v = 101 WHERE id = 8; COMMIT")
+        .await
+    {
+        Ok(()) => panic!("the transaction's primary has gone"),
+        Err(e) => sqlstate(&e),
+    };
+    assert!(["25006", "40001"].contains(&code.as_str()), "{code}");
+    rows(&open, "ROLLBACK").await;
+    until(&open, "SELECT pg_is_in_recovery()", "f").await;
+    assert_eq!(one(&open, "SHOW lock_timeout").await, "7s");
+    assert_eq!(one(&open, "EXECUTE mine").await, "7");
+    rows(
+        &open,
+        "SET synchronous_commit = local; UPDATE n SET v = 3 WHERE id = 8",
+    )
+    .await;
+    // Who was between transactions has noticed nothing, and nothing is lost.
+    Steady::some(&clients, 20).await;
+    for (i, s) in clients.into_iter().enumerate() {
+        let n = s.stop().await.unwrap_or_else(|e| panic!("client {i}: {e}"));
+        let v = one(&open, &format!("SELECT v FROM n WHERE id = {i}")).await;
+        assert_eq!(v, n.to_string(), "client {i}");
+    }
+
+    // Without a warning: kill -9 of the node that a session is at, in and between transactions.
+    let idle = connect(&proxy, ANY).await;
+    rows(&idle, "SET my.own = 'kept'").await;
+    rows(&open, "BEGIN; UPDATE n SET v = 4 WHERE id = 8").await;
+    let mut r = r;
+    r.kill();
+    // It leads now, and follows nobody.
+    r.set_env(&[]);
+    r.launch();
+    r.ready().await;
+    assert_eq!(one(&idle, "SHOW my.own").await, "kept");
+    assert_eq!(refused(&open, "SELECT 1").await.0, "40001");
+    assert_eq!(refused(&open, "SELECT 1").await.0, "25P02");
+    rows(&open, "ROLLBACK").await;
+    assert_eq!(one(&open, "SELECT v FROM n WHERE id = 8").await, "3");
+    proxy.stop().await;
+}
