@@ -1,13 +1,15 @@
 //! A node: the rooms below put together. `pipeline` runs what was decided (log, publish, release), `recovery` comes back
-//! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all. `shipping` is what a
+//! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it. `shipping` is what a
 //! primary keeps for its replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles.
 //!
 //! No SQL here.
 
 pub mod checkpoint;
 mod following;
+mod housekeeping;
 mod node;
 mod notice;
+mod options;
 mod outcomes;
 mod own_log;
 mod pipeline;
@@ -18,8 +20,9 @@ mod shipping;
 mod sink;
 
 pub use following::{FollowStats, Following};
-pub use node::{Node, NodeOptions, RecoveryReport};
+pub use node::Node;
 pub use notice::Notice;
+pub use options::{NodeOptions, RecoveryReport};
 pub use outcomes::{Outcome, Outcomes};
 pub use pipeline::{FlushStats, modified};
 pub use promote::{Promoted, Role};

@@ -8,7 +8,7 @@ use base::region::Region;
 use base::schema::{Change, Schema, SequenceDef, encode_changes};
 use base::{Error, Held, Position, Result, SqlState, Watermarks};
 use commit::PublishedWait;
-use env::{Env, JoinHandle};
+use env::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use wal::{DataDir, DirOptions, LogReader, LogWriter, Progress};
 
 use crate::following::Following;
 use crate::notice::Notice;
+use crate::options::{NodeOptions, RecoveryReport};
 use crate::outcomes::{Outcome, Outcomes};
 use crate::pipeline::{FlushStats, Marked, Pipeline, Quiet};
 use crate::promote::Role;
@@ -30,100 +31,34 @@ use crate::sequences::Sequences;
 use crate::shipping::Shipping;
 use crate::sink::Sink;
 use replica::ReplicaMarks;
-use replica::replay::{Replay, ReplayOptions};
-
-/// Between two MiB of a segment that is prepared: 64 MiB in a second, faster than the log grows.
-const SPARE_PAUSE: Duration = Duration::from_millis(12);
-
-/// How a node is opened.
-#[derive(Clone)]
-pub struct NodeOptions {
-    pub env: Env,
-    /// The superuser of a new database.
-    pub owner: String,
-    /// Bytes that rows may take (53200 above).
-    pub max_memory: u64,
-    /// Age at which snapshots end (72000).
-    pub snapshot_max_age: Duration,
-    /// Log written since the last checkpoint that calls for the next.
-    pub checkpoint_bytes: u64,
-    /// Length of an epoch while there is work.
-    pub epoch_max_duration: Duration,
-    /// Bytes of a log segment.
-    pub segment_bytes: u64,
-    /// Opened to follow a primary; the directory holds a database already (`wal::DataDir`, bootstrap).
-    pub replica: bool,
-    /// How a replica replays.
-    pub replay: ReplayOptions,
-    /// Replicas that must hold a commit before it is decided.
-    pub synchronous_replicas: usize,
-    /// Bytes of log kept for replicas that are away.
-    pub wal_keep_bytes: u64,
-    /// What replicas read of this node; absent: in this process's memory.
-    pub region: Option<Arc<Region>>,
-    /// Called about twice a second during recovery: (bytes done, bytes in all, rows, commits).
-    pub on_recovery: Option<fn(u64, u64, u64, u64)>,
-}
-
-impl Default for NodeOptions {
-    fn default() -> Self {
-        NodeOptions {
-            env: Env::os(),
-            owner: "canon".into(),
-            max_memory: u64::MAX,
-            snapshot_max_age: Duration::from_secs(3600),
-            checkpoint_bytes: 1 << 30,
-            epoch_max_duration: Duration::from_millis(10),
-            segment_bytes: 64 << 20,
-            replica: false,
-            replay: ReplayOptions::default(),
-            synchronous_replicas: 0,
-            wal_keep_bytes: 4 << 30,
-            region: None,
-            on_recovery: None,
-        }
-    }
-}
-
-/// What a start found.
-#[derive(Clone, Debug, Default)]
-pub struct RecoveryReport {
-    /// A new database was made.
-    pub created: bool,
-    pub checkpoint_rows: u64,
-    pub commits: u64,
-    pub last: Position,
-    pub duration: Duration,
-    /// What was cut off the log.
-    pub cut: Option<String>,
-}
+use replica::replay::Replay;
 
 pub(crate) struct Shared {
     pub(crate) dir: DataDir,
     pub(crate) manager: Arc<TxnManager>,
     pub(crate) pipeline: Pipeline,
-    sequences: Arc<Sequences>,
-    outcomes: Arc<Outcomes>,
+    pub(crate) sequences: Arc<Sequences>,
+    pub(crate) outcomes: Arc<Outcomes>,
     pub(crate) options: NodeOptions,
     /// A [`Role`].
     pub(crate) role: AtomicU8,
     pub(crate) term: AtomicU64,
     pub(crate) changing_role: Mutex<()>,
-    following: Mutex<Option<Arc<Following>>>,
+    pub(crate) following: Mutex<Option<Arc<Following>>>,
     /// The threads of a replica, and the log that they give back.
     follower: Mutex<Option<(Vec<JoinHandle>, Arc<Mutex<Option<LogWriter>>>)>>,
-    stopping: AtomicBool,
-    checkpoint: (Mutex<CheckpointState>, Condvar),
-    checkpoints: AtomicU64,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) checkpoint: (Mutex<CheckpointState>, Condvar),
+    pub(crate) checkpoints: AtomicU64,
     /// Old versions taken away since the start, and records that still have some.
-    reclaimed: (AtomicU64, AtomicU64),
+    pub(crate) reclaimed: (AtomicU64, AtomicU64),
 }
 
 #[derive(Default)]
-struct CheckpointState {
-    wanted: u64,
-    done: u64,
-    last_error: Option<Error>,
+pub(crate) struct CheckpointState {
+    pub(crate) wanted: u64,
+    pub(crate) done: u64,
+    pub(crate) last_error: Option<Error>,
 }
 
 /// A running node. Dropping it stops it cleanly.
@@ -654,126 +589,6 @@ impl Shared {
                 format!("could not start the {name} thread: {e}"),
             )
         })
-    }
-
-    /// Log above here is needed: by replicas that are connected; and, as far as `wal_keep_bytes` go, by those that are away and for the
-    /// archive.
-    fn keep_from(&self) -> Result<Position> {
-        let shipping = &self.pipeline.shipping;
-        let connected = shipping.floor().unwrap_or(Position::MAX);
-        let archived = shipping.archived_to();
-        if !shipping.ever_followed() && archived.is_none() {
-            return Ok(connected);
-        }
-        let segments = self.dir.log().list().map_err(failed)?;
-        let kept = self.options.wal_keep_bytes / self.options.segment_bytes;
-        let oldest = segments.iter().rev().nth(kept as usize).map(|n| n.first);
-        let oldest = oldest.unwrap_or(Position::ZERO);
-        let mut keep = connected;
-        if shipping.ever_followed() {
-            keep = keep.min(oldest);
-        }
-        if let Some(archived) = archived {
-            if archived < oldest && segments.first().is_some_and(|s| s.first < oldest) {
-                eprintln!(
-                    "canon: log that is not in the archive is let go: more than wal_keep_bytes wait for it. \
-                     What is archived from now on does not go on where the archive ends."
-                );
-            }
-            keep = keep.min(archived.max(oldest));
-        }
-        Ok(keep)
-    }
-
-    fn keep_house(&self) {
-        let clock = &self.options.env.clock;
-        let age = self.options.snapshot_max_age.as_millis() as u64;
-        let step = Duration::from_millis(5).min(self.options.epoch_max_duration);
-        let mut last_epoch = clock.monotonic_nanos();
-        while !self.stopping.load(Ordering::SeqCst) {
-            clock.sleep(step);
-            let now = clock.monotonic_nanos();
-            let long = now - last_epoch >= self.options.epoch_max_duration.as_nanos() as u64;
-            if long && self.role() == Role::Primary {
-                self.pipeline.order.tick();
-                last_epoch = now;
-            }
-            let store = &self.manager.store;
-            store.snapshots.tick(now / 1_000_000, age);
-            let decided = self.manager.marks.decided.get();
-            let done = store.reclaim(decided);
-            let (versions, waiting) = &self.reclaimed;
-            versions.fetch_add(done.versions as u64, Ordering::Relaxed);
-            waiting.store(done.waiting as u64, Ordering::Relaxed);
-            let oldest = store.snapshots.live(decided)[0];
-            self.manager.forget_before(oldest);
-        }
-    }
-
-    fn run_checkpoints(&self) {
-        let mut at_bytes = 0;
-        loop {
-            let wanted = {
-                let mut s = self.checkpoint.0.lock();
-                if s.wanted == s.done && !self.stopping.load(Ordering::SeqCst) {
-                    self.checkpoint
-                        .1
-                        .wait_for(&mut s, Duration::from_millis(500));
-                }
-                s.wanted
-            };
-            if self.stopping.load(Ordering::SeqCst) {
-                return;
-            }
-            let followed = self.following.lock().as_ref().map_or(0, |f| {
-                let bytes = &f.stats.bytes;
-                bytes.load(Ordering::Relaxed)
-            });
-            let bytes = self.pipeline.stats.bytes.load(Ordering::Relaxed) + followed;
-            let asked = wanted > self.checkpoint.0.lock().done;
-            if asked || bytes - at_bytes > self.options.checkpoint_bytes {
-                at_bytes = bytes;
-                let following = self.following();
-                let is_durable = |at: Position| {
-                    let behind = |f: &Arc<Following>| f.marks.persisted.get() < at;
-                    !following.as_ref().is_some_and(behind)
-                };
-                let wait = |at| {
-                    while !is_durable(at) && !self.stopping.load(Ordering::SeqCst) {
-                        self.options.env.clock.sleep(Duration::from_millis(1));
-                    }
-                    is_durable(at)
-                };
-                let (dir, manager) = (&self.dir, &self.manager);
-                let done = self.keep_from().and_then(|keep| {
-                    crate::checkpoint::write(dir, manager, &self.sequences, keep, wait)
-                });
-                if let Err(e) = &done {
-                    eprintln!("canon: {e}");
-                }
-                self.checkpoints
-                    .fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
-                let mut s = self.checkpoint.0.lock();
-                s.done = s.done.max(wanted);
-                s.last_error = done.err();
-                self.checkpoint.1.notify_all();
-            }
-            // At full speed it would take a processor from replay or commits for a tenth of a second.
-            let pause = || {
-                let asked = {
-                    let s = self.checkpoint.0.lock();
-                    s.wanted != s.done
-                };
-                if !asked && !self.stopping.load(Ordering::SeqCst) {
-                    self.options.env.clock.sleep(SPARE_PAUSE);
-                }
-            };
-            if let Err(e) = self.dir.log().prepare_spare(&pause)
-                && !e.is_retryable()
-            {
-                eprintln!("canon: could not prepare a log segment: {e}");
-            }
-        }
     }
 }
 

@@ -1,0 +1,137 @@
+//! What goes on beside the work: epochs tick, old versions and schemas are forgotten, checkpoints are written when the log has grown.
+//!
+//! Left out on purpose: doing any of it faster than needed. A node may share its processors with its clients.
+
+use base::{Position, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::following::Following;
+use crate::node::{Shared, failed};
+use crate::promote::Role;
+
+/// Between two MiB of a segment that is prepared: 64 MiB in a second, faster than the log grows.
+const SPARE_PAUSE: Duration = Duration::from_millis(12);
+
+impl Shared {
+    /// Log above here is needed: by replicas that are connected; and, as far as `wal_keep_bytes` go, by those that are away and for the
+    /// archive.
+    fn keep_from(&self) -> Result<Position> {
+        let shipping = &self.pipeline.shipping;
+        let connected = shipping.floor().unwrap_or(Position::MAX);
+        let archived = shipping.archived_to();
+        if !shipping.ever_followed() && archived.is_none() {
+            return Ok(connected);
+        }
+        let segments = self.dir.log().list().map_err(failed)?;
+        let kept = self.options.wal_keep_bytes / self.options.segment_bytes;
+        let oldest = segments.iter().rev().nth(kept as usize).map(|n| n.first);
+        let oldest = oldest.unwrap_or(Position::ZERO);
+        let mut keep = connected;
+        if shipping.ever_followed() {
+            keep = keep.min(oldest);
+        }
+        if let Some(archived) = archived {
+            if archived < oldest && segments.first().is_some_and(|s| s.first < oldest) {
+                eprintln!(
+                    "canon: log that is not in the archive is let go: more than wal_keep_bytes wait for it. \
+                     What is archived from now on does not go on where the archive ends."
+                );
+            }
+            keep = keep.min(archived.max(oldest));
+        }
+        Ok(keep)
+    }
+
+    pub(crate) fn keep_house(&self) {
+        let clock = &self.options.env.clock;
+        let age = self.options.snapshot_max_age.as_millis() as u64;
+        let step = Duration::from_millis(5).min(self.options.epoch_max_duration);
+        let mut last_epoch = clock.monotonic_nanos();
+        while !self.stopping.load(Ordering::SeqCst) {
+            clock.sleep(step);
+            let now = clock.monotonic_nanos();
+            let long = now - last_epoch >= self.options.epoch_max_duration.as_nanos() as u64;
+            if long && self.role() == Role::Primary {
+                self.pipeline.order.tick();
+                last_epoch = now;
+            }
+            let store = &self.manager.store;
+            store.snapshots.tick(now / 1_000_000, age);
+            let decided = self.manager.marks.decided.get();
+            let done = store.reclaim(decided);
+            let (versions, waiting) = &self.reclaimed;
+            versions.fetch_add(done.versions as u64, Ordering::Relaxed);
+            waiting.store(done.waiting as u64, Ordering::Relaxed);
+            let oldest = store.snapshots.live(decided)[0];
+            self.manager.forget_before(oldest);
+        }
+    }
+
+    pub(crate) fn run_checkpoints(&self) {
+        let mut at_bytes = 0;
+        loop {
+            let wanted = {
+                let mut s = self.checkpoint.0.lock();
+                if s.wanted == s.done && !self.stopping.load(Ordering::SeqCst) {
+                    self.checkpoint
+                        .1
+                        .wait_for(&mut s, Duration::from_millis(500));
+                }
+                s.wanted
+            };
+            if self.stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            let followed = self.following.lock().as_ref().map_or(0, |f| {
+                let bytes = &f.stats.bytes;
+                bytes.load(Ordering::Relaxed)
+            });
+            let bytes = self.pipeline.stats.bytes.load(Ordering::Relaxed) + followed;
+            let asked = wanted > self.checkpoint.0.lock().done;
+            if asked || bytes - at_bytes > self.options.checkpoint_bytes {
+                at_bytes = bytes;
+                let following = self.following();
+                let is_durable = |at: Position| {
+                    let behind = |f: &Arc<Following>| f.marks.persisted.get() < at;
+                    !following.as_ref().is_some_and(behind)
+                };
+                let wait = |at| {
+                    while !is_durable(at) && !self.stopping.load(Ordering::SeqCst) {
+                        self.options.env.clock.sleep(Duration::from_millis(1));
+                    }
+                    is_durable(at)
+                };
+                let (dir, manager) = (&self.dir, &self.manager);
+                let done = self.keep_from().and_then(|keep| {
+                    crate::checkpoint::write(dir, manager, &self.sequences, keep, wait)
+                });
+                if let Err(e) = &done {
+                    eprintln!("canon: {e}");
+                }
+                self.checkpoints
+                    .fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
+                let mut s = self.checkpoint.0.lock();
+                s.done = s.done.max(wanted);
+                s.last_error = done.err();
+                self.checkpoint.1.notify_all();
+            }
+            // At full speed it would take a processor from replay or commits for a tenth of a second.
+            let pause = || {
+                let asked = {
+                    let s = self.checkpoint.0.lock();
+                    s.wanted != s.done
+                };
+                if !asked && !self.stopping.load(Ordering::SeqCst) {
+                    self.options.env.clock.sleep(SPARE_PAUSE);
+                }
+            };
+            if let Err(e) = self.dir.log().prepare_spare(&pause)
+                && !e.is_retryable()
+            {
+                eprintln!("canon: could not prepare a log segment: {e}");
+            }
+        }
+    }
+}

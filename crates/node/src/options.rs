@@ -1,0 +1,71 @@
+//! How a node is opened, and what a start found.
+
+use base::Position;
+use base::region::Region;
+use env::Env;
+use replica::replay::ReplayOptions;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a node is opened.
+#[derive(Clone)]
+pub struct NodeOptions {
+    pub env: Env,
+    /// The superuser of a new database.
+    pub owner: String,
+    /// Bytes that rows may take (53200 above).
+    pub max_memory: u64,
+    /// Age at which snapshots end (72000).
+    pub snapshot_max_age: Duration,
+    /// Log written since the last checkpoint that calls for the next.
+    pub checkpoint_bytes: u64,
+    /// Length of an epoch while there is work.
+    pub epoch_max_duration: Duration,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// Opened to follow a primary; the directory holds a database already (`wal::DataDir`, bootstrap).
+    pub replica: bool,
+    /// How a replica replays.
+    pub replay: ReplayOptions,
+    /// Replicas that must hold a commit before it is decided.
+    pub synchronous_replicas: usize,
+    /// Bytes of log kept for replicas that are away.
+    pub wal_keep_bytes: u64,
+    /// What replicas read of this node; absent: in this process's memory.
+    pub region: Option<Arc<Region>>,
+    /// Called about twice a second during recovery: (bytes done, bytes in all, rows, commits).
+    pub on_recovery: Option<fn(u64, u64, u64, u64)>,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        NodeOptions {
+            env: Env::os(),
+            owner: "canon".into(),
+            max_memory: u64::MAX,
+            snapshot_max_age: Duration::from_secs(3600),
+            checkpoint_bytes: 1 << 30,
+            epoch_max_duration: Duration::from_millis(10),
+            segment_bytes: 64 << 20,
+            replica: false,
+            replay: ReplayOptions::default(),
+            synchronous_replicas: 0,
+            wal_keep_bytes: 4 << 30,
+            region: None,
+            on_recovery: None,
+        }
+    }
+}
+
+/// What a start found.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// A new database was made.
+    pub created: bool,
+    pub checkpoint_rows: u64,
+    pub commits: u64,
+    pub last: Position,
+    pub duration: Duration,
+    /// What was cut off the log.
+    pub cut: Option<String>,
+}
