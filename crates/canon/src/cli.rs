@@ -92,6 +92,12 @@ struct Promotion {
     /// Says so in so many words: two primaries at once would each take writes
     #[arg(long, requires = "force")]
     old_primary_is_down: bool,
+    /// The server is a primary that has handed over to a replica which was lost before it took over: it leads again, nothing is lost
+    #[arg(long, requires = "successor_is_down", conflicts_with = "force")]
+    unseal: bool,
+    /// Says so in so many words: the one that it handed over to has not taken over, and will not
+    #[arg(long, requires = "unseal")]
+    successor_is_down: bool,
 }
 
 fn promote(o: &Promotion) -> base::Result<()> {
@@ -106,7 +112,10 @@ fn promote(o: &Promotion) -> base::Result<()> {
             ("canon.maintenance", "on"),
         ];
         let mut link = Link::connect(&server, &parameters).await?;
-        let sql = format!("SELECT canon_promote({})", o.force);
+        let sql = match o.unseal {
+            true => "SELECT canon_unseal()".to_owned(),
+            false => format!("SELECT canon_promote({})", o.force),
+        };
         link.query(&sql).await
     })?;
     let words = report.into_iter().next().and_then(|r| r.into_iter().next());

@@ -26,6 +26,8 @@ pub trait Surroundings: Send + Sync {
     fn standing(&self) -> Standing;
     /// What a node that is not open waits for.
     fn waits_for(&self) -> String;
+    /// See `Engine::unseal`.
+    fn unseal(&self) -> Result<String>;
     /// See `Engine::promote`.
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>>;
     /// See `Engine::read_point`.
@@ -190,6 +192,13 @@ impl Engine for NodeEngine {
                 }
             }
         }
+    }
+
+    fn unseal(&self) -> Result<String> {
+        let alone = "this server has not handed over";
+        let s = self.surroundings.get();
+        let s = s.ok_or_else(|| Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, alone))?;
+        s.unseal()
     }
 
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {

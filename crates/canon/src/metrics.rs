@@ -219,6 +219,17 @@ fn replication(p: &mut Page, place: &Place) {
             );
         }
     }
+    let (commits, rows) = place.set_aside;
+    p.gauge(
+        "canon_set_aside_commits",
+        "Commits that lie under set-aside, because the cluster's history does not have them.",
+        commits,
+    );
+    p.gauge(
+        "canon_set_aside_rows",
+        "Rows that they put or deleted.",
+        rows,
+    );
     let replicas = place.replicas();
     p.gauge(
         "canon_replicas_connected",

@@ -202,6 +202,8 @@ impl Server {
                         tasks.end().await;
                         return Ok(Err((node, restart)));
                     }
+                    // What is published it says at once, if it knows.
+                    _ = tokio::time::timeout(Duration::from_secs(1), node.opened()).await;
                 }
                 // More than one replica must have a commit before it is decided: what this one has may not be.
                 Err(_) if config.synchronous_replicas > 1 => {}
@@ -222,6 +224,7 @@ impl Server {
             tasks.spawn(async move { fresh.run().await });
         }
         let place = Arc::new(Place {
+            set_aside: node.dir().set_aside_before().map_err(system)?,
             node: node.clone(),
             senders: senders.clone(),
             follow,

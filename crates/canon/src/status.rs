@@ -78,6 +78,12 @@ fn cluster(metrics: &str) -> String {
     };
     let term = one("canon_term").unwrap_or_default();
     let mut out = format!("\n{role}, term {term}\n");
+    if let Some(commits) = one("canon_set_aside_commits").filter(|n| n != "0") {
+        let rows = one("canon_set_aside_rows").unwrap_or_default();
+        out += &format!(
+            "  {commits} commits of {rows} rows were set aside here: see set-aside in the data directory\n"
+        );
+    }
     if let Some(connected) = one("canon_primary_connected") {
         let arrow = if connected == "1" {
             "<──"

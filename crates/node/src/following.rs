@@ -117,6 +117,13 @@ impl Following {
         self.tick(self.marks.scheduled.get(), to);
     }
 
+    /// Commits that have been handed to replay since the start.
+    pub fn commits(&self) -> u64 {
+        let replay = self.replay.read();
+        let stats = replay.as_ref().map(Replay::stats);
+        stats.map_or(0, |s| s.transactions.load(Ordering::Relaxed))
+    }
+
     /// Whether the ring lost something since the last question: then the receiver asks for what comes after *received*.
     pub fn take_overrun(&self) -> bool {
         self.overrun.swap(false, Ordering::SeqCst)

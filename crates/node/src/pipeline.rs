@@ -125,6 +125,13 @@ impl Pipeline {
         self.marks.flushed.get().as_u64() >= self.first.load(Ordering::SeqCst)
     }
 
+    /// The log goes on in this term.
+    pub fn set_term(&self, term: u64) {
+        if let Some(log) = self.log.lock().as_mut() {
+            log.set_term(term);
+        }
+    }
+
     /// Lets the flusher end when everything is flushed.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);

@@ -5,7 +5,8 @@
 //! more (`wal::DataDir::set_aside`).
 //!
 //! **Handing over.** The order closes: no commit gets a position any more. When everything that had one is flushed, the last
-//! position is final, and a replica that has it may be promoted without losing anything.
+//! position is final, and a replica that has it may be promoted without losing anything. Should that one be lost before it has begun
+//! its term, the old primary leads again, in a term of its own ([`Node::lead_again`]).
 
 use base::{Error, Position, Result, SqlState};
 use replica::ship::next_term;
@@ -92,19 +93,37 @@ impl Node {
         shared.manager.marks.installed.raise(start);
         shared.manager.marks.flushed.raise(start);
         let known = following.term().max(shared.term.load(Ordering::SeqCst));
-        let env = &shared.options.env;
-        let term = next_term(known, env.clock.unix_micros(), env.random.next_u64());
-        self.begin_term(log, term, start)?;
+        let term = self.begin_term(Some(log), known, start)?;
         Ok(Promoted { term, start })
     }
 
-    fn begin_term(&self, mut log: LogWriter, term: u64, start: Position) -> Result<()> {
+    /// A primary that has handed over leads again, in a new term, because the one that it handed over to never took over. Nothing is
+    /// lost by that: all that was ever acknowledged stands in this node's log, which has not grown since. Should the other
+    /// have taken over all the same, there are two primaries of two terms, as after any forced promotion whose premise was false.
+    pub fn lead_again(&self) -> Result<Promoted> {
         let shared = self.shared();
+        let _one_at_a_time = shared.changing_role.lock();
+        if shared.role() != Role::Sealed {
+            let what = "only a primary that has handed over can lead again";
+            return Err(wrong_role(what, shared.role()));
+        }
+        self.wait_until_flushed();
+        let start = shared.manager.marks.flushed.get();
+        let known = shared.term.load(Ordering::SeqCst);
+        let term = self.begin_term(None, known, start)?;
+        shared.dir.unseal().map_err(crate::node::failed)?;
+        Ok(Promoted { term, start })
+    }
+
+    /// Begins a term above `known`. `log`: none when there is a flusher, which has it.
+    fn begin_term(&self, log: Option<LogWriter>, known: u64, start: Position) -> Result<u64> {
+        let shared = self.shared();
+        let env = &shared.options.env;
+        let term = next_term(known, env.clock.unix_micros(), env.random.next_u64());
         shared
             .dir
             .add_term(term, start)
             .map_err(crate::node::failed)?;
-        log.set_term(term);
         shared.term.store(term, Ordering::SeqCst);
         let manager = &shared.manager;
         manager.raise_oids();
@@ -117,7 +136,13 @@ impl Node {
         let region = &shared.pipeline.region;
         let published = shared.manager.marks.published.get();
         region.lead(shared.dir.cluster(), term, start, published);
-        self.start_flusher(log)?;
+        match log {
+            Some(mut log) => {
+                log.set_term(term);
+                self.start_flusher(log)?;
+            }
+            None => shared.pipeline.set_term(term),
+        }
         shared.role.store(Role::Primary as u8, Ordering::SeqCst);
         manager.set_standby(false);
         // The term's first commit is empty: from here on this node's log says which term it is of.
@@ -126,7 +151,7 @@ impl Node {
         let (heads, data) = base::record::CommitBuilder::new().finish(position, 0);
         p.ready(ticket, heads, data);
         p.shipping.settle();
-        Ok(())
+        Ok(term)
     }
 
     /// Another node's term is known to this one. A primary of an older term takes no more commits from here on; what it has acknowledged
@@ -162,12 +187,18 @@ impl Node {
             Role::Primary => {}
         }
         self.stop_writing();
+        self.wait_until_flushed();
+        Ok(shared.manager.marks.flushed.get())
+    }
+
+    /// Everything that has a position is in the log.
+    fn wait_until_flushed(&self) {
+        let shared = self.shared();
         let order = &shared.pipeline.order;
         let marks = &shared.manager.marks;
         while !order.is_idle() || marks.flushed.get() < marks.installed.get() {
             shared.options.env.clock.sleep(Duration::from_millis(1));
         }
-        Ok(marks.flushed.get())
     }
 }
 

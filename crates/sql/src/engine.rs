@@ -119,6 +119,14 @@ pub trait Engine: Send + Sync + 'static {
         Standing::default()
     }
 
+    /// This node has handed over, and leads again, because the one that it handed over to never took over. What happened, in words.
+    fn unseal(&self) -> Result<String> {
+        Err(Error::new(
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "this server has not handed over",
+        ))
+    }
+
     /// Makes this node the primary (`pg_promote`), on this thread: the old primary hands over, or (`force`) is not asked. What
     /// happened, in words; `None`: it did not within `wait`, and still may.
     fn promote(&self, _force: bool, _wait: Duration) -> Result<Option<String>> {

@@ -24,6 +24,7 @@ use crate::group::Group;
 use crate::reader::LogReader;
 use crate::terms;
 use base::Position;
+use base::record::{self, RecordKind};
 use env::{DiskFile, OpenMode};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -45,7 +46,9 @@ pub struct SetAside {
     /// The checkpoint, when the log no longer reached back far enough.
     pub checkpoint: Option<PathBuf>,
     pub groups: u64,
+    /// Commits that wrote something, and the rows that they put or deleted.
     pub commits: u64,
+    pub rows: u64,
     pub bytes: u64,
     /// Last position that was here.
     pub last: Position,
@@ -143,6 +146,7 @@ impl DataDir {
             checkpoint: None,
             groups: 0,
             commits: 0,
+            rows: 0,
             bytes: 0,
             last: after,
         };
@@ -152,14 +156,15 @@ impl DataDir {
                 .map_err(|e| Error::io("writing", &temporary, e))?;
             done.bytes += h.len();
             done.groups += 1;
-            done.commits += u64::from(h.count);
+            let (commits, rows) = count(&group, after);
+            done.commits += commits;
+            done.rows += rows;
             done.last = done.last.max(h.last);
             let _ = writeln!(
                 report,
-                "{} to {}: {} commits of term {}, {} bytes",
+                "{} to {}: {commits} commits of {rows} rows, of term {}, {} bytes",
                 h.first,
                 h.last,
-                h.count,
                 h.term,
                 h.len()
             );
@@ -193,14 +198,35 @@ impl DataDir {
         }
         let _ = writeln!(
             report,
-            "\n{} commits in {} groups, {} bytes; the last position here was {}.",
-            done.commits, done.groups, done.bytes, done.last
+            "\n{} commits of {} rows in {} groups, {} bytes; the last position here was {}.",
+            done.commits, done.rows, done.groups, done.bytes, done.last
         );
         terms::replace(&*self.disk, &dir, &format!("{name}.txt"), report.as_bytes())?;
         self.disk
             .sync_dir(self.path())
             .map_err(|e| Error::sync(self.path(), e))?;
         Ok(done)
+    }
+
+    /// Commits and rows that were ever set aside here, as the reports say.
+    pub fn set_aside_before(&self) -> Result<(u64, u64)> {
+        let dir = self.path().join("set-aside");
+        let names = match self.disk.list(&dir) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((0, 0)),
+            names => names.map_err(|e| Error::io("listing", &dir, e))?,
+        };
+        let mut sum = (0, 0);
+        for name in names.iter().filter(|n| n.ends_with(".txt")) {
+            let path = dir.join(name);
+            let text = self.disk.read(&path);
+            let text = text.map_err(|e| Error::io("reading", &path, e))?;
+            let text = String::from_utf8_lossy(&text);
+            let last = text.lines().last().unwrap_or("");
+            let mut numbers = last.split(' ').filter_map(|w| w.parse::<u64>().ok());
+            sum.0 += numbers.next().unwrap_or(0);
+            sum.1 += numbers.next().unwrap_or(0);
+        }
+        Ok(sum)
     }
 
     fn copy_checkpoint(&self, from: &CheckpointReader, to: &std::path::Path) -> Result<()> {
@@ -217,6 +243,29 @@ impl DataDir {
         }
         file.sync_data().map_err(|e| Error::sync(to, e))
     }
+}
+
+/// Commits of a group above `after` that wrote something, and their rows. One that is not readable as records counts as a commit.
+fn count(group: &Group, after: Position) -> (u64, u64) {
+    let (mut heads, mut data) = (group.heads(), group.data());
+    let (mut commits, mut rows) = (0, 0);
+    for n in 0..group.header().count {
+        let Ok(commit) = record::Commit::take(&mut heads, &mut data) else {
+            return (commits + u64::from(group.header().count - n), rows);
+        };
+        if commit.position <= after {
+            continue;
+        }
+        let (mut any, mut written) = (false, 0);
+        for r in commit.iter() {
+            any = true;
+            let kind = r.map(|r| r.kind);
+            written += u64::from(matches!(kind, Ok(RecordKind::Put | RecordKind::Delete)));
+        }
+        commits += u64::from(any);
+        rows += written;
+    }
+    (commits, rows)
 }
 
 /// A checkpoint on its way in. Dropped unfinished, its bytes go at the next start.

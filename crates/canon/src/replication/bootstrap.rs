@@ -88,6 +88,7 @@ fn clear(config: &Config, why: Restart) -> Result<()> {
         let s = dir.set_aside(term, at, |_, _| {}).map_err(disk)?;
         warn!(
             commits = s.commits,
+            rows = s.rows,
             bytes = s.bytes,
             last = %s.last,
             report = %s.report.display(),

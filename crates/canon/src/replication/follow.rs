@@ -20,6 +20,7 @@ use node::{Following, Node, Promoted};
 use parking_lot::Mutex;
 use replica::ship::receiver::{Command, Event};
 use replica::ship::{Acked, Identity, Message, Receiver, RingWriter};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +80,10 @@ struct State {
     began: Position,
     /// Our clock at the last message, microseconds since 1970.
     heard: Option<i64>,
+    /// The primary has said that everything up to here is durable there.
+    durable: Position,
+    /// Commits that had come, and when, about once a second for the last ten.
+    pace: VecDeque<(i64, u64)>,
     /// By our clock: when what is shown was heard of. By the primary's: when it was sent.
     age: Freshness,
     sent: Freshness,
@@ -365,8 +370,13 @@ impl Task<'_> {
             let ago = s.heard.map(|h| (now - h).max(0) / 1000);
             let mut words = match ago {
                 Some(ms) => format!("The old primary was last heard {ms} ms ago."),
-                None => "The old primary was never heard since this node started.".to_owned(),
+                None => {
+                    "The old primary was never heard since this node started: nobody here knows what it has.".to_owned()
+                }
             };
+            if let Some(ms) = ago {
+                words += &self.may_be_lost(&s, ms);
+            }
             if s.connected && ago.is_some_and(|ms| ms < 1000) {
                 words += " It seems to be up: what it commits from now on is not part of the history, and is set aside when it comes back.";
             }
@@ -374,6 +384,36 @@ impl Task<'_> {
         }
         self.receiver.handle(Event::Seal, &mut self.commands);
         None
+    }
+
+    /// What is known here of what the old primary has and this replica has not.
+    fn may_be_lost(&self, s: &State, silent_ms: i64) -> String {
+        let received = self.following.marks.received.get();
+        let mut words = match s.durable > received {
+            true => format!(
+                " It had said that it has everything up to {}: what is above {received}, {} epochs of it, did not come here and is lost.",
+                s.durable,
+                s.durable.epoch() - received.epoch()
+            ),
+            false => format!(
+                " All that it had said to have by then, up to {}, is here.",
+                s.durable
+            ),
+        };
+        words += &format!(
+            " Of the {silent_ms} ms since then nothing is known: commits of that time are lost, except those that waited for this replica."
+        );
+        if let (Some(first), Some(last)) = (s.pace.front(), s.pace.back())
+            && last.0 > first.0
+        {
+            let seconds = (last.0 - first.0) as f64 / 1e6;
+            let rate = (last.1 - first.1) as f64 / seconds;
+            words += &format!(
+                " Before, it made {rate:.0} commits per second over {seconds:.0} s; at that pace they are {:.0}.",
+                (rate * silent_ms as f64 / 1e3).ceil()
+            );
+        }
+        words
     }
 
     async fn connected(
@@ -463,6 +503,15 @@ impl Task<'_> {
         let mut s = self.follow.state.lock();
         s.heard = Some(now);
         let Some(step) = m.step() else { return 0 };
+        s.durable = s.durable.max(step.upto);
+        let last = s.pace.back().map_or(0, |p| p.0);
+        if now - last >= 1_000_000 {
+            let commits = self.following.commits();
+            s.pace.push_back((now, commits));
+            if s.pace.len() > 10 {
+                s.pace.pop_front();
+            }
+        }
         s.age.heard(step.upto, now);
         s.sent.heard(step.upto, step.sent_micros);
         step.sent_micros
@@ -558,10 +607,6 @@ impl Task<'_> {
                 report += &format!(
                     " It had published up to {published}: commits between, acknowledged with synchronous_commit = off, are lost."
                 );
-            }
-            let forced = self.asked.iter().any(|r| r.force);
-            if forced {
-                report += " What it made durable by then is here. Later commits are lost, unless they waited for this replica.";
             }
             report
         });

@@ -21,6 +21,8 @@ pub struct Place {
     pub senders: Arc<Senders>,
     /// Absent: it was started as a primary.
     pub follow: Option<Arc<Follow>>,
+    /// Commits and rows that were set aside here.
+    pub set_aside: (u64, u64),
     /// The same.
     pub fresh: Option<Arc<Fresh>>,
 }
@@ -191,6 +193,10 @@ impl Surroundings for Place {
             });
         }
         s
+    }
+
+    fn unseal(&self) -> Result<String> {
+        self.senders.lead_again()
     }
 
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {

@@ -18,7 +18,7 @@ use crate::gate::frontend::{self, Frontend};
 use crate::gate::wire::{Stream, Wire, gone};
 use base::{Error, Oid, Position, Result, SqlState};
 use env::Env;
-use node::{Follower, Next, Node, Role};
+use node::{Follower, Next, Node, Promoted, Role};
 use parking_lot::Mutex;
 use replica::ship::sender::{Command, Event};
 use replica::ship::{Facts, Message, Sender};
@@ -53,6 +53,8 @@ pub struct Senders {
     deposed: AtomicBool,
     /// One at a time asks whom this node has handed over to.
     handing_over: Mutex<()>,
+    /// A term begins: nobody is served until it has.
+    between_terms: AtomicBool,
     /// Where log is that the directory does not have any more.
     pub archive: Option<Arc<Archiving>>,
     /// Where replicas on this host can map the region.
@@ -86,6 +88,7 @@ impl Senders {
             names: Mutex::default(),
             deposed: AtomicBool::new(false),
             handing_over: Mutex::default(),
+            between_terms: AtomicBool::new(false),
             archive,
             exposed: OnceLock::new(),
         }
@@ -128,6 +131,34 @@ impl Senders {
             None => dir.seal_for(name).map_err(disk)?,
         }
         self.node.seal().map(Read::Sealed)
+    }
+
+    /// Leads again after a hand-over that came to nothing.
+    pub fn lead_again(&self) -> Result<String> {
+        let _one = self.handing_over.lock();
+        if self.deposed.load(Ordering::SeqCst) {
+            return Err(Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "there is a primary of a newer term, which this node has heard of",
+            )
+            .hint("Start this node with --replica-of that one."));
+        }
+        let heir = self.node.dir().sealed_for().map_err(disk)?;
+        // No connection of the old term may carry a commit of the new one: replicas would take it for one of the old.
+        self.between_terms.store(true, Ordering::SeqCst);
+        while !self.peers.lock().is_empty() {
+            self.env.clock.sleep(Duration::from_millis(2));
+        }
+        let led = self.node.lead_again();
+        self.between_terms.store(false, Ordering::SeqCst);
+        let Promoted { term, start } = led?;
+        let heir = heir.unwrap_or_else(|| "another node".into());
+        let report = format!(
+            "Leading again: term {term} begins after {start}; nothing is lost. This node had handed over to {heir}: \
+             should {heir} come back, start it with --replica-of this one."
+        );
+        info!("{report}");
+        Ok(report)
     }
 
     /// A newer term exists somewhere: nothing may be acknowledged here any more.
@@ -300,6 +331,9 @@ impl Sending {
             end: None,
             senders,
         };
+        if sending.senders.between_terms.load(Ordering::SeqCst) {
+            return Err(changing_term());
+        }
         let deposed = sending.senders.deposed.load(Ordering::SeqCst);
         let archive = sending.senders.archive.clone();
         let facts = move || facts(&node, deposed, archive.as_deref());
@@ -327,6 +361,9 @@ impl Sending {
         let mut heard = tokio::time::Instant::now();
         let mut version = self.node.shipping().moved.version();
         loop {
+            if self.senders.between_terms.load(Ordering::SeqCst) {
+                return Err(changing_term());
+            }
             self.obey(link);
             if let Some(why) = self.end.take() {
                 info!(replica = %self.sender.node(), "{why}");
@@ -511,6 +548,10 @@ impl Sending {
         }
         Ok(())
     }
+}
+
+fn changing_term() -> Error {
+    Error::new(SqlState::CONNECTION_FAILURE, "a new term begins here")
 }
 
 fn disk(e: wal::Error) -> Error {

@@ -59,6 +59,10 @@ pub trait SessionContext {
     fn standing(&self) -> Standing {
         Standing::default()
     }
+    /// The server has handed over and leads again: what happened, in words.
+    fn unseal(&self) -> Result<String> {
+        Err(no_session())
+    }
     /// Makes the server the primary: what happened, in words; `None`: not in time.
     fn promote(&self, _force: bool, _wait: Duration) -> Result<Option<String>> {
         Err(no_session())

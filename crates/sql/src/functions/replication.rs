@@ -109,6 +109,10 @@ pub(super) fn register(r: &mut Registry) {
         let token = a[0].as_str().unwrap_or_default();
         c.session.transaction_status(token).map(Value::from)
     });
+    // A primary that has handed over leads again; who it handed over to must be down and must not have taken over.
+    r.f("canon_unseal", &[], TEXT, VOL, |_, c| {
+        c.session.unseal().map(Value::from)
+    });
     r.f("canon_promote", &[], TEXT, VOL, canon_promote);
     r.f("canon_promote", &[BOOL], TEXT, VOL, canon_promote);
 }

@@ -352,6 +352,16 @@ impl<E: Engine> SessionContext for State<E> {
         self.shared.engine.standing()
     }
 
+    fn unseal(&self) -> Result<String> {
+        if !self.is_superuser() {
+            return Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                "permission denied for function canon_unseal",
+            ));
+        }
+        self.shared.engine.unseal()
+    }
+
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {
         if !self.is_superuser() {
             return Err(Error::new(
