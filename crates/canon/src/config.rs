@@ -45,6 +45,7 @@ struct File {
     synchronous_replicas: Option<u32>,
     wal_keep_bytes: Option<String>,
     archive: Option<String>,
+    shared_memory: Option<bool>,
     #[serde(default)]
     replay: Replay,
     log_level: Option<String>,
@@ -109,6 +110,9 @@ pub struct Overrides {
     /// Where finished log and checkpoints are copied to, such as file:///backup/canon
     #[arg(long, value_name = "URL", env = "CANON_ARCHIVE")]
     pub archive: Option<String>,
+    /// Whether replicas on this host may read what this node has published in shared memory
+    #[arg(long, value_name = "BOOL", env = "CANON_SHARED_MEMORY")]
+    pub shared_memory: Option<bool>,
     /// How a replica replays: row, serial, table, transaction, page, transaction-worker
     #[arg(long, value_name = "POLICY", env = "CANON_REPLAY_POLICY")]
     pub replay_policy: Option<String>,
@@ -146,6 +150,8 @@ pub struct Config {
     pub wal_keep_bytes: u64,
     /// A URL.
     pub archive: Option<String>,
+    /// Whether replicas on this host may map what they ask for.
+    pub shared_memory: bool,
     pub replay_policy: Policy,
     /// 0: as many as there are CPUs.
     pub replay_workers: u32,
@@ -305,6 +311,7 @@ impl Config {
                 url if url.is_empty() => None,
                 url => Some(crate::replication::archive::checked(url)?),
             },
+            shared_memory: flags.shared_memory.or(file.shared_memory).unwrap_or(true),
             replay_policy,
             replay_workers: flags.replay_workers.or(file.replay.workers).unwrap_or(0),
             log_level,
@@ -476,6 +483,7 @@ mod tests {
         assert_eq!(said.synchronous_replicas, default.synchronous_replicas);
         assert_eq!(said.wal_keep_bytes, default.wal_keep_bytes);
         assert_eq!(said.replay_workers, default.replay_workers);
+        assert_eq!(said.shared_memory, default.shared_memory);
         assert_eq!(
             said.replay_policy.to_string(),
             default.replay_policy.to_string()

@@ -167,7 +167,10 @@ impl Server {
         if let Some(primary) = &config.replica_of {
             bootstrap::prepare(config, primary, restart).await?;
         }
-        let (exposed, region) = expose();
+        let (exposed, region) = match config.shared_memory {
+            true => expose(),
+            false => (None, None),
+        };
         let node = Arc::new(open(config, region).await?);
         if config.replica_of.is_none() {
             stay_sealed(&node).await?;

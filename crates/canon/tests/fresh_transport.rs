@@ -1,0 +1,167 @@
+//! How replicas read what their primary has published: over a connection, and in memory that both map. Each way a read sees what was
+//! acknowledged before it, many share a fetch, a dead primary answers nothing, and its successor does.
+
+mod common;
+#[path = "replication/helpers.rs"]
+#[allow(dead_code)]
+mod helpers;
+
+use common::{PATIENCE, Server, free_port};
+use helpers::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A primary and a replica with this transport, and the replica's port for metrics.
+async fn pair(shared: &str) -> (Server, Server, u16) {
+    let mut p = Server::canon(&[("CANON_SHARED_MEMORY", shared)]);
+    p.launch();
+    p.ready().await;
+    let port = free_port();
+    let http = format!("127.0.0.1:{port}");
+    let env = [
+        ("CANON_HTTP", http.as_str()),
+        ("CANON_SHARED_MEMORY", shared),
+    ];
+    let r = replica_with(&p, "fresh", &env).await;
+    (p, r, port)
+}
+
+/// A metric of the replica: the sum over its labels.
+fn metric(port: u16, name: &str) -> u64 {
+    let (status, body) = get(port, "/metrics");
+    assert_eq!(status, 200);
+    let all = body.lines().filter_map(|l| l.strip_prefix(name));
+    all.filter_map(|l| l.rsplit_once(' ')?.1.parse::<u64>().ok())
+        .sum()
+}
+
+fn reaches(port: u16, name: &str, wanted: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    while metric(port, name) != wanted {
+        assert!(Instant::now() < deadline, "{name} is not {wanted}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+async fn sees_what_was_acknowledged(shared: &str) {
+    if skip() {
+        return;
+    }
+    let (p, r, port) = pair(shared).await;
+    let w = p.connect().await;
+    rows(&w, "CREATE TABLE t (id int PRIMARY KEY, v bigint NOT NULL)").await;
+    rows(&w, "INSERT INTO t VALUES (1, 0), (2, 0)").await;
+    reaches(port, "canon_strong_reads_connected", 1);
+    let (acked, done) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut readers = Vec::new();
+    for n in 0..12 {
+        let (c, acked, done) = (r.connect().await, acked.clone(), done.clone());
+        readers.push(tokio::spawn(async move {
+            rows(&c, "SET canon.read_timeout = '60s'").await;
+            // By key, by table, by a key that does not change.
+            let sql = [
+                "SELECT v FROM t WHERE id = 1",
+                "SELECT max(v) FROM t",
+                "SELECT v FROM t WHERE id = 2",
+            ][n % 3];
+            while done.load(Ordering::SeqCst) == 0 {
+                let least = acked.load(Ordering::SeqCst);
+                let v: i64 = one(&c, sql).await.parse().expect("a number");
+                assert!(
+                    v >= least || n % 3 == 2,
+                    "{sql}: {v}, {least} was acknowledged"
+                );
+            }
+        }));
+    }
+    for v in 1..=150 {
+        rows(&w, &format!("UPDATE t SET v = {v} WHERE id = 1")).await;
+        acked.store(v, Ordering::SeqCst);
+    }
+    done.store(1, Ordering::SeqCst);
+    for reader in readers {
+        reader.await.expect("what a reader saw");
+    }
+    let (reads, fetches) = (
+        metric(port, "canon_read_timestamps_total"),
+        metric(port, "canon_read_fetches_total"),
+    );
+    assert!(reads > 0 && fetches > 0);
+    if shared == "true" {
+        let (waits, all) = (metric(port, "canon_read_fetch_seconds_count"), reads);
+        assert_eq!(waits, all, "each looks for itself");
+        return;
+    }
+    // Nothing changes now, so a read needs a timestamp and nothing else; together they need few.
+    let mut readers = Vec::new();
+    for _ in 0..24 {
+        let c = r.connect().await;
+        readers.push(tokio::spawn(async move {
+            for _ in 0..20 {
+                one(&c, "SELECT v FROM t WHERE id = 1").await;
+            }
+        }));
+    }
+    for reader in readers {
+        reader.await.expect("a reader");
+    }
+    let reads = metric(port, "canon_read_timestamps_total") - reads;
+    let fetches = metric(port, "canon_read_fetches_total") - fetches;
+    assert!(reads >= 480 && fetches < reads, "{fetches} for {reads}");
+}
+
+async fn a_dead_primary_answers_nothing(shared: &str) {
+    if skip() {
+        return;
+    }
+    let (mut p, r, port) = pair(shared).await;
+    let w = p.connect().await;
+    rows(&w, "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL)").await;
+    rows(&w, "INSERT INTO t VALUES (1, 1)").await;
+    reaches(port, "canon_strong_reads_connected", 1);
+    let c = r.connect().await;
+    assert_eq!(one(&c, "SELECT v FROM t").await, "1");
+    p.kill();
+    rows(&c, "SET canon.read_timeout = '100ms'").await;
+    rows(&c, "SET canon.stale_action = 'error'").await;
+    assert_eq!(refused(&c, "SELECT v FROM t").await.0, "57014");
+    rows(&c, "SET canon.read_consistency = 'eventual'").await;
+    assert_eq!(one(&c, "SELECT v FROM t").await, "1");
+    rows(&c, "RESET canon.read_consistency").await;
+    rows(&c, "SET canon.read_timeout = '60s'").await;
+    p.launch();
+    p.ready().await;
+    let w = p.connect().await;
+    rows(&w, "UPDATE t SET v = 2").await;
+    assert_eq!(one(&c, "SELECT v FROM t").await, "2");
+    // The replica takes over: it answers for itself.
+    promote(&r, &[]);
+    rows(&c, "UPDATE t SET v = 3").await;
+    assert_eq!(one(&c, "SELECT v FROM t").await, "3");
+    // Who has handed over cannot know that.
+    let w = p.connect().await;
+    assert_eq!(refused(&w, "SELECT v FROM t").await.0, "57P03");
+    rows(&w, "SET canon.read_consistency = 'eventual'").await;
+    assert_eq!(one(&w, "SELECT v FROM t").await, "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_a_connection_reads_see_what_was_acknowledged_and_share_fetches() {
+    sees_what_was_acknowledged("false").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_shared_memory_reads_see_what_was_acknowledged() {
+    sees_what_was_acknowledged("true").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_a_connection_a_dead_primary_answers_nothing() {
+    a_dead_primary_answers_nothing("false").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_shared_memory_a_dead_primary_answers_nothing() {
+    a_dead_primary_answers_nothing("true").await;
+}
