@@ -201,8 +201,14 @@ fn what_has_not_changed_is_read_at_once_and_what_has_is_waited_for() {
     // The primary has it all.
     t.run(&r, "SET canon.stale_action = 'forward'");
     assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 1"), "1");
+    let changed = t.runtime.block_on(r.query_one(&by_key, &[&1]));
+    assert_eq!(changed.expect("a row").get::<_, i32>(0), 1);
+    let same = t.runtime.block_on(r.query_one(&by_key, &[&2]));
+    assert_eq!(same.expect("a row").get::<_, i32>(0), 0);
     t.run(&r, "BEGIN ISOLATION LEVEL REPEATABLE READ");
     assert_eq!(t.one(&r, "SELECT count(*) FROM b"), "100");
+    let changed = t.runtime.block_on(r.query_one(&by_key, &[&1]));
+    assert_eq!(changed.expect("a row").get::<_, i32>(0), 1);
     assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 1"), "1");
     assert_eq!(t.one(&r, "SELECT count(*) FROM a"), "100");
     t.run(&r, "COMMIT");

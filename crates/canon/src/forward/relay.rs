@@ -22,6 +22,9 @@ use std::sync::Arc;
 /// Replies beyond this many bytes are sent before the end.
 const HIGH_WATER: usize = 64 << 10;
 
+/// In the place of a Bind that the client has had its answer to.
+const SILENT: u8 = b'b';
+
 /// One client's way to the primary.
 pub struct Forwarder {
     pool: Arc<Pool>,
@@ -150,6 +153,27 @@ impl Forwarder {
             return self.tell(wire, session, &e, true, skipping).await;
         }
         self.query(wire, session, sql, skipping).await
+    }
+
+    /// A portal that was bound here, and what it reads is not fresh in time: bound and run there. `bind` and `execute` are the messages;
+    /// the first one has been answered.
+    pub async fn portal<S: Stream, E: Engine>(
+        &mut self,
+        wire: &mut Wire<S>,
+        session: &mut Session<E>,
+        (bind, execute): (&[u8], &[u8]),
+        skipping: &mut bool,
+    ) -> Result<()> {
+        session.begin_forwarded("");
+        if let Err(e) = self.begin(session).await {
+            return self.tell(wire, session, &e, false, skipping).await;
+        }
+        self.relaying = true;
+        let up = self.up.as_mut().expect("it has begun");
+        up.pass(bind);
+        up.pass(execute);
+        self.pending.extend([SILENT, b'E']);
+        Ok(())
     }
 
     /// Gets a connection and tells it who the session is and where its transaction stands.
@@ -347,6 +371,9 @@ impl Forwarder {
                         }
                         self.up = Some(up);
                         return Ok(Ended::Answered);
+                    }
+                    b'2' if self.pending.front() == Some(&SILENT) => {
+                        self.pending.pop_front();
                     }
                     _ => {
                         wire.out.buf.extend_from_slice(message);

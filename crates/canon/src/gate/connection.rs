@@ -8,6 +8,7 @@
 //! What follows an Execute is looked at before it runs, since a statement alone before Sync is a transaction of its own; nobody
 //! may expect a reply to an Execute before Sync or Flush, so waiting for that message costs nothing.
 
+use super::backend::Replies;
 use super::frontend::{self, Frontend};
 use super::wire::{Stream, Wire, gone};
 use crate::forward::relay::Forwarder;
@@ -52,6 +53,8 @@ async fn run<S: Stream, E: Engine>(
 ) -> Result<()> {
     // After an error of the extended protocol, up to Sync.
     let mut skipping = false;
+    // The last Bind, where its portal may go to the primary.
+    let mut bound = Vec::new();
     // Nothing has come since the last ReadyForQuery.
     let mut between = true;
     loop {
@@ -99,6 +102,10 @@ async fn run<S: Stream, E: Engine>(
             Frontend::Adopt(_) => unreachable!("taken above"),
             Frontend::Bind(b) => {
                 let r = bind(session, &b);
+                bound.clear();
+                if session.may_send_portals() {
+                    bound.extend_from_slice(&wire.input.bytes()[..len]);
+                }
                 wire.input.take(len);
                 if r.is_ok() {
                     wire.out.plain(b'2');
@@ -117,7 +124,24 @@ async fn run<S: Stream, E: Engine>(
                 } else {
                     Next::More
                 };
-                session.execute(wire, &x.portal, x.max_rows, next).await
+                let (mark, last) = (wire.mark(), last_bound(&bound) == Some(&*x.portal));
+                match (
+                    session.execute(wire, &x.portal, x.max_rows, next).await,
+                    &mut forward,
+                ) {
+                    (Err(e), Some(f)) if last && is_for_others(&e) && wire.rewind(mark) => {
+                        let mut execute = Replies::default();
+                        execute.message(b'E', |b| {
+                            b.extend_from_slice(x.portal.as_bytes());
+                            b.push(0);
+                            b.extend_from_slice(&x.max_rows.to_be_bytes());
+                        });
+                        let messages = (&bound[..], &execute.buf[..]);
+                        f.portal(wire, session, messages, &mut skipping).await?;
+                        Ok(())
+                    }
+                    (r, _) => r,
+                }
             }
             Frontend::Sync => {
                 wire.input.take(len);
@@ -209,6 +233,12 @@ async fn run<S: Stream, E: Engine>(
             wire.flush().await?;
         }
     }
+}
+
+/// The name of the portal that this Bind made.
+fn last_bound(message: &[u8]) -> Option<&str> {
+    let name = message.get(5..)?.split(|b| *b == 0).next()?;
+    std::str::from_utf8(name).ok()
 }
 
 /// Whether it is the signal that the statement runs at another node.

@@ -79,6 +79,12 @@ impl<E: Engine> Session<E> {
         }
     }
 
+    /// Whether portals that are bound here may have to be run at the primary: their Bind is to be kept.
+    #[inline]
+    pub fn may_send_portals(&mut self) -> bool {
+        self.state.settings.get_mut().hot.stale_action == StaleAction::Forward && self.forwards()
+    }
+
     /// What a read may not be behind: the session's token; what it has seen, if it wants that.
     fn floor(&mut self, want: &ReadWant) -> Position {
         let token = self.state.settings.get_mut().hot.min_token;
