@@ -165,3 +165,69 @@ async fn over_a_connection_a_dead_primary_answers_nothing() {
 async fn in_shared_memory_a_dead_primary_answers_nothing() {
     a_dead_primary_answers_nothing("true").await;
 }
+
+/// A connection of a replica on which the region is read; what follows is CopyData.
+fn region_of(s: &Server) -> std::net::TcpStream {
+    use std::io::{Read, Write};
+    let mut t = std::net::TcpStream::connect((s.host.as_str(), s.port)).expect("a connection");
+    let mut body = 196_608u32.to_be_bytes().to_vec();
+    for word in ["user", "canon", "replication", "canon", ""] {
+        body.extend_from_slice(word.as_bytes());
+        body.push(0);
+    }
+    t.write_all(&(body.len() as u32 + 4).to_be_bytes())
+        .and_then(|()| t.write_all(&body))
+        .expect("written");
+    let command = b"READ_REGION\0";
+    let head = [b"Q", &(command.len() as u32 + 4).to_be_bytes()[..]].concat();
+    t.write_all(&head)
+        .and_then(|()| t.write_all(command))
+        .expect("written");
+    // CopyBothResponse and the place come last.
+    let mut seen = Vec::new();
+    let mut byte = [0; 1];
+    while !seen.ends_with(b"W\0\0\0\x07\x01\0\0") {
+        t.read_exact(&mut byte).expect("an answer");
+        seen.push(byte[0]);
+    }
+    let mut head = [0; 5];
+    t.read_exact(&mut head).expect("a place");
+    let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize - 4;
+    t.read_exact(&mut vec![0; len]).expect("a place");
+    t
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rubbish_ends_the_connection_and_nothing_else() {
+    use std::io::{Read, Write};
+    if skip() {
+        return;
+    }
+    let s = Server::start().await;
+    let frame = |body: &[u8]| [b"d", &(body.len() as u32 + 4).to_be_bytes()[..], body].concat();
+    let number = 7u64.to_le_bytes();
+    // A request is answered: the term, and a slot.
+    let mut t = region_of(&s);
+    let words = [3u32, 40].map(u32::to_le_bytes).concat();
+    t.write_all(&frame(&[&number[..], &words].concat()))
+        .expect("written");
+    let mut answer = vec![0; 5 + 8 + 16];
+    t.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer[5..13], number);
+    assert_ne!(answer[13..21], [0; 8], "the term");
+    for body in [
+        &[&number[..], &u32::MAX.to_le_bytes()].concat()[..],
+        &[&number[..], b"odd"].concat(),
+        b"short",
+        b"",
+        &[&number[..], &vec![0; 1 << 20]].concat(),
+    ] {
+        let mut t = region_of(&s);
+        _ = t.write_all(&frame(body));
+        let mut rest = Vec::new();
+        _ = t.read_to_end(&mut rest);
+        assert_eq!(rest.first(), Some(&b'E'), "{} bytes", body.len());
+    }
+    let c = s.connect().await;
+    assert_eq!(one(&c, "SELECT 1").await, "1");
+}
