@@ -6,7 +6,8 @@
 //! COMMITTED and ours SERIALIZABLE; three columns therefore state both comparisons: defaults, and both READ COMMITTED.
 //! A fourth is a server that answers constants: what the client itself can do here (`constant`).
 //!
-//! `replay` is another program and page: replay's policies against the primary (`replay`).
+//! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at
+//! replicas (`reads`).
 //!
 //! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
@@ -14,6 +15,7 @@ pub mod constant;
 mod embedded;
 mod loads;
 mod memory;
+mod reads;
 mod recovery;
 mod replay;
 mod report;
@@ -72,6 +74,9 @@ struct Section {
 pub fn main(args: &[String]) -> Result<()> {
     if args.first().is_some_and(|what| what == "replay") {
         return replay::main(&args[1..]);
+    }
+    if args.first().is_some_and(|what| what == "reads") {
+        return reads::main(&args[1..]);
     }
     let options = options(args)?;
     let clients = Clients::find().map_err(|e| format!("{e}\ntry `cargo xtask clients`"))?;

@@ -1,0 +1,644 @@
+//! `cargo xtask bench reads`: strong reads at replicas: that none is stale, and what they cost. A page and charts in `docs/results/`.
+//!
+//! Four sections: *stale* (`canon bench-reads`, the real-time checker, with 1 and 4 replicas, under full write load, while replicas are
+//! killed; peers beside it when `--peers` names the directory of their scripts), *price* (sysbench at the replica under each
+//! `canon.read_policy` while the primary writes, paced so that the machine is not full, then as fast as it goes), *fetches* (as the load
+//! grows), *replicas* (CPU per read with 1, 2, 4 and 8). Rounds are interleaved; a ratio is the median of the rounds' ratios, and its
+//! interval (95 %, by order statistics) is from the second to the last but one of nine rounds.
+//!
+//! Left out on purpose: RDMA, which no machine of ours has; throughput with more replicas than cores; forced promotions, after which
+//! replicas must be pointed at the new primary (the tests of the proxy and the simulation do them).
+
+mod cluster;
+
+use super::svg::Chart;
+use crate::clients::Clients;
+use crate::guard::Guard;
+use crate::{Result, command, server};
+use cluster::{Cluster, Done, Load, after, measure};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|price|fetches|replicas] [--peers DIR] \
+                     [--binary CANON] [--directory DIR] [--no-results]";
+
+/// By these names `canon.read_policy` knows them; the first is what the others are compared with.
+const POLICIES: [&str; 5] = [
+    "stale",
+    "lamport+tracker",
+    "lamport",
+    "read-wait",
+    "commit-wait",
+];
+
+struct Options {
+    quick: bool,
+    rounds: usize,
+    seconds: f64,
+    only: Option<String>,
+    peers: Option<PathBuf>,
+    binary: Option<PathBuf>,
+    directory: PathBuf,
+    write: bool,
+}
+
+struct Bench {
+    options: Options,
+    clients: Clients,
+    guard: Guard,
+    directory: PathBuf,
+    page: String,
+    charts: Vec<(&'static str, String)>,
+}
+
+pub fn main(args: &[String]) -> Result<()> {
+    let options = options(args)?;
+    let clients = Clients::find().map_err(|e| format!("{e}\ntry `cargo xtask clients`"))?;
+    if options.binary.is_none() {
+        println!("building canon, release");
+        let build = ["build", "--release", "--package", "canon"];
+        command::output(&mut command::cargo(&build))?;
+    }
+    let mut guard = Guard::new()?;
+    guard.setting(super::AUTOGROUP, "0")?;
+    let directory = server::new_directory(&options.directory, &mut guard)?;
+    let mut bench = Bench {
+        options,
+        clients,
+        guard,
+        directory,
+        page: String::new(),
+        charts: Vec::new(),
+    };
+    bench.head(args);
+    bench.run()?;
+    println!("\n{}", bench.page);
+    if bench.options.write {
+        bench.store()?;
+    }
+    Ok(())
+}
+
+fn options(args: &[String]) -> Result<Options> {
+    let mut o = Options {
+        quick: args.iter().any(|a| a == "--quick"),
+        rounds: 9,
+        seconds: 4.0,
+        only: None,
+        peers: None,
+        binary: None,
+        directory: std::env::temp_dir(),
+        write: true,
+    };
+    if o.quick {
+        (o.rounds, o.seconds) = (3, 2.0);
+    }
+    let mut it = args.iter();
+    while let Some(arg) = it.next() {
+        let mut value = || it.next().ok_or(format!("{arg} needs a value\n{USAGE}"));
+        match arg.as_str() {
+            "--quick" => {}
+            "--rounds" => o.rounds = super::number(value()?)?,
+            "--seconds" => o.seconds = super::number(value()?)?,
+            "--only" => o.only = Some(value()?.clone()),
+            "--peers" => o.peers = Some(value()?.into()),
+            "--binary" => o.binary = Some(value()?.into()),
+            "--directory" => o.directory = value()?.into(),
+            "--no-results" => o.write = false,
+            other => return Err(format!("`{other}`?\n{USAGE}")),
+        }
+    }
+    Ok(o)
+}
+
+/// Median and 95 % interval of the rounds, by order statistics (exact for nine, wider than needed for fewer).
+fn interval(mut all: Vec<f64>) -> (f64, f64, f64) {
+    all.sort_by(f64::total_cmp);
+    let n = all.len();
+    if n == 0 {
+        return (f64::NAN, f64::NAN, f64::NAN);
+    }
+    let cut = usize::from(n >= 9) + n.saturating_sub(9) / 4;
+    (all[n / 2], all[cut], all[n - 1 - cut])
+}
+
+fn median(all: &[Done], of: fn(&Done) -> f64) -> f64 {
+    interval(all.iter().map(of).collect()).0
+}
+
+impl Bench {
+    fn head(&mut self, args: &[String]) {
+        let said = |program: &str, args: &[&str]| {
+            let out = command::output(Command::new(program).args(args));
+            out.map_or("unknown".into(), |s| s.trim().to_owned())
+        };
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        self.page = format!(
+            "# Strong reads at replicas\n\n- date: {}\n- machine: {} cores, Linux {}; load average before {}\n- canon at {}\n- command: `{}`\n\n\
+             Clients, primary and replicas share the machine's cores over loopback.\n",
+            said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
+            said("nproc", &[]),
+            said("uname", &["-r"]),
+            load.split(' ').take(3).collect::<Vec<_>>().join(" "),
+            said("git", &["describe", "--always", "--dirty"]),
+            format!("cargo xtask bench reads {}", args.join(" ")).trim(),
+        );
+    }
+
+    fn line(&mut self, text: &str) {
+        println!("{text}");
+        self.page.push_str(text);
+        self.page.push('\n');
+    }
+
+    fn binary(&self) -> PathBuf {
+        let built = || command::target_dir().join("release").join("canon");
+        self.options.binary.clone().unwrap_or_else(built)
+    }
+
+    fn wants(&self, section: &str) -> bool {
+        self.options.only.as_deref().is_none_or(|o| o == section)
+    }
+
+    fn run(&mut self) -> Result<()> {
+        if self.wants("stale") {
+            self.stale()?;
+        }
+        if self.wants("price") || self.wants("fetches") {
+            let cluster = self.cluster(1)?;
+            if self.wants("price") {
+                self.price(&cluster)?;
+            }
+            if self.wants("fetches") {
+                self.fetches(&cluster)?;
+            }
+        }
+        if self.wants("replicas") {
+            self.replicas()?;
+        }
+        Ok(())
+    }
+
+    /// With sysbench's tables.
+    fn cluster(&mut self, replicas: usize) -> Result<Cluster> {
+        let program = self.binary();
+        let cluster = Cluster::start(&program, &self.directory, replicas, &mut self.guard)?;
+        let port = format!("--pgsql-port={}", cluster.primary().server.port);
+        let mut prepare = Command::new(&self.clients.sysbench);
+        prepare.args([
+            "oltp_read_only",
+            "--db-driver=pgsql",
+            "--pgsql-host=127.0.0.1",
+            &port,
+        ]);
+        prepare.args(["--pgsql-user=canon", "--pgsql-db=canon"]);
+        prepare.args(["--tables=10", "--table-size=10000", "prepare"]);
+        command::output(&mut prepare)?;
+        cluster.settle()?;
+        Ok(cluster)
+    }
+
+    fn stale(&mut self) -> Result<()> {
+        let reads = if self.options.quick {
+            20_000
+        } else {
+            1_000_000
+        };
+        self.line("\n## Stale reads\n\nReads that began after a write was acknowledged and did not show it, as `canon bench-reads` counts them: writers as fast as they go, readers of points, ranges, tables and snapshots at every node (at the replicas only, where reads may be old), a probe that reads what it has just written.\n");
+        self.line("| server | replicas | reads are | failures | reads | stale | share | probes stale | reads/s | writes/s |\n|---|---|---|---|---|---|---|---|---|---|");
+        for replicas in [1, 4] {
+            for (consistency, failures) in
+                [("strong", false), ("strong", true), ("eventual", false)]
+            {
+                let n = if consistency == "strong" {
+                    reads
+                } else {
+                    reads / 10
+                };
+                let program = self.binary();
+                let home = self
+                    .directory
+                    .join(format!("{consistency}-{replicas}-{failures}"));
+                std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
+                let mut c = Cluster::start(&program, &home, replicas, &mut self.guard)?;
+                let all: Vec<String> = c.nodes.iter().map(|n| n.address()).collect();
+                let init = format!("SET canon.read_consistency = {consistency}");
+                // Eventual reads at the replicas only, as at the peers.
+                let strong = consistency == "strong";
+                let read = if strong { &all[..] } else { &all[1..] };
+                let out = self.probe(&all[..1], read, &init, n, |guard| {
+                    if failures {
+                        // kill -9 of one replica after the other, all through the run.
+                        for node in c.nodes.iter_mut().skip(1) {
+                            std::thread::sleep(Duration::from_millis(1500));
+                            node.server.crash_and_restart(guard)?;
+                        }
+                    }
+                    Ok(())
+                })?;
+                let killed = if failures {
+                    "kill -9 of replicas"
+                } else {
+                    "none"
+                };
+                let row = row("canon", replicas, consistency, killed, &out);
+                self.line(&row);
+                drop(c);
+                let _ = std::fs::remove_dir_all(&home);
+            }
+        }
+        self.peers(reads / 10)
+    }
+
+    /// Runs `canon bench-reads`, and `beside` again and again until it ends.
+    fn probe(
+        &mut self,
+        write: &[String],
+        read: &[String],
+        init: &str,
+        reads: usize,
+        mut beside: impl FnMut(&mut Guard) -> Result<()>,
+    ) -> Result<String> {
+        let mut c = Command::new(self.binary());
+        c.arg("bench-reads").args(["--reads", &reads.to_string()]);
+        c.args(["--seconds", if self.options.quick { "8" } else { "600" }]);
+        c.args(["--readers", "4", "--writers", "4", "--probes", "2"]);
+        for (flag, servers) in [("--write", write), ("--read", read)] {
+            for server in servers {
+                c.args([flag, server]);
+            }
+        }
+        if !init.is_empty() {
+            c.args(["--read-init", init]);
+        }
+        c.stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = c.spawn().map_err(|e| format!("bench-reads: {e}"))?;
+        self.guard.process(child.id())?;
+        while matches!(child.try_wait(), Ok(None)) {
+            beside(&mut self.guard)?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let out = child.wait_with_output().map_err(|e| e.to_string())?;
+        if !out.status.success() {
+            let why = String::from_utf8_lossy(&out.stderr);
+            return Err(format!(
+                "bench-reads: {why}{}",
+                String::from_utf8_lossy(&out.stdout)
+            ));
+        }
+        Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+
+    /// The same probe at PostgreSQL; Galera speaks another protocol and has a probe of its own among the scripts.
+    fn peers(&mut self, reads: usize) -> Result<()> {
+        let Some(peers) = self.options.peers.clone() else {
+            self.line("\nPeers were not measured: `--peers` names the directory of their scripts.");
+            return Ok(());
+        };
+        let server =
+            |port: u16| format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
+        for mode in ["async", "remote_apply"] {
+            let up = command::output(Command::new(peers.join("postgres/up.sh")).arg(mode));
+            let measured = match up {
+                Ok(_) => self.probe(&[server(15432)], &[server(15433)], "", reads, |_| Ok(())),
+                Err(e) => Err(e),
+            };
+            let _ = command::output(&mut Command::new(peers.join("postgres/down.sh")));
+            match measured {
+                Ok(out) => {
+                    let row = row("PostgreSQL", 1, mode, "none", &out);
+                    self.line(&row);
+                }
+                Err(e) => self.line(&format!(
+                    "| PostgreSQL, {mode} | failed: {} |",
+                    first_line(&e)
+                )),
+            }
+        }
+        let up = command::output(&mut Command::new(peers.join("galera/up.sh")));
+        let tries = if self.options.quick { "300" } else { "2000" };
+        for wait in [0, 1] {
+            let probe = || -> Result<String> {
+                up.as_ref().map_err(|e| e.clone())?;
+                let tmp = std::env::var("PEERS_TMP").unwrap_or_else(|_| "/tmp/peers".into());
+                let url = |port: u16| format!("my:127.0.0.1:{port}:peer:bench");
+                let mut c = Command::new(Path::new(&tmp).join("bin/stale"));
+                c.args([
+                    "--setup",
+                    "--write",
+                    &url(14306),
+                    "--read",
+                    &url(14307),
+                    "--tries",
+                    tries,
+                ]);
+                c.args([
+                    "--init-read",
+                    &format!("SET SESSION wsrep_sync_wait={wait}"),
+                ]);
+                command::output(&mut c)
+            };
+            let said = probe().unwrap_or_else(|e| format!("failed: {}", first_line(&e)));
+            self.line(&format!(
+                "| Galera, wsrep_sync_wait={wait}, its own probe: `{}` |",
+                said.trim()
+            ));
+        }
+        let _ = command::output(&mut Command::new(peers.join("galera/down.sh")));
+        Ok(())
+    }
+
+    /// Transactions per second that leave the machine at most 70 % busy, writes included.
+    fn pace(&self, cluster: &Cluster, load: &Load, writes: &Load) -> Result<f64> {
+        let full = measure(&self.clients, cluster, load, Some(writes))?;
+        let mut rate = full.transactions * 0.6;
+        for _ in 0..4 {
+            let paced = Load {
+                rate,
+                ..load.clone()
+            };
+            let done = measure(&self.clients, cluster, &paced, Some(writes))?;
+            if done.busy <= 0.70 {
+                break;
+            }
+            rate *= 0.65 / done.busy;
+        }
+        Ok(rate)
+    }
+
+    fn price(&mut self, cluster: &Cluster) -> Result<()> {
+        self.line("\n## Price\n\nsysbench at one replica while the primary takes updates (`oltp_update_non_index`); *hot* reads and writes one row. Under commit-wait the writers wait for the replica (`synchronous_commit = remote_apply`) and reads for nothing.");
+        let loads: &[(&str, &'static str, bool)] = match self.options.quick {
+            true => &[
+                ("point selects", "oltp_point_select", false),
+                ("hot row", "oltp_point_select", true),
+            ],
+            false => &[
+                ("point selects", "oltp_point_select", false),
+                ("oltp_read_only", "oltp_read_only", false),
+                ("hot row", "oltp_point_select", true),
+            ],
+        };
+        for (name, test, hot) in loads {
+            let seconds = self.options.seconds;
+            let reads = |policy: &str, rate: f64| Load {
+                test,
+                threads: 8,
+                rate,
+                seconds,
+                hot: *hot,
+                settings: format!("-c canon.read_policy={policy}"),
+            };
+            let writes = |policy: &str| Load {
+                test: "oltp_update_non_index",
+                threads: 4,
+                rate: 300.0,
+                seconds,
+                hot: *hot,
+                settings: match policy {
+                    "commit-wait" => "-c synchronous_commit=remote_apply".into(),
+                    _ => String::new(),
+                },
+            };
+            let rate = self.pace(cluster, &reads("stale", 0.0), &writes("stale"))?;
+            let mut paced: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
+            let mut full: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
+            for _ in 0..self.options.rounds {
+                for p in POLICIES {
+                    let w = writes(p);
+                    let one = measure(&self.clients, cluster, &reads(p, rate), Some(&w))?;
+                    paced.entry(p).or_default().push(one);
+                    let one = measure(&self.clients, cluster, &reads(p, 0.0), Some(&w))?;
+                    full.entry(p).or_default().push(one);
+                }
+            }
+            self.line(&format!("\n**{name}**, paced at {rate:.0}/s with 300 updates/s; ratios to *stale* of the same round, median (95 % interval) of {} rounds\n", self.options.rounds));
+            self.line("| policy | p50 ms | p50 ratio | p99 ms | p99 ratio | throughput, unpaced | ratio | replica CPU us/read | primary CPU ms per 1000 reads | fetches per 1000 | busy |\n|---|---|---|---|---|---|---|---|---|---|---|");
+            for p in POLICIES {
+                let ratio = |all: &BTreeMap<&str, Vec<Done>>, of: fn(&Done) -> f64| {
+                    let pairs = all[p].iter().zip(&all["stale"]);
+                    let (m, low, high) = interval(pairs.map(|(a, b)| of(a) / of(b)).collect());
+                    format!("{m:.3} ({low:.3}..{high:.3})")
+                };
+                let own = &paced[p];
+                let row = format!(
+                    "| {p} | {:.3} | {} | {:.3} | {} | {:.0}/s | {} | {:.1} | {:.2} | {:.0} | {:.0} % |",
+                    median(own, |d| d.p50_ms),
+                    ratio(&paced, |d| d.p50_ms),
+                    median(own, |d| d.p99_ms),
+                    ratio(&paced, |d| d.p99_ms),
+                    median(&full[p], |d| d.transactions),
+                    ratio(&full, |d| d.transactions),
+                    median(own, |d| d.replica_us),
+                    median(own, |d| d.primary_us),
+                    median(own, |d| d.fetches),
+                    100.0 * median(own, |d| d.busy),
+                );
+                self.line(&row);
+            }
+            if *test == "oltp_point_select" && !hot {
+                let bar =
+                    |of: fn(&Done) -> f64| POLICIES.map(|p| Some(median(&full[p], of))).to_vec();
+                let chart = Chart {
+                    title: "Point selects at a replica while the primary writes",
+                    x: "canon.read_policy",
+                    y: "reads per second",
+                    places: POLICIES.map(String::from).to_vec(),
+                    series: vec![("unpaced".into(), bar(|d| d.transactions))],
+                    line_at: None,
+                };
+                self.charts.push(("price", chart.svg()));
+            }
+        }
+        self.line("\nThe primary's CPU is that of its updates too; what strong reads add to it is the difference to *stale*.");
+        Ok(())
+    }
+
+    fn fetches(&mut self, cluster: &Cluster) -> Result<()> {
+        self.line("\n## Fetches as the load grows\n\nPoint selects as fast as they go, with 300 updates/s at the primary.\n");
+        self.line("| threads | reads/s | fetches per 1000 reads |\n|---|---|---|");
+        let threads: &[u32] = if self.options.quick {
+            &[1, 8, 32]
+        } else {
+            &[1, 2, 4, 8, 16, 32, 64]
+        };
+        let mut points = Vec::new();
+        for &n in threads {
+            let load = |test, threads, rate| Load {
+                test,
+                threads,
+                rate,
+                seconds: self.options.seconds,
+                hot: false,
+                settings: String::new(),
+            };
+            let (reads, writes) = (
+                load("oltp_point_select", n, 0.0),
+                load("oltp_update_non_index", 4, 300.0),
+            );
+            let done = measure(&self.clients, cluster, &reads, Some(&writes))?;
+            self.line(&format!(
+                "| {n} | {:.0} | {:.0} |",
+                done.transactions, done.fetches
+            ));
+            points.push(Some(done.fetches));
+        }
+        let chart = Chart {
+            title: "One fetch serves many reads",
+            x: "threads that read",
+            y: "fetches per 1000 reads",
+            places: threads.iter().map(u32::to_string).collect(),
+            series: vec![("lamport+tracker".into(), points)],
+            line_at: None,
+        };
+        self.charts.push(("fetches", chart.svg()));
+        Ok(())
+    }
+
+    fn replicas(&mut self) -> Result<()> {
+        self.line("\n## More replicas\n\n200 point selects per second at each replica, 200 updates per second at the primary: CPU, not throughput, which would need as many cores.\n");
+        self.line("| replicas | policy | replicas' CPU us/read | primary CPU ms per 1000 reads | fetches per 1000 | p50 ms | p99 ms | busy |\n|---|---|---|---|---|---|---|---|");
+        let counts: &[usize] = if self.options.quick {
+            &[1, 4]
+        } else {
+            &[1, 2, 4, 8]
+        };
+        let mut series: BTreeMap<&str, Vec<Option<f64>>> = BTreeMap::new();
+        for &n in counts {
+            let cluster = self.cluster(n)?;
+            let rounds = self.options.rounds.min(5);
+            let mut all: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
+            for _ in 0..rounds {
+                for p in &POLICIES[..4] {
+                    let load = |test, threads, settings: String| Load {
+                        test,
+                        threads,
+                        rate: 200.0,
+                        seconds: self.options.seconds,
+                        hot: false,
+                        settings,
+                    };
+                    let reads = load("oltp_point_select", 2, format!("-c canon.read_policy={p}"));
+                    let writes = load("oltp_update_non_index", 2, String::new());
+                    let one = measure(&self.clients, &cluster, &reads, Some(&writes))?;
+                    all.entry(p).or_default().push(one);
+                }
+            }
+            for p in &POLICIES[..4] {
+                let own = &all[p];
+                let cpu = median(own, |d| d.replica_us);
+                let row = format!(
+                    "| {n} | {p} | {cpu:.1} | {:.2} | {:.0} | {:.3} | {:.3} | {:.0} % |",
+                    median(own, |d| d.primary_us),
+                    median(own, |d| d.fetches),
+                    median(own, |d| d.p50_ms),
+                    median(own, |d| d.p99_ms),
+                    100.0 * median(own, |d| d.busy),
+                );
+                self.line(&row);
+                series.entry(p).or_default().push(Some(cpu));
+            }
+        }
+        let chart = Chart {
+            title: "CPU of the replicas per read",
+            x: "replicas",
+            y: "microseconds per read, replay included",
+            places: counts.iter().map(usize::to_string).collect(),
+            series: series.into_iter().map(|(p, v)| (p.to_owned(), v)).collect(),
+            line_at: None,
+        };
+        self.charts.push(("replicas", chart.svg()));
+        Ok(())
+    }
+
+    fn store(&self) -> Result<()> {
+        let date = command::output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
+        let mut name = format!("{}-reads", date.trim());
+        if self.options.quick {
+            name += "-quick";
+        }
+        if let Some(only) = &self.options.only {
+            let _ = write!(name, "-{only}");
+        }
+        let directory = command::root().join("docs").join("results");
+        let put = |file: String, text: &str| {
+            let path = directory.join(file);
+            std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+        };
+        let mut page = self.page.clone();
+        for (chart, svg) in &self.charts {
+            put(format!("{name}-{chart}.svg"), svg)?;
+            let _ = write!(page, "\n![{chart}]({name}-{chart}.svg)\n");
+        }
+        put(format!("{name}.md"), &page)?;
+        println!("written to docs/results/{name}.md");
+        Ok(())
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+/// A row of the table, of what `bench-reads` printed.
+fn row(server: &str, replicas: usize, reads: &str, failures: &str, out: &str) -> String {
+    let probes = out.lines().filter(|l| l.contains("| probe |"));
+    // The primary's own are never stale, and would hide the others.
+    let probes: (f64, f64) = probes.fold((0.0, 0.0), |sum, l| {
+        let cells: Vec<&str> = l.split('|').map(str::trim).collect();
+        let n = |i: usize| {
+            cells
+                .get(i)
+                .and_then(|c| c.parse::<f64>().ok())
+                .unwrap_or(0.0)
+        };
+        (sum.0 + n(3), sum.1 + n(4))
+    });
+    let last = out
+        .lines()
+        .find(|l| l.starts_with("reads "))
+        .unwrap_or_default();
+    let word = |label: &str| {
+        let mut words = last.split(' ').skip_while(|w| *w != label);
+        words
+            .nth(1)
+            .and_then(|w| w.parse::<f64>().ok())
+            .unwrap_or(f64::NAN)
+    };
+    let (all, stale) = (word("reads"), word("stale"));
+    let writes = after(out, "writes").unwrap_or(f64::NAN);
+    format!(
+        "| {server} | {replicas} | {reads} | {failures} | {all:.0} | {stale:.0} | {:.3} % | {:.1} % | {:.0} | {:.0} |",
+        100.0 * stale / all.max(1.0),
+        100.0 * probes.1 / probes.0.max(1.0),
+        all / word("seconds").max(0.001),
+        writes / word("seconds").max(0.001),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_bench_reads_prints_becomes_a_row() {
+        let out = "| reads at | kind | reads | stale |\n|---|---|---|---|\n| 127.0.0.1:1 | probe | 50 | 40 | 80 % |\n| 127.0.0.1:1 | point | 150 | 10 | 6 % |\n\nwrites 600 (300/s) p50 1 ms\nreads 200 (100/s) stale 50 wrong 0 seconds 2.0\n";
+        let row = row("x", 1, "eventual", "none", out);
+        assert_eq!(
+            row,
+            "| x | 1 | eventual | none | 200 | 50 | 25.000 % | 80.0 % | 100 | 300 |"
+        );
+    }
+
+    #[test]
+    fn an_interval_leaves_the_outermost_of_nine_out() {
+        let nine: Vec<f64> = (1..=9).map(f64::from).collect();
+        assert_eq!(interval(nine), (5.0, 2.0, 8.0));
+        assert_eq!(interval(vec![3.0, 1.0, 2.0]), (2.0, 1.0, 3.0));
+    }
+}
