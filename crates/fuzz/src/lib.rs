@@ -9,6 +9,7 @@
 //! | `row` | `base::row`: a row of a layout that the first bytes choose |
 //! | `log` | `wal::Group` and `base::record`: a flush group, its commits and their records |
 //! | `schema` | `base::schema`: changes of the schema as the log holds them |
+//! | `ship` | `replica::ship::Message`: what primary and replica say to each other |
 //! | `wire` | `canon::gate::frontend`: a client's messages |
 //!
 //! Checksums would turn every mutation away, so `log` puts right ones on half of its inputs.
@@ -17,6 +18,7 @@
 mod log;
 mod row;
 mod schema;
+mod ship;
 mod wire;
 
 /// A decoder under test: `run` is true if it accepted the bytes.
@@ -42,6 +44,11 @@ pub const TARGETS: &[Target] = &[
         name: "schema",
         run: schema::run,
         seeds: schema::seeds,
+    },
+    Target {
+        name: "ship",
+        run: ship::run,
+        seeds: ship::seeds,
     },
     Target {
         name: "wire",
