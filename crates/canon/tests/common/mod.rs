@@ -9,9 +9,11 @@
 //! panicking, the end of the server's log is printed first.
 #![allow(dead_code)]
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Config, NoTls};
@@ -364,9 +366,16 @@ pub fn sqlstate(error: &tokio_postgres::Error) -> String {
         .map_or("connection".into(), |code| code.code().to_owned())
 }
 
+/// A port that is free, and was not given to anybody else of this process.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        if GIVEN.lock().expect("nobody panics with it").insert(port) {
+            return port;
+        }
+    }
 }
 
 /// Where this crate's test files are.

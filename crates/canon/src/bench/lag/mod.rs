@@ -40,6 +40,9 @@ pub struct LagOptions {
     /// Where temporary data directories are made
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
+    /// Change the schema of a third table with so many rows during the load, and say what lag each change makes; 0: no changes
+    #[arg(long, default_value_t = 0)]
+    pub ddl_rows: u64,
     /// Draw the lag over time into this SVG file
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
@@ -70,8 +73,40 @@ struct Measured {
     readers: u32,
     /// (seconds since the load began, lag in milliseconds)
     lags: Vec<(f64, f64)>,
+    changes: Vec<Change>,
     primary: node::Report,
     replica: node::Report,
+}
+
+/// A change of the schema during the load, in seconds since it began.
+struct Change {
+    what: String,
+    from: f64,
+    to: f64,
+}
+
+/// How long after a change its lag is looked for, in seconds.
+const AFTER: f64 = 3.0;
+
+/// What is called caught up, in milliseconds.
+const CAUGHT_UP: f64 = 20.0;
+
+impl Change {
+    /// The greatest lag from its beginning to some time after its end, in milliseconds, and how long after its end the lag was above
+    /// `CAUGHT_UP` for the last time, in seconds.
+    fn lag(&self, lags: &[(f64, f64)]) -> (f64, f64) {
+        let near = lags
+            .iter()
+            .filter(|l| (self.from..self.to + AFTER).contains(&l.0));
+        near.fold((0.0, 0.0), |(most, late): (f64, f64), l| {
+            let still = if l.1 > CAUGHT_UP {
+                l.0 + l.1 / 1e3 - self.to
+            } else {
+                0.0
+            };
+            (most.max(l.1), late.max(still))
+        })
+    }
 }
 
 fn failed(what: impl std::fmt::Display) -> Error {
@@ -95,11 +130,45 @@ pub fn run(options: &LagOptions, out: &mut dyn Write) -> Result<()> {
         row(&m, out)?;
         all.push(m);
     }
+    for m in all.iter().filter(|m| !m.changes.is_empty()) {
+        changes(m, out)?;
+    }
     if let Some(file) = &options.plot {
         let name = |m: &Measured| format!("{} reads/s", rate_name(m.readers));
         let lines: Vec<_> = all.iter().map(|m| (name(m), &m.lags[..])).collect();
         std::fs::write(file, plot::svg(&lines)).map_err(failed)?;
         line(out, &format!("\ndrawn: {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// The table of what changes of the schema did.
+fn changes(m: &Measured, out: &mut dyn Write) -> Result<()> {
+    let heads = "| schema change, with that load | took | lag p99 before | greatest lag | above 20 ms until, after its end |";
+    line(
+        out,
+        &format!(
+            "\n{} reads/s:\n\n{heads}\n|---|---|---|---|---|",
+            rate_name(m.readers)
+        ),
+    )?;
+    let first = m.changes.first().map_or(0.0, |c| c.from);
+    let mut before: Vec<f64> = m.lags.iter().filter(|l| l.0 < first).map(|l| l.1).collect();
+    before.sort_by(f64::total_cmp);
+    let p99 = before
+        .get(before.len() * 99 / 100)
+        .copied()
+        .unwrap_or(f64::NAN);
+    for c in &m.changes {
+        let (most, late) = c.lag(&m.lags);
+        let took = (c.to - c.from) * 1e3;
+        line(
+            out,
+            &format!(
+                "| `{}` | {took:.0} ms | {p99:.2} ms | {most:.2} ms | {late:.2} s |",
+                c.what
+            ),
+        )?;
     }
     Ok(())
 }
@@ -176,8 +245,17 @@ fn measure(options: &LagOptions, readers: u32, directory: &Path) -> Result<Measu
         node::read_samples(&directory.join("primary.samples"))?,
         node::read_samples(&directory.join("replica.samples"))?,
     );
+    let began = samples.0.first().map_or(0, |s| s.0);
+    let since = |micros: u64| (micros as f64 - began as f64) / 1e6;
+    let change = |(what, from, to): (String, u64, u64)| Change {
+        what,
+        from: since(from),
+        to: since(to),
+    };
+    let changes = node::read_changes(&directory.join("changes"))?;
     Ok(Measured {
         readers,
+        changes: changes.into_iter().map(change).collect(),
         lags: join(&samples.0, &samples.1),
         primary: reports.0.parse()?,
         replica: reports.1.parse()?,
@@ -205,6 +283,7 @@ impl Role {
         command.args(["bench-lag-node", role, "--address", &address.to_string()]);
         command.arg("--directory").arg(directory);
         command.args(["--seconds", &options.seconds.to_string()]);
+        command.args(["--ddl-rows", &options.ddl_rows.to_string()]);
         command.args([
             "--readers",
             &readers.to_string(),
@@ -261,6 +340,28 @@ impl Drop for Role {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lag_of_a_change_is_that_around_it() {
+        let lags = [
+            (1.0, 90.0),
+            (2.0, 5.0),
+            (2.5, 300.0),
+            (3.5, 40.0),
+            (4.0, 1.0),
+            (9.0, 70.0),
+        ];
+        let change = Change {
+            what: "c".into(),
+            from: 2.0,
+            to: 3.0,
+        };
+        let (most, late) = change.lag(&lags);
+        assert!(
+            (most - 300.0).abs() < 1e-9 && (late - 0.54).abs() < 1e-9,
+            "{most} {late}"
+        );
+    }
 
     #[test]
     fn lags_are_joined_by_position() {

@@ -3,6 +3,7 @@
 use super::{Sample, failed};
 use crate::config::{Config, Overrides};
 use crate::database::{Committed, Database, TableBuilder, TransactionOptions};
+use crate::replication::{Primary, link::Link};
 use crate::server::{Server, runtime};
 use base::{Error, Position, Result};
 use std::collections::VecDeque;
@@ -38,6 +39,8 @@ pub struct NodeArgs {
     readers: u32,
     #[arg(long)]
     policy: String,
+    #[arg(long)]
+    ddl_rows: u64,
 }
 
 /// What a process did between `go` and the end.
@@ -104,6 +107,9 @@ pub fn run(args: &NodeArgs) -> Result<()> {
     let db = Database::over(server.node.clone(), TransactionOptions::default());
     if primary {
         load(&db)?;
+        if args.ddl_rows > 0 {
+            load_third(&db, args.ddl_rows)?;
+        }
         db.checkpoint()?;
     }
     println!("ready");
@@ -111,6 +117,7 @@ pub fn run(args: &NodeArgs) -> Result<()> {
     let done = AtomicBool::new(false);
     let (report, samples) = std::thread::scope(|s| {
         let sampler = s.spawn(|| sample(&db, &done));
+        let changer = (primary && args.ddl_rows > 0).then(|| s.spawn(|| change(&runtime, args)));
         let report = if primary {
             write(&db, args.seconds)
         } else {
@@ -121,7 +128,9 @@ pub fn run(args: &NodeArgs) -> Result<()> {
             std::thread::sleep(Duration::from_secs(3));
         }
         done.store(true, Ordering::SeqCst);
-        (report, sampler.join())
+        let changed = changer.map_or(Ok(Ok(())), |c| c.join());
+        let changed = changed.unwrap_or_else(|_| Err(failed("the changer panicked")));
+        (report.and_then(|r| changed.map(|()| r)), sampler.join())
     });
     let samples = samples.map_err(|_| failed("the sampler panicked"))?;
     write_samples(
@@ -163,6 +172,61 @@ fn load(db: &Database) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// The table whose schema changes during the load.
+fn load_third(db: &Database, rows: u64) -> Result<()> {
+    let table = TableBuilder::new("big")
+        .column("id", base::Type::Int8)
+        .column("a", base::Type::Int8)
+        .column("filler", base::Type::Text)
+        .primary_key(["id"]);
+    db.create_table(table)?;
+    let filler = "f".repeat(80);
+    for from in (0..rows as i64).step_by(1000) {
+        db.transaction(|tx| {
+            let t = tx.table("big")?;
+            let to = (from + 1000).min(rows as i64);
+            (from..to).try_for_each(|id| t.insert((id, id * 7919 % 100_003, filler.as_str())))
+        })?;
+    }
+    Ok(())
+}
+
+/// Changes the schema while the load runs, spread over its time, through SQL; when, goes into a file.
+fn change(runtime: &tokio::runtime::Runtime, args: &NodeArgs) -> Result<()> {
+    const CHANGES: [&str; 4] = [
+        "CREATE INDEX big_a ON big (a)",
+        "CREATE INDEX rows_filler ON rows (filler)",
+        "ALTER TABLE big ADD COLUMN extra int NOT NULL DEFAULT 7",
+        "TRUNCATE big",
+    ];
+    let primary = Primary::parse(&args.address.to_string()).map_err(failed)?;
+    let mut link = runtime.block_on(Link::connect(&primary, &[]))?;
+    let pause = Duration::from_secs(args.seconds) / (CHANGES.len() as u32 + 1);
+    let began = Instant::now();
+    let mut log = String::new();
+    for (i, sql) in CHANGES.iter().enumerate() {
+        std::thread::sleep((pause * (i as u32 + 1)).saturating_sub(began.elapsed()));
+        let from = now();
+        runtime.block_on(link.query(sql))?;
+        log += &format!("{from} {} {sql}\n", now());
+    }
+    std::fs::write(args.directory.join("changes"), log).map_err(failed)
+}
+
+/// What was changed, and from when to when; nothing when there is no such file.
+pub fn read_changes(path: &Path) -> Result<Vec<(String, u64, u64)>> {
+    let text = match std::fs::read_to_string(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        text => text.map_err(failed)?,
+    };
+    let change = |l: &str| {
+        let mut parts = l.splitn(3, ' ');
+        let (from, to) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some((parts.next()?.to_owned(), from, to))
+    };
+    Ok(text.lines().filter_map(change).collect())
 }
 
 /// Three updates of random rows, one of them of an indexed column, an insert, and a delete of an old row.
