@@ -8,7 +8,7 @@
 //! ```
 //! `track` and `route` decide and know no socket; words.rs tells what a text of SQL may do. A client's first connection to a node is
 //! authenticated by that node: the proxy passes the messages through and has no passwords but its own. Another node is then opened with
-//! the proxy's role, a superuser's, which speaks for the client's (`canon.session_user`); see docs/decisions/0016.
+//! the proxy's role, a superuser's, which speaks for the client's (`canon.session_user`); see docs/decisions/0017.
 //!
 //! Left out on purpose: several clients on one connection to a node, TLS, a Unix socket.
 
