@@ -498,6 +498,15 @@ async fn a_session_with_its_position_never_goes_back_in_time() {
         assert_eq!(refused(node, &call).await.0, "55000", "{name}");
         assert_eq!(one(node, "SHOW canon.min_token").await, "", "{name}");
     }
+    // A term that the replica has not come to yet: it may, and reads wait.
+    rows(
+        &s,
+        &format!("SET canon.min_token = '{cluster}:99:7FFFFFFF/00000000'"),
+    )
+    .await;
+    assert_eq!(refused(&s, read).await.0, "57014");
+    rows(&s, "RESET canon.min_token").await;
+    rows(&s, read).await;
     let set = format!("SET canon.min_token = '{future}'");
     assert_eq!(
         refused(&c, &set).await.0,

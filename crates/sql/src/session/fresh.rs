@@ -23,7 +23,7 @@ use super::settings::StaleAction;
 use crate::engine::Engine;
 use crate::plan::Prepared;
 use crate::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Touch, Waiting};
-use base::{Error, Position, Result, SqlState, Value};
+use base::{Error, Held, Position, Result, SqlState, Value};
 use futures::future::{Either, select};
 use std::pin::pin;
 use txn::{Isolation, Txn};
@@ -101,6 +101,14 @@ impl<E: Engine> Session<E> {
     async fn point(&mut self, want: &ReadWant) -> Result<Option<Position>> {
         let token = self.state.settings.get_mut().hot.min_token;
         if let Some(t) = token {
+            let history = self.shared.engine.history();
+            if t.is_of_a_later_term(&history)
+                && t.position > self.shared.engine.published_position()
+            {
+                // The log says what term it is of.
+                let there = self.shared.engine.published(Held::Published(t.position));
+                self.wait_fresh(there).await?;
+            }
             t.check(&self.shared.engine.history())?;
         }
         let floor = self.floor(want);

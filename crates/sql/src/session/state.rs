@@ -111,7 +111,13 @@ impl<E: Engine> State<E> {
             return Ok(());
         };
         let engine = &self.shared.engine;
-        token.check(&engine.history())?;
+        let history = engine.history();
+        let ahead = token.position > engine.published_position();
+        if engine.in_recovery() && ahead && token.is_of_a_later_term(&history) {
+            // It may hear of the promotion while it catches up; who reads waits for that.
+            return Ok(());
+        }
+        token.check(&history)?;
         if !engine.in_recovery() && token.position > engine.standing().current {
             return Err(token.from_the_future());
         }

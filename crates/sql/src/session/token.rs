@@ -58,6 +58,11 @@ impl Token {
         })
     }
 
+    /// Whether it is of a later term than this history has.
+    pub fn is_of_a_later_term(&self, h: &History) -> bool {
+        self.cluster == h.cluster && self.term > h.terms.last().map_or(0, |t| t.0)
+    }
+
     /// Refuses a token that is not of this history, as far as its terms tell: 22023 for another cluster, 55000 for what was lost in a
     /// promotion, and for a term that this server has not heard of.
     pub fn check(&self, h: &History) -> Result<()> {
@@ -74,8 +79,8 @@ impl Token {
                 ))
             });
         }
-        let newest = h.terms.last().map_or(0, |t| t.0);
-        if self.term > newest {
+        if self.is_of_a_later_term(h) {
+            let newest = h.terms.last().map_or(0, |t| t.0);
             return no(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!(
@@ -176,6 +181,15 @@ mod tests {
         for (term, at) in [(3, 201), (1, 101), (1, 150), (2, 101), (5, 1)] {
             assert_eq!(t(7, term, at), lost, "{term} {at}");
         }
+        let later = |cluster, term| {
+            let t = Token {
+                cluster,
+                term,
+                position: p(1),
+            };
+            t.is_of_a_later_term(&history())
+        };
+        assert!(later(7, 5) && !later(7, 4) && !later(8, 5));
         assert_eq!(t(8, 4, 1), Err(SqlState::INVALID_PARAMETER_VALUE));
     }
 }
