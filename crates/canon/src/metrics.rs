@@ -162,6 +162,18 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
         n(&c.retries),
     );
     p.counter(
+        "canon_forwarded_total",
+        "Statements and pipelines that a replica passed on to its primary.",
+        n(&c.forwarded),
+    );
+    if let Some(pool) = gate.forward.get() {
+        p.gauge(
+            "canon_forward_connections",
+            "Connections to the primary for sessions of this replica.",
+            pool.open(),
+        );
+    }
+    p.counter(
         "canon_restarts_total",
         "Statements run again on a newer snapshot inside their transaction.",
         n(&c.restarts),

@@ -89,6 +89,15 @@ async fn statements_on_their_own_run_at_the_primary_and_are_seen_at_once() {
     .await;
     assert_eq!(code, "23505");
     assert_eq!(one(&w, "SELECT count(*) FROM t WHERE id >= 200").await, "2");
+    // Found out only when it runs.
+    rows(&w, "CREATE VIEW next AS SELECT nextval('s') AS n").await;
+    assert_eq!(one(&w, "SELECT n FROM next").await, "3");
+    let n: i64 = w.query_one("SELECT n FROM next", &[]).await.unwrap().get(0);
+    assert_eq!(n, 4);
+    rows(&w, "BEGIN").await;
+    let n: i64 = w.query_one("SELECT n FROM next", &[]).await.unwrap().get(0);
+    assert_eq!((n, one(&w, "SELECT currval('s')").await.as_str()), (5, "5"));
+    rows(&w, "COMMIT").await;
     // Off: as a standby of PostgreSQL.
     rows(&w, "SET canon.forward = off").await;
     assert_eq!(refused(&w, "DELETE FROM t").await.0, "25006");

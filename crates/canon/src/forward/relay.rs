@@ -103,7 +103,7 @@ impl Forwarder {
             if !session.belongs_to_primary(b.statement) {
                 return Ok(false);
             }
-            session.begin_forwarded("");
+            session.begin_forwarded("<unnamed>");
             if let Err(e) = self.begin(session).await {
                 wire.input.take(len);
                 self.tell(wire, session, &e, false, skipping).await?;
@@ -149,14 +149,15 @@ impl Forwarder {
         if idle {
             session.abandon();
         }
+        session.begin_forwarded(sql);
         if let Err(e) = self.begin(session).await {
             return self.tell(wire, session, &e, true, skipping).await;
         }
         self.query(wire, session, sql, skipping).await
     }
 
-    /// A portal that was bound here, and what it reads is not fresh in time: bound and run there. `bind` and `execute` are the messages;
-    /// the first one has been answered.
+    /// A portal that was bound here and is not to run here, because it is not fresh in time or turned out to write: bound and run there.
+    /// `bind` and `execute` are the messages; the first one has been answered.
     pub async fn portal<S: Stream, E: Engine>(
         &mut self,
         wire: &mut Wire<S>,
@@ -164,7 +165,7 @@ impl Forwarder {
         (bind, execute): (&[u8], &[u8]),
         skipping: &mut bool,
     ) -> Result<()> {
-        session.begin_forwarded("");
+        session.begin_forwarded("<unnamed>");
         if let Err(e) = self.begin(session).await {
             return self.tell(wire, session, &e, false, skipping).await;
         }
@@ -180,7 +181,17 @@ impl Forwarder {
     async fn begin<E: Engine>(&mut self, session: &mut Session<E>) -> Result<()> {
         let mut up = match self.up.take() {
             Some(u) => u,
-            None => self.pool.take(self.owner, &self.core).await?,
+            None => {
+                let handle = session.handle().clone();
+                tokio::select! {
+                    biased;
+                    u = self.pool.take(self.owner, &self.core) => u?,
+                    () = handle.interruption() => {
+                        let why = handle.interrupted().unwrap_or(Reason::Cancel);
+                        return Err(sql::session::interruption(why));
+                    }
+                }
+            }
         };
         self.token = session.token();
         self.token_text = session.token_text(self.token);
@@ -400,9 +411,13 @@ impl Forwarder {
                             "terminating connection due to administrator command",
                         )));
                     }
-                    Some(_) => {
+                    Some(Reason::StatementTimeout) => {
+                        let why = "the primary did not answer within the statement's time limit";
+                        return Err(Broken::Primary(Error::new(SqlState::CONNECTION_FAILURE, why)));
+                    }
+                    Some(Reason::Cancel) => {
                         up.cancel();
-                        handle.begin(0);
+                        handle.forget_cancel();
                     }
                     None => handle.end_wait(),
                 },

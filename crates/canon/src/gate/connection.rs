@@ -140,7 +140,11 @@ async fn run<S: Stream, E: Engine>(
                         f.portal(wire, session, messages, &mut skipping).await?;
                         Ok(())
                     }
-                    (r, _) => r,
+                    (r, _) => {
+                        // What has given rows is not begun anew.
+                        bound.clear();
+                        r
+                    }
                 }
             }
             Frontend::Sync => {

@@ -79,10 +79,11 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Whether portals that are bound here may have to be run at the primary: their Bind is to be kept.
+    /// Whether portals that are bound here may have to be run at the primary, because they are not fresh in time or turn out to write:
+    /// their Bind is to be kept.
     #[inline]
     pub fn may_send_portals(&mut self) -> bool {
-        self.state.settings.get_mut().hot.stale_action == StaleAction::Forward && self.forwards()
+        self.forwards()
     }
 
     /// What a read may not be behind: the session's token; what it has seen, if it wants that.

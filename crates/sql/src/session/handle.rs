@@ -147,6 +147,14 @@ impl Handle {
         }
     }
 
+    /// A cancel was passed on to where the statement runs.
+    pub fn forget_cancel(&self) {
+        let cancel = Reason::Cancel as u8;
+        _ = self
+            .flag()
+            .compare_exchange(cancel, 0, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
     /// Ends the statement's time limit.
     #[inline]
     pub fn end(&self) {

@@ -50,6 +50,7 @@ pub use forward::{Known, may_commit, refused};
 pub use handle::{Activity, Handle, Reason, Sessions};
 pub use plans::Plans;
 pub use row::Formats;
+pub use run::interruption;
 pub use settings::SERVER_VERSION;
 pub use token::Token;
 

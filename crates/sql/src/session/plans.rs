@@ -13,12 +13,14 @@ use base::Oid;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A planned statement with what the wire needs to know of it.
 pub struct Plan {
     pub prepared: Arc<Prepared>,
     pub columns: Vec<Column>,
+    /// Whether it runs at the primary only, once that was asked.
+    pub away: OnceLock<bool>,
 }
 
 impl Plan {
@@ -33,7 +35,11 @@ impl Plan {
                 attribute: c.column,
             })
             .collect();
-        Arc::new(Plan { prepared, columns })
+        Arc::new(Plan {
+            prepared,
+            columns,
+            away: OnceLock::new(),
+        })
     }
 }
 

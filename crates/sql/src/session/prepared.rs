@@ -14,8 +14,8 @@ use crate::engine::Engine;
 use crate::exec::ExecContext;
 use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 /// What a statement is made of.
 #[derive(Clone)]
@@ -47,11 +47,14 @@ pub struct Statement {
     first: Option<Arc<Plan>>,
     /// The last plan, with the settings that it was made under.
     slot: Mutex<Option<(Arc<str>, Arc<Plan>)>>,
-    /// Whether it runs at the primary only, once that was asked.
-    pub away: OnceLock<bool>,
 }
 
 impl Statement {
+    /// The first plan, if it has plans.
+    pub fn first_plan(&self) -> Option<&Plan> {
+        self.first.as_deref()
+    }
+
     /// What it was prepared from: its text and the parameter types that were declared.
     pub fn source(&self) -> (Arc<str>, Box<[Oid]>) {
         (self.text.clone(), self.declared.clone())
@@ -88,7 +91,6 @@ impl<E: Engine> Session<E> {
                 params: Vec::new(),
                 first: None,
                 slot: Mutex::default(),
-                away: OnceLock::new(),
             });
         };
         let body = match &parsed.stmt {
@@ -105,7 +107,6 @@ impl<E: Engine> Session<E> {
             params: Vec::new(),
             first: None,
             slot: Mutex::default(),
-            away: OnceLock::new(),
         };
         if let Body::Rows(_) = st.body {
             self.not_failed()?;
@@ -359,7 +360,6 @@ impl<E: Engine> Session<E> {
             params: Vec::new(),
             first: None,
             slot: Mutex::default(),
-            away: OnceLock::new(),
         };
         let catalog = match &self.block.txn {
             Some(t) => t.catalog(),

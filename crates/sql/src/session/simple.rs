@@ -30,7 +30,10 @@ impl<E: Engine> Session<E> {
         }
         self.close_portal("");
         let statements = match self.shared.plans.get(sql, &[], &self.env) {
-            Some(found) => vec![found.parsed],
+            Some(found) => {
+                self.check_planned(&found.plan, &found.parsed)?;
+                vec![found.parsed]
+            }
             None => match self.in_normal_form(sql) {
                 Some(mut run) => {
                     self.check_run(&run)?;
@@ -39,14 +42,17 @@ impl<E: Engine> Session<E> {
                     self.report(c);
                     return Ok(());
                 }
-                None => parse(sql)?,
+                None => {
+                    let all = parse(sql)?;
+                    self.check_place(&all)?;
+                    all
+                }
             },
         };
         if statements.is_empty() {
             c.empty_query();
             return Ok(());
         }
-        self.check_place(&statements)?;
         let n = statements.len();
         for (i, parsed) in statements.into_iter().enumerate() {
             if n > 1 {

@@ -45,6 +45,9 @@ const NOTHING: u8 = 0;
 const IMPLICIT: u8 = 1;
 const EXPLICIT: u8 = 2;
 
+/// Milliseconds that the primary gets beyond a statement's time limit.
+const GRACE: u64 = 2000;
+
 /// How an adoption begins: by forgetting who the session was, as the one that it is, or with no more than a new token.
 const ANEW: u8 = 0;
 const AGAIN: u8 = 1;
@@ -423,7 +426,11 @@ impl<E: Engine> Session<E> {
     /// A statement begins that runs at the primary.
     pub fn begin_forwarded(&mut self, text: &str) {
         let now = self.state.now();
-        self.handle.begin(0);
+        // The primary keeps the time limit. Should it not, this node does somewhat later.
+        let limit = self.state.settings.get_mut().hot.statement_timeout;
+        self.handle.begin(limit.map_or(0, |t| {
+            self.shared.host.monotonic_millis() + t.as_millis() as u64 + GRACE
+        }));
         self.shared.counters.statements.add();
         self.shared
             .counters

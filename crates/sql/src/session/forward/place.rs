@@ -6,6 +6,7 @@
 
 use super::super::block::Kind;
 use super::super::parse::{Parsed, Stmt, parse};
+use super::super::plans::Plan;
 use super::super::prepared::{Body, Statement};
 use super::super::utility::Utility;
 use super::super::{Session, run, seam};
@@ -56,15 +57,23 @@ pub(in super::super) fn writes(p: &Parsed) -> bool {
     matches!(&p.stmt, Stmt::Sql(s) if statement_writes(s, &p.text))
 }
 
+/// The same, asked once per plan.
+fn away(plan: &Plan, s: &ast::Statement, text: &str) -> bool {
+    *plan.away.get_or_init(|| statement_writes(s, text))
+}
+
 impl Statement {
     /// Whether a replica may not run it.
     fn belongs_to_primary(&self) -> bool {
-        *self.away.get_or_init(|| match &self.body {
+        match &self.body {
             Body::Empty => false,
-            Body::Rows(s) => statement_writes(s, &self.text),
+            Body::Rows(s) => match self.first_plan() {
+                Some(p) => away(p, s, &self.text),
+                None => statement_writes(s, &self.text),
+            },
             Body::Ddl(_) => true,
             Body::Utility(u) => matches!(&**u, Utility::Copy(c) if c.writes()),
-        })
+        }
     }
 }
 
@@ -103,7 +112,18 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// The same for a text that has a plan already.
+    /// The same for a text whose one statement has a plan.
+    pub(in super::super) fn check_planned(&mut self, plan: &Plan, p: &Parsed) -> Result<()> {
+        let Stmt::Sql(s) = &p.stmt else {
+            return Ok(());
+        };
+        if !self.forwards() || !away(plan, s, &p.text) {
+            return Ok(());
+        }
+        self.check_place(std::slice::from_ref(p))
+    }
+
+    /// The same for a run.
     pub(in super::super) fn check_run(&mut self, run: &run::Run) -> Result<()> {
         if !self.forwards() || !run.statement.belongs_to_primary() || self.declared_read_only() {
             return Ok(());
