@@ -31,6 +31,9 @@ pub struct LagOptions {
     /// Seconds of load per line of the table
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
+    /// Seconds of load before, which count for the rates and not for the lag
+    #[arg(long, default_value_t = 5)]
+    pub warm_up: u64,
     /// Reads per second at the replica, one line of the table each; `max`: as fast as it can
     #[arg(long, value_delimiter = ',', default_value = "0,100,1000,max", value_parser = rate)]
     pub readers: Vec<u32>,
@@ -256,7 +259,10 @@ fn measure(options: &LagOptions, readers: u32, directory: &Path) -> Result<Measu
     Ok(Measured {
         readers,
         changes: changes.into_iter().map(change).collect(),
-        lags: join(&samples.0, &samples.1),
+        lags: join(&samples.0, &samples.1)
+            .into_iter()
+            .filter(|l| l.0 >= options.warm_up as f64)
+            .collect(),
         primary: reports.0.parse()?,
         replica: reports.1.parse()?,
     })
@@ -282,7 +288,10 @@ impl Role {
         command.args(["--cpu-list", &cpu.to_string()]).arg(program);
         command.args(["bench-lag-node", role, "--address", &address.to_string()]);
         command.arg("--directory").arg(directory);
-        command.args(["--seconds", &options.seconds.to_string()]);
+        command.args([
+            "--seconds",
+            &(options.warm_up + options.seconds).to_string(),
+        ]);
         command.args(["--ddl-rows", &options.ddl_rows.to_string()]);
         command.args([
             "--readers",
