@@ -7,12 +7,13 @@
 //! A fourth is a server that answers constants: what the client itself can do here (`constant`).
 //!
 //! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at
-//! replicas (`reads`).
+//! replicas (`reads`), and `lag` the lag of replicas beside peers' (`lag`).
 //!
 //! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
 pub mod constant;
 mod embedded;
+mod lag;
 mod loads;
 mod memory;
 mod reads;
@@ -74,6 +75,9 @@ struct Section {
 pub fn main(args: &[String]) -> Result<()> {
     if args.first().is_some_and(|what| what == "replay") {
         return replay::main(&args[1..]);
+    }
+    if args.first().is_some_and(|what| what == "lag") {
+        return lag::main(&args[1..]);
     }
     if args.first().is_some_and(|what| what == "reads") {
         return reads::main(&args[1..]);

@@ -9,7 +9,7 @@
 //! Left out on purpose: RDMA, which no machine of ours has; throughput with more replicas than cores; forced promotions, after which
 //! replicas must be pointed at the new primary (the tests of the proxy and the simulation do them).
 
-mod cluster;
+pub(super) mod cluster;
 
 use super::svg::Chart;
 use crate::clients::Clients;
