@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! primary   gate ──▶ send.rs    one task per replica: ship::Sender, the node's new groups, its segments, its checkpoint
+//!           accept.rs           how a replica's connection begins
 //! replica   follow.rs           one task: connects (link.rs), ship::Receiver, the node's ring; acknowledgements, promotion
 //!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
 //! replica   fresh.rs            strong reads: one task that reads the primary's region (remote.rs,
-//!                                 shared.rs where both are on one host), and the waits of sessions
+//!                               shared.rs where both are on one host), and the waits of sessions
 //! primary   region.rs           its other end
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
 //! both      copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
@@ -15,6 +16,7 @@
 //!
 //! Left out on purpose: replicas of replicas, TLS.
 
+mod accept;
 pub mod archive;
 pub mod bootstrap;
 pub mod copy_both;

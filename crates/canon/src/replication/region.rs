@@ -4,8 +4,8 @@
 //! Its first message says where else the words are, for a replica on the same host (`shared`). Requests that came together are answered together: [`CopyBoth::next_as`] takes what has been read before it writes. Any node answers; the
 //! term among the words says whether it is the primary (`base::region`).
 
+use super::accept::copy_both;
 use super::copy_both::broken;
-use super::send::copy_both;
 use super::shared::Exposed;
 use crate::gate::wire::{Stream, Wire};
 use base::Result;

@@ -8,14 +8,14 @@
 //! Nothing of the primary waits for this task. It holds positions, not data: groups stand in the node's memory, and when a slow
 //! connection falls behind that, the sender goes back to the log's segments.
 
+use super::accept::{Asked, command, copy_both};
 use super::archive::Archiving;
 use super::copy_both::{CopyBoth, broken};
 use super::freshness::Freshness;
 use super::region;
 use super::shared::Exposed;
 use crate::gate::Origin;
-use crate::gate::frontend::{self, Frontend};
-use crate::gate::wire::{Stream, Wire, gone};
+use crate::gate::wire::{Stream, Wire};
 use base::{Error, Oid, Position, Result, SqlState};
 use env::Env;
 use node::{Follower, Next, Node, Promoted, Role};
@@ -202,54 +202,6 @@ pub async fn serve<S: Stream>(
         _ = tokio::time::timeout(Duration::from_secs(1), link.flush()).await;
     }
     done
-}
-
-/// Goes over to CopyBoth.
-pub(super) async fn copy_both<S: Stream>(wire: &mut Wire<S>) -> Result<CopyBoth<&mut S>> {
-    // CopyBothResponse: binary, no columns.
-    wire.out.message(b'W', |b| b.extend_from_slice(&[1, 0, 0]));
-    wire.send().await.map_err(|e| gone(&e))?;
-    let input = wire.input.bytes().to_vec();
-    wire.input.take(input.len());
-    Ok(CopyBoth::new(&mut wire.stream, input))
-}
-
-/// What a connection of a replica is for.
-#[derive(PartialEq, Eq)]
-enum Asked {
-    Log,
-    Region,
-}
-
-/// Waits for the query that begins it all.
-async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<Asked> {
-    loop {
-        if let Some((kind, len)) = frontend::frame(wire.input.bytes())? {
-            let body = &wire.input.bytes()[5..len];
-            let asked = match frontend::decode(kind, body)? {
-                Frontend::Query(q) => {
-                    let q = q.trim().trim_end_matches(';');
-                    let all = [(COMMAND, Asked::Log), (region::COMMAND, Asked::Region)];
-                    all.into_iter().find(|(c, _)| q.eq_ignore_ascii_case(c))
-                }
-                Frontend::Terminate => return Err(gone(&std::io::ErrorKind::UnexpectedEof.into())),
-                _ => None,
-            };
-            wire.input.take(len);
-            return asked.map(|a| a.1).ok_or_else(|| {
-                let what = format!(
-                    "a connection with replication=canon takes {COMMAND} or {} and nothing else",
-                    region::COMMAND
-                );
-                Error::new(SqlState::SYNTAX_ERROR, what)
-            });
-        }
-        match wire.input.fill(&mut wire.stream).await {
-            Ok(0) => return Err(gone(&std::io::ErrorKind::UnexpectedEof.into())),
-            Ok(_) => {}
-            Err(e) => return Err(gone(&e)),
-        }
-    }
 }
 
 /// What a read off this thread gives back.
