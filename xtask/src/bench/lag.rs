@@ -210,7 +210,7 @@ impl Bench {
             Kind::Canon => {
                 let built = || command::target_dir().join("release").join("canon");
                 let program = self.options.binary.clone().unwrap_or_else(built);
-                let cluster = Cluster::start(&program, &self.directory, 1, guard)?;
+                let cluster = Cluster::start(&program, &self.directory, 1, true, guard)?;
                 self.canon = Some(cluster);
                 Ok(())
             }

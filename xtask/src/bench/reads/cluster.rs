@@ -24,6 +24,7 @@ impl Cluster {
         program: &Path,
         directory: &Path,
         replicas: usize,
+        shared_memory: bool,
         guard: &mut Guard,
     ) -> Result<Cluster> {
         let mut nodes: Vec<Node> = Vec::new();
@@ -32,6 +33,7 @@ impl Cluster {
             let home = directory.join(format!("node-{replicas}-{i}"));
             let mut start = Command::new(program);
             start.arg("start").arg("--data").arg(&home);
+            start.env("CANON_SHARED_MEMORY", shared_memory.to_string());
             start.args(["--listen", &format!("127.0.0.1:{port}")]);
             start.args(["--http", &format!("127.0.0.1:{http}")]);
             start.args(["--max-connections", "300", "--log-level", "warn"]);

@@ -168,9 +168,10 @@ impl Bench {
             self.stale()?;
         }
         if self.wants("price") || self.wants("fetches") {
-            let cluster = self.cluster(1)?;
+            let cluster = self.cluster(1, true)?;
             if self.wants("price") {
-                self.price(&cluster)?;
+                let tcp = self.cluster(1, false)?;
+                self.price(&cluster, &tcp)?;
             }
             if self.wants("fetches") {
                 self.fetches(&cluster)?;
@@ -183,9 +184,16 @@ impl Bench {
     }
 
     /// With sysbench's tables.
-    fn cluster(&mut self, replicas: usize) -> Result<Cluster> {
+    fn cluster(&mut self, replicas: usize, shared_memory: bool) -> Result<Cluster> {
         let program = self.binary();
-        let cluster = Cluster::start(&program, &self.directory, replicas, &mut self.guard)?;
+        let home = self
+            .directory
+            .join(if shared_memory { "shared" } else { "tcp" });
+        // What an earlier section left.
+        let _ = std::fs::remove_dir_all(&home);
+        std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
+        let guard = &mut self.guard;
+        let cluster = Cluster::start(&program, &home, replicas, shared_memory, guard)?;
         let port = format!("--pgsql-port={}", cluster.primary().server.port);
         let mut prepare = Command::new(&self.clients.sysbench);
         prepare.args([
@@ -223,7 +231,7 @@ impl Bench {
                     .directory
                     .join(format!("{consistency}-{replicas}-{failures}"));
                 std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
-                let mut c = Cluster::start(&program, &home, replicas, &mut self.guard)?;
+                let mut c = Cluster::start(&program, &home, replicas, true, &mut self.guard)?;
                 let all: Vec<String> = c.nodes.iter().map(|n| n.address()).collect();
                 let init = format!("SET canon.read_consistency = {consistency}");
                 // Eventual reads at the replicas only, as at the peers.
@@ -371,8 +379,8 @@ impl Bench {
         Ok(rate)
     }
 
-    fn price(&mut self, cluster: &Cluster) -> Result<()> {
-        self.line("\n## Price\n\nsysbench at one replica while the primary takes updates (`oltp_update_non_index`); *hot* reads and writes one row. Under commit-wait the writers wait for the replica (`synchronous_commit = remote_apply`) and reads for nothing.");
+    fn price(&mut self, cluster: &Cluster, tcp: &Cluster) -> Result<()> {
+        self.line("\n## Price\n\nsysbench at one replica while the primary takes updates (`oltp_update_non_index`); *hot* reads and writes one row. Under commit-wait the writers wait for the replica (`synchronous_commit = remote_apply`) and reads for nothing. Nodes of one machine read the primary's positions from shared memory; *TCP* is a second pair without it, as nodes on machines of their own have it.");
         let loads: &[(&str, &'static str, bool)] = match self.options.quick {
             true => &[
                 ("point selects", "oltp_point_select", false),
@@ -384,7 +392,16 @@ impl Bench {
                 ("hot row", "oltp_point_select", true),
             ],
         };
+        // (name, policy, over TCP); shared memory, where nodes have it in common, else.
+        let mut contestants: Vec<(&str, &str, bool)> =
+            POLICIES.iter().map(|p| (*p, *p, false)).collect();
+        contestants.push(("lamport+tracker, TCP", "lamport+tracker", true));
+        contestants.push(("lamport, TCP", "lamport", true));
+        contestants.push(("read-wait, TCP", "read-wait", true));
         for (name, test, hot) in loads {
+            if self.options.quick && *hot {
+                contestants.retain(|c| !c.2);
+            }
             let seconds = self.options.seconds;
             let reads = |policy: &str, rate: f64| Load {
                 test,
@@ -409,17 +426,18 @@ impl Bench {
             let mut paced: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
             let mut full: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
             for _ in 0..self.options.rounds {
-                for p in POLICIES {
+                for (name, p, over_tcp) in contestants.clone() {
+                    let at = if over_tcp { tcp } else { cluster };
                     let w = writes(p);
-                    let one = measure(&self.clients, cluster, &reads(p, rate), Some(&w))?;
-                    paced.entry(p).or_default().push(one);
-                    let one = measure(&self.clients, cluster, &reads(p, 0.0), Some(&w))?;
-                    full.entry(p).or_default().push(one);
+                    let one = measure(&self.clients, at, &reads(p, rate), Some(&w))?;
+                    paced.entry(name).or_default().push(one);
+                    let one = measure(&self.clients, at, &reads(p, 0.0), Some(&w))?;
+                    full.entry(name).or_default().push(one);
                 }
             }
             self.line(&format!("\n**{name}**, paced at {rate:.0}/s with 300 updates/s; ratios to *stale* of the same round, median (95 % interval) of {} rounds\n", self.options.rounds));
             self.line("| policy | p50 ms | p50 ratio | p99 ms | p99 ratio | throughput, unpaced | ratio | replica CPU us/read | primary CPU ms per 1000 reads | fetches per 1000 | busy |\n|---|---|---|---|---|---|---|---|---|---|---|");
-            for p in POLICIES {
+            for (p, ..) in contestants.clone() {
                 let ratio = |all: &BTreeMap<&str, Vec<Done>>, of: fn(&Done) -> f64| {
                     let pairs = all[p].iter().zip(&all["stale"]);
                     let (m, low, high) = interval(pairs.map(|(a, b)| of(a) / of(b)).collect());
@@ -510,7 +528,7 @@ impl Bench {
         };
         let mut series: BTreeMap<&str, Vec<Option<f64>>> = BTreeMap::new();
         for &n in counts {
-            let cluster = self.cluster(n)?;
+            let cluster = self.cluster(n, true)?;
             let rounds = self.options.rounds.min(5);
             let mut all: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
             for _ in 0..rounds {
