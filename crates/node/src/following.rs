@@ -5,7 +5,7 @@
 //!                          └──▶ own log: append, fdatasync ──▶ persisted
 //! ```
 //! Two threads, *follower* and *own log*: replay does not wait for this node's disk, as the primary sends only what is durable there.
-//! A group that the ring lost (overwritten before it was read) is asked for again, from the last position that was taken; so is
+//! A group that the ring lost (overwritten before it was read), or that came damaged, is asked for again, from the last position that was taken; so is
 //! everything after a reconnect. Groups at or below that position are skipped.
 
 use base::record::CommitHead;
@@ -27,6 +27,9 @@ use crate::own_log::OwnLog;
 /// Bytes of the ring.
 const RING_BYTES: usize = 64 << 20;
 
+/// Groups that may come damaged one after the other before the replica gives up.
+const MOST_DAMAGED: u64 = 16;
+
 /// What a replica has done.
 #[derive(Debug, Default)]
 pub struct FollowStats {
@@ -34,6 +37,8 @@ pub struct FollowStats {
     pub bytes: AtomicU64,
     /// Times that the ring was overrun.
     pub overruns: AtomicU64,
+    /// Groups that were damaged on their way.
+    pub damaged: AtomicU64,
     /// Primary's clock in the newest batch or tick, microseconds since 1970; 0 before the first.
     pub heard_micros: AtomicU64,
     /// This node's clock then.
@@ -56,6 +61,7 @@ pub struct Following {
     /// The consumer ends when the ring is empty.
     finish: AtomicBool,
     failure: Mutex<Option<Error>>,
+    damaged_in_a_row: AtomicU64,
     term: AtomicU64,
     /// Numbers of commits that come.
     outcomes: Arc<Outcomes>,
@@ -82,6 +88,7 @@ impl Following {
             held: AtomicBool::new(false),
             finish: AtomicBool::new(false),
             failure: Mutex::default(),
+            damaged_in_a_row: AtomicU64::new(0),
             term: AtomicU64::new(term),
             outcomes,
             own_log: OwnLog::default(),
@@ -206,7 +213,13 @@ impl Following {
         self.term.fetch_max(step.term, Ordering::SeqCst);
         if step.upto > taken {
             let group = match message {
-                Message::Batch { group, .. } => Some(self.group(group, taken)?),
+                Message::Batch { group, .. } => match self.group(group, taken)? {
+                    None => {
+                        self.lost();
+                        return Ok(());
+                    }
+                    whole => whole,
+                },
                 _ => None,
             };
             self.marks.received.raise(step.upto);
@@ -219,11 +232,24 @@ impl Following {
         Ok(())
     }
 
-    /// A group that goes on behind `taken`.
-    fn group(&self, bytes: Vec<u8>, taken: Position) -> Result<Group> {
+    /// A group that goes on behind `taken`; none when it was damaged on its way, and is asked for again. One that comes damaged again and
+    /// again was damaged before it was sent.
+    fn group(&self, bytes: Vec<u8>, taken: Position) -> Result<Option<Group>> {
         let damaged = |what: String| Error::new(SqlState::DATA_CORRUPTED, what);
         let size = bytes.len() as u64;
-        let group = Group::from_bytes(bytes).map_err(|e| damaged(e.to_owned()))?;
+        let group = match Group::from_bytes(bytes) {
+            Ok(group) => group,
+            Err(why) => {
+                self.stats.damaged.fetch_add(1, Ordering::Relaxed);
+                let times = self.damaged_in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
+                eprintln!("canon: a group came damaged after {taken} ({why}); asked for again");
+                return match times < MOST_DAMAGED {
+                    true => Ok(None),
+                    false => Err(damaged(why.to_owned())),
+                };
+            }
+        };
+        self.damaged_in_a_row.store(0, Ordering::Relaxed);
         let (first, last) = (group.header().first, group.header().last);
         if first <= taken {
             return Err(damaged(format!(
@@ -240,7 +266,7 @@ impl Following {
         }
         self.stats.groups.fetch_add(1, Ordering::Relaxed);
         self.stats.bytes.fetch_add(size, Ordering::Relaxed);
-        Ok(group)
+        Ok(Some(group))
     }
 
     fn heard(&self, sent_micros: i64, env: &Env) {

@@ -301,6 +301,10 @@ impl World {
                 let message = Message::decode(&frame).expect("what was received was read before");
                 let step = message.step().expect("a batch or a tick");
                 let received = following.marks.received.get();
+                // What followed a damaged group, until the stream begins anew.
+                if f.lost && step.after > received {
+                    return;
+                }
                 assert!(
                     step.after <= received && step.upto > received,
                     "the ring is a chain: {} to {} after {received}",
@@ -308,7 +312,12 @@ impl World {
                     step.upto
                 );
                 if let Message::Batch { group, .. } = message {
-                    let group = Group::from_bytes(group).expect("the checksums hold");
+                    let Ok(group) = Group::from_bytes(group) else {
+                        self.say(|| format!("node {i}: a damaged group, after {received}"));
+                        self.report.damaged += 1;
+                        f.lost = true;
+                        return self.receive(i, f, Event::Overrun { from: received });
+                    };
                     let appended = following.log.append_shipped(&group);
                     appended.unwrap_or_else(|e| panic!("append failed: {e}"));
                     following.marks.received.raise(step.upto);

@@ -1,9 +1,23 @@
 //! The network: connections between a replica and the node that it follows, and what happens to a message on its way.
 //!
-//! A connection carries whole messages, each of which may be late (and so overtaken), lost or doubled; a connection breaks, and
+//! A connection carries whole messages, each of which may be late (and so overtaken), lost, doubled or damaged; a connection breaks, and
 //! both ends hear of it, or not. TCP is kinder than this.
 
+use replica::ship::Message;
 use workload::rng::Rng;
+
+/// Damages a message as wires do, in a way that somebody can find out: a group, which has checksums, has a wrong bit; anything else ends
+/// too early. What has no checksum trusts TCP's, and a checkpoint is whole or thrown away when all of it has come.
+pub fn damage(bytes: &mut Vec<u8>, dice: &mut Rng) {
+    match Message::decode(bytes) {
+        Ok(Message::Batch { group, .. }) if !group.is_empty() => {
+            let at = bytes.len() - 1 - dice.below(group.len() as u64) as usize;
+            bytes[at] ^= 1 << dice.below(8);
+        }
+        Ok(Message::Checkpoint { .. } | Message::Refused { .. }) | Err(_) => {}
+        Ok(_) => bytes.truncate(dice.below(bytes.len() as u64) as usize),
+    }
+}
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +26,8 @@ pub struct Weather {
     pub lost: u64,
     pub doubled: u64,
     pub late: u64,
+    /// Of a thousand.
+    pub damaged: u64,
 }
 
 impl Weather {
@@ -19,6 +35,7 @@ impl Weather {
         lost: 0,
         doubled: 0,
         late: 0,
+        damaged: 0,
     };
 }
 

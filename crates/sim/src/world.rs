@@ -16,7 +16,7 @@ use workload::rng::Rng;
 use crate::clients::Session;
 use crate::machine::{Machine, Running, recover};
 use crate::model::Model;
-use crate::network::{Network, Weather};
+use crate::network::{Network, Weather, damage};
 use crate::primary::Primary;
 use crate::reads::StrongRead;
 
@@ -81,6 +81,8 @@ pub struct Report {
     pub bootstraps: u64,
     pub set_aside: u64,
     pub overruns: u64,
+    /// Messages that were found to be damaged.
+    pub damaged: u64,
     pub checkpoints: u64,
     pub snapshots: u64,
     pub reads: u64,
@@ -106,6 +108,7 @@ impl Report {
         self.bootstraps += other.bootstraps;
         self.set_aside += other.set_aside;
         self.overruns += other.overruns;
+        self.damaged += other.damaged;
         self.checkpoints += other.checkpoints;
         self.snapshots += other.snapshots;
         self.reads += other.reads;
@@ -131,13 +134,14 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "{} crashes, {} promotions, {} bootstraps, {} set aside, {} overruns, {} checkpoints, {} commits lost as allowed, \
+            "{} crashes, {} promotions, {} bootstraps, {} set aside, {} overruns, {} damaged messages, {} checkpoints, {} commits lost as allowed, \
              {} promotions on a false premise",
             self.crashes,
             self.promotions,
             self.bootstraps,
             self.set_aside,
             self.overruns,
+            self.damaged,
             self.checkpoints,
             self.forgiven,
             self.false_premises.len()
@@ -195,6 +199,7 @@ impl World {
                 lost: bad * 3,
                 doubled: bad * 2,
                 late: bad * 4,
+                damaged: bad * 2,
             },
             events: 4_000,
         };
@@ -263,7 +268,11 @@ impl World {
         }
         let (now, dice) = (self.now, &mut self.dice);
         for at in self.net.arrivals(c, to_primary, now, dice) {
-            self.later(at - now, What::Deliver(c, to_primary, bytes.clone()));
+            let mut bytes = bytes.clone();
+            if self.dice.below(1_000) < self.net.weather.damaged {
+                damage(&mut bytes, &mut self.dice);
+            }
+            self.later(at - now, What::Deliver(c, to_primary, bytes));
         }
     }
 
@@ -589,7 +598,23 @@ impl World {
         if connection.reset || !self.net.reaches(connection.replica, connection.primary) {
             return to;
         }
-        let message = Message::decode(bytes).expect("nothing is damaged on the way");
+        let Ok(message) = Message::decode(bytes) else {
+            self.say(|| format!("node {to}: a damaged message ends connection {c}"));
+            self.report.damaged += 1;
+            self.on_node(to, |w, up| match up {
+                Running::Primary(p) if to_primary => {
+                    w.drop_link(to, p, c);
+                    w.settled(to, p);
+                }
+                Running::Follower(f) if !to_primary && f.connection == Some(c) => {
+                    f.connection = None;
+                    w.hang_up(c, true);
+                    w.receive(to, f, Received::Disconnected);
+                }
+                _ => w.hang_up(c, !to_primary),
+            });
+            return to;
+        };
         self.on_node(to, |w, up| match up {
             Running::Primary(p) if to_primary => w.primary_hears(to, p, c, message),
             Running::Follower(f) if !to_primary && f.connection == Some(c) => {
