@@ -8,6 +8,7 @@
 //! replica   fresh.rs            strong reads: one task that reads the primary's region (remote.rs,
 //!                               shared.rs where both are on one host), and the waits of sessions
 //! primary   region.rs           its other end
+//!           reads.rs            what it reads of log and checkpoints
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
 //! both      copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
 //! ```
@@ -26,6 +27,7 @@ mod freshness;
 pub mod link;
 mod place;
 mod primary;
+mod reads;
 mod region;
 mod remote;
 pub mod send;
