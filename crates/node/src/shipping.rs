@@ -228,16 +228,14 @@ impl Shipping {
                 Next::Groups(some)
             }
             Some(_) => Next::Behind,
-            None if self.marks.flushed.get() > position && self.has_log_after(&s, position) => {
+            // The log may hold commits above it that are not kept in memory.
+            None if self.marks.flushed.get() > position
+                && s.recent.back().is_none_or(|g| g.upto < position) =>
+            {
                 Next::Behind
             }
             None => Next::Nothing,
         }
-    }
-
-    /// Whether the log may hold commits above this position that are not kept in memory.
-    fn has_log_after(&self, s: &State, position: Position) -> bool {
-        s.recent.back().is_none_or(|g| g.upto < position) && s.limit.is_some()
     }
 
     /// Up to where followers may read the log's segments.

@@ -521,12 +521,12 @@ impl World {
         };
         let (mut groups, mut upto) = (Vec::new(), from);
         let mut read = || -> wal::Result<()> {
-            let Some(limit) = p.log.synced_point() else {
-                upto = p.shipped.max(from);
-                return Ok(());
-            };
             let log = p.dir.log().clone();
-            let mut reader = LogReader::follow(log, p.dir.cluster(), from, limit)?;
+            let mut reader = match p.log.synced_point() {
+                Some(limit) => LogReader::follow(log, p.dir.cluster(), from, limit)?,
+                // No segment was begun since the start; older ones may be there.
+                None => LogReader::open(log, p.dir.cluster(), from)?,
+            };
             while groups.len() < 4 {
                 match reader.next_group()? {
                     Some(g) if g.header().last <= p.shipped => {

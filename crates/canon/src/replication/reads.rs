@@ -74,7 +74,7 @@ pub(super) fn read_log(
             Some(r)
         }
         None => match node.shipping().limit() {
-            None => None,
+            None => return read_recovered(node, archive, from, bytes, flushed),
             Some(limit) => {
                 let log = node.dir().log().clone();
                 match LogReader::follow(log, node.cluster(), from, limit) {
@@ -109,6 +109,36 @@ pub(super) fn read_log(
         Event::LogRead { from, groups, upto },
         Some(reader),
     ))
+}
+
+/// The same while no segment was begun since the start: the last one held no group, say, and was removed. What the start found lies in
+/// older segments. Nothing above `flushed` is taken: the writer may have begun.
+fn read_recovered(
+    node: &Node,
+    archive: Option<&Archiving>,
+    from: Position,
+    bytes: u64,
+    flushed: Position,
+) -> Result<Read> {
+    let mut reader = match LogReader::open(node.dir().log().clone(), node.cluster(), from) {
+        Ok(r) => r,
+        Err(wal::Error::Missing { .. }) => return read_archive(archive, None, from, bytes),
+        Err(e) => return Err(disk(e)),
+    };
+    let (mut groups, mut taken, mut upto) = (Vec::new(), 0, flushed.max(from));
+    while let Some(g) = reader.next_group().map_err(disk)? {
+        let last = g.header().last;
+        if last > flushed {
+            break;
+        }
+        taken += g.as_bytes().len() as u64;
+        groups.push(Arc::new(g));
+        if taken >= bytes {
+            upto = last;
+            break;
+        }
+    }
+    Ok(Read::Log(Event::LogRead { from, groups, upto }, None))
 }
 
 /// The same from the archive. Whatever is wrong with it, a replica can still be filled anew.
