@@ -199,7 +199,11 @@ impl World {
                 ..
             } => {
                 self.say(|| format!("node {i} begins anew from checkpoint {number} at {start}"));
-                f.following = None;
+                if let Some(old) = f.following.take() {
+                    let had = old.marks.persisted.get();
+                    let m = &mut self.machines[i];
+                    m.emptied = m.emptied.max(had);
+                }
                 let dir = match f.dir.take() {
                     Some(dir) => dir,
                     None => self.machines[i].open(Some(cluster)),
@@ -241,6 +245,7 @@ impl World {
             Command::Diverged { at, term } => {
                 f.following = None;
                 f.connection = None;
+                self.machines[i].emptied = self.machines[i].emptied.max(at);
                 let dir = f.dir.clone().expect("who diverged has a history");
                 let aside = dir
                     .set_aside(term, at, |_, _| ())
