@@ -273,6 +273,7 @@ async fn a_forced_promotion_says_what_may_be_lost_and_the_old_primary_what_was()
     let c = p.connect().await;
     bank(&c).await;
     assert_equal(&c, &r).await;
+    on_disk(&c, "heir").await;
     r.kill();
     // Three commits of seven rows, and one that writes nothing, which nobody else has.
     rows(&c, "INSERT INTO moves (sum) VALUES (1), (2)").await;

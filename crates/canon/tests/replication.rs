@@ -6,6 +6,7 @@
 
 mod common;
 #[path = "replication/helpers.rs"]
+#[allow(dead_code)]
 mod helpers;
 
 use common::{PATIENCE, Server, connect_to, free_port};

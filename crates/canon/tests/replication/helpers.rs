@@ -81,6 +81,16 @@ pub async fn caught_up(primary: &Client, replica: &Server) -> Client {
     c
 }
 
+/// Waits until the replica has on its disk what the primary has published now. What it shows may be in its memory alone.
+pub async fn on_disk(primary: &Client, name: &str) {
+    let at = one(primary, "SELECT pg_current_wal_lsn()").await;
+    let sql = format!(
+        "SELECT count(*) FROM pg_stat_replication
+            WHERE application_name = '{name}' AND pg_wal_lsn_diff(flush_lsn, '{at}') >= 0"
+    );
+    until(primary, &sql, "1").await;
+}
+
 /// Every row of every table, in the order of all columns; and the same through each index.
 pub async fn content(c: &Client) -> Vec<(String, Vec<Vec<Option<String>>>)> {
     let mut all = Vec::new();
