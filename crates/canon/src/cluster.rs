@@ -59,11 +59,24 @@ fn broken(what: impl Into<String>) -> Error {
     Error::new(SqlState::SYSTEM_ERROR, what)
 }
 
-/// A loopback address that is free now.
-fn free_address() -> Result<SocketAddr> {
-    std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|l| l.local_addr())
-        .map_err(|e| broken(format!("no free port: {e}")))
+/// A loopback address that is free, for a server that will listen there, and again after a start. This process gets each only once.
+///
+/// Not one of those that the system gives away: it also takes the ports of outgoing connections from them, so one that was free
+/// can be a client's when the server starts, and a client that tries again and again while nobody listens may reach itself.
+pub fn free_address() -> Result<SocketAddr> {
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 22_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Processes with neighbouring numbers begin far from each other.
+    let start = std::process::id().wrapping_mul(7_919);
+    for _ in 0..COUNT {
+        let at = start.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        let address = SocketAddr::from(([127, 0, 0, 1], (FIRST + at % COUNT) as u16));
+        if std::net::TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err(broken("no free port"))
 }
 
 /// One member's life, however often it has to start again.

@@ -404,7 +404,7 @@ mod fault_points {
             futures::FutureExt::catch_unwind(attempt).await.is_ok()
         };
         if !ready {
-            died = server.exited(Duration::from_secs(2)).await.is_some();
+            died = server.exited(common::PATIENCE).await.is_some();
             assert!(died, "{spec}: the set-up failed on a living server");
             server.set_env(&[small]);
             server.launch();

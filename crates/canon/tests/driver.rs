@@ -327,18 +327,30 @@ async fn errors_carry_their_fields() {
     assert_eq!(error.message(), "column \"nosuch\" does not exist");
 }
 
+/// Asks for the end of a statement until it has ended: a request that comes before the statement is for nobody.
+async fn cancelled<T>(token: &tokio_postgres::CancelToken, statement: impl Future<Output = T>) -> T {
+    let over = std::cell::Cell::new(false);
+    let asking = async {
+        while !over.get() {
+            token.cancel_query(NoTls).await.expect("a request is taken");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let running = async {
+        let ended = statement.await;
+        over.set(true);
+        ended
+    };
+    // No request is under way when it returns.
+    tokio::join!(running, asking).0
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_are_cancelled_and_time_out() {
     let server = Server::start().await;
     let client = server.connect().await;
     let token = client.cancel_token();
-    let sleeping = async { client.batch_execute("SELECT pg_sleep(60)").await };
-    let cancelling = async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        token.cancel_query(NoTls).await
-    };
-    let (slept, cancelled) = tokio::join!(sleeping, cancelling);
-    cancelled.expect("the request is taken");
+    let slept = cancelled(&token, client.batch_execute("SELECT pg_sleep(600)")).await;
     assert_eq!(sqlstate(&slept.expect_err("cancelled")), "57014");
     client
         .batch_execute("SELECT 1")
@@ -379,16 +391,8 @@ async fn statements_are_cancelled_and_time_out() {
         .expect_err("locked");
     assert_eq!(sqlstate(&error), "55P03");
     client.batch_execute("RESET lock_timeout").await.unwrap();
-    let waiting = async {
-        client
-            .batch_execute("UPDATE t SET v = 2 WHERE id = 1")
-            .await
-    };
-    let cancelling = async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        token.cancel_query(NoTls).await
-    };
-    let (waited, _) = tokio::join!(waiting, cancelling);
+    let update = "UPDATE t SET v = 2 WHERE id = 1";
+    let waited = cancelled(&token, client.batch_execute(update)).await;
     assert_eq!(sqlstate(&waited.expect_err("cancelled")), "57014");
     other.batch_execute("COMMIT").await.unwrap();
     client
@@ -573,10 +577,7 @@ async fn numbers_do_not_make_a_plan_each() {
     if common::on_postgres() {
         return;
     }
-    let http = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap().to_string()
-    };
+    let http = format!("127.0.0.1:{}", common::free_port());
     let server = Server::start_with(&[("CANON_HTTP", &http)]).await;
     let client = server.connect().await;
     let plans = || {

@@ -9,7 +9,7 @@ use common::{PATIENCE, Server, sqlstate};
 use helpers::*;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,6 +22,8 @@ struct Between {
     lose_up: AtomicBool,
     lose_down: AtomicBool,
     broken: AtomicBool,
+    /// Pieces that did not get to the primary.
+    lost_up: AtomicU64,
 }
 
 impl Between {
@@ -59,7 +61,11 @@ impl Between {
             let lost = |flag: &AtomicBool| sessions && flag.load(Ordering::SeqCst);
             tokio::select! {
                 r = down.read(&mut a) => match r {
-                    Ok(n) if n > 0 => if !lost(&self.lose_up) && up.write_all(&a[..n]).await.is_err() { return },
+                    Ok(n) if n > 0 => if lost(&self.lose_up) {
+                        self.lost_up.fetch_add(1, Ordering::SeqCst);
+                    } else if up.write_all(&a[..n]).await.is_err() {
+                        return;
+                    },
                     _ => return,
                 },
                 r = up.read(&mut b) => match r {
@@ -147,7 +153,11 @@ async fn a_commit_whose_answer_is_lost_can_be_asked_for_also_after_a_fail_over()
     rows(&w, "BEGIN; UPDATE t SET v = 2 WHERE id = 1").await;
     between.lose_up.store(true, Ordering::SeqCst);
     let (done, ()) = tokio::join!(w.simple_query("COMMIT"), async {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let deadline = Instant::now() + PATIENCE;
+        while between.lost_up.load(Ordering::SeqCst) == 0 {
+            assert!(Instant::now() < deadline, "COMMIT is not sent");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         between.broken.store(true, Ordering::SeqCst);
     });
     let lost = token(&done.expect_err("no answer"));

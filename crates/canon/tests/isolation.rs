@@ -18,26 +18,24 @@
 //! expect LEVEL on postgres    PostgreSQL's, where it differs from ours
 //! ```
 //!
-//! Whether a statement is blocked is decided by waiting, so the expectation helps: where it says
-//! that a statement answers, the runner waits until it does; where it says blocked, a short grace
-//! is enough to be wrong about, never a reason to fail a slow machine. `UPDATE_GOLDEN=1` rewrites
-//! the transcripts (of the target that runs: ours, or PostgreSQL's with `CANON_TEST_URL`).
+//! The expectation says what to wait for: that a statement answers, or that it answers or
+//! `pg_stat_activity` shows that it waits for a lock. Only where nothing is expected a statement is
+//! taken for blocked after a while. `UPDATE_GOLDEN=1` rewrites the transcripts (of the target that
+//! runs: ours, or PostgreSQL's with `CANON_TEST_URL`).
 
 mod common;
 
-use common::{Server, on_postgres, sqlstate, tests_dir, update_golden};
+use common::{PATIENCE, Server, on_postgres, sqlstate, tests_dir, update_golden};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
-/// How long a statement that should be blocked is given to answer after all.
-const GRACE: Duration = Duration::from_millis(120);
-/// The same when nothing is expected: while recording, and after the first difference.
-const LONG_GRACE: Duration = Duration::from_millis(500);
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a statement may take before it is taken for blocked when nothing is expected: while recording, and after the
+/// first difference.
+const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 struct Script {
@@ -168,7 +166,15 @@ async fn execute(client: Arc<Client>, sql: String) -> String {
     }
 }
 
+/// A session and the number that it has in `pg_stat_activity`.
+struct Session {
+    client: Arc<Client>,
+    pid: i32,
+}
+
 struct Run<'a> {
+    /// Looks at the others.
+    admin: &'a Client,
     expected: &'a [String],
     transcript: Vec<String>,
     blocked: BTreeMap<String, JoinHandle<String>>,
@@ -185,16 +191,34 @@ impl Run<'_> {
             .flatten()
     }
 
-    async fn step(&mut self, client: Arc<Client>, session: &str, sql: &str) {
+    /// Waits until the statement has ended, or its session waits for a lock.
+    async fn ended_or_waits(&self, running: &JoinHandle<String>, pid: i32) {
+        let sql = format!(
+            "SELECT 1 FROM pg_stat_activity WHERE pid = {pid} AND wait_event_type = 'Lock'"
+        );
+        let deadline = Instant::now() + PATIENCE;
+        while !running.is_finished() && self.admin.query(&sql, &[]).await.unwrap().is_empty() {
+            assert!(Instant::now() < deadline, "neither ends nor waits");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn step(&mut self, of: &Session, session: &str, sql: &str) {
         if self.blocked.contains_key(session) {
             self.released(Some(session)).await;
         }
-        let patience = match self.next_expected() {
-            Some(line) if line.ends_with("-> blocked") => GRACE,
-            Some(_) => PATIENCE,
-            None => LONG_GRACE,
+        let blocks = self
+            .next_expected()
+            .map(|line| line.ends_with("-> blocked"));
+        let mut running = tokio::spawn(execute(of.client.clone(), sql.to_owned()));
+        let patience = match blocks {
+            Some(true) => {
+                self.ended_or_waits(&running, of.pid).await;
+                Duration::ZERO
+            }
+            Some(false) => PATIENCE,
+            None => GRACE,
         };
-        let mut running = tokio::spawn(execute(client, sql.to_owned()));
         match tokio::time::timeout(patience, &mut running).await {
             Ok(outcome) => {
                 let outcome = outcome.expect("the task ends");
@@ -226,7 +250,7 @@ impl Run<'_> {
                 } else if wanted.is_some() || expected.is_some() {
                     continue;
                 } else {
-                    LONG_GRACE
+                    GRACE
                 };
                 if let Ok(outcome) = tokio::time::timeout(patience, running).await {
                     found = Some((session.clone(), outcome.expect("the task ends")));
@@ -265,13 +289,17 @@ async fn run_level(
             .await
             .unwrap_or_else(|e| panic!("setup: {sql}: {e:?}"));
     }
-    let mut clients: BTreeMap<&str, Arc<Client>> = BTreeMap::new();
+    let mut sessions: BTreeMap<&str, Session> = BTreeMap::new();
     for (session, _) in &script.steps {
-        if !clients.contains_key(session.as_str()) {
-            clients.insert(session, Arc::new(server.connect().await));
+        if !sessions.contains_key(session.as_str()) {
+            let client = Arc::new(server.connect().await);
+            let pid = client.query_one("SELECT pg_backend_pid()", &[]).await;
+            let pid = pid.expect("a number").get(0);
+            sessions.insert(session, Session { client, pid });
         }
     }
     let mut run = Run {
+        admin: &admin,
         expected,
         transcript: Vec::new(),
         blocked: BTreeMap::new(),
@@ -279,13 +307,12 @@ async fn run_level(
     };
     for (session, sql) in &script.steps {
         let sql = sql.replace("{level}", level);
-        run.step(clients[session.as_str()].clone(), session, &sql)
-            .await;
+        run.step(&sessions[session.as_str()], session, &sql).await;
     }
     while let Some(session) = run.blocked.keys().next().cloned() {
         run.released(Some(&session)).await;
     }
-    drop(clients);
+    drop(sessions);
 
     let mut failed = Vec::new();
     for (_, check) in script

@@ -40,7 +40,7 @@ async fn proxy(nodes: &[&Server]) -> Running {
         http: None,
         user: "canon".into(),
         max_connections: 100,
-        max_lag: Duration::from_secs(5),
+        max_lag: PATIENCE,
         check_interval: Duration::from_millis(50),
         patience: PATIENCE,
         shutdown_timeout: Duration::from_secs(5),

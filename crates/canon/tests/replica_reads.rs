@@ -196,7 +196,9 @@ fn what_has_not_changed_is_read_at_once_and_what_has_is_waited_for() {
     assert_eq!(t.refused(&r, "SELECT count(*) FROM a"), "57014");
     assert_eq!(t.refused(&r, "SELECT count(*) FROM b"), "25P02");
     t.run(&r, "ROLLBACK");
+    t.run(&r, "RESET canon.read_timeout");
     assert_eq!(t.one(&r, "SELECT count(*) FROM b"), "100");
+    t.run(&r, "SET canon.read_timeout = '50ms'");
 
     // The primary has it all.
     t.run(&r, "SET canon.stale_action = 'forward'");
@@ -282,6 +284,7 @@ fn every_level_shows_what_it_promises() {
     // Without the tracker everything waits for everything.
     assert_eq!(t.refused(&r, "SELECT count(*) FROM b"), "57014");
     t.run(&r, "SET canon.read_policy = 'lamport+tracker'");
+    t.run(&r, "RESET canon.read_timeout");
     assert_eq!(t.one(&r, "SELECT count(*) FROM b"), "100");
     // What a session has read or been given it does not go behind, at any level that is not eventual without a token.
     for level in ["session", "eventual"] {

@@ -468,11 +468,7 @@ async fn a_session_with_its_position_never_goes_back_in_time() {
         );
     }
     let s = r.connect().await;
-    rows(
-        &s,
-        "SET statement_timeout = '200ms'; SET canon.read_consistency = 'session'",
-    )
-    .await;
+    rows(&s, "SET canon.read_consistency = 'session'").await;
     let token = one(&c, "SHOW canon.commit_token").await;
     let (whose, at) = token.rsplit_once(':').expect("cluster, term, position");
     let (cluster, _) = whose.rsplit_once(':').expect("cluster and term");
@@ -480,7 +476,9 @@ async fn a_session_with_its_position_never_goes_back_in_time() {
     let read = "SELECT branch FROM accounts WHERE id = 1";
     // A replica cannot know what its primary will have given meanwhile, unless it asks for each read anyway.
     rows(&s, &format!("SET canon.min_token = '{future}'")).await;
+    rows(&s, "SET statement_timeout = '200ms'").await;
     assert_eq!(refused(&s, read).await.0, "57014");
+    rows(&s, "RESET statement_timeout").await;
     rows(&s, "SET canon.read_consistency = 'strong'").await;
     assert_eq!(refused(&s, read).await.0, "55000");
     rows(&s, "RESET canon.min_token").await;
@@ -505,7 +503,9 @@ async fn a_session_with_its_position_never_goes_back_in_time() {
         &format!("SET canon.min_token = '{cluster}:99:7FFFFFFF/00000000'"),
     )
     .await;
+    rows(&s, "SET statement_timeout = '200ms'").await;
     assert_eq!(refused(&s, read).await.0, "57014");
+    rows(&s, "RESET statement_timeout").await;
     rows(&s, "RESET canon.min_token").await;
     rows(&s, read).await;
     let set = format!("SET canon.min_token = '{future}'");

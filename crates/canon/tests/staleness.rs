@@ -48,13 +48,21 @@ fn run(options: &ReadsOptions) -> canon::bench::reads::Outcome {
 #[test]
 fn eventual_reads_behind_a_slow_link_are_stale_and_the_checker_says_so() {
     let cluster = start(1);
-    let outcome = run(&options(&cluster, "eventual"));
-    for ((at, kind), line) in &outcome.reads {
-        match at {
-            0 => assert_eq!(line.tally.stale, 0, "{kind} at the primary"),
-            _ => assert!(line.tally.stale > 0, "{kind} at the replica"),
+    // On a slow disk there are few commits, so few reads come right after one.
+    let mut stale = std::collections::BTreeMap::new();
+    for _ in 0..30 {
+        let outcome = run(&options(&cluster, "eventual"));
+        for ((at, kind), line) in outcome.reads {
+            match at {
+                0 => assert_eq!(line.tally.stale, 0, "{kind} at the primary"),
+                _ => *stale.entry(kind).or_insert(0) += line.tally.stale,
+            }
+        }
+        if stale.values().all(|n| *n > 0) {
+            return;
         }
     }
+    panic!("never old: {stale:?}");
 }
 
 #[test]

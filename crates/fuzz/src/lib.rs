@@ -10,12 +10,14 @@
 //! | `log` | `wal::Group` and `base::record`: a flush group, its commits and their records |
 //! | `schema` | `base::schema`: changes of the schema as the log holds them |
 //! | `ship` | `replica::ship::Message`: what primary and replica say to each other |
+//! | `region` | `replica::read`: words of the primary that a replica asks for, and what comes back |
 //! | `wire` | `canon::gate::frontend`: a client's messages |
 //!
 //! Checksums would turn every mutation away, so `log` puts right ones on half of its inputs.
 //! Left out on purpose: files (the tests of `wal` damage those) and SQL text.
 
 mod log;
+mod region;
 mod row;
 mod schema;
 mod ship;
@@ -49,6 +51,11 @@ pub const TARGETS: &[Target] = &[
         name: "ship",
         run: ship::run,
         seeds: ship::seeds,
+    },
+    Target {
+        name: "region",
+        run: region::run,
+        seeds: region::seeds,
     },
     Target {
         name: "wire",

@@ -11,7 +11,7 @@ use replica::ship::Step;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use txn::{Access, Direction, Durability, Scan};
 
 /// (id, v) in the order of the primary key, and what the index on v says, if there is one.
@@ -188,13 +188,11 @@ fn seed(path: &Path, rows: i64) {
 }
 
 fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..20_000 {
-        if done() {
-            return;
-        }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < deadline, "waited for ever until {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("waited for ever until {what}");
 }
 
 fn caught_up(primary: &Node, replica: &Node) {

@@ -32,10 +32,9 @@ struct Replica {
 
 impl Replica {
     fn new(i: u32, data: &Path) -> Result<Replica> {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
         let name = format!("replica-{i}");
         Ok(Replica {
-            address: free.map_err(broken)?,
+            address: crate::cluster::free_address()?,
             data: data.with_file_name(format!(
                 "{}-{name}",
                 data.file_name().unwrap_or_default().to_string_lossy()

@@ -9,11 +9,8 @@
 //! panicking, the end of the server's log is printed first.
 #![allow(dead_code)]
 
-use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Config, NoTls};
@@ -368,14 +365,7 @@ pub fn sqlstate(error: &tokio_postgres::Error) -> String {
 
 /// A port that is free, and was not given to anybody else of this process.
 pub fn free_port() -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        if GIVEN.lock().expect("nobody panics with it").insert(port) {
-            return port;
-        }
-    }
+    canon::cluster::free_address().expect("a port").port()
 }
 
 /// Where this crate's test files are.

@@ -236,9 +236,7 @@ fn join(primary: &[Sample], replica: &[Sample]) -> Vec<(f64, f64)> {
 }
 
 fn measure(options: &LagOptions, readers: u32, directory: &Path) -> Result<Measured> {
-    let address = std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|l| l.local_addr())
-        .map_err(failed)?;
+    let address = crate::cluster::free_address()?;
     let mut primary = Role::start(options, "primary", 0, address, readers, directory)?;
     let mut replica = Role::start(options, "replica", 1, address, readers, directory)?;
     primary.say("go")?;
