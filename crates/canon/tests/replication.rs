@@ -28,6 +28,7 @@ async fn a_copy_is_made_while_the_primary_writes_and_kills_on_either_side_lose_n
     movers.some(50).await;
 
     // The replica dies in the middle of it, and goes on where it was.
+    on_disk(&c, "a").await;
     r.kill();
     movers.some(50).await;
     r.launch();
@@ -231,6 +232,7 @@ async fn views_functions_and_probes_tell_where_everybody_is() {
     assert!(metrics.contains("canon_primary_connected 1"));
 
     // Who is away has no lag, and is said to be away.
+    on_disk(&c, "told").await;
     r.kill();
     until(&c, "SELECT count(*) FROM pg_stat_replication", "0").await;
     let metrics = get(http, "/metrics").1;
