@@ -328,7 +328,10 @@ async fn errors_carry_their_fields() {
 }
 
 /// Asks for the end of a statement until it has ended: a request that comes before the statement is for nobody.
-async fn cancelled<T>(token: &tokio_postgres::CancelToken, statement: impl Future<Output = T>) -> T {
+async fn cancelled<T>(
+    token: &tokio_postgres::CancelToken,
+    statement: impl Future<Output = T>,
+) -> T {
     let over = std::cell::Cell::new(false);
     let asking = async {
         while !over.get() {
