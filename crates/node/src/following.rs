@@ -111,17 +111,25 @@ impl Following {
         self.term.load(Ordering::SeqCst)
     }
 
-    /// Everything up to `upto` has been given to replay, and this is published at the primary.
-    pub(crate) fn tick(&self, upto: Position, published: Position) {
+    /// Everything up to `upto` has been given to replay.
+    pub(crate) fn tick(&self, upto: Position) {
         if let Some(r) = &*self.replay.read() {
-            r.tick(upto, published);
+            r.tick(upto, Position::ZERO);
         }
     }
 
-    /// *Published* at the primary, heard without anything new to take. What is received may not have reached replay yet, which the
-    /// follower alone knows; so this claims no more than has been scheduled.
-    pub fn published(&self, to: Position) {
-        self.tick(self.marks.scheduled.get(), to);
+    /// *Published* at the primary of this term, heard without anything new to take. What is received may not have reached replay yet, which
+    /// the follower alone knows; so this claims no more than has been scheduled.
+    pub fn published(&self, term: u64, to: Position) {
+        self.marks.hear(term, to);
+        self.tick(self.marks.scheduled.get());
+    }
+
+    /// All that was here at the start is published, up to there.
+    pub(crate) fn show(&self, end: Position) {
+        if let Some(r) = &*self.replay.read() {
+            r.tick(self.marks.scheduled.get(), end);
+        }
     }
 
     /// Commits that have been handed to replay since the start.
@@ -210,6 +218,7 @@ impl Following {
             return Ok(());
         }
         self.heard(step.sent_micros, env);
+        self.marks.hear(step.term, step.published);
         self.term.fetch_max(step.term, Ordering::SeqCst);
         if step.upto > taken {
             let group = match message {
@@ -228,7 +237,8 @@ impl Following {
                 r.feed(group, step.upto)?;
             }
         }
-        self.tick(step.upto, step.published);
+        self.marks.hear(step.term, step.published);
+        self.tick(step.upto);
         Ok(())
     }
 

@@ -347,7 +347,7 @@ impl Node {
     /// a commit before it is decided: then all that is here is, as a primary ships only what it has itself.
     pub fn show_own_log(&self) {
         if let Some(f) = self.following() {
-            f.published(self.recovered_end());
+            f.show(self.recovered_end());
         }
     }
 

@@ -80,7 +80,7 @@ impl Node {
             return Err(e);
         }
         let start = following.marks.received.get().max(log.last());
-        following.tick(start, Position::ZERO);
+        following.tick(start);
         if let Some(replay) = following.replay.write().take() {
             replay.finish()?;
         }

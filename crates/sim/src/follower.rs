@@ -180,9 +180,8 @@ impl World {
                 f.ring.0.write(&message.to_bytes());
             }
             Command::Published(to) => {
-                if let Some(following) = &mut f.following {
-                    let received = following.marks.received.get();
-                    following.stepper.tick(received, to);
+                if let Some(following) = &f.following {
+                    following.marks.hear(f.receiver.term(), to);
                 }
             }
             Command::SetTerms(terms) => {
@@ -316,6 +315,7 @@ impl World {
                     step.after,
                     step.upto
                 );
+                following.marks.hear(step.term, step.published);
                 if let Message::Batch { group, .. } = message {
                     let Ok(group) = Group::from_bytes(group) else {
                         self.say(|| format!("node {i}: a damaged group, after {received}"));
@@ -329,7 +329,8 @@ impl World {
                     following.stepper.feed(group, step.upto);
                 }
                 following.marks.received.raise(step.upto);
-                following.stepper.tick(step.upto, step.published);
+                following.marks.hear(step.term, step.published);
+                following.stepper.tick(step.upto, Position::ZERO);
                 self.say(|| format!("node {i} takes {} to {}", step.after, step.upto));
             }
         }

@@ -219,8 +219,8 @@ impl World {
             self.consume(i, &mut f);
             let following = f.following.as_mut().expect("asked before");
             let marks = &following.marks;
-            let (received, published) = (marks.received.get(), marks.published.get());
-            following.stepper.tick(received, published);
+            let received = marks.received.get();
+            following.stepper.tick(received, Position::ZERO);
             for w in 0..following.stepper.workers() {
                 let stepped = following.stepper.step(w);
                 stepped.unwrap_or_else(|e| panic!("node {i}: replay failed: {e}"));

@@ -227,15 +227,14 @@ impl World {
             let Running::Follower(f) = up else {
                 return None;
             };
-            let (Some(dir), Some(following)) = (&f.dir, &mut f.following) else {
+            let (Some(dir), Some(following)) = (&f.dir, &f.following) else {
                 return None;
             };
             let followed = dir.terms().last().expect("never empty").0;
             let (took, next) = f.timestamps.landed(number, values, followed, now);
             match took {
                 Ok(at) => {
-                    let received = following.marks.received.get();
-                    following.stepper.tick(received, at);
+                    following.marks.hear(followed, at);
                 }
                 Err(why) => w.say(|| format!("node {i} rejects an answer: {why:?}")),
             }

@@ -529,7 +529,7 @@ impl Task<'_> {
                     }
                     self.ring.write(&message.to_bytes());
                 }
-                Command::Published(p) => self.following.published(p),
+                Command::Published(p) => self.following.published(self.receiver.term(), p),
                 Command::SetTerms(terms) => {
                     let dir = self.follow.node.dir();
                     let set = tokio::task::block_in_place(|| dir.set_terms(&terms));
@@ -598,7 +598,7 @@ impl Task<'_> {
     /// Becomes the primary. Whether it did.
     async fn take_over(&mut self, words: &str) -> bool {
         let node = self.follow.node.clone();
-        let published = self.following.marks.published.get();
+        let published = self.following.marks.claimed();
         let done = tokio::task::spawn_blocking(move || node.promote()).await;
         let done = done.unwrap_or_else(|e| Err(Error::internal(e.to_string())));
         let report = done.map(|Promoted { term, start }| {

@@ -194,13 +194,15 @@ impl Fresh {
     fn published_here(&self) -> Option<Position> {
         let mapped = self.mapped.read();
         let mapped = mapped.as_deref()?;
+        // Before the words are: of a newer term this claims nothing.
+        let term = self.node.term();
         let at = self.look(mapped, |w| word(w, PUBLISHED_WORD))?;
         count(&self.stats.fetches);
         count(&self.stats.began);
         if at > self.node.marks().published.get()
             && let Some(f) = self.node.following()
         {
-            f.published(at);
+            f.published(term, at);
         }
         Some(at)
     }
@@ -467,7 +469,7 @@ impl Fresh {
         match took {
             Ok(at) => {
                 if let Some(f) = self.node.following() {
-                    f.published(at);
+                    f.published(followed, at);
                 }
                 self.landed.moved();
                 Ok(())

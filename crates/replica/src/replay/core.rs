@@ -161,10 +161,13 @@ impl Core {
 
     /// Takes a group. `upto`: all commits up to there are in it or came before.
     pub fn feed(&self, group: Group, upto: Position) {
-        let published = group.header().published;
-        let upto = upto.max(group.header().last);
+        let header = group.header();
+        let upto = upto.max(header.last);
         self.marks.received.raise(upto);
-        self.marks.published.raise(published);
+        // What its primary had published beyond it may not have come into this history.
+        self.marks
+            .published
+            .raise(header.published.min(header.last));
         let group = Shipped::new(group, &self.flow);
         let mut incoming = self.incoming.lock();
         incoming.groups.push_back((group, upto));
@@ -174,10 +177,11 @@ impl Core {
         self.ring();
     }
 
-    /// Nothing more comes up to `upto`.
+    /// Nothing more comes up to `upto`. Of `published` counts what has been received (see [`ReplicaMarks::hear`]).
     pub fn tick(&self, upto: Position, published: Position) {
         self.marks.received.raise(upto);
-        self.marks.published.raise(published);
+        let received = self.marks.received.get();
+        self.marks.published.raise(published.min(received));
         let mut incoming = self.incoming.lock();
         incoming.upto = incoming.upto.max(upto);
         if incoming.uncut == 0 {
