@@ -129,7 +129,7 @@ fn carry(primary: &Node, replica: &Node, stop: &AtomicBool) {
             ring.restart();
         }
         // As a receiver does that hears of it without a batch, while the follower is at work.
-        following.published(primary.marks().published.get());
+        following.published(primary.term(), primary.marks().published.get());
         let m = &following.marks;
         let acked = Acked {
             term: primary.term(),
