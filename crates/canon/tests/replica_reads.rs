@@ -16,6 +16,10 @@ struct Test {
 
 impl Test {
     fn start(schema: &str) -> Test {
+        Test::start_with(schema, 1)
+    }
+
+    fn start_with(schema: &str, replicas: usize) -> Test {
         let options = Options {
             log_level: Some("error".into()),
             ..Options::default()
@@ -25,7 +29,7 @@ impl Test {
             .build();
         let t = Test {
             runtime: runtime.expect("a runtime"),
-            cluster: Cluster::start(options, 1).expect("a cluster"),
+            cluster: Cluster::start(options, replicas).expect("a cluster"),
         };
         let p = t.primary();
         t.run(&p, schema);
@@ -343,7 +347,7 @@ fn schema_changes_are_seen_at_once() {
 
 #[test]
 fn tokens_are_reported_and_outlive_a_promotion() {
-    let mut t = Test::start(TABLES);
+    let mut t = Test::start_with(TABLES, 2);
     let config: tokio_postgres::Config = t.cluster.url(0).parse().expect("a URL");
     let (told, p) = t.runtime.block_on(async {
         let mut config = config;
@@ -390,6 +394,131 @@ fn tokens_are_reported_and_outlive_a_promotion() {
     assert!(position > at);
     let options = format!("-c canon.min_token={whose}:{position}");
     assert_eq!(t.try_connect(1, &options).err().as_deref(), Some("55000"));
+    // The same at a replica that follows the new primary, at any level: also when it was handed in before it knew.
+    for level in LEVELS {
+        let r = t.connect(2, &format!("-c canon.read_consistency={level}"));
+        t.run(&r, &format!("SET canon.min_token = '{}'", told[1]));
+        assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 1 AND v > 1").len(), 1);
+        assert_eq!(t.refused(&r, &lost), "55000", "{level}");
+    }
+}
+
+/// Cluster, term and position of a token.
+fn parts(token: &str) -> (&str, u64, u64) {
+    let mut p = token.split(':');
+    let (cluster, term) = (p.next().expect("a cluster"), p.next().expect("a term"));
+    let position = p.next().expect("a position").replace('/', "");
+    let position = u64::from_str_radix(&position, 16).expect("a number");
+    (cluster, term.parse().expect("a number"), position)
+}
+
+fn token(cluster: &str, term: u64, position: u64) -> String {
+    let (high, low) = (position >> 32, position as u32);
+    format!("{cluster}:{term}:{high:08X}/{low:08X}")
+}
+
+const LEVELS: [&str; 4] = ["strong", "session", "bounded", "eventual"];
+
+#[test]
+fn a_token_that_stands_for_nothing_is_refused_at_every_level() {
+    let t = Test::start(TABLES);
+    let p = t.primary();
+    t.run(&p, "UPDATE a SET v = 1 WHERE id = 1");
+    let good = t.one(&p, "SHOW canon.commit_token");
+    let (cluster, term, position) = parts(&good);
+    let (far, next) = (token(cluster, term, position + (1 << 40)), position + 1);
+    // At the primary at once, at a replica with the first read, which does not wait for what cannot come.
+    assert_eq!(
+        t.refused(&p, &format!("SET canon.min_token = '{far}'")),
+        "55000"
+    );
+    t.hold(true);
+    for level in LEVELS {
+        for policy in ["lamport+tracker", "read-wait", "stale"] {
+            let r = t.replica();
+            t.run(
+                &r,
+                &format!(
+                    "SET canon.read_consistency = {level}; SET canon.read_policy = '{policy}'"
+                ),
+            );
+            for (bad, what) in [
+                (far.clone(), "future"),
+                (token(cluster, term, next), "future"),
+                (token(cluster, term + 1, position + 1), "term"),
+                (token(cluster, term + 1, 1), "term"),
+            ] {
+                t.run(&r, &format!("SET canon.min_token = '{bad}'"));
+                let read = "SELECT v FROM a WHERE id = 1";
+                let e = t.runtime.block_on(r.simple_query(read));
+                let e = e.expect_err("the token stands for nothing");
+                let said = e.as_db_error().map_or(String::new(), |e| {
+                    format!(
+                        "{} {} {}",
+                        e.code().code(),
+                        e.message(),
+                        e.detail().unwrap_or("")
+                    )
+                });
+                assert!(
+                    said.starts_with("55000 canon.min_token"),
+                    "{level} {policy} {bad}: {said}"
+                );
+                assert!(said.contains(what), "{level} {policy} {bad}: {said}");
+            }
+            // The session goes on.
+            t.run(
+                &r,
+                &format!("SET canon.min_token = '{good}'; SET canon.read_timeout = '50ms'"),
+            );
+            assert_eq!(t.one(&r, "SELECT 1"), "1");
+            t.run(&r, "RESET canon.min_token");
+        }
+    }
+    let r = t.replica();
+    let other = token(&"0".repeat(32), term, 1);
+    assert_eq!(
+        t.refused(&r, &format!("SET canon.min_token = '{other}'")),
+        "22023"
+    );
+    t.hold(false);
+    for level in LEVELS {
+        t.run(&r, &format!("SET canon.read_consistency = {level}"));
+        t.run(&r, &format!("SET canon.min_token = '{good}'"));
+        assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 1"), "1", "{level}");
+    }
+}
+
+#[test]
+fn a_token_of_a_term_that_is_still_to_be_heard_of_is_waited_for() {
+    let mut t = Test::start_with(TABLES, 2);
+    let late = t.connect(2, "-c canon.read_consistency=eventual");
+    assert_eq!(t.one(&late, "SELECT v FROM a WHERE id = 1"), "0");
+    let before = t.one(&t.primary(), "SHOW canon.commit_token");
+    t.cluster.cut(2);
+    t.cluster.switch_over(1).expect("a switch-over");
+    let p = t.primary();
+    // One that this replica shows already, and one of what it has not got.
+    let old = t.one(&p, "SELECT v FROM a WHERE id = 1");
+    assert_eq!(old, "0");
+    let seen = t.one(&p, "SHOW canon.commit_token");
+    t.run(&p, "UPDATE a SET v = 1 WHERE id = 1");
+    let new = t.one(&p, "SHOW canon.commit_token");
+    assert!(parts(&new).1 > parts(&before).1, "{before} {new}");
+    for (token, expected) in [(seen, "0"), (new, "1")] {
+        t.run(
+            &late,
+            &format!("SET canon.min_token = '{token}'; SET canon.read_timeout = '50ms'"),
+        );
+        assert_eq!(
+            t.refused(&late, "SELECT v FROM a WHERE id = 1"),
+            "57014",
+            "{expected}"
+        );
+    }
+    t.run(&late, "SET canon.read_timeout = 0");
+    t.cluster.heal(2);
+    assert_eq!(t.one(&late, "SELECT v FROM a WHERE id = 1"), "1");
 }
 
 #[test]

@@ -20,6 +20,7 @@ use super::Session;
 use super::handle::Waits;
 use super::run::interruption;
 use super::settings::StaleAction;
+use super::token::Token;
 use crate::engine::Engine;
 use crate::plan::Prepared;
 use crate::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Touch, Waiting};
@@ -41,6 +42,8 @@ pub(super) struct Reading {
     pub known: Position,
     /// When the statement's patience ends; 0: it has not waited yet.
     deadline: u64,
+    /// The last token that was found to stand for something that was published.
+    vouched: Option<Token>,
 }
 
 impl Reading {
@@ -98,19 +101,58 @@ impl<E: Engine> Session<E> {
         token.max(self.state.seen.get())
     }
 
+    /// Refuses a token that does not stand for anything: 22023 and 55000, see [`Token::check`] and [`Token::from_the_future`]. What this
+    /// node shows it knows; of what it does not, and of terms that it has not heard of, the primary is asked, at any level: a token is
+    /// of what was published before, so a fetch that begins after it came brings that, or more. While the primary cannot be asked this
+    /// waits, unless what the token stands for comes by itself.
+    async fn vouch(&mut self, t: Token, want: &ReadWant) -> Result<()> {
+        let engine = self.shared.engine.clone();
+        let later = t.is_of_a_later_term(&engine.history());
+        let shown = || t.position <= engine.published_position();
+        if later || !(shown() || self.reading.vouched == Some(t)) {
+            let asks = ReadWant {
+                consistency: Consistency::Strong,
+                policy: ReadPolicy::Tracker,
+                arrived: want.arrived,
+            };
+            let mut found = engine.read_point(&asks);
+            loop {
+                match found {
+                    ReadPoint::Wait(ready) => {
+                        // The log alone does not say of a term that is not known.
+                        let shown: Waiting<()> = match later {
+                            true => Box::pin(std::future::pending()),
+                            false => engine.published(Held::Published(t.position)),
+                        };
+                        let either: Waiting<ReadPoint> = Box::pin(async move {
+                            match select(shown, ready).await {
+                                Either::Left((r, _)) => r.map(|()| ReadPoint::Newest),
+                                Either::Right((r, _)) => r,
+                            }
+                        });
+                        found = self.wait_fresh(either).await?;
+                    }
+                    ReadPoint::Newest => break,
+                    ReadPoint::At(at) => {
+                        self.reading.found = Some((asks, at));
+                        if t.position > at && !shown() {
+                            t.check(&engine.history())?;
+                            return Err(t.from_the_future());
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        t.check(&engine.history())?;
+        self.reading.vouched = Some(t);
+        Ok(())
+    }
+
     /// The position that a snapshot taken now has to reach; none: it is as good as any.
     async fn point(&mut self, want: &ReadWant) -> Result<Option<Position>> {
-        let token = self.state.settings.get_mut().hot.min_token;
-        if let Some(t) = token {
-            let history = self.shared.engine.history();
-            if t.is_of_a_later_term(&history)
-                && t.position > self.shared.engine.published_position()
-            {
-                // The log says what term it is of.
-                let there = self.shared.engine.published(Held::Published(t.position));
-                self.wait_fresh(there).await?;
-            }
-            t.check(&self.shared.engine.history())?;
+        if let Some(t) = self.state.settings.get_mut().hot.min_token {
+            self.vouch(t, want).await?;
         }
         let floor = self.floor(want);
         let mut found = match self.reading.found {
@@ -126,14 +168,6 @@ impl<E: Engine> Session<E> {
                 }
                 ReadPoint::At(at) => {
                     self.reading.found = Some((*want, at));
-                    if let Some(t) = token
-                        && want.consistency == Consistency::Strong
-                        && t.position > at
-                        && t.position > self.shared.engine.published_position()
-                    {
-                        // The fetch began after the token was here, and a token is of what was published before.
-                        return Err(t.from_the_future());
-                    }
                     return Ok(Some(at.max(floor)));
                 }
             }

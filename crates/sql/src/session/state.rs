@@ -101,8 +101,8 @@ impl<E: Engine> State<E> {
         Token::of(&self.shared.engine.history(), self.seen.get()).to_string()
     }
 
-    /// Refuses values of settings that only this server can tell to be wrong: a token that is not of its history. Whether a token at a
-    /// replica lies in the future is found out when something is read.
+    /// Refuses values of settings that only this server can tell to be wrong: a token that is not of its history. A replica asks the
+    /// primary about what it does not know itself (a position in the future, a later term) when something is read.
     pub fn check_setting(&self, name: &str, value: Option<&str>) -> Result<()> {
         if !name.eq_ignore_ascii_case("canon.min_token") {
             return Ok(());
@@ -112,9 +112,8 @@ impl<E: Engine> State<E> {
         };
         let engine = &self.shared.engine;
         let history = engine.history();
-        let ahead = token.position > engine.published_position();
-        if engine.in_recovery() && ahead && token.is_of_a_later_term(&history) {
-            // It may hear of the promotion while it catches up; who reads waits for that.
+        if engine.in_recovery() && token.is_of_a_later_term(&history) {
+            // It may not have heard of the promotion yet; who reads asks.
             return Ok(());
         }
         token.check(&history)?;
