@@ -398,6 +398,41 @@ async fn cursors_stay_where_they_were_opened() {
         assert_eq!(refused(&w, "FETCH here").await.0, "34000");
         rows(&w, "ROLLBACK").await;
     }
+    // ROLLBACK TO ends those that are younger than the savepoint, wherever they are; a savepoint of the same name that was made later
+    // hides the first one.
+    rows(
+        &w,
+        "BEGIN; DECLARE zero CURSOR FOR SELECT id FROM t ORDER BY id; SAVEPOINT s",
+    )
+    .await;
+    rows(
+        &w,
+        "DECLARE one CURSOR FOR SELECT id FROM t ORDER BY id; SAVEPOINT gone; RELEASE gone",
+    )
+    .await;
+    rows(
+        &w,
+        "SAVEPOINT u; DECLARE two CURSOR FOR SELECT id FROM t ORDER BY id",
+    )
+    .await;
+    rows(
+        &w,
+        "UPDATE t SET v = -1; SAVEPOINT s; UPDATE t SET v = -2; ROLLBACK TO s",
+    )
+    .await;
+    for name in ["zero", "one", "two"] {
+        assert_eq!(one(&w, &format!("FETCH {name}")).await, "1", "{name}");
+    }
+    assert_eq!(refused(&w, "SELECT 1 / 0").await.0, "22012");
+    rows(&w, "ROLLBACK TO u").await;
+    assert_eq!(one(&w, "FETCH one").await, "2");
+    rows(&w, "SAVEPOINT again").await;
+    assert_eq!(refused(&w, "FETCH two").await.0, "34000");
+    rows(&w, "ROLLBACK TO SAVEPOINT s").await;
+    assert_eq!(one(&w, "FETCH zero").await, "2");
+    assert_eq!(one(&w, "SELECT count(*) FROM t WHERE v < 0").await, "0");
+    assert_eq!(refused(&w, "FETCH one").await.0, "34000");
+    rows(&w, "ROLLBACK").await;
     // Portals of the protocol.
     let mut w = w;
     let t = w.transaction().await.unwrap();

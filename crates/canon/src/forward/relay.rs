@@ -103,7 +103,8 @@ impl Forwarder {
             if !session.belongs_to_primary(b.statement) {
                 return Ok(false);
             }
-            session.begin_forwarded("<unnamed>");
+            let text = session.text_of(b.statement);
+            session.begin_forwarded(&text);
             if let Err(e) = self.begin(session).await {
                 wire.input.take(len);
                 self.tell(wire, session, &e, false, skipping).await?;
@@ -460,6 +461,7 @@ impl Forwarder {
             session.come_back(&mut up.known, rest)?;
             self.pool.give(up);
         } else {
+            session.goes_on(rest)?;
             self.up = Some(up);
         }
         session.idle();

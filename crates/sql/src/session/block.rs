@@ -48,6 +48,9 @@ pub struct Block {
     pub ddl: bool,
     /// Counts savepoints ever made in the block, to tell which cursors are younger than one.
     pub depth: u32,
+    /// Savepoints that were made at another node; and, since that node was told, the first of them that was gone back to, counted from 1.
+    pub brought: u32,
+    pub gone_back: Option<u32>,
 }
 
 impl Block {
@@ -375,7 +378,7 @@ impl<E: Engine> Session<E> {
         b.modes = Modes::default();
         b.savepoints.clear();
         b.ddl = false;
-        b.depth = 0;
+        (b.depth, b.brought, b.gone_back) = (0, 0, None);
         self.state.txn_id.set(None);
         b.txn.take()
     }
@@ -466,9 +469,22 @@ impl<E: Engine> Session<E> {
         self.state.settings.get_mut().rollback_to(settings);
         self.restore_roles();
         self.stale = true;
-        self.block.savepoints.truncate(at + 1);
-        self.block.kind = Kind::Explicit;
+        let b = &mut self.block;
+        b.savepoints.truncate(at + 1);
+        b.kind = Kind::Explicit;
+        if depth <= b.brought {
+            b.gone_back = Some(b.gone_back.map_or(depth, |d| d.min(depth)));
+        }
         Ok(())
+    }
+
+    /// The transaction runs elsewhere and has gone back there to this savepoint, counted from 1, of those that were made here: cursors
+    /// that are younger end.
+    pub(super) fn gone_back(&mut self, savepoint: u32) {
+        let found = self.block.savepoints.get(savepoint as usize - 1);
+        if let Some(depth) = found.map(|s| s.depth) {
+            self.drop_portals_since(depth);
+        }
     }
 
     /// Waits until replies that depend on this position may leave.

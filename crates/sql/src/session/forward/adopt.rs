@@ -151,6 +151,7 @@ impl<E: Engine> Session<E> {
             changed = *at;
             self.savepoint(name)?;
         }
+        self.block.brought = savepoints.len() as u32;
         self.redo(&changes[changed.min(changes.len())..]);
         self.state.settings.get_mut().told();
         if let Some(reads) = reads {
@@ -191,12 +192,15 @@ impl<E: Engine> Session<E> {
     }
 
     /// Before a ReadyForQuery: what the other node must know. Outside of a transaction all that has changed; else whether the token
-    /// is used up.
+    /// is used up, and to which savepoint of the other node's it has gone back.
     pub fn returned(&mut self) -> Option<Vec<u8>> {
         self.forward.adopted.as_ref()?;
         let mut b = Put::default();
         b.u64(self.adopted().token);
         if self.block.kind != Kind::None {
+            if let Some(at) = self.block.gone_back.take() {
+                b.u32(at);
+            }
             return Some(b.0);
         }
         let session = self.session_bytes();

@@ -16,7 +16,7 @@
 //! What is sent is what the other end does not know yet ([`Known`]): a connection that serves the same session again is told of
 //! changes only.
 //!
-//! Left out on purpose: EXECUTE of a statement that locks or writes in the middle of several statements of one text, seen only when it
+//! Left out on purpose: a ROLLBACK TO ends younger cursors here when ReadyForQuery comes, not in the middle of a pipeline; EXECUTE of a statement that locks or writes in the middle of several statements of one text, seen only when it
 //! runs, and such functions inside of views: 25006 where the text cannot be begun anew.
 
 mod adopt;
@@ -342,6 +342,12 @@ impl<E: Engine> Session<E> {
         found.is_ok_and(|st| may_commit(&st.text))
     }
 
+    /// The text of the statement of this name, to be shown.
+    pub fn text_of(&mut self, name: &str) -> String {
+        let found = self.find_statement(name);
+        found.map_or_else(|_| String::new(), |st| st.text.to_string())
+    }
+
     /// A new token for the transaction that runs there.
     pub fn set_token(&self, token: u64) -> Vec<u8> {
         let mut b = Put::default();
@@ -392,6 +398,20 @@ impl<E: Engine> Session<E> {
         if inside && !over {
             self.block.kind = Kind::Failed;
         }
+    }
+
+    /// What has happened inside of the transaction that runs at the primary.
+    pub fn goes_on(&mut self, b: &[u8]) -> Result<()> {
+        if !b.is_empty() {
+            let mut r = Get(b);
+            let savepoint = r.u32()?.max(1);
+            r.end()?;
+            self.gone_back(savepoint);
+            if self.forward.moved && self.portals.is_empty() {
+                self.end_here();
+            }
+        }
+        Ok(())
     }
 
     /// What the session has become at the primary, after [`Session::stands`] with nothing open.
