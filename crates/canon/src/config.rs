@@ -3,6 +3,7 @@
 //! Everything is checked here, before a disk or a socket is touched: an unknown key, a size that is none, an address that cannot
 //! be one.
 
+use crate::forward;
 use crate::replication::Primary;
 use base::{Error, Result, SqlState};
 use replica::replay::Policy;
@@ -48,6 +49,8 @@ struct File {
     shared_memory: Option<bool>,
     #[serde(default)]
     replay: Replay,
+    #[serde(default)]
+    forward: Forward,
     log_level: Option<String>,
     log_format: Option<LogFormat>,
     #[serde(default)]
@@ -60,6 +63,15 @@ struct File {
 struct Replay {
     policy: Option<String>,
     workers: Option<u32>,
+}
+
+/// The section `[forward]` of the file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Forward {
+    connections: Option<u32>,
+    wait: Option<String>,
+    silence: Option<String>,
 }
 
 /// What flags and variables say; they win over the file.
@@ -119,6 +131,9 @@ pub struct Overrides {
     /// Threads that install rows at a replica
     #[arg(long, value_name = "N", env = "CANON_REPLAY_WORKERS")]
     pub replay_workers: Option<u32>,
+    /// Clients of a replica that may be in the middle of something at the primary
+    #[arg(long, value_name = "N", env = "CANON_FORWARD_CONNECTIONS")]
+    pub forward_connections: Option<u32>,
     /// error, warn, info, debug or trace, also per module: info,canon=debug
     #[arg(long, value_name = "LEVEL", env = "CANON_LOG_LEVEL")]
     pub log_level: Option<String>,
@@ -155,6 +170,7 @@ pub struct Config {
     pub replay_policy: Policy,
     /// 0: as many as there are CPUs.
     pub replay_workers: u32,
+    pub forward: forward::Limits,
     pub log_level: String,
     pub log_format: LogFormat,
     /// Defaults of session settings.
@@ -259,6 +275,21 @@ impl Config {
         if node_name.len() > 63 || node_name.chars().any(char::is_control) {
             return Err(bad("node_name", &node_name, "at most 63 printable bytes"));
         }
+        let connections = flags.forward_connections.or(file.forward.connections);
+        let connections = connections.unwrap_or(64);
+        if !(1..=262_143).contains(&connections) {
+            let v = connections.to_string();
+            return Err(bad("forward.connections", &v, "1 to 262143"));
+        }
+        let forward = forward::Limits {
+            connections: connections as usize,
+            wait: duration("forward.wait", &None, &file.forward.wait, "30s")?,
+            silence: duration("forward.silence", &None, &file.forward.silence, "10s")?,
+        };
+        if forward.silence < Duration::from_secs(1) {
+            let v = file.forward.silence.unwrap_or_default();
+            return Err(bad("forward.silence", &v, "at least 1s"));
+        }
         let config = Config {
             data,
             listen: addresses("listen", &listen)?,
@@ -314,6 +345,7 @@ impl Config {
             shared_memory: flags.shared_memory.or(file.shared_memory).unwrap_or(true),
             replay_policy,
             replay_workers: flags.replay_workers.or(file.replay.workers).unwrap_or(0),
+            forward,
             log_level,
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
             settings,

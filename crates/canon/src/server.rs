@@ -245,7 +245,10 @@ impl Server {
         let gate = Gate::new(Arc::new(shared), cores, config.allow_passwordless_network)?;
         _ = gate.senders.set(senders);
         if let Some(primary) = &config.replica_of {
-            _ = gate.forward.set(Pool::new(primary.clone()));
+            let place = place.clone();
+            let pulse = move || place.follow.as_ref().and_then(|f| f.heard());
+            let pool = Pool::new(primary.clone(), config.forward.clone(), Box::new(pulse));
+            _ = gate.forward.set(pool);
         }
         tokio::spawn(gate.clone().keep_time());
         let (mut listening, mut unix) = (Vec::new(), Vec::new());

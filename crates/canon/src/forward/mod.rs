@@ -20,26 +20,50 @@
 //! transaction: 08006, and it was rolled back. When what was sent may have committed: 40003 with a token to ask with
 //! (`canon_txn_status`).
 //!
+//! A primary that says nothing may be at work for long, or may be cut off. It is taken for lost when for `forward.silence` nothing was heard
+//! of it, not over the log's connection either, where ticks flow every 10 ms, and then a new connection does not come about.
+//!
 //! Left out on purpose: relaying through a replica that follows another; TLS between nodes.
 
 pub mod relay;
 mod upstream;
 
 use crate::gate::cores::Core;
-use crate::replication::Primary;
+use crate::replication::{Link, Primary};
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use upstream::Upstream;
 
-/// Connections to the primary at most: clients that are in the middle of something there at the same time.
-const MOST: usize = 64;
+/// How a connection for sessions is asked for.
+const LOGIN: [(&str, &str); 1] = [("replication", "forward")];
+
+/// Looks in a row that have found nothing new, before a primary counts as silent: a node that was stopped itself does not take
+/// the time of that for the other's silence.
+const LOOKS: u32 = 8;
+
+/// What is configured (`[forward]`).
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections to the primary at most: clients that are in the middle of something there at the same time.
+    pub connections: usize,
+    /// How long a client waits for one.
+    pub wait: Duration,
+    /// See the head of the file.
+    pub silence: Duration,
+}
+
+/// Anything that is another one whenever the primary has been heard.
+pub type Pulse = Box<dyn Fn() -> Option<i64> + Send + Sync>;
 
 /// The connections to the primary.
 pub struct Pool {
     primary: Primary,
+    limits: Limits,
+    pulse: Pulse,
     /// Free ones, the one that was used last at the end.
     idle: Mutex<Vec<Upstream>>,
     places: Arc<Semaphore>,
@@ -48,11 +72,13 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(primary: Primary) -> Arc<Pool> {
+    pub fn new(primary: Primary, limits: Limits, pulse: Pulse) -> Arc<Pool> {
         Arc::new(Pool {
             primary,
+            pulse,
             idle: Mutex::default(),
-            places: Arc::new(Semaphore::new(MOST)),
+            places: Arc::new(Semaphore::new(limits.connections)),
+            limits,
             open: AtomicUsize::new(0),
             owners: AtomicU64::new(1),
         })
@@ -68,16 +94,24 @@ impl Pool {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// A connection for this client: the one that it had, a new one, or another's. Waits while all are in use. 57P03 when the primary
-    /// does not answer.
+    /// A connection for this client: the one that it had, a new one, or another's. Waits while all are in use, 53300 when that takes too
+    /// long. 57P03 when the primary does not answer.
     async fn take(self: &Arc<Pool>, owner: u64, core: &Arc<Core>) -> Result<Upstream> {
-        let place = self.places.clone().acquire_owned().await;
-        let place = place.expect("the pool is never closed");
+        let place = match self.places.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                let place = self.places.clone().acquire_owned();
+                let place = tokio::time::timeout(self.limits.wait, place).await;
+                place
+                    .map_err(|_| self.exhausted())?
+                    .expect("the pool is never closed")
+            }
+        };
         loop {
             let found = {
                 let mut idle = self.idle.lock();
                 let mine = idle.iter().position(|u| u.owner == owner);
-                let full = self.open() >= MOST;
+                let full = self.open() >= self.limits.connections;
                 mine.or_else(|| (full && !idle.is_empty()).then_some(0))
                     .map(|at| idle.remove(at))
             };
@@ -113,6 +147,47 @@ impl Pool {
     fn give(&self, mut u: Upstream) {
         u.rest();
         self.idle.lock().push(u);
+    }
+
+    fn exhausted(&self) -> Error {
+        let (n, wait) = (self.limits.connections, self.limits.wait);
+        Error::new(
+            SqlState::TOO_MANY_CONNECTIONS,
+            format!("all {n} connections of this replica to the primary are in use"),
+        )
+        .detail(format!("The statement has waited {wait:?} for one. Nothing was done."))
+        .hint("Transactions that write hold one until they end. Raise forward.connections, or connect to the primary.")
+    }
+
+    /// Ready when the primary is not heard any more; why.
+    async fn silence(&self) -> Error {
+        loop {
+            let (mut last, mut quiet) = ((self.pulse)(), 0);
+            while quiet < LOOKS {
+                tokio::time::sleep(self.limits.silence / LOOKS).await;
+                let now = (self.pulse)();
+                quiet = if now == last { quiet + 1 } else { 0 };
+                last = now;
+            }
+            // The log may have stopped for reasons of its own.
+            let mut primary = self.primary.clone();
+            primary.connect_timeout = primary.connect_timeout.min(self.limits.silence);
+            let asked = tokio::spawn(async move { Link::connect(&primary, &LOGIN).await.err() });
+            match asked.await {
+                // It is there, whatever it says.
+                Ok(Some(e)) if e.code() != SqlState::CONNECTION_FAILURE => {}
+                Ok(None) => {}
+                _ => break,
+            }
+        }
+        self.clear();
+        Error::new(
+            SqlState::CONNECTION_FAILURE,
+            format!(
+                "the primary has not been heard for {:?}",
+                self.limits.silence
+            ),
+        )
     }
 
     /// Closes the free ones.

@@ -1,6 +1,6 @@
 //! One connection to the primary.
 
-use super::Pool;
+use super::{LOGIN, Pool};
 use crate::gate::cores::Core;
 use crate::gate::socket::Socket;
 use crate::gate::wire::{Input, gone};
@@ -46,10 +46,7 @@ impl Upstream {
     pub async fn connect(pool: Arc<Pool>, core: &Arc<Core>) -> Result<Upstream> {
         let primary = pool.primary.clone();
         // On the runtime, whose sockets wake its own threads; from then on the socket is the core's.
-        let login =
-            tokio::spawn(
-                async move { Link::connect(&primary, &[("replication", "forward")]).await },
-            );
+        let login = tokio::spawn(async move { Link::connect(&primary, &LOGIN).await });
         let lost = |e: &dyn std::fmt::Display| {
             Error::new(
                 SqlState::CONNECTION_FAILURE,
@@ -59,6 +56,7 @@ impl Upstream {
         let link = login.await.map_err(|e| lost(&e))??;
         let key = link.key();
         let stream = link.into_std().map_err(|e| lost(&e))?;
+        crate::gate::keep_alive(&stream);
         let socket = mio::net::TcpStream::from_std(stream);
         let socket = Socket::new(socket, core.clone()).map_err(|e| lost(&e))?;
         pool.open.fetch_add(1, Ordering::Relaxed);
@@ -122,7 +120,11 @@ impl Upstream {
             return Ok(());
         }
         self.sent = true;
-        let written = self.socket.write_all(&self.out).await;
+        let written = tokio::select! {
+            biased;
+            r = self.socket.write_all(&self.out) => r,
+            e = self.pool.silence() => return Err(e),
+        };
         self.out.clear();
         if self.out.capacity() > 4 * HIGH_WATER {
             self.out = Vec::new();
@@ -138,9 +140,14 @@ impl Upstream {
         (have.len() >= whole).then_some((head[0], whole))
     }
 
-    /// Reads more.
+    /// Reads more. An error also when the primary is not heard any more.
     pub async fn fill(&mut self) -> Result<()> {
-        match self.input.fill(&mut self.socket).await {
+        let came = tokio::select! {
+            biased;
+            r = self.input.fill(&mut self.socket) => r,
+            e = self.pool.silence() => return Err(e),
+        };
+        match came {
             Ok(0) => Err(gone(&std::io::ErrorKind::UnexpectedEof.into())),
             Ok(_) => Ok(()),
             Err(e) => Err(gone(&e)),
@@ -152,9 +159,9 @@ impl Upstream {
         let (primary, (pid, secret)) = (self.pool.primary.clone(), self.key);
         tokio::spawn(async move {
             let address = (primary.host.as_str(), primary.port);
-            let Ok(mut s) = tokio::net::TcpStream::connect(address).await else {
-                return;
-            };
+            let connect = tokio::net::TcpStream::connect(address);
+            let connected = tokio::time::timeout(primary.connect_timeout, connect).await;
+            let Ok(Ok(mut s)) = connected else { return };
             let mut message = 16u32.to_be_bytes().to_vec();
             message.extend_from_slice(&80_877_102u32.to_be_bytes());
             message.extend_from_slice(&pid.to_be_bytes());
