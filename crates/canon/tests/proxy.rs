@@ -184,17 +184,30 @@ async fn one_endpoint_gives_every_session_a_node_of_the_kind_it_wants() {
     proxy.stop().await;
 }
 
-/// A client that must never see an error, and what it did.
+/// What a client does again and again.
+#[derive(Clone, Copy, PartialEq)]
+enum Does {
+    Read,
+    Write,
+    /// A transaction that reads, writes and sees what it has written.
+    Block,
+}
+
+/// A client that must never see an error outside of a transaction, and what it did.
 struct Steady {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
-    task: tokio::task::JoinHandle<Result<u64, String>>,
+    task: tokio::task::JoinHandle<Result<(u64, u64), String>>,
+}
+
+fn told(what: &str, e: &tokio_postgres::Error) -> String {
+    format!("{what}: {} {e} {:?}", sqlstate(e), e.as_db_error())
 }
 
 impl Steady {
-    /// Adds one to its own row and reads it back, by prepared statements, until it is told to stop; gives how often. With `prefer-standby`
-    /// it only reads.
-    async fn start(proxy: &Running, attrs: &'static str, id: i32) -> Steady {
+    /// Adds one to its own row and reads it back, by prepared statements, until it is told to stop; gives how often, and how many errors its
+    /// transactions got.
+    async fn start(proxy: &Running, attrs: &'static str, does: Does, id: i32) -> Steady {
         let mut config = config(proxy, ANY);
         config.options(format!("-c target_session_attrs={attrs}"));
         let c = connect_to(&config).await.expect("a client");
@@ -204,38 +217,72 @@ impl Steady {
         );
         let (s, d) = (stop.clone(), done.clone());
         let task = tokio::spawn(async move {
-            let told = |what: &str, e: tokio_postgres::Error| {
-                format!("{what}: {} {e} {:?}", sqlstate(&e), e.as_db_error())
-            };
             c.batch_execute("SET application_name = 'steady'; SET my.own = 'mine'")
                 .await
-                .map_err(|e| told("set", e))?;
+                .map_err(|e| told("set", &e))?;
             let add = "UPDATE n SET v = v + 1 WHERE id = $1";
-            let add = c.prepare(add).await.map_err(|e| told("prepare", e))?;
+            let add = c.prepare(add).await.map_err(|e| told("prepare", &e))?;
             let read = c
                 .prepare("SELECT v, current_setting('my.own') FROM n WHERE id = $1")
                 .await
-                .map_err(|e| told("prepare", e))?;
-            let mut n = 0;
+                .map_err(|e| told("prepare", &e))?;
+            let (mut n, mut errors) = (0, 0);
             while !s.load(Ordering::SeqCst) {
-                if attrs != "prefer-standby" {
-                    let written = c.execute(&add, &[&id]).await;
-                    if written.map_err(|e| told("write", e))? != 1 {
-                        return Err("no row".into());
+                match does {
+                    Does::Read => {}
+                    Does::Write => {
+                        let written = c.execute(&add, &[&id]).await;
+                        if written.map_err(|e| told("write", &e))? != 1 {
+                            return Err("no row".into());
+                        }
+                        n += 1;
                     }
-                    n += 1;
+                    Does::Block => {
+                        let block = async {
+                            c.batch_execute("BEGIN").await?;
+                            let before: i64 = c.query_one(&read, &[&id]).await?.get(0);
+                            c.execute(&add, &[&id]).await?;
+                            let after: i64 = c.query_one(&read, &[&id]).await?.get(0);
+                            c.batch_execute("COMMIT").await?;
+                            Ok::<_, tokio_postgres::Error>((before, after))
+                        };
+                        match block.await {
+                            Ok((before, after)) if before as u64 == n && after == before + 1 => {
+                                n += 1;
+                            }
+                            Ok(seen) => return Err(format!("{seen:?} after {n}")),
+                            Err(e) if ["25006", "40001"].contains(&&*sqlstate(&e)) => {
+                                errors += 1;
+                                let over = c.batch_execute("ROLLBACK").await;
+                                over.map_err(|e| told("rollback", &e))?;
+                            }
+                            Err(e) => return Err(told("block", &e)),
+                        }
+                    }
                 }
                 let row = c.query_one(&read, &[&id]).await;
-                let row = row.map_err(|e| told("read", e))?;
+                let row = row.map_err(|e| told("read", &e))?;
                 let (v, own): (i64, String) = (row.get(0), row.get(1));
-                if own != "mine" || v as u64 > n {
+                if own != "mine" || v as u64 != n {
                     return Err(format!("{v} {own} after {n}"));
                 }
                 d.fetch_add(1, Ordering::SeqCst);
             }
-            Ok(n)
+            Ok((n, errors))
         });
         Steady { stop, done, task }
+    }
+
+    /// Stops all; every write is there. How many errors each of them got in its transactions.
+    async fn end(all: Vec<Steady>, c: &Client) -> Vec<u64> {
+        let mut errors = Vec::new();
+        for (i, s) in all.into_iter().enumerate() {
+            let (n, got) = s.stop().await.unwrap_or_else(|e| panic!("client {i}: {e}"));
+            let v = one(c, &format!("SELECT v FROM n WHERE id = {i}")).await;
+            assert_eq!(v, n.to_string(), "client {i}");
+            errors.push(got);
+        }
+        errors
     }
 
     async fn some(all: &[Steady], n: u64) {
@@ -249,7 +296,7 @@ impl Steady {
         }
     }
 
-    async fn stop(self) -> Result<u64, String> {
+    async fn stop(self) -> Result<(u64, u64), String> {
         self.stop.store(true, Ordering::SeqCst);
         self.task.await.expect("a client")
     }
@@ -281,11 +328,25 @@ async fn replicas_come_and_go_under_load_and_no_client_gets_an_error() {
     let proxy = proxy(&[&p]).await;
     reaches(&proxy, STANDBY, &first).await;
     let mut clients = Vec::new();
-    for i in 0..8 {
-        let attrs = ["any", "prefer-standby", "prefer-standby", "primary"][i as usize % 4];
-        clients.push(Steady::start(&proxy, attrs, i).await);
+    let kinds = [
+        ("any", Does::Write),
+        ("prefer-standby", Does::Read),
+        ("prefer-standby", Does::Write),
+        ("prefer-standby", Does::Block),
+        ("primary", Does::Write),
+        ("any", Does::Block),
+        ("prefer-standby", Does::Write),
+        ("any", Does::Read),
+    ];
+    for (i, (attrs, does)) in kinds.into_iter().enumerate() {
+        clients.push(Steady::start(&proxy, attrs, does, i as i32).await);
     }
     Steady::some(&clients, 20).await;
+    // What the replica may not do itself it does at the primary.
+    let there = first.connect().await;
+    let forwards = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'steady' AND query LIKE 'UPDATE%'";
+    until(&there, forwards, "t").await;
+    drop(there);
 
     // One comes: it is found, and sessions move there by themselves.
     let mut second = replica(&p).await;
@@ -306,11 +367,11 @@ async fn replicas_come_and_go_under_load_and_no_client_gets_an_error() {
     // Forgotten by the primary, at once: nothing waits for them.
     until(&c, "SELECT count(*) FROM pg_stat_replication", "0").await;
     rows(&c, "UPDATE n SET v = v WHERE id = 8").await;
-    for (i, s) in clients.into_iter().enumerate() {
-        let n = s.stop().await.unwrap_or_else(|e| panic!("client {i}: {e}"));
-        let v = one(&c, &format!("SELECT v FROM n WHERE id = {i}")).await;
-        assert_eq!(v, n.to_string(), "client {i}");
-    }
+    // One comes again, to a cluster that has none.
+    let third = replica(&p).await;
+    reaches(&proxy, STANDBY, &third).await;
+    Steady::some(&clients, 20).await;
+    assert_eq!(Steady::end(clients, &c).await, [0; 8]);
     proxy.stop().await;
 }
 
@@ -328,8 +389,10 @@ async fn a_promotion_is_noticed_by_open_transactions_only_and_once() {
     let proxy = proxy(&[&p, &r]).await;
     reaches(&proxy, STANDBY, &r).await;
     let mut clients = Vec::new();
-    for i in 0..4 {
-        clients.push(Steady::start(&proxy, "primary", i).await);
+    for i in 0..8 {
+        let does = [Does::Write, Does::Block][i as usize % 2];
+        let attrs = ["primary", "any"][i as usize / 4];
+        clients.push(Steady::start(&proxy, attrs, does, i).await);
     }
     let open = connect(&proxy, PRIMARY).await;
     rows(&open, "SET lock_timeout = '7s'; PREPARE mine AS SELECT 7").await;
@@ -358,11 +421,9 @@ async fn a_promotion_is_noticed_by_open_transactions_only_and_once() {
     .await;
     // Who was between transactions has noticed nothing, and nothing is lost.
     Steady::some(&clients, 20).await;
-    for (i, s) in clients.into_iter().enumerate() {
-        let n = s.stop().await.unwrap_or_else(|e| panic!("client {i}: {e}"));
-        let v = one(&open, &format!("SELECT v FROM n WHERE id = {i}")).await;
-        assert_eq!(v, n.to_string(), "client {i}");
-    }
+    // Nor has anybody who was in the middle of a transaction noticed more than one error.
+    let errors = Steady::end(clients, &open).await;
+    assert!(errors.iter().all(|n| *n <= 1), "{errors:?}");
 
     // Without a warning: kill -9 of the node that a session is at, in and between transactions.
     let idle = connect(&proxy, ANY).await;

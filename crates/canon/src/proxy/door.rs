@@ -142,7 +142,7 @@ pub async fn begin(
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
-            Err(e) => return Err(e),
+            Err(e) => return Err(none(&e)),
         };
         // A node that is on its way out says so before anything else.
         let first = end.next().await;
@@ -160,9 +160,9 @@ pub async fn begin(
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
-            Err(e) => return Err(e),
+            Err(e) => return Err(none(&e)),
         };
-        let trusted = address.ip().is_loopback() || proxy.options.allow_passwordless_network;
+        let trusted = is_own_machine(&address) || proxy.options.allow_passwordless_network;
         let log_in = log_in(front, &mut end, (kind, message), trusted, track);
         let key = match tokio::time::timeout(STARTUP_LIMIT, log_in).await {
             Ok(key) => key?,
@@ -186,6 +186,17 @@ pub async fn begin(
         });
         return Ok(Some((end, node)));
     }
+}
+
+/// 57P03: the proxy's patience has ended, with this for its last reason.
+fn none(why: &Error) -> Error {
+    let what = format!("no node can be reached: {}", why.fields().message);
+    Error::new(SqlState::CANNOT_CONNECT_NOW, what)
+}
+
+/// Whether a client is on this machine, also where IPv4 comes through an IPv6 socket.
+fn is_own_machine(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }
 
 fn refusal(message: &[u8]) -> Option<Error> {
@@ -264,6 +275,58 @@ async fn log_in(
                 return Ok(None);
             }
             _ => front.put(&m),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ends of one connection.
+    async fn pair() -> (End, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = TcpStream::connect(listener.local_addr().unwrap());
+        let (there, here) = tokio::join!(there, listener.accept());
+        (End::new(here.unwrap().0, &[]), there.unwrap())
+    }
+
+    /// What comes of a login at a node that says this.
+    async fn login(node: &[u8], trusted: bool) -> Result<Option<[u8; 8]>> {
+        let ((mut front, _client), (mut back, mut far)) = (pair().await, pair().await);
+        far.write_all(node).await.unwrap();
+        let first = back.next().await.unwrap();
+        let mut track = Track::new(true);
+        log_in(&mut front, &mut back, first, trusted, &mut track).await
+    }
+
+    fn r(code: u8) -> [u8; 9] {
+        [b'R', 0, 0, 0, 8, 0, 0, 0, code]
+    }
+
+    #[tokio::test]
+    async fn who_has_proved_nothing_is_let_in_only_where_he_is_trusted() {
+        let rest = [&b"K\0\0\0\x0c12345678"[..], b"Z\0\0\0\x05I"].concat();
+        let open = [&r(0)[..], &rest].concat();
+        assert_eq!(login(&open, true).await.unwrap(), Some(*b"12345678"));
+        let e = login(&open, false).await.unwrap_err();
+        assert_eq!(e.code(), SqlState::INVALID_AUTHORIZATION);
+        let proved = [&r(12)[..], &r(0), &rest].concat();
+        assert_eq!(login(&proved, false).await.unwrap(), Some(*b"12345678"));
+    }
+
+    #[test]
+    fn the_own_machine_is_the_loopback() {
+        for (address, own) in [
+            ("127.0.0.1:1", true),
+            ("127.1.2.3:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("192.0.2.7:1", false),
+            ("[::ffff:192.0.2.7]:1", false),
+            ("[2001:db8::1]:1", false),
+        ] {
+            assert_eq!(is_own_machine(&address.parse().unwrap()), own, "{address}");
         }
     }
 }

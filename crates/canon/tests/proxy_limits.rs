@@ -1,0 +1,198 @@
+//! `canon proxy` at its limits: too many clients, no node that can take them, clients that it may not trust.
+
+mod common;
+#[allow(dead_code)]
+#[path = "replication/helpers.rs"]
+mod helpers;
+
+use canon::proxy::{Options, Running};
+use common::{PATIENCE, Server, connect_to, sqlstate};
+use helpers::{one, rows, skip};
+use std::net::{IpAddr, UdpSocket};
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, Config, Error};
+
+const ANY: usize = 0;
+const PRIMARY: usize = 1;
+const STANDBY: usize = 2;
+
+fn options(nodes: &[&Server]) -> Options {
+    let any = || "127.0.0.1:0".to_owned();
+    let at = |n: &&Server| format!("{}:{}", n.host, n.port);
+    Options {
+        nodes: nodes.iter().map(at).collect(),
+        listen: any(),
+        listen_primary: Some(any()),
+        listen_standby: Some(any()),
+        http: None,
+        user: "canon".into(),
+        max_connections: 100,
+        max_lag: Duration::from_secs(5),
+        check_interval: Duration::from_millis(50),
+        patience: PATIENCE,
+        shutdown_timeout: Duration::from_secs(5),
+        allow_passwordless_network: false,
+        log_level: "warn".into(),
+    }
+}
+
+fn config(proxy: &Running, door: usize) -> Config {
+    let mut c = Config::new();
+    c.host("127.0.0.1")
+        .port(proxy.listening[door].port())
+        .user("canon")
+        .dbname("canon")
+        .connect_timeout(PATIENCE);
+    c
+}
+
+async fn connect(proxy: &Running, door: usize) -> Result<Client, Error> {
+    connect_to(&config(proxy, door)).await
+}
+
+/// A replica that is called by its address, so that the proxy finds it.
+async fn replica(primary: &Server) -> Server {
+    let mut s = Server::canon(&[]);
+    let (of, name) = (
+        format!("{}:{}", primary.host, primary.port),
+        format!("{}:{}", s.host, s.port),
+    );
+    s.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", &name)]);
+    s.launch();
+    s.ready().await;
+    s
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_clients_than_it_takes_are_refused_and_places_come_free() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let mut o = options(&[&p]);
+    o.max_connections = 2;
+    let proxy = Running::start(o).await.expect("a proxy");
+    let first = connect(&proxy, ANY).await.expect("the first");
+    let second = connect(&proxy, PRIMARY).await.expect("the second");
+    let e = connect(&proxy, ANY).await.expect_err("there are two");
+    assert_eq!(sqlstate(&e), "53300", "{e:?}");
+    // Those that are in notice nothing, and one that goes makes room.
+    assert_eq!(one(&first, "SELECT 1").await, "1");
+    drop(second);
+    let deadline = Instant::now() + PATIENCE;
+    let third = loop {
+        match connect(&proxy, ANY).await {
+            Ok(c) => break c,
+            Err(e) => assert_eq!(sqlstate(&e), "53300", "{e:?}"),
+        }
+        assert!(Instant::now() < deadline, "its place is not free");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(one(&third, "SELECT 1").await, "1");
+    proxy.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_wait_for_a_node_as_long_as_the_proxys_patience_lasts() {
+    if skip() {
+        return;
+    }
+    // Little patience: who wants a replica where there is none, and anything where there is no node.
+    let mut p = Server::start().await;
+    let mut o = options(&[&p]);
+    o.patience = Duration::from_millis(400);
+    let hasty = Running::start(o).await.expect("a proxy");
+    let patient = Running::start(options(&[&p])).await.expect("a proxy");
+    // (Once it has found the primary: under load that may take it longer.)
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(e) = connect(&hasty, PRIMARY).await {
+        assert_eq!(sqlstate(&e), "57P03", "{e:?}");
+        assert!(Instant::now() < deadline, "no primary");
+    }
+    let e = connect(&hasty, STANDBY).await.expect_err("no replica");
+    let said = e.as_db_error().expect("the proxy says so");
+    assert_eq!(
+        (said.code().code(), said.message()),
+        ("57P03", "no replica can be reached")
+    );
+    // Who would rather have one takes the primary.
+    let mut prefers = config(&patient, ANY);
+    prefers.options("-c target_session_attrs=prefer-standby");
+    let c = connect_to(&prefers).await.expect("the primary");
+    assert_eq!(one(&c, "SELECT pg_is_in_recovery()").await, "f");
+    prefers.options("-c target_session_attrs=any");
+    connect_to(&prefers).await.expect("any node");
+    drop(c);
+
+    p.kill();
+    for door in [ANY, PRIMARY] {
+        let e = connect(&hasty, door).await.expect_err("no node");
+        assert_eq!(sqlstate(&e), "57P03", "{e:?}");
+    }
+    // Patience: the connection waits, and is served when there is a node; so is one that wants a replica.
+    let wants = |door: usize| {
+        let config = config(&patient, door);
+        tokio::spawn(async move { connect_to(&config).await })
+    };
+    let (any, standby) = (wants(ANY), wants(STANDBY));
+    p.launch();
+    p.ready().await;
+    let any = any.await.expect("a task").expect("a node");
+    assert_eq!(one(&any, "SELECT pg_is_in_recovery()").await, "f");
+    assert!(!standby.is_finished(), "there is no replica");
+    let _r = replica(&p).await;
+    let standby = standby.await.expect("a task").expect("a replica");
+    assert_eq!(one(&standby, "SELECT pg_is_in_recovery()").await, "t");
+    for proxy in [hasty, patient] {
+        proxy.stop().await;
+    }
+}
+
+/// An address of this machine by which it is not its own loopback; none: it has none.
+fn network_address() -> Option<IpAddr> {
+    let s = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent.
+    s.connect("192.0.2.1:9").ok()?;
+    let at = s.local_addr().ok()?.ip();
+    (!at.is_loopback() && !at.is_unspecified()).then_some(at)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_without_a_password_get_in_from_the_proxys_own_machine_only() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    rows(&c, "CREATE ROLE alice LOGIN PASSWORD 'secret'").await;
+    // A machine without a network has nobody to refuse; the rule itself is tested in `proxy::door`.
+    let Some(network) = network_address() else {
+        return;
+    };
+    for allow in [false, true] {
+        let mut o = options(&[&p]);
+        o.listen = "0.0.0.0:0".into();
+        o.allow_passwordless_network = allow;
+        let proxy = Running::start(o).await.expect("a proxy");
+        connect(&proxy, ANY).await.expect("from here");
+        let mut far = Config::new();
+        far.host(network.to_string())
+            .port(proxy.listening[ANY].port())
+            .user("canon")
+            .dbname("canon")
+            .connect_timeout(PATIENCE);
+        match (connect_to(&far).await, allow) {
+            (Ok(_), true) => {}
+            (Err(e), false) => assert_eq!(sqlstate(&e), "28000", "{e:?}"),
+            (r, _) => panic!("{allow}: {:?}", r.map(|_| ())),
+        }
+        // Who proves who it is gets in.
+        far.user("alice").password("secret");
+        let alice = connect_to(&far).await.expect("alice");
+        assert_eq!(one(&alice, "SELECT session_user").await, "alice");
+        far.password("wrong");
+        let e = connect_to(&far).await.expect_err("it is wrong");
+        assert_eq!(sqlstate(&e), "28P01");
+        proxy.stop().await;
+    }
+}
