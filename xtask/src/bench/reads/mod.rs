@@ -1,15 +1,17 @@
 //! `cargo xtask bench reads`: strong reads at replicas: that none is stale, and what they cost. A page and charts in `docs/results/`.
 //!
-//! Four sections: *stale* (`canon bench-reads`, the real-time checker, with 1 and 4 replicas, under full write load, while replicas are
-//! killed; peers beside it when `--peers` names the directory of their scripts), *price* (sysbench at the replica under each
+//! Sections: *stale* (`canon bench-reads`, the real-time checker, with 1 and 4 replicas, under full write load, while replicas are
+//! killed; peers beside it when `--peers` names the directory of their scripts, or those alone with `--only peers`), *price* (sysbench at the replica under each
 //! `canon.read_policy` while the primary writes, paced so that the machine is not full, then as fast as it goes), *fetches* (as the load
-//! grows), *replicas* (CPU per read with 1, 2, 4 and 8). Rounds are interleaved; a ratio is the median of the rounds' ratios, and its
+//! grows), *replicas* (CPU per read with 1, 2, 4 and 8), *forward* (writing transactions at a replica). Rounds are interleaved; a ratio is the median of the rounds' ratios, and its
 //! interval (95 %, by order statistics) is from the second to the last but one of nine rounds.
 //!
 //! Left out on purpose: RDMA, which no machine of ours has; throughput with more replicas than cores; forced promotions, after which
 //! replicas must be pointed at the new primary (the tests of the proxy and the simulation do them).
 
 pub(super) mod cluster;
+mod forward;
+mod peers;
 
 use super::svg::Chart;
 use crate::clients::Clients;
@@ -18,11 +20,11 @@ use crate::{Result, command, server};
 use cluster::{Cluster, Done, Load, after, measure};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|price|fetches|replicas] [--peers DIR] \
+const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|peers|price|fetches|replicas|forward] [--peers DIR] \
                      [--binary CANON] [--directory DIR] [--no-results]";
 
 /// By these names `canon.read_policy` knows them; the first is what the others are compared with.
@@ -114,6 +116,19 @@ fn options(args: &[String]) -> Result<Options> {
     Ok(o)
 }
 
+/// The arguments without what they say of this machine.
+fn shown(args: &[String]) -> String {
+    let places = ["--peers", "--binary", "--directory"];
+    let mut all = Vec::new();
+    for (i, arg) in args.iter().enumerate() {
+        match i.checked_sub(1).map(|b| places.contains(&&*args[b])) {
+            Some(true) => all.push("…"),
+            _ => all.push(arg),
+        }
+    }
+    all.join(" ")
+}
+
 /// Median and 95 % interval of the rounds, by order statistics (exact for nine, wider than needed for fewer).
 fn interval(mut all: Vec<f64>) -> (f64, f64, f64) {
     all.sort_by(f64::total_cmp);
@@ -144,7 +159,7 @@ impl Bench {
             said("uname", &["-r"]),
             load.split(' ').take(3).collect::<Vec<_>>().join(" "),
             said("git", &["describe", "--always", "--dirty"]),
-            format!("cargo xtask bench reads {}", args.join(" ")).trim(),
+            format!("cargo xtask bench reads {}", shown(args)).trim(),
         );
     }
 
@@ -166,6 +181,13 @@ impl Bench {
     fn run(&mut self) -> Result<()> {
         if self.wants("stale") {
             self.stale()?;
+        }
+        if self.options.only.as_deref() == Some("peers") {
+            self.stale_head();
+            self.peers(if self.options.quick { 20_000 } else { 100_000 })?;
+        }
+        if self.wants("forward") {
+            self.forwarded()?;
         }
         if self.wants("price") || self.wants("fetches") {
             let cluster = self.cluster(1, true)?;
@@ -209,14 +231,18 @@ impl Bench {
         Ok(cluster)
     }
 
+    fn stale_head(&mut self) {
+        self.line("\n## Stale reads\n\nReads that began after a write was acknowledged and did not show it, as `canon bench-reads` counts them: writers as fast as they go, readers of points, ranges, tables and snapshots at every node (at the replicas only, where reads may be old), a probe that reads what it has just written.\n");
+        self.line("| server | replicas | reads are | failures | reads | stale | share | probes stale | reads/s | writes/s |\n|---|---|---|---|---|---|---|---|---|---|");
+    }
+
     fn stale(&mut self) -> Result<()> {
         let reads = if self.options.quick {
             20_000
         } else {
             1_000_000
         };
-        self.line("\n## Stale reads\n\nReads that began after a write was acknowledged and did not show it, as `canon bench-reads` counts them: writers as fast as they go, readers of points, ranges, tables and snapshots at every node (at the replicas only, where reads may be old), a probe that reads what it has just written.\n");
-        self.line("| server | replicas | reads are | failures | reads | stale | share | probes stale | reads/s | writes/s |\n|---|---|---|---|---|---|---|---|---|---|");
+        self.stale_head();
         for replicas in [1, 4] {
             for (consistency, failures) in
                 [("strong", false), ("strong", true), ("eventual", false)]
@@ -300,65 +326,6 @@ impl Bench {
             ));
         }
         Ok(String::from_utf8_lossy(&out.stdout).into_owned())
-    }
-
-    /// The same probe at PostgreSQL; Galera speaks another protocol and has a probe of its own among the scripts.
-    fn peers(&mut self, reads: usize) -> Result<()> {
-        let Some(peers) = self.options.peers.clone() else {
-            self.line("\nPeers were not measured: `--peers` names the directory of their scripts.");
-            return Ok(());
-        };
-        let server =
-            |port: u16| format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
-        for mode in ["async", "remote_apply"] {
-            let up = command::output(Command::new(peers.join("postgres/up.sh")).arg(mode));
-            let measured = match up {
-                Ok(_) => self.probe(&[server(15432)], &[server(15433)], "", reads, |_| Ok(())),
-                Err(e) => Err(e),
-            };
-            let _ = command::output(&mut Command::new(peers.join("postgres/down.sh")));
-            match measured {
-                Ok(out) => {
-                    let row = row("PostgreSQL", 1, mode, "none", &out);
-                    self.line(&row);
-                }
-                Err(e) => self.line(&format!(
-                    "| PostgreSQL, {mode} | failed: {} |",
-                    first_line(&e)
-                )),
-            }
-        }
-        let up = command::output(&mut Command::new(peers.join("galera/up.sh")));
-        let tries = if self.options.quick { "300" } else { "2000" };
-        for wait in [0, 1] {
-            let probe = || -> Result<String> {
-                up.as_ref().map_err(|e| e.clone())?;
-                let tmp = std::env::var("PEERS_TMP").unwrap_or_else(|_| "/tmp/peers".into());
-                let url = |port: u16| format!("my:127.0.0.1:{port}:peer:bench");
-                let mut c = Command::new(Path::new(&tmp).join("bin/stale"));
-                c.args([
-                    "--setup",
-                    "--write",
-                    &url(14306),
-                    "--read",
-                    &url(14307),
-                    "--tries",
-                    tries,
-                ]);
-                c.args([
-                    "--init-read",
-                    &format!("SET SESSION wsrep_sync_wait={wait}"),
-                ]);
-                command::output(&mut c)
-            };
-            let said = probe().unwrap_or_else(|e| format!("failed: {}", first_line(&e)));
-            self.line(&format!(
-                "| Galera, wsrep_sync_wait={wait}, its own probe: `{}` |",
-                said.trim()
-            ));
-        }
-        let _ = command::output(&mut Command::new(peers.join("galera/down.sh")));
-        Ok(())
     }
 
     /// Transactions per second that leave the machine at most 70 % busy, writes included.
