@@ -121,17 +121,25 @@ fn run(seed: u64, settings: &'static str) -> Report {
     let now = move || begin.elapsed().as_nanos() as u64;
     let mut history = runtime.block_on(async {
         let mut tasks = Vec::new();
+        // The writers' transactions: a reader does not run ahead of them, whatever a commit takes.
+        let written = tokio::sync::watch::Sender::new(0);
         for client in 0..WRITERS + READERS {
             let writes = client < WRITERS;
             let member = if writes { 0 } else { 1 + client % 2 };
             let (url, generator) = (cluster.url(member), generator.clone());
+            let written = written.clone();
             tasks.push(tokio::spawn(async move {
                 let c = connect(&url).await;
                 if !writes {
                     c.batch_execute(settings).await.expect(settings);
                 }
                 let mut history = Vec::new();
-                for _ in 0..TRANSACTIONS {
+                for turn in 0..TRANSACTIONS {
+                    if !writes {
+                        let due = |n: &usize| *n >= turn * WRITERS;
+                        let mut progress = written.subscribe();
+                        progress.wait_for(due).await.expect("it is here");
+                    }
                     let mut plans = generator.lock().unwrap().next_txn();
                     if !writes {
                         for p in &mut plans {
@@ -149,6 +157,7 @@ fn run(seed: u64, settings: &'static str) -> Report {
                         outcome,
                         ops,
                     });
+                    written.send_modify(|n| *n += usize::from(writes));
                 }
                 history
             }));
