@@ -4,43 +4,13 @@ mod common;
 #[path = "replication/helpers.rs"]
 #[allow(dead_code)]
 mod helpers;
+#[path = "clients/programs.rs"]
+mod programs;
 
 use common::Server;
 use helpers::{one, replica, skip};
-use std::path::PathBuf;
+use programs::{pg_program, python, run};
 use std::process::Command;
-
-fn pg_program(name: &str) -> PathBuf {
-    std::env::var_os("CANON_PG_BIN").map_or(name.into(), |dir| PathBuf::from(dir).join(name))
-}
-
-fn python() -> PathBuf {
-    if let Some(python) = std::env::var_os("CANON_PYTHON") {
-        return python.into();
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || common::tests_dir().join("../../../target"),
-        PathBuf::from,
-    );
-    target.join("clients/venv/bin/python")
-}
-
-/// Runs it to its end; what it said.
-async fn run(mut command: Command) -> String {
-    let shown = format!("{command:?}");
-    let output = tokio::task::spawn_blocking(move || {
-        command
-            .env("LC_ALL", "C.UTF-8")
-            .env_remove("PGOPTIONS")
-            .output()
-    });
-    let output = output.await.expect("it ends");
-    let output = output.unwrap_or_else(|e| panic!("{shown}: {e}"));
-    let said = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-    let (out, err) = (said(&output.stdout), said(&output.stderr));
-    assert!(output.status.success(), "{shown}:\n{out}\n{err}");
-    out
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pgbench_runs_at_a_replica_in_every_query_mode() {

@@ -1,73 +1,25 @@
 //! The engine without SQL: tables made by hand, transactions from threads, restarts on the same directory.
 
+mod schemas;
+
 use base::schema::*;
 use base::{Oid, SqlState, Type, Value};
 use node::{Node, NodeOptions};
+use schemas::*;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use txn::{Access, Direction, Isolation, Scan, TableHandle, Txn, TxnOptions};
 
-fn column(name: &str, ty: Type, not_null: bool) -> Column {
-    Column {
-        name: name.into(),
-        type_oid: ty.oid(),
-        typmod: -1,
-        not_null,
-        default: None,
-        identity: None,
-        dropped: false,
-        missing: None,
-    }
-}
-
-fn index(id: Oid, name: &str, column: u16, unique: bool, primary: bool) -> Index {
-    Index {
-        id,
-        name: name.into(),
-        columns: vec![IndexColumn {
-            column,
-            desc: false,
-            nulls_first: false,
-        }],
-        unique,
-        primary,
-        constraint: unique,
-        constraint_oid: 0,
-        nulls_not_distinct: false,
-    }
-}
-
 /// t(id int8 primary key, v int8, name text unique), index on v.
-fn table(id: Oid) -> TableDef {
-    TableDef {
-        id,
-        storage: id + 1,
-        namespace: PUBLIC,
-        name: format!("t{id}"),
-        owner: BOOTSTRAP_ROLE,
-        row_version: 0,
-        columns: vec![
-            column("id", Type::Int8, true),
-            column("v", Type::Int8, false),
-            column("name", Type::Text, false),
-        ],
-        indexes: vec![
-            index(id + 2, "pk", 0, true, true),
-            index(id + 3, "by_v", 1, false, false),
-            index(id + 4, "by_name", 2, true, false),
-        ],
-        checks: vec![],
-        foreign_keys: vec![],
-        acl: vec![],
-        rewrite_of: None,
-    }
-}
-
-fn key(id: i64) -> Vec<u8> {
-    let mut k = vec![];
-    base::key::encode_value(&Value::Int8(id), &mut k);
-    k
+fn sample(id: Oid) -> TableDef {
+    let columns = vec![
+        column("id", Type::Int8, true),
+        column("v", Type::Int8, false),
+        column("name", Type::Text, false),
+    ];
+    let more = vec![index(id + 3, "by_v", 1), unique(id + 4, "by_name", 2)];
+    table(id, &format!("t{id}"), columns, more)
 }
 
 fn open(path: &Path) -> Node {
@@ -79,16 +31,6 @@ fn open(path: &Path) -> Node {
         },
     )
     .unwrap()
-}
-
-fn create(node: &Node, def: TableDef) {
-    let mut t = node.begin(TxnOptions::default(), false);
-    t.begin_statement().unwrap();
-    t.lock_schema().unwrap();
-    t.change_schema(vec![Change::Put(Object::Table(def))])
-        .unwrap();
-    let p = node.commit(t).unwrap();
-    futures::executor::block_on(node.published(p));
 }
 
 fn handle(node: &Node, id: Oid) -> Arc<TableHandle> {
@@ -138,7 +80,7 @@ fn own_writes_scans_and_restart() {
     let dir = tempfile::tempdir().unwrap();
     {
         let node = open(dir.path());
-        create(&node, table(20000));
+        define(&node, sample(20000));
         let h = handle(&node, 20000);
         let mut t = begin(&node, Isolation::Serializable, true);
         for i in 0..100 {
@@ -198,7 +140,7 @@ fn own_writes_scans_and_restart() {
 fn write_skew_is_refused_and_snapshots_move() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
-    create(&node, table(20000));
+    define(&node, sample(20000));
     let h = handle(&node, 20000);
     let mut t = begin(&node, Isolation::Serializable, true);
     for i in 0..4 {
@@ -243,7 +185,7 @@ fn write_skew_is_refused_and_snapshots_move() {
 fn phantoms_are_caught() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
-    create(&node, table(20000));
+    define(&node, sample(20000));
     let h = handle(&node, 20000);
     for access in [Access::Primary, Access::Index(1)] {
         let base = if access == Access::Primary { 0 } else { 1000 };
@@ -272,7 +214,7 @@ fn a_bank_keeps_its_sum() {
     let dir = tempfile::tempdir().unwrap();
     for locking in [true, false] {
         let node = open(&dir.path().join(locking.to_string()));
-        create(&node, table(20000));
+        define(&node, sample(20000));
         let h = handle(&node, 20000);
         let mut t = begin(&node, Isolation::Serializable, true);
         for i in 0..ROWS {
@@ -341,7 +283,7 @@ fn a_bank_keeps_its_sum() {
 fn an_idle_snapshot_and_a_hot_row_do_not_fill_the_memory() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
-    create(&node, table(20000));
+    define(&node, sample(20000));
     let h = handle(&node, 20000);
     let mut t = begin(&node, Isolation::Serializable, true);
     t.insert(&h, &row(1, 0)).unwrap();
@@ -375,7 +317,7 @@ fn an_idle_snapshot_and_a_hot_row_do_not_fill_the_memory() {
 fn a_key_taken_after_the_snapshot_is_a_conflict_before_it_is_a_duplicate() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
-    create(&node, table(20000));
+    define(&node, sample(20000));
     let h = handle(&node, 20000);
     let take = |id: i64| {
         let mut t = begin(&node, Isolation::Serializable, true);
@@ -433,7 +375,7 @@ fn change(node: &Node, h: &TableHandle, id: i64, v: i64) {
 fn a_contended_transaction_reads_what_is_there_now_and_learns_early_that_it_lost() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
-    create(&node, table(20000));
+    define(&node, sample(20000));
     let h = handle(&node, 20000);
     let mut t = begin(&node, Isolation::Serializable, true);
     for i in 0..4 {
@@ -464,7 +406,7 @@ fn a_contended_transaction_reads_what_is_there_now_and_learns_early_that_it_lost
 fn a_commit_gives_way_to_who_has_read_what_it_overwrites() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
-    create(&node, table(20000));
+    define(&node, sample(20000));
     let h = handle(&node, 20000);
     let mut t = begin(&node, Isolation::Serializable, true);
     for i in 0..4 {
@@ -495,7 +437,7 @@ fn a_commit_gives_way_to_who_has_read_what_it_overwrites() {
 fn columns_that_a_scan_did_not_look_at_may_change() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
-    create(&node, table(20000));
+    define(&node, sample(20000));
     let h = handle(&node, 20000);
     let mut t = begin(&node, Isolation::Serializable, true);
     for i in 0..4 {

@@ -7,9 +7,12 @@
 //!
 //! With the feature `faults` the planted bugs must be found here too, in seconds.
 
-use base::schema::*;
+mod schemas;
+
+use base::schema::TableDef;
 use base::{Error, Oid, Result, SqlState, Type, Value};
 use node::{Node, NodeOptions};
+use schemas::{column, define, index, table};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
@@ -25,65 +28,18 @@ const TABLE: Oid = 20000;
 /// Planted bugs are switches of the process: runs with one exclude runs without.
 static PLANTED: RwLock<()> = RwLock::new(());
 
-fn column(name: &str, ty: Type) -> Column {
-    Column {
-        name: name.into(),
-        type_oid: ty.oid(),
-        typmod: -1,
-        not_null: true,
-        default: None,
-        identity: None,
-        dropped: false,
-        missing: None,
-    }
-}
-
-fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
-    Index {
-        id,
-        name: name.into(),
-        columns: vec![IndexColumn {
-            column,
-            desc: false,
-            nulls_first: false,
-        }],
-        unique: primary,
-        primary,
-        constraint: primary,
-        constraint_oid: 0,
-        nulls_not_distinct: false,
-    }
-}
-
 /// lists(k int8 primary key, k2 int8, v text), index on k2, which always equals k.
 fn lists() -> TableDef {
-    TableDef {
-        id: TABLE,
-        storage: TABLE + 1,
-        namespace: PUBLIC,
-        name: "lists".into(),
-        owner: BOOTSTRAP_ROLE,
-        row_version: 0,
-        columns: vec![
-            column("k", Type::Int8),
-            column("k2", Type::Int8),
-            column("v", Type::Text),
-        ],
-        indexes: vec![
-            index(TABLE + 2, "pk", 0, true),
-            index(TABLE + 3, "by_k2", 1, false),
-        ],
-        checks: vec![],
-        foreign_keys: vec![],
-        acl: vec![],
-        rewrite_of: None,
-    }
+    let columns = vec![
+        column("k", Type::Int8, true),
+        column("k2", Type::Int8, true),
+        column("v", Type::Text, true),
+    ];
+    table(TABLE, "lists", columns, vec![index(TABLE + 3, "by_k2", 1)])
 }
 
 fn key(id: u64) -> Vec<u8> {
-    let mut k = vec![];
-    base::key::encode_value(&Value::Int8(id as i64), &mut k);
-    k
+    schemas::key(id as i64)
 }
 
 fn open(path: &Path) -> (Node, Arc<TableHandle>) {
@@ -99,13 +55,7 @@ fn open(path: &Path) -> (Node, Arc<TableHandle>) {
         ..NodeOptions::default()
     };
     let node = Node::open(path, options).unwrap();
-    let mut t = node.begin(TxnOptions::default(), false);
-    t.begin_statement().unwrap();
-    t.lock_schema().unwrap();
-    t.change_schema(vec![Change::Put(Object::Table(lists()))])
-        .unwrap();
-    let p = node.commit(t).unwrap();
-    futures::executor::block_on(node.published(p));
+    define(&node, lists());
     let handle = node.manager().catalog().table(TABLE).unwrap().clone();
     (node, handle)
 }

@@ -2,6 +2,7 @@
 //! other's ring, as the gate's connection does.
 
 mod accounts;
+mod schemas;
 
 use accounts::{accounts, begin, define, handle, key, put, try_put};
 use base::{Held, Position, SqlState};

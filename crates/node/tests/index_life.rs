@@ -1,6 +1,7 @@
 //! No entry of an index outlives its record: neither while the index is being made nor after it was dropped.
 
 mod accounts;
+mod schemas;
 
 use accounts::{TABLE, accounts, begin, define, handle, key, put};
 use base::schema::{Change, Object};

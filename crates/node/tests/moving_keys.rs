@@ -5,9 +5,12 @@
 //! snapshot there is one row per name. Scans run through both indexes, in both directions, in
 //! small batches, over the whole and over halves, while versions are trimmed behind them.
 
-use base::schema::*;
+mod schemas;
+
+use base::schema::TableDef;
 use base::{Oid, SqlState, Type, Value};
 use node::{Node, NodeOptions};
+use schemas::{column, define, index, table, unique};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,56 +23,14 @@ const PLACES: u64 = 120;
 const WRITERS: u64 = 3;
 const TURNS: usize = 1500;
 
-fn column(name: &str) -> Column {
-    Column {
-        name: name.into(),
-        type_oid: Type::Int8.oid(),
-        typmod: -1,
-        not_null: true,
-        default: None,
-        identity: None,
-        dropped: false,
-        missing: None,
-    }
-}
-
-fn index(id: Oid, name: &str, column: u16, unique: bool, primary: bool) -> Index {
-    Index {
-        id,
-        name: name.into(),
-        columns: vec![IndexColumn {
-            column,
-            desc: false,
-            nulls_first: false,
-        }],
-        unique,
-        primary,
-        constraint: unique,
-        constraint_oid: 0,
-        nulls_not_distinct: false,
-    }
-}
-
 /// tokens(place primary key, name unique, colour), index on colour.
 fn tokens() -> TableDef {
-    TableDef {
-        id: TABLE,
-        storage: TABLE + 1,
-        namespace: PUBLIC,
-        name: "tokens".into(),
-        owner: BOOTSTRAP_ROLE,
-        row_version: 0,
-        columns: vec![column("place"), column("name"), column("colour")],
-        indexes: vec![
-            index(TABLE + 2, "pk", 0, true, true),
-            index(TABLE + 3, "by_name", 1, true, false),
-            index(TABLE + 4, "by_colour", 2, false, false),
-        ],
-        checks: vec![],
-        foreign_keys: vec![],
-        acl: vec![],
-        rewrite_of: None,
-    }
+    let columns = ["place", "name", "colour"].map(|name| column(name, Type::Int8, true));
+    let more = vec![
+        unique(TABLE + 3, "by_name", 1),
+        index(TABLE + 4, "by_colour", 2),
+    ];
+    table(TABLE, "tokens", columns.into(), more)
 }
 
 fn row(place: i64, name: i64, colour: i64) -> [Value; 3] {
@@ -210,12 +171,7 @@ fn scans_see_each_row_once() {
         },
     )
     .unwrap();
-    let mut t = node.begin(TxnOptions::default(), false);
-    t.begin_statement().unwrap();
-    t.lock_schema().unwrap();
-    t.change_schema(vec![Change::Put(Object::Table(tokens()))])
-        .unwrap();
-    node.commit(t).unwrap();
+    define(&node, tokens());
     let h = node.manager().catalog().table(TABLE).unwrap().clone();
     let mut t = node.begin(TxnOptions::default(), false);
     t.begin_statement().unwrap();

@@ -1,7 +1,10 @@
 //! accounts(id int8 primary key, v int8), made and written without SQL.
 #![allow(dead_code)] // Each test program uses its part.
 
-use base::schema::*;
+pub use crate::schemas::{define, key};
+
+use crate::schemas::{column, index, table};
+use base::schema::TableDef;
 use base::{Oid, Type, Value};
 use node::Node;
 use std::sync::Arc;
@@ -9,76 +12,20 @@ use txn::{Durability, TableHandle, Txn, TxnOptions};
 
 pub const TABLE: Oid = 20_000;
 
-pub fn column(name: &str) -> Column {
-    Column {
-        name: name.into(),
-        type_oid: Type::Int8.oid(),
-        typmod: -1,
-        not_null: true,
-        default: None,
-        identity: None,
-        dropped: false,
-        missing: None,
-    }
-}
-
-pub fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
-    Index {
-        id,
-        name: name.into(),
-        columns: vec![IndexColumn {
-            column,
-            desc: false,
-            nulls_first: false,
-        }],
-        unique: primary,
-        primary,
-        constraint: primary,
-        constraint_oid: 0,
-        nulls_not_distinct: false,
-    }
-}
-
 /// accounts(id int8 primary key, v int8); `by_v`: with an index on v.
 pub fn accounts(by_v: bool) -> TableDef {
-    let mut indexes = vec![index(TABLE + 2, "pk", 0, true)];
-    if by_v {
-        indexes.push(index(TABLE + 3, "by_v", 1, false));
-    }
-    TableDef {
-        id: TABLE,
-        storage: TABLE + 1,
-        namespace: PUBLIC,
-        name: "accounts".into(),
-        owner: BOOTSTRAP_ROLE,
-        row_version: 0,
-        columns: vec![column("id"), column("v")],
-        indexes,
-        checks: vec![],
-        foreign_keys: vec![],
-        acl: vec![],
-        rewrite_of: None,
-    }
-}
-
-pub fn define(node: &Node, def: TableDef) {
-    let mut t = node.begin(TxnOptions::default(), false);
-    t.begin_statement().unwrap();
-    t.lock_schema().unwrap();
-    let change = Change::Put(Object::Table(def));
-    t.change_schema(vec![change]).unwrap();
-    let held = node.commit(t).unwrap();
-    futures::executor::block_on(node.published(held));
+    let columns = ["id", "v"].map(|name| column(name, Type::Int8, true));
+    let more = by_v.then(|| index(TABLE + 3, "by_v", 1));
+    table(
+        TABLE,
+        "accounts",
+        columns.into(),
+        more.into_iter().collect(),
+    )
 }
 
 pub fn handle(t: &Txn) -> Arc<TableHandle> {
     t.catalog().table(TABLE).unwrap().clone()
-}
-
-pub fn key(id: i64) -> Vec<u8> {
-    let mut k = vec![];
-    base::key::encode_value(&Value::Int8(id), &mut k);
-    k
 }
 
 pub fn begin(node: &Node, read_only: bool, durability: Durability) -> Txn {
