@@ -126,6 +126,11 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
         gate.accepted.load(Ordering::Relaxed),
     );
     p.counter(
+        "canon_connections_moved_total",
+        "Times that a connection went to another thread of the server, to be beside those of its client.",
+        gate.moves(),
+    );
+    p.counter(
         "canon_connections_refused_total",
         "Connections refused with 53300.",
         gate.refused.load(Ordering::Relaxed),

@@ -88,3 +88,14 @@ async fn planted_move_without_recheck() {
         must_find("REPEATABLE READ", Level::Snapshot, &env).await;
     }
 }
+
+/// Sessions that go to another thread of the server after every message keep what they promise.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_move() {
+    if !on_postgres() {
+        let env = [("CANON_PLANTED", "gate.restless")];
+        let run = run("SERIALIZABLE", 1, &env).await;
+        assert_keeps("SERIALIZABLE, restless", Level::StrictSerializable, run);
+    }
+}

@@ -165,3 +165,81 @@ async fn statement_memory() {
         assert_eq!(sqlstate(&refused), "22023", "{bad}");
     }
 }
+
+/// A connection that goes to another thread after every message takes with it what its session has: prepared statements, settings, an
+/// open block with its locks and savepoints, a wait in the middle of a statement, and the key by which it is cancelled.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_move() {
+    if on_postgres() {
+        return;
+    }
+    let server = Server::start_with(&[("CANON_PLANTED", "gate.restless")]).await;
+    let (one, other) = (server.connect().await, server.connect().await);
+    let setup = "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0), (2, 0); SET application_name = 'wanderer'";
+    one.batch_execute(setup).await.unwrap();
+    let read = one.prepare("SELECT n FROM t WHERE id = $1").await.unwrap();
+    let add = one.prepare("UPDATE t SET n = n + 1 WHERE id = $1").await;
+    let add = add.unwrap();
+    let n = async |id: i32| -> i32 { one.query_one(&read, &[&id]).await.unwrap().get(0) };
+    for i in 0..50 {
+        assert_eq!(n(1).await, i);
+        let block = [
+            "BEGIN",
+            "UPDATE t SET n = n + 1 WHERE id = 1",
+            "SAVEPOINT s",
+            "UPDATE t SET n = 100 WHERE id = 2",
+            "ROLLBACK TO s",
+            "COMMIT",
+        ];
+        for sql in block {
+            one.batch_execute(sql).await.unwrap();
+        }
+        assert_eq!(n(2).await, i);
+        // Both wait for their answers at one time.
+        let (a, b) = tokio::join!(one.execute(&add, &[&2]), other.batch_execute("SELECT 1"));
+        assert_eq!(a.unwrap(), 1);
+        b.unwrap();
+    }
+    let name = one.query_one("SHOW application_name", &[]).await.unwrap();
+    assert_eq!(name.get::<_, &str>(0), "wanderer");
+
+    // A wait for a lock that another moving connection holds: granted, then cancelled.
+    other
+        .batch_execute("BEGIN; UPDATE t SET n = 7 WHERE id = 1")
+        .await
+        .unwrap();
+    let waiting = async |id: i32| one.execute(&add, &[&id]).await;
+    let release = async {
+        until_waits(&server).await;
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    let (granted, ()) = tokio::join!(waiting(1), release);
+    assert_eq!(granted.unwrap(), 1);
+    assert_eq!(n(1).await, 8);
+    other
+        .batch_execute("BEGIN; UPDATE t SET n = 7 WHERE id = 1")
+        .await
+        .unwrap();
+    let cancel = async {
+        until_waits(&server).await;
+        let token = one.cancel_token();
+        token.cancel_query(tokio_postgres::NoTls).await.unwrap();
+    };
+    let (cancelled, ()) = tokio::join!(waiting(1), cancel);
+    assert_eq!(sqlstate(&cancelled.unwrap_err()), "57014");
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(n(1).await, 8);
+}
+
+/// Waits until a session waits for a lock.
+#[cfg(feature = "faults")]
+async fn until_waits(server: &Server) {
+    let client = server.connect().await;
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    let deadline = Instant::now() + PATIENCE;
+    while client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        assert!(Instant::now() < deadline, "nobody waits");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

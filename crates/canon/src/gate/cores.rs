@@ -6,7 +6,8 @@
 //!            +----------------------------------------------------------+
 //! wakers (a lock is granted, a commit is durable) ──▶ the queue; one write to the event fd if the core waits
 //! ```
-//! A connection stays with its core, so a message costs no hand-over between threads. In a turn every connection that has
+//! A connection has a core, so a message costs no hand-over between threads; it moves to another only for good (`place.rs` decides,
+//! `socket.rs` does it, where the connection waits for its client). In a turn every connection that has
 //! something to do runs first and all send afterwards ([`afterwards`]): a client that reads many connections is woken once and
 //! finds many replies, and the wait costs one call for all.
 //!
@@ -16,9 +17,9 @@
 //!
 //! Tasks may use timers and channels of the runtime that the cores were made in, not its sockets.
 //!
-//! Left out on purpose: stealing. Cores get connections by number; a connection that is busy for longer than a tick costs the others
-//! of its core that long, once.
+//! Left out on purpose: stealing. A connection that is busy for longer than a tick costs the others of its core that long, once.
 
+use super::place::{Busy, SKEW};
 use futures::task::AtomicWaker;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token};
@@ -29,8 +30,8 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll as Step, Wake, Waker};
 use std::time::{Duration, Instant};
 use tracing::error;
@@ -47,9 +48,8 @@ const GENERATION: u32 = 40;
 /// time, and to sleep and be woken costs more. With more connections there is nearly always something to do, and looking would only
 /// take the processor from clients on the same machine.
 const LINGER: Duration = Duration::from_micros(50);
-
-/// Sockets that a core may have more than another for the sake of their neighbourhood.
-const SKEW: usize = 4;
+/// Ticks of the clock in a period of [`Busy`].
+const PERIOD: u32 = 20;
 
 thread_local! {
     /// Tasks that are still to run in this turn.
@@ -58,6 +58,8 @@ thread_local! {
     static LATE: Cell<bool> = const { Cell::new(false) };
     /// The core had one socket when it last waited.
     static ALONE: Cell<bool> = const { Cell::new(false) };
+    /// The core on which the task that runs goes on.
+    static MOVED: Cell<Option<Arc<Core>>> = const { Cell::new(None) };
 }
 
 /// Whether the connection that runs has its core to itself, so that it may wait there for a disk.
@@ -83,6 +85,16 @@ pub struct Cores {
     cores: Vec<Arc<Core>>,
     /// Each core's `turn` at the last tick.
     seen: Mutex<Vec<u64>>,
+    shared: Arc<Common>,
+}
+
+/// What the cores of a server have in common.
+#[derive(Default)]
+struct Common {
+    all: OnceLock<Vec<Weak<Core>>>,
+    ticks: AtomicU32,
+    /// Connections that went to another core.
+    moves: AtomicUsize,
 }
 
 /// One core. Its thread may change; see the head of the file.
@@ -99,20 +111,30 @@ pub struct Core {
     sources: Mutex<Sources>,
     /// Sockets it has.
     load: AtomicUsize,
+    /// Those that are used.
+    busy: Busy,
+    number: usize,
+    common: Arc<Common>,
     stopping: AtomicBool,
 }
 
 impl Cores {
     /// Starts `n` cores inside a runtime.
     pub fn start(n: usize) -> io::Result<Cores> {
+        let shared = Arc::new(Common::default());
         let cores: Vec<_> = (0..n.max(1))
-            .map(|_| Core::new())
+            .map(|i| Core::new(i, shared.clone()))
             .collect::<Result<_, _>>()?;
+        _ = shared.all.set(cores.iter().map(Arc::downgrade).collect());
         for c in &cores {
             Core::spawn(c.clone(), 0)?;
         }
         let seen = Mutex::new(vec![0; cores.len()]);
-        Ok(Cores { cores, seen })
+        Ok(Cores {
+            cores,
+            seen,
+            shared,
+        })
     }
 
     /// The core for a socket whose packets come from this processor: those of one client thread belong together, because it is woken
@@ -125,8 +147,16 @@ impl Cores {
             .unwrap_or(least)
     }
 
+    /// How many times a connection went to another core.
+    pub fn moves(&self) -> usize {
+        self.shared.moves.load(Ordering::Relaxed)
+    }
+
     /// Gives cores whose thread is in one step for longer than since the last call to other threads. For a clock.
     pub fn watch(&self) {
+        if self.shared.ticks.fetch_add(1, Ordering::Relaxed) % PERIOD == 0 {
+            self.cores.iter().for_each(|c| c.busy.turn());
+        }
         let mut seen = self.seen.lock();
         for (core, seen) in self.cores.iter().zip(seen.iter_mut()) {
             let turn = core.turn.load(Ordering::SeqCst);
@@ -153,7 +183,7 @@ impl Drop for Cores {
 }
 
 impl Core {
-    fn new() -> io::Result<Arc<Core>> {
+    fn new(number: usize, common: Arc<Common>) -> io::Result<Arc<Core>> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
         let waker = mio::Waker::new(&registry, WAKER)?;
@@ -168,6 +198,9 @@ impl Core {
             turn: AtomicU64::new(0),
             sources: Mutex::default(),
             load: AtomicUsize::new(0),
+            busy: Busy::default(),
+            number,
+            common,
             stopping: AtomicBool::new(false),
         }))
     }
@@ -297,7 +330,7 @@ impl Core {
     /// Runs a future on this core. A panic in it ends it and nothing else.
     pub fn run(self: &Arc<Core>, f: impl Future<Output = ()> + Send + 'static) {
         let task = Arc::new(Task {
-            core: self.clone(),
+            core: Mutex::new(self.clone()),
             state: AtomicU8::new(QUEUED),
             future: Mutex::new(Some(Box::pin(f))),
         });
@@ -310,7 +343,11 @@ impl Core {
         s: &mut impl mio::event::Source,
     ) -> io::Result<(Token, Arc<Readiness>)> {
         let readiness = Arc::new(Readiness::default());
-        let token = self.sources.lock().add(readiness.clone());
+        Ok((self.put(s, &readiness)?, readiness))
+    }
+
+    fn put(&self, s: &mut impl mio::event::Source, r: &Arc<Readiness>) -> io::Result<Token> {
+        let token = self.sources.lock().add(r.clone());
         if let Err(e) = self
             .registry
             .register(s, token, Interest::READABLE | Interest::WRITABLE)
@@ -319,7 +356,44 @@ impl Core {
             return Err(e);
         }
         self.load.fetch_add(1, Ordering::Relaxed);
-        Ok((token, readiness))
+        Ok(token)
+    }
+
+    /// The period that the clock is in.
+    pub(super) fn period(&self) -> u32 {
+        self.common.ticks.load(Ordering::Relaxed) / PERIOD
+    }
+
+    /// A socket of this core is used in this period.
+    pub(super) fn is_busy(&self) {
+        self.busy.one();
+    }
+
+    /// This core's number, and the busy connections of all by number.
+    pub(super) fn view(&self) -> (usize, Vec<usize>) {
+        let all = self.common.all.get().map_or(&[][..], |a| a);
+        let count = |c: &Weak<Core>| c.upgrade().map_or(usize::MAX, |c| c.busy.count());
+        (self.number, all.iter().map(count).collect())
+    }
+
+    /// Takes a socket, and the task that runs and owns it, to another core; one that is on its way down does not take it. After an error
+    /// the socket is on no core.
+    pub(super) fn hand_over(
+        self: &Arc<Core>,
+        s: &mut impl mio::event::Source,
+        (token, r): (Token, &Arc<Readiness>),
+        to: usize,
+    ) -> io::Result<(Arc<Core>, Token)> {
+        let all = self.common.all.get();
+        let to = all
+            .and_then(|a| a.get(to)?.upgrade())
+            .unwrap_or_else(|| self.clone());
+        self.forget(s, token);
+        let new = to.put(s, r)?;
+        self.busy.moves(&to.busy);
+        self.common.moves.fetch_add(1, Ordering::Relaxed);
+        MOVED.set(Some(to.clone()));
+        Ok((to, new))
     }
 
     /// The opposite.
@@ -436,7 +510,7 @@ const DONE: u8 = 4;
 
 /// A connection.
 struct Task {
-    core: Arc<Core>,
+    core: Mutex<Arc<Core>>,
     state: AtomicU8,
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
@@ -450,6 +524,10 @@ impl Task {
         let step = AssertUnwindSafe(|| f.as_mut().poll(&mut Context::from_waker(&waker)));
         // The panic has been reported by its hook; the connection is closed by the drop.
         let done = catch_unwind(step).map_or(true, |s| s.is_ready());
+        // Nobody pushes it before its state says that it does not run.
+        if let Some(to) = MOVED.take() {
+            *self.core.lock() = to;
+        }
         if done {
             LATE.set(false);
             self.state.store(DONE, Ordering::SeqCst);
@@ -459,9 +537,10 @@ impl Task {
         drop(future);
         if LATE.replace(false) {
             self.state.store(QUEUED, Ordering::SeqCst);
-            self.core.late.lock().push_back(self.clone());
+            let core = self.core.lock();
+            core.late.lock().push_back(self.clone());
             // The core may be another thread's since, and that one waits.
-            self.core.unpark();
+            core.unpark();
             return;
         }
         let held = (Ordering::SeqCst, Ordering::SeqCst);
@@ -471,7 +550,7 @@ impl Task {
             .is_err()
         {
             self.state.store(QUEUED, Ordering::SeqCst);
-            self.core.push(self.clone());
+            self.core.lock().push(self.clone());
         }
     }
 }
@@ -495,7 +574,7 @@ impl Wake for Task {
                 .is_ok()
             {
                 if to == QUEUED {
-                    self.core.push(self.clone());
+                    self.core.lock().push(self.clone());
                 }
                 return;
             }

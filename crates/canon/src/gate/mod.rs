@@ -19,6 +19,7 @@ mod backend;
 pub(crate) mod connection;
 pub(crate) mod cores;
 pub mod frontend;
+mod place;
 mod scram;
 pub(crate) mod socket;
 pub(crate) mod startup;
@@ -112,6 +113,11 @@ impl<E: Engine> Gate<E> {
         self.open.load(Ordering::SeqCst)
     }
 
+    /// How many times a connection went to another core.
+    pub fn moves(&self) -> usize {
+        self.cores.moves()
+    }
+
     /// Keeps time limits, and long statements from holding up others. Runs until the gate is closed and empty.
     pub async fn keep_time(self: Arc<Self>) {
         let mut every = tokio::time::interval(TICK);
@@ -184,7 +190,10 @@ impl<E: Engine> Gate<E> {
     ) {
         let core = self.cores.pick(from).clone();
         let socket = match stream.and_then(|s| Socket::new(s, core.clone())) {
-            Ok(s) => s,
+            Ok(mut s) => {
+                s.may_move();
+                s
+            }
             Err(e) => return warn!(error = %e, "could not take a connection"),
         };
         let own = core.clone();

@@ -2,8 +2,12 @@
 //!
 //! It is tried first and waited for only when it says that it would block; a read that fills less than it may has emptied the
 //! socket, and the next waits for an event without asking.
+//!
+//! One that [may move](Socket::may_move) looks around now and then where it waits for its client (`place.rs`), and takes its task to another
+//! core. Nothing of the task is between two cores then: it runs while it moves, and wakers push it where it belongs once it waits.
 
 use super::cores::{Core, Readiness};
+use super::place::{LOOK, Place};
 use mio::Token;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -18,11 +22,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub trait Inner: Source + Read + Write + Unpin + Send {
     /// Nothing more will be written.
     fn end(&self) -> io::Result<()>;
+
+    /// The processor that took the last packet.
+    fn from(&self) -> Option<usize>;
 }
 
 impl Inner for TcpStream {
     fn end(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+
+    fn from(&self) -> Option<usize> {
+        socket2::SockRef::from(self).cpu_affinity().ok()
     }
 }
 
@@ -30,14 +41,24 @@ impl Inner for UnixStream {
     fn end(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
     }
+
+    fn from(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// See the head of the file.
 pub struct Socket<T: Inner> {
     inner: T,
     core: Arc<Core>,
-    token: Token,
+    /// `None`: on no core, after a failure.
+    token: Option<Token>,
     readiness: Arc<Readiness>,
+    /// Of one that may move.
+    place: Option<Place>,
+    reads: u32,
+    /// The period in which it was counted as busy.
+    period: u32,
 }
 
 impl<T: Inner> Socket<T> {
@@ -47,15 +68,58 @@ impl<T: Inner> Socket<T> {
         Ok(Socket {
             inner,
             core,
-            token,
+            token: Some(token),
             readiness,
+            place: None,
+            reads: 0,
+            period: u32::MAX,
         })
+    }
+
+    /// The task that uses it uses no other socket that should stay with it.
+    pub fn may_move(&mut self) {
+        self.place = Some(Place::default());
+    }
+
+    fn has_read(&mut self) {
+        self.reads = self.reads.saturating_add(1);
+        let period = self.core.period();
+        if std::mem::replace(&mut self.period, period) != period {
+            self.core.is_busy();
+        }
+    }
+
+    /// Moves to another core if it is time and worth it.
+    fn look(&mut self) -> io::Result<()> {
+        let restless = env::fault::planted("gate.restless");
+        let Some(place) = &mut self.place else {
+            return Ok(());
+        };
+        if self.reads < LOOK && !(restless && self.reads > 0) {
+            return Ok(());
+        }
+        self.reads = 0;
+        let (own, busy) = self.core.view();
+        let to = match restless {
+            true => Some((own + 1) % busy.len()),
+            false => place.look(own, self.inner.from(), &busy),
+        };
+        if let Some(to) = to
+            && let Some(token) = self.token.take()
+        {
+            let held = (token, &self.readiness);
+            let (core, token) = self.core.hand_over(&mut self.inner, held, to)?;
+            (self.core, self.token) = (core, Some(token));
+        }
+        Ok(())
     }
 }
 
 impl<T: Inner> Drop for Socket<T> {
     fn drop(&mut self) {
-        self.core.forget(&mut self.inner, self.token);
+        if let Some(t) = self.token {
+            self.core.forget(&mut self.inner, t);
+        }
     }
 }
 
@@ -66,9 +130,13 @@ impl<T: Inner> AsyncRead for Socket<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let side = &this.readiness.read;
         loop {
-            ready!(side.poll_ready(cx));
+            let side = &this.readiness.read;
+            if side.poll_ready(cx).is_pending() {
+                // Whoever moves now has said that it waits, and is told so by either core.
+                this.look()?;
+                return Poll::Pending;
+            }
             side.lower();
             let room = buf.initialize_unfilled();
             match this.inner.read(room) {
@@ -77,6 +145,7 @@ impl<T: Inner> AsyncRead for Socket<T> {
                         side.keep();
                     }
                     buf.advance(n);
+                    this.has_read();
                     return Poll::Ready(Ok(()));
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => side.not_ended(),
