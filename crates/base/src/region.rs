@@ -1,11 +1,11 @@
 //! The published region: words of a primary that its replicas read, to know what they have to wait for (PolarDB-SCC §4.1, §4.2).
 //!
 //! ```text
-//! word      0         1, 2      3      4      8           16       24        32 ..              1056 ..
-//!           magic     cluster   term   name   published   global   catalog   TABLES slots       BUCKETS slots
-//!                               0: not the primary                           by storage         by storage and primary key
+//! word      0         1, 2      3      4      5       8           16       24        32 ..              1056 ..
+//!           magic     cluster   term   name   alive   published   global   catalog   TABLES slots       BUCKETS slots
+//!                               0: not the primary                                   by storage         by storage and primary key
 //! ```
-//! All are positions but the first five. A slot holds the newest position that modified anything which maps to it; who shares a slot
+//! All are positions but the first six. A slot holds the newest position that modified anything which maps to it; who shares a slot
 //! only makes the other wait longer. Sizes are fixed and places computed, so that a reader needs nothing but the words: they may lie in
 //! this process, in a file that two processes map, or behind a network card.
 //!
@@ -30,6 +30,8 @@ pub const CLUSTER_WORDS: [u32; 2] = [1, 2];
 pub const TERM_WORD: u32 = 3;
 /// A number that no other region has: whoever maps words that others told him of sees whether they are theirs.
 pub const NAME_WORD: u32 = 4;
+/// Marked while the process lives whose region it is, where others map it (`store::Alive`).
+pub const ALIVE_WORD: u32 = 5;
 pub const PUBLISHED_WORD: u32 = 8;
 pub const GLOBAL_WORD: u32 = 16;
 pub const CATALOG_WORD: u32 = 24;

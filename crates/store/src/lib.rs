@@ -4,6 +4,7 @@
 //! Read `record` first (what a row through time is), then `storage` (a table), `snapshot` and `reclaim` (what may go), and
 //! `tree` for the index. Readers hold a [`Guard`] while they look at records and a [`Snapshot`] while they need a version to stay.
 
+mod alive;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
 mod mapped;
@@ -17,6 +18,7 @@ mod view;
 
 pub use crossbeam_epoch::{Guard, pin};
 
+pub use alive::{Alive, is_marked};
 pub use mapped::{BYTES as MAPPED_BYTES, MappedWords};
 pub use memory::Memory;
 pub use reclaim::{Reclaimed, Store};
