@@ -3,12 +3,13 @@
 //! Sections: *stale* (`canon bench-reads`, the real-time checker, with 1 and 4 replicas, under full write load, while replicas are
 //! killed; peers beside it when `--peers` names the directory of their scripts, or those alone with `--only peers`), *price* (sysbench at the replica under each
 //! `canon.read_policy` while the primary writes, paced so that the machine is not full, then as fast as it goes), *fetches* (as the load
-//! grows), *replicas* (CPU per read with 1, 2, 4 and 8), *forward* (writing transactions at a replica). Rounds are interleaved; a ratio is the median of the rounds' ratios, and its
+//! grows), *breakdown* (one mechanism after the other, with 1, 2, 4 and 8 replicas), *forward* (writing transactions at a replica). Rounds are interleaved; a ratio is the median of the rounds' ratios, and its
 //! interval (95 %, by order statistics) is from the second to the last but one of nine rounds.
 //!
 //! Left out on purpose: RDMA, which no machine of ours has; throughput with more replicas than cores; forced promotions, after which
 //! replicas must be pointed at the new primary (the tests of the proxy and the simulation do them).
 
+mod breakdown;
 pub(super) mod cluster;
 mod forward;
 mod peers;
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|peers|price|fetches|replicas|forward] [--peers DIR] \
+const USAGE: &str = "cargo xtask bench reads [--quick] [--rounds 9] [--seconds 4] [--only stale|peers|price|fetches|breakdown|forward] [--peers DIR] \
                      [--binary CANON] [--directory DIR] [--no-results]";
 
 /// By these names `canon.read_policy` knows them; the first is what the others are compared with.
@@ -191,16 +192,16 @@ impl Bench {
         }
         if self.wants("price") || self.wants("fetches") {
             let cluster = self.cluster(1, true)?;
+            let tcp = self.cluster(1, false)?;
             if self.wants("price") {
-                let tcp = self.cluster(1, false)?;
                 self.price(&cluster, &tcp)?;
             }
             if self.wants("fetches") {
-                self.fetches(&cluster)?;
+                self.fetches(&cluster, &tcp)?;
             }
         }
-        if self.wants("replicas") {
-            self.replicas()?;
+        if self.wants("breakdown") {
+            self.breakdown()?;
         }
         Ok(())
     }
@@ -328,26 +329,29 @@ impl Bench {
         Ok(String::from_utf8_lossy(&out.stdout).into_owned())
     }
 
-    /// Transactions per second that leave the machine at most 70 % busy, writes included.
-    fn pace(&self, cluster: &Cluster, load: &Load, writes: &Load) -> Result<f64> {
-        let full = measure(&self.clients, cluster, load, Some(writes))?;
+    /// Transactions per second that leave the machine at most 70 % busy under each of these policies, writes included.
+    fn pace(&self, c: &Cluster, load: &dyn Fn(&str, f64) -> Load, writes: &Load) -> Result<f64> {
+        let full = measure(
+            &self.clients,
+            c,
+            &load("lamport+tracker", 0.0),
+            Some(writes),
+        )?;
         let mut rate = full.transactions * 0.6;
-        for _ in 0..4 {
-            let paced = Load {
-                rate,
-                ..load.clone()
-            };
-            let done = measure(&self.clients, cluster, &paced, Some(writes))?;
-            if done.busy <= 0.70 {
-                break;
+        for policy in ["read-wait", "lamport+tracker", "stale"] {
+            for _ in 0..4 {
+                let done = measure(&self.clients, c, &load(policy, rate), Some(writes))?;
+                if done.busy <= 0.68 {
+                    break;
+                }
+                rate *= (0.65 / done.busy).max(0.5);
             }
-            rate *= 0.65 / done.busy;
         }
         Ok(rate)
     }
 
-    fn price(&mut self, cluster: &Cluster, tcp: &Cluster) -> Result<()> {
-        self.line("\n## Price\n\nsysbench at one replica while the primary takes updates (`oltp_update_non_index`); *hot* reads and writes one row. Under commit-wait the writers wait for the replica (`synchronous_commit = remote_apply`) and reads for nothing. Nodes of one machine read the primary's positions from shared memory; *TCP* is a second pair without it, as nodes on machines of their own have it.");
+    fn price(&mut self, shared: &Cluster, tcp: &Cluster) -> Result<()> {
+        self.line("\n## Price\n\nsysbench at one replica while the primary takes updates (`oltp_update_non_index`); *hot* reads and writes one row. Under commit-wait the writers wait for the replica (`synchronous_commit = remote_apply`) and reads for nothing. Nodes of one machine read the primary's positions from shared memory; *over TCP* is a second pair without it, as nodes on machines of their own have it, with a pace and a *stale* of its own. The pace leaves the machine at most 70 % busy under every policy. Odd rounds go through the policies backwards.");
         let loads: &[(&str, &'static str, bool)] = match self.options.quick {
             true => &[
                 ("point selects", "oltp_point_select", false),
@@ -359,100 +363,109 @@ impl Bench {
                 ("hot row", "oltp_point_select", true),
             ],
         };
-        // (name, policy, over TCP); shared memory, where nodes have it in common, else.
-        let mut contestants: Vec<(&str, &str, bool)> =
-            POLICIES.iter().map(|p| (*p, *p, false)).collect();
-        contestants.push(("lamport+tracker, TCP", "lamport+tracker", true));
-        contestants.push(("lamport, TCP", "lamport", true));
-        contestants.push(("read-wait, TCP", "read-wait", true));
         for (name, test, hot) in loads {
-            if self.options.quick && *hot {
-                contestants.retain(|c| !c.2);
-            }
-            let seconds = self.options.seconds;
-            let reads = |policy: &str, rate: f64| Load {
-                test,
-                threads: 8,
-                rate,
-                seconds,
-                hot: *hot,
-                settings: format!("-c canon.read_policy={policy}"),
-            };
-            let writes = |policy: &str| Load {
-                test: "oltp_update_non_index",
-                threads: 4,
-                rate: 300.0,
-                seconds,
-                hot: *hot,
-                settings: match policy {
-                    "commit-wait" => "-c synchronous_commit=remote_apply".into(),
-                    _ => String::new(),
-                },
-            };
-            let rate = self.pace(cluster, &reads("stale", 0.0), &writes("stale"))?;
-            let mut paced: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
-            let mut full: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
-            for _ in 0..self.options.rounds {
-                for (name, p, over_tcp) in contestants.clone() {
-                    let at = if over_tcp { tcp } else { cluster };
-                    let w = writes(p);
-                    let one = measure(&self.clients, at, &reads(p, rate), Some(&w))?;
-                    paced.entry(name).or_default().push(one);
-                    let one = measure(&self.clients, at, &reads(p, 0.0), Some(&w))?;
-                    full.entry(name).or_default().push(one);
-                }
-            }
-            self.line(&format!("\n**{name}**, paced at {rate:.0}/s with 300 updates/s; ratios to *stale* of the same round, median (95 % interval) of {} rounds\n", self.options.rounds));
-            self.line("| policy | p50 ms | p50 ratio | p99 ms | p99 ratio | throughput, unpaced | ratio | replica CPU us/read | primary CPU ms per 1000 reads | fetches per 1000 | busy |\n|---|---|---|---|---|---|---|---|---|---|---|");
-            for (p, ..) in contestants.clone() {
-                let ratio = |all: &BTreeMap<&str, Vec<Done>>, of: fn(&Done) -> f64| {
-                    let pairs = all[p].iter().zip(&all["stale"]);
-                    let (m, low, high) = interval(pairs.map(|(a, b)| of(a) / of(b)).collect());
-                    format!("{m:.3} ({low:.3}..{high:.3})")
-                };
-                let own = &paced[p];
-                let row = format!(
-                    "| {p} | {:.3} | {} | {:.3} | {} | {:.0}/s | {} | {:.1} | {:.2} | {:.0} | {:.0} % |",
-                    median(own, |d| d.p50_ms),
-                    ratio(&paced, |d| d.p50_ms),
-                    median(own, |d| d.p99_ms),
-                    ratio(&paced, |d| d.p99_ms),
-                    median(&full[p], |d| d.transactions),
-                    ratio(&full, |d| d.transactions),
-                    median(own, |d| d.replica_us),
-                    median(own, |d| d.primary_us),
-                    median(own, |d| d.fetches),
-                    100.0 * median(own, |d| d.busy),
-                );
-                self.line(&row);
-            }
-            if *test == "oltp_point_select" && !hot {
-                let bar =
-                    |of: fn(&Done) -> f64| POLICIES.map(|p| Some(median(&full[p], of))).to_vec();
-                let chart = Chart {
-                    title: "Point selects at a replica while the primary writes",
-                    x: "canon.read_policy",
-                    y: "reads per second",
-                    places: POLICIES.map(String::from).to_vec(),
-                    series: vec![("unpaced".into(), bar(|d| d.transactions))],
-                    line_at: None,
-                };
-                self.charts.push(("price", chart.svg()));
+            self.price_of(name, test, *hot, shared, &POLICIES)?;
+            if !(self.options.quick && *hot) {
+                let name = format!("{name}, over TCP");
+                self.price_of(&name, test, *hot, tcp, &POLICIES[..4])?;
             }
         }
         self.line("\nThe primary's CPU is that of its updates too; what strong reads add to it is the difference to *stale*.");
         Ok(())
     }
 
-    fn fetches(&mut self, cluster: &Cluster) -> Result<()> {
+    fn price_of(
+        &mut self,
+        name: &str,
+        test: &'static str,
+        hot: bool,
+        cluster: &Cluster,
+        policies: &[&'static str],
+    ) -> Result<()> {
+        let seconds = self.options.seconds;
+        let reads = |policy: &str, rate: f64| Load {
+            test,
+            threads: 8,
+            rate,
+            seconds,
+            hot,
+            settings: format!("-c canon.read_policy={policy}"),
+        };
+        let writes = |policy: &str| Load {
+            test: "oltp_update_non_index",
+            threads: 4,
+            rate: 300.0,
+            seconds,
+            hot,
+            settings: match policy {
+                "commit-wait" => "-c synchronous_commit=remote_apply".into(),
+                _ => String::new(),
+            },
+        };
+        let rate = self.pace(cluster, &reads, &writes("stale"))?;
+        let mut paced: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
+        let mut full: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
+        for round in 0..self.options.rounds {
+            let mut order = policies.to_vec();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for p in order {
+                let w = writes(p);
+                let one = measure(&self.clients, cluster, &reads(p, rate), Some(&w))?;
+                paced.entry(p).or_default().push(one);
+                let one = measure(&self.clients, cluster, &reads(p, 0.0), Some(&w))?;
+                full.entry(p).or_default().push(one);
+            }
+        }
+        self.line(&format!("\n**{name}**, paced at {rate:.0}/s with 300 updates/s; ratios to *stale* of the same round, median (95 % interval) of {} rounds\n", self.options.rounds));
+        self.line("| policy | p50 ms | p50 ratio | p99 ms | p99 ratio | throughput, unpaced | ratio | replica CPU us/read | primary CPU ms per 1000 reads | fetches per 1000 | busy |\n|---|---|---|---|---|---|---|---|---|---|---|");
+        for p in policies {
+            let ratio = |all: &BTreeMap<&str, Vec<Done>>, of: fn(&Done) -> f64| {
+                let pairs = all[p].iter().zip(&all["stale"]);
+                let (m, low, high) = interval(pairs.map(|(a, b)| of(a) / of(b)).collect());
+                format!("{m:.3} ({low:.3}..{high:.3})")
+            };
+            let own = &paced[p];
+            let row = format!(
+                "| {p} | {:.3} | {} | {:.3} | {} | {:.0}/s | {} | {:.1} | {:.2} | {:.0} | {:.0} % |",
+                median(own, |d| d.p50_ms),
+                ratio(&paced, |d| d.p50_ms),
+                median(own, |d| d.p99_ms),
+                ratio(&paced, |d| d.p99_ms),
+                median(&full[p], |d| d.transactions),
+                ratio(&full, |d| d.transactions),
+                median(own, |d| d.replica_us),
+                median(own, |d| d.primary_us),
+                median(own, |d| d.fetches),
+                100.0 * median(own, |d| d.busy),
+            );
+            self.line(&row);
+        }
+        if name == "point selects" {
+            let bar = |of: fn(&Done) -> f64| POLICIES.map(|p| Some(median(&full[p], of))).to_vec();
+            let chart = Chart {
+                title: "Point selects at a replica while the primary writes",
+                x: "canon.read_policy",
+                y: "reads per second",
+                places: POLICIES.map(String::from).to_vec(),
+                series: vec![("unpaced".into(), bar(|d| d.transactions))],
+                line_at: None,
+            };
+            self.charts.push(("price", chart.svg()));
+        }
+        Ok(())
+    }
+
+    fn fetches(&mut self, shared: &Cluster, tcp: &Cluster) -> Result<()> {
         self.line("\n## Fetches as the load grows\n\nPoint selects as fast as they go, with 300 updates/s at the primary.\n");
-        self.line("| threads | reads/s | fetches per 1000 reads |\n|---|---|---|");
+        self.line("| threads | reads/s | fetches per 1000 reads | reads/s over TCP | fetches per 1000 reads |\n|---|---|---|---|---|");
         let threads: &[u32] = if self.options.quick {
             &[1, 8, 32]
         } else {
             &[1, 2, 4, 8, 16, 32, 64]
         };
-        let mut points = Vec::new();
+        let (mut looks, mut points) = (Vec::new(), Vec::new());
         for &n in threads {
             let load = |test, threads, rate| Load {
                 test,
@@ -466,78 +479,24 @@ impl Bench {
                 load("oltp_point_select", n, 0.0),
                 load("oltp_update_non_index", 4, 300.0),
             );
-            let done = measure(&self.clients, cluster, &reads, Some(&writes))?;
+            let here = measure(&self.clients, shared, &reads, Some(&writes))?;
+            let over = measure(&self.clients, tcp, &reads, Some(&writes))?;
             self.line(&format!(
-                "| {n} | {:.0} | {:.0} |",
-                done.transactions, done.fetches
+                "| {n} | {:.0} | {:.0} | {:.0} | {:.0} |",
+                here.transactions, here.fetches, over.transactions, over.fetches
             ));
-            points.push(Some(done.fetches));
+            looks.push(Some(here.fetches));
+            points.push(Some(over.fetches));
         }
         let chart = Chart {
             title: "One fetch serves many reads",
             x: "threads that read",
             y: "fetches per 1000 reads",
             places: threads.iter().map(u32::to_string).collect(),
-            series: vec![("lamport+tracker".into(), points)],
+            series: vec![("over TCP".into(), points), ("shared memory".into(), looks)],
             line_at: None,
         };
         self.charts.push(("fetches", chart.svg()));
-        Ok(())
-    }
-
-    fn replicas(&mut self) -> Result<()> {
-        self.line("\n## More replicas\n\n200 point selects per second at each replica, 200 updates per second at the primary: CPU, not throughput, which would need as many cores.\n");
-        self.line("| replicas | policy | replicas' CPU us/read | primary CPU ms per 1000 reads | fetches per 1000 | p50 ms | p99 ms | busy |\n|---|---|---|---|---|---|---|---|");
-        let counts: &[usize] = if self.options.quick {
-            &[1, 4]
-        } else {
-            &[1, 2, 4, 8]
-        };
-        let mut series: BTreeMap<&str, Vec<Option<f64>>> = BTreeMap::new();
-        for &n in counts {
-            let cluster = self.cluster(n, true)?;
-            let rounds = self.options.rounds.min(5);
-            let mut all: BTreeMap<&str, Vec<Done>> = BTreeMap::new();
-            for _ in 0..rounds {
-                for p in &POLICIES[..4] {
-                    let load = |test, threads, settings: String| Load {
-                        test,
-                        threads,
-                        rate: 200.0,
-                        seconds: self.options.seconds,
-                        hot: false,
-                        settings,
-                    };
-                    let reads = load("oltp_point_select", 2, format!("-c canon.read_policy={p}"));
-                    let writes = load("oltp_update_non_index", 2, String::new());
-                    let one = measure(&self.clients, &cluster, &reads, Some(&writes))?;
-                    all.entry(p).or_default().push(one);
-                }
-            }
-            for p in &POLICIES[..4] {
-                let own = &all[p];
-                let cpu = median(own, |d| d.replica_us);
-                let row = format!(
-                    "| {n} | {p} | {cpu:.1} | {:.2} | {:.0} | {:.3} | {:.3} | {:.0} % |",
-                    median(own, |d| d.primary_us),
-                    median(own, |d| d.fetches),
-                    median(own, |d| d.p50_ms),
-                    median(own, |d| d.p99_ms),
-                    100.0 * median(own, |d| d.busy),
-                );
-                self.line(&row);
-                series.entry(p).or_default().push(Some(cpu));
-            }
-        }
-        let chart = Chart {
-            title: "CPU of the replicas per read",
-            x: "replicas",
-            y: "microseconds per read, replay included",
-            places: counts.iter().map(usize::to_string).collect(),
-            series: series.into_iter().map(|(p, v)| (p.to_owned(), v)).collect(),
-            line_at: None,
-        };
-        self.charts.push(("replicas", chart.svg()));
         Ok(())
     }
 
