@@ -6,7 +6,7 @@ use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, Role};
 use sql::engine::{Engine, Opening, Outcome, Published};
-use sql::reading::{Consistency, History, ReadPoint, ReadWant, Touch, Waiting};
+use sql::reading::{Consistency, History, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use sql::standing::Standing;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub trait Surroundings: Send + Sync {
     /// See `Engine::promote`.
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>>;
     /// See `Engine::read_point`.
-    fn read_point(&self, want: &ReadWant) -> ReadPoint;
+    fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint;
     /// See `Engine::readable`.
     fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>>;
     /// The clock that fetches are stamped with.
@@ -134,9 +134,9 @@ impl Engine for NodeEngine {
         }
     }
 
-    fn read_point(&self, want: &ReadWant) -> ReadPoint {
+    fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
         match (self.node.role(), self.surroundings.get()) {
-            (Role::Replica | Role::Sealed, Some(s)) => s.read_point(want),
+            (Role::Replica | Role::Sealed, Some(s)) => s.read_point(want, reads),
             (Role::Primary, _) if want.consistency == Consistency::Strong => {
                 match self.node.leads_soon() {
                     None => ReadPoint::Newest,

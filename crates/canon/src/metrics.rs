@@ -302,8 +302,8 @@ fn strong_reads(p: &mut Page, fresh: &Fresh) {
     );
     p.counter(
         "canon_read_fetches_total",
-        "Fetches from the primary, for any number of reads each.",
-        n(&s.fetches),
+        "Fetches from the primary, for any number of reads each, and looks at memory that is shared with it, for one.",
+        n(&s.fetches) + n(&s.looked),
     );
     p.counter(
         "canon_read_fetches_rejected_total",
@@ -313,12 +313,13 @@ fn strong_reads(p: &mut Page, fresh: &Fresh) {
     p.head(
         "canon_read_timestamps_total",
         "counter",
-        "Timestamps given to reads: of a fetch that had landed, in flight, or begun for it.",
+        "Timestamps given to reads: of a fetch that had landed, in flight, or begun for it, or looked up in shared memory.",
     );
     for (how, value) in [
         ("reused", &s.reused),
         ("joined", &s.joined),
         ("fetched", &s.began),
+        ("looked", &s.looked),
     ] {
         _ = writeln!(
             p.0,

@@ -308,6 +308,9 @@ impl Server {
         for path in &self.unix {
             _ = std::fs::remove_file(path);
         }
+        if let Some(fresh) = &self.place.fresh {
+            fresh.close();
+        }
         self.gate.close(self.limit).await;
         self.tasks.end().await;
         let node = self.node.clone();

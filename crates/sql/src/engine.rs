@@ -1,6 +1,6 @@
 //! What SQL needs of the machine below it. `node` implements this; tests may implement it over anything.
 
-use crate::reading::{History, ReadPoint, ReadWant, Touch, Waiting};
+use crate::reading::{History, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use crate::standing::Standing;
 use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
@@ -88,8 +88,9 @@ pub trait Engine: Send + Sync + 'static {
         0
     }
 
-    /// Where a read that wants this may stand. Asked for each snapshot, so a primary must answer without work.
-    fn read_point(&self, _want: &ReadWant) -> ReadPoint {
+    /// Where a read that wants this may stand. Asked for each snapshot, so a primary must answer without work. `reads` tells what it will
+    /// touch as far as that is known yet, so that what [`readable`](Engine::readable) asks for may be fetched in the same round trip.
+    fn read_point(&self, _want: &ReadWant, _reads: &Reads<'_>) -> ReadPoint {
         ReadPoint::Newest
     }
 

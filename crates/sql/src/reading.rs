@@ -82,6 +82,9 @@ pub enum Touch {
     All,
 }
 
+/// Tells what a statement will read, when somebody asks.
+pub type Reads<'a> = dyn Fn() -> Vec<Touch> + Sync + 'a;
+
 /// The history that a node has: whose it is, and its terms.
 #[derive(Clone, Debug, Default)]
 pub struct History {

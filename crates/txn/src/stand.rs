@@ -36,6 +36,14 @@ impl Txn {
         }
     }
 
+    /// What this node shows is as new as the next statement wants it, which takes its snapshot by itself; the schema is looked at now, for
+    /// who plans before that.
+    pub fn look_at_newest(&mut self) {
+        if self.schema.is_none() && self.catalog.schema.version != self.shared.schema_version() {
+            (self.catalog_from, self.catalog) = self.shared.newest_catalog();
+        }
+    }
+
     /// Whether the next statement takes a snapshot, and the transaction does not stand at the one that it has.
     pub fn wants_snapshot(&self) -> bool {
         self.next.is_none()

@@ -24,7 +24,7 @@ use futures::task::AtomicWaker;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token};
 use parking_lot::Mutex;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -56,6 +56,9 @@ thread_local! {
     static LEFT: Cell<usize> = const { Cell::new(0) };
     /// The task that runs wants to go on when those have run.
     static LATE: Cell<bool> = const { Cell::new(false) };
+    /// The core that this thread drives.
+    static DRIVEN: RefCell<Option<Arc<Core>>> = const { RefCell::new(None) };
+    static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
     /// The core had one socket when it last waited.
     static ALONE: Cell<bool> = const { Cell::new(false) };
     /// The core on which the task that runs goes on.
@@ -65,6 +68,16 @@ thread_local! {
 /// Whether the connection that runs has its core to itself, so that it may wait there for a disk.
 pub fn alone() -> bool {
     ALONE.get()
+}
+
+/// The number of the core that runs this; none: this thread is no core's.
+pub fn number() -> Option<usize> {
+    Some(NUMBER.get()).filter(|n| *n != usize::MAX)
+}
+
+/// The core that runs this.
+pub fn current() -> Option<Arc<Core>> {
+    DRIVEN.with_borrow(Option::clone)
 }
 
 /// Goes on when the other tasks of this turn have run; at once where there are none, or no core.
@@ -231,6 +244,8 @@ impl Core {
 
     fn drive(self: Arc<Core>, mut turn: u64) {
         let _inside = self.runtime.enter();
+        NUMBER.set(self.number);
+        DRIVEN.set(Some(self.clone()));
         loop {
             // There are some when the last thread did not come to them.
             if !self.run_late(&mut turn) {

@@ -50,6 +50,25 @@ impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
         }
     }
 
+    /// The same connection over what `f` makes of its stream.
+    pub fn over<T: AsyncRead + AsyncWrite>(
+        self,
+        f: impl FnOnce(S) -> io::Result<T>,
+    ) -> io::Result<CopyBoth<T>>
+    where
+        S: Unpin,
+    {
+        let (reader, writer) = tokio::io::split(f(self.reader.unsplit(self.writer))?);
+        Ok(CopyBoth {
+            reader,
+            writer,
+            input: self.input,
+            taken: self.taken,
+            out: self.out,
+            written: self.written,
+        })
+    }
+
     /// Puts a message among what is to be written.
     pub fn send(&mut self, m: &Message) {
         self.send_with(|out| m.encode(out));

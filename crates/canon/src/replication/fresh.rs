@@ -1,37 +1,45 @@
-//! Strong reads at a replica: the waits of sessions, and the one task that reads the primary's region for all of them.
+//! Strong reads at a replica: what sessions ask and wait for, and the tasks that read the primary's region for all of them.
 //!
 //! ```text
-//! session ──▶ read_point ──▶ Timestamps ──▶ known: at once
-//!                                 │   └──▶ a future: woken when a fetch lands
-//!                                 ▼
-//!                     this node's task ──▶ RemoteMemory ──▶ landed ──▶ wakes all
-//! session ──▶ readable ──▶ Timestamps::check ──▶ now | slots are fetched | what is read becomes visible
+//! session ──▶ read_point ──▶ Lane::ask ──▶ known: at once
+//!                               │   └──▶ a future: woken when a fetch lands
+//!                               ▼
+//!                    the lane's task ──▶ RemoteMemory ──▶ landed ──▶ wakes all
+//! session ──▶ readable ──▶ Lane::check ──▶ now | slots are fetched | what is read becomes visible
 //! ```
 //! What is decided is decided in `replica::read`. While the primary cannot be asked, strong reads wait; nothing stale is served, and the
 //! session gives up when its `canon.read_timeout` says so.
 //!
-//! Where the primary's words are mapped (`shared`), every read looks for itself: a few loads and a question to the kernel, in place.
+//! Where the primary's words are mapped (`shared`), every read looks for itself: a few loads, in place. The slots of what it reads are
+//! looked at only when more is published than this node shows.
 //!
 //! A timestamp that lands is also what the primary has published: replay is told, so that it shows what it has without waiting for
 //! the next tick.
 
 use super::Primary;
-use super::remote::{Tcp, connect};
+use super::copy_both::{CopyBoth, lost};
+use super::lane::{Found, Lane};
+use super::remote::{Tcp, connect, link};
 use super::shared::Mapped;
+use crate::gate::cores::{self, Core, afterwards};
+use crate::gate::socket::Socket;
 use base::region::{CLUSTER_WORDS, PUBLISHED_WORD, TERM_WORD, row_hash};
 use base::{Error, Held, Position, Result, SqlState};
 use env::Env;
 use futures::FutureExt;
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
-use node::{Node, Notice, Role};
-use parking_lot::{Mutex, RwLock};
-use replica::read::{Ask, Check, Fetch, Level, Rejected, RemoteMemory, Timestamps, Touch, decide};
-use sql::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Touch as Reads, Waiting};
+use node::{Node, Role};
+use parking_lot::RwLock;
+use replica::read::{Check, Fetch, Level, Rejected, RemoteMemory, Touch, decide};
+use sql::reading::{
+    Consistency, ReadPoint, ReadPolicy, ReadWant, Reads, Touch as Touched, Waiting,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 use tracing::{info, warn};
 
 /// Longest pause between tries to connect.
@@ -44,8 +52,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What was done for strong reads.
 #[derive(Debug, Default)]
 pub struct FreshStats {
-    /// Fetches from the primary, those for slots included.
+    /// Fetches over the connection, those for slots included.
     pub fetches: AtomicU64,
+    /// Looks at mapped words: a fetch for one read each.
+    pub looked: AtomicU64,
     /// Answers that were rejected.
     pub rejected: AtomicU64,
     /// Reads that took a timestamp that was there, joined a fetch in flight (or the next), or began one.
@@ -76,14 +86,14 @@ pub struct Fresh {
     name: String,
     node: Arc<Node>,
     env: Env,
-    state: Mutex<Timestamps>,
-    /// A fetch landed, or nothing that was in flight will.
-    landed: Notice,
-    fetches: mpsc::UnboundedSender<Fetch>,
-    incoming: Mutex<Option<mpsc::UnboundedReceiver<Fetch>>>,
-    connected: AtomicBool,
+    /// One for each core, and the one of whoever is no core.
+    lanes: Vec<Arc<Lane>>,
+    closed: AtomicBool,
+    closing: Notify,
     /// The primary's words, where this host has them.
     mapped: RwLock<Option<Arc<Mapped>>>,
+    /// The newest that replay was told.
+    told: AtomicU64,
     pub stats: FreshStats,
 }
 
@@ -109,25 +119,43 @@ pub fn handed_over(node: &Node, want: &ReadWant) -> ReadPoint {
 
 impl Fresh {
     pub fn new(primary: Primary, name: String, node: Arc<Node>, env: Env) -> Fresh {
-        let (fetches, incoming) = mpsc::unbounded_channel();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let lane = |_| Arc::new(Lane::new(node.cluster()));
         Fresh {
-            state: Mutex::new(Timestamps::new(node.cluster())),
+            lanes: (0..=cores).map(lane).collect(),
             primary,
             name,
             node,
             env,
-            landed: Notice::default(),
-            fetches,
-            incoming: Mutex::new(Some(incoming)),
-            connected: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
             mapped: RwLock::default(),
+            told: AtomicU64::new(0),
             stats: FreshStats::default(),
         }
     }
 
     /// Whether the primary can be asked.
     pub fn is_connected(&self) -> bool {
-        self.connected.load(Relaxed)
+        self.common().is_connected()
+    }
+
+    /// The lane of whoever is no core.
+    fn common(&self) -> &Lane {
+        self.lanes.last().expect("one at least")
+    }
+
+    /// The lane for a read that is served here.
+    fn lane(self: &Arc<Fresh>) -> &Arc<Lane> {
+        let last = self.lanes.len() - 1;
+        match cores::number().filter(|n| *n < last) {
+            Some(n) if self.lanes[n].is_connected() => &self.lanes[n],
+            Some(n) => {
+                self.connect_lane(n);
+                &self.lanes[last]
+            }
+            None => &self.lanes[last],
+        }
     }
 
     /// Nanoseconds of the clock that fetches are stamped with.
@@ -135,32 +163,25 @@ impl Fresh {
         self.env.clock.monotonic_nanos()
     }
 
-    fn send(&self, fetch: Fetch) {
-        count(&self.stats.fetches);
-        // The task ends when the node follows no more; then nobody waits for long.
-        _ = self.fetches.send(fetch);
-    }
-
-    /// A timestamp if there is one, or a way to it. `first`: this read asks for the first time.
-    fn ask(&self, arrived: u64, first: bool) -> Option<Position> {
-        let now = self.now();
-        let asked = self.state.lock().ask(arrived, now);
-        let (counter, at) = match asked {
-            Ask::Known(at) => (&self.stats.reused, Some(at)),
-            Ask::Joined | Ask::Queued => (&self.stats.joined, None),
-            Ask::Begin(fetch) => {
-                self.send(fetch);
-                (&self.stats.began, None)
-            }
+    /// A timestamp if there is one, or a place among those who wait for one. `reads`: this read asks for the first time.
+    fn ask(&self, lane: &Lane, arrived: u64, reads: Option<&Reads<'_>>) -> Option<Position> {
+        let touches = || {
+            let all = reads.map(|r| r()).unwrap_or_default();
+            all.iter().map(touch).collect()
         };
-        if first {
+        let (counter, at) = match lane.ask(arrived, touches) {
+            Found::Known(at) => (&self.stats.reused, Some(at)),
+            Found::Joined => (&self.stats.joined, None),
+            Found::First => (&self.stats.began, None),
+        };
+        if reads.is_some() {
             count(counter);
         }
         at
     }
 
     /// See `Engine::read_point`.
-    pub fn read_point(self: &Arc<Fresh>, want: &ReadWant) -> ReadPoint {
+    pub fn read_point(self: &Arc<Fresh>, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
         let arrived = match want.consistency {
             Consistency::Session | Consistency::Eventual => return ReadPoint::Newest,
             Consistency::Strong => want.arrived,
@@ -181,10 +202,14 @@ impl Fresh {
             ReadPolicy::Stale | ReadPolicy::CommitWait => ReadPoint::Newest,
             ReadPolicy::ReadWait => ReadPoint::Wait(Box::pin(self.clone().fetch_alone())),
             ReadPolicy::Tracker | ReadPolicy::Lamport => {
-                let seen = self.landed.version();
-                match self.ask(arrived, true) {
+                let lane = self.lane();
+                let seen = lane.landed.version();
+                match self.ask(lane, arrived, Some(reads)) {
                     Some(at) => ReadPoint::At(at),
-                    None => ReadPoint::Wait(Box::pin(self.clone().timestamp(arrived, seen))),
+                    None => {
+                        let lane = lane.clone();
+                        ReadPoint::Wait(Box::pin(self.clone().timestamp(arrived, lane, seen)))
+                    }
                 }
             }
         }
@@ -197,14 +222,22 @@ impl Fresh {
         // Before the words are: of a newer term this claims nothing.
         let term = self.node.term();
         let at = self.look(mapped, |w| word(w, PUBLISHED_WORD))?;
-        count(&self.stats.fetches);
-        count(&self.stats.began);
-        if at > self.node.marks().published.get()
+        count(&self.stats.looked);
+        if at > self.node.marks().published.get() {
+            self.tell(term, at);
+        }
+        Some(at)
+    }
+
+    /// Replay is told what is published in this term, once.
+    fn tell(&self, term: u64, at: Position) {
+        let told = &self.told;
+        if told.load(Relaxed) < at.as_u64()
+            && told.fetch_max(at.as_u64(), Relaxed) < at.as_u64()
             && let Some(f) = self.node.following()
         {
             f.published(term, at);
         }
-        Some(at)
     }
 
     /// What `f` reads of mapped words counts if their node is the primary that this one follows, before and afterwards.
@@ -229,17 +262,30 @@ impl Fresh {
         })?
     }
 
-    async fn timestamp(self: Arc<Fresh>, arrived: u64, mut seen: u64) -> Result<ReadPoint> {
+    /// An error, or an answer, of a node that follows no more.
+    fn follows(&self) -> Option<Result<ReadPoint>> {
+        match self.node.role() {
+            Role::Primary => Some(Ok(ReadPoint::Newest)),
+            Role::Sealed => Some(Err(gone())),
+            Role::Replica => None,
+        }
+    }
+
+    async fn timestamp(
+        self: Arc<Fresh>,
+        arrived: u64,
+        mut lane: Arc<Lane>,
+        mut seen: u64,
+    ) -> Result<ReadPoint> {
         let began = self.now();
         loop {
-            self.landed.since(seen).await;
-            match self.node.role() {
-                Role::Primary => return Ok(ReadPoint::Newest),
-                Role::Sealed => return Err(gone()),
-                Role::Replica => {}
+            lane.landed.since(seen).await;
+            if let Some(end) = self.follows() {
+                return end;
             }
-            seen = self.landed.version();
-            if let Some(at) = self.ask(arrived, false) {
+            lane = self.lane().clone();
+            seen = lane.landed.version();
+            if let Some(at) = self.ask(&lane, arrived, None) {
                 self.stats.fetching.fetch_add(self.now() - began, Relaxed);
                 return Ok(ReadPoint::At(at));
             }
@@ -250,18 +296,15 @@ impl Fresh {
         let began = self.now();
         count(&self.stats.began);
         loop {
-            let fetch = self.state.lock().fetch_alone(self.now());
-            let number = fetch.number;
-            let mut seen = self.landed.version();
-            self.send(fetch);
+            let lane = self.lane().clone();
+            let mut seen = lane.landed.version();
+            let number = lane.fetch_alone(self.now());
             let landed = loop {
-                seen = self.landed.since(seen).await;
-                match self.node.role() {
-                    Role::Primary => return Ok(ReadPoint::Newest),
-                    Role::Sealed => return Err(gone()),
-                    Role::Replica => {}
+                seen = lane.landed.since(seen).await;
+                if let Some(end) = self.follows() {
+                    return end;
                 }
-                if let Some(landed) = self.state.lock().take_alone(number) {
+                if let Some(landed) = lane.take_alone(number) {
                     break landed;
                 }
             };
@@ -272,26 +315,17 @@ impl Fresh {
         }
     }
 
-    fn check(&self, at: Position, touches: &[Touch]) -> Check {
+    fn check(&self, lane: &Lane, at: Position, touches: &[Touch]) -> Check {
         let visible = self.node.marks().published.get();
-        if let Some(check) = self.check_here(at, visible, touches) {
-            return check;
-        }
-        let now = self.now();
-        let mut check = self.state.lock().check(at, visible, touches, now);
-        if let Check::Missing(fetch) = &mut check
-            && let Some(fetch) = fetch.take()
-        {
-            self.send(fetch);
-        }
-        check
+        let here = self.check_here(at, visible, touches);
+        here.unwrap_or_else(|| lane.check(at, visible, touches, self.now()))
     }
 
     /// See `Engine::readable`.
     pub fn readable(
         self: &Arc<Fresh>,
         at: Position,
-        touches: &[Reads],
+        touches: &[Touched],
         want: &ReadWant,
     ) -> Option<Waiting<()>> {
         let visible = self.node.marks().published.get();
@@ -308,14 +342,18 @@ impl Fresh {
             return Some(Box::pin(self.clone().shown(at, Level::Visible)));
         }
         let touches: Vec<Touch> = touches.iter().map(touch).collect();
-        let seen = self.landed.version();
-        match self.check(at, &touches) {
+        let lane = self.lane();
+        let seen = lane.landed.version();
+        match self.check(lane, at, &touches) {
             Check::Read(level) => {
                 count(&self.stats.at_once[level as usize]);
                 None
             }
             Check::Wait(to, level) => Some(Box::pin(self.clone().shown(to, level))),
-            Check::Missing(_) => Some(Box::pin(self.clone().checked(at, touches, seen))),
+            Check::Missing(_) => {
+                let lane = lane.clone();
+                Some(Box::pin(self.clone().checked(at, touches, lane, seen)))
+            }
         }
     }
 
@@ -333,12 +371,13 @@ impl Fresh {
         self: Arc<Fresh>,
         at: Position,
         touches: Vec<Touch>,
+        mut lane: Arc<Lane>,
         mut seen: u64,
     ) -> Result<()> {
         let began = self.now();
         let mut all = self.node.published(Held::Published(at));
         for round in 0u64.. {
-            let landing = self.landed.since(seen).boxed();
+            let landing = lane.landed.since(seen).boxed();
             if let Either::Left(_) = select(&mut all, landing).await {
                 count(&self.stats.waits[Level::Visible as usize]);
                 self.stats.waited.fetch_add(self.now() - began, Relaxed);
@@ -348,8 +387,9 @@ impl Fresh {
                 // The primary has not published `at`: it came back without it. There is no hurry then.
                 tokio::time::sleep(AGAIN).await;
             }
-            seen = self.landed.version();
-            match self.check(at, &touches) {
+            lane = self.lane().clone();
+            seen = lane.landed.version();
+            match self.check(&lane, at, &touches) {
                 Check::Read(level) => {
                     count(&self.stats.at_once[level as usize]);
                     self.stats.fetching.fetch_add(self.now() - began, Relaxed);
@@ -365,11 +405,60 @@ impl Fresh {
         unreachable!("counted without end")
     }
 
+    /// A connection of a core's own, by a task there; not while another begins one, or soon after one that failed.
+    fn connect_lane(self: &Arc<Fresh>, n: usize) {
+        let (lane, now) = (&self.lanes[n], self.now());
+        let again = lane.again.load(Relaxed);
+        let may = self.is_connected() && !self.closed.load(SeqCst) && now >= again;
+        if !may || self.mapped.read().is_some() {
+            return;
+        }
+        let took = lane
+            .again
+            .compare_exchange(again, u64::MAX, Relaxed, Relaxed);
+        if let (Ok(_), Some(core)) = (took, cores::current()) {
+            let fresh = self.clone();
+            core.clone().run(async move {
+                let lane = &fresh.lanes[n];
+                _ = fresh.run_lane(lane, &core).await;
+                lane.connected.store(false, Relaxed);
+                lane.lost();
+                let soon = fresh.now() + MOST_BACKOFF.as_nanos() as u64;
+                lane.again.store(soon, Relaxed);
+            });
+        }
+    }
+
+    /// Until the connection ends, or this node follows no more.
+    async fn run_lane(&self, lane: &Lane, core: &Arc<Core>) -> Result<()> {
+        let (primary, name) = (self.primary.clone(), self.name.clone());
+        // On the runtime, whose sockets wake its own threads; from then on the socket is the core's.
+        let linked = tokio::spawn(async move { link(&primary, &name).await });
+        let closed = || Error::internal("the server ends");
+        let (link, ..) = linked.await.map_err(|_| closed())??;
+        let socket = |tcp: tokio::net::TcpStream| {
+            let tcp = mio::net::TcpStream::from_std(tcp.into_std()?);
+            Socket::new(tcp, core.clone())
+        };
+        let mut link = link.over(socket).map_err(|e| lost(&e))?;
+        let closing = self.closing.notified();
+        if self.closed.load(SeqCst) {
+            return Ok(());
+        }
+        tokio::select! {
+            e = self.carry(lane, &mut link) => e.map_or(Ok(()), Err),
+            () = closing => Ok(()),
+        }
+    }
+
+    /// Connections that belong to cores end, and none begin: before the cores do.
+    pub fn close(&self) {
+        self.closed.store(true, SeqCst);
+        self.closing.notify_waiters();
+    }
+
     /// Reads the primary's region until this node follows no more.
     pub async fn run(&self) {
-        let Some(mut incoming) = self.incoming.lock().take() else {
-            return;
-        };
         let mut failures = 0u32;
         let mut silent = false;
         while self.node.role() == Role::Replica {
@@ -392,11 +481,7 @@ impl Fresh {
                         *self.mapped.write() = mapped.map(Arc::new);
                         silent = false;
                         let began = tokio::time::Instant::now();
-                        let memory = Tcp::default();
-                        let why = tokio::select! {
-                            e = memory.drive(&mut link) => e,
-                            () = self.serve(&memory, &mut incoming) => break,
-                        };
+                        let Some(why) = self.carry(self.common(), &mut link).await else { break };
                         failures = u32::from(began.elapsed() < MOST_BACKOFF) * (failures + 1);
                         why
                     }
@@ -407,49 +492,61 @@ impl Fresh {
                 },
                 () = looking => break,
             };
-            self.connected.store(false, Relaxed);
+            self.common().connected.store(false, Relaxed);
             *self.mapped.write() = None;
             // Said once, not at every try.
             if !std::mem::replace(&mut silent, true) {
                 warn!(primary = %self.primary, "strong reads wait: {}", why.fields().message);
             }
         }
-        self.connected.store(false, Relaxed);
+        self.common().connected.store(false, Relaxed);
         *self.mapped.write() = None;
-        self.forget();
+        self.common().lost();
     }
 
-    /// Nothing that is in flight lands.
-    fn forget(&self) {
-        self.state.lock().lost();
-        self.landed.moved();
+    /// Carries a lane's fetches over this connection. Why it ended; none: this node follows no more.
+    async fn carry<S: AsyncRead + AsyncWrite>(
+        &self,
+        lane: &Lane,
+        link: &mut CopyBoth<S>,
+    ) -> Option<Error> {
+        let memory = Tcp::default();
+        tokio::select! {
+            // What the one sends goes out in the same step.
+            biased;
+            () = self.serve(lane, &memory) => None,
+            e = memory.drive(link) => Some(e),
+        }
     }
 
     /// Fetches with this memory until the node follows no more.
-    async fn serve(&self, memory: &dyn RemoteMemory, incoming: &mut Incoming) {
+    async fn serve(&self, lane: &Lane, memory: &dyn RemoteMemory) {
+        lane.connected.store(true, Relaxed);
         // What was asked of the connection before will not come: whoever waits asks again.
-        while incoming.try_recv().is_ok() {}
-        self.connected.store(true, Relaxed);
-        self.forget();
+        lane.lost();
         let mut reads = FuturesUnordered::new();
         let mut look = tokio::time::interval(LOOK);
         let mut said = None;
         loop {
             tokio::select! {
-                fetch = incoming.recv() => {
-                    let Some(Fetch { number, words }) = fetch else { return };
-                    reads.push(memory.read(words).map(move |v| (number, v)));
+                () = lane.due.notified() => {
+                    // Others of this turn may want to read, too.
+                    afterwards().await;
+                    for Fetch { number, words } in lane.begin(self.now()) {
+                        count(&self.stats.fetches);
+                        reads.push(memory.read(words).map(move |v| (number, v)));
+                    }
                 }
                 Some((number, values)) = reads.next(), if !reads.is_empty() => {
                     // An error: the connection is at its end, and `drive` says why.
                     let Ok(values) = values else { continue };
-                    if let Err(why) = self.land(number, &values) {
+                    if let Err(why) = self.land(lane, number, &values) {
                         if said.as_ref() != Some(&why) {
                             warn!(primary = %self.primary, ?why, "its answers cannot be used: strong reads wait");
                             said = Some(why);
                         }
                         tokio::time::sleep(AGAIN).await;
-                        self.forget();
+                        lane.lost();
                     }
                 }
                 _ = look.tick() => if self.node.role() != Role::Replica {
@@ -460,18 +557,11 @@ impl Fresh {
     }
 
     /// Values came.
-    fn land(&self, number: u64, values: &[u64]) -> std::result::Result<(), Rejected> {
-        let (followed, now) = (self.node.term(), self.now());
-        let (took, next) = self.state.lock().landed(number, values, followed, now);
-        if let Some(fetch) = next {
-            self.send(fetch);
-        }
-        match took {
+    fn land(&self, lane: &Lane, number: u64, values: &[u64]) -> std::result::Result<(), Rejected> {
+        let followed = self.node.term();
+        match lane.land(number, values, followed, self.now()) {
             Ok(at) => {
-                if let Some(f) = self.node.following() {
-                    f.published(followed, at);
-                }
-                self.landed.moved();
+                self.tell(followed, at);
                 Ok(())
             }
             // It was forgotten with a connection.
@@ -484,13 +574,11 @@ impl Fresh {
     }
 }
 
-type Incoming = mpsc::UnboundedReceiver<Fetch>;
-
-fn touch(t: &Reads) -> Touch {
+fn touch(t: &Touched) -> Touch {
     match t {
-        Reads::Catalog => Touch::Catalog,
-        Reads::Table(t) => Touch::Table(*t),
-        Reads::Row(t, key) => Touch::Row(*t, row_hash(*t, key)),
-        Reads::All => Touch::All,
+        Touched::Catalog => Touch::Catalog,
+        Touched::Table(t) => Touch::Table(*t),
+        Touched::Row(t, key) => Touch::Row(*t, row_hash(*t, key)),
+        Touched::All => Touch::All,
     }
 }

@@ -5,8 +5,8 @@
 //!           accept.rs           how a replica's connection begins
 //! replica   follow.rs           one task: connects (link.rs), ship::Receiver, the node's ring; acknowledgements, promotion
 //!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
-//! replica   fresh.rs            strong reads: one task that reads the primary's region (remote.rs,
-//!                               shared.rs where both are on one host), and the waits of sessions
+//! replica   fresh.rs            strong reads: what sessions ask and wait for; the primary's region is read over connections
+//!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs)
 //! primary   region.rs           its other end
 //!           reads.rs            what it reads of log and checkpoints
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
@@ -24,6 +24,7 @@ pub mod copy_both;
 pub mod follow;
 pub mod fresh;
 mod freshness;
+mod lane;
 pub mod link;
 mod place;
 mod primary;

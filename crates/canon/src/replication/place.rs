@@ -7,7 +7,7 @@ use super::{Follow, Fresh, Senders};
 use crate::engine::Surroundings;
 use base::{Error, Position, Result, SqlState};
 use node::{Node, Role};
-use sql::reading::{Consistency, ReadPoint, ReadWant, Touch, Waiting};
+use sql::reading::{Consistency, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use sql::standing::{Receiver, Sender, Standing, lsn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -207,7 +207,7 @@ impl Surroundings for Place {
         follow.ok_or_else(not_a_replica)?.promote(force, wait)
     }
 
-    fn read_point(&self, want: &ReadWant) -> ReadPoint {
+    fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
         if let Consistency::Bounded(most) = want.consistency
             && self.node.role() == Role::Replica
         {
@@ -217,7 +217,7 @@ impl Surroundings for Place {
             }
         }
         match &self.fresh {
-            Some(f) => f.read_point(want),
+            Some(f) => f.read_point(want, reads),
             None => handed_over(&self.node, want),
         }
     }

@@ -17,6 +17,7 @@ use replica::read::{Reading, RemoteMemory, decode_answer, decode_place, encode_r
 use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -56,16 +57,22 @@ impl RemoteMemory for Tcp {
     }
 }
 
-/// Connects to where a primary's region is read; the same words mapped, if it is on this host.
-pub async fn connect(
-    primary: &Primary,
-    name: &str,
-) -> Result<(CopyBoth<TcpStream>, Option<Mapped>)> {
+/// A connection over which a primary's region is read; the region's name and path, for who is on its host.
+pub async fn link(primary: &Primary, name: &str) -> Result<(CopyBoth<TcpStream>, u64, String)> {
     let parameters = [("replication", "canon"), ("application_name", name)];
     let link = Link::connect(primary, &parameters).await?;
     let mut link = link.copy_both(COMMAND).await?;
     let place = tokio::time::timeout(SILENCE, link.next_as(decode_place));
     let (name, path) = place.await.map_err(|_| silent())??;
+    Ok((link, name, path))
+}
+
+/// The same, and the words mapped, if the primary is on this host.
+pub async fn connect(
+    primary: &Primary,
+    name: &str,
+) -> Result<(CopyBoth<TcpStream>, Option<Mapped>)> {
+    let (link, name, path) = link(primary, name).await?;
     let mapped = tokio::task::block_in_place(|| Mapped::find(name, &path));
     Ok((link, mapped))
 }
@@ -79,24 +86,21 @@ fn silent() -> Error {
 
 impl Tcp {
     /// Carries requests and answers until the connection ends; why it did.
-    pub async fn drive(&self, link: &mut CopyBoth<TcpStream>) -> Error {
+    pub async fn drive<S: AsyncRead + AsyncWrite>(&self, link: &mut CopyBoth<S>) -> Error {
         let mut asked = Instant::now();
+        // Not a timer for each request: it is long.
+        let mut look = tokio::time::interval(SILENCE / 8);
         loop {
-            let silent_after = {
+            {
                 let mut q = self.queue.lock();
-                if q.waiting.len() == q.asked.len() {
+                if q.waiting.len() == q.asked.len() && !q.asked.is_empty() {
                     // Nothing was on its way.
                     asked = Instant::now();
                 }
                 for (number, words) in q.asked.drain(..) {
                     link.send_with(|out| encode_request(number, &words, out));
                 }
-                match q.waiting.is_empty() {
-                    true => None,
-                    false => Some(asked + SILENCE),
-                }
-            };
-            let until = silent_after.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            }
             tokio::select! {
                 a = link.next_as(decode_answer) => match a {
                     Ok(a) => {
@@ -110,7 +114,11 @@ impl Tcp {
                     Err(e) => return e,
                 },
                 () = self.moved.notified() => {}
-                () = tokio::time::sleep_until(until), if silent_after.is_some() => return silent(),
+                _ = look.tick() => {
+                    if asked.elapsed() > SILENCE && !self.queue.lock().waiting.is_empty() {
+                        return silent();
+                    }
+                }
             }
         }
     }

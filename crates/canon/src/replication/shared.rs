@@ -8,19 +8,19 @@
 //! path has another. The connection stays: when it ends, the mapping goes.
 //!
 //! **A dead primary answers nothing.** Its words stay in memory when its process is gone, and its successor may have acknowledged more.
-//! So after each look the reader asks whether the lock is still held: the kernel lets it go with the process. One that has handed over
-//! says so in its words.
+//! So one of the words is a mark that the kernel strikes out with the process (`store::Alive`), and after each look the reader looks at it. One
+//! that has handed over says so in its words. The lock is for whoever removes files that a killed process left.
 //!
 //! Left out on purpose: sharing between users (the file is its owner's alone).
 
-use base::region::{self, NAME_WORD, Region, WORDS, Words};
+use base::region::{self, ALIVE_WORD, NAME_WORD, Region, WORDS, Words};
 use replica::read::{Reading, RemoteMemory};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::{MAPPED_BYTES, MappedWords};
+use store::{Alive, MAPPED_BYTES, MappedWords, is_marked};
 
 const DIRECTORY: &str = "/dev/shm";
 const PREFIX: &str = "canon-region-";
@@ -35,6 +35,7 @@ pub struct Exposed {
     pub path: PathBuf,
     /// Locked. (The mapping keeps the lock, too, until it is gone, which is when the process is.)
     file: File,
+    _alive: Alive,
 }
 
 impl Exposed {
@@ -47,15 +48,19 @@ impl Exposed {
         options.read(true).write(true).create_new(true).mode(0o600);
         let mut file = options.open(&path)?;
         file.lock()?;
+        // Written, not only made so long: a full file system is found here, not by a signal later.
+        if let Err(e) = file.write_all(&vec![0; MAPPED_BYTES]) {
+            _ = std::fs::remove_file(&path);
+            return Err(e);
+        }
+        let words = MappedWords::new(&file)?;
+        words.words()[NAME_WORD as usize].store(random, Ordering::SeqCst);
         let exposed = Exposed {
             name: random,
             path,
-            file: file.try_clone()?,
+            _alive: Alive::mark(MappedWords::new(&file)?, ALIVE_WORD)?,
+            file,
         };
-        // Written, not only made so long: a full file system is found here, not by a signal later.
-        file.write_all(&vec![0; MAPPED_BYTES])?;
-        let words = MappedWords::new(&file)?;
-        words.words()[NAME_WORD as usize].store(random, Ordering::SeqCst);
         Ok((exposed, Arc::new(Region::over(Box::new(words)))))
     }
 }
@@ -85,36 +90,28 @@ fn remove_left() {
 }
 
 /// Another node's region, mapped.
-pub struct Mapped {
-    words: MappedWords,
-    file: File,
-}
+pub struct Mapped(MappedWords);
 
 impl Mapped {
-    /// Maps the file at this path, if it is the region of this name.
+    /// Maps the file at this path, if it is the region of this name and its process lives.
     pub fn find(name: u64, path: &str) -> Option<Mapped> {
         let file = open(Path::new(path)).ok().filter(|_| !path.is_empty())?;
-        let words = MappedWords::new(&file).ok()?;
-        let found = words.words()[NAME_WORD as usize].load(Ordering::SeqCst);
-        (found == name).then_some(Mapped { words, file })
+        let mapped = Mapped(MappedWords::new(&file).ok()?);
+        let found = mapped.words()[NAME_WORD as usize].load(Ordering::SeqCst);
+        (found == name && mapped.is_alive()).then_some(mapped)
     }
 
     /// The words. What was read of them counts if [`Mapped::is_alive`] afterwards.
+    #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        debug_assert_eq!(self.words.words().len(), WORDS);
-        self.words.words()
+        debug_assert_eq!(self.0.words().len(), WORDS);
+        self.0.words()
     }
 
     /// Whether the process whose region it is lives.
+    #[inline]
     pub fn is_alive(&self) -> bool {
-        match self.file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => true,
-            Ok(()) => {
-                _ = self.file.unlock();
-                false
-            }
-            Err(TryLockError::Error(_)) => false,
-        }
+        is_marked(&self.words()[ALIVE_WORD as usize])
     }
 }
 

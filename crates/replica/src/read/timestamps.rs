@@ -160,14 +160,20 @@ impl Timestamps {
         }
     }
 
-    /// A timestamp for a read that arrived at this time. Times are of any clock that does not go back.
-    pub fn ask(&mut self, arrived: u64, now: u64) -> Ask {
+    /// What there is already for a read that arrived at this time: known, or in flight. Times are of any clock that does not go back.
+    pub fn find(&self, arrived: u64) -> Option<Ask> {
         let fresh = |began: u64| began >= arrived || env::fault::planted("read.old_fetch");
         if let Some((_, at)) = self.last.filter(|l| fresh(l.0)) {
-            return Ask::Known(at);
+            return Some(Ask::Known(at));
         }
-        if self.flights.iter().any(|f| !f.alone && f.began >= arrived) {
-            return Ask::Joined;
+        let joins = |f: &Flight| !f.alone && f.began >= arrived;
+        self.flights.iter().any(joins).then_some(Ask::Joined)
+    }
+
+    /// A timestamp for a read that arrived at this time.
+    pub fn ask(&mut self, arrived: u64, now: u64) -> Ask {
+        if let Some(found) = self.find(arrived) {
+            return found;
         }
         match self.begin(now) {
             Some(fetch) => Ask::Begin(fetch),
@@ -176,6 +182,23 @@ impl Timestamps {
                 Ask::Queued
             }
         }
+    }
+
+    /// The next fetch brings the slots of these, too: its reads need no second one.
+    pub fn want(&mut self, touches: &[Touch]) {
+        for touch in touches {
+            if let Touch::Table(t) | Touch::Row(t, _) = *touch {
+                self.wanted.insert(table_slot(t));
+            }
+            if let Touch::Row(_, hash) = *touch {
+                self.wanted.insert(bucket_slot(hash));
+            }
+        }
+    }
+
+    /// Fetches in flight that reads share.
+    pub fn flying(&self) -> usize {
+        self.flights.iter().filter(|f| !f.alone).count()
     }
 
     /// A fetch for one read and no other; [`Timestamps::take_alone`] has what it brought.
@@ -297,8 +320,7 @@ impl Timestamps {
     }
 
     fn begin(&mut self, now: u64) -> Option<Fetch> {
-        let flying = self.flights.iter().filter(|f| !f.alone).count();
-        if flying >= FLIGHTS {
+        if self.flying() >= FLIGHTS {
             return None;
         }
         self.again = false;

@@ -23,7 +23,7 @@ use super::settings::StaleAction;
 use super::token::Token;
 use crate::engine::Engine;
 use crate::plan::Prepared;
-use crate::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Touch, Waiting};
+use crate::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Reads, Touch, Waiting};
 use base::{Error, Held, Position, Result, SqlState, Value};
 use futures::future::{Either, select};
 use std::pin::pin;
@@ -36,7 +36,7 @@ pub(super) struct Reading {
     arrived: Option<u64>,
     /// The answer to the last question of this kind. Good for all statements of one message.
     found: Option<(ReadWant, Position)>,
-    /// The transaction's next snapshot was taken for the message of this stamp.
+    /// For the message of this stamp the transaction's next snapshot was taken, or may be taken of what is shown here.
     placed: Option<u64>,
     /// Everything up to it is known to be published at the primary: replies do not wait for it here.
     pub known: Position,
@@ -115,7 +115,7 @@ impl<E: Engine> Session<E> {
                 policy: ReadPolicy::Tracker,
                 arrived: want.arrived,
             };
-            let mut found = engine.read_point(&asks);
+            let mut found = engine.read_point(&asks, &Vec::new);
             loop {
                 match found {
                     ReadPoint::Wait(ready) => {
@@ -150,14 +150,14 @@ impl<E: Engine> Session<E> {
     }
 
     /// The position that a snapshot taken now has to reach; none: it is as good as any.
-    async fn point(&mut self, want: &ReadWant) -> Result<Option<Position>> {
+    async fn point(&mut self, want: &ReadWant, reads: &Reads<'_>) -> Result<Option<Position>> {
         if let Some(t) = self.state.settings.get_mut().hot.min_token {
             self.vouch(t, want).await?;
         }
         let floor = self.floor(want);
         let mut found = match self.reading.found {
             Some((w, at)) if w == *want && want.policy != ReadPolicy::ReadWait => ReadPoint::At(at),
-            _ => self.shared.engine.read_point(want),
+            _ => self.shared.engine.read_point(want, reads),
         };
         loop {
             match found {
@@ -176,15 +176,27 @@ impl<E: Engine> Session<E> {
 
     /// Gives the next statement its snapshot, if it takes one.
     pub(super) async fn place(&mut self) -> Result<()> {
+        self.place_to_read(&Vec::new).await
+    }
+
+    /// The same, where it is known what will be read.
+    async fn place_to_read(&mut self, reads: &Reads<'_>) -> Result<()> {
         let want = self.want();
         let takes = self.block.txn.as_ref().is_some_and(Txn::wants_snapshot);
         if !takes || self.reading.placed == Some(want.arrived) {
             return Ok(());
         }
-        let Some(at) = self.point(&want).await? else {
+        let Some(at) = self.point(&want, reads).await? else {
             return Ok(());
         };
+        let here = self.shared.engine.published_position();
         let txn = self.block.txn.as_mut().expect("looked at above");
+        if at <= here {
+            txn.look_at_newest();
+            self.reading.placed = Some(want.arrived);
+            self.reading.known = self.reading.known.max(at);
+            return Ok(());
+        }
         let at = txn.stand_at(at);
         if self.await_readable(at, &[Touch::Catalog], &want).await? {
             let txn = self.block.txn.as_mut().expect("looked at above");
@@ -197,7 +209,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// The same for the statement of this plan. One that reads nothing that nodes share needs none, where it does not choose for others.
-    pub(super) async fn place_for(&mut self, p: &Prepared) -> Result<()> {
+    pub(super) async fn place_for(&mut self, p: &Prepared, params: &[Value]) -> Result<()> {
         if !p.read_only || p.locks_rows {
             return Ok(());
         }
@@ -207,7 +219,7 @@ impl<E: Engine> Session<E> {
         if !for_others && p.touches().is_empty() {
             return Ok(());
         }
-        self.place().await
+        self.place_to_read(&|| p.touching(params)).await
     }
 
     /// The statement has taken its snapshot.
@@ -265,7 +277,7 @@ impl<E: Engine> Session<E> {
             return Ok(after != Some(before));
         }
         let want = self.want();
-        let Some(at) = self.point(&want).await.map_err(here)? else {
+        let Some(at) = self.point(&want, &Vec::new).await.map_err(here)? else {
             return Ok(false);
         };
         let waited = self.await_readable(at, &[Touch::Catalog], &want).await;

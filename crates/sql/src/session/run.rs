@@ -255,7 +255,7 @@ impl<E: Engine> Session<E> {
                 && let Work::Rows { run, .. } = work
                 && run.parked.is_none()
             {
-                self.place_for(&run.plan.prepared).await?;
+                self.place_for(&run.plan.prepared, &run.params).await?;
             }
             let r = self.once(c, work).await;
             let e = match r {
