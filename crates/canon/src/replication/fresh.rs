@@ -46,6 +46,8 @@ use tracing::{info, warn};
 const MOST_BACKOFF: Duration = Duration::from_secs(1);
 /// Before the primary is asked again whose answer could not be used.
 const AGAIN: Duration = Duration::from_millis(10);
+/// Most cores with a connection of their own: the primary has to have room for all. The others share the one of whoever is no core.
+const LANES: usize = 8;
 /// How often it is looked whether this node follows still.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -120,6 +122,7 @@ pub fn handed_over(node: &Node, want: &ReadWant) -> ReadPoint {
 impl Fresh {
     pub fn new(primary: Primary, name: String, node: Arc<Node>, env: Env) -> Fresh {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = cores.min(LANES);
         let lane = |_| Arc::new(Lane::new(node.cluster()));
         Fresh {
             lanes: (0..=cores).map(lane).collect(),
