@@ -299,6 +299,13 @@ impl Node {
         self.shared.dir.terms()
     }
 
+    /// The newest term that this node has heard of.
+    pub fn heard_term(&self) -> u64 {
+        let known = self.terms().last().expect("never empty").0;
+        // Unreadable, it says nothing: the history's own terms stand.
+        self.shared.dir.heard_term().unwrap_or(known)
+    }
+
     /// The data directory's inside, for those who ship from it.
     pub fn dir(&self) -> &DataDir {
         &self.shared.dir

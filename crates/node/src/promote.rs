@@ -93,6 +93,7 @@ impl Node {
         shared.manager.marks.installed.raise(start);
         shared.manager.marks.flushed.raise(start);
         let known = following.term().max(shared.term.load(Ordering::SeqCst));
+        let known = known.max(self.heard_term());
         let term = self.begin_term(Some(log), known, start)?;
         Ok(Promoted { term, start })
     }

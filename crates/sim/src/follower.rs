@@ -12,6 +12,7 @@ use txn::TxnManager;
 use wal::{DataDir, Group, LogWriter, Recovered};
 
 use crate::machine::{Engine, recover};
+use crate::model::Terms;
 use crate::world::{What, World};
 
 /// What replay asks of a node.
@@ -48,6 +49,7 @@ pub struct Following {
 /// A checkpoint that is arriving.
 struct Copy {
     number: u64,
+    terms: Terms,
     bytes: Vec<u8>,
 }
 
@@ -58,6 +60,8 @@ pub struct Follower {
     ring: (RingWriter, RingReader),
     pub following: Option<Following>,
     copy: Option<Copy>,
+    /// Nothing is followed, because a copy is to come; the history on the disk, which stays until then, goes up to here.
+    pub held: Option<Position>,
     pub connection: Option<usize>,
     /// What it knows of the primary's region.
     pub timestamps: Timestamps,
@@ -89,6 +93,7 @@ impl Follower {
             ring: Ring::pair(RING),
             following: None,
             copy: None,
+            held: None,
             connection: None,
             timestamps: Timestamps::new(0),
             lost: false,
@@ -145,11 +150,18 @@ impl Follower {
     }
 }
 
+/// The newest term that a node has heard of.
+pub fn heard(dir: &DataDir) -> u64 {
+    dir.heard_term()
+        .unwrap_or_else(|e| panic!("the term is not readable: {e}"))
+}
+
 fn identity(node: usize, dir: Option<&DataDir>, last: Position) -> Identity {
     Identity {
         cluster: dir.map_or(0, DataDir::cluster),
         node: format!("node{node}"),
         terms: dir.map_or(vec![(1, Position::ZERO)], DataDir::terms),
+        heard: dir.map_or(0, heard),
         last,
         ring: RING as u64,
     }
@@ -193,25 +205,25 @@ impl World {
             }
             Command::BeginBootstrap {
                 cluster,
+                terms,
                 number,
                 start,
                 ..
             } => {
                 self.say(|| format!("node {i} begins anew from checkpoint {number} at {start}"));
                 if let Some(old) = f.following.take() {
-                    let had = old.marks.persisted.get();
-                    let m = &mut self.machines[i];
-                    m.emptied = m.emptied.max(had);
+                    f.held = Some(old.marks.received.get());
                 }
                 let dir = match f.dir.take() {
                     Some(dir) => dir,
                     None => self.machines[i].open(Some(cluster)),
                 };
-                dir.begin_bootstrap()
-                    .unwrap_or_else(|e| panic!("the directory is not emptied: {e}"));
+                dir.begin_copy(&terms)
+                    .unwrap_or_else(|e| panic!("no copy is begun: {e}"));
                 f.dir = Some(dir);
                 f.copy = Some(Copy {
                     number,
+                    terms,
                     bytes: Vec::new(),
                 });
                 self.machines[i].watched.forget();
@@ -230,9 +242,10 @@ impl World {
                     let len = copy.bytes.len() as u64;
                     let mut receiver = dir.receive_checkpoint(copy.number, len)?;
                     receiver.write(0, &copy.bytes)?;
-                    receiver.finish().map(drop)
+                    receiver.finish(&copy.terms).map(drop)
                 };
                 receive().unwrap_or_else(|e| panic!("the copy is not whole: {e}"));
+                f.held = None;
                 let (engine, recovered) = recover(&dir);
                 let start = recovered.last;
                 (f.ring, f.lost) = (Ring::pair(RING), false);
@@ -242,27 +255,40 @@ impl World {
                 self.receive(i, f, Event::Bootstrapped { start });
             }
             Command::Diverged { at, term } => {
-                f.following = None;
+                let had = f.following.take().map(|f| f.marks.received.get());
                 f.connection = None;
-                self.machines[i].emptied = self.machines[i].emptied.max(at);
                 let dir = f.dir.clone().expect("who diverged has a history");
                 let aside = dir
                     .set_aside(term, at, |_, _| ())
                     .unwrap_or_else(|e| panic!("nothing is set aside: {e}"));
-                dir.begin_bootstrap()
-                    .unwrap_or_else(|e| panic!("the directory is not emptied: {e}"));
+                let cut = dir
+                    .cut_back(at)
+                    .unwrap_or_else(|e| panic!("the log is not cut: {e}"));
                 self.say(|| {
                     format!(
-                        "node {i} diverged from term {term} after {at}: {} commits set aside",
+                        "node {i} diverged from term {term} after {at}: {} commits set aside, cut {cut}",
                         aside.commits
                     )
                 });
                 self.machines[i].watched.forget();
                 self.sessions_end(i);
                 self.report.set_aside += 1;
-                f.receiver = Receiver::new(identity(i, Some(&dir), Position::ZERO));
+                self.report.cut_back += u64::from(cut);
+                match cut {
+                    true => self.take_up(i, f),
+                    // Whole it comes, as for one that has nothing.
+                    false => {
+                        f.held = had;
+                        f.receiver = Receiver::new(identity(i, Some(&dir), Position::ZERO));
+                    }
+                }
                 (f.ring, f.lost) = (Ring::pair(RING), false);
                 self.later(50_000, What::Connect(i, self.machines[i].life));
+                // The moment when its copies count most.
+                if self.dice.percent(40) {
+                    let soon = 48_000 + self.dice.below(12_000);
+                    self.later(soon, What::Lose(f.target));
+                }
             }
             Command::Refuse(why) => panic!("node {i} refuses its primary: {why}"),
             Command::HandedOver { last, .. } => {
@@ -277,10 +303,30 @@ impl World {
             }
             Command::Reconnect { after_millis } => {
                 f.connection = None;
+                if f.copy.is_some() && f.held.is_some() {
+                    self.take_up(i, f);
+                }
                 let life = self.machines[i].life;
                 self.later(after_millis * 1_000, What::Connect(i, life));
             }
         }
+    }
+
+    /// The node starts on the history on its disk, which no copy has replaced.
+    pub fn take_up(&mut self, i: usize, f: &mut Follower) {
+        let dir = f.dir.clone().expect("a history has a directory");
+        (f.copy, f.held, f.following) = (None, None, None);
+        let (engine, recovered) = recover(&dir);
+        self.say(|| {
+            format!(
+                "node {i} goes on with what it has, up to {}",
+                recovered.last
+            )
+        });
+        (f.ring, f.lost) = (Ring::pair(RING), false);
+        f.receiver = Receiver::new(identity(i, Some(&dir), recovered.last));
+        f.follow(engine, &recovered, self.config.policy);
+        self.machines[i].watched.renew(dir.terms());
     }
 
     /// The consumer takes a frame from the ring.

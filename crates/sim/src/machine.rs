@@ -1,6 +1,5 @@
 //! A machine: a disk, what runs on it, and what a power cut or a killed process leaves.
 
-use base::Position;
 use base::Watermarks;
 use env::{Env, ManualClock, MemDisk, OsSpawn, SeededRandom};
 use node::recovery::Recovery;
@@ -32,8 +31,6 @@ pub struct Machine {
     pub follows: Option<usize>,
     /// The term that it led when it went down.
     pub led: Option<u64>,
-    /// It was emptied, to be filled anew, while it had everything up to here on its disk.
-    pub emptied: Position,
     pub watched: Watched,
 }
 
@@ -73,7 +70,6 @@ impl Machine {
             life: 0,
             follows,
             led: None,
-            emptied: Position::ZERO,
             watched: Watched::default(),
         }
     }
@@ -114,21 +110,6 @@ impl Machine {
             Some(Running::Follower(f)) => Some(f),
             _ => None,
         }
-    }
-}
-
-impl Machine {
-    /// Whether a copy of the commit at this position that it once acknowledged may be gone: it was emptied and has not caught up.
-    pub fn may_have_dropped(&self, at: Position) -> bool {
-        let has = match &self.up {
-            Some(Running::Primary(p)) => p.shipped,
-            Some(Running::Follower(f)) => {
-                let marks = f.following.as_ref().map(|f| f.marks.persisted.get());
-                marks.unwrap_or(Position::ZERO)
-            }
-            None => Position::ZERO,
-        };
-        at <= self.emptied && at > has
     }
 }
 

@@ -9,7 +9,7 @@ use replica::ship::receiver::Event;
 use replica::ship::{next_term, term_at};
 use wal::LogWriter;
 
-use crate::follower::Follower;
+use crate::follower::{Follower, heard};
 use crate::machine::{Running, recover};
 use crate::model::Terms;
 use crate::primary::Primary;
@@ -89,7 +89,7 @@ impl World {
         };
         let found = dir
             .as_ref()
-            .filter(|d| !d.is_bootstrapping())
+            .filter(|d| !d.is_empty().unwrap_or_else(|e| panic!("not readable: {e}")))
             .map(|d| recover(d));
         if let (Some(term), Some((_, recovered))) = (self.machines[i].led.take(), &found) {
             self.came_back(i, term, recovered.last);
@@ -192,7 +192,8 @@ impl World {
         // As in Raft, by the term of its last position and then by that.
         let place = |j: usize| {
             let f = self.machines[j].follower()?;
-            let last = f.following.as_ref()?.marks.received.get();
+            let following = f.following.as_ref().map(|f| f.marks.received.get());
+            let last = following.or(f.held)?;
             Some((term_at(&f.dir.as_ref()?.terms(), last), last))
         };
         let mut all: Vec<(u64, Position, usize)> = (0..NODES)
@@ -210,6 +211,10 @@ impl World {
             self.machines[i].up = up;
             return;
         };
+        if f.held.is_some() {
+            // It waits for a copy that nobody sends any more: the operator starts it again.
+            self.take_up(i, &mut f);
+        }
         if f.following.is_none() {
             self.machines[i].up = Some(Running::Follower(f));
             return;
@@ -245,8 +250,7 @@ impl World {
         let start = following.log.last();
         assert_eq!(start, following.marks.received.get());
         assert!(following.stepper.is_drained(), "replay comes to its end");
-        let terms = dir.terms();
-        let known = terms.last().expect("never empty").0;
+        let known = heard(&dir);
         let term = next_term(known, self.now as i64, self.dice.next_u64());
         self.began.insert(term, start);
         dir.add_term(term, start)
@@ -328,7 +332,7 @@ impl World {
         // A primary that was sealed, or has heard of a newer term, leads nobody.
         let leader = newest.filter(|(term, sealing, _)| {
             let known = (0..NODES).filter_map(|j| self.machines[j].follower());
-            let known = known.filter_map(|f| f.dir.as_ref()?.terms().last().map(|t| t.0));
+            let known = known.filter_map(|f| f.dir.as_ref().map(|d| heard(d)));
             !sealing && known.max().unwrap_or(0) <= *term
         });
         match (leader, newest) {
@@ -364,7 +368,7 @@ impl World {
     fn empty_nodes(&self) -> usize {
         let empty = |j: &usize| {
             let f = self.machines[*j].follower();
-            f.is_some_and(|f| f.following.is_none())
+            f.is_some_and(|f| f.following.is_none() && f.held.is_none())
         };
         (0..NODES).filter(empty).count()
     }

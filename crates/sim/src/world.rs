@@ -40,6 +40,8 @@ pub enum What {
     Connect(usize, u64),
     Promote(usize, u64),
     Restart(usize, u64),
+    /// It is lost, if it leads.
+    Lose(usize),
     /// It is told whom to follow.
     Redirect(usize, usize),
     /// A message arrives on a connection; at the primary's end, or the replica's.
@@ -80,6 +82,8 @@ pub struct Report {
     pub promotions: u64,
     pub bootstraps: u64,
     pub set_aside: u64,
+    /// Nodes that kept what they share with the history that they left.
+    pub cut_back: u64,
     pub overruns: u64,
     /// Messages that were found to be damaged.
     pub damaged: u64,
@@ -107,6 +111,7 @@ impl Report {
         self.promotions += other.promotions;
         self.bootstraps += other.bootstraps;
         self.set_aside += other.set_aside;
+        self.cut_back += other.cut_back;
         self.overruns += other.overruns;
         self.damaged += other.damaged;
         self.checkpoints += other.checkpoints;
@@ -134,12 +139,13 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "{} crashes, {} promotions, {} bootstraps, {} set aside, {} overruns, {} damaged messages, {} checkpoints, {} commits lost as allowed, \
+            "{} crashes, {} promotions, {} bootstraps, {} set aside ({} cut back), {} overruns, {} damaged messages, {} checkpoints, {} commits lost as allowed, \
              {} promotions on a false premise",
             self.crashes,
             self.promotions,
             self.bootstraps,
             self.set_aside,
+            self.cut_back,
             self.overruns,
             self.damaged,
             self.checkpoints,
@@ -494,6 +500,12 @@ impl World {
             What::Restart(i, life) => {
                 if self.machines[i].life == life {
                     self.restart(i);
+                }
+                None
+            }
+            What::Lose(i) => {
+                if !self.mending && self.machines[i].primary().is_some() {
+                    self.crash(i);
                 }
                 None
             }

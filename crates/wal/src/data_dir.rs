@@ -4,7 +4,8 @@
 //! DIR/canon.lock         held (advisory) while a process works here
 //! DIR/CANON_VERSION      two lines of text: "canon 1" (format of the directory), "cluster " and 32 hex digits
 //! DIR/CANON_TERMS        terms of the history (`terms`)
-//! DIR/CANON_BOOTSTRAP    there while a copy is being made (`transfer`)
+//! DIR/CANON_SWITCH       there while the history here is replaced or cut (`transfer`)
+//! DIR/CANON_HEARD        a newer term than those of the history, when one was heard of (`transfer`)
 //! DIR/wal/               segments (`segment`)
 //! DIR/checkpoint/        checkpoints (`checkpoint`)
 //! ```
@@ -17,13 +18,12 @@ use crate::checkpoint::{CheckpointReader, CheckpointWriter, file_name, parse_nam
 use crate::error::{Error, Result};
 use crate::segment::{LogDir, LogOptions};
 use crate::terms::Terms;
-use crate::transfer::MARK;
+use crate::transfer::{MARK, Switch};
 use base::Position;
 use env::{DirLock, Disk, Env, OpenMode, fault};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Format of the directory as a whole. A directory of a greater one is refused.
 pub const DIR_FORMAT: u64 = 1;
@@ -48,12 +48,11 @@ pub struct DataDir {
     created: bool,
     log: Arc<LogDir>,
     terms: Terms,
-    pub(crate) bootstrapping: AtomicBool,
     _lock: DirLock,
 }
 
 impl DataDir {
-    /// Locks the directory, making it if it is absent or empty, and removes half-made files: also a half-made copy.
+    /// Locks the directory, making it if it is absent or empty, removes half-made files, and finishes what was decided to be done here.
     pub fn open(env: &Env, path: &Path, options: DirOptions) -> Result<DataDir> {
         let disk = env.disk.clone();
         disk.create_dir_all(path)
@@ -81,6 +80,17 @@ impl DataDir {
                 reason,
             });
         }
+        let mark = path.join(MARK);
+        let switch = match disk.read(&mark) {
+            Ok(bytes) => {
+                let wanted = "the file should say what the directory changes to";
+                let switch = Switch::parse(&bytes);
+                Some(switch.ok_or_else(|| Error::corrupt(&mark, 0, wanted))?)
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(Error::io("reading", &mark, e)),
+        };
+        let arrived = switch.as_ref().and_then(Switch::arrived);
         let checkpoints = path.join("checkpoint");
         disk.create_dir_all(&checkpoints)
             .map_err(|e| Error::io("creation", &checkpoints, e))?;
@@ -88,7 +98,7 @@ impl DataDir {
             .list(&checkpoints)
             .map_err(|e| Error::io("listing", &checkpoints, e))?
         {
-            if name.ends_with(".tmp") {
+            if name.ends_with(".tmp") && Some(&name) != arrived.as_ref() {
                 let half_made = checkpoints.join(name);
                 disk.remove(&half_made)
                     .map_err(|e| Error::io("removal", &half_made, e))?;
@@ -96,8 +106,6 @@ impl DataDir {
         }
         let log = LogDir::open(disk.clone(), &path.join("wal"), cluster, options.log)?;
         let terms = Terms::load(disk.clone(), path)?;
-        let names = disk.list(path).map_err(|e| Error::io("listing", path, e))?;
-        let bootstrapping = names.iter().any(|n| n == MARK);
         // Names that the last process left in the cache: a checkpoint that we start from, and prune for, must stay.
         for dir in [checkpoints.as_path(), path.join("wal").as_path(), path] {
             disk.sync_dir(dir).map_err(|e| Error::sync(dir, e))?;
@@ -109,12 +117,12 @@ impl DataDir {
             created,
             log,
             terms,
-            bootstrapping: AtomicBool::new(bootstrapping),
             _lock: lock,
         };
-        if bootstrapping {
-            dir.clear()?;
+        if let Some(switch) = switch {
+            dir.finish_switch(switch)?;
         }
+        dir.heard_term()?;
         Ok(dir)
     }
 
@@ -162,7 +170,7 @@ impl DataDir {
     }
 
     /// Numbers of the finished checkpoints, ascending.
-    fn checkpoint_numbers(&self) -> Result<Vec<u64>> {
+    pub(crate) fn checkpoint_numbers(&self) -> Result<Vec<u64>> {
         let dir = self.checkpoints();
         let names = self
             .disk

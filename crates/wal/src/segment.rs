@@ -348,7 +348,7 @@ impl LogDir {
         })
     }
 
-    /// Removes a segment that holds no group.
+    /// Removes a segment whose groups, if it has any, are void.
     pub(crate) fn discard(&self, name: SegmentName) -> Result<()> {
         let path = self.path(name);
         self.disk
@@ -389,6 +389,25 @@ impl LogDir {
             from = name.first.prev();
         }
         Ok(from)
+    }
+
+    /// Ends the log at this place: the segments behind go, the last first, and what follows in this one is zeroed; durable when it returns.
+    /// May be done again.
+    pub(crate) fn cut(&self, segment: u64, offset: u64) -> Result<()> {
+        for name in self.list()?.into_iter().rev() {
+            if name.number > segment {
+                self.discard(name)?;
+            } else if name.number == segment {
+                let path = self.path(name);
+                let file = self.disk.open(&path, OpenMode::Write);
+                let file = file.map_err(|e| Error::io("opening", &path, e))?;
+                file.len()
+                    .and_then(|size| file.zero_fill(offset, size))
+                    .map_err(|e| Error::io("clearing", &path, e))?;
+                file.sync_data().map_err(|e| Error::sync(&path, e))?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes every segment and spare. Spares go too: numbers begin anew, and a leftover could pass for a group of this history.

@@ -61,8 +61,7 @@ impl Terms {
         if *known == terms {
             return Ok(());
         }
-        let text: String = terms.iter().map(|(t, p)| format!("{t} {p}\n")).collect();
-        replace(&*self.disk, &self.dir, TERMS_FILE, text.as_bytes())?;
+        replace(&*self.disk, &self.dir, TERMS_FILE, text(terms).as_bytes())?;
         *known = terms.to_vec();
         Ok(())
     }
@@ -107,7 +106,12 @@ fn is_history(terms: &[(u64, Position)]) -> bool {
             .all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1)
 }
 
-fn parse(bytes: &[u8]) -> Option<List> {
+/// A line a term.
+pub(crate) fn text(terms: &[(u64, Position)]) -> String {
+    terms.iter().map(|(t, p)| format!("{t} {p}\n")).collect()
+}
+
+pub(crate) fn parse(bytes: &[u8]) -> Option<List> {
     let line = |line: &str| {
         let (term, start) = line.split_once(' ')?;
         let (epoch, order) = start.split_once('.')?;

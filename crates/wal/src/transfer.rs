@@ -1,19 +1,25 @@
 //! A node's copy made anew from another's checkpoint, and what it sets aside before.
 //!
 //! ```text
-//! DIR/CANON_BOOTSTRAP                    this copy is being made; whatever log and checkpoints are here are void
-//! DIR/checkpoint/….tmp                   the checkpoint that is arriving
+//! DIR/checkpoint/….tmp                   the checkpoint that is arriving, beside what is here
+//! DIR/CANON_SWITCH                       it is here whole: the rest is void. Or: the log ends at this place
+//! DIR/CANON_HEARD                        the newest term that this node has heard of, when its history is of an older one
 //! DIR/set-aside/TERM-EPOCH.ORDER.log     groups above that position that the cluster's history does not have, one after the other
 //! DIR/set-aside/TERM-EPOCH.ORDER.txt     what they were, for a person
 //! DIR/set-aside/TERM-EPOCH.ORDER.ckpt    only when the log no longer reached back to the position
 //! ```
-//! **Making a copy**: the mark is made durable, then log and checkpoints go, then the checkpoint arrives under another name; when
-//! every byte is there and every checksum holds it gets its name, and the mark goes. A crash anywhere in between leaves the mark,
-//! and the next start clears the rest and begins again. So a copy is whole or not there, and nobody serves from half of one.
+//! **Making a copy** takes nothing away before it is whole: what is here may be one of the copies that an acknowledged commit was promised.
+//! The checkpoint arrives under another name; when every byte is there and every checksum holds, `CANON_SWITCH` is made durable, with its number
+//! and the terms of its history. From then on the new copy counts: the old checkpoints and the old log go, the new one gets its
+//! name, the terms are written, the file goes. A crash before leaves the old history, a crash behind it is finished by the next start.
+//! While both are there they take the room of both.
 //!
-//! **Setting aside** comes before that: the files are durable before the first byte of the log goes. Twice is no harm.
+//! **Cutting back** is for a node that holds commits which the cluster's history does not: what it shares with it stays, so that it has to
+//! receive only what comes after. `CANON_SWITCH` names the place where the log ends from now on.
 //!
-//! Terms are kept when a copy is cleared: a node does not forget how new a primary it has heard of.
+//! **Setting aside** comes before either: the files are durable before the first byte of the log goes. Twice is no harm.
+//!
+//! A node does not forget how new a primary it has heard of, also when a copy does not arrive.
 //!
 //! Left out on purpose: giving the commits that were set aside back to the cluster. A person decides that.
 
@@ -25,13 +31,66 @@ use crate::reader::LogReader;
 use crate::terms;
 use base::Position;
 use base::record::{self, RecordKind};
-use env::{DiskFile, OpenMode};
+use env::{DiskFile, OpenMode, fault};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-pub(crate) const MARK: &str = "CANON_BOOTSTRAP";
+pub(crate) const MARK: &str = "CANON_SWITCH";
+
+const HEARD: &str = "CANON_HEARD";
+
+/// What a directory changes to, when that is decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// To the checkpoint of this number, which has arrived, and a history with these terms.
+    Copy {
+        number: u64,
+        terms: Vec<(u64, Position)>,
+    },
+    /// To the log up to this place.
+    Cut { segment: u64, offset: u64 },
+}
+
+impl Switch {
+    fn text(&self) -> String {
+        match self {
+            Switch::Copy { number, terms } => format!("copy {number}\n{}", terms::text(terms)),
+            Switch::Cut { segment, offset } => format!("cut {segment} {offset}\n"),
+        }
+    }
+
+    /// The reverse; `None` for anything else.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Switch> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (first, rest) = text.split_once('\n')?;
+        let mut words = first.split(' ');
+        let kind = words.next()?;
+        let mut number = || words.next()?.parse::<u64>().ok();
+        match kind {
+            "copy" => Some(Switch::Copy {
+                number: number()?,
+                terms: terms::parse(rest.as_bytes())?,
+            }),
+            "cut" => Some(Switch::Cut {
+                segment: number()?,
+                offset: number()?,
+            }),
+            _ => None,
+        }
+    }
+
+    /// The file in which a checkpoint has arrived.
+    pub(crate) fn arrived(&self) -> Option<String> {
+        match self {
+            Switch::Copy { number, .. } => {
+                let path = Path::new(&file_name(*number)).with_extension("tmp");
+                Some(path.to_string_lossy().into_owned())
+            }
+            Switch::Cut { .. } => None,
+        }
+    }
+}
 
 /// Bytes of an arriving checkpoint between syncs.
 const SYNC_EVERY: u64 = 8 << 20;
@@ -55,43 +114,131 @@ pub struct SetAside {
 }
 
 impl DataDir {
-    /// Whether a copy was begun here and is not finished.
-    pub fn is_bootstrapping(&self) -> bool {
-        self.bootstrapping.load(Ordering::SeqCst)
+    /// Whether there is no history here.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.log().list()?.is_empty() && self.checkpoint_numbers()?.is_empty())
     }
 
-    /// Makes the directory empty of history, so that a checkpoint can be received. Nobody may use the log meanwhile.
-    pub fn begin_bootstrap(&self) -> Result<()> {
-        terms::replace(
-            &*self.disk,
-            self.path(),
-            MARK,
-            b"a copy is being made here\n",
-        )?;
-        self.bootstrapping.store(true, Ordering::SeqCst);
-        self.clear()
+    /// A copy of the history with these terms will be received: this node has heard of its newest. What is here stays.
+    pub fn begin_copy(&self, terms: &[(u64, Position)]) -> Result<()> {
+        let newest = terms.last().map_or(0, |t| t.0);
+        if newest > self.heard_term()? {
+            let text = format!("{newest}\n");
+            terms::replace(&*self.disk, self.path(), HEARD, text.as_bytes())?;
+        }
+        if fault::planted("wal.copy_empties_first") {
+            self.clear(None)?;
+        }
+        Ok(())
     }
 
-    /// Removes log and checkpoints. Only under the mark.
-    pub(crate) fn clear(&self) -> Result<()> {
+    /// The newest term that this node has heard of.
+    pub fn heard_term(&self) -> Result<u64> {
+        let known = self.terms().last().expect("never empty").0;
+        let path = self.path().join(HEARD);
+        match self.disk.read(&path) {
+            Ok(bytes) => {
+                let text = std::str::from_utf8(&bytes).ok();
+                let term = text.and_then(|t| t.trim_end().parse::<u64>().ok());
+                let bad = || Error::corrupt(&path, 0, "the file should hold a term");
+                Ok(term.ok_or_else(bad)?.max(known))
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(known),
+            Err(e) => Err(Error::io("reading", &path, e)),
+        }
+    }
+
+    /// Ends the log before the first group with commits above `at`. False, and nothing is changed, when that cannot be: the checkpoint
+    /// here holds commits above it, or a group holds such on both sides. Nobody may use the log meanwhile; [`DataDir::set_aside`] comes before.
+    pub fn cut_back(&self, at: Position) -> Result<bool> {
+        if fault::planted("wal.copy_empties_first") {
+            return Ok(false);
+        }
+        let manifest = self.latest_checkpoint()?.map(|c| *c.manifest());
+        let start = manifest.map_or(Position::ZERO, |m| m.start);
+        let mut reader = match LogReader::open(self.log().clone(), self.cluster(), start) {
+            Err(Error::Missing { .. }) => return Ok(false),
+            opened => opened?,
+        };
+        let end = loop {
+            let end = reader.end();
+            match reader.next_group()? {
+                Some(g) if g.header().last <= at => {}
+                Some(g) if g.header().first <= at => return Ok(false),
+                Some(_) => break end,
+                None => return Ok(start <= at),
+            }
+        };
+        if start > at || manifest.is_some_and(|m| m.end > end.last) {
+            return Ok(false);
+        }
+        let Some((name, offset, _)) = end.segment else {
+            return Ok(false);
+        };
+        self.switch(Switch::Cut {
+            segment: name.number,
+            offset,
+        })?;
+        Ok(true)
+    }
+
+    /// Makes it durable that this is to be done, and does it.
+    fn switch(&self, to: Switch) -> Result<()> {
+        terms::replace(&*self.disk, self.path(), MARK, to.text().as_bytes())?;
+        fault::point("wal.switch.after_mark");
+        self.finish_switch(to)
+    }
+
+    /// Does, or finishes, what the mark says. Any part of it may have been done before.
+    pub(crate) fn finish_switch(&self, to: Switch) -> Result<()> {
+        match to {
+            Switch::Cut { segment, offset } => self.log().cut(segment, offset)?,
+            Switch::Copy { number, terms } => {
+                let dir = self.checkpoints();
+                let kept = dir.join(file_name(number));
+                let arrived = kept.with_extension("tmp");
+                let here = self.names(&dir)?;
+                // The last thing to be done with it is its name: without the other one the rest was done.
+                if here.iter().any(|n| *n == arrived) {
+                    self.clear(Some(&arrived))?;
+                    self.disk
+                        .rename(&arrived, &kept)
+                        .map_err(|e| Error::io("renaming", &arrived, e))?;
+                    self.disk.sync_dir(&dir).map_err(|e| Error::sync(&dir, e))?;
+                }
+                self.set_terms(&terms)?;
+            }
+        }
+        let mark = self.path().join(MARK);
+        self.disk
+            .remove(&mark)
+            .map_err(|e| Error::io("removal", &mark, e))?;
+        let path = self.path();
+        self.disk.sync_dir(path).map_err(|e| Error::sync(path, e))
+    }
+
+    fn names(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        let names = self.disk.list(dir);
+        let names = names.map_err(|e| Error::io("listing", dir, e))?;
+        Ok(names.into_iter().map(|n| dir.join(n)).collect())
+    }
+
+    /// Removes log and checkpoints, but for this file.
+    fn clear(&self, but: Option<&Path>) -> Result<()> {
         let dir = self.checkpoints();
-        let names = self.disk.list(&dir);
-        for name in names.map_err(|e| Error::io("listing", &dir, e))? {
-            let path = dir.join(name);
-            self.disk
-                .remove(&path)
-                .map_err(|e| Error::io("removal", &path, e))?;
+        for path in self.names(&dir)? {
+            if Some(&*path) != but {
+                self.disk
+                    .remove(&path)
+                    .map_err(|e| Error::io("removal", &path, e))?;
+            }
         }
         self.disk.sync_dir(&dir).map_err(|e| Error::sync(&dir, e))?;
         self.log().clear()
     }
 
-    /// Begins to receive a checkpoint of this number and size. One at a time, and only while [`DataDir::is_bootstrapping`].
+    /// Begins to receive a checkpoint of this number and size. One at a time, behind [`DataDir::begin_copy`].
     pub fn receive_checkpoint(&self, number: u64, bytes: u64) -> Result<CheckpointReceiver<'_>> {
-        assert!(
-            self.is_bootstrapping(),
-            "a checkpoint is received into an empty directory"
-        );
         let temporary = self
             .checkpoints()
             .join(file_name(number))
@@ -113,7 +260,7 @@ impl DataDir {
 
     /// Copies every group with commits above `after` into a file of its own and writes what they were beside it, durably; `term`
     /// is the one that began at `after`. `describe` may add a line on each group to the report. Nothing is removed yet:
-    /// [`DataDir::begin_bootstrap`] comes next. Nobody may write the log meanwhile.
+    /// [`DataDir::cut_back`] or a copy comes next. Nobody may write the log meanwhile.
     pub fn set_aside(
         &self,
         term: u64,
@@ -305,9 +452,9 @@ impl CheckpointReceiver<'_> {
         Ok(())
     }
 
-    /// Reads everything back and checks it, gives the file its name and ends the bootstrap. `Corrupt`: it did not arrive as it
-    /// was sent, or was damaged there; receive it again.
-    pub fn finish(self) -> Result<Manifest> {
+    /// Reads everything back and checks it; then it is what is here, with these terms, and what was here before is gone. Nobody may use the
+    /// log meanwhile. `Corrupt`: it did not arrive as it was sent, or was damaged there; all is as it was.
+    pub fn finish(self, terms: &[(u64, Position)]) -> Result<Manifest> {
         let disk = &*self.dir.disk;
         let damaged = |reason: &str| Error::corrupt(&self.temporary, self.received, reason);
         if self.received != self.bytes {
@@ -331,16 +478,12 @@ impl CheckpointReceiver<'_> {
         }
         drop(reader);
         let checkpoints = self.dir.checkpoints();
-        disk.rename(&self.temporary, &checkpoints.join(file_name(self.number)))
-            .map_err(|e| Error::io("renaming", &self.temporary, e))?;
         disk.sync_dir(&checkpoints)
             .map_err(|e| Error::sync(&checkpoints, e))?;
-        let mark = self.dir.path().join(MARK);
-        disk.remove(&mark)
-            .map_err(|e| Error::io("removal", &mark, e))?;
-        disk.sync_dir(self.dir.path())
-            .map_err(|e| Error::sync(self.dir.path(), e))?;
-        self.dir.bootstrapping.store(false, Ordering::SeqCst);
+        self.dir.switch(Switch::Copy {
+            number: self.number,
+            terms: terms.to_vec(),
+        })?;
         Ok(manifest)
     }
 }

@@ -47,7 +47,12 @@ fn receive(from: &DataDir, to: &DataDir, spoil: Option<u64>) -> Result<Position>
         at += part.len() as u64;
         assert_eq!(receiver.progress(), (at, checkpoint.len()));
     }
-    Ok(receiver.finish()?.start)
+    Ok(receiver.finish(&terms())?.start)
+}
+
+/// The history of the copies.
+fn terms() -> [(u64, Position); 2] {
+    [(1, Position::ZERO), (6, at(6))]
 }
 
 /// Appends what `from` has after `after` to the log of `to`.
@@ -157,10 +162,13 @@ fn a_checkpoint_and_the_log_behind_it_make_an_equal_copy() {
     let from = primary(disk, 24);
     let (mem, disk) = mem();
     let to = open(disk.clone()).unwrap();
-    to.begin_bootstrap().unwrap();
+    to.begin_copy(&terms()).unwrap();
+    assert_eq!((to.terms().len(), to.heard_term().unwrap()), (1, 6));
+    assert!(to.is_empty().unwrap());
     let start = receive(&from, &to, None).unwrap();
     assert_eq!(start, at(10));
-    assert!(!to.is_bootstrapping());
+    assert!(!to.is_empty().unwrap());
+    assert_eq!(to.terms(), terms());
     // The first group that follows is 10..12: it begins at a commit that is in the checkpoint.
     follow(&from, &to, start).unwrap();
     drop(to);
@@ -192,33 +200,43 @@ fn a_checkpoint_that_was_spoiled_on_the_way_is_refused() {
     let len = from.latest_checkpoint().unwrap().unwrap().len();
     let (_, disk) = mem();
     let to = open(disk.clone()).unwrap();
-    to.begin_bootstrap().unwrap();
     let mut refused = 0;
     for spoil in 0..len {
         match receive(&from, &to, Some(spoil)) {
             Err(Error::Corrupt { .. }) => refused += 1,
             Err(e) => panic!("{e}"),
             // Heads of blocks repeat what the index says, and padding is nobody's.
-            Ok(_) => to.begin_bootstrap().unwrap(),
+            Ok(_) => {}
         }
     }
     assert!(refused > len - 96, "{refused} of {len}");
     drop(to);
     let to = open(disk).unwrap();
-    assert!(to.is_bootstrapping(), "not whole, so not begun");
     receive(&from, &to, None).unwrap();
 }
 
 /// A life that throws its own history away and takes another's.
 fn start_anew(from: &DataDir, disk: Arc<dyn Disk>) -> Result<()> {
     let dir = open(disk)?;
-    if !dir.is_bootstrapping() {
-        dir.set_aside(6, at(6), |_, _| ())?;
-        dir.begin_bootstrap()?;
-    }
+    dir.set_aside(6, at(6), |_, _| ())?;
+    dir.begin_copy(&terms())?;
     let start = receive(from, &dir, None)?;
-    dir.set_terms(&[(1, Position::ZERO), (6, at(6))])?;
     follow(from, &dir, start)
+}
+
+/// A history that goes: commits of its own behind 6.
+fn old() -> MemDisk {
+    let (mem, disk) = mem();
+    let (dir, _, recovered) = recover(disk).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    for n in [3, 6, 9, 12] {
+        log.append_group(&[commit(n, 900)], at(n)).unwrap();
+    }
+    log.sync().unwrap();
+    dir.log().prepare_spare(&|| ()).unwrap();
+    drop(dir);
+    mem.power_cut(PowerCut::KeepAll);
+    mem
 }
 
 fn aside() -> PathBuf {
@@ -238,29 +256,17 @@ fn groups_of(mut bytes: &[u8]) -> Vec<Group> {
 }
 
 #[test]
-fn a_crash_anywhere_leaves_the_old_history_or_none_or_the_new() {
+fn a_crash_anywhere_leaves_the_old_history_or_the_new() {
     let (_, disk) = mem();
     let from = primary(disk, 24);
-    // The history that goes: commits of its own behind 6.
-    let old = {
-        let (mem, disk) = mem();
-        let (dir, _, recovered) = recover(disk).unwrap();
-        let mut log = writer(&dir, &recovered).unwrap();
-        for n in [3, 6, 9, 12] {
-            log.append_group(&[commit(n, 900)], at(n)).unwrap();
-        }
-        log.sync().unwrap();
-        dir.log().prepare_spare(&|| ()).unwrap();
-        mem
-    };
-    old.power_cut(PowerCut::KeepAll);
+    let old = old();
     let operations = {
         let fork = old.fork();
         let disk = faulty(&fork);
         start_anew(&from, Arc::new(disk.clone())).unwrap();
         disk.changes()
     };
-    let (mut olds, mut nones, mut news) = (0, 0, 0);
+    let (mut olds, mut news) = (0, 0);
     for nth in 1..=operations {
         let life = old.fork();
         let disk = faulty(&life);
@@ -280,17 +286,16 @@ fn a_crash_anywhere_leaves_the_old_history_or_none_or_the_new() {
             let (dir, memory, recovered) =
                 recover(disk.clone()).unwrap_or_else(|e| panic!("{what}: {e}"));
             let set_aside = disk.read(&aside().join("6-1.6.log")).unwrap_or_default();
-            if dir.is_bootstrapping() {
-                assert_eq!(recovered.last, Position::ZERO, "{what}");
-                nones += 1;
-            } else if recovered.checkpoint.is_some() {
+            if recovered.checkpoint.is_some() {
                 assert!(recovered.last >= at(10), "{what}");
+                assert_eq!(dir.terms(), terms(), "{what}");
                 news += 1;
             } else {
                 assert_eq!(lasts(&memory.groups.lock()), [3, 6, 9, 12], "{what}");
+                assert_eq!(dir.terms(), [(1, Position::ZERO)], "{what}");
                 olds += 1;
             }
-            if dir.is_bootstrapping() || recovered.checkpoint.is_some() {
+            if recovered.checkpoint.is_some() {
                 assert_eq!(lasts(&groups_of(&set_aside)), [9, 12], "{what}");
                 let report = disk.read(&aside().join("6-1.6.txt")).unwrap();
                 assert!(String::from_utf8(report).unwrap().contains("2 commits"));
@@ -305,10 +310,75 @@ fn a_crash_anywhere_leaves_the_old_history_or_none_or_the_new() {
             }
         }
     }
-    assert!(
-        olds > 5 && nones > 5 && news > 5,
-        "{olds} {nones} {news}: every ending was met"
-    );
+    assert!(olds > 5 && news > 5, "{olds} {news}: every ending was met");
+}
+
+/// What a node shares with the history that it left stays, and nothing comes back of what it had more.
+#[test]
+fn a_crash_anywhere_leaves_the_log_whole_or_cut() {
+    let old = old();
+    let back = |disk| -> Result<()> {
+        let dir = open(disk)?;
+        dir.set_aside(6, at(6), |_, _| ())?;
+        assert!(dir.cut_back(at(7))?);
+        Ok(())
+    };
+    let operations = {
+        let disk = faulty(&old.fork());
+        back(Arc::new(disk.clone())).unwrap();
+        disk.changes()
+    };
+    let (mut olds, mut cuts) = (0, 0);
+    for nth in 1..=operations {
+        let life = old.fork();
+        let disk = faulty(&life);
+        disk.crash_at(nth);
+        let _ = back(Arc::new(disk));
+        for cut in [
+            PowerCut::LoseAll,
+            PowerCut::KeepAll,
+            PowerCut::Random(nth),
+            PowerCut::Random(nth + 7919),
+        ] {
+            let what = format!("crash at {nth} of {operations}, {cut:?}");
+            let fork = life.fork();
+            fork.power_cut(cut);
+            let disk: Arc<dyn Disk> = Arc::new(fork.clone());
+            let (dir, memory, recovered) =
+                recover(disk.clone()).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let found = lasts(&memory.groups.lock());
+            if found != [3, 6] {
+                assert_eq!(found, [3, 6, 9, 12], "{what}");
+                olds += 1;
+                continue;
+            }
+            cuts += 1;
+            let set_aside = disk.read(&aside().join("6-1.6.log")).unwrap();
+            assert_eq!(lasts(&groups_of(&set_aside)), [9, 12], "{what}");
+            let mut log = writer(&dir, &recovered).unwrap();
+            log.append_group(&[commit(8, 900)], at(8)).unwrap();
+            log.sync().unwrap();
+            drop((log, dir));
+            fork.power_cut(PowerCut::LoseAll);
+            let (_, memory, _) = recover(disk).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(lasts(&memory.groups.lock()), [3, 6, 8], "{what}");
+        }
+    }
+    assert!(olds > 5 && cuts > 5, "{olds} {cuts}: both endings were met");
+}
+
+#[test]
+fn a_log_is_not_cut_inside_a_group_or_below_the_checkpoint() {
+    let (_, disk) = mem();
+    // Groups of three, a checkpoint at 10.
+    let dir = primary(disk.clone(), 24);
+    assert!(!dir.cut_back(at(9)).unwrap(), "the checkpoint holds 10");
+    assert!(!dir.cut_back(at(13)).unwrap(), "of one group with 14");
+    assert!(dir.cut_back(at(30)).unwrap(), "it ends there already");
+    assert_eq!(lasts(&read_all(&dir, at(10)).unwrap().0).last(), Some(&24));
+    assert!(dir.cut_back(at(12)).unwrap());
+    drop(dir);
+    assert_eq!(recover(disk).unwrap().2.last, at(12));
 }
 
 #[test]
@@ -370,14 +440,21 @@ fn log_is_kept_for_those_who_need_it_within_a_limit() {
 
 #[test]
 fn spares_of_the_old_history_do_not_come_back() {
+    let (_, other) = mem();
+    let from = primary(other, 12);
     let (mem, disk): (MemDisk, Arc<dyn Disk>) = mem();
     let dir = primary(disk.clone(), 30);
     dir.prune(Position::MAX).unwrap();
     assert!(dir.log().spares() > 0);
-    dir.begin_bootstrap().unwrap();
+    dir.begin_copy(&terms()).unwrap();
+    assert!(
+        dir.log().spares() > 0,
+        "nothing goes before the copy is here"
+    );
+    receive(&from, &dir, None).unwrap();
     assert_eq!(dir.log().spares(), 0);
     assert!(disk.list(&root().join("wal")).unwrap().is_empty());
     drop(dir);
     mem.power_cut(PowerCut::LoseAll);
-    assert_eq!(recover(disk).unwrap().2.last, Position::ZERO);
+    assert_eq!(recover(disk).unwrap().2.last, at(10));
 }

@@ -1,8 +1,8 @@
 //! Before a replica has a database: the primary's newest checkpoint into its directory.
 //!
-//! The directory is marked while it is being filled (`wal::transfer`), so a copy that breaks off is begun again at the next start and
-//! nobody serves from half of one. A directory whose history went another way is set aside first: what it had more stands in files
-//! under `set-aside`, and in words beside them.
+//! What is in the directory stays until the copy is whole (`wal::transfer`), so one that breaks off has changed nothing, and nobody serves
+//! from half of one. Where the history here went another way, what it had more is set aside first, in files under `set-aside` and in
+//! words beside them, and the log is cut back to where they parted: then what is missing comes as log, without a copy, if it can.
 
 use super::copy_both::CopyBoth;
 use super::link::Link;
@@ -13,7 +13,6 @@ use base::{Error, Position, Result, SqlState};
 use env::Env;
 use replica::ship::receiver::{Command, Event};
 use replica::ship::{Identity, Receiver};
-use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
@@ -23,6 +22,8 @@ use wal::{CheckpointReceiver, DataDir, DirOptions, LogOptions};
 
 /// Between tries.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Tries before a node goes on with what it has.
+const TRIES: u32 = 10;
 /// How often the receiver is told that time has passed.
 const TIME: Duration = Duration::from_millis(100);
 /// What a replica that has no ring yet calls its size: a copy needs none.
@@ -40,31 +41,36 @@ fn open(config: &Config, cluster: Option<u128>) -> Result<DataDir> {
     DataDir::open(&Env::os(), &config.data, DirOptions { log, cluster }).map_err(disk)
 }
 
-/// Whether there is no database here, or half of one.
-fn is_wanting(path: &Path) -> bool {
-    let empty = |name: &str| {
-        let entries = std::fs::read_dir(path.join(name));
-        entries.map_or(true, |mut e| e.next().is_none())
-    };
-    !path.join("CANON_VERSION").exists()
-        || path.join("CANON_BOOTSTRAP").exists()
-        || (empty("wal") && empty("checkpoint"))
+/// Whether there is no database here. (Opening finishes what a crash has left.)
+fn is_wanting(config: &Config) -> Result<bool> {
+    Ok(!config.data.join("CANON_VERSION").exists()
+        || open(config, None)?.is_empty().map_err(disk)?)
 }
 
 /// Makes the directory one that this replica can follow with: does what the last life asked for, then copies the primary's database
-/// if there is none. Tries until the primary answers.
+/// if there is none. Tries until the primary answers; but where there is a database that the copy would replace, not for long: the
+/// node goes on with that, so that it can be promoted should the primary be lost, and asks again.
 pub async fn prepare(config: &Config, primary: &Primary, restart: Option<Restart>) -> Result<()> {
-    if let Some(why) = restart {
-        block_in_place(|| clear(config, why))?;
-    }
-    if !is_wanting(&config.data) {
+    let wanting = block_in_place(|| is_wanting(config))?;
+    let wanted = match restart {
+        Some(Restart::Diverged { at, term }) => block_in_place(|| go_back(config, at, term))?,
+        Some(Restart::Bootstrap) => true,
+        None => wanting,
+    };
+    if !wanted {
         return Ok(());
     }
     let mut said = false;
+    let mut tries = 0;
     loop {
         match copy(config, primary).await {
             Ok(()) => return Ok(()),
+            Err(e) if is_passing(&e) && !wanting && tries == TRIES => {
+                warn!("no copy of {primary} came: going on with what is here");
+                return Ok(());
+            }
             Err(e) if is_passing(&e) => {
+                tries += 1;
                 if !std::mem::replace(&mut said, true) {
                     warn!("no copy of {primary} yet: {}", e.fields().message);
                 }
@@ -81,21 +87,21 @@ fn is_passing(e: &Error) -> bool {
     matches!(&code[..2], b"08" | b"57" | b"53" | b"55")
 }
 
-/// Sets aside what must be, and begins anew.
-fn clear(config: &Config, why: Restart) -> Result<()> {
+/// Sets aside what the history of `term` does not have above `at`, and goes back to there. Whether that cannot be done without a copy.
+fn go_back(config: &Config, at: Position, term: u64) -> Result<bool> {
     let dir = open(config, None)?;
-    if let Restart::Diverged { at, term } = why {
-        let s = dir.set_aside(term, at, |_, _| {}).map_err(disk)?;
-        warn!(
-            commits = s.commits,
-            rows = s.rows,
-            bytes = s.bytes,
-            last = %s.last,
-            report = %s.report.display(),
-            "set aside what the cluster's history does not have"
-        );
-    }
-    dir.begin_bootstrap().map_err(disk)
+    let s = dir.set_aside(term, at, |_, _| {}).map_err(disk)?;
+    let cut = dir.cut_back(at).map_err(disk)?;
+    warn!(
+        commits = s.commits,
+        rows = s.rows,
+        bytes = s.bytes,
+        last = %s.last,
+        report = %s.report.display(),
+        copy = !cut,
+        "set aside what the cluster's history does not have"
+    );
+    Ok(!cut)
 }
 
 async fn copy(config: &Config, primary: &Primary) -> Result<()> {
@@ -104,12 +110,14 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
         cluster: 0,
         node: config.node_name.clone(),
         terms: Vec::new(),
+        heard: 0,
         last: Position::ZERO,
         ring: RING,
     };
     if config.data.join("CANON_VERSION").exists() {
         let d = block_in_place(|| open(config, None))?;
         (me.cluster, me.terms) = (d.cluster(), d.terms());
+        me.heard = d.heard_term().map_err(disk)?;
         _ = dir.set(d);
     }
     let parameters = [("replication", "canon"), ("application_name", &*me.node)];
@@ -118,6 +126,7 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
     let mut receiver = Receiver::new(me);
     let mut commands = Vec::new();
     let mut file: Option<CheckpointReceiver<'_>> = None;
+    let mut history = Vec::new();
     let mut time = tokio::time::interval(TIME);
     time.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let began = Instant::now();
@@ -129,6 +138,7 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
                 Command::Send(m) => link.send(&m),
                 Command::BeginBootstrap {
                     cluster,
+                    terms,
                     number,
                     bytes,
                     start,
@@ -139,15 +149,11 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
                             _ = dir.set(open(config, Some(cluster))?);
                         }
                         let d = dir.get().expect("just opened");
-                        d.begin_bootstrap().map_err(disk)?;
+                        d.begin_copy(&terms).map_err(disk)?;
                         file = Some(d.receive_checkpoint(number, bytes).map_err(disk)?);
                         Ok::<(), Error>(())
                     })?;
-                }
-                Command::SetTerms(terms) => {
-                    if let Some(d) = dir.get() {
-                        block_in_place(|| d.set_terms(&terms)).map_err(disk)?;
-                    }
+                    history = terms;
                 }
                 Command::Store { offset, bytes } => {
                     let f = file.as_mut().expect("it was begun");
@@ -161,7 +167,7 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
                 }
                 Command::FinishBootstrap => {
                     let f = file.take().expect("it was begun");
-                    let m = block_in_place(|| f.finish()).map_err(|e| {
+                    let m = block_in_place(|| f.finish(&history)).map_err(|e| {
                         let what = format!("the copy did not arrive whole: {e}");
                         Error::new(SqlState::CONNECTION_FAILURE, what)
                     })?;
@@ -184,6 +190,7 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
                 }
                 Command::Write { .. }
                 | Command::Published(_)
+                | Command::SetTerms(_)
                 | Command::Diverged { .. }
                 | Command::HandedOver { .. } => {}
             }

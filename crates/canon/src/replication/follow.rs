@@ -237,6 +237,7 @@ impl Follow {
             cluster: self.node.cluster(),
             node: self.name.clone(),
             terms: self.node.terms(),
+            heard: self.node.heard_term(),
             last: following.marks.received.get(),
             ring: ring.ring().size(),
         };

@@ -16,7 +16,8 @@
 //! stream than the greeting's ends the connection. The terms of the history that is followed are made durable before anything
 //! of it is taken (`SetTerms`).
 //!
-//! **Copying** asks for the parts of the checkpoint, a few ahead, and takes them in order; then the driver verifies and recovers it.
+//! **Copying** asks for the parts of the checkpoint, a few ahead, and takes them in order; then the driver verifies and recovers it. What the
+//! node had before stays until then, so a copy that does not arrive leaves it as it was: the driver begins with a new receiver over that.
 //!
 //! Left out on purpose: choosing among several primaries, and setting aside (`wal::transfer`), which a `Diverged` calls for.
 
@@ -44,6 +45,8 @@ pub struct Identity {
     pub node: String,
     /// Terms of the history here.
     pub terms: Vec<(u64, Position)>,
+    /// The newest term that it has heard of; it may be none of these.
+    pub heard: u64,
     /// Last position here.
     pub last: Position,
     /// Bytes of the ring.
@@ -90,9 +93,10 @@ pub enum Command {
     Published(Position),
     /// Make these the terms of the directory, durably, before the next command.
     SetTerms(Vec<(u64, Position)>),
-    /// Empty the directory, which is now this cluster's, and receive a checkpoint.
+    /// A checkpoint will come, of this cluster and a history with these terms. What is here stays until it is whole.
     BeginBootstrap {
         cluster: u128,
+        terms: Vec<(u64, Position)>,
         number: u64,
         bytes: u64,
         start: Position,
@@ -102,7 +106,7 @@ pub enum Command {
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// That was all: verify and recover it, then say `Bootstrapped` or `BootstrapFailed`.
+    /// That was all: verify it, make it what is here, with its terms, and recover it; then say `Bootstrapped` or `BootstrapFailed`.
     FinishBootstrap,
     /// This node holds commits above `at` that the history of `term` does not: serve nobody, and say so.
     Diverged {
@@ -295,7 +299,7 @@ impl Receiver {
         if self.state == State::Away {
             return;
         }
-        // Half a copy is none: the next greeting begins with nothing again.
+        // Half a copy is none.
         self.state = State::Away;
         // Whoever wanted the hand-over asks again: the next primary may be another.
         (self.seal, self.sealed) = (false, None);
@@ -397,7 +401,7 @@ impl Receiver {
                 State::Greeting,
             ) => self.welcome(cluster, term, terms, start, out),
             (Message::Refused { term, reason }, State::Greeting) => match reason {
-                Refusal::Diverged { at } if term >= self.term() => {
+                Refusal::Diverged { at } if term >= self.term().max(self.me.heard) => {
                     self.stop(Command::Diverged { at, term }, out);
                 }
                 Refusal::OtherCluster => {
@@ -460,9 +464,10 @@ impl Receiver {
             let why = "the primary belongs to another cluster";
             return self.stop(Command::Refuse(why.into()), out);
         }
-        if term < self.term() {
+        if term < self.term().max(self.me.heard) {
             return self.leave("the primary is of an older term", out);
         }
+        self.me.heard = term;
         if terms.last().is_none_or(|t| t.0 != term) {
             return self.leave("the primary does not know its own term", out);
         }
@@ -480,14 +485,15 @@ impl Receiver {
                 start,
             } => {
                 self.me.cluster = cluster;
+                self.me.terms.clone_from(&terms);
                 out.push(Command::BeginBootstrap {
                     cluster,
+                    terms,
                     number,
                     bytes,
                     start,
                 });
-                self.terms(terms, out);
-                // Until the copy is whole there is nothing here.
+                // Until the copy is whole there is nothing of it here.
                 self.begin(Position::ZERO);
                 self.stuck = 0;
                 self.state = State::Copying {

@@ -5,8 +5,6 @@
 //! | `off` | a planned switch |
 //! | `local`, and `on` with no replica needed | also crashes and restarts of the primary |
 //! | `on`, `remote_apply` with N replicas needed | also a forced promotion that looked at enough nodes to meet one of the 1 + N that have it |
-//!
-//! A node that is filled anew has given up its copies until it has caught up, and does not count among the 1 + N (docs/replication.md).
 
 use base::Position;
 
@@ -78,11 +76,8 @@ impl World {
         let needed = self.config.needed;
         let enough = needed > 0 && self.considered >= NODES - needed;
         let excused = !self.report.false_premises.is_empty();
-        let mut fewer = false;
         for ((at, term), promise) in self.model.missing(terms, start) {
-            let dropped = self.machines.iter().any(|m| m.may_have_dropped(at));
-            fewer |= dropped;
-            let allowed = excused || (forced && (promise < Promise::Policy || !enough || dropped));
+            let allowed = excused || (forced && (promise < Promise::Policy || !enough));
             assert!(
                 allowed,
                 "node {i} leads behind {start} without {at} of term {term}, which was acknowledged as {promise:?} \
@@ -93,7 +88,7 @@ impl World {
             self.report.forgiven += 1;
         }
         let weakest = self.weakest();
-        let allowed = excused || (forced && (weakest < Promise::Policy || !enough || fewer));
+        let allowed = excused || (forced && (weakest < Promise::Policy || !enough));
         if allowed {
             self.lossy.insert(start);
         }

@@ -43,6 +43,7 @@ impl World {
             cluster: CLUSTER,
             node: "r".into(),
             terms: facts().terms,
+            heard: 0,
             last: upto(0),
             ring: 2048,
         };

@@ -9,6 +9,7 @@ fn identity(last: Position) -> Identity {
         cluster: CLUSTER,
         node: "r1".into(),
         terms: vec![(1, Position::ZERO)],
+        heard: 1,
         last,
         ring: 1 << 16,
     }
@@ -271,8 +272,9 @@ fn a_copy_arrives_in_order_whatever_the_network_does() {
         start: p(40),
     };
     let out = say(&mut r, welcome(5, start));
-    assert!(matches!(out[0], Command::BeginBootstrap { number: 3, .. }));
-    assert_eq!(out[1], Command::SetTerms(terms()));
+    assert!(
+        matches!(&out[0], Command::BeginBootstrap { number: 3, terms: t, .. } if *t == terms())
+    );
     let asked = |out: &[Command]| -> Vec<u64> {
         let one = |c: &Command| match c {
             Command::Send(Message::Fetch { offset, .. }) => Some(*offset / part),
@@ -333,7 +335,7 @@ fn a_copy_that_fails_begins_anew() {
     let out = done(&mut r, Event::Connected);
     assert!(
         matches!(&out[..], [Command::Send(Message::Hello { last, .. })] if *last == Position::ZERO),
-        "there is nothing here any more"
+        "nothing of it is here"
     );
     say(&mut r, welcome(5, bootstrap(1)));
     let whole = Message::Checkpoint {
@@ -343,6 +345,29 @@ fn a_copy_that_fails_begins_anew() {
     };
     say(&mut r, whole);
     assert!(left(&done(&mut r, Event::BootstrapFailed)));
+}
+
+#[test]
+fn a_copy_that_does_not_come_leaves_the_term_that_was_heard_of() {
+    let mut r = streaming();
+    done(&mut r, Event::Disconnected);
+    done(&mut r, Event::Connected);
+    let start = Start::Bootstrap {
+        number: 3,
+        bytes: 10,
+        start: p(40),
+    };
+    let out = say(&mut r, welcome(7, start));
+    assert!(!out.iter().any(|c| matches!(c, Command::SetTerms(_))));
+    // What was here before is taken up again, and does not follow the older primary any more.
+    let mut again = identity(p(9));
+    again.heard = 7;
+    let mut r = Receiver::new(again);
+    done(&mut r, Event::Connected);
+    assert!(left(&say(&mut r, welcome(5, Start::Resume(p(9))))));
+    done(&mut r, Event::Connected);
+    say(&mut r, welcome(7, Start::Resume(p(9))));
+    assert!(r.is_streaming());
 }
 
 #[test]
