@@ -76,6 +76,7 @@ impl World {
                     0..=1 if self.config.weak => (Promise::Off, false),
                     2..=3 if self.config.weak => (Promise::Local, false),
                     4 => (Promise::Policy, true),
+                    5..=6 if self.config.weak => (Promise::Remote, false),
                     _ => (Promise::Policy, false),
                 };
                 self.say(|| format!("node {i} commits {at}, {promise:?}"));

@@ -1,6 +1,6 @@
 //! A machine: a disk, what runs on it, and what a power cut or a killed process leaves.
 
-use base::Watermarks;
+use base::{Position, Watermarks};
 use env::{Env, ManualClock, MemDisk, OsSpawn, SeededRandom};
 use node::recovery::Recovery;
 use node::sequences::Sequences;
@@ -31,6 +31,8 @@ pub struct Machine {
     pub follows: Option<usize>,
     /// The term that it led when it went down.
     pub led: Option<u64>,
+    /// Positions that it has had in its memory only, and lost with it: above the one, up to the other.
+    pub forgot: Vec<(Position, Position)>,
     pub watched: Watched,
 }
 
@@ -70,6 +72,7 @@ impl Machine {
             life: 0,
             follows,
             led: None,
+            forgot: Vec::new(),
             watched: Watched::default(),
         }
     }

@@ -24,6 +24,8 @@ pub enum Promise {
     Off,
     /// `local`: while this node's disk is the history's.
     Local,
+    /// `remote_write`: and while the memory of the replicas that have it stands.
+    Remote,
     /// `on`, `remote_apply`: by the cluster's policy.
     Policy,
 }

@@ -58,6 +58,13 @@ impl World {
             self.machines[i].led = Some(p.term);
             self.abandon(p);
         }
+        if let Running::Follower(f) = &running
+            && let Some(following) = &f.following
+        {
+            let marks = &following.marks;
+            let lost = (marks.persisted.get(), marks.received.get());
+            self.machines[i].forgot.push(lost);
+        }
         drop(running);
         let machine = &mut self.machines[i];
         machine.disk.power_cut(cut);

@@ -82,8 +82,9 @@ pub struct Primary {
     links: BTreeMap<usize, Link>,
     reads: VecDeque<(usize, Position)>,
     pub pending: Vec<Pending>,
-    /// The highest commit that asked for this disk only.
+    /// The highest commit that asked for this disk only, and for the memory of replicas.
     local: Position,
+    remote: Position,
     /// Transactions that clients have open.
     pub open: Vec<Txn>,
     pub sealing: bool,
@@ -134,6 +135,7 @@ impl Primary {
             reads: VecDeque::new(),
             pending: Vec::new(),
             local: Position::ZERO,
+            remote: Position::ZERO,
             open: Vec::new(),
             sealing: false,
             granted: None,
@@ -221,6 +223,10 @@ impl Primary {
                 self.local = self.local.max(at);
                 Held::Flushed(at)
             }
+            Promise::Remote => {
+                self.remote = self.remote.max(at);
+                Held::Written(at)
+            }
             Promise::Policy if apply => Held::Applied(at),
             Promise::Policy => Held::Decided(at),
         };
@@ -234,6 +240,7 @@ impl Primary {
         let levels = self.quorum.levels(flushed);
         marks.written.raise(levels.written);
         marks.publish(self.local.min(flushed));
+        marks.publish(self.remote.min(levels.written));
         marks.decide(levels.decided);
         marks.applied.raise(levels.applied);
         marks.check();

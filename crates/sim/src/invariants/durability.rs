@@ -3,11 +3,13 @@
 //! | promise | survives |
 //! |---|---|
 //! | `off` | a planned switch |
-//! | `local`, and `on` with no replica needed | also crashes and restarts of the primary |
+//! | `local`, and all others with no replica needed | also crashes and restarts of the primary |
+//! | `remote_write` with N replicas needed | also a forced promotion as below, unless a replica has lost its memory with the commit in it |
 //! | `on`, `remote_apply` with N replicas needed | also a forced promotion that looked at enough nodes to meet one of the 1 + N that have it |
 
 use base::Position;
 
+use crate::machine::Machine;
 use crate::model::{Promise, Terms};
 use crate::primary::{Pending, Primary};
 use crate::world::{NODES, World};
@@ -25,7 +27,7 @@ impl World {
         if let base::Held::Applied(at) = a.held
             && self.config.needed > 0
         {
-            let shows = |m: &crate::machine::Machine| {
+            let shows = |m: &Machine| {
                 let f = m.follower().and_then(|f| f.following.as_ref());
                 f.is_some_and(|f| f.marks.visible.get() >= at)
             };
@@ -77,7 +79,13 @@ impl World {
         let enough = needed > 0 && self.considered >= NODES - needed;
         let excused = !self.report.false_premises.is_empty();
         for ((at, term), promise) in self.model.missing(terms, start) {
-            let allowed = excused || (forced && (promise < Promise::Policy || !enough));
+            let forgotten = |m: &Machine| m.forgot.iter().any(|f| f.0 < at && at <= f.1);
+            let weak = match promise {
+                Promise::Off | Promise::Local => true,
+                Promise::Remote => self.machines.iter().any(forgotten),
+                Promise::Policy => false,
+            };
+            let allowed = excused || (forced && (weak || !enough));
             assert!(
                 allowed,
                 "node {i} leads behind {start} without {at} of term {term}, which was acknowledged as {promise:?} \
