@@ -1,8 +1,9 @@
 //! Clients: they write at whoever takes writes, read anywhere, and never go back in time.
 
 use base::{Position, Value};
-use txn::{Durability, Txn, TxnOptions};
+use txn::Txn;
 
+use crate::forward::{Open, options};
 use crate::machine::Running;
 use crate::model::{Promise, Terms};
 use crate::primary::Primary;
@@ -29,6 +30,10 @@ impl World {
         let leaders: Vec<usize> = (0..NODES)
             .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.sealing))
             .collect();
+        if write && !leaders.contains(&i) && self.dice.percent(40) {
+            self.begin_at_replica(i);
+            return Some(i);
+        }
         if write && !leaders.is_empty() {
             let at = self.dice.below(leaders.len() as u64) as usize;
             let i = leaders[at];
@@ -58,8 +63,9 @@ impl World {
 
     fn write(&mut self, i: usize, p: &mut Primary) {
         if p.open.len() < 3 && self.dice.percent(60) {
-            if let Ok(t) = self.transaction(p) {
-                p.open.push(t);
+            if let Ok(txn) = self.transaction(p) {
+                let read = Vec::new();
+                p.open.push(Open { txn, read });
             }
             return;
         }
@@ -67,11 +73,12 @@ impl World {
             return;
         }
         let which = self.dice.below(p.open.len() as u64) as usize;
-        let t = p.open.swap_remove(which);
+        let Open { txn: t, read } = p.open.swap_remove(which);
         let writes = t.has_writes();
         match t.commit(&p.ordered) {
             Ok(at) if writes => {
                 self.collect(p);
+                self.check_moved(i, p, at, &read);
                 let (promise, apply) = match self.dice.below(10) {
                     0..=1 if self.config.weak => (Promise::Off, false),
                     2..=3 if self.config.weak => (Promise::Local, false),
@@ -90,19 +97,20 @@ impl World {
 
     /// A transaction with its reads and writes done.
     fn transaction(&mut self, p: &Primary) -> base::Result<Txn> {
-        let options = TxnOptions {
-            durability: Durability::On,
-            locking: false,
-            ..TxnOptions::default()
-        };
-        let mut t = p.engine.manager.begin(options, false);
-        t.begin_statement()?;
-        let table = p.engine.table.clone();
+        let mut t = p.engine.manager.begin(options(), false);
         // Now and then a large one, which replay cuts in pieces.
         let rows = match self.dice.percent(10) {
             true => 12,
             false => 1 + self.dice.below(4),
         };
+        self.write_some(p, &mut t, rows)?;
+        Ok(t)
+    }
+
+    /// A statement that reads and writes this many rows.
+    pub fn write_some(&mut self, p: &Primary, t: &mut Txn, rows: u64) -> base::Result<()> {
+        t.begin_statement()?;
+        let table = p.engine.table.clone();
         for _ in 0..rows {
             let id = self.dice.below(IDS) as i64;
             let row = [Value::Int8(id), Value::Int8(self.dice.below(50) as i64)];
@@ -113,8 +121,7 @@ impl World {
                 _ => t.insert(&table, &row)?,
             }
         }
-        t.end_statement()?;
-        Ok(t)
+        t.end_statement()
     }
 
     fn read(&mut self, k: usize, i: usize) {

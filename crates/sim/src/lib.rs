@@ -20,6 +20,7 @@
 
 pub mod clients;
 pub mod follower;
+pub mod forward;
 pub mod invariants;
 pub mod machine;
 pub mod model;

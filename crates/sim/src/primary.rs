@@ -10,9 +10,10 @@ use replica::ship::{Facts, Message, Sender};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use txn::{CommitOrder, Txn};
+use txn::CommitOrder;
 use wal::{CheckpointReader, DataDir, Error as LogError, LogReader, LogWriter, Recovered};
 
+use crate::forward::Open;
 use crate::machine::Engine;
 use crate::model::{Promise, Terms};
 use crate::world::World;
@@ -86,7 +87,7 @@ pub struct Primary {
     local: Position,
     remote: Position,
     /// Transactions that clients have open.
-    pub open: Vec<Txn>,
+    pub open: Vec<Open>,
     pub sealing: bool,
     /// To whom it hands over.
     granted: Option<String>,

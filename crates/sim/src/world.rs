@@ -14,6 +14,7 @@ use std::time::Duration;
 use workload::rng::Rng;
 
 use crate::clients::Session;
+use crate::forward::Moving;
 use crate::machine::{Machine, Running, recover};
 use crate::model::Model;
 use crate::network::{Network, Weather, damage};
@@ -49,6 +50,8 @@ pub enum What {
     /// An end of a connection hears that it broke.
     Broken(usize, bool),
     Client(usize),
+    /// A transaction that began at a node arrives at another.
+    Move(usize, usize, Moving),
     /// Words of a region are asked for: by whom, in which of its lives, of whom; and what was read comes back.
     Ask(usize, u64, usize, Fetch),
     Answer(usize, u64, usize, u64, Vec<u64>),
@@ -78,6 +81,9 @@ pub struct Report {
     pub commits: u64,
     pub aborts: u64,
     pub acknowledged: u64,
+    /// Transactions that began at a replica: committed, and refused.
+    pub moved: u64,
+    pub refused: u64,
     pub crashes: u64,
     pub promotions: u64,
     pub bootstraps: u64,
@@ -107,6 +113,8 @@ impl Report {
         self.commits += other.commits;
         self.aborts += other.aborts;
         self.acknowledged += other.acknowledged;
+        self.moved += other.moved;
+        self.refused += other.refused;
         self.crashes += other.crashes;
         self.promotions += other.promotions;
         self.bootstraps += other.bootstraps;
@@ -129,8 +137,15 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} events, {} commits, {} aborts, {} acknowledged, {} reads, {} snapshots compared",
-            self.events, self.commits, self.aborts, self.acknowledged, self.reads, self.snapshots
+            "{} events, {} commits, {} aborts, {} acknowledged, {} begun at replicas ({} more refused), {} reads, {} snapshots compared",
+            self.events,
+            self.commits,
+            self.aborts,
+            self.acknowledged,
+            self.moved,
+            self.refused,
+            self.reads,
+            self.snapshots
         )?;
         writeln!(
             f,
@@ -521,6 +536,10 @@ impl World {
                 let pause = 1_000 + self.dice.below(6_000);
                 self.later(pause, What::Client(k));
                 self.client(k)
+            }
+            What::Move(from, to, moving) => {
+                self.moves_in(from, to, moving);
+                Some(to)
             }
             What::Ask(i, life, to, fetch) => {
                 self.ask_region(i, life, to, fetch);

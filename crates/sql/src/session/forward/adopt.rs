@@ -9,8 +9,18 @@ use crate::engine::Engine;
 use crate::session::Session;
 use crate::session::block::Kind;
 use crate::session::settings::Change;
+use crate::session::token::Token;
 use crate::session::utility::Modes;
 use base::{Error, Footprint, Result, SqlState};
+
+fn another_history() -> Error {
+    Error::new(
+        SqlState::SERIALIZATION_FAILURE,
+        "could not serialize access due to read/write dependencies among transactions",
+    )
+    .detail("What the transaction read at a replica is not of the history that the primary has.")
+    .hint("The transaction might succeed if retried.")
+}
 
 /// This session as another's.
 #[derive(Default)]
@@ -138,6 +148,7 @@ impl<E: Engine> Session<E> {
             })
         })?;
         let savepoints = r.list(|r| Ok((r.text()?.to_owned(), r.u32()? as usize)))?;
+        let term = r.u64()?;
         let reads = r.option()?;
         r.end()?;
         let reads = match reads {
@@ -157,7 +168,18 @@ impl<E: Engine> Session<E> {
         if let Some(reads) = reads {
             self.ensure_txn(false);
             let txn = self.block.txn.as_mut().expect("just begun");
-            if let Err(e) = txn.adopt_reads(&reads) {
+            // Positions say what was read only in the history that the replica followed.
+            let history = self.shared.engine.history();
+            let read = Token {
+                cluster: history.cluster,
+                term,
+                position: reads.snapshot,
+            };
+            let adopted = match read.check(&history) {
+                Ok(()) => txn.adopt_reads(&reads),
+                Err(_) => Err(another_history()),
+            };
+            if let Err(e) = adopted {
                 // Not even a savepoint may be gone back to.
                 self.abandon();
                 self.block.begin(kind == EXPLICIT, modes);

@@ -327,6 +327,8 @@ impl<E: Engine> Session<E> {
         for (name, at) in &savepoints {
             b.text(name).u32(*at as u32);
         }
+        let history = self.shared.engine.history();
+        b.u64(history.terms.last().map_or(0, |t| t.0));
         b.option(reads.as_deref());
         self.forward.moved = true;
         if self.portals.is_empty() {
