@@ -23,8 +23,9 @@ pub fn places() -> usize {
     2 * std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Transactions of a session that take turns after one was told to try again: where one is lost the next ones are likely to be.
-pub const STICKY: u8 = 8;
+/// Transactions of a session that take turns after one was told to try again: where one is lost the next ones are likely to be, and who
+/// stops too soon only learns it again by losing.
+pub const STICKY: u8 = 120;
 
 /// The places, and who waits for one, first come first served.
 pub struct Turns {
