@@ -10,10 +10,11 @@ use super::token::Token;
 use crate::catalog::{
     ActivityRow, CursorRow, DatabaseStats, PreparedRow, SessionFacts, SettingRow,
 };
+use crate::ddl::privileges;
 use crate::engine::{Engine, Outcome};
 use crate::functions::SessionContext;
 use crate::standing::Standing;
-use base::schema::{Relation, Schema, SequenceDef};
+use base::schema::{Relation, Schema, SequenceDef, privilege};
 use base::{Error, Oid, Position, Result, SqlState, Type, Value};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -207,6 +208,28 @@ impl<E: Engine> State<E> {
         }
     }
 
+    /// 42501 unless the current role holds one of these on the sequence.
+    fn may_use(&self, sequence: Oid, one_of: u32) -> Result<()> {
+        let (schema, role) = (self.schema(), self.current_role.get());
+        match schema.relation(sequence) {
+            Some(r) if privileges::held(&schema, role, r) & one_of == 0 => {
+                privileges::check_relation(&schema, role, r, one_of)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an IDENTITY column takes its numbers from it: they belong to its table.
+    fn is_of_identity(&self, def: &SequenceDef) -> bool {
+        let Some((table, column)) = def.owned_by else {
+            return false;
+        };
+        match self.schema().relation(table) {
+            Some(Relation::Table(t)) => t.def.columns[usize::from(column)].identity.is_some(),
+            _ => false,
+        }
+    }
+
     fn next_random(&self) -> u64 {
         let s = self.seed.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.seed.set(s);
@@ -287,6 +310,9 @@ impl<E: Engine> SessionContext for State<E> {
     fn nextval(&self, sequence: Oid) -> Result<i64> {
         self.may_write("nextval()")?;
         let def = self.sequence(sequence)?;
+        if !self.is_of_identity(&def) {
+            self.may_use(sequence, privilege::USAGE | privilege::UPDATE)?;
+        }
         let v = self.shared.engine.nextval(&def)?;
         self.last_values.borrow_mut().insert(sequence, v);
         self.last_sequence.set(Some(sequence));
@@ -294,6 +320,7 @@ impl<E: Engine> SessionContext for State<E> {
     }
 
     fn currval(&self, sequence: Oid) -> Result<i64> {
+        self.may_use(sequence, privilege::USAGE | privilege::SELECT)?;
         let known = self.last_values.borrow().get(&sequence).copied();
         known.ok_or_else(|| {
             let schema = self.schema();
@@ -318,6 +345,7 @@ impl<E: Engine> SessionContext for State<E> {
     fn setval(&self, sequence: Oid, value: i64, is_called: bool) -> Result<i64> {
         self.may_write("setval()")?;
         let def = self.sequence(sequence)?;
+        self.may_use(sequence, privilege::UPDATE)?;
         self.shared.engine.setval(&def, value, is_called)?;
         if is_called {
             self.last_values.borrow_mut().insert(sequence, value);
