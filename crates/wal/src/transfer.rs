@@ -199,7 +199,7 @@ impl DataDir {
                 let arrived = kept.with_extension("tmp");
                 let here = self.names(&dir)?;
                 // The last thing to be done with it is its name: without the other one the rest was done.
-                if here.iter().any(|n| *n == arrived) {
+                if here.contains(&arrived) {
                     self.clear(Some(&arrived))?;
                     self.disk
                         .rename(&arrived, &kept)
