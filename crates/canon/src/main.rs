@@ -5,5 +5,6 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
+    store::keep_freed_pages();
     canon::cli::main()
 }

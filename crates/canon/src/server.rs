@@ -382,14 +382,14 @@ async fn bind(address: &SocketAddr) -> Result<TcpListener> {
 }
 
 fn replay(config: &Config) -> ReplayOptions {
-    let mut options = ReplayOptions {
+    ReplayOptions {
         policy: config.replay_policy,
+        workers: match config.replay_workers {
+            0 => env::Env::os().spawn.parallelism(),
+            n => n as usize,
+        },
         ..ReplayOptions::default()
-    };
-    if config.replay_workers > 0 {
-        options.workers = config.replay_workers as usize;
     }
-    options
 }
 
 /// A region that replicas on this host can map, if there is memory for it; else it is this process's.

@@ -125,7 +125,8 @@ pub trait DiskFile: Send + Sync {
         Ok(())
     }
 
-    /// Writes zeros over `[from, to)`, so that blocks are allocated and later writes there change no metadata.
+    /// Writes zeros over `[from, to)`, so that blocks are allocated and later writes there change no metadata. Nobody else writes
+    /// through this handle meanwhile.
     fn zero_fill(&self, from: u64, to: u64) -> io::Result<()> {
         const CHUNK: usize = 1 << 20;
         let zeros = vec![0; CHUNK.min(usize::try_from(to.saturating_sub(from)).unwrap_or(CHUNK))];

@@ -11,6 +11,9 @@ pub trait Spawn: Send + Sync {
 
     /// How many workers a parallel step should use on this machine.
     fn parallelism(&self) -> usize;
+
+    /// The calling thread does what can wait: when processors are short, others come first from now on.
+    fn give_way(&self) {}
 }
 
 /// A started thread. Dropping the handle leaves the thread running.
@@ -30,6 +33,9 @@ impl JoinHandle {
     }
 }
 
+/// Niceness of a thread that gives way: a third of an ordinary one's share, so that what it holds in the kernel is not held for long.
+const GIVES_WAY: i32 = 5;
+
 /// Threads of the operating system.
 pub struct OsSpawn;
 
@@ -43,6 +49,11 @@ impl Spawn for OsSpawn {
 
     fn parallelism(&self) -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    fn give_way(&self) {
+        // On Linux this is the thread's niceness, not the process's. Should it fail, work goes on as before.
+        let _ = rustix::process::nice(GIVES_WAY);
     }
 }
 

@@ -64,12 +64,16 @@ impl Shared {
             let (versions, waiting) = &self.reclaimed;
             versions.fetch_add(done.versions as u64, Ordering::Relaxed);
             waiting.store(done.waiting as u64, Ordering::Relaxed);
+            if store.memory.has_shrunk() {
+                store::give_pages_back();
+            }
             let oldest = store.snapshots.live(decided)[0];
             self.manager.forget_before(oldest);
         }
     }
 
     pub(crate) fn run_checkpoints(&self) {
+        self.options.env.spawn.give_way();
         let mut at_bytes = 0;
         loop {
             let wanted = {

@@ -241,13 +241,13 @@ impl Node {
         let (env, store) = (&shared.options.env, shared.manager.store.clone());
         let options = shared.options.replay.clone();
         let replay = Replay::start(env, store, marks.clone(), Arc::new(sink), from, options)?;
-        let (following, ring) =
-            Following::new(marks, replay, moved, shared.outcomes.clone(), writer.term());
+        let outcomes = shared.outcomes.clone();
+        let following = Following::new(marks, replay, moved, outcomes, writer.term());
         let following = Arc::new(following);
         *shared.following.lock() = Some(following.clone());
         let back = Arc::new(Mutex::new(None));
         let (s, f) = (shared.clone(), following.clone());
-        let follow = move || f.run(ring, &s.options.env);
+        let follow = move || f.run(&s.options.env);
         let (s, f, log) = (shared.clone(), following, back.clone());
         let write = move || {
             let env = &s.options.env;

@@ -54,6 +54,11 @@ impl OwnLog {
         self.changed.notify_all();
     }
 
+    /// Whether [`OwnLog::push`] would not wait.
+    pub fn has_room(&self) -> bool {
+        self.queue.lock().bytes <= QUEUE_BYTES
+    }
+
     /// Nothing more comes: the thread ends when it has written what is here.
     pub fn close(&self) {
         self.queue.lock().closed = true;

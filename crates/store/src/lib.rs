@@ -5,6 +5,7 @@
 //! `tree` for the index. Readers hold a [`Guard`] while they look at records and a [`Snapshot`] while they need a version to stay.
 
 mod alive;
+mod allocator;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
 mod mapped;
@@ -19,6 +20,7 @@ mod view;
 pub use crossbeam_epoch::{Guard, pin};
 
 pub use alive::{Alive, is_marked};
+pub use allocator::{give_pages_back, keep_freed_pages};
 pub use mapped::{BYTES as MAPPED_BYTES, MappedWords};
 pub use memory::Memory;
 pub use reclaim::{Reclaimed, Store};

@@ -9,6 +9,9 @@ use std::sync::atomic::AtomicUsize;
 
 const SHARDS: usize = 16;
 
+/// Bytes that are not worth giving back.
+const SMALL: u64 = 64 << 20;
+
 #[repr(align(64))]
 #[derive(Default)]
 struct Shard(AtomicI64);
@@ -17,6 +20,8 @@ struct Shard(AtomicI64);
 pub struct Memory {
     shards: [Shard; SHARDS],
     limit: AtomicU64,
+    /// The most that was in use since pages were given back.
+    peak: AtomicU64,
 }
 
 impl Default for Memory {
@@ -24,6 +29,7 @@ impl Default for Memory {
         Memory {
             shards: Default::default(),
             limit: AtomicU64::new(u64::MAX),
+            peak: AtomicU64::new(0),
         }
     }
 }
@@ -51,6 +57,17 @@ impl Memory {
             .map(|s| s.0.load(Ordering::Relaxed))
             .sum::<i64>()
             .max(0) as u64
+    }
+
+    /// Whether less than half is in use of what was since the last time that this was true; small change does not count.
+    pub fn has_shrunk(&self) -> bool {
+        let used = self.used();
+        let peak = self.peak.fetch_max(used, Ordering::Relaxed);
+        let shrunk = peak > SMALL && used < peak / 2;
+        if shrunk {
+            self.peak.store(used, Ordering::Relaxed);
+        }
+        shrunk
     }
 
     /// The limit in bytes; `u64::MAX` for none.

@@ -43,6 +43,18 @@ impl IndexSpec {
         null
     }
 
+    /// Whether two rows surely have the same index columns; told from their bytes, so `false` says nothing.
+    pub fn same_columns(&self, a: &[u8], b: &[u8]) -> bool {
+        let (a, b) = (self.layout.row(a), self.layout.row(b));
+        self.columns.iter().all(|(i, _)| {
+            let i = *i;
+            if a.is_missing(i) || b.is_missing(i) || a.is_null(i) || b.is_null(i) {
+                return false;
+            }
+            a.raw(i) == b.raw(i)
+        })
+    }
+
     /// The whole key of the row's entry: columns, then primary key.
     pub fn key_of(&self, row: &[u8], primary: &[u8], out: &mut Vec<u8>) {
         out.clear();

@@ -43,6 +43,35 @@ fn groups_come_back_as_written() {
 }
 
 #[test]
+fn large_segments_are_written_in_whole_pages() {
+    let (_, disk) = mem();
+    let mut options = small();
+    options.log.segment_size = 1 << 20;
+    let env = env_on(disk.clone());
+    let dir = wal::DataDir::open(&env, &root(), options.clone()).unwrap();
+    let recovered = wal::recover(&dir, &Memory::default(), 1, &wal::Progress::default()).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    log.append_group(&[commit(1, 10)], at(0)).unwrap();
+    let path = segment_path(&dir, 0);
+    let file = disk.open(&path, env::OpenMode::Write).unwrap();
+    file.write_all_at(&[0xAA; 9000], 1000).unwrap();
+    // The rest of the page is written, too, and no more.
+    let second = log.append_group(&[commit(2, 10)], at(1)).unwrap();
+    let end = (second.at.offset + second.bytes) as usize;
+    let content = disk.read(&path).unwrap();
+    assert!(end < 1000 && content[end..4096].iter().all(|b| *b == 0));
+    assert!(content[4096..10_000].iter().all(|b| *b == 0xAA));
+    let long = log.append_group(&[commit(3, 5000)], at(2)).unwrap();
+    assert_eq!(long.at.offset as usize, end, "groups stand side by side");
+    log.sync().unwrap();
+    drop((log, dir));
+    let dir = wal::DataDir::open(&env, &root(), options).unwrap();
+    let memory = Memory::default();
+    let recovered = wal::recover(&dir, &memory, 1, &wal::Progress::default()).unwrap();
+    assert_eq!((recovered.last, recovered.groups), (at(3), 3));
+}
+
+#[test]
 fn a_group_that_does_not_fit_begins_a_segment_and_a_huge_one_gets_its_own() {
     let (_, disk) = mem();
     let (dir, _, recovered) = recover(disk.clone()).unwrap();

@@ -528,7 +528,9 @@ impl Task<'_> {
                     if restart {
                         self.ring.restart();
                     }
-                    self.ring.write(&message.to_bytes());
+                    let env = &self.follow.env;
+                    self.following
+                        .take(&mut self.ring, &message.to_bytes(), env);
                 }
                 Command::Published(p) => self.following.published(self.receiver.term(), p),
                 Command::SetTerms(terms) => {

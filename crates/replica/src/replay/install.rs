@@ -13,8 +13,9 @@ use env::fault;
 use std::sync::Arc;
 use store::{Guard, NewVersion, Record, SecondaryIndex, Storage, Store};
 
-use super::segment::Write;
+use super::segment::{Cursor, Write};
 use crate::ReplicaMarks;
+use wal::Group;
 
 /// Storages kept at hand by a worker; a table of places by number.
 const KEPT: usize = 64;
@@ -42,6 +43,8 @@ pub(crate) struct Installer {
     /// Bytes taken and not yet counted.
     bytes: isize,
     key: Vec<u8>,
+    /// Writes looked at ahead: storage, where the key stands in the data, and its length.
+    rest: Vec<(RelId, usize, usize)>,
     trimmed: [Position; TRIMMED],
     pub installed: u64,
 }
@@ -55,6 +58,7 @@ impl Installer {
             generation: 0,
             bytes: 0,
             key: Vec::new(),
+            rest: Vec::new(),
             trimmed: [Position::ZERO; TRIMMED],
             installed: 0,
         }
@@ -110,6 +114,41 @@ impl Installer {
         Ok(())
     }
 
+    /// Asks for the memory of the rows that the next writes replace, at most so many (`store::tree::ahead`). New rows are left out:
+    /// where they go is where others went just before, mostly.
+    pub fn ahead(
+        &mut self,
+        mut at: Cursor,
+        group: &Group,
+        end: usize,
+        most: usize,
+        guard: &Guard,
+    ) -> Result<()> {
+        let mut rest = std::mem::take(&mut self.rest);
+        rest.clear();
+        for _ in 0..most {
+            let Some(w) = at.next(group, end)? else { break };
+            if w.is_row() && w.prev != 0 {
+                rest.push((w.storage, at.data - w.key.len() - w.row.len(), w.key.len()));
+            }
+        }
+        while let Some(&(id, ..)) = rest.first() {
+            let mut keys: [&[u8]; 16] = [&[]; 16];
+            let mut n = 0;
+            rest.retain(|&(storage, from, len)| {
+                let take = storage == id && n < keys.len();
+                if take {
+                    keys[n] = &group.data()[from..from + len];
+                    n += 1;
+                }
+                !take
+            });
+            self.storage(id)?.storage.prefetch(&keys[..n], guard);
+        }
+        self.rest = rest;
+        Ok(())
+    }
+
     /// Whether the row's newest version is the one that the write follows.
     #[inline]
     pub fn follows_newest(&mut self, w: &Write<'_>, guard: &Guard) -> Result<bool> {
@@ -146,7 +185,12 @@ impl Installer {
         let version = NewVersion::new(is.then_some(w.row));
         self.bytes += version.rounded();
         if is {
+            let before = newest.and_then(|v| v.row());
             for index in &kept.indexes {
+                // The newest version has this entry already, or whoever builds the index will link it for both.
+                if before.is_some_and(|b| index.spec.same_columns(b, w.row)) {
+                    continue;
+                }
                 index.spec.key_of(w.row, w.key, &mut self.key);
                 index.link(&self.key, record, memory, guard);
             }

@@ -97,6 +97,11 @@ impl Replay {
         Ok(())
     }
 
+    /// Whether [`Replay::feed`] would not wait.
+    pub fn has_room(&self) -> bool {
+        self.bytes_in_flight() < self.running.core.options.max_bytes
+    }
+
     /// Nothing more comes up to `upto`; the primary's published.
     pub fn tick(&self, upto: Position, published: Position) {
         self.running.core.tick(upto, published);

@@ -33,6 +33,9 @@ const FRUITLESS: usize = 256;
 /// Lanes remembered as blocked.
 const LANES: usize = 512;
 
+/// Writes whose rows are asked for together.
+const AHEAD: usize = 16;
+
 /// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -194,7 +197,11 @@ impl Worker {
         let r = self.running.as_mut().expect("there is a segment");
         self.hands.enter(r.segment.generation);
         let mut guard = pin();
-        for _ in 0..core.options.slice {
+        for done in 0..core.options.slice {
+            if done.is_multiple_of(AHEAD) {
+                self.hands
+                    .ahead(r.cursor, &r.segment.group, r.segment.end, AHEAD, &guard)?;
+            }
             let Some(w) = r.cursor.next(&r.segment.group, r.segment.end)? else {
                 return Ok(false);
             };

@@ -65,6 +65,13 @@ pub struct RingReader {
     careless: bool,
 }
 
+/// Where a reader stood when it found nothing.
+pub struct Place {
+    ring: Arc<Ring>,
+    at: u64,
+    lost: bool,
+}
+
 /// What the reader found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
@@ -131,8 +138,14 @@ impl RingWriter {
         &self.ring
     }
 
-    /// Writes one frame, over whatever is oldest.
+    /// Writes one frame, over whatever is oldest, and wakes the reader.
     pub fn write(&mut self, frame: &[u8]) {
+        self.put(frame);
+        self.ring.wake();
+    }
+
+    /// Writes one frame and wakes nobody: for a writer that sees to it that somebody reads.
+    pub fn put(&mut self, frame: &[u8]) {
         let ring = &*self.ring;
         let at = ring.written.load(Ordering::Relaxed);
         let words = frame.len().div_ceil(8) as u64;
@@ -162,7 +175,6 @@ impl RingWriter {
         }
         // SeqCst with `sleeping`: either the reader sees the frame before it sleeps, or it is woken.
         ring.written.store(end, Ordering::SeqCst);
-        ring.wake();
     }
 
     /// What was written so far is void: the frames to come follow what the reader has read.
@@ -252,6 +264,22 @@ impl RingReader {
     }
 
     /// Waits until there is something to read, [`Ring::wake`] is called, or this long.
+    pub fn wait(&self, at_most: Duration) {
+        self.place().wait(at_most);
+    }
+
+    /// Where it stands: to wait for more without holding on to the reader.
+    pub fn place(&self) -> Place {
+        Place {
+            ring: self.ring.clone(),
+            at: self.at,
+            lost: self.lost,
+        }
+    }
+}
+
+impl Place {
+    /// As [`RingReader::wait`]; returns at once when the reader has gone on since and may have missed something.
     pub fn wait(&self, at_most: Duration) {
         let ring = &*self.ring;
         let mut held = ring.wake.0.lock();

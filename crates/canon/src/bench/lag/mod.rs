@@ -14,6 +14,7 @@
 
 mod node;
 mod plot;
+mod threads;
 
 use super::figures::line;
 use base::{Error, Result, SqlState};
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use node::now;
 pub use node::{NodeArgs, run as run_node};
 
 /// What to measure.
@@ -46,6 +48,9 @@ pub struct LagOptions {
     /// Change the schema of a third table with so many rows during the load, and say what lag each change makes; 0: no changes
     #[arg(long, default_value_t = 0)]
     pub ddl_rows: u64,
+    /// Say which threads of both processes had the CPU, all the time and while the lag was above 20 ms
+    #[arg(long)]
+    pub threads: bool,
     /// Draw the lag over time into this SVG file
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
@@ -79,7 +84,11 @@ struct Measured {
     changes: Vec<Change>,
     primary: node::Report,
     replica: node::Report,
+    /// By role: name, percent of a CPU, percent while the lag was high.
+    threads: Vec<(&'static str, Shares)>,
 }
+
+type Shares = Vec<(String, f64, f64)>;
 
 /// A change of the schema during the load, in seconds since it began.
 struct Change {
@@ -136,6 +145,9 @@ pub fn run(options: &LagOptions, out: &mut dyn Write) -> Result<()> {
     for m in all.iter().filter(|m| !m.changes.is_empty()) {
         changes(m, out)?;
     }
+    for m in all.iter().filter(|_| options.threads) {
+        shares(m, out)?;
+    }
     if let Some(file) = &options.plot {
         let name = |m: &Measured| format!("{} reads/s", rate_name(m.readers));
         let lines: Vec<_> = all.iter().map(|m| (name(m), &m.lags[..])).collect();
@@ -172,6 +184,28 @@ fn changes(m: &Measured, out: &mut dyn Write) -> Result<()> {
                 c.what
             ),
         )?;
+    }
+    Ok(())
+}
+
+/// The table of who had the CPU.
+fn shares(m: &Measured, out: &mut dyn Write) -> Result<()> {
+    let late = m.lags.iter().filter(|l| l.1 > CAUGHT_UP).count();
+    line(
+        out,
+        &format!(
+            "\n{} reads/s; the lag was above {CAUGHT_UP} ms in {:.2} % of the samples:\n\n| thread | CPU | CPU in those times |\n|---|---|---|",
+            rate_name(m.readers),
+            100.0 * late as f64 / m.lags.len().max(1) as f64,
+        ),
+    )?;
+    for (role, shares) in &m.threads {
+        for (name, all, late) in shares.iter().filter(|s| s.1 >= 0.1) {
+            line(
+                out,
+                &format!("| {role}, {name} | {all:.1} % | {late:.1} % |"),
+            )?;
+        }
     }
     Ok(())
 }
@@ -254,13 +288,19 @@ fn measure(options: &LagOptions, readers: u32, directory: &Path) -> Result<Measu
         to: since(to),
     };
     let changes = node::read_changes(&directory.join("changes"))?;
+    let lags: Vec<_> = join(&samples.0, &samples.1)
+        .into_iter()
+        .filter(|l| l.0 >= options.warm_up as f64)
+        .collect();
+    let threads = ["primary", "replica"].map(|role| {
+        let looks = threads::read(&directory.join(format!("{role}.threads")));
+        (role, threads::shares(&looks, &lags, began))
+    });
     Ok(Measured {
         readers,
         changes: changes.into_iter().map(change).collect(),
-        lags: join(&samples.0, &samples.1)
-            .into_iter()
-            .filter(|l| l.0 >= options.warm_up as f64)
-            .collect(),
+        lags,
+        threads: threads.into(),
         primary: reports.0.parse()?,
         replica: reports.1.parse()?,
     })
@@ -291,6 +331,9 @@ impl Role {
             &(options.warm_up + options.seconds).to_string(),
         ]);
         command.args(["--ddl-rows", &options.ddl_rows.to_string()]);
+        if options.threads {
+            command.arg("--threads");
+        }
         command.args([
             "--readers",
             &readers.to_string(),

@@ -41,6 +41,8 @@ pub struct NodeArgs {
     policy: String,
     #[arg(long)]
     ddl_rows: u64,
+    #[arg(long)]
+    threads: bool,
 }
 
 /// What a process did between `go` and the end.
@@ -83,7 +85,8 @@ impl FromStr for Report {
     }
 }
 
-fn now() -> u64 {
+/// Microseconds since 1970.
+pub fn now() -> u64 {
     env::Env::os().clock.unix_micros().max(0) as u64
 }
 
@@ -117,6 +120,11 @@ pub fn run(args: &NodeArgs) -> Result<()> {
     let done = AtomicBool::new(false);
     let (report, samples) = std::thread::scope(|s| {
         let sampler = s.spawn(|| sample(&db, &done));
+        let threads = args.directory.join(format!("{}.threads", args.role));
+        let done = &done;
+        let watcher = args
+            .threads
+            .then(|| s.spawn(move || super::threads::watch(done, &threads)));
         let changer = (primary && args.ddl_rows > 0).then(|| s.spawn(|| change(&runtime, args)));
         let report = if primary {
             write(&db, args.seconds)
@@ -128,6 +136,9 @@ pub fn run(args: &NodeArgs) -> Result<()> {
             std::thread::sleep(Duration::from_secs(3));
         }
         done.store(true, Ordering::SeqCst);
+        let watched = watcher.map_or(Ok(Ok(())), |w| w.join());
+        let watched = watched.unwrap_or_else(|_| Err(failed("the watcher panicked")));
+        let report = report.and_then(|r| watched.map(|()| r));
         let changed = changer.map_or(Ok(Ok(())), |c| c.join());
         let changed = changed.unwrap_or_else(|_| Err(failed("the changer panicked")));
         (report.and_then(|r| changed.map(|()| r)), sampler.join())
