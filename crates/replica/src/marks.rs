@@ -83,7 +83,7 @@ impl ReplicaMarks {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))] // shuttle's primitives work inside its scheduler only
 mod tests {
     use super::*;
 
