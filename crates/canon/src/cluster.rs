@@ -53,6 +53,8 @@ struct Running {
     place: Arc<Mutex<Weak<Place>>>,
     up: watch::Receiver<bool>,
     ended: JoinHandle<Result<()>>,
+    /// Why it ended by itself.
+    why: Arc<Mutex<Option<Error>>>,
 }
 
 fn broken(what: impl Into<String>) -> Error {
@@ -200,12 +202,19 @@ impl Cluster {
         let (up_tx, up) = watch::channel(false);
         let (stop, stopped) = oneshot::channel();
         let life = live(m.config.clone(), place.clone(), up_tx, stopped);
-        let ended = self.runtime().spawn(life);
+        let why = Arc::new(Mutex::new(None));
+        let told = why.clone();
+        let ended = self.runtime().spawn(async move {
+            let r = life.await;
+            *told.lock() = r.clone().err();
+            r
+        });
         self.members[member].running = Some(Running {
             stop: Some(stop),
             place,
             up,
             ended,
+            why,
         });
         self.wait(&format!("member {member} does not serve"), |c| {
             c.place(member).is_some()
@@ -246,8 +255,10 @@ impl Cluster {
         let until = Instant::now() + PATIENCE;
         while !done(self) {
             for m in &self.members {
-                if m.running.as_ref().is_some_and(|r| r.ended.is_finished()) {
-                    return Err(broken(format!("{what}: {} has ended", m.config.node_name)));
+                if let Some(r) = m.running.as_ref().filter(|r| r.ended.is_finished()) {
+                    let why = r.why.lock().as_ref().map(|e| format!(": {e}"));
+                    let (name, why) = (&m.config.node_name, why.unwrap_or_default());
+                    return Err(broken(format!("{what}: {name} has ended{why}")));
                 }
             }
             if Instant::now() > until {

@@ -6,7 +6,7 @@ use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, Role};
 use sql::engine::{Engine, Opening, Outcome, Published};
-use sql::reading::{Consistency, History, ReadPoint, ReadWant, Reads, Touch, Waiting};
+use sql::reading::{History, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use sql::standing::Standing;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -127,6 +127,21 @@ impl Engine for NodeEngine {
         self.node.role() != Role::Primary
     }
 
+    fn settling(&self) -> Option<Waiting<()>> {
+        if self.node.role() != Role::Primary {
+            return None;
+        }
+        let published = self.node.leads_soon()?;
+        if !self.node.is_open() {
+            // Who is let in all the same (`canon.maintenance`) sees what is here.
+            return None;
+        }
+        Some(Box::pin(async move {
+            published.await;
+            Ok(())
+        }))
+    }
+
     fn arrival(&self) -> u64 {
         match self.node.role() {
             Role::Primary => 0,
@@ -135,18 +150,9 @@ impl Engine for NodeEngine {
     }
 
     fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
-        match (self.node.role(), self.surroundings.get()) {
-            (Role::Replica | Role::Sealed, Some(s)) => s.read_point(want, reads),
-            (Role::Primary, _) if want.consistency == Consistency::Strong => {
-                match self.node.leads_soon() {
-                    None => ReadPoint::Newest,
-                    Some(published) => ReadPoint::Wait(Box::pin(async move {
-                        published.await;
-                        Ok(ReadPoint::Newest)
-                    })),
-                }
-            }
-            _ => ReadPoint::Newest,
+        match self.surroundings.get() {
+            Some(s) => s.read_point(want, reads),
+            None => ReadPoint::Newest,
         }
     }
 

@@ -6,9 +6,11 @@ mod common;
 #[path = "replication/helpers.rs"]
 mod helpers;
 
+use canon::{Cluster, Options};
 use common::{PATIENCE, Server};
 use helpers::{one, replica, rows, skip, until};
 use std::process::Command;
+use std::time::Duration;
 use tokio_postgres::Client;
 
 const FOLLOWERS: &str =
@@ -64,6 +66,38 @@ async fn who_has_left_has_no_vote_and_who_comes_has_one() {
     d.ready().await;
     waiting.await.expect("it votes again");
     assert_eq!(one(&c, "SELECT count(*) FROM t").await, "5");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_stops_keeps_its_replicas_until_the_last_commit() {
+    if skip() {
+        return;
+    }
+    let options = Options {
+        log_level: Some("error".into()),
+        synchronous_replicas: Some(1),
+        ..Options::default()
+    };
+    let cluster = tokio::task::block_in_place(|| Cluster::start(options, 1)).expect("a cluster");
+    let connect = async || {
+        let connected = tokio_postgres::connect(&cluster.url(0), tokio_postgres::NoTls).await;
+        let (c, connection) = connected.expect("a session");
+        tokio::spawn(connection);
+        c
+    };
+    let (c, w) = (connect().await, connect().await);
+    rows(&c, "CREATE TABLE t (a int)").await;
+    // A commit takes so long now, and is under way when the primary is told to stop.
+    cluster.delay(1, Duration::from_millis(500));
+    let insert = insert(w, "INSERT INTO t VALUES (1)");
+    let sql =
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'INSERT%' AND state = 'active'";
+    until(&c, sql, "t").await;
+    let mut cluster = cluster;
+    let stopped = tokio::task::block_in_place(|| cluster.stop_member(0));
+    stopped.expect("it stops");
+    insert.await.expect("the commit has been acknowledged");
+    tokio::task::block_in_place(|| drop(cluster));
 }
 
 /// Segments of log.

@@ -1,12 +1,19 @@
 //! Reads in real time: at replicas over slow links no strong read is old, and eventual ones are, which the checker sees.
 
-use canon::bench::reads::{ReadsOptions, measure};
+use canon::bench::reads::{Outcome, ReadsOptions, measure};
 use canon::{Cluster, Options};
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 fn start(replicas: usize) -> Cluster {
+    start_with(replicas, 0)
+}
+
+fn start_with(replicas: usize, synchronous: u32) -> Cluster {
     let quiet = Options {
         log_level: Some("error".into()),
+        synchronous_replicas: Some(synchronous),
         ..Options::default()
     };
     let cluster = Cluster::start(quiet, replicas).expect("a cluster");
@@ -33,7 +40,7 @@ fn options(cluster: &Cluster, consistency: &str) -> ReadsOptions {
     }
 }
 
-fn run(options: &ReadsOptions) -> canon::bench::reads::Outcome {
+fn run(options: &ReadsOptions) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
@@ -71,6 +78,77 @@ fn no_strong_read_is_stale_at_any_node() {
     let outcome = run(&options(&cluster, "strong"));
     let total = outcome.total();
     assert_eq!(total.stale, 0, "{total:?}");
-    let nodes: std::collections::BTreeSet<usize> = outcome.reads.keys().map(|k| k.0).collect();
+    let nodes: BTreeSet<usize> = outcome.reads.keys().map(|k| k.0).collect();
+    assert_eq!(nodes.len(), 3, "reads at every node");
+}
+
+/// Up to where a replica has the log. Of fixed length, so that it compares as positions do.
+fn received(url: &str) -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        let (c, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
+            .await
+            .expect("a session");
+        tokio::spawn(connection);
+        let row = c.query_one("SELECT pg_last_wal_receive_lsn()", &[]).await;
+        row.expect("a position").get(0)
+    })
+}
+
+#[test]
+fn no_strong_read_is_stale_while_primaries_change() {
+    // Every commit waits for a replica, so a promotion by force loses none that was acknowledged if it is of the one that has most.
+    let mut cluster = start_with(2, 1);
+    let mut options = options(&cluster, "strong");
+    // Every node takes writes; who fails goes to the next.
+    options.write = options.read.clone();
+    (options.reads, options.seconds) = (0, 600.0);
+    let beside = options.beside.clone();
+    let run = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(measure(&options))
+    });
+    let some = |n: u64| {
+        let to = beside.reads.load(Ordering::Relaxed) + n;
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while beside.reads.load(Ordering::Relaxed) < to && !run.is_finished() {
+            assert!(Instant::now() < deadline, "nobody reads");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    for force in [false, true, false] {
+        some(300);
+        let old = cluster.primary();
+        let one = cluster.replicas()[0];
+        if !force {
+            cluster.switch_over(one).expect("a switch-over");
+            continue;
+        }
+        cluster.stop_member(old).expect("it stops");
+        let has = |member: &usize| received(&cluster.url(*member));
+        let most = cluster.replicas().into_iter().max_by_key(has);
+        cluster
+            .fail_over(most.expect("a replica"))
+            .expect("a promotion by force");
+        cluster.start_member(old).expect("it comes back");
+    }
+    some(300);
+    beside.stop.store(true, Ordering::Relaxed);
+    let outcome = run.join().expect("no panic").expect("a run");
+    let total = outcome.total();
+    let stale = outcome.reads.iter().filter(|(_, l)| l.tally.stale > 0);
+    let stale: Vec<_> = stale
+        .map(|(at, l)| (at, l.tally, l.age.quantile(0.0), l.age.quantile(1.0)))
+        .collect();
+    let why = &outcome.last_error;
+    assert_eq!((total.stale, total.wrong), (0, 0), "{stale:?} {why:?}");
+    assert!(total.reads >= 1_200 && outcome.writes > 0);
+    // Nodes went away under it.
+    assert!(outcome.read_errors > 0, "{total:?}");
+    let nodes: BTreeSet<usize> = outcome.reads.keys().map(|k| k.0).collect();
     assert_eq!(nodes.len(), 3, "reads at every node");
 }

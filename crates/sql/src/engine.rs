@@ -82,6 +82,12 @@ pub trait Engine: Send + Sync + 'static {
         false
     }
 
+    /// This node has become the primary and does not show yet all that was acknowledged before it was: ready when it does. `None`: it
+    /// does, or is no primary. Asked for each statement, so it must cost nothing.
+    fn settling(&self) -> Option<Waiting<()>> {
+        None
+    }
+
     /// A stamp for a message that is taken off the wire now: the engine tells by it which fetches of the primary's *published* began
     /// afterwards. It only grows; a later stamp than the true one is safe.
     fn arrival(&self) -> u64 {

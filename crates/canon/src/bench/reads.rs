@@ -18,7 +18,7 @@ use base::{Error, Result, SqlState};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use workload::registers::{Kind, Layout, Read, Tally, Watch};
 use workload::rng::Rng;
@@ -70,6 +70,17 @@ pub struct ReadsOptions {
     /// Fail when a read was stale
     #[arg(long)]
     pub fail_on_stale: bool,
+    #[arg(skip)]
+    pub beside: Arc<Beside>,
+}
+
+/// What somebody beside a run sees of it, and says.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Reads that are done.
+    pub reads: AtomicU64,
+    /// The run is to end.
+    pub stop: AtomicBool,
 }
 
 impl ReadsOptions {
@@ -91,6 +102,7 @@ impl ReadsOptions {
             read_init: vec![],
             write_init: vec![],
             fail_on_stale: false,
+            beside: Arc::default(),
         }
     }
 }
@@ -341,6 +353,7 @@ impl Run {
         let o = &self.options;
         self.began.elapsed().as_secs_f64() >= o.seconds
             || (o.reads > 0 && self.done.load(Ordering::Relaxed) >= o.reads)
+            || o.beside.stop.load(Ordering::Relaxed)
     }
 
     /// Adds one to a register, if `link` gives a connection.
@@ -428,6 +441,7 @@ impl Run {
             }
         }
         self.done.fetch_add(1, Ordering::Relaxed);
+        self.options.beside.reads.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -67,6 +67,9 @@ pub struct Gate<E: Engine> {
     secret: [u8; 32],
     open: AtomicUsize,
     closing: AtomicBool,
+    /// Then replicas go, too; how many of the connections they are.
+    sessions_over: AtomicBool,
+    shipping: AtomicUsize,
     changed: Notify,
     /// Who ships the log to replicas that connect.
     pub senders: OnceLock<Arc<Senders>>,
@@ -99,6 +102,8 @@ impl<E: Engine> Gate<E> {
             secret,
             open: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            sessions_over: AtomicBool::new(false),
+            shipping: AtomicUsize::new(0),
             changed: Notify::new(),
             senders: OnceLock::new(),
             forward: OnceLock::new(),
@@ -256,15 +261,18 @@ impl<E: Engine> Gate<E> {
         let Some(senders) = self.senders.get() else {
             return End::Fatal(Error::unsupported("replication"));
         };
+        // Not before the last session: its commit may wait for this replica.
         let closing = async {
             loop {
                 let changed = self.changed.notified();
-                if self.closing.load(Ordering::SeqCst) {
+                if self.sessions_over.load(Ordering::SeqCst) {
                     return;
                 }
                 changed.await;
             }
         };
+        self.shipping.fetch_add(1, Ordering::SeqCst);
+        let _shipped = Shipped(&self.shipping);
         let ended = tokio::select! {
             r = send::serve(wire, senders, origin, user) => r,
             () = closing => Ok(()),
@@ -279,14 +287,16 @@ impl<E: Engine> Gate<E> {
         }
     }
 
-    /// Stops taking connections, lets running transactions end within `limit`, then ends the rest.
+    /// Stops taking connections, lets running transactions end within `limit`, then ends the rest. Replicas stay until then: commits may
+    /// wait for them.
     pub async fn close(&self, limit: Duration) {
         self.closing.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
         let until = tokio::time::Instant::now() + limit;
         // Sessions leave by themselves where nothing is under way; connections that never became one are not waited for.
         let mut quiet = 0;
-        while self.open() > 0 && quiet < 25 && tokio::time::Instant::now() < until {
+        let sessions_open = || self.open() > self.shipping.load(Ordering::SeqCst);
+        while sessions_open() && quiet < 25 && tokio::time::Instant::now() < until {
             let sessions = self.shared.sessions.list();
             sessions.iter().for_each(|h| h.leave());
             let busy = |h: &Arc<sql::session::Handle>| h.activity.lock().state != "idle";
@@ -303,6 +313,8 @@ impl<E: Engine> Gate<E> {
             warn!("transactions that did not end in time were rolled back");
         }
         // Told to end, they do so at their next step.
+        self.sessions_over.store(true, Ordering::SeqCst);
+        self.changed.notify_waiters();
         for _ in 0..100 {
             if self.open() == 0 {
                 break;
@@ -321,6 +333,15 @@ impl<E: Engine> Gate<E> {
             SqlState::TOO_MANY_CONNECTIONS,
             "sorry, too many clients already",
         )
+    }
+}
+
+/// A replica is counted until it is gone.
+struct Shipped<'a>(&'a AtomicUsize);
+
+impl Drop for Shipped<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -107,15 +107,27 @@ fn gone() -> Error {
     .hint("Connect to the new primary, or SET canon.read_consistency = 'eventual'.")
 }
 
-/// What reads get at a node that was started as a primary.
+/// What reads get at a node that leads, or has led: nothing newer is to be found elsewhere, or nobody here knows.
 pub fn handed_over(node: &Node, want: &ReadWant) -> ReadPoint {
     let strong = !matches!(
         want.consistency,
         Consistency::Session | Consistency::Eventual
     );
-    match strong && node.role() == Role::Sealed {
-        true => ReadPoint::Wait(Box::pin(async { Err(gone()) })),
-        false => ReadPoint::Newest,
+    match node.role() {
+        Role::Sealed if strong => ReadPoint::Wait(Box::pin(async { Err(gone()) })),
+        Role::Primary if strong => leading(node),
+        _ => ReadPoint::Newest,
+    }
+}
+
+/// At a node that has become the primary: not before it shows what was acknowledged before.
+fn leading(node: &Node) -> ReadPoint {
+    match node.leads_soon() {
+        None => ReadPoint::Newest,
+        Some(published) => ReadPoint::Wait(Box::pin(async move {
+            published.await;
+            Ok(ReadPoint::Newest)
+        })),
     }
 }
 
@@ -268,7 +280,7 @@ impl Fresh {
     /// An error, or an answer, of a node that follows no more.
     fn follows(&self) -> Option<Result<ReadPoint>> {
         match self.node.role() {
-            Role::Primary => Some(Ok(ReadPoint::Newest)),
+            Role::Primary => Some(Ok(leading(&self.node))),
             Role::Sealed => Some(Err(gone())),
             Role::Replica => None,
         }

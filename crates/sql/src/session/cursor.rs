@@ -76,6 +76,7 @@ impl<E: Engine> Session<E> {
         }
         let mut run = Run::new(st.clone(), plan, Vec::new(), Formats::Text);
         // The snapshot must not move from here on, whether or not a row was fetched.
+        self.settle().await?;
         self.ensure_txn(false);
         if self.follows() {
             self.place().await.map_err(super::fresh::here)?;

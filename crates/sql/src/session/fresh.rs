@@ -9,7 +9,8 @@
 //! names unknown      renew_schema     plans are made with the schema that this node shows; one that fails is made again with the newest
 //! ```
 //! The waits are futures of the session. They end by themselves, or by cancel, `statement_timeout`, or `canon.read_timeout`, after
-//! which `canon.stale_action` says what is done. At a primary none of this runs: it is one question per statement.
+//! which `canon.stale_action` says what is done. At a primary none of this runs: it is two questions per statement, and a wait (`settle`) only
+//! while it has just been promoted, and what the old one acknowledged is not published here yet.
 //!
 //! A statement that reads nothing that nodes share (`SELECT 1`, `pg_stat_…`) asks for nothing, unless it is the first of a transaction with
 //! one snapshot. So health checks work while the primary is away.
@@ -171,6 +172,21 @@ impl<E: Engine> Session<E> {
                     return Ok(Some(at.max(floor)));
                 }
             }
+        }
+    }
+
+    /// At a node that has become the primary just now: waits until it shows what was acknowledged before, if reads are to see that.
+    #[inline]
+    pub(super) async fn settle(&mut self) -> Result<()> {
+        let Some(ready) = self.shared.engine.settling() else {
+            return Ok(());
+        };
+        let level = self.state.settings.get_mut().hot.consistency;
+        match level {
+            Consistency::Strong | Consistency::Bounded(_) => {
+                self.wait_fresh(ready).await.map_err(here)
+            }
+            Consistency::Session | Consistency::Eventual => Ok(()),
         }
     }
 

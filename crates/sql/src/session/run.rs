@@ -249,6 +249,9 @@ impl<E: Engine> Session<E> {
             Work::Ddl(_) => false,
         };
         self.await_turn(c).await;
+        if read {
+            self.settle().await?;
+        }
         self.ensure_txn(auto && read);
         loop {
             if self.follows()
