@@ -167,7 +167,8 @@ impl Cores {
 
     /// Gives cores whose thread is in one step for longer than since the last call to other threads. For a clock.
     pub fn watch(&self) {
-        if self.shared.ticks.fetch_add(1, Ordering::Relaxed) % PERIOD == 0 {
+        let ticks = self.shared.ticks.fetch_add(1, Ordering::Relaxed);
+        if ticks.is_multiple_of(PERIOD) {
             self.cores.iter().for_each(|c| c.busy.turn());
         }
         let mut seen = self.seen.lock();
