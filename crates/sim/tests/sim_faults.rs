@@ -15,8 +15,6 @@ fn every_planted_fault_is_found() {
         "ship.diverged_kept",
         // A transaction that moves without what it has read.
         "forward.no_footprint",
-        // A node that gives up what it has before the new copy is whole.
-        "wal.copy_empties_first",
         // A timestamp whose fetch began before the read arrived.
         "read.old_fetch",
         // A slot that another row lowers.
