@@ -23,7 +23,7 @@ const STEPS: [(&str, &str, bool); 5] = [
 ];
 
 /// Reads per second of all replicas together.
-const READS: f64 = 6000.0;
+const READS: f64 = 4000.0;
 
 impl Bench {
     pub(super) fn breakdown(&mut self) -> Result<()> {
