@@ -275,7 +275,9 @@ impl Timestamps {
             return Err(Rejected::Term { theirs, followed });
         }
         if term != self.term {
+            // Positions of another history: they may never be reached in this one.
             self.known.clear();
+            self.last = None;
             self.term = term;
         }
         let at = Position::from_u64(values[3]);
@@ -623,6 +625,19 @@ mod tests {
         let f = begun(t.ask(8, 9));
         t.landed(f.number, &read(&r, &f), 4, 10).0.unwrap();
         assert!(t.known.values().all(|k| k.1 == p(20)));
+    }
+
+    #[test]
+    fn a_timestamp_of_another_history_is_not_given_out() {
+        let (mut t, r) = (Timestamps::new(CLUSTER), primary(90));
+        let (early, late) = (begun(t.ask(1, 2)), begun(t.ask(3, 4)));
+        land(&mut t, &r, &late);
+        assert_eq!(t.ask(1, 5), Ask::Known(p(90)));
+        // Promoted behind 50: nobody has 90, perhaps never.
+        let r = Region::default();
+        r.lead(CLUSTER, 4, p(50), p(50));
+        t.landed(early.number, &read(&r, &early), 4, 6).0.unwrap();
+        assert_eq!(t.ask(1, 7), Ask::Known(p(50)));
     }
 
     #[test]
