@@ -434,6 +434,41 @@ fn a_commit_gives_way_to_who_has_read_what_it_overwrites() {
 }
 
 #[test]
+fn a_commit_gives_way_only_for_the_columns_that_were_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    define(&node, sample(20000));
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    for i in 0..4 {
+        t.insert(&h, &row(i, 10)).unwrap();
+    }
+    node.commit(t).unwrap();
+    // (the columns that are read of all rows, whether who changes column 1 of a row, deletes one, inserts one finds the reader in his way)
+    for (columns, in_the_way) in [
+        (&[0u16, 2][..], [false, true, true]),
+        (&[0, 1], [true, true, true]),
+    ] {
+        let mut reader = contended(&node);
+        reader.begin_statement().unwrap();
+        let mut scan = Scan::new(Access::Primary, base::KeyRange::all(), Direction::Forward)
+            .of_columns(columns);
+        while reader.scan(&h, &mut scan, 2, &mut |_, _| Ok(())).unwrap() {}
+        let writers: [fn(&mut Txn, &TableHandle); 3] = [
+            |t, h| t.update(h, &key(1), &row(1, 11)).map(drop).unwrap(),
+            |t, h| t.delete(h, &key(2)).map(drop).unwrap(),
+            |t, h| t.insert(h, &row(9, 10)).map(drop).unwrap(),
+        ];
+        for (write, expected) in writers.iter().zip(in_the_way) {
+            let mut writer = begin(&node, Isolation::Serializable, true);
+            write(&mut writer, &h);
+            let found = !writer.readers_in_the_way().is_empty();
+            assert_eq!(found, expected, "{columns:?}");
+        }
+    }
+}
+
+#[test]
 fn columns_that_a_scan_did_not_look_at_may_change() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());

@@ -526,6 +526,22 @@ pub(crate) fn each_in_range<'g>(
     }
 }
 
+/// Whether two versions of a row are the same in these columns.
+pub(crate) fn same_columns(table: &TableHandle, columns: u64, a: &[u8], b: &[u8]) -> bool {
+    if columns == ALL_COLUMNS {
+        return false;
+    }
+    let layout = &table.table.layout;
+    let (a, b) = (layout.row(a), layout.row(b));
+    let mut columns = (0..layout.len()).filter(|i| columns & 1 << i != 0);
+    columns.all(|i| match (a.is_missing(i), b.is_missing(i)) {
+        (true, true) => true,
+        (false, false) if a.is_null(i) || b.is_null(i) => a.is_null(i) == b.is_null(i),
+        (false, false) => a.raw(i) == b.raw(i),
+        _ => false,
+    })
+}
+
 impl RangeRead {
     /// Whether what was read of a row, its place in the range and the columns, is the same at two positions. The older one is that of
     /// a live snapshot.
@@ -548,21 +564,9 @@ impl RangeRead {
         };
         match (seen(old), seen(new)) {
             (None, None) => true,
-            (Some(a), Some(b)) => self.columns != ALL_COLUMNS && self.same_columns(a, b),
+            (Some(a), Some(b)) => same_columns(&self.table, self.columns, a, b),
             _ => false,
         }
-    }
-
-    fn same_columns(&self, a: &[u8], b: &[u8]) -> bool {
-        let layout = &self.table.table.layout;
-        let (a, b) = (layout.row(a), layout.row(b));
-        let mut columns = (0..layout.len()).filter(|i| self.columns & 1 << i != 0);
-        columns.all(|i| match (a.is_missing(i), b.is_missing(i)) {
-            (true, true) => true,
-            (false, false) if a.is_null(i) || b.is_null(i) => a.is_null(i) == b.is_null(i),
-            (false, false) => a.raw(i) == b.raw(i),
-            _ => false,
-        })
     }
 
     /// Whether `f` holds for each record whose key stands in the range, those passed over left out.

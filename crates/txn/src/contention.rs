@@ -7,7 +7,7 @@
 //!
 //! - **Moves.** At the start of each statement the snapshot moves forward while everything read is unchanged (`Txn::refresh`), so
 //!   that a row is read as it is now, and its time until commit is short. When something has changed, the first write says so at once.
-//! - **Giving way.** Each shows what it has read. A commit that would overwrite some of it waits until the reader has ended,
+//! - **Giving way.** Each shows what it has read, of ranges with the columns. A commit that would change some of it waits until the reader has ended,
 //!   but not for long and never in a circle: readers end as the older of the two, instead of in vain.
 //!
 //! Readers are names in the table of locks, so that queues, wakers and the search for circles are those of rows.
@@ -19,9 +19,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::commit::same_columns;
 use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId};
 use crate::txn::Txn;
-use store::{Expired, pin};
+use crate::writes::{Pending, TableWrites};
+use store::{Expired, Guard, pin};
 
 /// Space of the locks that stand for a running transaction; its number is the hash.
 const READER_SPACE: u32 = u32::MAX;
@@ -47,14 +49,15 @@ impl Footprint {
 /// A read of a storage by primary key.
 enum Read {
     Key(Box<[u8]>),
-    Range(KeyRange),
+    /// With the columns that were looked at.
+    Range(KeyRange, u64),
 }
 
 impl Read {
     fn covers(&self, key: &[u8]) -> bool {
         match self {
             Read::Key(k) => **k == *key,
-            Read::Range(r) => {
+            Read::Range(r, _) => {
                 let (lo, hi) = r.bounds();
                 let above = match lo {
                     Bound::Included(l) => key >= l,
@@ -69,6 +72,17 @@ impl Read {
                 above && below
             }
         }
+    }
+
+    /// Whether this change of a row is one of what was looked at.
+    fn is_hit(&self, t: &TableWrites, key: &[u8], change: &Pending, guard: &Guard) -> bool {
+        let Read::Range(_, columns) = self else {
+            return true;
+        };
+        let Some(new) = &change.row else { return true };
+        let record = t.table.storage.primary.get(key, guard);
+        let old = record.and_then(|r| r.row_at(change.saw, guard));
+        old.is_none_or(|old| !same_columns(&t.table, *columns, old, new))
     }
 }
 
@@ -165,9 +179,9 @@ impl Txn {
         }
     }
 
-    pub(crate) fn show_range(&self, storage: u32, range: &KeyRange) {
+    pub(crate) fn show_range(&self, storage: u32, range: &KeyRange, columns: u64) {
         if let Some(f) = &self.footprint {
-            f.show(storage, Read::Range(range.clone()));
+            f.show(storage, Read::Range(range.clone(), columns));
         }
     }
 
@@ -179,11 +193,16 @@ impl Txn {
             return vec![];
         }
         let all = readers.all.lock().clone();
+        let guard = pin();
         let reads = |f: &&Arc<Footprint>| {
             f.id != self.id
                 && f.reads.lock().iter().any(|(storage, read)| {
                     let own = self.writes.of(*storage);
-                    own.is_some_and(|w| w.rows.keys().any(|k| read.covers(k)))
+                    let hit = |w: &TableWrites| {
+                        let mut rows = w.rows.iter();
+                        rows.any(|(k, p)| read.covers(k) && read.is_hit(w, k, p, &guard))
+                    };
+                    own.is_some_and(hit)
                 })
         };
         all.iter().filter(reads).map(|f| f.id).collect()

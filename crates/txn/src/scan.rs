@@ -332,7 +332,7 @@ impl Txn {
             }
         }
         if self.shows_reads() && scan.access == Access::Primary {
-            self.show_range(table.storage.id, &covered);
+            self.show_range(table.storage.id, &covered, scan.columns);
         }
         if let Some(r) = scan.entry.and_then(|i| self.ranges.get_mut(i)) {
             r.rows += rows;
