@@ -8,20 +8,12 @@ mod helpers;
 
 use canon::{Cluster, Options};
 use common::{PATIENCE, Server};
-use helpers::{one, replica, rows, skip, until};
-use std::process::Command;
+use helpers::{one, replica, rows, signal, skip, until};
 use std::time::Duration;
 use tokio_postgres::Client;
 
 const FOLLOWERS: &str =
     "SELECT string_agg(application_name, ',' ORDER BY application_name) FROM pg_stat_replication";
-
-fn signal(s: &Server, name: &str) {
-    let done = Command::new("kill")
-        .args([name, &s.pid().to_string()])
-        .status();
-    assert!(done.expect("kill runs").success());
-}
 
 /// A commit on its own, in a task.
 fn insert(c: Client, sql: &'static str) -> tokio::task::JoinHandle<Client> {

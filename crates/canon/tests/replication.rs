@@ -314,6 +314,48 @@ async fn schema_changes_follow_beside_the_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_switch_over_answers_commits_that_wait_for_more_than_the_heir() {
+    if skip() {
+        return;
+    }
+    let two = [("CANON_SYNCHRONOUS_REPLICAS", "2")];
+    let mut p = Server::start_with(&two).await;
+    let mut heir = replica_with(&p, "heir", &two).await;
+    let mut other = replica_with(&p, "other", &two).await;
+    let c = p.connect().await;
+    bank(&c).await;
+    let movers = Movers::start(&p, 8).await;
+    movers.some(50).await;
+    // Some wait for this one when the primary is asked, and go on waiting.
+    signal(&other, "-STOP");
+    std::thread::scope(|s| {
+        let promoting = s.spawn(|| promote(&heir, &[]));
+        let deadline = Instant::now() + PATIENCE;
+        while !p.log_tail().contains("handed over") && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        signal(&other, "-CONT");
+        promoting.join().expect("it is promoted");
+    });
+    let stopped = tokio::time::timeout(PATIENCE, movers.stop()).await;
+    assert!(stopped.is_ok(), "commits hang\n{}", p.log_tail());
+    let of = format!("{}:{}", heir.host, heir.port);
+    for (node, name) in [(&mut p, "p"), (&mut other, "other")] {
+        node.kill();
+        node.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", name), two[0]]);
+        node.launch();
+    }
+    heir.ready().await;
+    p.ready().await;
+    other.ready().await;
+    let w = heir.connect().await;
+    rows(&w, "INSERT INTO moves (sum) VALUES (1)").await;
+    assert_equal(&w, &other).await;
+    assert_equal(&w, &p).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_planned_switch_over_loses_nothing_and_the_old_primary_follows() {
     if skip() {
         return;

@@ -37,6 +37,8 @@ use wal::{CheckpointReader, LogReader};
 pub const COMMAND: &str = "START_REPLICATION";
 /// How often a replica hears something at least.
 const TICK: Duration = Duration::from_millis(10);
+/// How long a hand-over waits for commits that other replicas have not acknowledged.
+const SETTLE: Duration = Duration::from_secs(10);
 /// A replica that says nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Bytes that wait to be written before live groups are held back.
@@ -218,6 +220,8 @@ struct Sending {
     reads: Vec<JoinHandle<Read>>,
     reader: Option<Box<LogReader>>,
     checkpoint: Option<Arc<CheckpointReader>>,
+    /// This node takes no more writes; the replica is told when all of them are decided, because its vote goes with its connection.
+    sealed: Option<(Position, tokio::time::Instant)>,
     /// Why the connection is to end.
     end: Option<String>,
 }
@@ -271,6 +275,7 @@ impl Sending {
             reads: Vec::new(),
             reader: None,
             checkpoint: None,
+            sealed: None,
             end: None,
             senders,
         };
@@ -307,6 +312,7 @@ impl Sending {
             if self.senders.between_terms.load(Ordering::SeqCst) {
                 return Err(changing_term());
             }
+            self.tell_sealed();
             self.obey(link);
             if let Some(why) = self.end.take() {
                 info!(replica = %self.sender.node(), "{why}");
@@ -348,6 +354,23 @@ impl Sending {
                 }
             }
         }
+    }
+
+    fn tell_sealed(&mut self) {
+        let Some((last, since)) = self.sealed else {
+            return;
+        };
+        let decided = self.node.marks().decided.get();
+        let shipping = self.node.shipping();
+        let enough = shipping.followers().len() >= shipping.replicas();
+        if decided < last && enough && since.elapsed() < SETTLE {
+            return;
+        }
+        if decided < last {
+            warn!(%decided, %last, "commits that too few replicas have wait for an answer");
+        }
+        self.sealed = None;
+        self.event(Event::Sealed(last));
     }
 
     /// Shows the sender what became durable and what was published.
@@ -482,7 +505,7 @@ impl Sending {
             Read::Sealed(last) => {
                 info!(%last, "handed over: this node takes no more writes");
                 self.feed();
-                self.event(Event::Sealed(last));
+                self.sealed = Some((last, tokio::time::Instant::now()));
             }
             Read::Taken(by) => {
                 warn!(replica = %self.sender.node(), "not handed over: {by} was first");

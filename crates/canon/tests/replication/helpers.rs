@@ -241,6 +241,14 @@ pub fn get(port: u16, path: &str) -> (u16, String) {
     )
 }
 
+/// Stops or continues a server's process, or whatever the signal does.
+pub fn signal(s: &Server, name: &str) {
+    let done = std::process::Command::new("kill")
+        .args([name, &s.pid().to_string()])
+        .status();
+    assert!(done.expect("kill runs").success());
+}
+
 /// `canon promote` at this server; what it printed.
 pub fn promote(s: &Server, arguments: &[&str]) -> String {
     let done = std::process::Command::new(env!("CARGO_BIN_EXE_canon"))
