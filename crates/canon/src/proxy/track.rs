@@ -14,7 +14,7 @@
 //! | in an open transaction | 40001, once; the transaction has failed, as the client will see until it rolls back |
 //!
 //! What was refused on its own, a write with 25006 (its node is not the primary any more) or anything with 57P03 (its node cannot serve
-//! now), is sent to another node, the write to the primary.
+//! now), is sent to another node, the write to the primary. In an open transaction 57P03 becomes 40001.
 //!
 //! Carried: settings (the node tells of every change), prepared statements of the protocol and of SQL. What PREPARE makes by way of the
 //! extended protocol cannot be carried: such a session ends with its node.
@@ -30,6 +30,10 @@ const KEPT: usize = 1 << 20;
 
 /// Nodes that are tried, one after the other, when each says that it cannot serve now.
 const REFUSALS: u32 = 100;
+
+/// The same of nodes that take no writes: while a primary hands over, those that pass writes on to it refuse them, too, and it may be found
+/// to lead once more by a word that was under way.
+const NO_WRITES: u32 = 10;
 
 /// What is to be done with a client's message.
 #[derive(Debug, PartialEq, Eq)]
@@ -162,6 +166,16 @@ pub fn field(body: &[u8], kind: u8) -> Option<String> {
         Some((k, rest)) if *k == kind => Some(text(rest)),
         _ => None,
     })
+}
+
+/// The message with another SQLSTATE.
+fn with_code(whole: &[u8], old: &str, new: &str) -> Vec<u8> {
+    let mut m = whole.to_vec();
+    let field = format!("\0C{old}\0");
+    if let Some(at) = m.windows(field.len()).position(|w| w == field.as_bytes()) {
+        m[at + 2..][..new.len()].copy_from_slice(new.as_bytes());
+    }
+    m
 }
 
 /// Name and value of a ParameterStatus.
@@ -524,7 +538,7 @@ impl Track {
         let read_only = self.settings.get("default_transaction_read_only");
         let writable = self.endpoint && read_only.is_none_or(|v| v == "off");
         let most = match code.as_str() {
-            "25006" if writable => 1,
+            "25006" if writable => NO_WRITES,
             "57P03" => REFUSALS,
             _ => 0,
         };
@@ -543,6 +557,11 @@ impl Track {
         }
         let held = self.held();
         out.extend_from_slice(&held);
+        if self.status == b'T' && code == "57P03" {
+            // Its node cannot go on with the transaction: for the client it is lost as it is with its node.
+            out.extend_from_slice(&with_code(whole, &code, "40001"));
+            return Heard::Nothing;
+        }
         Heard::Forward
     }
 

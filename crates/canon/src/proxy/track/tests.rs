@@ -211,19 +211,21 @@ fn a_commit_without_an_answer_is_unknown() {
 }
 
 #[test]
-fn a_write_at_a_node_that_leads_no_more_goes_to_the_primary_once() {
+fn a_write_at_a_node_that_leads_no_more_goes_to_the_primary() {
     let mut s = S::new();
     s.extended("", "INSERT INTO t VALUES (1)");
-    for k in *b"12n" {
-        assert_eq!(s.hear(k, b"").0, Heard::Nothing);
+    for _ in 0..10 {
+        for k in *b"12n" {
+            assert_eq!(s.hear(k, b"").0, Heard::Nothing);
+        }
+        assert_eq!(s.refuse("25006"), Heard::Nothing);
+        let (heard, out) = s.hear(b'Z', b"I");
+        let Heard::Elsewhere { bytes, primary } = heard else {
+            panic!("{heard:?}")
+        };
+        assert!(bytes[0] == b'P' && out.is_empty() && primary);
     }
-    assert_eq!(s.refuse("25006"), Heard::Nothing);
-    let (heard, out) = s.hear(b'Z', b"I");
-    let Heard::Elsewhere { bytes, primary } = heard else {
-        panic!("{heard:?}")
-    };
-    assert!(bytes[0] == b'P' && out.is_empty() && primary);
-    // There too: now the client is told.
+    // Nobody takes it: now the client is told.
     assert_eq!(s.hear(b'1', b"").0, Heard::Nothing);
     let e = error("ERROR", "25006", "no");
     let (heard, out) = s.hear(b'E', &e[5..]);
@@ -244,6 +246,20 @@ fn a_write_at_a_node_that_leads_no_more_goes_to_the_primary_once() {
     s.hear(b'Z', b"I");
     s.q("INSERT INTO t VALUES (1)");
     assert_eq!(s.refuse("25006"), Heard::Forward);
+}
+
+#[test]
+fn a_node_that_cannot_go_on_with_a_transaction_has_lost_it() {
+    let mut s = S::new();
+    s.q("BEGIN").got("", "BEGIN", b'T').q("SELECT 1");
+    let e = error("ERROR", "57P03", "no");
+    let (heard, out) = s.hear(b'E', &e[5..]);
+    assert_eq!((heard, code(&out).as_str()), (Heard::Nothing, "40001"));
+    assert_eq!(out.len(), e.len());
+    // What comes after it is the node's word.
+    s.hear(b'Z', b"E");
+    s.q("SELECT 1");
+    assert_eq!(s.refuse("25P02"), Heard::Forward);
 }
 
 #[test]
