@@ -327,6 +327,11 @@ impl Cluster {
 
     /// The primary hands over to this replica and follows it; the others follow it too. Nothing is lost. The report.
     pub fn switch_over(&mut self, to: usize) -> Result<String> {
+        // After another change of the primary it may not have found the new one yet.
+        self.wait("the replica does not hear its primary", |c| {
+            let follow = c.place(to).and_then(|p| p.follow.clone());
+            follow.is_some_and(|f| f.is_connected())
+        })?;
         let report = self.promote(to, false)?;
         let old = self.primary;
         self.stop_member(old)?;
