@@ -448,6 +448,20 @@ impl Txn {
                             Position::ZERO,
                         ));
                     }
+                    // Or he has done so above `me`, and let the lock go: then it shows here.
+                    let mut newer = record.newest(guard);
+                    while let Some(v) = newer.filter(|v| v.position() > me) {
+                        if v.row().is_none() {
+                            self.shared.stats.abort(Cause::WriteConflict);
+                            return Err(serialization_failure(
+                                "could not serialize access due to concurrent delete",
+                                parent.name(),
+                                &values_text(&p.values),
+                                v.position(),
+                            ));
+                        }
+                        newer = v.older(guard);
+                    }
                 }
                 Side::Children => {
                     if !own && self.children_now(&p.child, fk, &p.values, me).is_some() {
