@@ -187,6 +187,25 @@ async fn a_commit_whose_answer_is_lost_can_be_asked_for_also_after_a_fail_over()
     drop(c);
 }
 
+/// A transaction that has only locked rows ends before the statement does that is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_after_the_end_of_a_transaction_without_one_can_be_asked_for() {
+    if skip() {
+        return;
+    }
+    let (p, _r, between, w) = apart().await;
+    let c = p.connect().await;
+    rows(&w, "BEGIN; SELECT * FROM t WHERE id = 1 FOR UPDATE").await;
+    between.lose_down.store(true, Ordering::SeqCst);
+    let text = "COMMIT; INSERT INTO t VALUES (2, 2)";
+    let (done, ()) = tokio::join!(w.simple_query(text), async {
+        until(&c, "SELECT count(*) FROM t", "2").await;
+        between.broken.store(true, Ordering::SeqCst);
+    });
+    let inserted = token(&done.expect_err("no answer"));
+    assert_eq!(answer(&c, &inserted).await, "committed");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_are_found_again_in_the_log_after_a_start() {
     if skip() {

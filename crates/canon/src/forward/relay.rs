@@ -197,13 +197,9 @@ impl Forwarder {
         self.token = session.token();
         self.token_text = session.token_text(self.token);
         self.may_commit = session.status() == TxnStatus::Idle;
-        match session.set_out(&mut up.known, self.token) {
-            Ok(b) => up.put(b'a', &b),
-            Err(e) => {
-                self.pool.give(up);
-                return Err(e);
-            }
-        }
+        // After an error the connection goes: it is of no use to doubt what the other end knows.
+        let b = session.set_out(&mut up.known, self.token)?;
+        up.put(b'a', &b);
         self.up = Some(up);
         Ok(())
     }
@@ -217,7 +213,7 @@ impl Forwarder {
         if self.token == 0 {
             self.token = session.token();
             self.token_text = session.token_text(self.token);
-            up.put(b'a', &session.set_token(self.token));
+            up.put(b'a', &session.set_token(&up.known, self.token));
         }
         true
     }
@@ -454,18 +450,23 @@ impl Forwarder {
         self.pending.clear();
         self.relaying = false;
         self.may_commit = false;
-        session.stands(status);
         let (token, rest) = state.split_at(state.len().min(8));
         self.token = token.try_into().map_or(0, u64::from_le_bytes);
-        if status == TxnStatus::Idle {
+        if state.is_empty() {
+            // The session is nobody's there, and nothing has run: it could not become this one.
+            drop(up);
+            session.lost(false);
+        } else if status == TxnStatus::Idle {
+            session.stands(status);
             session.come_back(&mut up.known, rest)?;
             self.pool.give(up);
         } else {
+            session.stands(status);
             session.goes_on(rest)?;
             self.up = Some(up);
         }
         session.idle();
-        wire.out.ready(status);
+        wire.out.ready(session.status());
         afterwards().await;
         wire.flush().await
     }

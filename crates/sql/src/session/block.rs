@@ -307,11 +307,13 @@ impl<E: Engine> Session<E> {
             self.state.settings.get_mut().commit();
             return Ok(());
         };
+        let writes = txn.has_writes();
         let committed = match self.transaction_token() {
             0 => self.shared.engine.commit(txn),
             number => self.shared.engine.commit_marked(txn, number),
         };
-        if committed.is_ok() {
+        // One without writes leaves no mark in the log: the number is for what comes after it.
+        if committed.is_ok() && writes {
             self.token_is_used();
         }
         drop(turn);

@@ -142,6 +142,12 @@ impl Handle {
             // A termination that comes between stays.
             _ = f.compare_exchange(old, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
+        self.limit(deadline);
+    }
+
+    /// When the statement is past its time; 0: never.
+    #[inline]
+    pub fn limit(&self, deadline: u64) {
         if deadline != 0 || self.deadline.load(Ordering::Relaxed) != 0 {
             self.deadline.store(deadline, Ordering::SeqCst);
         }

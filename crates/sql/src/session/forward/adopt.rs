@@ -2,6 +2,10 @@
 //!
 //! It logged in as a role that may replicate and acts as whoever the other node says, which has checked who that is. Every
 //! adoption begins outside of a transaction; what it has to say against it becomes the error of the next message.
+//!
+//! Many clients have the connection one after another, and nothing may run as the one before: an adoption names the session by its
+//! number, one that goes on must name the one that is here (08P01), and while it is nobody's (at the start, and after one that could not
+//! become who it should) every message is refused.
 
 use super::bytes::{Get, Put, malformed};
 use super::{ANEW, EXPLICIT, IMPLICIT, Known, NOTHING, SAME, read_carried, read_statements};
@@ -25,6 +29,7 @@ fn another_history() -> Error {
 /// This session as another's.
 #[derive(Default)]
 pub struct Adopted {
+    /// What is known there of the session that this is.
     known: Known,
     /// What the next message is answered with.
     error: Option<Error>,
@@ -43,9 +48,13 @@ impl<E: Engine> Session<E> {
         self.forward.adopted.is_some()
     }
 
-    /// What the last adoption has come to, once.
+    /// What the last adoption has come to: once, and of a session that is nobody's always.
     pub fn adoption_error(&mut self) -> Option<Error> {
-        self.forward.adopted.as_mut()?.error.take()
+        let a = self.forward.adopted.as_mut()?;
+        match a.known.number {
+            0 => Some(a.error.clone().unwrap_or_else(malformed)),
+            _ => a.error.take(),
+        }
     }
 
     /// Becomes what this says. 08P01 when this is no connection for it.
@@ -53,13 +62,13 @@ impl<E: Engine> Session<E> {
         if self.forward.adopted.is_none() {
             return Err(malformed());
         }
-        let r = self.adopt_all(b);
-        if let (Err(e), Some(a)) = (r, &mut self.forward.adopted) {
-            if e.code() == SqlState::PROTOCOL_VIOLATION {
-                return Err(e);
-            }
-            a.error = Some(e);
+        let e = self.adopt_all(b).err();
+        if let Some(e) = &e
+            && e.code() == SqlState::PROTOCOL_VIOLATION
+        {
+            return Err(e.clone());
         }
+        self.adopted().error = e;
         Ok(())
     }
 
@@ -71,7 +80,10 @@ impl<E: Engine> Session<E> {
         let mut r = Get(b);
         let token = r.u64()?;
         self.adopted().token = token;
-        let how = r.u8()?;
+        let (how, number) = (r.u8()?, r.u64()?);
+        if number == 0 || how != ANEW && number != self.adopted().known.number {
+            return Err(malformed());
+        }
         if how == SAME {
             return r.end();
         }
@@ -79,15 +91,26 @@ impl<E: Engine> Session<E> {
             return Err(malformed());
         }
         if how == ANEW {
+            *self.adopted() = Adopted {
+                token,
+                ..Adopted::default()
+            };
             self.deallocate(None)?;
             self.forget("");
+            self.drop_portals();
+            self.lost = 0;
         }
         let (session, sequences) = (r.option()?, r.option()?);
         let (gone, added) = read_statements(&mut r)?;
         let kind = r.u8()?;
         // Everything that outlives the transaction first: it is known from now on, whatever comes of the rest.
         if let Some(s) = session {
+            self.adopted().known.number = 0;
             self.become_session(s)?;
+            self.adopted().known.number = number;
+        }
+        if self.adopted().known.number == 0 {
+            return Err(malformed());
         }
         if let Some(s) = sequences {
             self.state.take_sequences(s)?;
@@ -214,9 +237,12 @@ impl<E: Engine> Session<E> {
     }
 
     /// Before a ReadyForQuery: what the other node must know. Outside of a transaction all that has changed; else whether the token
-    /// is used up, and to which savepoint of the other node's it has gone back.
+    /// is used up, and to which savepoint of the other node's it has gone back. Nothing while the session is nobody's.
     pub fn returned(&mut self) -> Option<Vec<u8>> {
-        self.forward.adopted.as_ref()?;
+        self.forward
+            .adopted
+            .as_ref()
+            .filter(|a| a.known.number != 0)?;
         let mut b = Put::default();
         b.u64(self.adopted().token);
         if self.block.kind != Kind::None {

@@ -31,6 +31,7 @@ pub(super) use place::writes;
 use super::Session;
 use super::block::Kind;
 use super::client::TxnStatus;
+use super::extended::PortalKind;
 use super::settings::Carried;
 use super::utility::Modes;
 use crate::engine::Engine;
@@ -48,7 +49,8 @@ const EXPLICIT: u8 = 2;
 /// Milliseconds that the primary gets beyond a statement's time limit.
 const GRACE: u64 = 2000;
 
-/// How an adoption begins: by forgetting who the session was, as the one that it is, or with no more than a new token.
+/// How an adoption begins: by forgetting who the session was, as the one that it is, or with no more than a new token. The session's
+/// number follows: what goes on must be the session that the other end has.
 const ANEW: u8 = 0;
 const AGAIN: u8 = 1;
 const SAME: u8 = 2;
@@ -64,13 +66,13 @@ pub struct Source {
 /// What the other end knows of a session.
 #[derive(Default)]
 pub struct Known {
+    /// The session's number, by chance; 0: nothing was said, and the other end may be somebody else.
+    number: u64,
     session: Vec<u8>,
     sequences: Vec<u8>,
     statements: HashMap<Box<str>, Source>,
     /// The state of the session's statements that those are.
     version: u64,
-    /// Something was said at all; until then the other end may be somebody else.
-    begun: bool,
 }
 
 /// This session's part in forwarding.
@@ -287,11 +289,21 @@ impl<E: Engine> Session<E> {
     }
 
     /// What the primary must know before the next message, which begins a transaction there or (`SAME`) goes on with one. The
-    /// transaction that ran here ends with it; cursors keep its snapshot.
+    /// transaction that ran here ends with it; cursors keep its snapshot. After an error `known` is as it was.
     pub fn set_out(&mut self, known: &mut Known, token: u64) -> Result<Vec<u8>> {
+        let reads = match &self.block.txn {
+            Some(t) if self.block.kind != Kind::None => t.reads()?,
+            _ => None,
+        };
         let mut b = Put::default();
-        let begun = std::mem::replace(&mut known.begun, true);
-        b.u64(token).u8(if begun { AGAIN } else { ANEW });
+        let how = match known.number {
+            0 => ANEW,
+            _ => AGAIN,
+        };
+        if how == ANEW {
+            known.number = self.token();
+        }
+        b.u64(token).u8(how).u64(known.number);
         let session = self.session_bytes();
         b.option((known.session != session).then_some(&session[..]));
         known.session = session;
@@ -309,10 +321,6 @@ impl<E: Engine> Session<E> {
             self.abandon();
             return Ok(b.0);
         }
-        let reads = match &self.block.txn {
-            Some(t) => t.reads()?,
-            None => None,
-        };
         let reads = reads.map(|r| r.encode_reads());
         self.block.modes().put(&mut b);
         let begun = self.block.txn.is_some();
@@ -331,6 +339,7 @@ impl<E: Engine> Session<E> {
         b.u64(history.terms.last().map_or(0, |t| t.0));
         b.option(reads.as_deref());
         self.forward.moved = true;
+        self.close_other_portals();
         if self.portals.is_empty() {
             self.close_portal("");
             self.end_here();
@@ -350,10 +359,23 @@ impl<E: Engine> Session<E> {
         found.map_or_else(|_| String::new(), |st| st.text.to_string())
     }
 
+    /// Portals of what is no query (a COMMIT, say) end when the transaction moves: here they would do their work beside it.
+    fn close_other_portals(&mut self) {
+        let unnamed = self.unnamed_portal.iter().map(|p| ("", p));
+        let named = self.portals.iter().map(|(n, p)| (&**n, p));
+        let other = named
+            .chain(unnamed)
+            .filter(|(_, p)| matches!(p.kind, PortalKind::Other(..)));
+        let other: Vec<Box<str>> = other.map(|(n, _)| n.into()).collect();
+        for name in other {
+            self.close_portal(&name);
+        }
+    }
+
     /// A new token for the transaction that runs there.
-    pub fn set_token(&self, token: u64) -> Vec<u8> {
+    pub fn set_token(&self, known: &Known, token: u64) -> Vec<u8> {
         let mut b = Put::default();
-        b.u64(token).u8(SAME);
+        b.u64(token).u8(SAME).u64(known.number);
         b.0
     }
 
@@ -445,14 +467,27 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
+    /// The primary keeps the time limit of each statement. Should it not, this node does somewhat after all of these; when, 0: never.
+    fn limit_of(&mut self, statements: usize) -> u64 {
+        let limit = self.state.settings.get_mut().hot.statement_timeout;
+        limit.map_or(0, |t| {
+            let all = (t.as_millis() as u64).saturating_mul(statements as u64);
+            let now = self.shared.host.monotonic_millis();
+            now.saturating_add(all).saturating_add(GRACE)
+        })
+    }
+
+    /// So many statements are on their way to the primary.
+    pub fn limit_forwarded(&mut self, statements: usize) {
+        let deadline = self.limit_of(statements);
+        self.handle.limit(deadline);
+    }
+
     /// A statement begins that runs at the primary.
     pub fn begin_forwarded(&mut self, text: &str) {
         let now = self.state.now();
-        // The primary keeps the time limit. Should it not, this node does somewhat later.
-        let limit = self.state.settings.get_mut().hot.statement_timeout;
-        self.handle.begin(limit.map_or(0, |t| {
-            self.shared.host.monotonic_millis() + t.as_millis() as u64 + GRACE
-        }));
+        let deadline = self.limit_of(1);
+        self.handle.begin(deadline);
         self.shared.counters.statements.add();
         self.shared
             .counters

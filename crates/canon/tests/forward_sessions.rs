@@ -1,0 +1,106 @@
+//! Many clients of a replica have one connection to the primary one after another: whose work it does, and what comes back of it.
+
+mod common;
+#[path = "replication/helpers.rs"]
+#[allow(dead_code)]
+mod helpers;
+
+use common::{PATIENCE, Server, connect_to, sqlstate};
+use helpers::{one, refused, replica_with, rows, skip};
+use std::time::Instant;
+use tokio_postgres::Client;
+
+/// A primary, and a replica with one connection to it for all its clients, which is the superuser's now; and a role that may read.
+struct Narrow {
+    _dir: tempfile::TempDir,
+    p: Server,
+    r: Server,
+    /// At the replica.
+    superuser: Client,
+}
+
+impl Narrow {
+    async fn start(config: &str) -> Narrow {
+        let p = Server::start().await;
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("canon.toml");
+        std::fs::write(&file, format!("{config}[forward]\nconnections = 1\n")).expect("written");
+        let file = file.to_str().expect("a path");
+        let r = replica_with(&p, "narrow", &[("CANON_CONFIG", file)]).await;
+        let superuser = r.connect().await;
+        rows(
+            &superuser,
+            "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL);
+             INSERT INTO t VALUES (1, 0);
+             CREATE ROLE worker LOGIN",
+        )
+        .await;
+        assert_eq!(one(&superuser, "SELECT v FROM t").await, "0");
+        Narrow {
+            _dir: dir,
+            p,
+            r,
+            superuser,
+        }
+    }
+
+    /// A session of the role at the replica.
+    async fn worker(&self) -> Client {
+        let mut config = self.r.config();
+        connect_to(config.user("worker")).await.expect("worker")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_cannot_move_leaves_nobody_elses_session() {
+    if skip() {
+        return;
+    }
+    let n = Narrow::start("snapshot_max_age = \"300ms\"\n").await;
+    rows(&n.superuser, "GRANT SELECT ON t TO worker").await;
+    assert_eq!(one(&n.superuser, "SELECT 1 FROM t").await, "1");
+    let (w, later) = (n.worker().await, n.worker().await);
+    rows(&w, "BEGIN; SELECT v FROM t").await;
+    // The snapshot of one that began later is too old: so is the first one's.
+    rows(&later, "BEGIN; SELECT v FROM t").await;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match later.simple_query("SELECT v FROM t").await {
+            Ok(_) => assert!(Instant::now() < deadline, "the snapshot stays"),
+            Err(e) => break assert_eq!(sqlstate(&e), "72000"),
+        }
+    }
+    let insert = "INSERT INTO t VALUES (2, 0)";
+    assert_eq!(refused(&w, insert).await.0, "72000");
+    rows(&w, "ROLLBACK").await;
+    // It has no right to, whoever had the connection before.
+    assert_eq!(refused(&w, insert).await.0, "42501");
+    let prepared = w.execute("INSERT INTO t VALUES (3, $1)", &[&0i32]).await;
+    assert_eq!(sqlstate(&prepared.expect_err("no right to")), "42501");
+    assert_eq!(one(&n.superuser, "SELECT count(*) FROM t").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_role_is_gone_runs_as_nobody() {
+    if skip() {
+        return;
+    }
+    let n = Narrow::start("").await;
+    let w = n.worker().await;
+    rows(&n.superuser, "DROP ROLE worker").await;
+    let insert = "INSERT INTO t VALUES (2, 0)";
+    for _ in 0..3 {
+        assert_eq!(refused(&w, insert).await.0, "28000");
+        let prepared = w.execute("INSERT INTO t VALUES ($1, 0)", &[&3i32]).await;
+        assert_eq!(sqlstate(&prepared.expect_err("nobody")), "28000");
+    }
+    // In a block, which has failed then.
+    rows(&w, "BEGIN").await;
+    assert_eq!(refused(&w, insert).await.0, "28000");
+    assert_eq!(refused(&w, "SELECT 1").await.0, "25P02");
+    rows(&w, "ROLLBACK").await;
+    // Others go on.
+    rows(&n.superuser, "UPDATE t SET v = 7").await;
+    let c = n.p.connect().await;
+    assert_eq!(one(&c, "SELECT sum(v) FROM t").await, "7");
+}
