@@ -2,10 +2,11 @@
 
 use super::end::{End, gone};
 use super::hello::{CANCEL_REQUEST, GSS_REQUEST, Hello, MAX_STARTUP, SSL_REQUEST};
+use super::message;
 use super::metrics::Counters;
 use super::route::{Attrs, Event, NodeId, SessionId};
 use super::session::{LINGER, PAUSE, STARTUP_LIMIT, TELL};
-use super::track::{self, Track};
+use super::track::Track;
 use super::{Client, Proxy};
 use crate::gate::connection::NOTHING_RUN;
 use crate::replication::link::server_error;
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 
 /// Tells a client why it cannot stay, and lets it read that.
 pub async fn farewell(mut front: End, e: &Error) {
-    let mut m = track::error("FATAL", &e.code().to_string(), &e.fields().message);
+    let mut m = message::error("FATAL", &e.code().to_string(), &e.fields().message);
     if e.code() == SqlState::ADMIN_SHUTDOWN {
         // Behind another proxy, what was sent since may run elsewhere.
         m = shutdown();
@@ -37,7 +38,7 @@ pub async fn farewell(mut front: End, e: &Error) {
 }
 
 fn shutdown() -> Vec<u8> {
-    let mut m = track::error(
+    let mut m = message::error(
         "FATAL",
         "57P01",
         "terminating connection due to administrator command",
@@ -264,7 +265,7 @@ async fn log_in(
                 }
             }
             b'K' => key = m[5..].try_into().unwrap_or_default(),
-            b'S' => told.extend(track::parameter(&m[5..])),
+            b'S' => told.extend(message::parameter(&m[5..])),
             b'Z' => {
                 front.put(&track.connected(&told));
                 return Ok(Some(key));

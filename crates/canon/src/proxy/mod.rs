@@ -15,6 +15,7 @@
 mod door;
 mod end;
 mod hello;
+mod message;
 mod metrics;
 pub mod route;
 mod session;

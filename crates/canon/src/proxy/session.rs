@@ -56,6 +56,8 @@ struct Session {
     track: Track,
     /// The node has said that it ends the connection, and whether it ran nothing of what is pending.
     ending: Option<bool>,
+    /// Until when other nodes are tried for what one has refused.
+    until: Instant,
 }
 
 /// Serves a client until it goes.
@@ -105,6 +107,7 @@ pub async fn serve(proxy: Arc<Proxy>, stream: TcpStream, address: SocketAddr, at
         back,
         track,
         ending: None,
+        until: Instant::now(),
     };
     if let Err(e) = session.run().await {
         debug!(code = %e.code(), error = %e, "a client is gone");
@@ -252,23 +255,35 @@ impl Session {
                 Heard::Forward => self.front.put(&m),
                 Heard::Nothing => {}
                 Heard::Ending { nothing_run } => self.ending = Some(nothing_run),
-                Heard::Elsewhere { bytes, primary } => self.send_on(&bytes, primary).await?,
+                Heard::Elsewhere {
+                    bytes,
+                    primary,
+                    tries,
+                } => self.send_on(&bytes, primary, tries).await?,
             }
         }
         Ok(())
     }
 
-    /// The node has refused: sends these to another one.
-    async fn send_on(&mut self, bytes: &[u8], primary: bool) -> Result<()> {
+    /// The node has refused, as so many have now: sends these to another one.
+    async fn send_on(&mut self, bytes: &[u8], primary: bool, tries: u32) -> Result<()> {
         Counters::add(&self.proxy.counters.reruns);
-        let until = Instant::now() + self.proxy.options.patience;
+        match tries {
+            1 => self.until = Instant::now() + self.proxy.options.patience,
+            _ => tokio::time::sleep(PAUSE).await,
+        }
         let here = self.back.node;
         // Until it is asked again it leads nobody.
         self.proxy.event(Event::Deposed(here));
-        match self
-            .relocate(Attrs::Primary, Some(here), until, false)
-            .await
-        {
+        let attrs = takes_refused(self.attrs, primary);
+        let relocated = match Instant::now() < self.until {
+            true => self.relocate(attrs, Some(here), self.until, false).await,
+            false => Err(Error::new(
+                SqlState::CANNOT_CONNECT_NOW,
+                "every node has refused for as long as the proxy tries",
+            )),
+        };
+        match relocated {
             Ok(()) => self.back.end.put(bytes),
             Err(e) if e.code() == SqlState::CANNOT_CONNECT_NOW => {
                 Counters::add(&self.proxy.counters.told);
@@ -408,6 +423,15 @@ impl Session {
             attrs: self.attrs,
         });
         Ok(())
+    }
+}
+
+/// Who takes what a node has refused: the primary, which runs everything. A session that wants a replica stays with those, unless it must
+/// write.
+fn takes_refused(attrs: Attrs, write: bool) -> Attrs {
+    match attrs {
+        Attrs::Standby if !write => Attrs::Standby,
+        _ => Attrs::Primary,
     }
 }
 

@@ -22,6 +22,7 @@
 //! Left out on purpose: `currval` and `lastval` (a session that has drawn numbers is not moved without need), and replies longer than what
 //! is kept to run again.
 
+use super::message::{cstr, error, field, parameter, ready, status, text, with_code};
 use super::words::{self, Effect};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -59,6 +60,8 @@ pub enum Heard {
     Elsewhere {
         bytes: Vec<u8>,
         primary: bool,
+        /// How many nodes have refused it.
+        tries: u32,
     },
 }
 
@@ -127,8 +130,7 @@ pub struct Track {
     status: u8,
     pending: VecDeque<Cycle>,
     statements: BTreeMap<Vec<u8>, (Vec<u8>, Effect)>,
-    /// Effects of statements and portals as the client has named them, before they are acknowledged.
-    named: HashMap<Vec<u8>, Effect>,
+    /// Effects of portals as the client has named them, before they are acknowledged.
     portals: HashMap<Vec<u8>, Effect>,
     texts: BTreeMap<String, String>,
     settings: BTreeMap<String, String>,
@@ -149,74 +151,6 @@ pub struct Track {
     skipping: bool,
 }
 
-/// Reads a string that ends with a zero byte; what follows it.
-fn cstr(b: &[u8]) -> (&[u8], &[u8]) {
-    let end = b.iter().position(|x| *x == 0).unwrap_or(b.len());
-    (&b[..end], b.get(end + 1..).unwrap_or_default())
-}
-
-fn text(b: &[u8]) -> String {
-    String::from_utf8_lossy(b).into_owned()
-}
-
-/// A field of an ErrorResponse.
-pub fn field(body: &[u8], kind: u8) -> Option<String> {
-    let fields = body.split(|b| *b == 0);
-    fields.into_iter().find_map(|f| match f.split_first() {
-        Some((k, rest)) if *k == kind => Some(text(rest)),
-        _ => None,
-    })
-}
-
-/// The message with another SQLSTATE.
-fn with_code(whole: &[u8], old: &str, new: &str) -> Vec<u8> {
-    let mut m = whole.to_vec();
-    let field = format!("\0C{old}\0");
-    if let Some(at) = m.windows(field.len()).position(|w| w == field.as_bytes()) {
-        m[at + 2..][..new.len()].copy_from_slice(new.as_bytes());
-    }
-    m
-}
-
-/// Name and value of a ParameterStatus.
-pub fn parameter(body: &[u8]) -> Option<(String, String)> {
-    let (name, rest) = cstr(body);
-    (!name.is_empty()).then(|| (text(name), text(cstr(rest).0)))
-}
-
-fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    let mut m = vec![kind];
-    m.extend_from_slice(&((body.len() + 4) as u32).to_be_bytes());
-    m.extend_from_slice(body);
-    m
-}
-
-/// An ErrorResponse of ours.
-pub fn error(severity: &str, code: &str, what: &str) -> Vec<u8> {
-    let mut body = Vec::new();
-    for (kind, v) in [
-        (b'S', severity),
-        (b'V', severity),
-        (b'C', code),
-        (b'M', what),
-    ] {
-        body.push(kind);
-        body.extend_from_slice(v.as_bytes());
-        body.push(0);
-    }
-    body.push(0);
-    message(b'E', &body)
-}
-
-fn ready(status: u8) -> Vec<u8> {
-    message(b'Z', &[status])
-}
-
-/// A ParameterStatus.
-fn status(name: &str, value: &str) -> Vec<u8> {
-    message(b'S', format!("{name}\0{value}\0").as_bytes())
-}
-
 const LOST: &str = "the node was lost and the transaction with it: run the transaction again";
 const UNKNOWN: &str =
     "the node was lost before it answered: it is not known whether this has committed";
@@ -229,7 +163,6 @@ impl Track {
             status: b'I',
             pending: VecDeque::new(),
             statements: BTreeMap::new(),
-            named: HashMap::new(),
             portals: HashMap::new(),
             texts: BTreeMap::new(),
             settings: BTreeMap::new(),
@@ -348,14 +281,24 @@ impl Track {
             b'P' => words::effect(&text(cstr(cstr(body).1).0)),
             _ => Effect::default(),
         };
+        let copying = matches!(kind, b'd' | b'c' | b'f');
+        if copying && self.pending.is_empty() {
+            // What is left of a COPY that failed.
+            return Said::Nothing;
+        }
         if self.doomed {
-            self.doomed = false;
+            match kind {
+                // These run nothing: the word is kept for what does.
+                b'S' => return Said::Reply(ready(self.status)),
+                b'H' => return Said::Nothing,
+                _ => {}
+            }
+            (self.doomed, self.status) = (false, b'E');
             let answer = error("ERROR", "40001", LOST);
             match kind {
                 // The failed transaction that stands in its place takes this.
                 b'Q' | b'P' if effect.rolls_back => {}
-                b'Q' => return Said::Reply([answer, ready(b'E')].concat()),
-                b'S' => {}
+                b'Q' | b'F' => return Said::Reply([answer, ready(b'E')].concat()),
                 _ => {
                     self.skipping = true;
                     return Said::Reply(answer);
@@ -363,10 +306,14 @@ impl Track {
             }
         }
         self.draws |= effect.draws;
-        let copying = matches!(kind, b'd' | b'c' | b'f');
-        if copying && self.pending.is_empty() {
-            // What is left of a COPY that failed.
-            return Said::Nothing;
+        if kind == b'H'
+            && let Some(front) = self.pending.front_mut()
+            && front.refused
+            && !front.closed
+        {
+            // The client waits for the refusal, which is held.
+            front.flushed = true;
+            return Said::Reply(self.held());
         }
         if !copying && self.pending.back().is_none_or(|c| c.closed) {
             self.pending.push_back(Cycle {
@@ -381,6 +328,10 @@ impl Track {
         } else if cycle.whole {
             cycle.bytes.extend_from_slice(whole);
         }
+        let unknown = Effect {
+            writes: true,
+            ..Effect::default()
+        };
         match kind {
             b'Q' => {
                 cycle.effect |= effect;
@@ -392,31 +343,24 @@ impl Track {
                 cycle.closed = true;
             }
             b'P' => {
-                let name = cstr(body).0.to_vec();
-                self.named.insert(name.clone(), effect);
                 cycle.acks.push(Ack::Parse {
-                    name,
+                    name: cstr(body).0.to_vec(),
                     message: whole.to_vec(),
                     effect,
                 });
             }
             b'B' => {
                 let (portal, rest) = cstr(body);
-                let unknown = Effect {
-                    writes: true,
-                    ..Effect::default()
-                };
-                let of = self.named.get(cstr(rest).0).copied();
-                self.portals.insert(portal.to_vec(), of.unwrap_or(unknown));
+                let of = self.statement(cstr(rest).0).unwrap_or(unknown);
+                self.portals.insert(portal.to_vec(), of);
             }
-            b'E' => {
-                if let Some(e) = self.portals.get(cstr(body).0) {
-                    cycle.effect |= *e;
-                }
-            }
+            b'E' => cycle.effect |= *self.portals.get(cstr(body).0).unwrap_or(&unknown),
             b'C' => {
                 let statement = body.first() == Some(&b'S');
                 let name = cstr(body.get(1..).unwrap_or_default()).0.to_vec();
+                if !statement {
+                    self.portals.remove(&name);
+                }
                 cycle.acks.push(Ack::Close {
                     name: statement.then_some(name),
                 });
@@ -426,6 +370,29 @@ impl Track {
             _ => {}
         }
         Said::Forward
+    }
+
+    /// What the statement of this name may do.
+    fn statement(&self, name: &[u8]) -> Option<Effect> {
+        let parsed = |a: &Ack| match a {
+            Ack::Parse {
+                name: n, effect, ..
+            } if n == name => Some(*effect),
+            _ => None,
+        };
+        let (cycle, before) = (self.pending.back()?, self.pending.len() - 1);
+        // If that fails, so does all that follows in the cycle.
+        if let Some(e) = cycle.acks.iter().rev().find_map(parsed) {
+            return Some(e);
+        }
+        // What an earlier cycle parses may fail: then the name is still the other statement's.
+        let under_way = self.pending.iter().take(before);
+        let under_way = under_way.flat_map(|c| c.acks.iter().filter_map(parsed));
+        let acknowledged = self.statements.get(name).map(|s| s.1);
+        under_way.chain(acknowledged).reduce(|mut a, b| {
+            a |= b;
+            a
+        })
     }
 
     /// Hands out what was held of the cycle that is being answered.
@@ -546,7 +513,7 @@ impl Track {
         if let Some(front) = self.pending.front_mut() {
             // What follows in the cycle is skipped, and not acknowledged.
             front.acks.truncate(front.acknowledged);
-            let alone = !front.answered && front.whole && !front.effect.begins;
+            let alone = !front.answered && !front.flushed && front.whole && !front.effect.begins;
             if may_wait && alone && front.refusals < most {
                 front.held.extend_from_slice(whole);
                 front.refused = true;
@@ -567,17 +534,24 @@ impl Track {
 
     fn ready(&mut self, status: u8, out: &mut Vec<u8>) -> Heard {
         if let Some(front) = self.pending.front_mut() {
-            if front.refused && !front.answered && status == b'I' && front.closed {
-                let primary = front.for_primary;
+            let alone = front.refused && !front.answered && front.closed;
+            let (primary, tries) = (front.for_primary, front.refusals);
+            // What the client has sent meanwhile is at the node already, and stays there.
+            if alone && status == b'I' && self.pending.len() == 1 {
                 let bytes = self.again();
-                return Heard::Elsewhere { bytes, primary };
+                return Heard::Elsewhere {
+                    bytes,
+                    primary,
+                    tries,
+                };
             }
             let held = self.held();
             out.extend_from_slice(&held);
             self.pending.pop_front();
         }
         self.status = status;
-        if status == b'I' {
+        // (A cycle that is on its way may have named some.)
+        if status == b'I' && self.pending.is_empty() {
             self.portals.clear();
         }
         Heard::Forward
@@ -617,6 +591,20 @@ impl Track {
         reply
     }
 
+    /// Whether any of what is pending may have committed, and whether all of it leaves a block open. A block that a cycle without an answer
+    /// begins may not have come about, so it protects what is in the same cycle and nothing after it. In one cycle the order is not
+    /// known: a rollback may stand before a write.
+    fn may_have_committed(&self, in_block: bool) -> (bool, bool) {
+        let (mut may_have, mut sure, mut block) = (false, in_block, in_block);
+        for e in self.pending.iter().map(|c| c.effect) {
+            let ends = e.commits || e.rolls_back;
+            may_have |= e.commits || (e.writes && (e.rolls_back || !(sure || e.begins)));
+            sure &= !ends;
+            block = (block || e.begins) && !ends;
+        }
+        (may_have, block)
+    }
+
     /// The node is gone.
     pub fn lost(&mut self, nothing_run: bool) -> Loss {
         if self.pinned {
@@ -639,15 +627,11 @@ impl Track {
         if !in_block && unanswered && self.pending.iter().all(again) {
             return Loss::Silent(self.again());
         }
-        let any = |f: fn(&Effect) -> bool| self.pending.iter().any(|c| f(&c.effect));
-        let ends = any(|e| e.commits || e.rolls_back);
-        let begins = any(|e| e.begins);
-        let may_have = any(|e| e.commits) || (!in_block && !begins && any(|e| e.writes));
+        let (may_have, failed_block) = self.may_have_committed(in_block);
         let (code, what) = match may_have && !nothing_run {
             true => ("40003", UNKNOWN),
             false => ("40001", LOST),
         };
-        let failed_block = (in_block || begins) && !ends;
         self.status = if failed_block { b'E' } else { b'I' };
         Loss::Told {
             reply: self.give_up(code, what),

@@ -1,5 +1,6 @@
 //! Sessions whose nodes go at every point.
 
+use super::super::message::message;
 use super::*;
 
 fn whole(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -182,7 +183,26 @@ fn an_open_transaction_notices_one_error() {
     s.0.lost(false);
     assert!(matches!(s.say(b'P', b"\0SELECT 1\0\0\0"), Said::Reply(r) if r[0] == b'E'));
     assert_eq!(s.say(b'B', b"\0\0\0\0\0\0\0\0"), Said::Nothing);
+    assert_eq!(s.say(b'S', b""), Said::Reply(ready(b'E')));
+    assert_eq!(s.say(b'P', b"\0SELECT 1\0\0\0"), Said::Forward, "told once");
+}
+
+#[test]
+fn what_runs_nothing_does_not_take_the_word_of_a_lost_transaction() {
+    let mut s = S::new();
+    s.q("BEGIN").got("", "BEGIN", b'T');
+    s.0.lost(false);
     assert_eq!(s.say(b'S', b""), Said::Reply(ready(b'T')));
+    assert_eq!(s.say(b'H', b""), Said::Nothing);
+    assert_eq!(s.say(b'S', b""), Said::Reply(ready(b'T')));
+    let Said::Reply(r) = s.say(b'Q', b"SELECT 1\0") else {
+        panic!("not told")
+    };
+    assert_eq!(code(&r), "40001");
+    assert!(r.ends_with(b"Z\0\0\0\x05E"));
+    // Lost once more, it has failed already.
+    s.0.lost(false);
+    assert_eq!(s.say(b'Q', b"SELECT 1\0"), Said::Forward);
 }
 
 #[test]
@@ -214,16 +234,22 @@ fn a_commit_without_an_answer_is_unknown() {
 fn a_write_at_a_node_that_leads_no_more_goes_to_the_primary() {
     let mut s = S::new();
     s.extended("", "INSERT INTO t VALUES (1)");
-    for _ in 0..10 {
+    for n in 1..=10 {
         for k in *b"12n" {
             assert_eq!(s.hear(k, b"").0, Heard::Nothing);
         }
         assert_eq!(s.refuse("25006"), Heard::Nothing);
         let (heard, out) = s.hear(b'Z', b"I");
-        let Heard::Elsewhere { bytes, primary } = heard else {
+        let Heard::Elsewhere {
+            bytes,
+            primary,
+            tries,
+        } = heard
+        else {
             panic!("{heard:?}")
         };
         assert!(bytes[0] == b'P' && out.is_empty() && primary);
+        assert_eq!(tries, n);
     }
     // Nobody takes it: now the client is told.
     assert_eq!(s.hear(b'1', b"").0, Heard::Nothing);
@@ -233,11 +259,14 @@ fn a_write_at_a_node_that_leads_no_more_goes_to_the_primary() {
     assert_eq!(s.hear(b'Z', b"I").0, Heard::Forward);
     // A node that cannot serve now: others are tried.
     s.q("SELECT 1");
-    for _ in 0..3 {
+    for tries in 1..=3 {
         assert_eq!(s.refuse("57P03"), Heard::Nothing);
-        let bytes = whole(b'Q', b"SELECT 1\0");
-        let primary = false;
-        assert_eq!(s.hear(b'Z', b"I").0, Heard::Elsewhere { bytes, primary });
+        let elsewhere = Heard::Elsewhere {
+            bytes: whole(b'Q', b"SELECT 1\0"),
+            primary: false,
+            tries,
+        };
+        assert_eq!(s.hear(b'Z', b"I").0, elsewhere);
     }
     s.got("T", "SELECT 1", b'I');
     // A session that asked for it is told at once.
@@ -246,6 +275,188 @@ fn a_write_at_a_node_that_leads_no_more_goes_to_the_primary() {
     s.hear(b'Z', b"I");
     s.q("INSERT INTO t VALUES (1)");
     assert_eq!(s.refuse("25006"), Heard::Forward);
+}
+
+#[test]
+fn a_refusal_is_the_clients_when_another_cycle_is_at_the_node() {
+    for (one, two) in [
+        ("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)"),
+        ("SELECT 1", "SELECT 2"),
+    ] {
+        let mut s = S::new();
+        s.q(one);
+        assert_eq!(s.refuse("57P03"), Heard::Nothing);
+        // Between the error and ReadyForQuery.
+        s.q(two);
+        let (heard, out) = s.hear(b'Z', b"I");
+        assert_eq!((heard, code(&out).as_str()), (Heard::Forward, "57P03"));
+        assert!(out.ends_with(b"Z\0\0\0\x05I"));
+        // The second one is answered as if there had been no first.
+        let (heard, out) = s.hear(b'C', b"DONE\0");
+        assert_eq!((heard, out[0]), (Heard::Forward, b'C'));
+        s.hear(b'Z', b"I");
+        assert!(s.0.is_between());
+    }
+}
+
+#[test]
+fn who_waits_for_a_refusal_before_he_ends_his_cycle_gets_it() {
+    for flush_first in [true, false] {
+        let mut s = S::new();
+        s.say(b'P', b"\0SELECT 1\0\0\0");
+        let e = error("ERROR", "57P03", "no");
+        let out = if flush_first {
+            s.say(b'H', b"");
+            s.hear(b'E', &e[5..]).1
+        } else {
+            assert_eq!(s.hear(b'E', &e[5..]), (Heard::Nothing, vec![]));
+            let Said::Reply(out) = s.say(b'H', b"") else {
+                panic!("held")
+            };
+            out
+        };
+        assert_eq!(code(&out), "57P03", "{flush_first}");
+        assert_eq!(s.say(b'S', b""), Said::Forward);
+        let (heard, out) = s.hear(b'Z', b"I");
+        assert_eq!((heard, out), (Heard::Forward, ready(b'I')));
+        assert!(s.0.is_between());
+    }
+}
+
+/// What a client is told when its node goes while these texts have no answer, and whether a failed block is left.
+fn told(block: bool, texts: &[&str]) -> (String, bool) {
+    let mut s = S::new();
+    if block {
+        s.q("BEGIN").got("", "BEGIN", b'T');
+    }
+    for t in texts {
+        s.q(t);
+    }
+    match s.0.lost(false) {
+        Loss::Told {
+            reply,
+            failed_block,
+        } => (code(&reply), failed_block),
+        other => panic!("{texts:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn nobody_is_told_to_run_again_what_may_have_committed() {
+    let insert = "INSERT INTO t VALUES (1)";
+    let mixed = format!("ROLLBACK; {insert}");
+    let commit = format!("BEGIN; {insert}; COMMIT");
+    let begun = format!("BEGIN; {insert}");
+    let cases: [(bool, &[&str], (&str, bool)); 12] = [
+        // Committed before the block began.
+        (false, &[insert, "BEGIN"], ("40003", true)),
+        (
+            false,
+            &["SELECT 1", insert, "BEGIN", insert],
+            ("40003", true),
+        ),
+        (false, &[&commit, "BEGIN"], ("40003", true)),
+        // The block has ended before the write.
+        (true, &[&mixed], ("40003", false)),
+        (true, &["ROLLBACK", insert], ("40003", false)),
+        (true, &["COMMIT", "SELECT 1"], ("40003", false)),
+        // The block may not have begun.
+        (false, &["BEGIN", insert], ("40003", true)),
+        // None of these can have committed.
+        (false, &[&begun], ("40001", true)),
+        (true, &[insert, insert], ("40001", true)),
+        (true, &[insert, "ROLLBACK"], ("40001", false)),
+        (true, &["ROLLBACK", "BEGIN", "SELECT 1"], ("40001", true)),
+        (
+            true,
+            &["SELECT 1", "ROLLBACK TO a", insert],
+            ("40001", true),
+        ),
+    ];
+    for (block, texts, expected) in cases {
+        let (code, failed) = told(block, texts);
+        assert_eq!((code.as_str(), failed), expected, "{block} {texts:?}");
+    }
+}
+
+/// The code that a client gets when its node goes while this statement runs; empty: nothing is noticed.
+fn runs(s: &mut S, name: &str) -> String {
+    s.say(b'B', format!("\0{name}\0\0\0\0\0\0\0").as_bytes());
+    s.say(b'E', b"\0\0\0\0\0");
+    s.say(b'S', b"");
+    match s.0.lost(false) {
+        Loss::Silent(_) => {
+            s.got("2", "SELECT 1", b'I');
+            String::new()
+        }
+        Loss::Told { reply, .. } => code(&reply),
+        Loss::End(_) => panic!("it can go on"),
+    }
+}
+
+#[test]
+fn a_statement_is_what_its_name_means_at_the_node() {
+    let mut s = S::new();
+    s.extended("w", "INSERT INTO t VALUES (1)")
+        .got("12n", "INSERT 0 1", b'I');
+    s.extended("r", "SELECT 1").got("12T", "SELECT 1", b'I');
+    s.extended("", "INSERT INTO t VALUES (1)")
+        .got("12n", "INSERT 0 1", b'I');
+    s.extended("", "SELECT 1").got("12T", "SELECT 1", b'I');
+    for (name, code) in [("w", "40003"), ("r", ""), ("", ""), ("nobody", "40003")] {
+        assert_eq!(runs(&mut s, name), code, "{name}");
+    }
+    // A Parse that failed, and a Close that was skipped, leave the name to what it was.
+    for second in [&b"w\0SELECT 1\0\0\0"[..], b"x\0nonsense\0\0\0"] {
+        s.say(b'P', second);
+        s.say(b'C', b"Sw\0");
+        s.say(b'S', b"");
+        s.refuse("42P05");
+        s.hear(b'Z', b"I");
+        assert_eq!(runs(&mut s, "w"), "40003");
+        assert_eq!(runs(&mut s, "r"), "");
+    }
+    // Nor may one that has no answer yet.
+    s.say(b'P', b"w\0SELECT 1\0\0\0");
+    s.say(b'S', b"");
+    assert_eq!(runs(&mut s, "w"), "40003");
+
+    // A portal of a cycle that follows the one that ends now.
+    s.q("SELECT 1");
+    s.say(b'B', b"\0w\0\0\0\0\0\0\0");
+    s.got("T", "SELECT 1", b'I');
+    s.say(b'E', b"\0\0\0\0\0");
+    s.say(b'S', b"");
+    assert!(matches!(s.0.lost(false), Loss::Told { reply, .. } if code(&reply) == "40003"));
+}
+
+#[test]
+fn statements_that_are_closed_leave_nothing_behind() {
+    let mut s = S::new();
+    let parse = |s: &mut S, i: u32, sql: &str| {
+        s.say(b'P', format!("s{i}\0{sql}\0\0\0").as_bytes());
+        s.say(b'S', b"");
+    };
+    for i in 0..1000 {
+        parse(&mut s, i, "SELECT 1");
+        s.hear(b'1', b"");
+        s.hear(b'Z', b"I");
+        s.say(b'B', format!("p{i}\0s{i}\0\0\0\0\0\0\0").as_bytes());
+        s.say(b'C', format!("Pp{i}\0").as_bytes());
+        s.say(b'C', format!("Ss{i}\0").as_bytes());
+        s.say(b'S', b"");
+        s.hear(b'2', b"");
+        s.hear(b'3', b"");
+        s.hear(b'3', b"");
+        s.hear(b'Z', b"I");
+        // One that fails.
+        parse(&mut s, i, "nonsense");
+        s.refuse("42601");
+        s.hear(b'Z', b"I");
+    }
+    let t = &s.0;
+    let held = t.statements.len() + t.portals.len() + t.texts.len() + t.pending.len();
+    assert_eq!(held, 0);
 }
 
 #[test]
