@@ -168,7 +168,8 @@ impl Cores {
     /// Gives cores whose thread is in one step for longer than since the last call to other threads. For a clock.
     pub fn watch(&self) {
         let ticks = self.shared.ticks.fetch_add(1, Ordering::Relaxed);
-        if ticks.is_multiple_of(PERIOD) {
+        // Now, that `period` is another.
+        if ticks.wrapping_add(1).is_multiple_of(PERIOD) {
             self.cores.iter().for_each(|c| c.busy.turn());
         }
         let mut seen = self.seen.lock();
@@ -385,15 +386,18 @@ impl Core {
         self.busy.one();
     }
 
-    /// This core's number, and the busy connections of all by number.
-    pub(super) fn view(&self) -> (usize, Vec<usize>) {
-        let all = self.common.all.get().map_or(&[][..], |a| a);
-        let count = |c: &Weak<Core>| c.upgrade().map_or(usize::MAX, |c| c.busy.count());
-        (self.number, all.iter().map(count).collect())
+    /// This core's number, and the busy connections of all by number. `None`: the cores are on their way down, and nobody moves.
+    pub(super) fn view(&self) -> Option<(usize, Vec<usize>)> {
+        if self.stopping.load(Ordering::SeqCst) {
+            return None;
+        }
+        let count = |c: &Weak<Core>| Some(c.upgrade()?.busy.count());
+        let busy: Option<Vec<_>> = self.common.all.get()?.iter().map(count).collect();
+        Some((self.number, busy?))
     }
 
-    /// Takes a socket, and the task that runs and owns it, to another core; one that is on its way down does not take it. After an error
-    /// the socket is on no core.
+    /// Takes a socket, and the task that runs and owns it, to another core of those in [`Core::view`]. After an error the socket is on no
+    /// core.
     pub(super) fn hand_over(
         self: &Arc<Core>,
         s: &mut impl mio::event::Source,
@@ -485,18 +489,20 @@ impl Side {
         self.waker.wake();
     }
 
-    /// It would block all the same.
-    pub fn not_ended(&self) {
-        self.ended.store(false, Ordering::SeqCst);
-    }
-
     /// More is to be had.
     pub fn keep(&self) {
         self.ready.store(true, Ordering::SeqCst);
     }
 
-    pub fn lower(&self) {
+    /// The end has not been reached yet.
+    pub fn keep_end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Before a call. Gives whether the end was in sight; a call that would block shows that it was not.
+    pub fn lower(&self) -> bool {
         self.ready.store(false, Ordering::SeqCst);
+        self.ended.swap(false, Ordering::SeqCst)
     }
 
     fn is_ready(&self) -> bool {
@@ -633,6 +639,24 @@ mod tests {
                 heard.iter().collect::<Vec<i32>>(),
                 (0..100).collect::<Vec<_>>()
             );
+        });
+    }
+
+    #[test]
+    fn a_socket_that_is_used_all_the_time_is_one() {
+        in_runtime(|cores| {
+            let core = cores.pick(None);
+            let mut period = u32::MAX;
+            for tick in 0..5 * PERIOD {
+                // As a socket does at each read.
+                if std::mem::replace(&mut period, core.period()) != core.period() {
+                    core.is_busy();
+                }
+                assert_eq!(core.view(), Some((0, vec![1])), "tick {tick}");
+                cores.watch();
+            }
+            cores.stop();
+            assert_eq!(core.view(), None);
         });
     }
 

@@ -76,7 +76,8 @@ impl<T: Inner> Socket<T> {
         })
     }
 
-    /// The task that uses it uses no other socket that should stay with it.
+    /// It takes its task with it. Other sockets of the task stay where they are: their events come from another thread then, which costs a
+    /// hand-over.
     pub fn may_move(&mut self) {
         self.place = Some(Place::default());
     }
@@ -99,7 +100,9 @@ impl<T: Inner> Socket<T> {
             return Ok(());
         }
         self.reads = 0;
-        let (own, busy) = self.core.view();
+        let Some((own, busy)) = self.core.view() else {
+            return Ok(());
+        };
         let to = match restless {
             true => Some((own + 1) % busy.len()),
             false => place.look(own, self.inner.from(), &busy),
@@ -137,9 +140,13 @@ impl<T: Inner> AsyncRead for Socket<T> {
                 this.look()?;
                 return Poll::Pending;
             }
-            side.lower();
+            let ended = side.lower();
             let room = buf.initialize_unfilled();
-            match this.inner.read(room) {
+            let read = this.inner.read(room);
+            if ended && !matches!(&read, Err(e) if e.kind() == ErrorKind::WouldBlock) {
+                side.keep_end();
+            }
+            match read {
                 Ok(n) => {
                     if n == room.len() {
                         side.keep();
@@ -148,7 +155,7 @@ impl<T: Inner> AsyncRead for Socket<T> {
                     this.has_read();
                     return Poll::Ready(Ok(()));
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => side.not_ended(),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => side.keep(),
                 Err(e) => return Poll::Ready(Err(e)),
             }
@@ -168,10 +175,7 @@ impl<T: Inner> AsyncWrite for Socket<T> {
             side.lower();
             match this.inner.write(bytes) {
                 Ok(n) => return Poll::Ready(Ok(n)),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    side.not_ended();
-                    ready!(side.poll_ready(cx));
-                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => ready!(side.poll_ready(cx)),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Poll::Ready(Err(e)),
             }
@@ -184,5 +188,121 @@ impl<T: Inner> AsyncWrite for Socket<T> {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(self.inner.end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cores::Cores;
+    use super::*;
+    use futures::task::noop_waker;
+    use mio::{Interest, Registry};
+    use std::collections::VecDeque;
+
+    /// What a read does: events that another thread has raised by its end, and its outcome.
+    type Step = (Option<bool>, io::Result<usize>);
+
+    /// A socket that does what it is told.
+    #[derive(Default)]
+    struct Fake {
+        readiness: Option<Arc<Readiness>>,
+        steps: VecDeque<Step>,
+    }
+
+    impl Source for Fake {
+        fn register(&mut self, _: &Registry, _: Token, _: Interest) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn reregister(&mut self, _: &Registry, _: Token, _: Interest) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn deregister(&mut self, _: &Registry) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Fake {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            let (raised, outcome) = self.steps.pop_front().expect("nothing more is to be had");
+            if let Some(ended) = raised {
+                let readiness = self.readiness.as_ref().expect("it is on a core");
+                readiness.read.raise(ended);
+            }
+            outcome
+        }
+    }
+
+    impl Write for Fake {
+        fn write(&mut self, b: &[u8]) -> io::Result<usize> {
+            Ok(b.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Inner for Fake {
+        fn end(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn from(&self) -> Option<usize> {
+            None
+        }
+    }
+
+    /// What reads give, one after the other, up to the first that waits.
+    fn reads(steps: Vec<Step>) -> Vec<usize> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let _inside = runtime.enter();
+        let cores = Cores::start(1).unwrap();
+        let mut socket = Socket::new(Fake::default(), cores.pick(None).clone()).unwrap();
+        socket.inner.readiness = Some(socket.readiness.clone());
+        socket.inner.steps = steps.into();
+        socket.readiness.read.raise(false);
+        let (mut got, mut room, waker) = (Vec::new(), [0; 64], noop_waker());
+        loop {
+            let mut buf = ReadBuf::new(&mut room);
+            let cx = &mut Context::from_waker(&waker);
+            match Pin::new(&mut socket).poll_read(cx, &mut buf) {
+                Poll::Ready(r) => {
+                    r.unwrap();
+                    got.push(buf.filled().len());
+                    if got.ends_with(&[0, 0]) {
+                        return got;
+                    }
+                }
+                Poll::Pending => return got,
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_stream_is_not_lost() {
+        let blocks = || Err(ErrorKind::WouldBlock.into());
+        let end = || (None, Ok(0));
+        // Data and the end come together, while the socket seems empty.
+        assert_eq!(
+            reads(vec![(Some(true), blocks()), (None, Ok(5)), end(), end()]),
+            [5, 0, 0]
+        );
+        // The end comes behind the data, before they are read and after.
+        assert_eq!(reads(vec![(Some(true), Ok(5)), end(), end()]), [5, 0, 0]);
+        assert_eq!(
+            reads(vec![(None, Ok(64)), (Some(true), blocks()), end(), end()]),
+            [64, 0, 0]
+        );
+        // An event that was for nothing; and a short read is the last.
+        assert!(reads(vec![(Some(false), blocks()), (None, blocks())]).is_empty());
+        assert_eq!(reads(vec![(Some(false), Ok(5)), (None, blocks())]), [5]);
+        assert_eq!(reads(vec![(None, Ok(5))]), [5]);
+        // The end was announced and is not there: it waits.
+        assert_eq!(reads(vec![(Some(true), Ok(5)), (None, blocks())]), [5]);
     }
 }
