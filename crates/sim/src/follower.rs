@@ -258,6 +258,8 @@ impl World {
                 let had = f.following.take().map(|f| f.marks.received.get());
                 f.connection = None;
                 let dir = f.dir.clone().expect("who diverged has a history");
+                dir.hear(term)
+                    .unwrap_or_else(|e| panic!("the term is not written: {e}"));
                 let aside = dir
                     .set_aside(term, at, |_, _| ())
                     .unwrap_or_else(|e| panic!("nothing is set aside: {e}"));

@@ -371,6 +371,7 @@ impl LogReader {
             segment: self.current.as_ref().map(|c| (c.name, c.offset, c.chain)),
             dirty: self.dirty,
             last: self.last.max(self.from),
+            written: self.last,
             term: self.term,
         }
     }

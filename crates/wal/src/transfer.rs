@@ -26,7 +26,7 @@
 use crate::checkpoint::{CheckpointReader, Manifest, file_name};
 use crate::data_dir::DataDir;
 use crate::error::{Error, Result};
-use crate::group::Group;
+use crate::group::{Group, GroupHeader};
 use crate::reader::LogReader;
 use crate::terms;
 use base::Position;
@@ -119,13 +119,18 @@ impl DataDir {
         Ok(self.log().list()?.is_empty() && self.checkpoint_numbers()?.is_empty())
     }
 
-    /// A copy of the history with these terms will be received: this node has heard of its newest. What is here stays.
-    pub fn begin_copy(&self, terms: &[(u64, Position)]) -> Result<()> {
-        let newest = terms.last().map_or(0, |t| t.0);
-        if newest > self.heard_term()? {
-            let text = format!("{newest}\n");
+    /// This node has heard of a primary of this term, and will not forget it, whatever comes of it.
+    pub fn hear(&self, term: u64) -> Result<()> {
+        if term > self.heard_term()? {
+            let text = format!("{term}\n");
             terms::replace(&*self.disk, self.path(), HEARD, text.as_bytes())?;
         }
+        Ok(())
+    }
+
+    /// A copy of the history with these terms will be received: this node has heard of its newest. What is here stays.
+    pub fn begin_copy(&self, terms: &[(u64, Position)]) -> Result<()> {
+        self.hear(terms.last().map_or(0, |t| t.0))?;
         if fault::planted("wal.copy_empties_first") {
             self.clear(None)?;
         }
@@ -160,25 +165,25 @@ impl DataDir {
             Err(Error::Missing { .. }) => return Ok(false),
             opened => opened?,
         };
-        let end = loop {
-            let end = reader.end();
+        let (end, group) = loop {
+            // The reader passes over groups that end at or below `start`.
+            let end = reader.last().max(start);
             match reader.next_group()? {
                 Some(g) if g.header().last <= at => {}
                 Some(g) if g.header().first <= at => return Ok(false),
-                Some(_) => break end,
-                None => return Ok(start <= at),
+                found => break (end, found),
             }
         };
-        if start > at || manifest.is_some_and(|m| m.end > end.last) {
+        if start > at || manifest.is_some_and(|m| m.end > end) {
             return Ok(false);
         }
-        let Some((name, offset, _)) = end.segment else {
-            return Ok(false);
+        let Some(group) = group else {
+            return Ok(true);
         };
-        self.switch(Switch::Cut {
-            segment: name.number,
-            offset,
-        })?;
+        let GroupHeader {
+            segment, offset, ..
+        } = *group.header();
+        self.switch(Switch::Cut { segment, offset })?;
         Ok(true)
     }
 
@@ -438,8 +443,8 @@ impl CheckpointReceiver<'_> {
             offset == self.received && offset + bytes.len() as u64 <= self.bytes,
             "bytes of a checkpoint come in order and end where it does"
         );
-        self.file
-            .write_all_at(bytes, offset)
+        fault::fallible("wal.switch.copying")
+            .and_then(|()| self.file.write_all_at(bytes, offset))
             .map_err(|e| Error::io("writing", &self.temporary, e))?;
         self.received += bytes.len() as u64;
         self.unsynced += bytes.len() as u64;

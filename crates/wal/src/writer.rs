@@ -94,6 +94,8 @@ pub struct LogEnd {
     pub dirty: bool,
     /// Last position in the log (or in the checkpoint, when it is later).
     pub last: Position,
+    /// Last position in the log.
+    pub written: Position,
     /// Greatest term met.
     pub term: u64,
 }
@@ -105,6 +107,7 @@ impl LogEnd {
             segment: None,
             dirty: false,
             last,
+            written: last,
             term: 0,
         }
     }
@@ -126,6 +129,8 @@ pub struct LogWriter {
     current: Option<Current>,
     next_number: u64,
     last: Position,
+    /// The same of what stands in the segments: a checkpoint may be newer. The next one says that the one before ends here.
+    written: Position,
     synced: Position,
     buffer: Vec<u8>,
     failed: bool,
@@ -158,6 +163,7 @@ impl LogWriter {
             term,
             current: None,
             last: end.last,
+            written: end.written,
             synced: end.last,
             buffer: Vec::new(),
             failed: false,
@@ -294,13 +300,9 @@ impl LogWriter {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         buffer.extend_from_slice(group.as_bytes());
-        // What the segment says of the positions before it must be below its first group.
-        let before = self.last;
-        self.last = before.min(header.first.prev());
         let appended = self.append(header, &mut buffer);
-        match appended {
-            Ok(_) => self.term = header.term,
-            Err(_) => self.last = before,
+        if appended.is_ok() {
+            self.term = header.term;
         }
         if buffer.capacity() <= KEEP_BUFFER {
             self.buffer = buffer;
@@ -351,6 +353,7 @@ impl LogWriter {
         current.offset += bytes;
         current.chain = chain;
         self.last = header.last;
+        self.written = header.last;
         self.copied = self.copies.then(|| Group::written(header, buffer.to_vec()));
         Ok(Appended { at, bytes })
     }
@@ -363,7 +366,8 @@ impl LogWriter {
             stream: self.dir.stream(),
             number: self.next_number,
             first,
-            after: self.last,
+            // A log that begins behind a checkpoint may begin with a group that is in it, too.
+            after: self.written.min(first.prev()),
             recycled: false,
         };
         let new = self

@@ -381,6 +381,65 @@ fn a_log_is_not_cut_inside_a_group_or_below_the_checkpoint() {
     assert_eq!(recover(disk).unwrap().2.last, at(12));
 }
 
+/// A log with a group at each of these, three to a segment, and a checkpoint.
+fn checkpointed(disk: Arc<dyn Disk>, groups: &[u32], checkpoint: u32) -> DataDir {
+    let (dir, _, recovered) = recover(disk).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    for n in groups {
+        log.append_group(&[commit(*n, 1000)], at(*n)).unwrap();
+    }
+    log.sync().unwrap();
+    let out = dir.begin_checkpoint(at(checkpoint)).unwrap();
+    out.finish(at(checkpoint)).unwrap();
+    dir
+}
+
+/// Lives that start on this disk, of which each appends; the log is one at each start.
+fn goes_on(disk: Arc<dyn Disk>, mut expected: Vec<u32>) {
+    for n in [1000, 2000, 3000, 4000, 5000] {
+        let (dir, _, recovered) = recover(disk.clone()).unwrap();
+        assert_eq!(
+            lasts(&read_all(&dir, Position::ZERO).unwrap().0),
+            expected,
+            "before {n}"
+        );
+        let mut log = writer(&dir, &recovered).unwrap();
+        log.append_group(&[commit(n, 1000)], at(n)).unwrap();
+        log.sync().unwrap();
+        expected.push(n);
+    }
+}
+
+/// The checkpoint stands at the end of a group in the second of two segments: what the log has up to there in that segment stays, though
+/// recovery does not read it.
+#[test]
+fn what_is_below_the_checkpoint_stays_when_the_log_is_cut() {
+    let (_, disk) = mem();
+    let dir = checkpointed(disk.clone(), &[3, 6, 9, 12, 15, 18], 12);
+    assert_eq!(dir.log().list().unwrap().len(), 2);
+    assert!(dir.cut_back(at(13)).unwrap());
+    drop(dir);
+    goes_on(disk, vec![3, 6, 9, 12]);
+}
+
+/// What goes begins with a segment, and the checkpoint stands above the last group before it.
+#[test]
+fn a_segment_that_is_cut_whole_leaves_no_gap() {
+    let (_, disk) = mem();
+    let dir = checkpointed(disk.clone(), &[3, 6, 9, 15, 18], 12);
+    assert!(dir.cut_back(at(12)).unwrap());
+    drop(dir);
+    goes_on(disk, vec![3, 6, 9]);
+}
+
+/// So it is without a cut, when the next group begins a segment.
+#[test]
+fn a_segment_behind_a_checkpoint_that_is_newer_than_the_log_leaves_no_gap() {
+    let (_, disk) = mem();
+    drop(checkpointed(disk.clone(), &[3, 6, 9], 12));
+    goes_on(disk, vec![3, 6, 9]);
+}
+
 #[test]
 fn what_only_the_checkpoint_still_holds_is_set_aside_with_it() {
     let (_, disk) = mem();
