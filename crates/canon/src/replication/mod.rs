@@ -8,6 +8,7 @@
 //! replica   fresh.rs            strong reads: what sessions ask and wait for; the primary's region is read over connections
 //!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs)
 //! primary   region.rs           its other end
+//!           hand_over.rs        when a replica that is to take over is told so
 //!           reads.rs            what it reads of log and checkpoints
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
 //! both      copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
@@ -24,6 +25,7 @@ pub mod copy_both;
 pub mod follow;
 pub mod fresh;
 mod freshness;
+mod hand_over;
 mod lane;
 pub mod link;
 mod place;

@@ -12,6 +12,7 @@ use super::accept::{Asked, command, copy_both};
 use super::archive::Archiving;
 use super::copy_both::{CopyBoth, broken};
 use super::freshness::Freshness;
+use super::hand_over::HandOver;
 use super::reads::{Read, disk, facts, open_checkpoint, read_log};
 use super::region;
 use super::shared::Exposed;
@@ -19,6 +20,7 @@ use crate::gate::Origin;
 use crate::gate::wire::{Stream, Wire};
 use base::{Error, Oid, Position, Result, SqlState};
 use env::Env;
+use futures::stream::{FuturesOrdered, StreamExt};
 use node::{Follower, Next, Node, Promoted, Role};
 use parking_lot::Mutex;
 use replica::ship::sender::{Command, Event};
@@ -37,8 +39,6 @@ use wal::{CheckpointReader, LogReader};
 pub const COMMAND: &str = "START_REPLICATION";
 /// How often a replica hears something at least.
 const TICK: Duration = Duration::from_millis(10);
-/// How long a hand-over waits for commits that other replicas have not acknowledged.
-const SETTLE: Duration = Duration::from_secs(10);
 /// A replica that says nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Bytes that wait to be written before live groups are held back.
@@ -216,12 +216,11 @@ struct Sending {
     commands: Vec<Command>,
     /// Everything up to here has been shown to the sender.
     fed: Position,
-    /// Reads under way: at most a log read, a checkpoint read and a seal.
-    reads: Vec<JoinHandle<Read>>,
+    /// Reads under way, of the log and of the checkpoint, and a seal. In the order in which they were asked for: so parts of a checkpoint go.
+    reads: FuturesOrdered<JoinHandle<Read>>,
     reader: Option<Box<LogReader>>,
     checkpoint: Option<Arc<CheckpointReader>>,
-    /// This node takes no more writes; the replica is told when all of them are decided, because its vote goes with its connection.
-    sealed: Option<(Position, tokio::time::Instant)>,
+    hand_over: HandOver,
     /// Why the connection is to end.
     end: Option<String>,
 }
@@ -272,10 +271,10 @@ impl Sending {
             id,
             commands: Vec::new(),
             fed: Position::ZERO,
-            reads: Vec::new(),
+            reads: FuturesOrdered::new(),
             reader: None,
             checkpoint: None,
-            sealed: None,
+            hand_over: HandOver::default(),
             end: None,
             senders,
         };
@@ -320,19 +319,12 @@ impl Sending {
             }
             let shipping = self.node.shipping();
             shipping.sent(self.id, self.sender.sent(), self.sender.state_name());
-            let read = async {
-                match self.reads.last_mut() {
-                    Some(r) => r.await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 m = link.next() => {
                     heard = tokio::time::Instant::now();
                     self.event(Event::Message(m?));
                 }
-                r = read => {
-                    self.reads.pop();
+                Some(r) = self.reads.next(), if !self.reads.is_empty() => {
                     let r = r.unwrap_or_else(|e| Read::Failed(Error::internal(e.to_string())));
                     self.read(r)?;
                 }
@@ -357,19 +349,18 @@ impl Sending {
     }
 
     fn tell_sealed(&mut self) {
-        let Some((last, since)) = self.sealed else {
+        let (node, decided) = (&self.node, self.node.marks().decided.get());
+        let undecided = |last| {
+            let shipping = node.shipping();
+            decided < last && shipping.followers().len() >= shipping.replicas()
+        };
+        let now = Duration::from_nanos(self.senders.env.clock.monotonic_nanos());
+        let Some(last) = self.hand_over.due(now, undecided) else {
             return;
         };
-        let decided = self.node.marks().decided.get();
-        let shipping = self.node.shipping();
-        let enough = shipping.followers().len() >= shipping.replicas();
-        if decided < last && enough && since.elapsed() < SETTLE {
-            return;
-        }
         if decided < last {
             warn!(%decided, %last, "commits that too few replicas have wait for an answer");
         }
-        self.sealed = None;
         self.event(Event::Sealed(last));
     }
 
@@ -467,6 +458,7 @@ impl Sending {
                     shipping.acked(self.id, acked, echo_micros, now);
                 }
                 Command::Joined => info!(replica = %self.sender.node(), "caught up"),
+                Command::Seal if !self.hand_over.asked() => {}
                 Command::Seal => {
                     info!(replica = %self.sender.node(), "asked to hand over");
                     let (senders, name) = (self.senders.clone(), self.sender.node().to_owned());
@@ -489,7 +481,7 @@ impl Sending {
 
     fn off(&mut self, f: impl FnOnce() -> Result<Read> + Send + 'static) {
         let body = move || f().unwrap_or_else(Read::Failed);
-        self.reads.push(tokio::task::spawn_blocking(body));
+        self.reads.push_back(tokio::task::spawn_blocking(body));
     }
 
     fn read(&mut self, r: Read) -> Result<()> {
@@ -505,7 +497,8 @@ impl Sending {
             Read::Sealed(last) => {
                 info!(%last, "handed over: this node takes no more writes");
                 self.feed();
-                self.sealed = Some((last, tokio::time::Instant::now()));
+                let now = Duration::from_nanos(self.senders.env.clock.monotonic_nanos());
+                self.hand_over.sealed(last, now);
             }
             Read::Taken(by) => {
                 warn!(replica = %self.sender.node(), "not handed over: {by} was first");
