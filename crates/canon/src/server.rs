@@ -164,9 +164,10 @@ impl Server {
         for address in &config.listen {
             listeners.push(bind(address).await?);
         }
-        if let Some(primary) = &config.replica_of {
-            bootstrap::prepare(config, primary, restart).await?;
-        }
+        let failed = match &config.replica_of {
+            Some(primary) => bootstrap::prepare(config, primary, restart).await?,
+            None => 0,
+        };
         let (exposed, region) = match config.shared_memory {
             true => expose(),
             false => (None, None),
@@ -194,6 +195,7 @@ impl Server {
                 name,
                 node.clone(),
                 env.clone(),
+                failed,
             ))
         });
         if let Some(follow) = &follow {

@@ -252,6 +252,45 @@ async fn what_the_primary_has_let_go_is_served_from_the_archive() {
     assert!(log.contains("the archive cannot be read"), "{log}");
 }
 
+/// A replica that the log no longer reaches needs a copy, for which its disk has no room: it goes on with what it has, ends nobody's session
+/// again and again for it, and takes the copy when there is room.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_whose_disk_is_full_serves_what_it_has() {
+    if skip() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a directory");
+    let file = scratch.path().join("canon.toml");
+    std::fs::write(&file, "segment_bytes = \"1MB\"\nwal_keep_bytes = \"1MB\"\n").expect("written");
+    let p = Server::start_with(&[("CANON_CONFIG", &file.display().to_string())]).await;
+    let c = p.connect().await;
+    rows(&c, "CREATE TABLE bulk (id int PRIMARY KEY, v text)").await;
+    let full = scratch.path().join("full");
+    let fault = format!("wal.switch.copying:while={}", full.display());
+    let mut r = replica_with(&p, "full", &[("CANON_FAULT", &fault)]).await;
+    assert_equal(&c, &r).await;
+    r.kill();
+    std::fs::write(&full, "").expect("written");
+    for round in 0..4 {
+        write_much(&c, round).await;
+    }
+    rows(&c, "CHECKPOINT").await;
+    r.launch();
+    r.ready().await;
+    let log = std::fs::read_to_string(r.scratch().join("log")).expect("a log");
+    assert!(log.contains("no space left"), "{log}");
+    assert!(log.contains("until the next is begun"), "{log}");
+    let reader = r.connect().await;
+    rows(&reader, "SET canon.read_consistency = 'eventual'").await;
+    assert_eq!(one(&reader, "SELECT count(*) FROM bulk").await, "0");
+    r.kill();
+    std::fs::remove_file(&full).expect("removed");
+    r.launch();
+    r.ready().await;
+    assert_equal(&c, &r).await;
+}
+
 /// The last line of the only report under `set-aside`.
 fn set_aside(s: &Server) -> String {
     let folder = s.data_dir().join("set-aside");

@@ -3,9 +3,13 @@
 //! What is in the directory stays until the copy is whole (`wal::transfer`), so one that breaks off has changed nothing, and nobody serves
 //! from half of one. Where the history here went another way, what it had more is set aside first, in files under `set-aside` and in
 //! words beside them, and the log is cut back to where they parted: then what is missing comes as log, without a copy, if it can.
+//!
+//! Where there is a history that the copy would replace, a copy that does not come is given up after some tries, and the node serves what it has.
+//! The next is begun only after a while ([`pause`]): each ends the sessions here.
 
 use super::copy_both::CopyBoth;
 use super::link::Link;
+use super::reads::disk;
 use super::send::COMMAND;
 use super::{Primary, Restart};
 use crate::config::Config;
@@ -29,8 +33,12 @@ const TIME: Duration = Duration::from_millis(100);
 /// What a replica that has no ring yet calls its size: a copy needs none.
 const RING: u64 = 1 << 20;
 
-fn disk(e: wal::Error) -> Error {
-    Error::new(SqlState::IO_ERROR, e.to_string())
+/// Before another copy is begun when so many in a row did not come.
+pub(super) fn pause(failed: u32) -> Duration {
+    match failed.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(n) => Duration::from_secs(60) * (1 << n.min(4)),
+    }
 }
 
 fn open(config: &Config, cluster: Option<u128>) -> Result<DataDir> {
@@ -49,25 +57,26 @@ fn is_wanting(config: &Config) -> Result<bool> {
 
 /// Makes the directory one that this replica can follow with: does what the last life asked for, then copies the primary's database
 /// if there is none. Tries until the primary answers; but where there is a database that the copy would replace, not for long: the
-/// node goes on with that, so that it can be promoted should the primary be lost, and asks again.
-pub async fn prepare(config: &Config, primary: &Primary, restart: Option<Restart>) -> Result<()> {
+/// node goes on with that, so that it can be promoted should the primary be lost, and asks again. How many copies in a row did not come.
+pub async fn prepare(config: &Config, primary: &Primary, restart: Option<Restart>) -> Result<u32> {
     let wanting = block_in_place(|| is_wanting(config))?;
-    let wanted = match restart {
-        Some(Restart::Diverged { at, term }) => block_in_place(|| go_back(config, at, term))?,
-        Some(Restart::Bootstrap) => true,
-        None => wanting,
+    let (wanted, failed) = match restart {
+        Some(Restart::Diverged { at, term }) => (block_in_place(|| go_back(config, at, term))?, 0),
+        Some(Restart::Bootstrap { failed }) => (true, failed),
+        None => (wanting, 0),
     };
     if !wanted {
-        return Ok(());
+        return Ok(0);
     }
     let mut said = false;
     let mut tries = 0;
     loop {
         match copy(config, primary).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(0),
             Err(e) if is_passing(&e) && !wanting && tries == TRIES => {
-                warn!("no copy of {primary} came: going on with what is here");
-                return Ok(());
+                let why = &e.fields().message;
+                warn!("no copy of {primary} came ({why}): going on with what is here");
+                return Ok(failed + 1);
             }
             Err(e) if is_passing(&e) => {
                 tries += 1;
@@ -90,6 +99,7 @@ fn is_passing(e: &Error) -> bool {
 /// Sets aside what the history of `term` does not have above `at`, and goes back to there. Whether that cannot be done without a copy.
 fn go_back(config: &Config, at: Position, term: u64) -> Result<bool> {
     let dir = open(config, None)?;
+    dir.hear(term).map_err(disk)?;
     let s = dir.set_aside(term, at, |_, _| {}).map_err(disk)?;
     let cut = dir.cut_back(at).map_err(disk)?;
     warn!(
@@ -199,5 +209,43 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
             m = link.next() => receiver.handle(Event::Message(m?), &mut commands),
             _ = time.tick() => receiver.handle(Event::Time, &mut commands),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_waited_for_and_a_broken_one_is_not() {
+        let path = std::path::PathBuf::from("/x");
+        let full = wal::Error::DiskFull { path: path.clone() };
+        assert!(is_passing(&disk(full)));
+        let broken = wal::Error::Io {
+            op: "writing",
+            path,
+            source: std::io::Error::other("broken"),
+        };
+        assert!(!is_passing(&disk(broken)));
+    }
+
+    #[test]
+    fn who_goes_back_does_not_forget_the_term_that_it_heard_of() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let flags = crate::config::Overrides {
+            data: Some(scratch.path().join("data")),
+            ..Default::default()
+        };
+        let config = Config::load(&flags).expect("defaults");
+        drop(open(&config, Some(1)).expect("a new directory"));
+        assert!(go_back(&config, Position::ZERO, 7).is_ok());
+        let dir = open(&config, None).expect("it is there");
+        assert_eq!(dir.heard_term().expect("readable"), 7);
+    }
+
+    #[test]
+    fn copies_that_do_not_come_are_begun_ever_later() {
+        let all = [0, 1, 2, 3, 4, 5, 6, u32::MAX].map(|n| pause(n).as_secs());
+        assert_eq!(all, [0, 60, 120, 240, 480, 960, 960, 960]);
     }
 }

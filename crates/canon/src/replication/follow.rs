@@ -10,6 +10,7 @@
 //! asks of the server ([`Restart`]).
 
 use super::Primary;
+use super::bootstrap;
 use super::copy_both::CopyBoth;
 use super::freshness::Freshness;
 use super::link::Link;
@@ -23,7 +24,7 @@ use replica::ship::{Acked, Identity, Message, Receiver, RingWriter};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
@@ -38,8 +39,8 @@ const MOST_BACKOFF: Duration = Duration::from_secs(5);
 /// Why the server has to start again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// The primary's log no longer reaches back to us.
-    Bootstrap,
+    /// The primary's log no longer reaches back to us. So many copies in a row did not come.
+    Bootstrap { failed: u32 },
     /// What is here above `at` is not part of the history of `term`.
     Diverged { at: Position, term: u64 },
 }
@@ -47,7 +48,7 @@ pub enum Restart {
 impl fmt::Display for Restart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Restart::Bootstrap => write!(
+            Restart::Bootstrap { .. } => write!(
                 f,
                 "the primary's log no longer reaches back to this replica: it is copied anew"
             ),
@@ -95,6 +96,9 @@ pub struct Follow {
     name: String,
     node: Arc<Node>,
     env: Env,
+    /// Copies in a row that did not come, and when the next may be begun.
+    failed: u32,
+    copy_from: Instant,
     state: Mutex<State>,
     first: watch::Sender<FirstWord>,
     restart: watch::Sender<Option<Restart>>,
@@ -103,13 +107,16 @@ pub struct Follow {
 }
 
 impl Follow {
-    pub fn new(primary: Primary, name: String, node: Arc<Node>, env: Env) -> Follow {
+    /// `failed`: copies in a row that did not come.
+    pub fn new(primary: Primary, name: String, node: Arc<Node>, env: Env, failed: u32) -> Follow {
         let (requests, incoming) = mpsc::unbounded_channel();
         Follow {
             primary,
             name,
             node,
             env,
+            failed,
+            copy_from: Instant::now() + bootstrap::pause(failed),
             state: Mutex::new(State {
                 status: "connecting",
                 ..State::default()
@@ -233,18 +240,10 @@ impl Follow {
         let Some(ring) = following.take_ring() else {
             return;
         };
-        let identity = Identity {
-            cluster: self.node.cluster(),
-            node: self.name.clone(),
-            terms: self.node.terms(),
-            heard: self.node.heard_term(),
-            last: following.marks.received.get(),
-            ring: ring.ring().size(),
-        };
         let mut task = Task {
             follow: self,
             following: following.clone(),
-            receiver: Receiver::new(identity),
+            receiver: self.receiver(&following, &ring),
             ring,
             commands: Vec::new(),
             asked: Vec::new(),
@@ -255,6 +254,18 @@ impl Follow {
         let mut s = self.state.lock();
         s.connected = false;
         s.status = why;
+    }
+
+    /// One that is not connected yet, of what is here.
+    fn receiver(&self, following: &Following, ring: &RingWriter) -> Receiver {
+        Receiver::new(Identity {
+            cluster: self.node.cluster(),
+            node: self.name.clone(),
+            terms: self.node.terms(),
+            heard: self.node.heard_term(),
+            last: following.marks.received.get(),
+            ring: ring.ring().size(),
+        })
     }
 }
 
@@ -541,7 +552,7 @@ impl Task<'_> {
                         return Some(End::Lost);
                     }
                 }
-                Command::BeginBootstrap { .. } => return self.start_again(Restart::Bootstrap),
+                Command::BeginBootstrap { .. } => return self.copy_anew(),
                 Command::Diverged { at, term } => {
                     return self.start_again(Restart::Diverged { at, term });
                 }
@@ -590,6 +601,26 @@ impl Task<'_> {
         if let Err(e) = tokio::task::block_in_place(|| dir.unseal()) {
             error!("the seal could not be removed: {e}");
         }
+    }
+
+    /// A copy is needed. Not soon after one that did not come: what is here is served meanwhile.
+    fn copy_anew(&mut self) -> Option<End> {
+        let pause = self
+            .follow
+            .copy_from
+            .saturating_duration_since(Instant::now());
+        if pause.is_zero() {
+            let failed = self.follow.failed;
+            return self.start_again(Restart::Bootstrap { failed });
+        }
+        warn!(
+            primary = %self.follow.primary,
+            ?pause,
+            "its log no longer reaches back to this replica, and the last copy did not come: serving what is here until the next is begun"
+        );
+        self.receiver = self.follow.receiver(&self.following, &self.ring);
+        self.pause = Some(pause);
+        Some(End::Lost)
     }
 
     fn start_again(&mut self, why: Restart) -> Option<End> {

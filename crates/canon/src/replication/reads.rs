@@ -20,7 +20,11 @@ pub(super) enum Read {
 }
 
 pub(super) fn disk(e: wal::Error) -> Error {
-    Error::new(SqlState::IO_ERROR, e.to_string())
+    let code = match e.is_retryable() {
+        true => SqlState::DISK_FULL,
+        false => SqlState::IO_ERROR,
+    };
+    Error::new(code, e.to_string())
 }
 
 /// What is wrong with the archive; what `wal` would say is meant for a data directory.
