@@ -8,6 +8,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use txn::{Durability, Isolation, LockMode, TxnOptions, WaitPolicy};
 
+#[path = "database/races.rs"]
+mod races;
+
 fn accounts() -> TableBuilder {
     TableBuilder::new("accounts")
         .column("id", Type::Int8)
@@ -257,92 +260,6 @@ fn a_hot_row_is_counted_right() {
     });
     assert_eq!(balance(&db, 1), Some(100 + 800));
     assert!(runs.into_inner() >= 800);
-}
-
-/// Many threads insert the same unique keys: each key is taken once, and only 23505 is refused.
-#[test]
-fn two_who_insert_one_unique_key() {
-    let db = shop();
-    for round in 0..100i64 {
-        let barrier = Barrier::new(3);
-        let won: u64 = std::thread::scope(|s| {
-            let threads: Vec<_> = (0..3i64)
-                .map(|n| {
-                    let (db, barrier) = (&db, &barrier);
-                    s.spawn(move || {
-                        barrier.wait();
-                        let id = 1000 + round * 3 + n;
-                        let owner = format!("unique {round}");
-                        let done = db.transaction_nowait(|tx| {
-                            tx.table("accounts")?.insert((id, &owner, 0, None::<&str>))
-                        });
-                        match done {
-                            Ok(_) => 1,
-                            Err(e) => {
-                                assert_eq!(e.code(), SqlState::UNIQUE_VIOLATION, "{e}");
-                                0
-                            }
-                        }
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|t| t.join().unwrap()).sum()
-        });
-        assert_eq!(won, 1, "round {round}");
-    }
-    let rows = db
-        .read(|tx| tx.table("accounts")?.scan(..).rows::<Account>())
-        .unwrap();
-    assert_eq!(rows.len(), 105);
-    let mut owners: Vec<_> = rows.iter().map(|r| &r.1).collect();
-    owners.sort();
-    owners.dedup();
-    assert_eq!(owners.len(), 105);
-}
-
-/// A child comes while its parent goes: exactly one of them, never a child without a parent.
-#[test]
-fn child_against_parent() {
-    let db = shop();
-    let (mut children, mut gone) = (0, 0);
-    for round in 0..150i64 {
-        let id = 10 + round;
-        let owner = format!("p{id}");
-        db.transaction(|tx| tx.table("accounts")?.insert((id, &owner, 0, None::<&str>)))
-            .unwrap();
-        let barrier = Barrier::new(2);
-        let locking = TransactionOptions {
-            optimistic_runs: if round % 2 == 0 { 3 } else { 0 },
-            ..TransactionOptions::default()
-        };
-        let (child, parent) = std::thread::scope(|s| {
-            let child = s.spawn(|| {
-                barrier.wait();
-                db.transaction(|tx| tx.table("orders")?.insert((id, 1, "x")))
-            });
-            let parent = s.spawn(|| {
-                barrier.wait();
-                db.transaction_with::<_, Error>(&locking, |tx| tx.table("accounts")?.delete(id))
-            });
-            (child.join().unwrap(), parent.join().unwrap())
-        });
-        match (&child, &parent) {
-            (Ok(()), Err(e)) | (Err(e), Ok(true)) => {
-                assert_eq!(e.code(), SqlState::FOREIGN_KEY_VIOLATION, "{e}")
-            }
-            other => panic!("round {round}: {other:?}"),
-        }
-        let there = |table: &str| {
-            db.read(|tx| tx.table(table)?.scan(prefix(id)).rows::<Vec<Value>>())
-                .unwrap()
-                .len()
-        };
-        assert_eq!(there("orders") > 0, child.is_ok());
-        assert_eq!(there("accounts") > 0, parent.is_err());
-        children += usize::from(child.is_ok());
-        gone += usize::from(parent.is_ok());
-    }
-    assert_eq!(children + gone, 150);
 }
 
 /// A transaction that takes row locks keeps an optimistic one from committing under them.

@@ -57,8 +57,26 @@ struct Locked<'g> {
     record: &'g Record,
     change: &'g Pending,
     table: &'g TableWrites,
-    /// (index, key) of entries that this commit linked first.
-    linked: Vec<(&'g SecondaryIndex, Vec<u8>)>,
+    entries: Vec<Entry<'g>>,
+}
+
+/// An index entry of the new row.
+struct Entry<'g> {
+    index: &'g SecondaryIndex,
+    key: Vec<u8>,
+    /// This commit linked it, and unlinks it if it fails.
+    linked: bool,
+    /// A key of a unique index that the row did not have: nobody else may. The entry may have been there all the same, for the
+    /// sake of an older version of this row.
+    claims: bool,
+}
+
+impl Locked<'_> {
+    /// The unique keys that the row comes to have, each with its columns' part of the entry's key.
+    fn claims(&self) -> impl Iterator<Item = (&SecondaryIndex, &[u8])> {
+        let claims = self.entries.iter().filter(|e| e.claims);
+        claims.map(|e| (e.index, &e.key[..e.key.len() - self.record.key().len()]))
+    }
 }
 
 impl Txn {
@@ -100,7 +118,7 @@ impl Txn {
             let storage = &t.table.storage;
             for (key, change) in &t.rows {
                 let record = lock_record(self, t, key, guard);
-                let linked = link_entries(self, t, record, change, guard);
+                let entries = link_entries(self, t, record, change, guard);
                 match &change.row {
                     Some(row) => builder.push(RecordKind::Put, storage.id, key, row),
                     None => builder.push(RecordKind::Delete, storage.id, key, &[]),
@@ -112,7 +130,7 @@ impl Txn {
                     record,
                     change,
                     table: t,
-                    linked,
+                    entries,
                 });
             }
         }
@@ -125,6 +143,9 @@ impl Txn {
             .and_then(|()| self.check_locks(&locked))
             .and_then(|()| {
                 locked.iter().for_each(|l| l.record.set_ordering());
+                if !self.options.locking {
+                    self.check_parents()?;
+                }
                 let (position, t) = order.begin()?;
                 ticket = Some(t);
                 locked.iter().for_each(|l| l.record.set_holder(position));
@@ -173,7 +194,7 @@ impl Txn {
         let locks = &self.shared.locks;
         for l in locked {
             let table = &l.table.table;
-            let new_unique_key = l.linked.iter().any(|(i, _)| i.spec.unique);
+            let new_unique_key = l.claims().next().is_some();
             let in_place = l.change.row.is_some() && l.change.existed && !new_unique_key;
             let mode = if in_place {
                 LockMode::NoKeyUpdate
@@ -181,8 +202,7 @@ impl Txn {
                 LockMode::Update
             };
             let mut held = locks.is_held_by_other(self.id, table.row_lock(l.record.key()), mode);
-            for (index, key) in l.linked.iter().filter(|(i, _)| i.spec.unique) {
-                let columns = &key[..key.len() - l.record.key().len()];
+            for (index, columns) in l.claims() {
                 let name = TableHandle::unique_lock(index, columns);
                 held |= locks.is_held_by_other(self.id, name, LockMode::Update);
             }
@@ -253,14 +273,13 @@ impl Txn {
         guard: &Guard,
     ) -> Result<()> {
         let table = &l.table.table;
-        for (index, key) in l.linked.iter().filter(|(i, _)| i.spec.unique) {
+        for (index, columns) in l.claims() {
             let Some(row) = &l.change.row else { continue };
-            let mut columns = Vec::new();
-            if index.spec.columns_of(row, &mut columns) && !index.spec.nulls_not_distinct {
+            let has_null = index.spec.columns_of(row, &mut Vec::new());
+            if has_null && !index.spec.nulls_not_distinct {
                 continue;
             }
-            debug_assert!(key.starts_with(&columns));
-            let range = KeyRange::prefix(&columns);
+            let range = KeyRange::prefix(columns);
             let mut clash = false;
             each_in_range(table, Some(index), &range, guard, &mut |r, entry| {
                 if std::ptr::eq(r, l.record) {
@@ -381,8 +400,8 @@ impl Txn {
 
     fn undo_locks(&self, locked: &[Locked<'_>], guard: &Guard) {
         for l in locked {
-            for (index, key) in &l.linked {
-                index.unlink(key, &self.shared.store.memory, guard);
+            for e in l.entries.iter().filter(|e| e.linked) {
+                e.index.unlink(&e.key, &self.shared.store.memory, guard);
             }
             if l.record.newest(guard).is_none() {
                 l.table.table.storage.mark_stale(l.record, Position::ZERO);
@@ -422,26 +441,41 @@ fn lock_record<'g>(txn: &Txn, t: &'g TableWrites, key: &[u8], guard: &'g Guard) 
     }
 }
 
-/// Links the entries that the new row needs; the ones that were not there before.
+/// Links the entries that the new row needs; those that the commit has to check or to take back. The record is locked.
 fn link_entries<'g>(
     txn: &Txn,
     t: &'g TableWrites,
     record: &Record,
     change: &Pending,
     guard: &Guard,
-) -> Vec<(&'g SecondaryIndex, Vec<u8>)> {
+) -> Vec<Entry<'g>> {
     let Some(row) = &change.row else {
         return vec![];
     };
-    let mut linked = Vec::new();
-    let mut key = Vec::new();
+    let mut entries = Vec::new();
+    let (mut key, mut had) = (Vec::new(), Vec::new());
     for index in t.table.indexes.iter().flatten() {
         index.spec.key_of(row, record.key(), &mut key);
-        if index.link(&key, record, &txn.shared.store.memory, guard) {
-            linked.push((&**index, key.clone()));
+        let linked = index.link(&key, record, &txn.shared.store.memory, guard);
+        let claims = index.spec.unique
+            && (linked || {
+                let old = record.newest(guard).and_then(|v| v.row());
+                had.clear();
+                old.is_none_or(|old| {
+                    index.spec.columns_of(old, &mut had);
+                    had[..] != key[..key.len() - record.key().len()]
+                })
+            });
+        if linked || claims {
+            entries.push(Entry {
+                index,
+                key: key.clone(),
+                linked,
+                claims,
+            });
         }
     }
-    linked
+    entries
 }
 
 fn pause(spins: &mut u32) {
@@ -461,15 +495,17 @@ pub(crate) fn settle(record: &Record) {
     }
 }
 
-/// Waits until no commit below `me` holds the record. One that has not asked for a position yet will get a larger one, as `me` is
-/// given already; so nobody who waits here waits for somebody who waits for his locks.
+/// Waits until no commit below `me` holds the record. One that has not asked for a position yet will get a larger one if `me` is
+/// given already; so nobody who waits here waits for somebody who waits for his locks. With [`Position::MAX`], which is no
+/// commit's, nobody may hold it at all; who asks so holds no record himself.
 pub(crate) fn settle_below(record: &Record, me: Position) {
     let mut spins = 0;
     loop {
         match record.holder() {
-            Holder::Nobody | Holder::Locked => return,
+            Holder::Nobody => return,
+            Holder::Locked if me != Position::MAX => return,
             Holder::Commit(p) if p >= me => return,
-            Holder::Commit(_) | Holder::Ordering => pause(&mut spins),
+            Holder::Locked | Holder::Commit(_) | Holder::Ordering => pause(&mut spins),
         }
     }
 }
@@ -533,7 +569,7 @@ pub(crate) fn same_columns(table: &TableHandle, columns: u64, a: &[u8], b: &[u8]
     }
     let layout = &table.table.layout;
     let (a, b) = (layout.row(a), layout.row(b));
-    let mut columns = (0..layout.len()).filter(|i| columns & 1 << i != 0);
+    let mut columns = (0..layout.len()).filter(|i| *i < 64 && columns & 1 << i != 0);
     columns.all(|i| match (a.is_missing(i), b.is_missing(i)) {
         (true, true) => true,
         (false, false) if a.is_null(i) || b.is_null(i) => a.is_null(i) == b.is_null(i),

@@ -198,7 +198,7 @@ impl LockTable {
         (Attempt::Wait(LockWait(state)), true)
     }
 
-    /// Whether somebody else holds, or waits for, a lock of this name in a mode that conflicts with `mode`.
+    /// Whether somebody else holds a lock of this name in a mode that conflicts with `mode`.
     pub fn is_held_by_other(&self, me: TxnId, name: LockName, mode: LockMode) -> bool {
         if self.bucket(name).load(Ordering::SeqCst) == 0 {
             return false;
