@@ -6,7 +6,7 @@
 //!
 //! | step | runs |
 //! |---|---|
-//! | `unit` | unit tests of every crate, and integration tests that no later step claims (golden scripts) |
+//! | `unit` | unit tests of every crate, and integration tests that no later step claims |
 //! | `shuttle` | the tests of crates with the feature `shuttle`, under the model checker |
 //! | `e2e` | the other integration tests of `canon`: real sockets, real clients |
 //! | `crash` | targets named `crash…` |

@@ -38,7 +38,8 @@ cargo xtask COMMAND
   sim       whole clusters under seeds, `--seeds N [--from M]`; `--seed N` shows one, a line per event
   slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15
   bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, embedded, all;
-            `bench replay`: replay's policies against the primary, and a model for more cores
+            `bench replay`: replay's policies against the primary, and a model for more cores;
+            `bench reads`: strong reads at replicas; `bench lag`: replicas beside PostgreSQL's and MariaDB's
 ";
 
 fn main() -> ExitCode {

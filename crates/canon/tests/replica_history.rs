@@ -4,7 +4,7 @@
 //! The tests are tested: reads that may be old must break real time, and, with the feature `faults`, a snapshot that moves inside its
 //! transaction must break the order.
 //!
-//! Left out on purpose: transactions that write at a replica; and failures, which the simulation has.
+//! Left out on purpose: transactions that write at a replica, which `forward_history.rs` has; and failures, which the simulation has.
 
 use canon::{Cluster, Options};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

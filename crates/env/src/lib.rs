@@ -1,6 +1,6 @@
 //! The one door outside: clock, randomness, disk, spawning, and the synchronisation shim.
 //!
-//! Every crate above takes what it needs of the world from here, as a small trait, so that a simulator can hand
+//! Every crate from here up to `node` takes what it needs of the world from here, as a small trait, so that a simulator can hand
 //! in its own and so that a test can make the disk lie. [`Env`] bundles one of each; [`Env::os`] is the real one.
 //!
 //! | what | trait | real | for tests |
@@ -12,7 +12,8 @@
 //!
 //! [`fault`] is different: named points inside the running process at which a crash test stops it.
 //!
-//! Left out on purpose: the network, which arrives with replicas.
+//! Left out on purpose: the network. The crates that decide take messages and return messages; sockets are `canon`'s, and `sim` has
+//! a network of its own.
 
 pub mod clock;
 pub mod disk;

@@ -18,17 +18,10 @@
 //! # fn main() -> canon::Result<()> {
 //! let db = Database::temporary()?; // or Database::open("/var/lib/shop", Default::default())?
 //! db.create_table(TableBuilder::new("accounts").column("id", Type::Int8).column("balance", Type::Int8).primary_key(["id"]))?;
-//! db.create_table(
-//!     TableBuilder::new("transfers")
-//!         .column("account", Type::Int8)
-//!         .column("number", Type::Int4)
-//!         .column("amount", Type::Int8)
-//!         .primary_key(["account", "number"])
-//!         .references(["account"], "accounts"),
-//! )?;
+//! let sent = TableBuilder::new("transfers").column("account", Type::Int8).column("number", Type::Int4).column("amount", Type::Int8);
+//! db.create_table(sent.primary_key(["account", "number"]).references(["account"], "accounts"))?;
 //! db.transaction(|tx| (1..=3).try_for_each(|id: i64| tx.table("accounts")?.insert((id, 100))))?;
-//! // Runs again by itself when it loses a race; returns when it is on the disk.
-//! let left = db.transaction(|tx| {
+//! let left = db.transaction(|tx| { // runs again by itself when it loses a race; returns when it is on the disk
 //!     let (accounts, transfers) = (tx.table("accounts")?, tx.table("transfers")?);
 //!     let (_, balance): (i64, i64) = accounts.get(1)?.expect("account 1");
 //!     accounts.update(1, |a: (i64, i64)| row! { balance: a.1 - 30 })?;
@@ -40,7 +33,7 @@
 //! assert_eq!((left, sent), (70, vec![(1, 1, -30)]));
 //! # #[cfg(feature = "sql")]
 //! # {
-//! // SQL goes beside it, in the same transaction or alone.
+//! // SQL goes beside it, alone or in the same transaction.
 //! db.execute("UPDATE accounts SET balance = balance + $1 WHERE id = $2", (5, 3))?;
 //! let rich: Vec<(i64, i64)> = db.transaction(|tx| {
 //!     tx.table("accounts")?.update(1, |a: (i64, i64)| row! { balance: a.1 + 60 })?;
