@@ -8,6 +8,9 @@
 //! * *children*: parents come and go while children are added; no child is ever without a parent.
 
 mod common;
+#[allow(dead_code)]
+#[path = "replication/helpers.rs"]
+mod helpers;
 
 use common::{Server, sqlstate};
 use std::sync::Arc;
@@ -388,4 +391,84 @@ async fn children() {
             "{level}: orphans"
         );
     }
+}
+
+/// A statement that is its own transaction and loses a race is run again by the server, which counts it; the client gets what is right then,
+/// and no error.
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_alone_are_run_again() {
+    if common::on_postgres() {
+        return;
+    }
+    let http = common::free_port();
+    let address = format!("127.0.0.1:{http}");
+    let server = Server::start_with(&[("CANON_HTTP", &address)]).await;
+    let (one, other) = (server.connect().await, server.connect().await);
+    for c in [&one, &other] {
+        runs(c, "SET statement_timeout = '60s'").await;
+    }
+    let setup = "CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL); INSERT INTO t SELECT g, 0 FROM generate_series(1, 3) g;
+        CREATE TABLE u (n int NOT NULL); INSERT INTO u VALUES (1)";
+    one.batch_execute(setup).await.unwrap();
+    let count = |name: &str| -> u64 {
+        let (_, page) = helpers::get(http, "/metrics");
+        let n = page.lines().find_map(|l| l.strip_prefix(name));
+        n.and_then(|n| n.trim().parse().ok()).expect("the count")
+    };
+    let all = "SELECT string_agg(n::text, ' ' ORDER BY id) FROM t";
+    for (level, n) in [("REPEATABLE READ", 5), ("SERIALIZABLE", 6)] {
+        // It has read `u` and waits for row 2 when `u` changes, so that its snapshot cannot move.
+        let client = at_level(&server, level).await;
+        runs(&client, "SET statement_timeout = '60s'").await;
+        runs(
+            &one,
+            "UPDATE u SET n = 1; BEGIN; UPDATE t SET n = 100 WHERE id = 2",
+        )
+        .await;
+        let statement = format!("UPDATE t SET n = {n} WHERE id <= (SELECT sum(n) + 1 FROM u)");
+        let release = async {
+            waiting(&server, 1).await;
+            runs(&one, "UPDATE u SET n = 2; COMMIT").await;
+        };
+        let (rows, ()) = tokio::join!(client.execute(&statement, &[]), release);
+        assert_eq!(rows.expect("it is run again"), 3, "{level}");
+        assert_eq!(
+            helpers::one(&client, all).await,
+            format!("{n} {n} {n}"),
+            "{level}"
+        );
+    }
+    for level in LEVELS {
+        // It holds row 1 and waits for row 2; when it goes on, it closes a circle at row 3.
+        let client = at_level(&server, level).await;
+        runs(&client, "SET statement_timeout = '60s'").await;
+        let before = count("canon_retries_total");
+        runs(&one, "UPDATE t SET n = 0").await;
+        runs(&one, "BEGIN; UPDATE t SET n = 10 WHERE id = 2").await;
+        runs(&other, "BEGIN; UPDATE t SET n = 20 WHERE id = 3").await;
+        let release = async {
+            waiting(&server, 1).await;
+            let circle = async { runs(&other, "UPDATE t SET n = 30 WHERE id = 1; COMMIT").await };
+            let go = async {
+                waiting(&server, 2).await;
+                runs(&one, "COMMIT").await;
+            };
+            tokio::join!(circle, go);
+        };
+        let statement = "UPDATE t SET n = n + 1";
+        let (rows, ()) = tokio::join!(client.execute(statement, &[]), release);
+        assert_eq!(rows.expect("it is run again"), 3, "{level}");
+        assert_eq!(helpers::one(&client, all).await, "31 11 21", "{level}");
+        assert!(count("canon_retries_total") > before, "{level}");
+    }
+}
+
+async fn runs(client: &Client, sql: &str) {
+    client.batch_execute(sql).await.expect(sql);
+}
+
+/// Waits until so many sessions wait for a lock.
+async fn waiting(server: &Server, sessions: usize) {
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    helpers::until(&server.connect().await, sql, &sessions.to_string()).await;
 }

@@ -1,8 +1,13 @@
-//! What a server does at its limits, over the wire: memory, the age of snapshots, a full disk.
+//! What a server does at its limits, over the wire: memory, the age of snapshots, a full disk; at its start and when it is told to stop;
+//! and what it tells of itself meanwhile.
 
 mod common;
+#[allow(dead_code)]
+#[path = "replication/helpers.rs"]
+mod helpers;
 
-use common::{PATIENCE, Server, on_postgres, sqlstate};
+use common::{PATIENCE, Server, connect_to, free_port, on_postgres, sqlstate};
+use helpers::{get, one, rows, signal};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
@@ -242,4 +247,211 @@ async fn until_waits(server: &Server) {
         assert!(Instant::now() < deadline, "nobody waits");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Starts it, which must be refused with these words before anything is made.
+async fn refuses_to_start(server: &mut Server, why: &str) {
+    let made = server.data_dir().exists();
+    server.launch();
+    let status = server.exited(PATIENCE).await.expect("it ends by itself");
+    assert!(!status.success(), "{status}");
+    let said = server.log_tail();
+    assert!(said.contains(why), "{said}");
+    assert_eq!(server.data_dir().exists(), made, "a directory was made");
+}
+
+/// An address that other machines can reach, and no user with a password: refused, with a new directory and with one that is there,
+/// unless it is asked for in so many words. What is wrong with the configuration is found before the disk is touched, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_door_is_refused_and_nothing_is_made() {
+    if on_postgres() {
+        return;
+    }
+    let passwordless = "refused while no user has a password";
+    let mut server = Server::canon(&[]);
+    for (variable, value) in [
+        ("CANON_MAX_MEMORY", "much"),
+        ("CANON_LOG_LEVEL", "canon=loud"),
+        ("CANON_REPLAY_POLICY", "column"),
+        ("CANON_CONFIG", "/nowhere/canon.toml"),
+    ] {
+        server.set_env(&[(variable, value)]);
+        refuses_to_start(&mut server, value).await;
+    }
+    let taken = std::net::TcpListener::bind((server.host.as_str(), server.port)).unwrap();
+    server.set_env(&[]);
+    refuses_to_start(&mut server, "could not listen on").await;
+    drop(taken);
+    server.host = "0.0.0.0".into();
+    refuses_to_start(&mut server, passwordless).await;
+
+    server.host = "127.0.0.1".into();
+    server.launch();
+    server.ready().await;
+    server.kill();
+    server.host = "0.0.0.0".into();
+    refuses_to_start(&mut server, passwordless).await;
+    server.set_env(&[("CANON_ALLOW_PASSWORDLESS_NETWORK", "true")]);
+    server.launch();
+    server.ready().await;
+    let set = "ALTER USER canon PASSWORD 'secret'";
+    server.connect().await.batch_execute(set).await.unwrap();
+    server.kill();
+    server.set_env(&[]);
+    server.launch();
+    let mut config = server.config();
+    config.password("secret");
+    let deadline = Instant::now() + PATIENCE;
+    while connect_to(&config).await.is_err() {
+        assert!(server.alive(), "{}", server.log_tail());
+        assert!(Instant::now() < deadline, "{}", server.log_tail());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    config.password("guess");
+    let refused = connect_to(&config).await.map(|_| ()).unwrap_err();
+    assert_eq!(sqlstate(&refused), "28P01");
+}
+
+/// Waits until nobody new gets in: the server has heard that it is to stop.
+async fn until_closed(server: &Server) {
+    let deadline = Instant::now() + PATIENCE;
+    while connect_to(&server.config()).await.is_ok() {
+        assert!(Instant::now() < deadline, "it takes connections still");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// SIGTERM: a transaction that is open may go on and commit; one that outlives the limit is rolled back, and the server ends in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn told_to_stop_it_lets_transactions_end_within_the_limit() {
+    if on_postgres() {
+        return;
+    }
+    let mut server = Server::start_with(&[("CANON_SHUTDOWN_TIMEOUT", "5min")]).await;
+    let (open, idle) = (server.connect().await, server.connect().await);
+    let begin = "CREATE TABLE t (id int PRIMARY KEY); BEGIN; INSERT INTO t VALUES (1)";
+    open.batch_execute(begin).await.unwrap();
+    signal(&server, "-TERM");
+    until_closed(&server).await;
+    assert!(server.alive(), "it waits for the transaction");
+    open.batch_execute("INSERT INTO t VALUES (2)")
+        .await
+        .unwrap();
+    open.batch_execute("COMMIT").await.unwrap();
+    let status = server.exited(PATIENCE).await.expect("it ends");
+    assert!(status.success(), "{status}\n{}", server.log_tail());
+    assert!(idle.batch_execute("SELECT 1").await.is_err());
+
+    server.set_env(&[("CANON_SHUTDOWN_TIMEOUT", "200ms")]);
+    server.launch();
+    server.ready().await;
+    let open = server.connect().await;
+    assert_eq!(count(&open).await, 2, "what was committed meanwhile");
+    let begin = "BEGIN; INSERT INTO t VALUES (3)";
+    open.batch_execute(begin).await.unwrap();
+    signal(&server, "-TERM");
+    let status = server.exited(PATIENCE).await.expect("it ends");
+    assert!(status.success(), "{status}\n{}", server.log_tail());
+    let gone = open.batch_execute("COMMIT").await.unwrap_err();
+    let code = sqlstate(&gone);
+    assert!(["57P01", "connection"].contains(&&*code), "{code}");
+    server.launch();
+    server.ready().await;
+    assert_eq!(count(&server.connect().await).await, 2, "rolled back");
+}
+
+/// The sum of a metric over its labels; panics if there is none of this name.
+fn metric(page: &str, name: &str) -> f64 {
+    let of = |l: &&str| {
+        l.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with([' ', '{']))
+    };
+    let lines: Vec<&str> = page.lines().filter(of).collect();
+    assert!(!lines.is_empty(), "no {name} in\n{page}");
+    let value = |l: &&str| l.rsplit(' ').next().and_then(|v| v.parse::<f64>().ok());
+    lines.iter().map(|l| value(l).expect("a number")).sum()
+}
+
+/// `/metrics` counts flushes, waits, aborts by cause, versions and memory as they happen; with `log_format = json` every line of the log is an object.
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_and_logs_tell_what_happens() {
+    if on_postgres() {
+        return;
+    }
+    let http = free_port();
+    let address = format!("127.0.0.1:{http}");
+    let env = [
+        ("CANON_HTTP", address.as_str()),
+        ("CANON_LOG_FORMAT", "json"),
+    ];
+    let server = Server::start_with(&env).await;
+    let (a, b) = (server.connect().await, server.connect().await);
+    rows(&a, "CREATE TABLE t (id int PRIMARY KEY, n int)").await;
+    let page = || {
+        let (status, page) = get(http, "/metrics");
+        assert_eq!(status, 200);
+        page
+    };
+    let before = page();
+    let grows = [
+        "canon_flush_seconds_count",
+        "canon_flush_seconds_sum",
+        "canon_commit_wait_seconds_count",
+        "canon_log_bytes_total",
+        "canon_lock_wait_seconds_count",
+        "canon_aborts_total",
+        "canon_memory_bytes",
+        "canon_commits_total",
+    ];
+    rows(
+        &a,
+        "INSERT INTO t SELECT g, 0 FROM generate_series(1, 100) g",
+    )
+    .await;
+    // A snapshot that a change overtakes, so that its own change is refused; and a wait for a lock.
+    rows(&a, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM t").await;
+    rows(&b, "UPDATE t SET n = 1 WHERE id = 1").await;
+    let lost = a.batch_execute("UPDATE t SET n = 2 WHERE id = 1").await;
+    assert_eq!(sqlstate(&lost.unwrap_err()), "40001");
+    // The old version cannot go while the snapshot is there.
+    let held = page();
+    assert!(metric(&held, "canon_snapshots") >= 1.0);
+    rows(&a, "ROLLBACK; BEGIN; UPDATE t SET n = 3 WHERE id = 2").await;
+    let waits = async {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        helpers::until(&server.connect().await, sql, "1").await;
+        rows(&a, "COMMIT").await;
+    };
+    tokio::join!(rows(&b, "UPDATE t SET n = 4 WHERE id = 2"), waits);
+    let after = page();
+    for name in grows {
+        let (was, is) = (metric(&before, name), metric(&after, name));
+        assert!(is > was, "{name}: {was}, then {is}");
+    }
+    // By cause, every cause from the beginning on.
+    let causes = |p: &str| p.matches("canon_aborts_total{reason=").count();
+    assert!(causes(&before) > 1 && causes(&before) == causes(&after));
+    for name in [
+        "canon_versions_reclaimed_total",
+        "canon_versions_waiting_records",
+    ] {
+        metric(&after, name);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while metric(&page(), "canon_versions_reclaimed_total") == 0.0 {
+        assert!(Instant::now() < deadline, "old versions stay");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(one(&b, "SELECT n FROM t WHERE id = 2").await, "4");
+
+    let log = std::fs::read_to_string(server.scratch().join("log")).unwrap();
+    let mut ready = 0;
+    for line in log.lines() {
+        let object: serde_json::Value = serde_json::from_str(line).expect(line);
+        for key in ["timestamp", "level", "fields"] {
+            assert!(!object[key].is_null(), "{key}: {line}");
+        }
+        ready += usize::from(object["fields"]["message"] == "ready");
+    }
+    assert_eq!(ready, 1, "{log}");
 }

@@ -1,9 +1,12 @@
-//! `canon proxy` at its limits: too many clients, no node that can take them, clients that it may not trust.
+//! `canon proxy` at its limits: too many clients, no node that can take them, clients that it may not trust; and libpq, which chooses
+//! among its doors by what they report.
 
 mod common;
 #[allow(dead_code)]
 #[path = "replication/helpers.rs"]
 mod helpers;
+#[path = "clients/programs.rs"]
+mod programs;
 
 use canon::proxy::{Options, Running};
 use common::{PATIENCE, Server, connect_to, sqlstate};
@@ -195,4 +198,55 @@ async fn roles_without_a_password_get_in_from_the_proxys_own_machine_only() {
         assert_eq!(sqlstate(&e), "28P01");
         proxy.stop().await;
     }
+}
+
+/// libpq's own `target_session_attrs`: it never reaches a server, so each door must report what is behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn libpq_finds_the_door_that_it_looks_for() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let _r = replica(&p).await;
+    let proxy = Running::start(options(&[&p])).await.expect("a proxy");
+    let psql = async |doors: &[usize], attributes: &str| -> Option<String> {
+        let ports: Vec<String> = (doors.iter())
+            .map(|d| proxy.listening[*d].port().to_string())
+            .collect();
+        let hosts = vec!["127.0.0.1"; doors.len()].join(",");
+        let connection = format!(
+            "host={hosts} port={} user=canon dbname=canon target_session_attrs={attributes}",
+            ports.join(",")
+        );
+        let mut psql = std::process::Command::new(programs::pg_program("psql"));
+        let ask = "SELECT pg_is_in_recovery()";
+        psql.args(["-X", "-q", "-At", "-d", &connection, "-c", ask]);
+        let done = tokio::task::block_in_place(|| psql.output().expect("psql runs"));
+        let said = String::from_utf8_lossy(&done.stdout).trim().to_owned();
+        done.status.success().then_some(said)
+    };
+    // The replica has been found.
+    let deadline = Instant::now() + PATIENCE;
+    while psql(&[STANDBY], "any").await.as_deref() != Some("t") {
+        assert!(Instant::now() < deadline, "no session at the replica");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for (doors, attributes, wanted) in [
+        (&[PRIMARY][..], "read-write", Some("f")),
+        (&[PRIMARY], "primary", Some("f")),
+        (&[PRIMARY], "standby", None),
+        (&[STANDBY], "standby", Some("t")),
+        (&[STANDBY], "primary", None),
+        // libpq goes through them in this order.
+        (&[STANDBY, PRIMARY], "primary", Some("f")),
+        (&[PRIMARY, STANDBY], "standby", Some("t")),
+        (&[PRIMARY, STANDBY], "prefer-standby", Some("t")),
+        (&[PRIMARY], "prefer-standby", Some("f")),
+    ] {
+        let found = psql(doors, attributes).await;
+        assert_eq!(found.as_deref(), wanted, "{doors:?} {attributes}");
+    }
+    // The endpoint takes writes, wherever the session is.
+    assert!(psql(&[ANY], "read-write").await.is_some());
+    assert_eq!(psql(&[ANY], "read-only").await, None);
 }

@@ -255,6 +255,26 @@ fn what_has_not_changed_is_read_at_once_and_what_has_is_waited_for() {
 }
 
 #[test]
+fn a_key_that_changes_is_waited_for_under_both_its_names() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    t.hold(true);
+    t.run(&p, "UPDATE a SET id = 1000 WHERE id = 1");
+    t.run(&r, "SET canon.read_timeout = '50ms'");
+    let row = |id: i32| format!("SELECT v FROM a WHERE id = {id}");
+    let there = |id: i32| first(&t.runtime.block_on(r.simple_query(&row(id))).expect("read"));
+    for id in [1, 1000] {
+        assert_eq!(t.refused(&r, &row(id)), "57014", "{id}");
+    }
+    assert_eq!(there(2).as_deref(), Some("0"), "another row");
+    t.run(&r, "SET canon.stale_action = 'forward'");
+    assert_eq!((there(1), there(1000).as_deref()), (None, Some("0")));
+    t.run(&r, "RESET canon.stale_action; RESET canon.read_timeout");
+    t.hold(false);
+    assert_eq!((there(1000).as_deref(), there(1)), (Some("0"), None));
+}
+
+#[test]
 fn every_level_shows_what_it_promises() {
     let t = Test::start(TABLES);
     let (p, r) = (t.primary(), t.replica());

@@ -313,6 +313,62 @@ async fn schema_changes_follow_beside_the_load() {
     assert_eq!(roles, "t");
 }
 
+/// A snapshot at a replica keeps what it began with while tables change their columns, lose their indexes and rows, and go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_at_a_replica_outlives_schema_changes() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    c.batch_execute(
+        "CREATE TABLE t (a int PRIMARY KEY, b text, c int); CREATE INDEX t_c ON t (c);
+         INSERT INTO t SELECT n, 'b' || n, n % 10 FROM generate_series(1, 100) n;
+         CREATE TABLE empties AS SELECT * FROM t; CREATE TABLE goes AS SELECT * FROM t",
+    )
+    .await
+    .expect("tables");
+    let r = replica(&p, "old").await;
+    let w = caught_up(&c, &r).await;
+    let questions = [
+        "SELECT count(*) || ' ' || min(b) || ' ' || sum(c) FROM t",
+        "SELECT count(*) FROM t WHERE c = 3",
+        "SELECT b FROM t WHERE a = 7",
+        "SELECT count(*) FROM empties",
+        "SELECT count(*) FROM goes WHERE c = 3",
+    ];
+    rows(&w, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    let mut before = Vec::new();
+    for q in questions {
+        before.push(one(&w, q).await);
+    }
+    assert_eq!(before, ["100 b1 450", "10", "b7", "100", "10"]);
+    for sql in [
+        "ALTER TABLE t ADD COLUMN d int DEFAULT 7",
+        "UPDATE t SET c = c + 100, d = a",
+        "ALTER TABLE t DROP COLUMN b",
+        "ALTER TABLE t RENAME COLUMN c TO e",
+        "DROP INDEX t_c",
+        "DELETE FROM t WHERE a > 50",
+        "TRUNCATE empties",
+        "DROP TABLE goes",
+        "CREATE TABLE goes (x text)",
+    ] {
+        rows(&c, sql).await;
+        let new = caught_up(&c, &r).await;
+        for (q, was) in questions.iter().zip(&before) {
+            assert_eq!(&one(&w, q).await, was, "{q} after {sql}");
+        }
+        drop(new);
+    }
+    rows(&w, "COMMIT").await;
+    assert_eq!(refused(&w, questions[2]).await.0, "42703");
+    assert_eq!(one(&w, "SELECT count(*) FROM goes").await, "0");
+    let now = "SELECT count(*) || ' ' || sum(d) FROM t WHERE e > 100";
+    assert_eq!(one(&w, now).await, one(&c, now).await);
+    assert_equal(&c, &r).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_switch_over_answers_commits_that_wait_for_more_than_the_heir() {
     if skip() {

@@ -4,13 +4,17 @@
 //! Every case is a raw socket that misbehaves. After each one a bystander that was connected all the
 //! time must get its answer on the same connection, and a new client must get in. What a case may
 //! see of the server is an ErrorResponse (sometimes with a SQLSTATE that it names), the end of the
-//! connection, or, where the protocol allows it, nothing; what it must see is said in the case.
+//! connection, or, where the protocol allows it, nothing; what it must see is said in the case. When all is over no session, no
+//! socket and no memory of theirs is left.
 
 mod common;
+#[path = "wire_abuse/left.rs"]
+mod left;
 #[path = "wire_abuse/raw.rs"]
 mod raw;
 
 use common::{PATIENCE, Server, on_postgres};
+use left::{leaves_nothing, open_files};
 use raw::*;
 use std::io::Write;
 use std::net::Shutdown;
@@ -28,6 +32,7 @@ async fn survives(cases: &[Case]) {
         .batch_execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
         .await
         .expect("a table");
+    let files = open_files(&server);
     let mut expected = 0i64;
     for (name, case) in cases {
         println!("{name}");
@@ -42,6 +47,7 @@ async fn survives(cases: &[Case]) {
         assert_eq!(count(&bystander).await, expected, "{name}");
         assert_eq!(count(&server.connect().await).await, expected, "{name}");
     }
+    leaves_nothing(&server, &bystander, files).await;
 }
 
 async fn count(client: &Client) -> i64 {

@@ -491,6 +491,32 @@ mod tests {
     }
 
     #[test]
+    fn hundreds_of_reads_share_one_round_trip() {
+        let (mut t, r) = (Timestamps::new(CLUSTER), primary(40));
+        let first = begun(t.ask(10, 10));
+        // Who arrived by then goes with it; who comes while it is under way goes with the second, whatever their number.
+        for read in 0..500 {
+            assert_eq!(t.ask(read % 11, 11), Ask::Joined, "{read}");
+        }
+        let second = begun(t.ask(11, 12));
+        for read in 0..500 {
+            assert_eq!(t.ask(11 + read % 2, 13), Ask::Joined, "{read}");
+        }
+        for read in 0..500 {
+            assert_eq!(t.ask(13 + read, 600), Ask::Queued, "{read}");
+        }
+        let third = land(&mut t, &r, &first).expect("for all who wait for a place");
+        for read in 0..500 {
+            assert_eq!(t.ask(read % 11, 1001), Ask::Known(p(40)), "{read}");
+            assert_eq!(t.ask(13 + read, 1001), Ask::Joined, "{read}");
+        }
+        // 1,502 reads have their timestamps from three fetches, and nobody waits for a fourth.
+        assert!(land(&mut t, &r, &second).is_none());
+        assert!(land(&mut t, &r, &third).is_none());
+        assert_eq!(t.ask(512, 1002), Ask::Known(p(40)));
+    }
+
+    #[test]
     fn nobody_shares_a_fetch_of_ones_own() {
         let (mut t, r) = (Timestamps::new(CLUSTER), primary(40));
         let all: Vec<_> = (0..5).map(|_| t.fetch_alone(10)).collect();
