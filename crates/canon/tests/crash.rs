@@ -485,8 +485,8 @@ mod fault_points {
         }
         let points = points();
         assert!(points.len() > 10, "the sources name {points:?}");
-        let named = |e: &&str| points.iter().any(|p| p.0 == **e && p.1);
-        assert!(ENDS.iter().all(|e| named(&e)), "{points:?}");
+        let named = |e: &str| points.iter().any(|p| p.0 == e && p.1);
+        assert!(ENDS.iter().all(|e| named(e)), "{points:?}");
         let one = async |(point, fallible): (String, bool)| {
             if point.starts_with("wal.switch.") {
                 return (!run_copy(&point).await).then_some(point);

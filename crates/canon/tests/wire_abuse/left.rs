@@ -52,7 +52,7 @@ async fn large_messages_leave_no_memory_behind() {
         return;
     }
     const LARGE: usize = 8 << 20;
-    const TIMES: usize = 16;
+    const TIMES: usize = 12;
     let mut server = Server::start().await;
     let bystander = server.connect().await;
     let table = "CREATE TABLE t (id int PRIMARY KEY, v text)";
