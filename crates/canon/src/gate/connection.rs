@@ -58,6 +58,10 @@ async fn run<S: Stream, E: Engine>(
     // Nothing has come since the last ReadyForQuery.
     let mut between = true;
     loop {
+        // Nobody has to say Sync to learn of an error.
+        if skipping && frontend::frame(wire.input.bytes())?.is_none() {
+            wire.flush().await?;
+        }
         let (kind, len) = next(wire, session, between).await?;
         session.arrived(wire.input.arrived);
         between = false;

@@ -10,12 +10,14 @@ use super::super::parse::parse_one;
 use super::super::plans::Plan;
 use super::super::prepared::Body;
 use super::super::row::{Formats, put_row};
-use super::super::run::{Run, Sink, Work};
+use super::super::run::{Run, Sink, Work, interruption};
 use super::{CopyFormat, CopyOptions, CopyStmt, CopyWhat, Header, bad_data, binary, csv, text};
 use crate::engine::Engine;
 use crate::exec::{ExecContext, RowView};
 use crate::types::{OutputSettings, binary as binary_values, text as text_values};
 use base::{ColumnType, Error, Result, SqlState, Value};
+use futures::future::{Either, select};
+use std::pin::pin;
 use std::sync::Arc;
 
 /// Rows of a group.
@@ -311,7 +313,7 @@ impl<E: Engine> Session<E> {
         let mut head =
             copy.options.format == CopyFormat::Binary || copy.options.header != Header::No;
         loop {
-            let done = match c.copy_input().await? {
+            let done = match self.copy_input(c).await? {
                 CopyInput::Data(d) => {
                     if at_end {
                         continue;
@@ -332,7 +334,7 @@ impl<E: Engine> Session<E> {
                 }
             };
             if let Some(why) = self.handle.interrupted() {
-                return Err(super::super::run::interruption(why));
+                return Err(interruption(why));
             }
             if done && !at_end && !buf.is_empty() && copy.options.format != CopyFormat::Binary {
                 buf.push(b'\n');
@@ -359,6 +361,22 @@ impl<E: Engine> Session<E> {
                 }
                 return self.insert_group(load).await;
             }
+        }
+    }
+
+    /// Waits for more from the client, unless the statement is ended from outside.
+    async fn copy_input<C: Client>(&mut self, c: &mut C) -> Result<CopyInput> {
+        loop {
+            {
+                let (input, interrupted) = (pin!(c.copy_input()), pin!(self.handle.interruption()));
+                if let Either::Left((input, _)) = select(input, interrupted).await {
+                    return input;
+                }
+            }
+            if let Some(why) = self.handle.interrupted() {
+                return Err(interruption(why));
+            }
+            self.handle.end_wait();
         }
     }
 
