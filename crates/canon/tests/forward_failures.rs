@@ -22,6 +22,9 @@ struct Between {
     lose_up: AtomicBool,
     lose_down: AtomicBool,
     broken: AtomicBool,
+    /// Connections for sessions wait while this is set; those that there were.
+    hold: AtomicBool,
+    logins: AtomicU64,
     /// Pieces that did not get to the primary.
     lost_up: AtomicU64,
 }
@@ -52,6 +55,12 @@ impl Between {
             return;
         };
         let sessions = first[..n].windows(7).any(|w| w == b"forward");
+        if sessions {
+            self.logins.fetch_add(1, Ordering::SeqCst);
+        }
+        while sessions && self.hold.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         if up.write_all(&first[..n]).await.is_err() {
             return;
         }
@@ -80,10 +89,16 @@ impl Between {
 
 /// A primary, and a replica behind something that can lose messages.
 async fn apart() -> (Server, Server, Arc<Between>, Client) {
+    apart_with(&[]).await
+}
+
+async fn apart_with(env: &[(&str, &str)]) -> (Server, Server, Arc<Between>, Client) {
     let p = Server::start().await;
     let (between, address) = Between::start(&p).await;
-    let of = address.to_string();
-    let mut r = Server::canon(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", "apart")]);
+    let (host, port) = (address.ip(), address.port());
+    let of = format!("host={host} port={port} connect_timeout=60");
+    let own = [("CANON_REPLICA_OF", &*of), ("CANON_NODE_NAME", "apart")];
+    let mut r = Server::canon(&[&own, env].concat());
     r.launch();
     r.ready().await;
     let w = r.connect().await;
@@ -204,6 +219,59 @@ async fn a_write_after_the_end_of_a_transaction_without_one_can_be_asked_for() {
     });
     let inserted = token(&done.expect_err("no answer"));
     assert_eq!(answer(&c, &inserted).await, "committed");
+}
+
+/// A portal of COMMIT that was bound in one pipeline and runs in the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_portal_that_commits_can_be_asked_for() {
+    if skip() {
+        return;
+    }
+    let (p, _r, between, mut w) = apart().await;
+    let c = p.connect().await;
+    let t = w.transaction().await.expect("a transaction");
+    t.execute("UPDATE t SET v = 5 WHERE id = 1", &[])
+        .await
+        .expect("it has moved");
+    let commit = t.prepare("COMMIT").await.expect("prepared there");
+    let portal = t.bind(&commit, &[]).await.expect("bound there");
+    t.batch_execute("SELECT 1").await.expect("it goes on");
+    between.lose_down.store(true, Ordering::SeqCst);
+    let (done, ()) = tokio::join!(t.query_portal(&portal, 0), async {
+        until(&c, "SELECT v FROM t WHERE id = 1", "5").await;
+        between.broken.store(true, Ordering::SeqCst);
+    });
+    let committed = token(&done.expect_err("no answer"));
+    assert_eq!(answer(&c, &committed).await, "committed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_being_made_count() {
+    if skip() {
+        return;
+    }
+    let (_p, r, between, w) = apart_with(&[("CANON_FORWARD_CONNECTIONS", "2")]).await;
+    let (b, d) = (r.connect().await, r.connect().await);
+    let logins = || between.logins.load(Ordering::SeqCst);
+    assert_eq!(logins(), 1);
+    between.hold.store(true, Ordering::SeqCst);
+    let second = tokio::spawn(async move { rows(&b, "INSERT INTO t VALUES (2, 0)").await });
+    let deadline = Instant::now() + PATIENCE;
+    while logins() < 2 {
+        assert!(Instant::now() < deadline, "it does not connect");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Two are there or on their way: the third client takes the one that is free.
+    let third = rows(&d, "INSERT INTO t VALUES (3, 0)");
+    tokio::time::timeout(PATIENCE, third)
+        .await
+        .expect("one is free");
+    assert_eq!(logins(), 2);
+    between.hold.store(false, Ordering::SeqCst);
+    second.await.expect("inserted");
+    rows(&w, "INSERT INTO t VALUES (4, 0)").await;
+    assert_eq!(one(&w, "SELECT count(*) FROM t").await, "4");
+    assert_eq!(logins(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

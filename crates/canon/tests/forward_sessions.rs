@@ -6,7 +6,7 @@ mod common;
 mod helpers;
 
 use common::{PATIENCE, Server, connect_to, sqlstate};
-use helpers::{one, refused, replica_with, rows, skip};
+use helpers::{one, refused, replica_with, rows, skip, until};
 use std::time::Instant;
 use tokio_postgres::Client;
 
@@ -103,4 +103,56 @@ async fn a_client_whose_role_is_gone_runs_as_nobody() {
     rows(&n.superuser, "UPDATE t SET v = 7").await;
     let c = n.p.connect().await;
     assert_eq!(one(&c, "SELECT sum(v) FROM t").await, "7");
+}
+
+/// A cancel request may come late, so its connection is not for others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_connection_is_not_used_again() {
+    if skip() {
+        return;
+    }
+    let n = Narrow::start("").await;
+    let (c, w) = (n.p.connect().await, &n.superuser);
+    let at = async || {
+        rows(w, "BEGIN; UPDATE t SET v = 1").await;
+        let pid = one(w, "SELECT pg_backend_pid()").await;
+        rows(w, "COMMIT").await;
+        pid
+    };
+    let first = at().await;
+    assert_eq!(at().await, first, "it is its own");
+    rows(&c, "BEGIN; UPDATE t SET v = 2").await;
+    let cancel = w.cancel_token();
+    let (done, ()) = tokio::join!(w.simple_query("UPDATE t SET v = 3"), async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        until(&c, waits, "1").await;
+        let asked = cancel.cancel_query(tokio_postgres::NoTls).await;
+        asked.expect("asked");
+    });
+    assert_eq!(sqlstate(&done.expect_err("cancelled")), "57014");
+    rows(&c, "ROLLBACK").await;
+    assert_ne!(at().await, first);
+}
+
+/// What runs at the primary in a later pipeline of a transaction is seen here.
+#[tokio::test(flavor = "multi_thread")]
+async fn prepared_statements_of_a_moved_block_are_seen_here() {
+    if skip() {
+        return;
+    }
+    let n = Narrow::start("").await;
+    let (c, other) = (n.p.connect().await, n.r.connect().await);
+    let w = &n.superuser;
+    let update = w.prepare("UPDATE t SET v = v + $1 WHERE id = 1").await;
+    let update = update.expect("prepared");
+    rows(w, "BEGIN; INSERT INTO t VALUES (2, 0)").await;
+    rows(&c, "BEGIN; UPDATE t SET v = 2").await;
+    let (done, ()) = tokio::join!(w.execute(&update, &[&1i32]), async {
+        let active = "SELECT count(*) FROM pg_stat_activity
+            WHERE state = 'active' AND query LIKE 'UPDATE t SET v = v + %'";
+        until(&other, active, "1").await;
+        rows(&c, "ROLLBACK").await;
+    });
+    assert_eq!(done.expect("it was its turn"), 1);
+    rows(w, "COMMIT").await;
 }

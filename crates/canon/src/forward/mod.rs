@@ -25,6 +25,7 @@
 //!
 //! Left out on purpose: relaying through a replica that follows another; TLS between nodes.
 
+mod copy;
 pub mod relay;
 mod upstream;
 
@@ -59,6 +60,22 @@ pub struct Limits {
 /// Anything that is another one whenever the primary has been heard.
 pub type Pulse = Box<dyn Fn() -> Option<i64> + Send + Sync>;
 
+/// A connection that counts, also before it is made.
+struct Slot(Arc<Pool>);
+
+impl Slot {
+    fn new(pool: &Arc<Pool>) -> Slot {
+        pool.open.fetch_add(1, Ordering::Relaxed);
+        Slot(pool.clone())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The connections to the primary.
 pub struct Pool {
     primary: Primary,
@@ -66,7 +83,9 @@ pub struct Pool {
     pulse: Pulse,
     /// Free ones, the one that was used last at the end.
     idle: Mutex<Vec<Upstream>>,
+    /// One for each client that has a connection or is about to.
     places: Arc<Semaphore>,
+    /// Connections that there are, and those that are being made.
     open: AtomicUsize,
     owners: AtomicU64,
 }
@@ -112,41 +131,32 @@ impl Pool {
                 let mut idle = self.idle.lock();
                 let mine = idle.iter().position(|u| u.owner == owner);
                 let full = self.open() >= self.limits.connections;
-                mine.or_else(|| (full && !idle.is_empty()).then_some(0))
-                    .map(|at| idle.remove(at))
+                // Who has a place finds one of the two.
+                match mine.or_else(|| (full && !idle.is_empty()).then_some(0)) {
+                    Some(at) => Ok(idle.remove(at)),
+                    None => Err(Slot::new(self)),
+                }
             };
             match found {
-                Some(mut u) => {
+                Ok(mut u) => {
                     if u.is_alive() {
                         u.serve(owner, place);
                         return Ok(u);
                     }
                 }
-                None => return self.connect(owner, core, place).await,
+                Err(slot) => return connect(slot, owner, core, place).await,
             }
-        }
-    }
-
-    async fn connect(
-        self: &Arc<Pool>,
-        owner: u64,
-        core: &Arc<Core>,
-        place: OwnedSemaphorePermit,
-    ) -> Result<Upstream> {
-        match Upstream::connect(self.clone(), core).await {
-            Ok(mut u) => {
-                u.serve(owner, place);
-                Ok(u)
-            }
-            Err(e) if e.code() == SqlState::CONNECTION_FAILURE => Err(unreachable(&e)),
-            Err(e) => Err(e),
         }
     }
 
     /// Takes a connection back that has nothing open.
     fn give(&self, mut u: Upstream) {
+        if u.cancelled {
+            return;
+        }
+        let mut idle = self.idle.lock();
         u.rest();
-        self.idle.lock().push(u);
+        idle.push(u);
     }
 
     fn exhausted(&self) -> Error {
@@ -194,6 +204,22 @@ impl Pool {
     pub fn clear(&self) {
         let all = std::mem::take(&mut *self.idle.lock());
         drop(all);
+    }
+}
+
+async fn connect(
+    slot: Slot,
+    owner: u64,
+    core: &Arc<Core>,
+    place: OwnedSemaphorePermit,
+) -> Result<Upstream> {
+    match Upstream::connect(slot, core).await {
+        Ok(mut u) => {
+            u.serve(owner, place);
+            Ok(u)
+        }
+        Err(e) if e.code() == SqlState::CONNECTION_FAILURE => Err(unreachable(&e)),
+        Err(e) => Err(e),
     }
 }
 

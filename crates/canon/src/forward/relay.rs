@@ -5,18 +5,20 @@
 //! extended   from the first Bind of a statement that may not run here to Sync, and then every message of the transaction
 //! COPY       CopyInResponse turns the direction round: data goes up to CopyDone or CopyFail
 //! ```
-//! Messages gather and go at Sync or Flush. The order of replies is that of the messages: before one is answered by the session here
-//! (a portal that was opened before the transaction moved), everything that is on its way is answered first.
+//! Messages gather and go at Sync or Flush, or when there are many. Replies are passed on while they go, or both ends would wait for the
+//! other to read. The order of replies is that of the messages: before one is answered by the session here (a portal that was opened
+//! before the transaction moved), everything that is on its way is answered first, and after an error nothing is up to Sync.
 
 use super::Pool;
+use super::copy::{copy_in, interrupted};
 use super::upstream::Upstream;
 use crate::gate::cores::{Core, afterwards};
 use crate::gate::frontend::{self, Frontend};
-use crate::gate::wire::{Stream, Wire, gone};
+use crate::gate::wire::{Stream, Wire};
 use base::{Error, Result, SqlState};
 use sql::engine::Engine;
 use sql::session::{Client, Reason, Session, Severity, TxnStatus, may_commit};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Replies beyond this many bytes are sent before the end.
@@ -38,22 +40,31 @@ pub struct Forwarder {
     /// The number of the transaction there; 0: the next message needs one. And what the client may ask with.
     token: u64,
     token_text: String,
+    /// After an error, up to Sync: the primary skips what comes.
+    failed: bool,
+    /// A statement has begun that is not executed yet; and how many were, since the last ReadyForQuery.
+    begun: bool,
+    executed: usize,
     /// What is on its way may commit something.
     may_commit: bool,
-    /// Names of statements that were prepared there and may commit.
+    /// Texts of statements that were prepared there in this transaction, and portals that may end it by committing.
+    prepared: HashMap<String, String>,
     committing: HashSet<String>,
 }
 
-/// How relaying ended.
-enum Ended {
+/// How long to relay.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
     /// ReadyForQuery has been passed on.
     Ready,
     /// Every message has its answer.
     Answered,
+    /// Every message has been sent.
+    Sent,
 }
 
-/// Why it did not.
-enum Broken {
+/// Why relaying ended before.
+pub enum Broken {
     /// The connection to the primary.
     Primary(Error),
     /// The client's, or the session is to end.
@@ -79,7 +90,11 @@ impl Forwarder {
             relaying: false,
             token: 0,
             token_text: String::new(),
+            failed: false,
+            begun: false,
+            executed: 0,
             may_commit: false,
+            prepared: HashMap::new(),
             committing: HashSet::new(),
         }
     }
@@ -92,6 +107,13 @@ impl Forwarder {
         (kind, len): (u8, usize),
         skipping: &mut bool,
     ) -> Result<bool> {
+        if self.failed && !matches!(kind, b'S' | b'X') {
+            wire.input.take(len);
+            if kind == b'H' {
+                wire.flush().await?;
+            }
+            return Ok(true);
+        }
         if !self.relaying && !session.has_moved() {
             if kind != b'B' || !session.forwards() {
                 return Ok(false);
@@ -110,20 +132,20 @@ impl Forwarder {
                 self.tell(wire, session, &e, false, skipping).await?;
                 return Ok(true);
             }
-            self.relaying = true;
+            (self.relaying, self.begun) = (true, true);
         }
         match kind {
             b'Q' => {
                 let body = &wire.input.bytes()[5..len];
-                let Ok(Frontend::Query(q)) = frontend::decode(kind, body) else {
-                    return Ok(false);
-                };
-                if session.is_about_local_cursor(q) {
-                    return Ok(false);
+                match frontend::decode(kind, body) {
+                    Ok(Frontend::Query(q)) if session.is_about_local_cursor(q) => return Ok(false),
+                    Ok(_) => {}
+                    Err(e) if is_refused_there(&e) => {}
+                    Err(_) => return Ok(false),
                 }
-                let sql = q.to_owned();
+                let body = body.to_owned();
                 wire.input.take(len);
-                self.query(wire, session, &sql, skipping).await?;
+                self.query(wire, session, &body, skipping).await?;
                 Ok(true)
             }
             b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => {
@@ -154,7 +176,8 @@ impl Forwarder {
         if let Err(e) = self.begin(session).await {
             return self.tell(wire, session, &e, true, skipping).await;
         }
-        self.query(wire, session, sql, skipping).await
+        let body = [sql.as_bytes(), &[0]].concat();
+        self.query(wire, session, &body, skipping).await
     }
 
     /// A portal that was bound here and is not to run here, because it is not fresh in time or turned out to write: bound and run there.
@@ -175,6 +198,7 @@ impl Forwarder {
         up.pass(bind);
         up.pass(execute);
         self.pending.extend([SILENT, b'E']);
+        self.executed += 1;
         Ok(())
     }
 
@@ -222,20 +246,25 @@ impl Forwarder {
         &mut self,
         wire: &mut Wire<S>,
         session: &mut Session<E>,
-        sql: &str,
+        body: &[u8],
         skipping: &mut bool,
     ) -> Result<()> {
-        session.begin_forwarded(sql);
+        let text = body.strip_suffix(&[0]).unwrap_or(body);
+        let text = std::str::from_utf8(text).unwrap_or_default();
         let fresh = self.up.as_ref().is_some_and(|u| !u.sent);
-        if !fresh && !self.go_on(session) {
-            return self.lost(wire, session, None, true, skipping).await;
+        if !fresh {
+            session.begin_forwarded(text);
+            if !self.go_on(session) {
+                return self.lost(wire, session, None, true, skipping).await;
+            }
         }
-        self.may_commit |= may_commit(sql);
+        self.may_commit |= may_commit(text);
+        self.executed += 1 + text.matches(';').count();
         let up = self.up.as_mut().expect("it goes on");
-        up.put(b'Q', &[sql.as_bytes(), &[0]].concat());
+        up.put(b'Q', body);
         self.pending.push_back(b'Q');
-        match self.pump(wire, session, true).await {
-            Ok(_) => Ok(()),
+        match self.pump(wire, session, Until::Ready).await {
+            Ok(()) => Ok(()),
             Err(Broken::Client(e)) => Err(e),
             Err(Broken::Primary(e)) => self.lost(wire, session, Some(e), true, skipping).await,
         }
@@ -249,40 +278,60 @@ impl Forwarder {
         skipping: &mut bool,
     ) -> Result<bool> {
         let body = &wire.input.bytes()[5..len];
-        let Ok(message) = frontend::decode(kind, body) else {
-            return Ok(false);
-        };
         let mut here = false;
-        match message {
-            Frontend::Parse { name, query, .. } => {
-                if may_commit(query) {
-                    self.committing.insert(name.to_owned());
-                } else {
-                    self.committing.remove(name);
-                }
+        match frontend::decode(kind, body) {
+            Ok(Frontend::Parse { name, query, .. }) => {
+                self.prepared.insert(name.to_owned(), query.to_owned());
             }
-            Frontend::Bind(b) => {
+            Ok(Frontend::Bind(b)) => {
                 if b.portal.is_empty() {
                     session.close(true, "");
                 }
-                self.may_commit |=
-                    self.committing.contains(b.statement) || session.may_commit(b.statement);
+                let known = session.text_of(b.statement);
+                let text = self.prepared.get(b.statement).unwrap_or(&known);
+                if may_commit(text) || may_commit(&known) {
+                    self.may_commit = true;
+                    self.committing.insert(b.portal.to_owned());
+                } else {
+                    self.committing.remove(b.portal);
+                }
+                if !std::mem::replace(&mut self.begun, true) {
+                    session.begin_forwarded(text);
+                }
             }
-            Frontend::Describe { portal: true, name } | Frontend::Close { portal: true, name } => {
+            Ok(
+                Frontend::Describe { portal: true, name } | Frontend::Close { portal: true, name },
+            ) => {
                 here = session.has_portal(name);
             }
-            Frontend::Execute { portal, .. } => here = session.has_portal(portal),
-            _ => {}
+            Ok(Frontend::Execute { portal, .. }) => {
+                here = session.has_portal(portal);
+                if !here {
+                    // It may have been bound long ago.
+                    self.may_commit |= self.committing.contains(portal);
+                    self.executed += 1;
+                    if !std::mem::take(&mut self.begun) {
+                        session.begin_forwarded("<portal>");
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(e) if is_refused_there(&e) => {}
+            Err(_) => return Ok(false),
         }
         if here {
             let drained = match self.up {
                 Some(_) if !self.pending.is_empty() => {
                     self.up.as_mut().expect("there").put(b'H', &[]);
-                    self.pump(wire, session, false).await.map(|_| ())
+                    self.pump(wire, session, Until::Answered).await
                 }
                 _ => Ok(()),
             };
             return match drained {
+                Ok(()) if self.failed => {
+                    wire.input.take(len);
+                    Ok(true)
+                }
                 Ok(()) => Ok(false),
                 Err(Broken::Client(e)) => Err(e),
                 Err(Broken::Primary(e)) => {
@@ -310,18 +359,14 @@ impl Forwarder {
         if kind != b'H' {
             self.pending.push_back(kind);
         }
-        let ended = match kind {
-            b'S' => self.pump(wire, session, true).await,
-            b'H' => self.pump(wire, session, false).await,
-            _ if up.is_full() => up
-                .send()
-                .await
-                .map(|()| Ended::Answered)
-                .map_err(Broken::Primary),
-            _ => Ok(Ended::Answered),
+        let until = match kind {
+            b'S' => Until::Ready,
+            b'H' => Until::Answered,
+            _ if up.is_full() => Until::Sent,
+            _ => return Ok(true),
         };
-        match ended {
-            Ok(_) => {}
+        match self.pump(wire, session, until).await {
+            Ok(()) => {}
             Err(Broken::Client(e)) => return Err(e),
             Err(Broken::Primary(e)) => {
                 self.lost(wire, session, Some(e), kind == b'S', skipping)
@@ -331,16 +376,16 @@ impl Forwarder {
         Ok(true)
     }
 
-    /// Sends what has gathered and passes replies on: up to ReadyForQuery, or until every message is answered.
+    /// Sends what has gathered and passes replies on.
     async fn pump<S: Stream, E: Engine>(
         &mut self,
         wire: &mut Wire<S>,
         session: &mut Session<E>,
-        ready: bool,
-    ) -> std::result::Result<Ended, Broken> {
+        mut until: Until,
+    ) -> std::result::Result<(), Broken> {
         let handle = session.handle().clone();
+        session.limit_forwarded(self.executed.max(1));
         let mut up = self.up.take().expect("somebody is there");
-        up.send().await.map_err(Broken::Primary)?;
         let mut state = Vec::new();
         loop {
             while let Some((kind, len)) = up.message() {
@@ -356,7 +401,6 @@ impl Forwarder {
                         return self
                             .ready(wire, session, up, status, &state)
                             .await
-                            .map(|()| Ended::Ready)
                             .map_err(Broken::Client);
                     }
                     b'a' => state = message[5..].to_vec(),
@@ -369,16 +413,20 @@ impl Forwarder {
                         wire.out.buf.extend_from_slice(message);
                         up.input.take(len);
                         wire.flush().await.map_err(Broken::Client)?;
-                        copy_in(wire, &mut up).await?;
+                        copy_in(wire, &mut up, &handle).await?;
                         if self.pending.front() == Some(&b'Q') {
                             continue;
                         }
-                        // A Sync that was sent ahead of the data counts for nothing; what is said of the COPY comes with the next.
+                        // A Sync that was sent ahead of the data counts for nothing; what is said of the COPY comes with the next,
+                        // unless something is said already.
                         if self.pending.back() == Some(&b'S') {
                             self.pending.pop_back();
                         }
-                        self.up = Some(up);
-                        return Ok(Ended::Answered);
+                        until = match up.message() {
+                            Some(_) => Until::Answered,
+                            None => Until::Sent,
+                        };
+                        continue;
                     }
                     b'2' if self.pending.front() == Some(&SILENT) => {
                         self.pending.pop_front();
@@ -393,31 +441,19 @@ impl Forwarder {
                     wire.flush().await.map_err(Broken::Client)?;
                 }
             }
-            if !ready && self.pending.is_empty() {
+            let answered = until == Until::Sent || self.pending.is_empty();
+            if until != Until::Ready && up.is_sent() && answered {
+                handle.end();
                 self.up = Some(up);
-                wire.flush().await.map_err(Broken::Client)?;
-                return Ok(Ended::Answered);
+                if until == Until::Answered {
+                    wire.flush().await.map_err(Broken::Client)?;
+                }
+                return Ok(());
             }
             tokio::select! {
                 biased;
-                r = up.fill() => r.map_err(Broken::Primary)?,
-                () = handle.interruption() => match handle.interrupted() {
-                    Some(Reason::Terminate) => {
-                        return Err(Broken::Client(Error::new(
-                            SqlState::ADMIN_SHUTDOWN,
-                            "terminating connection due to administrator command",
-                        )));
-                    }
-                    Some(Reason::StatementTimeout) => {
-                        let why = "the primary did not answer within the statement's time limit";
-                        return Err(Broken::Primary(Error::new(SqlState::CONNECTION_FAILURE, why)));
-                    }
-                    Some(Reason::Cancel) => {
-                        up.cancel();
-                        handle.forget_cancel();
-                    }
-                    None => handle.end_wait(),
-                },
+                () = handle.interruption() => interrupted(&handle, &mut up)?,
+                r = up.step() => r.map_err(Broken::Primary)?,
             }
         }
     }
@@ -428,6 +464,7 @@ impl Forwarder {
             // After an error the rest up to Sync is skipped.
             (_, b'E') => {
                 self.pending.retain(|k| matches!(k, b'S' | b'Q'));
+                self.failed = true;
                 false
             }
             (Some(b'P'), b'1') | (Some(b'B'), b'2') | (Some(b'C'), b'3') => true,
@@ -447,9 +484,7 @@ impl Forwarder {
         status: TxnStatus,
         state: &[u8],
     ) -> Result<()> {
-        self.pending.clear();
-        self.relaying = false;
-        self.may_commit = false;
+        self.rest();
         let (token, rest) = state.split_at(state.len().min(8));
         self.token = token.try_into().map_or(0, u64::from_le_bytes);
         if state.is_empty() {
@@ -465,6 +500,9 @@ impl Forwarder {
             session.goes_on(rest)?;
             self.up = Some(up);
         }
+        if session.status() == TxnStatus::Idle {
+            self.end();
+        }
         session.idle();
         wire.out.ready(session.status());
         afterwards().await;
@@ -474,9 +512,22 @@ impl Forwarder {
     /// The session here failed in the middle of a transaction that runs there: it ends there too.
     pub fn fail<E: Engine>(&mut self, session: &mut Session<E>) {
         self.up = None;
-        self.pending.clear();
-        self.relaying = false;
+        self.rest();
+        self.end();
         session.lost(false);
+    }
+
+    /// The transaction there is over.
+    fn end(&mut self) {
+        self.prepared.clear();
+        self.committing.clear();
+    }
+
+    /// Nothing is on its way any more.
+    fn rest(&mut self) {
+        self.pending.clear();
+        (self.relaying, self.failed, self.begun) = (false, false, false);
+        (self.executed, self.may_commit) = (0, false);
     }
 
     /// The connection to the primary is gone. `answer`: ReadyForQuery is due.
@@ -492,9 +543,8 @@ impl Forwarder {
         let sent = why.is_some();
         let unknown = sent && self.may_commit;
         self.up = None;
-        self.pending.clear();
-        self.relaying = false;
-        self.committing.clear();
+        self.rest();
+        self.end();
         let e = match unknown {
             true => Error::new(
                 SqlState::STATEMENT_COMPLETION_UNKNOWN,
@@ -511,7 +561,6 @@ impl Forwarder {
             )
             .detail(why.map_or(String::new(), |e| e.fields().message.to_string())),
         };
-        self.may_commit = false;
         self.token = 0;
         session.lost(unknown);
         wire.out.error(Severity::Error, &e);
@@ -551,48 +600,9 @@ impl Forwarder {
     }
 }
 
-/// Passes COPY data on, to its end.
-async fn copy_in<S: Stream>(
-    wire: &mut Wire<S>,
-    up: &mut Upstream,
-) -> std::result::Result<(), Broken> {
-    loop {
-        let frame = frontend::frame(wire.input.bytes()).map_err(Broken::Client)?;
-        let Some((kind, len)) = frame else {
-            up.send().await.map_err(Broken::Primary)?;
-            match wire.input.fill(&mut wire.stream).await {
-                Ok(0) => {
-                    let e = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-                    return Err(Broken::Client(gone(&e)));
-                }
-                Ok(_) => continue,
-                Err(e) => return Err(Broken::Client(gone(&e))),
-            }
-        };
-        match kind {
-            b'd' | b'c' | b'f' => up.pass(&wire.input.bytes()[..len]),
-            b'H' | b'S' => {}
-            b'X' => {
-                let e = Error::new(
-                    SqlState::CONNECTION_FAILURE,
-                    "connection closed during COPY",
-                );
-                return Err(Broken::Client(e));
-            }
-            t => {
-                let e = format!("unexpected message type 0x{t:02X} during COPY from stdin");
-                return Err(Broken::Client(frontend::violation(e)));
-            }
-        }
-        wire.input.take(len);
-        let done = kind == b'c' || kind == b'f';
-        if done || up.is_full() {
-            up.send().await.map_err(Broken::Primary)?;
-        }
-        if done {
-            return Ok(());
-        }
-    }
+/// Whether the primary refuses the message as this node would: then it does, in its place among the others.
+fn is_refused_there(e: &Error) -> bool {
+    e.code() == SqlState::CHARACTER_NOT_IN_REPERTOIRE
 }
 
 /// Whether the error ends the connection that it came over.

@@ -1,6 +1,6 @@
 //! One connection to the primary.
 
-use super::{LOGIN, Pool};
+use super::{LOGIN, Slot};
 use crate::gate::cores::Core;
 use crate::gate::socket::Socket;
 use crate::gate::wire::{Input, gone};
@@ -8,11 +8,12 @@ use crate::replication::Link;
 use base::{Error, Result, SqlState};
 use futures::task::noop_waker;
 use sql::session::Known;
+use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Messages to the primary are sent when there are this many bytes of them.
@@ -22,7 +23,9 @@ const HIGH_WATER: usize = 64 << 10;
 pub struct Upstream {
     socket: Socket<mio::net::TcpStream>,
     pub input: Input,
+    /// What is to be sent, and how much of it was.
     out: Vec<u8>,
+    at: usize,
     /// Process number and secret, for cancel requests.
     key: (i32, i32),
     /// What it knows of the session that it served last.
@@ -31,20 +34,17 @@ pub struct Upstream {
     pub owner: u64,
     /// Bytes were sent since the work began that is going on.
     pub sent: bool,
-    pool: Arc<Pool>,
+    /// A cancel request was sent, which may come late.
+    pub cancelled: bool,
+    // In this order: who gets the place finds the slot free.
+    slot: Slot,
     place: Option<OwnedSemaphorePermit>,
-}
-
-impl Drop for Upstream {
-    fn drop(&mut self) {
-        self.pool.open.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Upstream {
     /// Connects and logs in.
-    pub async fn connect(pool: Arc<Pool>, core: &Arc<Core>) -> Result<Upstream> {
-        let primary = pool.primary.clone();
+    pub async fn connect(slot: Slot, core: &Arc<Core>) -> Result<Upstream> {
+        let primary = slot.0.primary.clone();
         // On the runtime, whose sockets wake its own threads; from then on the socket is the core's.
         let login = tokio::spawn(async move { Link::connect(&primary, &LOGIN).await });
         let lost = |e: &dyn std::fmt::Display| {
@@ -59,16 +59,17 @@ impl Upstream {
         crate::gate::keep_alive(&stream);
         let socket = mio::net::TcpStream::from_std(stream);
         let socket = Socket::new(socket, core.clone()).map_err(|e| lost(&e))?;
-        pool.open.fetch_add(1, Ordering::Relaxed);
         Ok(Upstream {
             socket,
             input: Input::default(),
             out: Vec::new(),
+            at: 0,
             key,
             known: Known::default(),
             owner: 0,
             sent: false,
-            pool,
+            cancelled: false,
+            slot,
             place: None,
         })
     }
@@ -115,21 +116,47 @@ impl Upstream {
         self.out.len() > HIGH_WATER
     }
 
-    pub async fn send(&mut self) -> Result<()> {
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        self.sent = true;
-        let written = tokio::select! {
+    /// Whether everything has been sent.
+    pub fn is_sent(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// Sends some of what is to be sent, or reads some of what has come: the primary stops to read while nobody takes its replies. An
+    /// error also when it is not heard any more.
+    pub async fn step(&mut self) -> Result<()> {
+        let pool = self.slot.0.clone();
+        let done = tokio::select! {
             biased;
-            r = self.socket.write_all(&self.out) => r,
-            e = self.pool.silence() => return Err(e),
+            r = poll_fn(|cx| self.poll_step(cx)) => r,
+            e = pool.silence() => return Err(e),
         };
-        self.out.clear();
-        if self.out.capacity() > 4 * HIGH_WATER {
-            self.out = Vec::new();
+        done.map_err(|e| gone(&e))
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_sent() {
+            self.sent = true;
+            let written = Pin::new(&mut self.socket).poll_write(cx, &self.out[self.at..]);
+            if let Poll::Ready(n) = written {
+                self.at += n?;
+                if self.at == self.out.len() {
+                    self.at = 0;
+                    self.out.clear();
+                    if self.out.capacity() > 4 * HIGH_WATER {
+                        self.out = Vec::new();
+                    }
+                }
+                return Poll::Ready(Ok(()));
+            }
         }
-        written.map_err(|e| gone(&e))
+        let mut room = ReadBuf::new(self.input.room());
+        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut room))?;
+        let n = room.filled().len();
+        self.input.came(n);
+        Poll::Ready(match n {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        })
     }
 
     /// A whole message at the front of what has come: its type and length in all.
@@ -140,23 +167,11 @@ impl Upstream {
         (have.len() >= whole).then_some((head[0], whole))
     }
 
-    /// Reads more. An error also when the primary is not heard any more.
-    pub async fn fill(&mut self) -> Result<()> {
-        let came = tokio::select! {
-            biased;
-            r = self.input.fill(&mut self.socket) => r,
-            e = self.pool.silence() => return Err(e),
-        };
-        match came {
-            Ok(0) => Err(gone(&std::io::ErrorKind::UnexpectedEof.into())),
-            Ok(_) => Ok(()),
-            Err(e) => Err(gone(&e)),
-        }
-    }
-
-    /// Asks the primary to cancel what runs here, on a connection of its own as the protocol wants it.
-    pub fn cancel(&self) {
-        let (primary, (pid, secret)) = (self.pool.primary.clone(), self.key);
+    /// Asks the primary to cancel what runs here, on a connection of its own as the protocol wants it. It may come when something else
+    /// runs, so no other client gets this connection.
+    pub fn cancel(&mut self) {
+        self.cancelled = true;
+        let (primary, (pid, secret)) = (self.slot.0.primary.clone(), self.key);
         tokio::spawn(async move {
             let address = (primary.host.as_str(), primary.port);
             let connect = tokio::net::TcpStream::connect(address);

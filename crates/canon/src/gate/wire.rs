@@ -48,8 +48,8 @@ impl Input {
         debug_assert!(self.at <= self.end);
     }
 
-    /// Reads more. 0: the client has closed its side.
-    pub async fn fill<S: Stream>(&mut self, stream: &mut S) -> io::Result<usize> {
+    /// Room for more, to be read into.
+    pub fn room(&mut self) -> &mut [u8] {
         if self.at == self.end {
             (self.at, self.end) = (0, 0);
             if self.buf.len() > KEEP {
@@ -66,9 +66,19 @@ impl Input {
         if self.buf.len() < room {
             self.buf.resize(room.max(self.end + CHUNK), 0);
         }
-        let n = stream.read(&mut self.buf[self.end..]).await?;
+        &mut self.buf[self.end..]
+    }
+
+    /// So many bytes are in the room now.
+    pub fn came(&mut self, n: usize) {
         self.end += n;
         self.arrived = None;
+    }
+
+    /// Reads more. 0: the client has closed its side.
+    pub async fn fill<S: Stream>(&mut self, stream: &mut S) -> io::Result<usize> {
+        let n = stream.read(self.room()).await?;
+        self.came(n);
         Ok(n)
     }
 }

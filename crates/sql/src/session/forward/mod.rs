@@ -347,12 +347,6 @@ impl<E: Engine> Session<E> {
         Ok(b.0)
     }
 
-    /// Whether the statement of this name may end a transaction block by committing it.
-    pub fn may_commit(&mut self, name: &str) -> bool {
-        let found = self.find_statement(name).cloned();
-        found.is_ok_and(|st| may_commit(&st.text))
-    }
-
     /// The text of the statement of this name, to be shown.
     pub fn text_of(&mut self, name: &str) -> String {
         let found = self.find_statement(name);

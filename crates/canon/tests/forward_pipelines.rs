@@ -1,0 +1,192 @@
+//! Pipelines and COPY through a replica, message by message.
+
+mod common;
+#[path = "replication/helpers.rs"]
+#[allow(dead_code)]
+mod helpers;
+#[allow(dead_code)]
+#[path = "wire_abuse/raw.rs"]
+mod raw;
+
+use common::Server;
+use helpers::{one, replica_with, rows, signal, skip};
+use raw::{Message, Raw, field, framed, message, parse, query, startup, sync};
+use tokio_postgres::Client;
+
+/// A server with this ends at once what is under way when it is told to end.
+const HASTY: (&str, &str) = ("CANON_SHUTDOWN_TIMEOUT", "10ms");
+
+/// A primary with a table of two rows, a replica, and a session there.
+async fn pair() -> (Server, Server, Client) {
+    let p = Server::start_with(&[HASTY]).await;
+    let r = replica_with(&p, "taker", &[]).await;
+    let w = r.connect().await;
+    let table = "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL)";
+    rows(&w, table).await;
+    rows(&w, "INSERT INTO t VALUES (1, 0), (2, 0)").await;
+    assert_eq!(one(&w, "SELECT count(*) FROM t").await, "2");
+    (p, r, w)
+}
+
+fn bind(portal: &str, statement: &str, parameters: &[&[u8]]) -> Vec<u8> {
+    let mut body = [portal.as_bytes(), &[0], statement.as_bytes(), &[0, 0, 0]].concat();
+    body.extend((parameters.len() as u16).to_be_bytes());
+    for value in parameters {
+        body.extend((value.len() as i32).to_be_bytes());
+        body.extend(*value);
+    }
+    body.extend([0, 0]);
+    message(b'B', &body)
+}
+
+fn execute(portal: &str, limit: i32) -> Vec<u8> {
+    message(
+        b'E',
+        &[portal.as_bytes(), &[0], &limit.to_be_bytes()].concat(),
+    )
+}
+
+/// Everything up to ReadyForQuery, without what is said in between of settings.
+fn ready(raw: &mut Raw) -> Vec<Message> {
+    let seen = raw.until(b'Z').expect("the connection stays");
+    seen.into_iter().filter(|m| m.0 != b'S').collect()
+}
+
+fn kinds(all: &[Message]) -> String {
+    all.iter().map(|m| m.0 as char).collect()
+}
+
+fn run(raw: &mut Raw, sql: &str) -> Vec<Message> {
+    raw.send(&query(sql.as_bytes()));
+    ready(raw)
+}
+
+/// More messages than the connections hold, and more replies to them, before the first Sync.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_pipeline_does_not_stop() {
+    if skip() {
+        return;
+    }
+    const MESSAGES: usize = 4000;
+    let (_p, r, _w) = pair().await;
+    let mut raw = Raw::session(&r);
+    assert_eq!(kinds(&run(&mut raw, "BEGIN; UPDATE t SET v = 1")), "CCZ");
+    let mut writer = Raw(raw.0.try_clone().expect("the same socket"));
+    let writes = std::thread::spawn(move || {
+        let text = vec![b'x'; 10_000];
+        let one = [bind("", "", &[&text]), execute("", 0)].concat();
+        writer.send(&parse("", b"SELECT $1::text", &[25]));
+        (0..MESSAGES).for_each(|_| writer.send(&one));
+        writer.send(&sync());
+    });
+    let seen = ready(&mut raw);
+    writes.join().expect("written");
+    assert_eq!(kinds(&seen), format!("1{}Z", "2DC".repeat(MESSAGES)));
+    assert_eq!(kinds(&run(&mut raw, "COMMIT")), "CZ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_answered_between_an_error_and_sync() {
+    if skip() {
+        return;
+    }
+    let (_p, r, w) = pair().await;
+    let mut raw = Raw::session(&r);
+    run(&mut raw, "BEGIN");
+    let select = parse("s", b"SELECT id FROM t ORDER BY id", &[]);
+    raw.send(&[select, bind("p", "s", &[]), execute("p", 1), sync()].concat());
+    assert_eq!(kinds(&ready(&mut raw)), "12DsZ");
+    // From now on the portal is here, and the transaction is there.
+    run(&mut raw, "UPDATE t SET v = 1");
+    let failing = [parse("", b"SELECT 1 / 0", &[]), bind("", "", &[])].concat();
+    let rest = [execute("", 0), execute("p", 1), message(b'H', &[])].concat();
+    raw.send(&[failing, rest].concat());
+    let seen = raw.until(b'E').expect("the connection stays");
+    assert_eq!(field(&seen.last().expect("it").1, b'C'), "22012");
+    raw.send(&[execute("p", 1), parse("", b"SELECT 2", &[]), sync()].concat());
+    let seen = ready(&mut raw);
+    assert_eq!((kinds(&seen).as_str(), &*seen[0].1), ("Z", &b"E"[..]));
+    assert_eq!(kinds(&run(&mut raw, "ROLLBACK")), "CZ");
+
+    // A message that cannot be read fails the transaction where it runs.
+    for bad in [
+        [parse("", b"SELECT '\xff'", &[]), sync()].concat(),
+        query(b"SELECT '\xff'"),
+    ] {
+        run(&mut raw, "BEGIN; UPDATE t SET v = 77");
+        raw.send(&bad);
+        assert_eq!(raw.error(), "22021");
+        let seen = run(&mut raw, "COMMIT");
+        assert_eq!(&seen[0].1[..], b"ROLLBACK\0");
+        assert_eq!(one(&w, "SELECT max(v) FROM t").await, "0");
+    }
+    // Also outside of one, with messages before it that go there.
+    let insert = parse("", b"INSERT INTO t VALUES (3, 3)", &[]);
+    let begun = [insert, bind("", "", &[]), execute("", 0)].concat();
+    raw.send(&[begun, parse("", b"SELECT '\xff'", &[]), sync()].concat());
+    assert_eq!(raw.error(), "22021");
+    assert_eq!(kinds(&run(&mut raw, "SELECT 1")), "TDCZ");
+    assert_eq!(one(&w, "SELECT count(*) FROM t").await, "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_copy_data_waits_for_other_things_too() {
+    if skip() {
+        return;
+    }
+    let (p, r, w) = pair().await;
+    let second = replica_with(&p, "second", &[HASTY]).await;
+    let copy = "COPY t FROM STDIN";
+    let begin = |server: &Server| {
+        let mut raw = Raw::session(server);
+        raw.send(&query(copy.as_bytes()));
+        raw.until(b'G').expect("it wants data");
+        raw
+    };
+    // An error comes when it happens, and the rest of the data counts for nothing.
+    let mut raw = begin(&r);
+    raw.send(&message(b'd', b"1\tone\n"));
+    assert_eq!(raw.error(), "22P02");
+    raw.send(&[message(b'd', b"3\t3\n"), message(b'c', &[])].concat());
+    assert_eq!(kinds(&run(&mut raw, "SELECT 1")), "TDCZ");
+    let statement = parse("", copy.as_bytes(), &[]);
+    raw.send(&[statement, bind("", "", &[]), execute("", 0), sync()].concat());
+    raw.until(b'G').expect("it wants data");
+    raw.send(&message(b'd', b"1\tone\n"));
+    let seen = raw.until(b'E').expect("the connection stays");
+    assert_eq!(field(&seen.last().expect("it").1, b'C'), "22P02");
+    raw.send(&[message(b'd', b"3\t3\n"), message(b'c', &[]), sync()].concat());
+    assert_eq!(kinds(&ready(&mut raw)), "Z");
+    assert_eq!(one(&w, "SELECT count(*) FROM t").await, "2");
+
+    // A cancel, at the replica and at the primary.
+    for server in [&r, &p] {
+        let mut raw = Raw::connect(server);
+        raw.send(&startup(server));
+        let hello = raw.until(b'Z').expect("a session");
+        let key = hello.iter().find(|m| m.0 == b'K').expect("a key");
+        raw.send(&query(copy.as_bytes()));
+        raw.until(b'G').expect("it wants data");
+        let request = [&80_877_102u32.to_be_bytes()[..], &key.1].concat();
+        Raw::connect(server).send(&framed(&request));
+        assert_eq!(raw.error(), "57014");
+        raw.send(&[message(b'd', b"3\t3\n"), message(b'c', &[])].concat());
+        assert_eq!(kinds(&run(&mut raw, "SELECT 1")), "TDCZ");
+    }
+
+    // The end of the server that it is at, and of the primary behind it.
+    let told = |mut raw: Raw, code| {
+        let seen = raw.until(b'E').expect("it is told");
+        assert_eq!(field(&seen.last().expect("it").1, b'C'), code);
+        raw
+    };
+    let (at_replica, at_second, at_primary) = (begin(&r), begin(&second), begin(&p));
+    signal(&second, "-TERM");
+    assert!(told(at_second, "57P01").message().is_none(), "it ends");
+    signal(&p, "-TERM");
+    assert!(told(at_primary, "57P01").message().is_none(), "it ends");
+    let mut raw = told(at_replica, "40003");
+    ready(&mut raw);
+    raw.send(&message(b'c', &[]));
+    assert_eq!(kinds(&run(&mut raw, "SELECT 1")), "TDCZ");
+}
