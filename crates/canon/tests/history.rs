@@ -11,6 +11,9 @@
 //! feature `faults`, a server with a planted bug must be found out.
 
 mod common;
+#[allow(dead_code)]
+#[path = "replication/helpers.rs"]
+mod helpers;
 #[path = "history/mod.rs"]
 mod history;
 
@@ -94,8 +97,16 @@ async fn planted_move_without_recheck() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_move() {
     if !on_postgres() {
-        let env = [("CANON_PLANTED", "gate.restless")];
-        let run = run("SERIALIZABLE", 1, &env).await;
+        let http = format!("127.0.0.1:{}", common::free_port());
+        let env = [
+            ("CANON_PLANTED", "gate.restless"),
+            ("CANON_HTTP", http.as_str()),
+        ];
+        let server = Arc::new(Server::start_with(&env).await);
+        let run = run_on(std::slice::from_ref(&server), "SERIALIZABLE", 1).await;
+        // Each of its many transactions waits for its client.
+        let moved = helpers::connections_moved(&http);
+        assert!(moved >= 1000, "{moved}");
         assert_keeps("SERIALIZABLE, restless", Level::StrictSerializable, run);
     }
 }

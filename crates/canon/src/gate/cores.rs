@@ -135,7 +135,9 @@ impl Cores {
     /// Starts `n` cores inside a runtime.
     pub fn start(n: usize) -> io::Result<Cores> {
         let shared = Arc::new(Common::default());
-        let cores: Vec<_> = (0..n.max(1))
+        // Who is to move all the time needs a place to go to.
+        let least = 1 + usize::from(env::fault::planted("gate.restless"));
+        let cores: Vec<_> = (0..n.max(least))
             .map(|i| Core::new(i, shared.clone()))
             .collect::<Result<_, _>>()?;
         _ = shared.all.set(cores.iter().map(Arc::downgrade).collect());
@@ -647,6 +649,8 @@ mod tests {
         in_runtime(|cores| {
             let core = cores.pick(None);
             let mut period = u32::MAX;
+            // It comes in the middle of a period.
+            (0..PERIOD / 2).for_each(|_| cores.watch());
             for tick in 0..5 * PERIOD {
                 // As a socket does at each read.
                 if std::mem::replace(&mut period, core.period()) != core.period() {

@@ -107,7 +107,7 @@ impl<T: Inner> Socket<T> {
             true => Some((own + 1) % busy.len()),
             false => place.look(own, self.inner.from(), &busy),
         };
-        if let Some(to) = to
+        if let Some(to) = to.filter(|to| *to != own)
             && let Some(token) = self.token.take()
         {
             let held = (token, &self.readiness);
