@@ -8,7 +8,10 @@ use node::{Node, Role};
 use sql::engine::{Engine, Opening, Outcome, Published};
 use sql::reading::{History, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use sql::standing::Standing;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 use txn::{Catalog, Txn, TxnOptions};
 
@@ -19,6 +22,25 @@ async fn afterwards() {}
 #[cfg(not(feature = "wire"))]
 fn alone() -> bool {
     false
+}
+
+/// A primary that has handed over, and has lost replicas whose votes would decide what waits: they follow another one now, and only that
+/// knows. (Who waits looks again whenever a replica comes, goes or acknowledges.)
+fn decides_no_more(node: &Node) -> bool {
+    node.role() == Role::Sealed && node.shipping().followers().len() < node.shipping().replicas()
+}
+
+/// What such a node says of a commit, and of a reply that shows what may never be decided.
+fn undecided(held: Held) -> Error {
+    if let Held::Published(_) = held {
+        let what = "this node has handed over and cannot know whether what was read stays";
+        return Error::new(SqlState::CANNOT_CONNECT_NOW, what).hint("Connect to the new primary.");
+    }
+    Error::new(
+        SqlState::STATEMENT_COMPLETION_UNKNOWN,
+        "this node has handed over before enough replicas had the transaction; whether it committed is not known",
+    )
+    .hint("Ask the new primary.")
 }
 
 /// What knows of the nodes around this one.
@@ -90,8 +112,13 @@ impl Engine for NodeEngine {
             // Others of this core may commit in this turn, too: one flush for all.
             afterwards().await;
             node.flush_here(alone());
-            node.published(held).await;
-            Ok(())
+            let mut published = pin!(node.published(held));
+            poll_fn(|cx| match published.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Ok(())),
+                Poll::Pending if decides_no_more(&node) => Poll::Ready(Err(undecided(held))),
+                Poll::Pending => Poll::Pending,
+            })
+            .await
         })
     }
 

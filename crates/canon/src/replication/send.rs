@@ -133,7 +133,10 @@ impl Senders {
             Some(_) => {}
             None => dir.seal_for(name).map_err(disk)?,
         }
-        self.node.seal().map(Read::Sealed)
+        let sealed = self.node.seal().map(Read::Sealed);
+        // Who waits for replicas that do not follow learns it.
+        self.node.shipping().settle();
+        sealed
     }
 
     /// Leads again after a hand-over that came to nothing.
@@ -173,6 +176,8 @@ impl Senders {
             );
         }
         self.node.heard_of_term(term);
+        // Who waits for replicas that do not follow any more learns it.
+        self.node.shipping().settle();
     }
 }
 
