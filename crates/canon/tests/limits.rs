@@ -5,6 +5,9 @@ mod common;
 #[allow(dead_code)]
 #[path = "replication/helpers.rs"]
 mod helpers;
+#[allow(dead_code)]
+#[path = "wire_abuse/raw.rs"]
+mod raw;
 
 use common::{PATIENCE, Server, connect_to, free_port, on_postgres, sqlstate};
 use helpers::{get, one, rows, signal};
@@ -179,7 +182,12 @@ async fn connections_that_move() {
     if on_postgres() {
         return;
     }
-    let server = Server::start_with(&[("CANON_PLANTED", "gate.restless")]).await;
+    let http = format!("127.0.0.1:{}", common::free_port());
+    let env = [
+        ("CANON_PLANTED", "gate.restless"),
+        ("CANON_HTTP", http.as_str()),
+    ];
+    let server = Server::start_with(&env).await;
     let (one, other) = (server.connect().await, server.connect().await);
     let setup = "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0), (2, 0); SET application_name = 'wanderer'";
     one.batch_execute(setup).await.unwrap();
@@ -235,6 +243,169 @@ async fn connections_that_move() {
     assert_eq!(sqlstate(&cancelled.unwrap_err()), "57014");
     other.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(n(1).await, 8);
+    // Each of the fifty rounds waits for the client several times.
+    let moved = helpers::connections_moved(&http);
+    assert!(moved >= 50, "{moved}");
+}
+
+/// Waits until this gives the number.
+async fn until_is(client: &Client, sql: &str, wanted: i64) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+        if found == wanted {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{sql}: {found}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A COPY whose client says nothing is ended by a cancel and by its time limit (PostgreSQL waits for the client), and the session goes on;
+/// and by a shutdown.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_copy() {
+    if on_postgres() {
+        return;
+    }
+    let mut server = Server::start_with(&[("CANON_SHUTDOWN_TIMEOUT", "200ms")]).await;
+    let other = server.connect().await;
+    let table = "CREATE TABLE t (id int PRIMARY KEY)";
+    other.batch_execute(table).await.unwrap();
+    // The client says nothing from here on, and hears why.
+    let silent = || {
+        let mut c = raw::Raw::connect(&server);
+        c.send(&raw::startup(&server));
+        let said = c.until(b'Z').expect("a session");
+        let key = said.into_iter().find(|m| m.0 == b'K').expect("a key").1;
+        (c, key)
+    };
+    for timeout in ["0", "100ms"] {
+        let (mut c, key) = silent();
+        let set = format!("SET statement_timeout = '{timeout}'");
+        c.send(&raw::query(set.as_bytes()));
+        c.until(b'Z').expect("it is set");
+        c.send(&raw::query(b"COPY t FROM STDIN"));
+        c.until(b'G').expect("it waits for data");
+        if timeout == "0" {
+            let request = [&80_877_102u32.to_be_bytes(), &key[..]].concat();
+            raw::Raw::connect(&server).send(&raw::framed(&request));
+        }
+        assert_eq!(c.error(), "57014", "{timeout}");
+        // What it sends now is left of the COPY.
+        c.send(&raw::message(b'd', b"1\n"));
+        c.send(&raw::message(b'c', b""));
+        c.send(&raw::query(b"SELECT 1"));
+        c.until(b'D').expect("it goes on");
+        assert_eq!(count(&other).await, 0);
+    }
+    let (mut silent, _) = silent();
+    silent.send(&raw::query(b"COPY t FROM STDIN"));
+    silent.until(b'G').expect("it waits for data");
+    helpers::signal(&server, "-TERM");
+    let said = silent.until(b'E').expect("why it ends");
+    assert_eq!(raw::field(&said[0].1, b'C'), "57P01");
+    assert_eq!(silent.message(), None);
+    let exit = server.exited(PATIENCE).await;
+    assert!(exit.is_some_and(|e| e.success()));
+}
+
+/// A commit that too few replicas have is not acknowledged when the server is shut down, its client is told why, and it is not lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_waits_for_replicas_is_ended() {
+    if on_postgres() {
+        return;
+    }
+    let env = [
+        ("CANON_SYNCHRONOUS_REPLICAS", "1"),
+        ("CANON_SHUTDOWN_TIMEOUT", "200ms"),
+    ];
+    let mut server = Server::start_with(&env).await;
+    let other = server.connect().await;
+    let setup = "SET synchronous_commit = local; CREATE TABLE t (id int PRIMARY KEY)";
+    other.batch_execute(setup).await.unwrap();
+    let extended = |sql: &str| {
+        let parse = [b"\0", sql.as_bytes(), b"\0\0\0"].concat();
+        [
+            raw::message(b'P', &parse),
+            raw::message(b'B', &[0; 8]),
+            raw::message(b'E', &[0; 5]),
+            raw::message(b'S', b""),
+        ]
+        .concat()
+    };
+    let insert = |n: u32| format!("INSERT INTO t VALUES ({n})");
+    let block = format!("BEGIN; {}; COMMIT", insert(1));
+    // The transaction of several statements before a Sync ends at the Sync.
+    let several = extended(&insert(3));
+    let several = [&several[..several.len() - 5], &extended(&insert(4))].concat();
+    let all = [
+        raw::query(block.as_bytes()),
+        extended(&insert(2)),
+        several,
+        raw::query(insert(5).as_bytes()),
+    ];
+    let mut waiting = Vec::new();
+    for messages in &all {
+        let flushed = "SELECT pg_current_wal_flush_lsn()";
+        let before = helpers::one(&other, flushed).await;
+        let mut session = raw::Raw::session(&server);
+        session.send(messages);
+        // It is on the disk here, and waits for what does not come.
+        let there = format!(
+            "SELECT count(*) FROM (SELECT 1) x
+                WHERE pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '{before}') > 0"
+        );
+        until_is(&other, &there, 1).await;
+        waiting.push(session);
+    }
+    helpers::signal(&server, "-TERM");
+    for (i, session) in waiting.iter_mut().enumerate() {
+        let said = session.until(b'E').expect("why it ends");
+        let error = &said.last().expect("it is the last").1;
+        assert_eq!(raw::field(error, b'C'), "57P01", "{i}");
+        assert_eq!(raw::field(error, b'V'), "FATAL", "{i}");
+        let why = "canceling the wait for synchronous replication";
+        assert!(raw::field(error, b'M').starts_with(why), "{i}");
+        assert_eq!(session.message(), None, "{i}");
+    }
+    let exit = server.exited(PATIENCE).await;
+    assert!(exit.is_some_and(|e| e.success()));
+    // Whoever asks for no replicas finds them.
+    server.set_env(&[]);
+    server.launch();
+    server.ready().await;
+    assert_eq!(count(&server.connect().await).await, 5);
+}
+
+/// A commit that too few replicas have when the primary hands over is neither acknowledged nor waited for: nobody here will learn more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_waits_for_replicas_at_a_hand_over_is_unknown() {
+    if on_postgres() {
+        return;
+    }
+    let server = Server::start_with(&[("CANON_SYNCHRONOUS_REPLICAS", "2")]).await;
+    let other = server.connect().await;
+    let setup = "SET synchronous_commit = local; CREATE TABLE t (id int PRIMARY KEY)";
+    other.batch_execute(setup).await.unwrap();
+    let heir = helpers::replica(&server, "heir").await;
+    let before = helpers::one(&other, "SELECT pg_current_wal_flush_lsn()").await;
+    let client = server.connect().await;
+    let insert = tokio::spawn(async move {
+        let done = client.batch_execute("INSERT INTO t VALUES (1)").await;
+        (client, done)
+    });
+    let there = format!(
+        "SELECT count(*) FROM pg_stat_replication
+            WHERE pg_wal_lsn_diff(flush_lsn, '{before}') > 0"
+    );
+    until_is(&other, &there, 1).await;
+    assert!(!insert.is_finished(), "acknowledged with one of two");
+    helpers::promote(&heir, &[]);
+    let (client, done) = insert.await.unwrap();
+    assert_eq!(sqlstate(&done.unwrap_err()), "40003");
+    client.batch_execute("SELECT 1").await.expect("it goes on");
+    assert_eq!(count(&heir.connect().await).await, 1);
 }
 
 /// Waits until a session waits for a lock.

@@ -156,6 +156,9 @@ async fn run<S: Stream, E: Engine>(
                 skipping = false;
                 wire.skip_copy = false;
                 if let Err(e) = session.sync(wire).await {
+                    if e.code() == SqlState::ADMIN_SHUTDOWN {
+                        return Err(e);
+                    }
                     session.failed(wire, &e).await;
                     wire.out.error(Severity::Error, &e);
                 }

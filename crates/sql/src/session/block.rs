@@ -11,12 +11,15 @@
 
 use super::Session;
 use super::client::{Client, Severity, TxnStatus};
+use super::handle::Reason;
+use super::run::interruption;
 use super::settings::{self, Span};
 use super::turns::PATIENCE;
 use super::utility::Modes;
 use crate::engine::Engine;
 use base::{Error, Held, Result, SqlState};
 use futures::future::{Either, select};
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use txn::{Isolation, Txn, TxnOptions};
 
@@ -101,6 +104,18 @@ fn outside(what: &str) -> Error {
         SqlState::NO_ACTIVE_SQL_TRANSACTION,
         format!("{what} can only be used in transaction blocks"),
     )
+}
+
+/// A session is ended that waits for this. What a commit's client is told is what PostgreSQL says.
+fn left_waiting(held: Held) -> Error {
+    if let Held::Published(_) = held {
+        return interruption(Reason::Terminate);
+    }
+    Error::new(
+        SqlState::ADMIN_SHUTDOWN,
+        "canceling the wait for synchronous replication and terminating connection due to administrator command",
+    )
+    .detail("The transaction has already committed locally, but might not have been replicated to the standby.")
 }
 
 impl<E: Engine> Session<E> {
@@ -489,7 +504,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Waits until replies that depend on this position may leave.
+    /// Waits until replies that depend on this position may leave. 57P01 when the session is ended first; then a commit stands in the log
+    /// here, or will, and whether it stays is for others to say.
     pub(super) async fn published(&mut self, held: Held) -> Result<()> {
         let engine = &self.shared.engine;
         if engine.is_published(held) {
@@ -501,7 +517,10 @@ impl<E: Engine> Session<E> {
         }
         let ready = engine.published(held);
         let before = self.shared.host.unix_micros();
-        let r = ready.await;
+        let r = match select(ready, pin!(self.handle.termination())).await {
+            Either::Left((r, _)) => r,
+            Either::Right(_) => Err(left_waiting(held)),
+        };
         let c = &self.shared.counters;
         let took = self.shared.host.unix_micros().saturating_sub(before).max(0);
         c.commit_waits.fetch_add(1, Ordering::Relaxed);

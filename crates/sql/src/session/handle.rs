@@ -199,6 +199,18 @@ impl Handle {
         .await;
     }
 
+    /// Waits for a termination, whatever else is asked of the session.
+    pub async fn termination(&self) {
+        poll_fn(|cx| {
+            self.waker.register(cx.waker());
+            match self.terminated() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
     fn tick(&self, now: u64) {
         let due = |d: &AtomicU64| {
             let at = d.load(Ordering::SeqCst);
