@@ -98,6 +98,10 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
             let mut build = command::cargo(&["test", "--workspace", "--no-run"]);
             build.args(&features).args(["--lib", "--bins", "--tests"]);
             step::whole(step, build)?;
+            // The library without SQL and server, as an application may have it.
+            let mut bare = command::cargo(&["check", "--quiet", "--package", "canon"]);
+            bare.arg("--no-default-features");
+            step::whole(step, bare)?;
         }
         "shuttle" => return explored(step, packages),
         "demo" => {

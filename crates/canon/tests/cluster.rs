@@ -1,6 +1,8 @@
 //! `canon::Cluster`: a cluster in this process, as a test of an application would use it: delays, silences, cuts, changes of role.
 
 use canon::{Cluster, Options};
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
@@ -150,4 +152,58 @@ fn a_replica_that_was_away_resumes_and_acknowledgements_wait_for_it() {
         .expect("acknowledged");
     cluster.catch_up().expect("caught up");
     assert_eq!(db.count(&db.connect(&cluster, 1)), 1);
+}
+
+/// What this process logs.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no writer panics").extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A replica that is given more than it has room for says so, reads again what it has lost, and gets to where the others are.
+#[test]
+fn a_replica_that_is_too_slow_says_so_and_loses_nothing() {
+    let log = Log::default();
+    let to = log.clone();
+    _ = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_ansi(false)
+        .with_writer(move || to.clone())
+        .try_init();
+    let db = Db::new();
+    let cluster = Cluster::start(quiet(), 1).expect("a cluster");
+    let c = db.connect(&cluster, cluster.primary());
+    db.run(&c, "CREATE TABLE t (a serial PRIMARY KEY, b text)");
+    cluster.catch_up().expect("caught up");
+    let r = db.connect_to_what_is_shown(&cluster, 1);
+    cluster.hold_replay(1, true).expect("a replica");
+    // More than the ring of 64 MiB.
+    for _ in 0..9 {
+        let rows =
+            "INSERT INTO t (b) SELECT repeat(chr(97 + g), 1000000) FROM generate_series(1, 10) g";
+        db.run(&c, rows);
+    }
+    assert_eq!(db.count(&r), 0, "it stands still");
+    cluster.hold_replay(1, false).expect("a replica");
+    cluster.catch_up().expect("caught up");
+    let said = || String::from_utf8_lossy(&log.0.lock().expect("no writer panics")).into_owned();
+    until("it says that it is too slow", || {
+        said().contains("this replica is too slow")
+    });
+    let all = "SELECT count(*), sum(length(b)), string_agg(left(b, 1), '' ORDER BY a) FROM t";
+    let of = |c: &Client| -> (i64, i64, String) {
+        let row = db.0.block_on(c.query_one(all, &[])).expect(all);
+        (row.get(0), row.get(1), row.get(2))
+    };
+    assert_eq!(of(&r), of(&c));
+    assert_eq!(of(&c).1, 90_000_000);
 }

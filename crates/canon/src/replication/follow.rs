@@ -24,6 +24,7 @@ use replica::ship::{Acked, Identity, Message, Receiver, RingWriter};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -33,6 +34,8 @@ use tracing::{error, info, warn};
 const TIME: Duration = Duration::from_millis(100);
 /// How often the primary hears from us at least, so that it knows how old what we show is.
 const ACK: Duration = Duration::from_millis(20);
+/// How often it is said at most that this replica is too slow.
+const SLOW: Duration = Duration::from_secs(10);
 /// Longest pause between tries to connect.
 const MOST_BACKOFF: Duration = Duration::from_secs(5);
 
@@ -248,6 +251,7 @@ impl Follow {
             commands: Vec::new(),
             asked: Vec::new(),
             pause: None,
+            slow: None,
         };
         let why = task.run(incoming).await;
         following.return_ring(task.ring);
@@ -289,6 +293,8 @@ struct Task<'a> {
     asked: Vec<Asked>,
     /// Before the next connection.
     pause: Option<Duration>,
+    /// When it was last said that this replica is too slow.
+    slow: Option<Instant>,
 }
 
 impl Task<'_> {
@@ -428,6 +434,16 @@ impl Task<'_> {
         words
     }
 
+    /// More came than replay could take, and the ring was written over: from there on the log is read again.
+    fn too_slow(&mut self, from: Position) {
+        if self.slow.is_none_or(|said| said.elapsed() > SLOW) {
+            self.slow = Some(Instant::now());
+            let overruns = self.following.stats.overruns.load(Ordering::Relaxed);
+            let primary = &self.follow.primary;
+            warn!(%primary, %from, overruns, "this replica is too slow: what it had no room for is read again from its primary's log");
+        }
+    }
+
     async fn connected(
         &mut self,
         mut link: CopyBoth<TcpStream>,
@@ -463,6 +479,7 @@ impl Task<'_> {
                     seen = v;
                     if self.following.take_overrun() {
                         let from = self.following.marks.received.get();
+                        self.too_slow(from);
                         self.receiver.handle(Event::Overrun { from }, &mut self.commands);
                     }
                     let marks = self.marks();
