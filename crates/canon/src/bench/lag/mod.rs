@@ -48,7 +48,7 @@ pub struct LagOptions {
     /// Change the schema of a third table with so many rows during the load, and say what lag each change makes; 0: no changes
     #[arg(long, default_value_t = 0)]
     pub ddl_rows: u64,
-    /// Say which threads of both processes had the CPU, all the time and while the lag was above 20 ms
+    /// Say which threads of both processes had the CPU or waited for it, all the time and while the lag was above 20 ms
     #[arg(long)]
     pub threads: bool,
     /// Draw the lag over time into this SVG file
@@ -84,11 +84,9 @@ struct Measured {
     changes: Vec<Change>,
     primary: node::Report,
     replica: node::Report,
-    /// By role: name, percent of a CPU, percent while the lag was high.
-    threads: Vec<(&'static str, Shares)>,
+    /// By role.
+    threads: Vec<(&'static str, Vec<threads::Share>)>,
 }
-
-type Shares = Vec<(String, f64, f64)>;
 
 /// A change of the schema during the load, in seconds since it began.
 struct Change {
@@ -188,22 +186,25 @@ fn changes(m: &Measured, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// The table of who had the CPU.
+/// The table of who had the CPU, and who waited for it.
 fn shares(m: &Measured, out: &mut dyn Write) -> Result<()> {
     let late = m.lags.iter().filter(|l| l.1 > CAUGHT_UP).count();
     line(
         out,
         &format!(
-            "\n{} reads/s; the lag was above {CAUGHT_UP} ms in {:.2} % of the samples:\n\n| thread | CPU | CPU in those times |\n|---|---|---|",
+            "\n{} reads/s; the lag was above {CAUGHT_UP} ms in {:.2} % of the samples:\n\n| thread | CPU | waited for it | CPU in those times | waited for it then |\n|---|---|---|---|---|",
             rate_name(m.readers),
             100.0 * late as f64 / m.lags.len().max(1) as f64,
         ),
     )?;
     for (role, shares) in &m.threads {
-        for (name, all, late) in shares.iter().filter(|s| s.1 >= 0.1) {
+        for s in shares.iter().filter(|s| s.ran.max(s.waited) >= 0.1) {
             line(
                 out,
-                &format!("| {role}, {name} | {all:.1} % | {late:.1} % |"),
+                &format!(
+                    "| {role}, {} | {:.1} % | {:.1} % | {:.1} % | {:.1} % |",
+                    s.name, s.ran, s.waited, s.ran_late, s.waited_late
+                ),
             )?;
         }
     }
@@ -332,7 +333,7 @@ impl Role {
         ]);
         command.args(["--ddl-rows", &options.ddl_rows.to_string()]);
         if options.threads {
-            command.arg("--threads");
+            command.args(["--threads", &cpu.to_string()]);
         }
         command.args([
             "--readers",

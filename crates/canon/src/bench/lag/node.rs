@@ -41,8 +41,9 @@ pub struct NodeArgs {
     policy: String,
     #[arg(long)]
     ddl_rows: u64,
-    #[arg(long)]
-    threads: bool,
+    /// Watch the threads, and what the host takes from this CPU.
+    #[arg(long, value_name = "CPU")]
+    threads: Option<usize>,
 }
 
 /// What a process did between `go` and the end.
@@ -124,7 +125,7 @@ pub fn run(args: &NodeArgs) -> Result<()> {
         let done = &done;
         let watcher = args
             .threads
-            .then(|| s.spawn(move || super::threads::watch(done, &threads)));
+            .map(|cpu| s.spawn(move || super::threads::watch(cpu, done, &threads)));
         let changer = (primary && args.ddl_rows > 0).then(|| s.spawn(|| change(&runtime, args)));
         let report = if primary {
             write(&db, args.seconds)
