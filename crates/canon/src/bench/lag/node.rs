@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use workload::rng::Rng;
 
@@ -120,18 +121,21 @@ pub fn run(args: &NodeArgs) -> Result<()> {
     wait_for_line()?;
     let done = AtomicBool::new(false);
     let (report, samples) = std::thread::scope(|s| {
-        let sampler = s.spawn(|| sample(&db, &done));
+        let sampler = spawn(s, "sampler", || sample(&db, &done));
         let threads = args.directory.join(format!("{}.threads", args.role));
         let done = &done;
-        let watcher = args
-            .threads
-            .map(|cpu| s.spawn(move || super::threads::watch(cpu, done, &threads)));
+        let watcher = args.threads.map(|cpu| {
+            spawn(s, "watcher", move || {
+                super::threads::watch(cpu, done, &threads)
+            })
+        });
         let changer = (primary && args.ddl_rows > 0).then(|| s.spawn(|| change(&runtime, args)));
-        let report = if primary {
-            write(&db, args.seconds)
-        } else {
-            read(&db, args.readers, args.seconds)
+        let work = match primary {
+            true => spawn(s, "load", || write(&db, args.seconds)),
+            false => spawn(s, "readers", || read(&db, args.readers, args.seconds)),
         };
+        let report = work.join();
+        let report = report.unwrap_or_else(|_| Err(failed("the load panicked")));
         if !primary {
             // What the primary published last has time to arrive.
             std::thread::sleep(Duration::from_secs(3));
@@ -157,6 +161,17 @@ pub fn run(args: &NodeArgs) -> Result<()> {
     drop(db);
     runtime.block_on(server.stop());
     Ok(())
+}
+
+/// A thread that [`super::threads`] can tell from others.
+fn spawn<'s, T: Send + 's>(
+    scope: &'s Scope<'s, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 's,
+) -> ScopedJoinHandle<'s, T> {
+    let named = Builder::new().name(name.to_owned());
+    let thread = named.spawn_scoped(scope, body);
+    thread.expect("a thread for the benchmark")
 }
 
 fn wait_for_line() -> Result<()> {
