@@ -5,6 +5,10 @@
 //! snapshot stands between it and the next newer one; so one idle snapshot keeps one version of a hot row, not all since.
 //! A record whose newest version is a tombstone that everybody sees goes altogether: its entries first, then itself.
 //!
+//! What is unlinked is freed when no guard can see it, which somebody has to find out: the pass does, after every few records
+//! (`Guard::flush`: what has become free of up to eight bags of 64 goes). Left to the guards that come and go (once in 128 of them),
+//! a node that works in large slices, as replay does, unlinks five times what it frees, for ever.
+//!
 //! A pass stops nobody. It skips records that a commit holds and tries them again. Committers trim long chains themselves
 //! ([`Store::trim_long`]), so a hot row does not depend on the pace of the passes.
 
@@ -116,6 +120,7 @@ impl Store {
                     }
                     self.reclaim_record(&s, &indexes, record, &live, &mut done, &guard);
                 }
+                guard.flush();
             }
             done.waiting += again.len();
             let again = again
@@ -123,6 +128,8 @@ impl Store {
                 .map(|(position, record)| Stale { position, record });
             s.stale.lock().extend(again);
         }
+        // What others have unlinked, and the last of ours.
+        pin().flush();
         done
     }
 
