@@ -22,7 +22,7 @@ pub async fn serve<S: Stream>(
     exposed: Option<&Exposed>,
 ) -> Result<()> {
     let mut link = copy_both(wire).await?;
-    let (name, path) = exposed.map_or((0, ""), |e| (e.name, e.path.to_str().unwrap_or_default()));
+    let (name, path) = exposed.map_or((0, ""), |e| (e.name, e.path().to_str().unwrap_or_default()));
     link.send_with(|out| encode_place(name, path, out));
     let mut values = Vec::new();
     loop {

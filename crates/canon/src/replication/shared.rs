@@ -1,4 +1,4 @@
-//! A region in memory that nodes on one host share: [`RemoteMemory`] without a message.
+//! A region in memory that nodes on one host share: its words are read without a message.
 //!
 //! ```text
 //! primary   /dev/shm/canon-region-NAME, mapped, locked (flock) while its process lives
@@ -13,8 +13,7 @@
 //!
 //! Left out on purpose: sharing between users (the file is its owner's alone).
 
-use base::region::{self, ALIVE_WORD, NAME_WORD, Region, WORDS, Words};
-use replica::read::{Reading, RemoteMemory};
+use base::region::{ALIVE_WORD, NAME_WORD, Region, WORDS, Words};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -32,43 +31,54 @@ fn open(path: &Path) -> io::Result<File> {
 /// A node's region where others on its host can map it; the file goes when this is dropped.
 pub struct Exposed {
     pub name: u64,
-    pub path: PathBuf,
-    /// Locked. (The mapping keeps the lock, too, until it is gone, which is when the process is.)
-    file: File,
+    file: Made,
     _alive: Alive,
+}
+
+/// A file of ours, locked, that goes with this. (The mapping keeps the lock, too, until it is gone, which is when the process is.)
+struct Made {
+    path: PathBuf,
+    file: File,
+}
+
+impl Made {
+    fn new(path: PathBuf) -> io::Result<Made> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = File::options();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(&path)?;
+        let mut made = Made { path, file };
+        made.file.lock()?;
+        // Written, not only made so long: a full file system is found here, not by a signal later.
+        made.file.write_all(&vec![0; MAPPED_BYTES])?;
+        Ok(made)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        _ = std::fs::remove_file(&self.path);
+        _ = self.file.unlock();
+    }
 }
 
 impl Exposed {
     /// Makes one; the region in it. `random`: a name for it.
     pub fn new(random: u64) -> io::Result<(Exposed, Arc<Region>)> {
-        use std::os::unix::fs::OpenOptionsExt;
         remove_left();
-        let path = Path::new(DIRECTORY).join(format!("{PREFIX}{random:016x}"));
-        let mut options = File::options();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let mut file = options.open(&path)?;
-        file.lock()?;
-        // Written, not only made so long: a full file system is found here, not by a signal later.
-        if let Err(e) = file.write_all(&vec![0; MAPPED_BYTES]) {
-            _ = std::fs::remove_file(&path);
-            return Err(e);
-        }
-        let words = MappedWords::new(&file)?;
+        let file = Made::new(Path::new(DIRECTORY).join(format!("{PREFIX}{random:016x}")))?;
+        let words = MappedWords::new(&file.file)?;
         words.words()[NAME_WORD as usize].store(random, Ordering::SeqCst);
         let exposed = Exposed {
             name: random,
-            path,
-            _alive: Alive::mark(MappedWords::new(&file)?, ALIVE_WORD)?,
+            _alive: Alive::mark(MappedWords::new(&file.file)?, ALIVE_WORD)?,
             file,
         };
         Ok((exposed, Arc::new(Region::over(Box::new(words)))))
     }
-}
 
-impl Drop for Exposed {
-    fn drop(&mut self) {
-        _ = std::fs::remove_file(&self.path);
-        _ = self.file.unlock();
+    pub fn path(&self) -> &Path {
+        &self.file.path
     }
 }
 
@@ -115,22 +125,6 @@ impl Mapped {
     }
 }
 
-impl RemoteMemory for Mapped {
-    fn read(&self, words: Vec<u32>) -> Reading {
-        let read = self.read_now(&words);
-        Box::pin(async move { read.expect("it takes no waiting") })
-    }
-
-    fn read_now(&self, words: &[u32]) -> Option<io::Result<Vec<u64>>> {
-        let mut values = Vec::with_capacity(words.len());
-        let read = region::read(self.words(), words, &mut values);
-        Some(match read.is_some() && self.is_alive() {
-            true => Ok(values),
-            false => Err(io::ErrorKind::ConnectionReset.into()),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,26 +132,41 @@ mod tests {
     use base::region::{PUBLISHED_WORD, TERM_WORD};
 
     #[test]
+    fn a_file_that_is_not_finished_goes() {
+        let path = std::env::temp_dir().join(format!("canon-made-{}", std::process::id()));
+        let made = Made::new(path.clone()).expect("made");
+        assert!(path.exists());
+        // As when it cannot be mapped.
+        drop(made);
+        assert!(!path.exists());
+    }
+
+    #[test]
     fn what_a_primary_publishes_is_read_until_it_is_gone() {
         let name = u64::from(std::process::id()) << 32 | 7;
-        let Ok((exposed, region)) = Exposed::new(name) else {
-            // No such directory here, or no room.
+        if !Path::new(DIRECTORY).is_dir() {
+            // Then nothing is shared, which the server says.
+            assert!(Exposed::new(name).is_err());
             return;
-        };
-        let path = exposed.path.to_str().expect("a path").to_owned();
+        }
+        let (exposed, region) = Exposed::new(name).expect("made");
+        let path = exposed.path().to_str().expect("a path").to_owned();
         assert!(Mapped::find(name + 1, &path).is_none(), "another region");
         assert!(Mapped::find(name, "").is_none());
         let at = Position::new(3, 1);
         region.lead(1, 9, at, at);
         let mapped = Mapped::find(name, &path).expect("the region");
-        let words = [TERM_WORD, PUBLISHED_WORD];
-        let values = || mapped.read_now(&words).expect("at once").ok();
+        let values = || {
+            let word = |w: u32| mapped.words()[w as usize].load(Ordering::SeqCst);
+            let values = vec![word(TERM_WORD), word(PUBLISHED_WORD)];
+            mapped.is_alive().then_some(values)
+        };
         assert_eq!(values(), Some(vec![9, at.as_u64()]));
         region.publish(at.next());
         assert_eq!(values(), Some(vec![9, at.next().as_u64()]));
         // The files of others who live are let alone.
         remove_left();
-        assert!(exposed.path.exists());
+        assert!(exposed.path().exists());
         drop(exposed);
         assert_eq!(values(), None);
         assert!(!Path::new(&path).exists());
