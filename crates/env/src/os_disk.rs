@@ -140,6 +140,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn zeros_go_around_the_page_cache_and_what_follows_does_not() {
+        let path = std::env::temp_dir().join(format!("env-os-around-{}", std::process::id()));
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        let file = OsFile(options.open(&path).unwrap());
+        let around = || fcntl_getfl(&file.0).unwrap().contains(OFlags::DIRECT);
+        assert!(!around());
+        let can = file.go_around(true);
+        assert_eq!(around(), can, "where the file system can do that");
+        file.go_around(false);
+        assert!(!around());
+        file.zero_fill(0, 64 * BLOCK).unwrap();
+        assert!(!around());
+        file.write_all_at(b"hello", 10).unwrap();
+        assert_eq!(file.len().unwrap(), 64 * BLOCK);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn files_names_and_the_lock() {
         let dir = std::env::temp_dir().join(format!("env-os-disk-{}", std::process::id()));
         let disk = OsDisk;

@@ -64,9 +64,6 @@ impl Shared {
             let (versions, waiting) = &self.reclaimed;
             versions.fetch_add(done.versions as u64, Ordering::Relaxed);
             waiting.store(done.waiting as u64, Ordering::Relaxed);
-            if store.memory.has_shrunk() {
-                store::give_pages_back();
-            }
             let oldest = store.snapshots.live(decided)[0];
             self.manager.forget_before(oldest);
         }
@@ -87,6 +84,10 @@ impl Shared {
             };
             if self.stopping.load(Ordering::SeqCst) {
                 return;
+            }
+            // It may take long: nothing waits for this thread.
+            if self.manager.store.memory.has_shrunk() {
+                store::give_pages_back();
             }
             let followed = self.following.lock().as_ref().map_or(0, |f| {
                 let bytes = &f.stats.bytes;
