@@ -294,7 +294,7 @@ fn replication(p: &mut Page, place: &Place) {
 /// What strong reads here cost (docs/fresh-reads.md).
 fn strong_reads(p: &mut Page, fresh: &Fresh) {
     let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
-    let s = &fresh.stats;
+    let s = fresh.stats();
     p.gauge(
         "canon_strong_reads_connected",
         "Whether the primary can be asked what it has published.",

@@ -79,6 +79,8 @@ pub struct Following {
     finish: AtomicBool,
     failure: Mutex<Option<Error>>,
     damaged_in_a_row: AtomicU64,
+    /// The newest term of this node's history when it began.
+    known: u64,
     term: AtomicU64,
     /// Numbers of commits that come.
     outcomes: Arc<Outcomes>,
@@ -91,6 +93,7 @@ impl Following {
         replay: Replay,
         moved: Arc<Notice>,
         outcomes: Arc<Outcomes>,
+        known: u64,
         term: u64,
     ) -> Following {
         let (writer, reader) = Ring::pair(RING_BYTES);
@@ -107,6 +110,7 @@ impl Following {
             finish: AtomicBool::new(false),
             failure: Mutex::default(),
             damaged_in_a_row: AtomicU64::new(0),
+            known,
             term: AtomicU64::new(term),
             outcomes,
             own_log: OwnLog::default(),
@@ -126,6 +130,13 @@ impl Following {
     /// The highest term in this node's log.
     pub fn term(&self) -> u64 {
         self.term.load(Ordering::SeqCst)
+    }
+
+    /// The newest term that is known here, also when its primary has only said that it is there: what one of an older term answers counts no
+    /// more.
+    pub fn followed(&self) -> u64 {
+        let known = self.known.max(self.term());
+        known.max(self.marks.claimed_term())
     }
 
     /// Everything up to `upto` has been given to replay.

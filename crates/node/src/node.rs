@@ -242,7 +242,8 @@ impl Node {
         let options = shared.options.replay.clone();
         let replay = Replay::start(env, store, marks.clone(), Arc::new(sink), from, options)?;
         let outcomes = shared.outcomes.clone();
-        let following = Following::new(marks, replay, moved, outcomes, writer.term());
+        let known = shared.term.load(Ordering::SeqCst);
+        let following = Following::new(marks, replay, moved, outcomes, known, writer.term());
         let following = Arc::new(following);
         *shared.following.lock() = Some(following.clone());
         let back = Arc::new(Mutex::new(None));

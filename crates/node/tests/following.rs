@@ -204,6 +204,24 @@ fn caught_up(primary: &Node, replica: &Node) {
     });
 }
 
+/// Nothing of it has come, and the older one answers reads no more.
+#[test]
+fn a_newer_term_counts_from_its_first_word() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    seed(a.path(), 1);
+    copy(a.path(), b.path());
+    let replica = replica_at(b.path());
+    let following = replica.following().unwrap();
+    let term = replica.term();
+    assert_eq!(following.followed(), term);
+    following.published(term, Position::ZERO);
+    following.published(term + 3, Position::ZERO);
+    assert_eq!(following.followed(), term + 3);
+    following.published(term + 1, Position::ZERO);
+    assert_eq!(following.followed(), term + 3);
+    assert_eq!(following.term(), 1, "of what has been taken");
+}
+
 #[test]
 fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -9,6 +9,7 @@
 
 use base::{Position, Watermark};
 use env::sync::Mutex;
+use env::sync::atomic::{AtomicU64, Ordering};
 
 /// The watermarks of a replica. Each has one owner, who raises it; everybody reads.
 #[derive(Debug, Default)]
@@ -27,6 +28,8 @@ pub struct ReplicaMarks {
     pub visible: Watermark,
     /// The newest term that spoke, and what it has published.
     claim: Mutex<(u64, Position)>,
+    /// The term in it.
+    spoke: AtomicU64,
 }
 
 impl ReplicaMarks {
@@ -41,6 +44,7 @@ impl ReplicaMarks {
             published: mark(),
             visible: mark(),
             claim: Mutex::default(),
+            spoke: AtomicU64::new(0),
         }
     }
 
@@ -51,6 +55,7 @@ impl ReplicaMarks {
         let mut claim = self.claim.lock();
         if term > claim.0 {
             *claim = (term, published);
+            self.spoke.store(term, Ordering::SeqCst);
         } else if term == claim.0 {
             claim.1 = claim.1.max(published);
         } else {
@@ -62,6 +67,11 @@ impl ReplicaMarks {
     /// What the primary has published, received or not.
     pub fn claimed(&self) -> Position {
         self.claim.lock().1.max(self.published.get())
+    }
+
+    /// The newest term that spoke; 0: none has.
+    pub fn claimed_term(&self) -> u64 {
+        self.spoke.load(Ordering::SeqCst)
     }
 
     /// The inequality, asserted. Read from the smallest up, so that growth meanwhile does no harm.
@@ -113,6 +123,7 @@ mod tests {
         m.hear(3, p(4));
         assert_eq!(m.published.get(), p(5));
         m.hear(2, p(9));
+        assert_eq!(m.claimed_term(), 3);
         assert_eq!(m.published.get(), p(5), "a word that came late");
         m.hear(3, p(7));
         assert_eq!((m.published.get(), m.claimed()), (p(7), p(7)));

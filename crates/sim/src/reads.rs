@@ -124,22 +124,20 @@ impl World {
         };
         let (now, storage) = (self.now, following.engine.table.storage.id);
         loop {
-            let mut send = None;
             match std::mem::replace(&mut r.stage, Stage::Asks) {
-                Stage::Asks => match f.timestamps.ask(r.arrived, now) {
+                Stage::Asks => match f.timestamps.ask(r.arrived, || r.touches(storage)) {
                     Ask::Known(at) => {
                         let stand = || visible.max(at);
                         let snapshot = following.engine.store().snapshots.take(stand);
                         r.stage = Stage::Checks(snapshot);
                         continue;
                     }
-                    Ask::Begin(fetch) => send = Some(fetch),
-                    Ask::Joined | Ask::Queued => {}
+                    Ask::Joined | Ask::First => {}
                 },
                 Stage::Checks(snapshot) if now >= r.again => {
                     let touches = r.touches(storage);
                     let at = snapshot.position();
-                    match f.timestamps.check(at, visible, &touches, now) {
+                    match f.timestamps.check(at, visible, &touches) {
                         Check::Read(_) => {
                             self.report.ahead += u64::from(at > visible);
                             let engine = &following.engine;
@@ -153,8 +151,7 @@ impl World {
                             }
                             continue;
                         }
-                        Check::Missing(fetch) => {
-                            send = fetch;
+                        Check::Missing => {
                             r.again = now + 2_000;
                             r.stage = Stage::Checks(snapshot);
                         }
@@ -168,7 +165,7 @@ impl World {
                 }
                 waits => r.stage = waits,
             }
-            if let Some(fetch) = send {
+            for fetch in f.timestamps.begin(now) {
                 self.send_fetch(i, f.target, fetch);
             }
             return Some(r);
@@ -231,17 +228,18 @@ impl World {
                 return None;
             };
             let followed = dir.terms().last().expect("never empty").0;
-            let (took, next) = f.timestamps.landed(number, values, followed, now);
-            match took {
+            match f.timestamps.landed(number, values, followed) {
                 Ok(at) => {
                     following.marks.hear(followed, at);
                 }
                 Err(why) => w.say(|| format!("node {i} rejects an answer: {why:?}")),
             }
-            next.map(|n| (f.target, n))
+            Some((f.target, f.timestamps.begin(now)))
         });
-        if let Some((to, fetch)) = next.flatten() {
-            self.send_fetch(i, to, fetch);
+        if let Some((to, fetches)) = next.flatten() {
+            for fetch in fetches {
+                self.send_fetch(i, to, fetch);
+            }
         }
     }
 

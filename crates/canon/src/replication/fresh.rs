@@ -18,7 +18,8 @@
 
 use super::Primary;
 use super::copy_both::{CopyBoth, lost};
-use super::lane::{Found, Lane};
+pub use super::lane::FreshStats;
+use super::lane::{Alone, Lane};
 use super::remote::{Tcp, connect, link};
 use super::shared::Mapped;
 use crate::gate::cores::{self, Core, afterwards};
@@ -29,9 +30,8 @@ use env::Env;
 use futures::FutureExt;
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
-use node::{Node, Role};
-use parking_lot::RwLock;
-use replica::read::{Check, Fetch, Level, Rejected, RemoteMemory, Touch, decide};
+use node::{Following, Node, Role};
+use replica::read::{Ask, Check, Fetch, Level, Rejected, RemoteMemory, Touch, decide};
 use sql::reading::{
     Consistency, ReadPoint, ReadPolicy, ReadWant, Reads, Touch as Touched, Waiting,
 };
@@ -51,29 +51,6 @@ const LANES: usize = 8;
 /// How often it is looked whether this node follows still.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What was done for strong reads.
-#[derive(Debug, Default)]
-pub struct FreshStats {
-    /// Fetches over the connection, those for slots included.
-    pub fetches: AtomicU64,
-    /// Looks at mapped words: a fetch for one read each.
-    pub looked: AtomicU64,
-    /// Answers that were rejected.
-    pub rejected: AtomicU64,
-    /// Reads that took a timestamp that was there, joined a fetch in flight (or the next), or began one.
-    pub reused: AtomicU64,
-    pub joined: AtomicU64,
-    pub began: AtomicU64,
-    /// Reads that could go on at once, and why: everything was visible, or nothing had changed globally, in the schema, the tables, the
-    /// rows.
-    pub at_once: [AtomicU64; 5],
-    /// Reads that waited, for what, and how long, in nanoseconds.
-    pub waits: [AtomicU64; 5],
-    pub waited: AtomicU64,
-    /// Nanoseconds that reads waited for timestamps and slots.
-    pub fetching: AtomicU64,
-}
-
 fn word(words: &[AtomicU64], w: u32) -> Position {
     Position::from_u64(words[w as usize].load(SeqCst))
 }
@@ -92,11 +69,10 @@ pub struct Fresh {
     lanes: Vec<Arc<Lane>>,
     closed: AtomicBool,
     closing: Notify,
-    /// The primary's words, where this host has them.
-    mapped: RwLock<Option<Arc<Mapped>>>,
+    /// None: it was promoted before this was made.
+    following: Option<Arc<Following>>,
     /// The newest that replay was told.
     told: AtomicU64,
-    pub stats: FreshStats,
 }
 
 fn gone() -> Error {
@@ -136,6 +112,7 @@ impl Fresh {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let cores = cores.min(LANES);
         let lane = |_| Arc::new(Lane::new(node.cluster()));
+        let following = node.following();
         Fresh {
             lanes: (0..=cores).map(lane).collect(),
             primary,
@@ -144,9 +121,28 @@ impl Fresh {
             env,
             closed: AtomicBool::new(false),
             closing: Notify::new(),
-            mapped: RwLock::default(),
+            following,
             told: AtomicU64::new(0),
-            stats: FreshStats::default(),
+        }
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> FreshStats {
+        let mut all = FreshStats::default();
+        self.lanes.iter().for_each(|l| all.add(&l.stats));
+        all
+    }
+
+    /// The term whose primary's answers count: a few loads.
+    fn followed(&self) -> u64 {
+        let following = self.following.as_ref();
+        following.map_or(0, |f| f.followed())
+    }
+
+    fn map(&self, words: Option<Mapped>) {
+        let words = words.map(Arc::new);
+        for lane in &self.lanes {
+            lane.mapped.write().clone_from(&words);
         }
     }
 
@@ -160,17 +156,22 @@ impl Fresh {
         self.lanes.last().expect("one at least")
     }
 
+    /// The lane of this core, connected or not.
+    fn own(&self) -> (usize, &Arc<Lane>) {
+        let last = self.lanes.len() - 1;
+        let n = cores::number().map_or(last, |n| n.min(last));
+        (n, &self.lanes[n])
+    }
+
     /// The lane for a read that is served here.
     fn lane(self: &Arc<Fresh>) -> &Arc<Lane> {
+        let (n, own) = self.own();
         let last = self.lanes.len() - 1;
-        match cores::number().filter(|n| *n < last) {
-            Some(n) if self.lanes[n].is_connected() => &self.lanes[n],
-            Some(n) => {
-                self.connect_lane(n);
-                &self.lanes[last]
-            }
-            None => &self.lanes[last],
+        if n == last || own.is_connected() {
+            return own;
         }
+        self.connect_lane(n);
+        &self.lanes[last]
     }
 
     /// Nanoseconds of the clock that fetches are stamped with.
@@ -185,9 +186,9 @@ impl Fresh {
             all.iter().map(touch).collect()
         };
         let (counter, at) = match lane.ask(arrived, touches) {
-            Found::Known(at) => (&self.stats.reused, Some(at)),
-            Found::Joined => (&self.stats.joined, None),
-            Found::First => (&self.stats.began, None),
+            Ask::Known(at) => (&lane.stats.reused, Some(at)),
+            Ask::Joined => (&lane.stats.joined, None),
+            Ask::First => (&lane.stats.began, None),
         };
         if reads.is_some() {
             count(counter);
@@ -232,14 +233,14 @@ impl Fresh {
 
     /// *Published* of the primary, where its words are mapped: a fetch that takes no waiting.
     fn published_here(&self) -> Option<Position> {
-        let mapped = self.mapped.read();
+        let (_, lane) = self.own();
+        let mapped = lane.mapped.read();
         let mapped = mapped.as_deref()?;
-        // Before the words are: of a newer term this claims nothing.
-        let term = self.node.term();
-        let at = self.look(mapped, |w| word(w, PUBLISHED_WORD))?;
-        count(&self.stats.looked);
+        let followed = self.followed();
+        let at = self.look(mapped, followed, |w| word(w, PUBLISHED_WORD))?;
+        count(&lane.stats.looked);
         if at > self.node.marks().published.get() {
-            self.tell(term, at);
+            self.tell(followed, at);
         }
         Some(at)
     }
@@ -249,28 +250,33 @@ impl Fresh {
         let told = &self.told;
         if told.load(Relaxed) < at.as_u64()
             && told.fetch_max(at.as_u64(), Relaxed) < at.as_u64()
-            && let Some(f) = self.node.following()
+            && self.node.role() == Role::Replica
+            && let Some(f) = &self.following
         {
             f.published(term, at);
         }
     }
 
-    /// What `f` reads of mapped words counts if their node is the primary that this one follows, before and afterwards.
-    fn look<T>(&self, mapped: &Mapped, f: impl FnOnce(&[AtomicU64]) -> T) -> Option<T> {
+    /// What `f` reads of mapped words counts if their node is the primary of this term, before and afterwards.
+    fn look<T>(
+        &self,
+        mapped: &Mapped,
+        followed: u64,
+        f: impl FnOnce(&[AtomicU64]) -> T,
+    ) -> Option<T> {
         let words = mapped.words();
-        let followed = self.node.term();
         let [high, low] = CLUSTER_WORDS.map(|w| words[w as usize].load(SeqCst));
         let same = || words[TERM_WORD as usize].load(SeqCst) == followed;
         let ours = u128::from(high) << 64 | u128::from(low) == self.node.cluster();
-        let found = (ours && same()).then(|| f(words))?;
+        let found = (ours && followed != 0 && same()).then(|| f(words))?;
         (same() && mapped.is_alive()).then_some(found)
     }
 
     /// The check against mapped words; none: they do not help.
     fn check_here(&self, at: Position, visible: Position, touches: &[Touch]) -> Option<Check> {
-        let mapped = self.mapped.read();
+        let mapped = self.own().1.mapped.read();
         let mapped = mapped.as_deref()?;
-        self.look(mapped, |w| {
+        self.look(mapped, self.followed(), |w| {
             // Slots are looked at when `at` has been published.
             let published = word(w, PUBLISHED_WORD) >= at;
             published.then(|| decide(at, visible, touches, |s| Some(word(w, s))).ok())?
@@ -301,7 +307,7 @@ impl Fresh {
             lane = self.lane().clone();
             seen = lane.landed.version();
             if let Some(at) = self.ask(&lane, arrived, None) {
-                self.stats.fetching.fetch_add(self.now() - began, Relaxed);
+                lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
                 return Ok(ReadPoint::At(at));
             }
         }
@@ -309,22 +315,22 @@ impl Fresh {
 
     async fn fetch_alone(self: Arc<Fresh>) -> Result<ReadPoint> {
         let began = self.now();
-        count(&self.stats.began);
+        count(&self.own().1.stats.began);
         loop {
             let lane = self.lane().clone();
             let mut seen = lane.landed.version();
-            let number = lane.fetch_alone(self.now());
+            let alone = Alone::ask(lane.clone());
             let landed = loop {
                 seen = lane.landed.since(seen).await;
                 if let Some(end) = self.follows() {
                     return end;
                 }
-                if let Some(landed) = lane.take_alone(number) {
+                if let Some(landed) = alone.take() {
                     break landed;
                 }
             };
             if let Ok(at) = landed {
-                self.stats.fetching.fetch_add(self.now() - began, Relaxed);
+                lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
                 return Ok(ReadPoint::At(at));
             }
         }
@@ -333,7 +339,7 @@ impl Fresh {
     fn check(&self, lane: &Lane, at: Position, touches: &[Touch]) -> Check {
         let visible = self.node.marks().published.get();
         let here = self.check_here(at, visible, touches);
-        here.unwrap_or_else(|| lane.check(at, visible, touches, self.now()))
+        here.unwrap_or_else(|| lane.check(at, visible, touches))
     }
 
     /// See `Engine::readable`.
@@ -345,7 +351,7 @@ impl Fresh {
     ) -> Option<Waiting<()>> {
         let visible = self.node.marks().published.get();
         if at <= visible {
-            count(&self.stats.at_once[Level::Visible as usize]);
+            count(&self.own().1.stats.at_once[Level::Visible as usize]);
             return None;
         }
         let tracked = matches!(
@@ -361,11 +367,11 @@ impl Fresh {
         let seen = lane.landed.version();
         match self.check(lane, at, &touches) {
             Check::Read(level) => {
-                count(&self.stats.at_once[level as usize]);
+                count(&lane.stats.at_once[level as usize]);
                 None
             }
             Check::Wait(to, level) => Some(Box::pin(self.clone().shown(to, level))),
-            Check::Missing(_) => {
+            Check::Missing => {
                 let lane = lane.clone();
                 Some(Box::pin(self.clone().checked(at, touches, lane, seen)))
             }
@@ -376,8 +382,9 @@ impl Fresh {
     async fn shown(self: Arc<Fresh>, to: Position, level: Level) -> Result<()> {
         let began = self.now();
         self.node.published(Held::Published(to)).await;
-        count(&self.stats.waits[level as usize]);
-        self.stats.waited.fetch_add(self.now() - began, Relaxed);
+        let stats = &self.own().1.stats;
+        count(&stats.waits[level as usize]);
+        stats.waited.fetch_add(self.now() - began, Relaxed);
         Ok(())
     }
 
@@ -394,8 +401,8 @@ impl Fresh {
         for round in 0u64.. {
             let landing = lane.landed.since(seen).boxed();
             if let Either::Left(_) = select(&mut all, landing).await {
-                count(&self.stats.waits[Level::Visible as usize]);
-                self.stats.waited.fetch_add(self.now() - began, Relaxed);
+                count(&lane.stats.waits[Level::Visible as usize]);
+                lane.stats.waited.fetch_add(self.now() - began, Relaxed);
                 return Ok(());
             }
             if round > 1 {
@@ -406,15 +413,15 @@ impl Fresh {
             seen = lane.landed.version();
             match self.check(&lane, at, &touches) {
                 Check::Read(level) => {
-                    count(&self.stats.at_once[level as usize]);
-                    self.stats.fetching.fetch_add(self.now() - began, Relaxed);
+                    count(&lane.stats.at_once[level as usize]);
+                    lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
                     return Ok(());
                 }
                 Check::Wait(to, level) => {
-                    self.stats.fetching.fetch_add(self.now() - began, Relaxed);
+                    lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
                     return self.clone().shown(to, level).await;
                 }
-                Check::Missing(_) => {}
+                Check::Missing => {}
             }
         }
         unreachable!("counted without end")
@@ -425,7 +432,7 @@ impl Fresh {
         let (lane, now) = (&self.lanes[n], self.now());
         let again = lane.again.load(Relaxed);
         let may = self.is_connected() && !self.closed.load(SeqCst) && now >= again;
-        if !may || self.mapped.read().is_some() {
+        if !may || lane.mapped.read().is_some() {
             return;
         }
         let took = lane
@@ -493,7 +500,7 @@ impl Fresh {
                 link = connecting => match link {
                     Ok((mut link, mapped)) => {
                         info!(primary = %self.primary, shared_memory = mapped.is_some(), "strong reads can be served");
-                        *self.mapped.write() = mapped.map(Arc::new);
+                        self.map(mapped);
                         silent = false;
                         let began = tokio::time::Instant::now();
                         let Some(why) = self.carry(self.common(), &mut link).await else { break };
@@ -507,15 +514,19 @@ impl Fresh {
                 },
                 () = looking => break,
             };
-            self.common().connected.store(false, Relaxed);
-            *self.mapped.write() = None;
+            self.disconnected();
             // Said once, not at every try.
             if !std::mem::replace(&mut silent, true) {
                 warn!(primary = %self.primary, "strong reads wait: {}", why.fields().message);
             }
         }
+        self.disconnected();
+    }
+
+    /// Nothing comes. Whoever waits asks again, so that nothing stays of those who have given up.
+    fn disconnected(&self) {
         self.common().connected.store(false, Relaxed);
-        *self.mapped.write() = None;
+        self.map(None);
         self.common().lost();
     }
 
@@ -548,7 +559,7 @@ impl Fresh {
                     // Others of this turn may want to read, too.
                     afterwards().await;
                     for Fetch { number, words } in lane.begin(self.now()) {
-                        count(&self.stats.fetches);
+                        count(&lane.stats.fetches);
                         reads.push(memory.read(words).map(move |v| (number, v)));
                     }
                 }
@@ -573,8 +584,8 @@ impl Fresh {
 
     /// Values came.
     fn land(&self, lane: &Lane, number: u64, values: &[u64]) -> std::result::Result<(), Rejected> {
-        let followed = self.node.term();
-        match lane.land(number, values, followed, self.now()) {
+        let followed = self.followed();
+        match lane.land(number, values, followed) {
             Ok(at) => {
                 self.tell(followed, at);
                 Ok(())
@@ -582,7 +593,7 @@ impl Fresh {
             // It was forgotten with a connection.
             Err(Rejected::Unknown) => Ok(()),
             Err(why) => {
-                count(&self.stats.rejected);
+                count(&lane.stats.rejected);
                 Err(why)
             }
         }

@@ -9,32 +9,70 @@
 //! is mapped (`fresh`). A fetch begins when the turn's tasks have run, not when the first of them asks: a read of the same turn that
 //! arrived a little later may use it, too.
 //!
+//! So it is with what else every read looks at: where the primary's words are mapped, and what is counted. Each core has its own, which no
+//! other core's processor takes from it.
+//!
 //! Left out on purpose: sharing between cores. It would save fetches, and cost a hand-over between threads for each.
 
+use super::shared::Mapped;
 use base::Position;
 use node::Notice;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use replica::read::{Ask, Check, Fetch, Rejected, Timestamps, Touch};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tokio::sync::Notify;
 
-/// Shared fetches in flight. With more, a read waits for less than a round trip and a half, but fewer share a fetch, and fetches are what
-/// the processors of both nodes pay for.
-const FLIGHTS: usize = 1;
+/// What was done for strong reads.
+#[derive(Debug, Default)]
+pub struct FreshStats {
+    /// Fetches over the connection, those for slots included.
+    pub fetches: AtomicU64,
+    /// Looks at mapped words: a fetch for one read each.
+    pub looked: AtomicU64,
+    /// Answers that were rejected.
+    pub rejected: AtomicU64,
+    /// Reads that took a timestamp that was there, joined a fetch in flight (or the next), or began one.
+    pub reused: AtomicU64,
+    pub joined: AtomicU64,
+    pub began: AtomicU64,
+    /// Reads that could go on at once, and why: everything was visible, or nothing had changed globally, in the schema, the tables, the
+    /// rows.
+    pub at_once: [AtomicU64; 5],
+    /// Reads that waited, for what, and how long, in nanoseconds.
+    pub waits: [AtomicU64; 5],
+    pub waited: AtomicU64,
+    /// Nanoseconds that reads waited for timestamps and slots.
+    pub fetching: AtomicU64,
+}
 
-struct State {
-    timestamps: Timestamps,
-    /// The latest arrival of those who found nothing.
-    wanted: Option<u64>,
-    /// What they will read.
-    touches: Vec<Touch>,
-    /// To be sent, those that one read or one check asked for.
-    fetches: Vec<Fetch>,
+impl FreshStats {
+    /// Adds what others have counted.
+    pub fn add(&mut self, other: &FreshStats) {
+        let add = |to: &mut AtomicU64, n: &AtomicU64| *to.get_mut() += n.load(Relaxed);
+        add(&mut self.fetches, &other.fetches);
+        add(&mut self.looked, &other.looked);
+        add(&mut self.rejected, &other.rejected);
+        add(&mut self.reused, &other.reused);
+        add(&mut self.joined, &other.joined);
+        add(&mut self.began, &other.began);
+        for (to, n) in self.at_once.iter_mut().zip(&other.at_once) {
+            add(to, n);
+        }
+        for (to, n) in self.waits.iter_mut().zip(&other.waits) {
+            add(to, n);
+        }
+        add(&mut self.waited, &other.waited);
+        add(&mut self.fetching, &other.fetching);
+    }
 }
 
 /// See the head of the file.
 pub(super) struct Lane {
-    state: Mutex<State>,
+    timestamps: Mutex<Timestamps>,
+    /// The primary's words, where this host has them.
+    pub mapped: RwLock<Option<Arc<Mapped>>>,
+    pub stats: FreshStats,
     /// A fetch landed, or nothing that was in flight will.
     pub landed: Notice,
     /// There is something to send, perhaps.
@@ -44,24 +82,38 @@ pub(super) struct Lane {
     pub again: AtomicU64,
 }
 
-/// How a read comes to its timestamp.
-pub(super) enum Found {
-    Known(Position),
-    /// With a fetch that others began or will begin.
-    Joined,
-    /// It is the first who asks for the next.
-    First,
+/// A fetch for one read, until that has what it brought or gives up.
+pub(super) struct Alone {
+    lane: Arc<Lane>,
+    number: u64,
+}
+
+impl Alone {
+    /// One that will be sent.
+    pub fn ask(lane: Arc<Lane>) -> Alone {
+        let number = lane.timestamps.lock().ask_alone();
+        lane.due.notify_one();
+        Alone { lane, number }
+    }
+
+    /// See [`Timestamps::take_alone`].
+    pub fn take(&self) -> Option<Result<Position, ()>> {
+        self.lane.timestamps.lock().take_alone(self.number)
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.lane.timestamps.lock().forget(self.number);
+    }
 }
 
 impl Lane {
     pub fn new(cluster: u128) -> Lane {
         Lane {
-            state: Mutex::new(State {
-                timestamps: Timestamps::new(cluster),
-                wanted: None,
-                touches: Vec::new(),
-                fetches: Vec::new(),
-            }),
+            timestamps: Mutex::new(Timestamps::new(cluster)),
+            mapped: RwLock::default(),
+            stats: FreshStats::default(),
             landed: Notice::default(),
             due: Notify::new(),
             connected: AtomicBool::new(false),
@@ -73,50 +125,19 @@ impl Lane {
         self.connected.load(Relaxed)
     }
 
-    /// A timestamp, or a place among those who wait for one; the slots of `touches` come with it.
-    pub fn ask(&self, arrived: u64, touches: impl FnOnce() -> Vec<Touch>) -> Found {
-        let mut s = self.state.lock();
-        match s.timestamps.find(arrived) {
-            Some(Ask::Known(at)) => return Found::Known(at),
-            Some(_) => return Found::Joined,
-            None => {}
-        }
-        s.touches.extend(touches());
-        let first = s.wanted.is_none();
-        s.wanted = s.wanted.max(Some(arrived));
-        drop(s);
-        if first {
+    /// See [`Timestamps::ask`].
+    pub fn ask(&self, arrived: u64, touches: impl FnOnce() -> Vec<Touch>) -> Ask {
+        let asked = self.timestamps.lock().ask(arrived, touches);
+        if asked == Ask::First {
             self.due.notify_one();
-            return Found::First;
         }
-        Found::Joined
-    }
-
-    /// A fetch for one read; its number.
-    pub fn fetch_alone(&self, now: u64) -> u64 {
-        let mut s = self.state.lock();
-        let fetch = s.timestamps.fetch_alone(now);
-        let number = fetch.number;
-        s.fetches.push(fetch);
-        drop(s);
-        self.due.notify_one();
-        number
-    }
-
-    /// See [`Timestamps::take_alone`].
-    pub fn take_alone(&self, number: u64) -> Option<Result<Position, ()>> {
-        self.state.lock().timestamps.take_alone(number)
+        asked
     }
 
     /// See [`Timestamps::check`]; what it wants fetched will be.
-    pub fn check(&self, at: Position, visible: Position, touches: &[Touch], now: u64) -> Check {
-        let mut s = self.state.lock();
-        let mut check = s.timestamps.check(at, visible, touches, now);
-        if let Check::Missing(fetch) = &mut check
-            && let Some(fetch) = fetch.take()
-        {
-            s.fetches.push(fetch);
-            drop(s);
+    pub fn check(&self, at: Position, visible: Position, touches: &[Touch]) -> Check {
+        let check = self.timestamps.lock().check(at, visible, touches);
+        if check == Check::Missing {
             self.due.notify_one();
         }
         check
@@ -124,33 +145,15 @@ impl Lane {
 
     /// What is to be sent now.
     pub fn begin(&self, now: u64) -> Vec<Fetch> {
-        let mut s = self.state.lock();
-        let mut all = std::mem::take(&mut s.fetches);
-        if s.timestamps.flying() < FLIGHTS
-            && let Some(arrived) = s.wanted.take()
-        {
-            let touches = std::mem::take(&mut s.touches);
-            s.timestamps.want(&touches);
-            if let Ask::Begin(fetch) = s.timestamps.ask(arrived, now) {
-                all.push(fetch);
-            }
-        }
-        all
+        self.timestamps.lock().begin(now)
     }
 
     /// An answer came. Wakes all who wait, unless it is of no use.
-    pub fn land(
-        &self,
-        number: u64,
-        values: &[u64],
-        followed: u64,
-        now: u64,
-    ) -> Result<Position, Rejected> {
-        let mut s = self.state.lock();
-        let (took, next) = s.timestamps.landed(number, values, followed, now);
-        s.fetches.extend(next);
-        let more = s.wanted.is_some() || !s.fetches.is_empty();
-        drop(s);
+    pub fn land(&self, number: u64, values: &[u64], followed: u64) -> Result<Position, Rejected> {
+        let (took, more) = {
+            let mut t = self.timestamps.lock();
+            (t.landed(number, values, followed), t.is_due())
+        };
         if more {
             self.due.notify_one();
         }
@@ -162,12 +165,7 @@ impl Lane {
 
     /// The connection ended, or begins: nothing that is in flight lands, and whoever waits asks again.
     pub fn lost(&self) {
-        let mut s = self.state.lock();
-        s.timestamps.lost();
-        s.fetches.clear();
-        s.touches.clear();
-        s.wanted = None;
-        drop(s);
+        self.timestamps.lock().lost();
         self.landed.moved();
     }
 }
@@ -185,7 +183,7 @@ mod tests {
     fn land(lane: &Lane, r: &Region, f: &Fetch) {
         let mut values = Vec::new();
         r.read(&f.words, &mut values).expect("words that there are");
-        lane.land(f.number, &values, 3, 1000).expect("taken");
+        lane.land(f.number, &values, 3).expect("taken");
     }
 
     #[test]
@@ -198,27 +196,38 @@ mod tests {
         region.modified(&other.finish(Position::from_u64(35), 0).0);
         let lane = Lane::new(7);
         let row = |key: &[u8]| vec![Touch::Row(TABLE, row_hash(TABLE, key))];
-        assert!(matches!(lane.ask(5, || row(b"a")), Found::First));
-        assert!(matches!(lane.ask(6, || row(b"b")), Found::Joined));
+        assert!(matches!(lane.ask(5, || row(b"a")), Ask::First));
+        assert!(matches!(lane.ask(6, || row(b"b")), Ask::Joined));
         let sent = lane.begin(10);
         assert_eq!(sent.len(), 1);
         // In flight: whoever arrived before it began joins it, who came later waits for the next.
-        assert!(matches!(lane.ask(9, Vec::new), Found::Joined));
-        assert!(matches!(lane.ask(11, || row(b"c")), Found::First));
+        assert!(matches!(lane.ask(9, Vec::new), Ask::Joined));
+        assert!(matches!(lane.ask(11, || row(b"c")), Ask::First));
         assert!(lane.begin(12).is_empty());
         land(&lane, &region, &sent[0]);
-        assert!(matches!(lane.ask(9, Vec::new), Found::Known(t) if t == at));
+        assert!(matches!(lane.ask(9, Vec::new), Ask::Known(t) if t == at));
         // Another row was written after 30: both may be read where 30 is shown, without another fetch.
         let visible = Position::from_u64(30);
         for key in [b"a", b"b"] {
-            let check = lane.check(at, visible, &row(key), 20);
+            let check = lane.check(at, visible, &row(key));
             assert_eq!(check, Check::Read(Level::Row));
         }
         let sent = lane.begin(20);
         assert_eq!(sent.len(), 1);
         lane.lost();
         assert!(lane.begin(30).is_empty());
-        assert!(matches!(lane.ask(11, Vec::new), Found::First));
+        assert!(matches!(lane.ask(11, Vec::new), Ask::First));
         assert_eq!(lane.begin(31).len(), 1);
+    }
+
+    #[test]
+    fn a_read_of_its_own_that_gives_up_is_not_fetched_for() {
+        let lane = Arc::new(Lane::new(7));
+        let (given_up, waits) = (Alone::ask(lane.clone()), Alone::ask(lane.clone()));
+        drop(given_up);
+        assert_eq!(lane.begin(10).len(), 1);
+        assert_eq!(waits.take(), None);
+        lane.lost();
+        assert_eq!(waits.take(), Some(Err(())));
     }
 }

@@ -24,11 +24,6 @@ pub type Reading = Pin<Box<dyn Future<Output = io::Result<Vec<u64>>> + Send>>;
 pub trait RemoteMemory: Send + Sync {
     /// The values of these words, read in this order. An error: nothing can be read, now or any more.
     fn read(&self, words: Vec<u32>) -> Reading;
-
-    /// The same where it takes no waiting.
-    fn read_now(&self, _words: &[u32]) -> Option<io::Result<Vec<u64>>> {
-        None
-    }
 }
 
 /// Most words of one request.

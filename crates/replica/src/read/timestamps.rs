@@ -6,8 +6,9 @@
 //! a read that arrived at a1 takes t: the fetch began later. One of a2 may not: it needs a fetch that begins after a2.
 //! ```
 //! **A timestamp** for a read that arrived at `a` is *published* of the primary from a fetch that began at `a` or later, whoever began it.
-//! Whoever finds none that has landed joins one in flight, or begins one, or (two are in flight) waits for the next; so any number of
-//! reads cost at most two fetches per round trip.
+//! Whoever finds none that has landed joins one in flight, or waits for the next, which begins when none is in flight ([`Timestamps::begin`]); so
+//! any number of reads cost one fetch per round trip, and one more where slots are missing. (With more in flight a read would wait for less than
+//! a round trip and a half, but fewer would share a fetch, and fetches are what the processors of both nodes pay for.)
 //!
 //! **A slot value** is of use to a read at `t` if it was fetched after t was published. Fetches read *published* first and slots after it: a
 //! value is kept with the *published* of its own fetch, and serves every `t` up to that, from any fetch, in whatever order
@@ -19,7 +20,10 @@
 //! Which words go with a fetch: what was asked for, and the tables that were asked for lately, so that most reads have timestamp and
 //! slots in one round trip.
 //!
-//! Left out on purpose: when to give up (the session's), and a bound on who waits (sessions have one).
+//! **Who waits is not counted**: what is kept of those who ask is their latest arrival and the words that they will want, no more of them than go
+//! with a fetch. So nothing grows while nothing can be fetched. (Reads that fetch for themselves say when they are gone.)
+//!
+//! Left out on purpose: when to give up (the session's).
 
 use base::region::{
     CATALOG_WORD, CLUSTER_WORDS, GLOBAL_WORD, PUBLISHED_WORD, TERM_WORD, bucket_slot, table_slot,
@@ -29,8 +33,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::memory::MOST_WORDS;
 
-/// Fetches in flight, those of reads that want their own aside.
-const FLIGHTS: usize = 2;
+/// Most fetches in flight, those of reads that want their own aside; and when slots are missing.
+const FLIGHTS: usize = 1;
+const FLIGHTS_FOR_SLOTS: usize = 2;
+/// Most words that are wanted of the next.
+const MOST_WANTED: usize = MOST_WORDS - HEAD.len() - 1;
 /// A table that was asked for goes with so many fetches more.
 const HOT_FOR: u64 = 64;
 /// Most of them.
@@ -57,12 +64,10 @@ pub struct Fetch {
 pub enum Ask {
     /// From a fetch that has landed.
     Known(Position),
-    /// A fetch that began later is in flight: ask again when it has landed.
+    /// With a fetch that is in flight, or that others wait for: ask again when one has landed.
     Joined,
-    /// Send this, and ask again when it has landed.
-    Begin(Fetch),
-    /// The fetch begins when another has landed.
-    Queued,
+    /// It is the first who asks for the next: see [`Timestamps::begin`], and ask again when one has landed.
+    First,
 }
 
 /// What a read touches.
@@ -94,8 +99,8 @@ pub enum Level {
 pub enum Check {
     /// Now, and from now on, at the timestamp.
     Read(Level),
-    /// Slots are missing: check again when a fetch has landed. This is to be sent, if there is something.
-    Missing(Option<Fetch>),
+    /// Slots are missing: see [`Timestamps::begin`], and check again when a fetch has landed.
+    Missing,
     /// When this is visible.
     Wait(Position, Level),
 }
@@ -132,11 +137,15 @@ pub struct Timestamps {
     /// The newest that landed: when it began, and *published*.
     last: Option<(u64, Position)>,
     flights: Vec<Flight>,
-    /// Landed, for one read each.
-    alone: HashMap<u64, Position>,
-    /// Somebody waits for a fetch that has not begun.
-    again: bool,
+    /// Fetches for one read each, with what they brought; and those that have not begun.
+    alone: HashMap<u64, Option<Position>>,
+    waiting: Vec<u64>,
+    /// The latest arrival of those who found nothing.
+    asked: Option<u64>,
+    /// Words of the next fetch.
     wanted: BTreeSet<u32>,
+    /// Somebody needs some of them now.
+    missing: bool,
     /// Values of slots (and the global and the catalog's), each with *published* of its fetch.
     known: HashMap<u32, (Position, Position)>,
     /// Tables asked for lately, and until which fetch they go along.
@@ -153,71 +162,92 @@ impl Timestamps {
             last: None,
             flights: Vec::new(),
             alone: HashMap::new(),
-            again: false,
+            waiting: Vec::new(),
+            asked: None,
             wanted: BTreeSet::new(),
+            missing: false,
             known: HashMap::new(),
             hot: HashMap::new(),
         }
     }
 
-    /// What there is already for a read that arrived at this time: known, or in flight. Times are of any clock that does not go back.
-    pub fn find(&self, arrived: u64) -> Option<Ask> {
+    /// A timestamp for a read that arrived at this time, or a place among those who wait for one. Times are of any clock that does not go back.
+    /// The slots of `touches` come with it: its read needs no second fetch.
+    pub fn ask(&mut self, arrived: u64, touches: impl FnOnce() -> Vec<Touch>) -> Ask {
         let fresh = |began: u64| began >= arrived || env::fault::planted("read.old_fetch");
         if let Some((_, at)) = self.last.filter(|l| fresh(l.0)) {
-            return Some(Ask::Known(at));
+            return Ask::Known(at);
         }
-        let joins = |f: &Flight| !f.alone && f.began >= arrived;
-        self.flights.iter().any(joins).then_some(Ask::Joined)
-    }
-
-    /// A timestamp for a read that arrived at this time.
-    pub fn ask(&mut self, arrived: u64, now: u64) -> Ask {
-        if let Some(found) = self.find(arrived) {
-            return found;
+        if self.flights.iter().any(|f| !f.alone && f.began >= arrived) {
+            return Ask::Joined;
         }
-        match self.begin(now) {
-            Some(fetch) => Ask::Begin(fetch),
-            None => {
-                self.again = true;
-                Ask::Queued
+        for touch in touches() {
+            if let Touch::Table(t) | Touch::Row(t, _) = touch {
+                self.want(table_slot(t));
+            }
+            if let Touch::Row(_, hash) = touch {
+                self.want(bucket_slot(hash));
             }
         }
+        let first = self.asked.is_none();
+        self.asked = self.asked.max(Some(arrived));
+        if first { Ask::First } else { Ask::Joined }
     }
 
-    /// The next fetch brings the slots of these, too: its reads need no second one.
-    pub fn want(&mut self, touches: &[Touch]) {
-        for touch in touches {
-            if let Touch::Table(t) | Touch::Row(t, _) = *touch {
-                self.wanted.insert(table_slot(t));
-            }
-            if let Touch::Row(_, hash) = *touch {
-                self.wanted.insert(bucket_slot(hash));
-            }
+    fn want(&mut self, word: u32) {
+        if self.wanted.len() < MOST_WANTED && !HEAD.contains(&word) {
+            self.wanted.insert(word);
         }
     }
 
-    /// Fetches in flight that reads share.
-    pub fn flying(&self) -> usize {
-        self.flights.iter().filter(|f| !f.alone).count()
+    /// A fetch for one read and no other, with this number; [`Timestamps::take_alone`] has what it brought. Whoever asked and does not wait
+    /// for it says so ([`Timestamps::forget`]).
+    pub fn ask_alone(&mut self) -> u64 {
+        self.number += 1;
+        self.alone.insert(self.number, None);
+        self.waiting.push(self.number);
+        self.number
     }
 
-    /// A fetch for one read and no other; [`Timestamps::take_alone`] has what it brought.
-    pub fn fetch_alone(&mut self, now: u64) -> Fetch {
-        self.launch(now, true)
-    }
-
-    /// What a fetch for one read brought; `Err`: it was lost. None: it is in flight.
+    /// What a fetch for one read brought; `Err`: it was lost. None: it is under way.
     pub fn take_alone(&mut self, number: u64) -> Option<Result<Position, ()>> {
-        if let Some(at) = self.alone.remove(&number) {
-            return Some(Ok(at));
+        let at = match self.alone.get(&number) {
+            None => return Some(Err(())),
+            Some(at) => Ok((*at)?),
+        };
+        self.alone.remove(&number);
+        Some(at)
+    }
+
+    /// Nobody waits for this fetch for one read.
+    pub fn forget(&mut self, number: u64) {
+        self.alone.remove(&number);
+        self.waiting.retain(|n| *n != number);
+    }
+
+    /// Whether [`Timestamps::begin`] may have something.
+    pub fn is_due(&self) -> bool {
+        self.asked.is_some() || self.missing || !self.waiting.is_empty()
+    }
+
+    /// What is to be sent now. Call it when somebody has asked, and when a fetch has landed; others who are about to ask may go first.
+    pub fn begin(&mut self, now: u64) -> Vec<Fetch> {
+        let alone = std::mem::take(&mut self.waiting).into_iter();
+        let mut all: Vec<Fetch> = alone.map(|n| self.launch(n, now, true)).collect();
+        let flying = self.flights.iter().filter(|f| !f.alone).count();
+        let timestamp = self.asked.is_some() && flying < FLIGHTS;
+        if timestamp || self.missing && flying < FLIGHTS_FOR_SLOTS {
+            self.asked = None;
+            self.missing = false;
+            self.number += 1;
+            all.push(self.launch(self.number, now, false));
         }
-        let flies = self.flights.iter().any(|f| f.number == number);
-        (!flies).then_some(Err(()))
+        all
     }
 
     /// Whether what is touched may be read at `at`, where everything up to `visible` is here. Call it with a look at *visible* that is
     /// not newer than the call.
-    pub fn check(&mut self, at: Position, visible: Position, touches: &[Touch], now: u64) -> Check {
+    pub fn check(&mut self, at: Position, visible: Position, touches: &[Touch]) -> Check {
         for touch in touches {
             if let Touch::Table(t) | Touch::Row(t, _) = *touch {
                 let word = table_slot(t);
@@ -229,33 +259,36 @@ impl Timestamps {
         match decide(at, visible, touches, |word| self.slot(word, at)) {
             Ok(check) => check,
             Err(missing) => {
-                self.wanted.extend(missing);
-                Check::Missing(self.begin_wanted(now))
+                let brought = |w: &u32| self.flights.iter().any(|f| f.words.contains(w));
+                if !missing.iter().all(brought) {
+                    missing.into_iter().for_each(|w| self.want(w));
+                    self.missing = true;
+                }
+                Check::Missing
             }
         }
     }
 
-    /// The answer to a fetch came: these values, while the node follows `followed`. *Published* in it, and what is to be sent next. Wake
-    /// all who wait, whatever it says.
+    /// The answer to a fetch came: these values, while the node follows `followed`. *Published* in it. Wake all who wait, and see
+    /// [`Timestamps::begin`]; rejected: who waits asks again when the caller has waited a little.
     pub fn landed(
         &mut self,
         number: u64,
         values: &[u64],
         followed: u64,
-        now: u64,
-    ) -> (Result<Position, Rejected>, Option<Fetch>) {
-        let Some(i) = self.flights.iter().position(|f| f.number == number) else {
-            return (Err(Rejected::Unknown), None);
-        };
-        let flight = self.flights.remove(i);
+    ) -> Result<Position, Rejected> {
+        let i = self.flights.iter().position(|f| f.number == number);
+        let flight = self.flights.remove(i.ok_or(Rejected::Unknown)?);
         let took = self.take(&flight, values, followed);
-        let next = match took {
-            // Who waits asks again when the caller has waited a little.
-            Err(_) => None,
-            Ok(_) if self.again || !self.wanted.is_empty() => self.begin(now),
-            Ok(_) => None,
-        };
-        (took, next)
+        match &took {
+            Err(_) => _ = self.alone.remove(&number),
+            Ok(at) => {
+                if let Some(brought) = self.alone.get_mut(&number) {
+                    *brought = Some(*at);
+                }
+            }
+        }
+        took
     }
 
     fn take(&mut self, f: &Flight, values: &[u64], followed: u64) -> Result<Position, Rejected> {
@@ -290,9 +323,7 @@ impl Timestamps {
         }
         // The word at the end is the term's.
         self.known.remove(&TERM_WORD);
-        if f.alone {
-            self.alone.insert(f.number, at);
-        } else if self.last.is_none_or(|l| l.0 <= f.began) {
+        if !f.alone && self.last.is_none_or(|l| l.0 <= f.began) {
             self.last = Some((f.began, at));
         }
         Ok(at)
@@ -302,8 +333,10 @@ impl Timestamps {
     pub fn lost(&mut self) {
         self.flights.clear();
         self.alone.clear();
+        self.waiting.clear();
+        self.asked = None;
         self.wanted.clear();
-        self.again = false;
+        self.missing = false;
     }
 
     fn slot(&self, word: u32, at: Position) -> Option<Position> {
@@ -311,36 +344,13 @@ impl Timestamps {
         (*as_of >= at).then_some(*value)
     }
 
-    /// A fetch with what is wanted, unless one in flight brings it or there are enough in flight.
-    fn begin_wanted(&mut self, now: u64) -> Option<Fetch> {
-        let brought = |w: &u32| self.flights.iter().any(|f| f.words.contains(w));
-        if self.wanted.iter().all(brought) {
-            self.wanted.clear();
-            return None;
-        }
-        self.begin(now)
-    }
-
-    fn begin(&mut self, now: u64) -> Option<Fetch> {
-        if self.flying() >= FLIGHTS {
-            return None;
-        }
-        self.again = false;
-        Some(self.launch(now, false))
-    }
-
-    fn launch(&mut self, began: u64, alone: bool) -> Fetch {
-        self.number += 1;
-        let number = self.number;
+    fn launch(&mut self, number: u64, began: u64, alone: bool) -> Fetch {
         let mut words = HEAD.to_vec();
         if !alone {
             self.hot.retain(|_, until| *until > number);
             self.wanted.extend(self.hot.keys());
-            let slots = std::mem::take(&mut self.wanted);
-            let known = |w: &u32| !HEAD.contains(w);
-            let mut slots = slots.into_iter().filter(known);
-            words.extend(slots.by_ref().take(MOST_WORDS - HEAD.len() - 1));
-            self.wanted = slots.collect();
+            let slots = std::mem::take(&mut self.wanted).into_iter();
+            words.extend(slots.take(MOST_WANTED));
         }
         words.push(TERM_WORD);
         self.flights.push(Flight {
@@ -446,103 +456,139 @@ mod tests {
         values
     }
 
-    fn land(t: &mut Timestamps, r: &Region, f: &Fetch) -> Option<Fetch> {
-        let (took, next) = t.landed(f.number, &read(r, f), 3, 1000);
-        took.unwrap();
-        next
+    fn land(t: &mut Timestamps, r: &Region, f: &Fetch) {
+        t.landed(f.number, &read(r, f), 3).unwrap();
     }
 
-    fn begun(a: Ask) -> Fetch {
-        match a {
-            Ask::Begin(f) => f,
-            other => panic!("{other:?}"),
-        }
+    fn ask(t: &mut Timestamps, arrived: u64) -> Ask {
+        t.ask(arrived, Vec::new)
+    }
+
+    /// The fetch that begins now, if one does.
+    fn next(t: &mut Timestamps, now: u64) -> Option<Fetch> {
+        let mut all = t.begin(now);
+        assert!(all.len() < 2, "{all:?}");
+        all.pop()
+    }
+
+    /// The fetch for one who asks.
+    fn begun(t: &mut Timestamps, arrived: u64, now: u64) -> Fetch {
+        assert_eq!(ask(t, arrived), Ask::First);
+        next(t, now).expect("a fetch begins")
     }
 
     #[test]
     fn a_timestamp_serves_who_arrived_before_its_fetch_began() {
         let (mut t, r) = (Timestamps::new(CLUSTER), primary(40));
-        let first = begun(t.ask(5, 10));
-        assert_eq!(t.ask(9, 11), Ask::Joined);
-        assert_eq!(t.ask(10, 11), Ask::Joined);
-        // It arrived after the fetch began.
-        let second = begun(t.ask(11, 12));
-        assert_eq!(t.ask(12, 13), Ask::Joined);
-        // Two are in flight.
-        assert_eq!(t.ask(13, 14), Ask::Queued);
-        assert_eq!(t.ask(14, 15), Ask::Queued);
-        let values = read(&r, &first);
+        let first = begun(&mut t, 5, 10);
+        assert_eq!(ask(&mut t, 9), Ask::Joined);
+        assert_eq!(ask(&mut t, 10), Ask::Joined);
+        assert!(!t.is_due());
+        // They arrived after the fetch began.
+        assert_eq!(ask(&mut t, 13), Ask::First);
+        assert_eq!(ask(&mut t, 12), Ask::Joined);
+        assert_eq!(next(&mut t, 14), None, "one is in flight");
+        assert!(t.is_due());
         r.publish(p(41));
-        let (took, third) = t.landed(first.number, &values, 3, 20);
-        assert_eq!(took, Ok(p(40)));
-        assert_eq!(t.ask(10, 21), Ask::Known(p(40)));
-        assert_eq!(t.ask(12, 21), Ask::Joined);
+        land(&mut t, &r, &first);
+        assert_eq!(ask(&mut t, 10), Ask::Known(p(41)));
+        assert_eq!(ask(&mut t, 11), Ask::Joined);
         // All who waited for a place go with one.
-        let third = third.expect("somebody waits for it");
-        assert_eq!(t.ask(14, 21), Ask::Joined);
-        assert!(land(&mut t, &r, &third).is_none());
-        // A fetch that lands late does not take back what a later one brought.
-        assert!(land(&mut t, &r, &second).is_none());
-        assert_eq!(t.ask(20, 30), Ask::Known(p(41)));
-        assert_eq!(
-            t.landed(second.number, &[], 3, 30).0,
-            Err(Rejected::Unknown)
-        );
+        let second = next(&mut t, 21).expect("somebody waits for it");
+        assert_eq!(ask(&mut t, 21), Ask::Joined);
+        land(&mut t, &r, &second);
+        assert_eq!(ask(&mut t, 21), Ask::Known(p(41)));
+        assert_eq!(next(&mut t, 22), None);
+        assert_eq!(t.landed(second.number, &[], 3), Err(Rejected::Unknown));
+    }
+
+    /// With slots for one in flight, and the timestamp of another: what lands late does not take back what the later brought.
+    #[test]
+    fn fetches_land_in_any_order() {
+        let (mut t, r) = (Timestamps::new(CLUSTER), primary(40));
+        let early = begun(&mut t, 5, 6);
+        let values = read(&r, &early);
+        r.publish(p(41));
+        assert_eq!(t.check(p(40), p(5), &[Touch::Table(1)]), Check::Missing);
+        let late = next(&mut t, 8).expect("slots are missing");
+        assert_eq!(ask(&mut t, 8), Ask::Joined);
+        land(&mut t, &r, &late);
+        assert_eq!(t.landed(early.number, &values, 3), Ok(p(40)));
+        assert_eq!(ask(&mut t, 5), Ask::Known(p(41)));
     }
 
     #[test]
     fn hundreds_of_reads_share_one_round_trip() {
         let (mut t, r) = (Timestamps::new(CLUSTER), primary(40));
-        let first = begun(t.ask(10, 10));
+        let first = begun(&mut t, 10, 10);
         // Who arrived by then goes with it; who comes while it is under way goes with the second, whatever their number.
         for read in 0..500 {
-            assert_eq!(t.ask(read % 11, 11), Ask::Joined, "{read}");
+            assert_eq!(ask(&mut t, read % 11), Ask::Joined, "{read}");
         }
-        let second = begun(t.ask(11, 12));
+        assert_eq!(ask(&mut t, 11), Ask::First);
         for read in 0..500 {
-            assert_eq!(t.ask(11 + read % 2, 13), Ask::Joined, "{read}");
+            assert_eq!(ask(&mut t, 11 + read), Ask::Joined, "{read}");
         }
+        assert_eq!(next(&mut t, 600), None, "one is in flight");
+        land(&mut t, &r, &first);
+        let second = next(&mut t, 1001).expect("for all who wait for a place");
         for read in 0..500 {
-            assert_eq!(t.ask(13 + read, 600), Ask::Queued, "{read}");
+            assert_eq!(ask(&mut t, read % 11), Ask::Known(p(40)), "{read}");
+            assert_eq!(ask(&mut t, 11 + read), Ask::Joined, "{read}");
         }
-        let third = land(&mut t, &r, &first).expect("for all who wait for a place");
-        for read in 0..500 {
-            assert_eq!(t.ask(read % 11, 1001), Ask::Known(p(40)), "{read}");
-            assert_eq!(t.ask(13 + read, 1001), Ask::Joined, "{read}");
-        }
-        // 1,502 reads have their timestamps from three fetches, and nobody waits for a fourth.
-        assert!(land(&mut t, &r, &second).is_none());
-        assert!(land(&mut t, &r, &third).is_none());
-        assert_eq!(t.ask(512, 1002), Ask::Known(p(40)));
+        // 1,002 reads have their timestamps from two fetches, and nobody waits for a third.
+        land(&mut t, &r, &second);
+        assert_eq!(ask(&mut t, 510), Ask::Known(p(40)));
+        assert_eq!(next(&mut t, 1002), None);
     }
 
     #[test]
     fn nobody_shares_a_fetch_of_ones_own() {
         let (mut t, r) = (Timestamps::new(CLUSTER), primary(40));
-        let all: Vec<_> = (0..5).map(|_| t.fetch_alone(10)).collect();
-        let shared = begun(t.ask(1, 11));
-        assert_eq!(t.take_alone(all[0].number), None);
-        all.iter()
-            .for_each(|f| assert!(land(&mut t, &r, f).is_none()));
-        assert_eq!(t.ask(1, 12), Ask::Joined);
-        assert_eq!(t.take_alone(all[0].number), Some(Ok(p(40))));
-        assert_eq!(t.take_alone(all[0].number), Some(Err(())));
+        let numbers: Vec<_> = (0..5).map(|_| t.ask_alone()).collect();
+        let all = t.begin(10);
+        assert_eq!(all.len(), 5);
+        let shared = begun(&mut t, 1, 11);
+        assert_eq!(t.take_alone(numbers[0]), None);
+        all.iter().for_each(|f| land(&mut t, &r, f));
+        assert_eq!(ask(&mut t, 1), Ask::Joined);
+        assert_eq!(t.take_alone(numbers[0]), Some(Ok(p(40))));
+        assert_eq!(t.take_alone(numbers[0]), Some(Err(())));
         t.lost();
-        assert_eq!(t.take_alone(all[1].number), Some(Err(())));
-        assert_eq!(
-            t.landed(shared.number, &[], 3, 12).0,
-            Err(Rejected::Unknown)
-        );
+        assert_eq!(t.take_alone(numbers[1]), Some(Err(())));
+        assert_eq!(t.landed(shared.number, &[], 3), Err(Rejected::Unknown));
+    }
+
+    /// The primary is away: reads come, give up, and others come. Nothing of them stays.
+    #[test]
+    fn who_waits_in_vain_leaves_nothing() {
+        let (mut t, r) = (Timestamps::new(CLUSTER), primary(40));
+        for n in 0..100_000 {
+            let row = |key: u64| Touch::Row(2, row_hash(2, &key.to_be_bytes()));
+            t.ask(n, || (0..3).map(|k| row(3 * n + k)).collect());
+            assert_eq!(t.check(p(9), p(5), &[row(n)]), Check::Missing);
+            let number = t.ask_alone();
+            t.forget(number);
+        }
+        assert!(t.wanted.len() <= MOST_WANTED && t.alone.is_empty() && t.waiting.is_empty());
+        let all = t.begin(100_000);
+        assert_eq!(all.len(), 1, "one fetch for all of them");
+        assert_eq!(all[0].words.len(), MOST_WORDS);
+        // One that is given up when its fetch is on its way.
+        let number = t.ask_alone();
+        let alone = next(&mut t, 100_001).expect("its own");
+        t.forget(number);
+        land(&mut t, &r, &alone);
+        assert!(t.alone.is_empty());
+        assert_eq!(t.take_alone(number), Some(Err(())));
     }
 
     #[test]
     fn answers_of_others_and_of_other_terms_are_rejected() {
         let mut t = Timestamps::new(CLUSTER);
         let mut rejected = |r: &Region, followed| {
-            let f = begun(t.ask(50, 50));
-            let (took, next) = t.landed(f.number, &read(r, &f), followed, 60);
-            assert_eq!(next, None);
-            took.unwrap_err()
+            let f = begun(&mut t, 50, 50);
+            t.landed(f.number, &read(r, &f), followed).unwrap_err()
         };
         let r = primary(40);
         let term = |theirs, followed| Rejected::Term { theirs, followed };
@@ -554,23 +600,21 @@ mod tests {
         other.lead(7, 3, p(1), p(1));
         assert_eq!(rejected(&other, 3), Rejected::Cluster(7));
         // It ceased to be the primary while the words were read.
-        let f = begun(t.ask(50, 50));
+        let f = begun(&mut t, 50, 50);
         let mut values = read(&primary(40), &f);
         *values.last_mut().unwrap() = 0;
-        assert_eq!(
-            t.landed(f.number, &values, 3, 60).0,
-            Err(Rejected::NotPrimary)
-        );
-        let f = begun(t.ask(50, 50));
-        assert_eq!(t.landed(f.number, &[3], 3, 60).0, Err(Rejected::Malformed));
-        assert!(matches!(t.ask(50, 60), Ask::Begin(_)));
+        assert_eq!(t.landed(f.number, &values, 3), Err(Rejected::NotPrimary));
+        let number = t.ask_alone();
+        let f = next(&mut t, 50).expect("its own");
+        assert_eq!(t.landed(f.number, &[3], 3), Err(Rejected::Malformed));
+        assert_eq!(t.take_alone(number), Some(Err(())));
+        assert_eq!(ask(&mut t, 50), Ask::First);
     }
 
-    fn fetched(c: Check) -> Fetch {
-        match c {
-            Check::Missing(Some(f)) => f,
-            other => panic!("{other:?}"),
-        }
+    /// The fetch for slots that are missing.
+    fn fetched(t: &mut Timestamps, at: u64, visible: u64, touches: &[Touch]) -> Fetch {
+        assert_eq!(t.check(p(at), p(visible), touches), Check::Missing);
+        next(t, 3).expect("slots are missing")
     }
 
     #[test]
@@ -580,22 +624,19 @@ mod tests {
         write(&r, 20, 2, b"b");
         write(&r, 30, 2, b"c");
         let at = p(30);
-        let first = begun(t.ask(1, 2));
+        let first = begun(&mut t, 1, 2);
         land(&mut t, &r, &first);
         let row = |key: &[u8]| Touch::Row(2, row_hash(2, key));
+        assert_eq!(t.check(at, at, &[Touch::All]), Check::Read(Level::Visible));
         assert_eq!(
-            t.check(at, at, &[Touch::All], 3),
-            Check::Read(Level::Visible)
-        );
-        assert_eq!(
-            t.check(at, p(10), &[Touch::All], 3),
+            t.check(at, p(10), &[Touch::All]),
             Check::Wait(at, Level::Visible)
         );
         // All slots in one fetch.
         let touches = [Touch::Catalog, Touch::Table(1), row(b"b"), row(b"x")];
-        let f = fetched(t.check(at, p(10), &touches, 3));
+        let f = fetched(&mut t, 30, 10, &touches);
         land(&mut t, &r, &f);
-        let mut check = |v, touches: &[Touch]| t.check(at, p(v), touches, 4);
+        let mut check = |v, touches: &[Touch]| t.check(at, p(v), touches);
         assert_eq!(check(10, &touches[..2]), Check::Read(Level::Table));
         assert_eq!(
             check(9, &[Touch::Table(1)]),
@@ -615,13 +656,13 @@ mod tests {
     fn a_slot_is_waited_for_no_further_than_the_timestamp() {
         let (mut t, r) = (Timestamps::new(CLUSTER), primary(1));
         write(&r, 10, 1, b"a");
-        let first = begun(t.ask(1, 2));
+        let first = begun(&mut t, 1, 2);
         land(&mut t, &r, &first);
         // Written since, and hiding what was before.
         write(&r, 50, 1, b"a");
-        let f = fetched(t.check(p(10), p(5), &[Touch::Table(1)], 3));
+        let f = fetched(&mut t, 10, 5, &[Touch::Table(1)]);
         land(&mut t, &r, &f);
-        let c = t.check(p(10), p(5), &[Touch::Table(1)], 4);
+        let c = t.check(p(10), p(5), &[Touch::Table(1)]);
         assert_eq!(c, Check::Wait(p(10), Level::Table));
     }
 
@@ -629,56 +670,54 @@ mod tests {
     fn a_slot_fetched_before_the_timestamp_was_published_is_of_no_use() {
         let (mut t, r) = (Timestamps::new(CLUSTER), primary(1));
         write(&r, 10, 1, b"a");
-        let first = begun(t.ask(1, 2));
+        let first = begun(&mut t, 1, 2);
         land(&mut t, &r, &first);
-        let f = fetched(t.check(p(10), p(5), &[Touch::Table(2)], 3));
+        let f = fetched(&mut t, 10, 5, &[Touch::Table(2)]);
         land(&mut t, &r, &f);
-        let c = t.check(p(10), p(5), &[Touch::Table(2)], 4);
+        let c = t.check(p(10), p(5), &[Touch::Table(2)]);
         assert_eq!(c, Check::Read(Level::Table));
         write(&r, 20, 2, b"b");
         // The next timestamp brings the slots of tables that were asked for with it.
-        let next = begun(t.ask(5, 6));
-        assert!(next.words.contains(&table_slot(2)));
-        assert!(matches!(
-            t.check(p(20), p(15), &[Touch::Table(2)], 7),
-            Check::Missing(None)
-        ));
-        land(&mut t, &r, &next);
-        let c = t.check(p(20), p(15), &[Touch::Table(2)], 8);
+        let second = begun(&mut t, 5, 6);
+        assert!(second.words.contains(&table_slot(2)));
+        let c = t.check(p(20), p(15), &[Touch::Table(2)]);
+        assert_eq!((c, next(&mut t, 7)), (Check::Missing, None));
+        land(&mut t, &r, &second);
+        let c = t.check(p(20), p(15), &[Touch::Table(2)]);
         assert_eq!(c, Check::Wait(p(20), Level::Table));
         // A primary of another term may have counted from elsewhere.
         r.lead(CLUSTER, 4, p(20), p(20));
-        let f = begun(t.ask(8, 9));
-        t.landed(f.number, &read(&r, &f), 4, 10).0.unwrap();
+        let f = begun(&mut t, 8, 9);
+        t.landed(f.number, &read(&r, &f), 4).unwrap();
         assert!(t.known.values().all(|k| k.1 == p(20)));
     }
 
     #[test]
     fn a_timestamp_of_another_history_is_not_given_out() {
         let (mut t, r) = (Timestamps::new(CLUSTER), primary(90));
-        let (early, late) = (begun(t.ask(1, 2)), begun(t.ask(3, 4)));
+        let early = begun(&mut t, 1, 2);
+        assert_eq!(t.check(p(9), p(5), &[Touch::Table(2)]), Check::Missing);
+        let late = next(&mut t, 4).expect("slots are missing");
         land(&mut t, &r, &late);
-        assert_eq!(t.ask(1, 5), Ask::Known(p(90)));
+        assert_eq!(ask(&mut t, 1), Ask::Known(p(90)));
         // Promoted behind 50: nobody has 90, perhaps never.
         let r = Region::default();
         r.lead(CLUSTER, 4, p(50), p(50));
-        t.landed(early.number, &read(&r, &early), 4, 6).0.unwrap();
-        assert_eq!(t.ask(1, 7), Ask::Known(p(50)));
+        t.landed(early.number, &read(&r, &early), 4).unwrap();
+        assert_eq!(ask(&mut t, 1), Ask::Known(p(50)));
     }
 
     #[test]
     fn what_was_wanted_when_a_connection_ended_is_asked_for_again() {
         let (mut t, r) = (Timestamps::new(CLUSTER), primary(10));
-        let (a, _b) = (begun(t.ask(1, 2)), begun(t.ask(3, 4)));
-        assert_eq!(t.ask(5, 6), Ask::Queued);
+        let first = begun(&mut t, 1, 2);
+        assert_eq!(ask(&mut t, 5), Ask::First);
         t.lost();
-        let again = begun(t.ask(5, 7));
-        assert_eq!(t.ask(1, 7), Ask::Joined);
-        assert_eq!(
-            t.landed(a.number, &read(&r, &a), 3, 8).0,
-            Err(Rejected::Unknown)
-        );
+        let again = begun(&mut t, 5, 7);
+        assert_eq!(ask(&mut t, 1), Ask::Joined);
+        let took = t.landed(first.number, &read(&r, &first), 3);
+        assert_eq!(took, Err(Rejected::Unknown));
         land(&mut t, &r, &again);
-        assert_eq!(t.ask(5, 9), Ask::Known(p(10)));
+        assert_eq!(ask(&mut t, 5), Ask::Known(p(10)));
     }
 }
