@@ -4,9 +4,13 @@ mod common;
 #[path = "replication/helpers.rs"]
 #[allow(dead_code)]
 mod helpers;
+#[allow(dead_code)]
+#[path = "wire_abuse/raw.rs"]
+mod raw;
 
 use common::{PATIENCE, Server, connect_to, sqlstate};
 use helpers::{one, refused, replica_with, rows, skip, until};
+use raw::{Raw, field, framed, message, query};
 use std::time::Instant;
 use tokio_postgres::Client;
 
@@ -155,4 +159,39 @@ async fn prepared_statements_of_a_moved_block_are_seen_here() {
     });
     assert_eq!(done.expect("it was its turn"), 1);
     rows(w, "COMMIT").await;
+}
+
+/// Nothing runs on a connection between nodes as nobody, or as another session than the one that is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_not_there_is_refused() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let connect = || {
+        let mut hello = 196_608u32.to_be_bytes().to_vec();
+        for word in ["user", &p.user, "replication", "forward", ""] {
+            hello.extend([word.as_bytes(), &[0]].concat());
+        }
+        let mut raw = Raw::connect(&p);
+        raw.send(&framed(&hello));
+        raw.until(b'Z').expect("it is let in");
+        raw
+    };
+    let mut raw = connect();
+    raw.send(&query(b"SELECT 1"));
+    assert_eq!(raw.error(), "08P01");
+    // Anew, but not as whom; again, and in the same transaction, as a session that is not there.
+    for how in [0, 1, 2] {
+        let number = 7u64.to_le_bytes();
+        let mut adoption = [&1u64.to_le_bytes()[..], &[how], &number].concat();
+        if how != 2 {
+            adoption.extend([0; 11]);
+        }
+        let mut raw = connect();
+        raw.send(&[message(b'a', &adoption), query(b"SELECT 1")].concat());
+        let seen = raw.until(b'E').expect("it is told");
+        assert_eq!(field(&seen.last().expect("it").1, b'C'), "08P01");
+        assert!(raw.message().is_none(), "it ends");
+    }
 }
