@@ -151,6 +151,39 @@ async fn clients_wait_for_a_node_as_long_as_the_proxys_patience_lasts() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn who_wants_a_replica_stays_with_those_when_one_refuses() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start().await;
+    rows(&p.connect().await, "CREATE TABLE t (a int PRIMARY KEY)").await;
+    let r = replica(&p).await;
+    let mut o = options(&[&p, &r]);
+    o.patience = Duration::from_secs(2);
+    let proxy = Running::start(o).await.expect("a proxy");
+    let deadline = Instant::now() + PATIENCE;
+    let c = loop {
+        match connect(&proxy, STANDBY).await {
+            Ok(c) => break c,
+            Err(e) => assert_eq!(sqlstate(&e), "57P03", "{e:?}"),
+        }
+        assert!(Instant::now() < deadline, "no replica");
+    };
+    rows(&c, "SET canon.read_consistency = 'eventual'").await;
+    // The replica takes it while it can pass it on.
+    rows(&c, "INSERT INTO t VALUES (1)").await;
+    p.kill();
+    // Then nobody does, and it is not the primary that is waited for.
+    let e = c.batch_execute("INSERT INTO t VALUES (2)").await;
+    let e = e.expect_err("nobody takes it");
+    let said = e.as_db_error().expect("the proxy says so");
+    assert_eq!(said.code().code(), "57P03", "{said:?}");
+    assert!(!said.message().contains("no primary"), "{said:?}");
+    assert_eq!(one(&c, "SELECT pg_is_in_recovery()").await, "t");
+    proxy.stop().await;
+}
+
 /// An address of this machine by which it is not its own loopback; none: it has none.
 fn network_address() -> Option<IpAddr> {
     let s = UdpSocket::bind("0.0.0.0:0").ok()?;
