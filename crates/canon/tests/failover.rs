@@ -278,9 +278,16 @@ async fn a_replica_whose_disk_is_full_serves_what_it_has() {
     rows(&c, "CHECKPOINT").await;
     r.launch();
     r.ready().await;
-    let log = std::fs::read_to_string(r.scratch().join("log")).expect("a log");
-    assert!(log.contains("no space left"), "{log}");
-    assert!(log.contains("until the next is begun"), "{log}");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let log = std::fs::read_to_string(r.scratch().join("log")).expect("a log");
+        if log.contains("until the next is begun") {
+            assert!(log.contains("no space left"), "{log}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{log}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let reader = r.connect().await;
     rows(&reader, "SET canon.read_consistency = 'eventual'").await;
     assert_eq!(one(&reader, "SELECT count(*) FROM bulk").await, "0");
