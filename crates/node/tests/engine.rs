@@ -9,7 +9,7 @@ use schemas::*;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use txn::{Access, Direction, Isolation, Scan, TableHandle, Txn, TxnOptions};
+use txn::{Access, Direction, Isolation, LockMode, Scan, TableHandle, Txn, TxnOptions, WaitPolicy};
 
 /// t(id int8 primary key, v int8, name text unique), index on v.
 fn sample(id: Oid) -> TableDef {
@@ -466,6 +466,141 @@ fn a_commit_gives_way_only_for_the_columns_that_were_read() {
             assert_eq!(found, expected, "{columns:?}");
         }
     }
+}
+
+/// A contended transaction that has changed the value of one row, in a statement that is over.
+fn about_to_change(node: &Node, h: &TableHandle, id: i64) -> Txn {
+    let mut t = contended(node);
+    t.begin_statement().unwrap();
+    t.update(h, &key(id), &row(id, 50)).unwrap();
+    t.end_statement().unwrap();
+    t.begin_statement().unwrap();
+    t
+}
+
+fn read_columns(t: &mut Txn, h: &TableHandle, columns: &[u16]) {
+    let mut scan =
+        Scan::new(Access::Primary, base::KeyRange::all(), Direction::Forward).of_columns(columns);
+    while t.scan(h, &mut scan, 2, &mut |_, _| Ok(())).unwrap() {}
+}
+
+#[test]
+fn a_read_waits_for_who_is_about_to_change_what_it_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    define(&node, sample(20000));
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    for i in 0..4 {
+        t.insert(&h, &row(i, 10)).unwrap();
+    }
+    node.commit(t).unwrap();
+
+    // (how the writer ends, what the reader finds after it)
+    type End = fn(&Node, Txn);
+    let ends: [(End, i64); 2] = [
+        (
+            |n, t| {
+                n.commit(t).unwrap();
+            },
+            50,
+        ),
+        (|_, t| drop(t), 10),
+    ];
+    for (end, found) in ends {
+        let writer = about_to_change(&node, &h, 2);
+        let mut reader = contended(&node);
+        reader.begin_statement().unwrap();
+        assert_eq!(value(&mut reader, &h, 2), Some(10));
+        let wait = reader.writer_in_the_way().expect("it is there");
+        reader.rollback_statement();
+        end(&node, writer);
+        futures::executor::block_on(wait);
+        reader.begin_statement().unwrap();
+        assert_eq!(value(&mut reader, &h, 2), Some(found));
+        assert!(reader.writer_in_the_way().is_none());
+        // What the undone run has read is in nobody's way, and what it read since is what is there.
+        reader.update(&h, &key(3), &row(3, found)).unwrap();
+        reader.end_statement().unwrap();
+        node.commit(reader).unwrap();
+        change(&node, &h, 2, 10);
+    }
+
+    // Who has not lost waits for nobody, nor does a reader of other columns or rows.
+    let writer = about_to_change(&node, &h, 2);
+    let mut other = begin(&node, Isolation::Serializable, true);
+    assert_eq!(value(&mut other, &h, 2), Some(10));
+    assert!(other.writer_in_the_way().is_none());
+    for (columns, waits) in [(&[0u16, 2][..], false), (&[1][..], true)] {
+        let mut reader = contended(&node);
+        reader.begin_statement().unwrap();
+        value(&mut reader, &h, 1);
+        read_columns(&mut reader, &h, columns);
+        assert_eq!(reader.writer_in_the_way().is_some(), waits, "{columns:?}");
+    }
+    // A wait that was too long was the last one, and the statement is what it would have been.
+    let mut reader = contended(&node);
+    reader.begin_statement().unwrap();
+    value(&mut reader, &h, 2);
+    let wait = reader.writer_in_the_way().expect("it is there");
+    reader.rollback_statement();
+    drop(wait);
+    reader.stop_waiting();
+    reader.no_more_courtesy();
+    reader.begin_statement().unwrap();
+    assert_eq!(value(&mut reader, &h, 2), Some(10));
+    assert!(reader.writer_in_the_way().is_none());
+    drop(writer);
+}
+
+#[test]
+fn a_read_does_not_wait_where_it_comes_before_the_writer_or_could_stop_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    define(&node, sample(20000));
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    for i in 0..4 {
+        t.insert(&h, &row(i, 10)).unwrap();
+    }
+    node.commit(t).unwrap();
+
+    // What an earlier statement has read is changed, too: the reader comes first.
+    let mut reader = contended(&node);
+    reader.begin_statement().unwrap();
+    value(&mut reader, &h, 1);
+    reader.end_statement().unwrap();
+    let mut writer = about_to_change(&node, &h, 1);
+    writer.update(&h, &key(2), &row(2, 50)).unwrap();
+    writer.end_statement().unwrap();
+    reader.begin_statement().unwrap();
+    value(&mut reader, &h, 2);
+    assert!(reader.writer_in_the_way().is_none());
+    drop((reader, writer));
+
+    // The writer waits for the reader already: a circle.
+    let mut writer = about_to_change(&node, &h, 2);
+    let mut reader = contended(&node);
+    reader.begin_statement().unwrap();
+    let wait = writer.wait_for_end(reader.id()).expect("it runs");
+    value(&mut reader, &h, 2);
+    assert!(reader.writer_in_the_way().is_none());
+    drop(reader);
+    futures::executor::block_on(wait);
+    drop(writer);
+
+    // The reader has locks that the writer may come to want.
+    let writer = about_to_change(&node, &h, 2);
+    let mut reader = contended(&node);
+    reader.begin_statement().unwrap();
+    let lock = |t: &mut Txn| t.lock_row(&h, &key(0), LockMode::Update, WaitPolicy::Wait);
+    value(&mut reader, &h, 0);
+    assert!(lock(&mut reader).unwrap());
+    reader.end_statement().unwrap();
+    reader.begin_statement().unwrap();
+    value(&mut reader, &h, 2);
+    assert!(reader.writer_in_the_way().is_none());
+    drop(writer);
 }
 
 #[test]

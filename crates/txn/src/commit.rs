@@ -17,7 +17,7 @@
 //! Left out on purpose: group validation; read validity intervals (LT-OCC) belong to `partitioned`.
 
 use base::record::{CommitBuilder, RecordKind};
-use base::{Error, KeyRange, Position, Result};
+use base::{Error, KeyRange, Position, Result, RowRef};
 use store::tree::Direction;
 use store::{Guard, Holder, IndexEntry, NewVersion, Record, SecondaryIndex, pin};
 
@@ -97,6 +97,9 @@ impl Txn {
             return Err(Txn::snapshot_too_old());
         }
         let position = self.commit_writes(order, &guard)?;
+        if let Some(f) = &self.footprint {
+            f.committed_at(position);
+        }
         self.schema = None;
         Ok(position)
     }
@@ -570,12 +573,24 @@ pub(crate) fn same_columns(table: &TableHandle, columns: u64, a: &[u8], b: &[u8]
     let layout = &table.table.layout;
     let (a, b) = (layout.row(a), layout.row(b));
     let mut columns = (0..layout.len()).filter(|i| *i < 64 && columns & 1 << i != 0);
-    columns.all(|i| match (a.is_missing(i), b.is_missing(i)) {
+    columns.all(|i| same_column(a, b, i))
+}
+
+/// The columns in which two versions of a row differ, and always that which stands for no column but is among all of them.
+pub(crate) fn changed_columns(table: &TableHandle, a: &[u8], b: &[u8]) -> u64 {
+    let layout = &table.table.layout;
+    let (a, b) = (layout.row(a), layout.row(b));
+    let changed = (0..layout.len().min(63)).filter(|i| !same_column(a, b, *i));
+    changed.fold(1 << 63, |set, i| set | 1 << i)
+}
+
+fn same_column(a: RowRef<'_>, b: RowRef<'_>, i: usize) -> bool {
+    match (a.is_missing(i), b.is_missing(i)) {
         (true, true) => true,
         (false, false) if a.is_null(i) || b.is_null(i) => a.is_null(i) == b.is_null(i),
         (false, false) => a.raw(i) == b.raw(i),
         _ => false,
-    })
+    }
 }
 
 impl RangeRead {

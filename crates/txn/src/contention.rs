@@ -2,39 +2,57 @@
 //!
 //! An optimistic transaction learns at its commit that what it read has changed, and by then it has done all its work. Where
 //! that happens seldom, nothing is better. Where it happens often ([`TxnOptions::contended`], set by a session whose last
-//! SERIALIZABLE transactions lost), two courtesies make fewer transactions lose. Neither decides anything: validation at commit
+//! SERIALIZABLE transactions lost), three courtesies make fewer transactions lose. None decides anything: validation at commit
 //! does, as ever, so each may be late, wrong or cut short, and is.
 //!
 //! - **Moves.** At the start of each statement the snapshot moves forward while everything read is unchanged (`Txn::refresh`), so
 //!   that a row is read as it is now, and its time until commit is short. When something has changed, the first write says so at once.
 //! - **Giving way.** Each shows what it has read, of ranges with the columns. A commit that would change some of it waits until the reader has ended,
 //!   but not for long and never in a circle: readers end as the older of the two, instead of in vain.
+//! - **Intents.** After each statement that wrote, it shows what it is about to change: rows, and the columns of them. A statement that has read some of
+//!   that is undone, waits for the writer's end, and reads what he leaves: he has little left to do, the reader most of it. Otherwise
+//!   the writer would wait for the reader, and while he waits more of them would come. Who has read something of the
+//!   writer's before that goes on with the old state instead, since he has to be the first of the two; so does who has locks, which the
+//!   writer could come to want.
 //!
-//! Readers are names in the table of locks, so that queues, wakers and the search for circles are those of rows.
-//! The rule is that of a multi-version lock manager whose writers wait at commit only, with validation in place of its guarantees.
+//! ```text
+//!    reader    reads x ········ gets to the end                reader              reads x, undone ···· reads x again
+//!    writer        changes x, commits? ··· gives way, commits  writer    changes x ·········· commits
+//! ```
+//! Running transactions are names in the table of locks, so that queues, wakers and the search for circles are those of rows.
+//! The rules are those of a multi-version lock manager in which a writer waits at commit only and a reader waits for writes that
+//! are there already, with validation in place of its guarantees.
+//!
+//! Left out on purpose: reads by secondary index, which are not shown; an order among those who wait beyond that of their coming.
 
 use base::{KeyRange, Position, Result};
 use parking_lot::Mutex;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::commit::same_columns;
+use crate::commit::changed_columns;
 use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId};
 use crate::txn::Txn;
 use crate::writes::{Pending, TableWrites};
 use store::{Expired, Guard, pin};
 
 /// Space of the locks that stand for a running transaction; its number is the hash.
-const READER_SPACE: u32 = u32::MAX;
+const RUNNING_SPACE: u32 = u32::MAX;
 
-/// Reads that a transaction shows at most.
+/// Reads that a transaction shows at most, and changes.
 const SHOWN: usize = 1024;
 
-/// What a transaction has read, for others to look at.
+/// Waits of a transaction for others' changes at most.
+pub(crate) const COURTESY: u8 = 16;
+
+/// What a transaction has read and is about to change, for others to look at.
 pub(crate) struct Footprint {
     id: TxnId,
     reads: Mutex<Vec<(u32, Read)>>,
+    intents: Mutex<Vec<Intent>>,
+    /// Where it committed; 0: it has not.
+    committed: AtomicU64,
 }
 
 impl Footprint {
@@ -44,6 +62,26 @@ impl Footprint {
             reads.push((storage, read));
         }
     }
+
+    pub(crate) fn shown(&self) -> usize {
+        self.reads.lock().len()
+    }
+
+    pub(crate) fn truncate(&self, shown: usize) {
+        self.reads.lock().truncate(shown);
+    }
+
+    pub(crate) fn committed_at(&self, p: Position) {
+        self.committed.store(p.as_u64(), Ordering::Release);
+    }
+}
+
+/// A change of a row that is not committed.
+struct Intent {
+    storage: u32,
+    key: Box<[u8]>,
+    /// What changes of the row; none: it comes or goes.
+    columns: Option<u64>,
 }
 
 /// A read of a storage by primary key.
@@ -74,15 +112,33 @@ impl Read {
         }
     }
 
-    /// Whether this change of a row is one of what was looked at.
-    fn is_hit(&self, t: &TableWrites, key: &[u8], change: &Pending, guard: &Guard) -> bool {
-        let Read::Range(_, columns) = self else {
-            return true;
+    /// Whether the change is one of what was looked at.
+    fn meets(&self, i: &Intent) -> bool {
+        let looked_at = match (self, i.columns) {
+            (Read::Range(_, looked), Some(changed)) => looked & changed != 0,
+            _ => true,
         };
-        let Some(new) = &change.row else { return true };
-        let record = t.table.storage.primary.get(key, guard);
+        looked_at && self.covers(&i.key)
+    }
+}
+
+/// Whether some of these reads meet some of these changes.
+fn meet(reads: &[(u32, Read)], intents: &[Intent]) -> bool {
+    let hit = |s: u32, r: &Read| intents.iter().any(|i| i.storage == s && r.meets(i));
+    reads.iter().any(|(s, r)| hit(*s, r))
+}
+
+impl Intent {
+    fn of(t: &TableWrites, key: &[u8], change: &Pending, guard: &Guard) -> Intent {
+        let storage = &t.table.storage;
+        let record = storage.primary.get(key, guard);
         let old = record.and_then(|r| r.row_at(change.saw, guard));
-        old.is_none_or(|old| !same_columns(&t.table, *columns, old, new))
+        let both = old.zip(change.row.as_deref());
+        Intent {
+            storage: storage.id,
+            key: key.into(),
+            columns: both.map(|(old, new)| changed_columns(&t.table, old, new)),
+        }
     }
 }
 
@@ -109,12 +165,17 @@ impl Txn {
     /// Before a statement of a contended transaction: what it reads should be what is there now, and the time until commit short.
     /// Looking at everything again at each statement would be quadratic: it is done while it stays a small part of the reading.
     pub(crate) fn refresh(&mut self) -> Result<()> {
+        let behind = self.behind.take();
+        if let Some(writer) = &behind {
+            let at = Position::from_u64(writer.committed.load(Ordering::Acquire));
+            self.shared.wait_installed(at);
+        }
         if self.outdated || self.has_writes() {
             return Ok(());
         }
         let scanned: usize = self.ranges.iter().map(|r| r.rows).sum();
         let reads = self.view()?.kept() + self.absent.len() + scanned;
-        if self.looked_again > 2 * reads + 256 {
+        if behind.is_none() && self.looked_again > 2 * reads + 256 {
             return Ok(());
         }
         self.looked_again += reads;
@@ -154,7 +215,7 @@ impl Txn {
     /// At the first statement of a contended transaction: what it reads is shown from now on.
     pub(crate) fn show_up(&mut self) {
         let me = LockName {
-            space: READER_SPACE,
+            space: RUNNING_SPACE,
             hash: self.id,
         };
         self.shared
@@ -164,6 +225,8 @@ impl Txn {
         let footprint = Arc::new(Footprint {
             id: self.id,
             reads: Mutex::default(),
+            intents: Mutex::default(),
+            committed: AtomicU64::new(0),
         });
         self.shared.readers.add(footprint.clone());
         self.footprint = Some(footprint);
@@ -192,26 +255,75 @@ impl Txn {
         if !others || self.writes.is_empty() || !self.tracks_reads() {
             return vec![];
         }
-        let all = readers.all.lock().clone();
         let guard = pin();
-        let reads = |f: &&Arc<Footprint>| {
-            f.id != self.id
-                && f.reads.lock().iter().any(|(storage, read)| {
-                    let own = self.writes.of(*storage);
-                    let hit = |w: &TableWrites| {
-                        let mut rows = w.rows.iter();
-                        rows.any(|(k, p)| read.covers(k) && read.is_hit(w, k, p, &guard))
-                    };
-                    own.is_some_and(hit)
-                })
-        };
+        let tables = self.writes.tables.iter();
+        let changes = tables.flat_map(|t| t.rows.iter().map(move |(k, p)| (t, k, p)));
+        let intents: Vec<Intent> = changes
+            .map(|(t, k, p)| Intent::of(t, k, p, &guard))
+            .collect();
+        let all = readers.all.lock().clone();
+        let reads = |f: &&Arc<Footprint>| f.id != self.id && meet(&f.reads.lock(), &intents);
         all.iter().filter(reads).map(|f| f.id).collect()
+    }
+
+    /// After a statement of a contended transaction: what it has changed is shown.
+    pub(crate) fn show_intents(&self) {
+        let Some(f) = &self.footprint else { return };
+        if self.writes.mark() == self.mark.writes {
+            return;
+        }
+        let guard = pin();
+        let changes = self.writes.since(self.mark.writes);
+        let mut intents = f.intents.lock();
+        let room = SHOWN.saturating_sub(intents.len());
+        intents.extend(
+            changes
+                .take(room)
+                .map(|(t, k, p)| Intent::of(t, k, p, &guard)),
+        );
+    }
+
+    /// After a statement of a contended transaction that has only read so far: a wait for the end of one that is about to change some of what
+    /// this statement has read. The statement is then to be undone and run again. None where reading the old state is what
+    /// can come of it only: the other changes what was read before, too, or waits for this one.
+    pub fn writer_in_the_way(&mut self) -> Option<LockWait> {
+        let mine = self.footprint.clone()?;
+        let me = self.id;
+        let has_locks = || self.locks.iter().any(|l| l.space != RUNNING_SPACE);
+        if self.courtesy == 0
+            || self.outdated
+            || self.has_writes()
+            || has_locks()
+            || self.portals > 0
+        {
+            return None;
+        }
+        let all = self.shared.readers.all.lock().clone();
+        for other in all.into_iter().filter(|f| f.id != me) {
+            let hit = {
+                let intents = other.intents.lock();
+                let reads = mine.reads.lock();
+                let (before, now) = reads.split_at(self.mark.shown.min(reads.len()));
+                !intents.is_empty() && meet(now, &intents) && !meet(before, &intents)
+            };
+            if hit && let Some(end) = self.wait_for_end(other.id) {
+                self.courtesy -= 1;
+                self.behind = Some(other);
+                return Some(end);
+            }
+        }
+        None
+    }
+
+    /// Waits for no writers any more.
+    pub fn no_more_courtesy(&mut self) {
+        self.courtesy = 0;
     }
 
     /// A wait for the end of a running transaction; none when it has ended, or waits for this one.
     pub fn wait_for_end(&mut self, of: TxnId) -> Option<LockWait> {
         let name = LockName {
-            space: READER_SPACE,
+            space: RUNNING_SPACE,
             hash: of,
         };
         match self

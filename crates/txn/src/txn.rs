@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use store::{Expired, View, pin};
 
-use crate::contention::Footprint;
+use crate::contention::{COURTESY, Footprint};
 use crate::fk::FkProbe;
 use crate::handle::{Catalog, TableHandle};
 use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId, WaitPolicy};
@@ -112,12 +112,13 @@ pub(crate) struct Conflict {
 
 /// Where a statement began, to undo it.
 #[derive(Clone, Copy, Default)]
-struct Mark {
-    writes: usize,
+pub(crate) struct Mark {
+    pub(crate) writes: usize,
     kept: usize,
     absent: usize,
     ranges: usize,
     probes: usize,
+    pub(crate) shown: usize,
 }
 
 /// READ COMMITTED waits where the higher levels may lose: what it changes, it locks (docs/decisions/0012). The switch is for the
@@ -148,8 +149,8 @@ pub struct Txn {
     /// The last run of the statement ended in a wait.
     waited: bool,
     pub(crate) savepoints: Vec<Savepoint>,
-    mark: Mark,
-    portals: i32,
+    pub(crate) mark: Mark,
+    pub(crate) portals: i32,
     /// What the next statement goes on at, instead of a new snapshot.
     pub(crate) resumed: Option<Parked>,
     at_published: bool,
@@ -158,6 +159,9 @@ pub struct Txn {
     pub(crate) moves: u32,
     /// What others may see of its reads.
     pub(crate) footprint: Option<Arc<Footprint>>,
+    /// Whom the statement has waited for, and how often it may still ([`Txn::writer_in_the_way`]).
+    pub(crate) behind: Option<Arc<Footprint>>,
+    pub(crate) courtesy: u8,
     /// Rows looked at again so far, to move the snapshot.
     pub(crate) looked_again: usize,
     /// Something read has changed: it may still end as if it had ended then, but writes no more.
@@ -199,6 +203,8 @@ impl Txn {
             next: None,
             moves: 0,
             footprint: None,
+            behind: None,
+            courtesy: COURTESY,
             looked_again: 0,
             outdated: false,
             scratch: Vec::new(),
@@ -376,6 +382,7 @@ impl Txn {
             absent: self.absent.len(),
             ranges: self.ranges.len(),
             probes: self.probes.len(),
+            shown: self.footprint.as_ref().map_or(0, |f| f.shown()),
         };
         Ok(())
     }
@@ -461,7 +468,9 @@ impl Txn {
 
     /// Runs the checks that stand at the end of a statement (foreign keys). May ask to block or restart.
     pub fn end_statement(&mut self) -> Result<()> {
-        self.check_foreign_keys()
+        self.check_foreign_keys()?;
+        self.show_intents();
+        Ok(())
     }
 
     /// Undoes the statement's writes and forgets what it read; its locks stay.
@@ -472,6 +481,9 @@ impl Txn {
         self.probes.truncate(self.mark.probes);
         if let Some(v) = &mut self.view {
             v.truncate(self.mark.kept);
+        }
+        if let Some(f) = &self.footprint {
+            f.truncate(self.mark.shown);
         }
     }
 

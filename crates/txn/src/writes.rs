@@ -131,6 +131,14 @@ impl Writes {
         self.undo.len()
     }
 
+    /// The rows that were changed since the mark, as they will be.
+    pub fn since(&self, mark: usize) -> impl Iterator<Item = (&TableWrites, &[u8], &Pending)> {
+        self.undo.iter().skip(mark).filter_map(|u| {
+            let t = &self.tables[u.table];
+            Some((t, &u.key[..], t.rows.get(&u.key)?))
+        })
+    }
+
     /// Undoes everything since the mark.
     pub fn rollback(&mut self, mark: usize) {
         while self.undo.len() > mark {

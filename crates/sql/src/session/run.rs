@@ -28,7 +28,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use txn::Txn;
+use txn::{LockWait, Txn};
 
 /// How often the server runs a transaction of one statement before the client gets the error.
 const ATTEMPTS: u32 = 20;
@@ -262,6 +262,25 @@ impl<E: Engine> Session<E> {
             }
             let r = self.once(c, work).await;
             let e = match r {
+                Ok(ended) if read && !ended.suspended => {
+                    let txn = self.block.txn.as_mut().expect("a statement runs in one");
+                    let Some(end) = txn.writer_in_the_way() else {
+                        return Ok(ended);
+                    };
+                    if !c.rewind(mark) {
+                        txn.stop_waiting();
+                        return Ok(ended);
+                    }
+                    txn.rollback_statement();
+                    if let Work::Rows { run, .. } = work {
+                        run.again();
+                    }
+                    if !self.wait_politely(end).await {
+                        let txn = self.block.txn.as_mut().expect("it waited");
+                        txn.no_more_courtesy();
+                    }
+                    continue;
+                }
                 Ok(ended) => return Ok(ended),
                 Err(e) => e,
             };
@@ -549,18 +568,26 @@ impl<E: Engine> Session<E> {
             let Some(end) = txn.wait_for_end(reader) else {
                 continue;
             };
-            let limit = self.shared.host.monotonic_millis() + GIVE_WAY;
-            self.handle.begin_wait(limit, Waits::Lock);
-            let ended = {
-                let interrupted = pin!(self.handle.interruption());
-                matches!(select(end, interrupted).await, Either::Left(_))
-            };
-            self.handle.end_wait();
-            if !ended {
-                let txn = self.block.txn.as_mut().expect("looked at above");
-                return txn.stop_waiting();
+            if !self.wait_politely(end).await {
+                return;
             }
         }
+    }
+
+    /// Waits for the end of another transaction, but not for long; whether it has ended.
+    async fn wait_politely(&mut self, end: LockWait) -> bool {
+        let limit = self.shared.host.monotonic_millis() + GIVE_WAY;
+        self.handle.begin_wait(limit, Waits::Lock);
+        let ended = {
+            let interrupted = pin!(self.handle.interruption());
+            matches!(select(end, interrupted).await, Either::Left(_))
+        };
+        self.handle.end_wait();
+        if !ended {
+            let txn = self.block.txn.as_mut().expect("it waits");
+            txn.stop_waiting();
+        }
+        ended
     }
 
     /// Counts an error that a client gets.

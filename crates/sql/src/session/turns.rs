@@ -18,9 +18,9 @@ use std::time::Duration;
 /// The longest wait for a place.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How many try again at one time: two for each core, so that one runs while the other's client thinks.
+/// How many try again at one time: three for each core, so that one runs while the others' clients think, or wait for one another.
 pub fn places() -> usize {
-    2 * std::thread::available_parallelism().map_or(1, |n| n.get())
+    3 * std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
 /// Transactions of a session that take turns after one was told to try again: where one is lost the next ones are likely to be, and who
