@@ -143,8 +143,9 @@ pub struct Txn {
     pub(crate) writes: Writes,
     /// Checks that stand at the statement's end, then (optimistic) at commit.
     pub(crate) probes: Vec<FkProbe>,
+    /// What is held or waited for; a name may stand here twice, after a wait that was given up.
     pub(crate) locks: Vec<LockName>,
-    wait: Option<(LockName, LockWait)>,
+    wait: Option<LockWait>,
     pub(crate) conflict: Option<Conflict>,
     /// The last run of the statement ended in a wait.
     waited: bool,
@@ -489,16 +490,9 @@ impl Txn {
 
     /// The wait of a statement that failed with BLOCKED. Before the statement is given up instead, call [`Txn::stop_waiting`].
     pub fn take_wait(&mut self) -> Option<LockWait> {
-        let (name, wait) = self.wait.take()?;
+        let wait = self.wait.take()?;
         self.waited = true;
-        self.wait_name(name);
         Some(wait)
-    }
-
-    fn wait_name(&mut self, name: LockName) {
-        if !self.locks.contains(&name) {
-            self.locks.push(name);
-        }
     }
 
     /// Leaves the queues that the transaction waits in (a timeout, a cancel).
@@ -563,13 +557,13 @@ impl Txn {
             self.shared
                 .locks
                 .acquire(self.id, name, mode, wait == WaitPolicy::Wait);
-        if new && !self.locks.contains(&name) {
+        if new {
             self.locks.push(name);
         }
         match attempt {
             Attempt::Granted => Ok(true),
             Attempt::Wait(w) => {
-                self.wait = Some((name, w));
+                self.wait = Some(w);
                 Err(Error::new(SqlState::BLOCKED, "waits for a row lock"))
             }
             Attempt::Deadlock if wait == WaitPolicy::SkipLocked => Ok(false),
