@@ -56,20 +56,21 @@ fn lands(bytes: &[u8]) -> bool {
     let touch = [Touch::Row(9, 11 << 32), Touch::Catalog];
     let mut timestamps = Timestamps::new(CLUSTER);
     let at = Position::from_u64(1 << 24);
-    let check = timestamps.check(at, Position::from_u64(0), &touch, 1);
-    assert!(matches!(check, Check::Missing(Some(_))), "{check:?}");
+    let check = timestamps.check(at, Position::from_u64(0), &touch);
+    assert_eq!(check, Check::Missing);
+    let fetches = timestamps.begin(1);
+    assert_eq!(fetches.len(), 1, "{fetches:?}");
     let Ok(answer) = decode_answer(bytes) else {
         return false;
     };
-    let (landed, next) = timestamps.landed(answer.number, &answer.values, TERM, 2);
-    let Ok(published) = landed else {
-        assert_eq!(next, None, "nothing is asked after a refusal");
-        assert!(!matches!(timestamps.ask(0, 3), Ask::Known(_)));
+    let Ok(published) = timestamps.landed(answer.number, &answer.values, TERM) else {
+        assert_eq!(timestamps.begin(2), [], "nothing is asked after a refusal");
+        assert!(!matches!(timestamps.ask(0, Vec::new), Ask::Known(_)));
         return false;
     };
-    assert_eq!(timestamps.ask(0, 3), Ask::Known(published));
+    assert_eq!(timestamps.ask(0, Vec::new), Ask::Known(published));
     // What it says of the row holds up to what it says is published.
-    if let Check::Wait(until, _) = timestamps.check(published, Position::from_u64(0), &touch, 4) {
+    if let Check::Wait(until, _) = timestamps.check(published, Position::from_u64(0), &touch) {
         assert!(until <= published, "{until} to read at {published}");
     }
     true
