@@ -45,6 +45,8 @@ impl Shared {
     }
 
     pub(crate) fn keep_house(&self) {
+        // After a checkpoint, whose snapshot held them, a great many versions go at once: sessions and replay come first.
+        self.options.env.spawn.give_way();
         let clock = &self.options.env.clock;
         let age = self.options.snapshot_max_age.as_millis() as u64;
         let step = Duration::from_millis(5).min(self.options.epoch_max_duration);

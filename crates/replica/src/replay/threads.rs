@@ -127,8 +127,8 @@ impl Replay {
     /// Ends the threads now.
     pub fn stop(self) {}
 
-    /// What was done so far.
-    pub fn stats(&self) -> &ReplayStats {
+    /// What was done so far. A worker counts after it has said how far it is: all is counted when replay has finished.
+    pub fn stats(&self) -> &Arc<ReplayStats> {
         &self.running.core.stats
     }
 

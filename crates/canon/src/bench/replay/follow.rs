@@ -101,12 +101,12 @@ pub fn replay(recorded: &Recorded, options: ReplayOptions, o: &Options) -> Resul
     }
     let (wall, cpu) = (began.elapsed(), crate::bench::figures::cpu() - cpu);
     let own = thread_cpu() - own;
-    let stats = replay.stats();
+    let stats = replay.stats().clone();
+    replay.finish()?;
     let (rows, deferred) = (
         stats.rows.load(Ordering::SeqCst),
         stats.deferred.load(Ordering::SeqCst),
     );
-    replay.finish()?;
     drop(log);
     drop(dir);
     let _ = std::fs::remove_dir_all(&directory);
