@@ -174,8 +174,12 @@ impl Running {
         let _watch = Watch(self);
         let mut worker = self.core.worker(id);
         let mut looks = 0;
-        while !self.is_over() {
+        loop {
+            // Before it is asked whether to go on: the ring that comes with the end is then not slept through.
             let (work, done) = (self.core.work.seen(), self.core.done.seen());
+            if self.is_over() {
+                return;
+            }
             let step = match worker.step(&self.core) {
                 Ok(step) => step,
                 Err(e) => return self.core.fail(e),
