@@ -23,6 +23,8 @@ pub const SECTION_SEQUENCES: u32 = 2;
 
 /// Bytes of log gathered before the workers are called.
 const BATCH: usize = 8 << 20;
+/// Fewer records than this are applied by one thread: to start more takes longer.
+const FEW: u64 = 64;
 
 /// Receives what was on disk.
 pub struct Recovery {
@@ -237,12 +239,18 @@ fn apply_batch(
     apply_rows(store, &pending, workers)
 }
 
+/// How many threads apply these commits. Their records count: one commit may be a whole table that was loaded.
+fn crew_for(commits: &[record::Commit<'_>], workers: usize) -> usize {
+    let records: u64 = commits.iter().map(|c| u64::from(c.records)).sum();
+    if records < FEW { 1 } else { workers }
+}
+
 /// Rows of these commits, shared out by key hash.
 fn apply_rows(store: &Store, commits: &[record::Commit<'_>], workers: usize) -> base::Result<()> {
     if commits.is_empty() {
         return Ok(());
     }
-    let workers = if commits.len() < 64 { 1 } else { workers };
+    let workers = crew_for(commits, workers);
     let failed = Mutex::new(None);
     env::spawn::crew(workers, |me| {
         let mut known: Option<(RelId, Option<Arc<Storage>>)> = None;
@@ -307,4 +315,34 @@ fn put(store: &Store, storage: &Storage, key: &[u8], row: Option<&[u8]>, positio
         store.trim_long(storage, record, 1, || position, &guard);
     }
     record.unlock();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::record::{Commit, CommitBuilder};
+
+    fn commit(position: u32, records: u32) -> (Vec<u8>, Vec<u8>) {
+        let mut b = CommitBuilder::new();
+        for i in 0..records {
+            b.push(RecordKind::Put, 1, &i.to_be_bytes(), b"row");
+        }
+        b.finish(Position::new(1, position), 0)
+    }
+
+    #[test]
+    fn one_big_commit_is_shared_out_as_many_small_ones_are() {
+        let crew = |commits: &[(Vec<u8>, Vec<u8>)]| {
+            let read: Vec<Commit<'_>> = commits
+                .iter()
+                .map(|(h, d)| Commit::take(&mut &h[..], &mut &d[..]).unwrap())
+                .collect();
+            crew_for(&read, 4)
+        };
+        assert_eq!(crew(&[commit(1, 1000)]), 4);
+        assert_eq!(crew(&[commit(1, FEW as u32 - 1)]), 1);
+        let small: Vec<_> = (1..=FEW as u32).map(|i| commit(i, 1)).collect();
+        assert_eq!(crew(&small), 4);
+        assert_eq!(crew(&small[1..]), 1);
+    }
 }
