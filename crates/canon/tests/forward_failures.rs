@@ -107,6 +107,21 @@ async fn apart_with(env: &[(&str, &str)]) -> (Server, Server, Arc<Between>, Clie
     (p, r, between, w)
 }
 
+/// The token of what is done over there, so that a statement gives a value, but whose answer is lost with the connection.
+async fn unanswered<T: std::fmt::Debug>(
+    between: &Between,
+    c: &Client,
+    (sql, value): (&str, &str),
+    doing: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> String {
+    between.lose_down.store(true, Ordering::SeqCst);
+    let (done, ()) = tokio::join!(doing, async {
+        until(c, sql, value).await;
+        between.broken.store(true, Ordering::SeqCst);
+    });
+    token(&done.expect_err("no answer"))
+}
+
 /// The token in what the client is told of a commit whose outcome is not known.
 fn token(e: &tokio_postgres::Error) -> String {
     assert_eq!(sqlstate(e), "40003", "{e:?}");
@@ -143,25 +158,17 @@ async fn a_commit_whose_answer_is_lost_can_be_asked_for_also_after_a_fail_over()
     let c = p.connect().await;
     // COMMIT arrives, its answer does not.
     rows(&w, "BEGIN; UPDATE t SET v = 1 WHERE id = 1").await;
-    between.lose_down.store(true, Ordering::SeqCst);
-    let (done, ()) = tokio::join!(w.simple_query("COMMIT"), async {
-        until(&c, "SELECT v FROM t WHERE id = 1", "1").await;
-        between.broken.store(true, Ordering::SeqCst);
-    });
-    let committed = token(&done.expect_err("no answer"));
+    let there = ("SELECT v FROM t WHERE id = 1", "1");
+    let committed = unanswered(&between, &c, there, w.simple_query("COMMIT")).await;
     // The session goes on.
     assert_eq!(one(&w, "SELECT 1").await, "1");
     between.lose_down.store(false, Ordering::SeqCst);
     between.broken.store(false, Ordering::SeqCst);
     // A statement on its own, by the extended protocol.
     rows(&w, "INSERT INTO t VALUES (2, 0)").await;
-    between.lose_down.store(true, Ordering::SeqCst);
     let insert = "INSERT INTO t VALUES ($1, $2)";
-    let (alone, ()) = tokio::join!(w.execute(insert, &[&3i32, &3i32]), async {
-        until(&c, "SELECT count(*) FROM t", "3").await;
-        between.broken.store(true, Ordering::SeqCst);
-    });
-    let alone = token(&alone.expect_err("no answer"));
+    let there = ("SELECT count(*) FROM t", "3");
+    let alone = unanswered(&between, &c, there, w.execute(insert, &[&3i32, &3i32])).await;
     between.lose_down.store(false, Ordering::SeqCst);
     between.broken.store(false, Ordering::SeqCst);
     // COMMIT does not arrive.
@@ -211,13 +218,9 @@ async fn a_write_after_the_end_of_a_transaction_without_one_can_be_asked_for() {
     let (p, _r, between, w) = apart().await;
     let c = p.connect().await;
     rows(&w, "BEGIN; SELECT * FROM t WHERE id = 1 FOR UPDATE").await;
-    between.lose_down.store(true, Ordering::SeqCst);
     let text = "COMMIT; INSERT INTO t VALUES (2, 2)";
-    let (done, ()) = tokio::join!(w.simple_query(text), async {
-        until(&c, "SELECT count(*) FROM t", "2").await;
-        between.broken.store(true, Ordering::SeqCst);
-    });
-    let inserted = token(&done.expect_err("no answer"));
+    let there = ("SELECT count(*) FROM t", "2");
+    let inserted = unanswered(&between, &c, there, w.simple_query(text)).await;
     assert_eq!(answer(&c, &inserted).await, "committed");
 }
 
@@ -236,12 +239,8 @@ async fn a_portal_that_commits_can_be_asked_for() {
     let commit = t.prepare("COMMIT").await.expect("prepared there");
     let portal = t.bind(&commit, &[]).await.expect("bound there");
     t.batch_execute("SELECT 1").await.expect("it goes on");
-    between.lose_down.store(true, Ordering::SeqCst);
-    let (done, ()) = tokio::join!(t.query_portal(&portal, 0), async {
-        until(&c, "SELECT v FROM t WHERE id = 1", "5").await;
-        between.broken.store(true, Ordering::SeqCst);
-    });
-    let committed = token(&done.expect_err("no answer"));
+    let there = ("SELECT v FROM t WHERE id = 1", "5");
+    let committed = unanswered(&between, &c, there, t.query_portal(&portal, 0)).await;
     assert_eq!(answer(&c, &committed).await, "committed");
 }
 
@@ -281,12 +280,8 @@ async fn numbers_are_found_again_in_the_log_after_a_start() {
     }
     let (mut p, _r, between, w) = apart().await;
     let c = p.connect().await;
-    between.lose_down.store(true, Ordering::SeqCst);
-    let (done, ()) = tokio::join!(w.simple_query("UPDATE t SET v = 7"), async {
-        until(&c, "SELECT v FROM t WHERE id = 1", "7").await;
-        between.broken.store(true, Ordering::SeqCst);
-    });
-    let committed = token(&done.expect_err("no answer"));
+    let there = ("SELECT v FROM t WHERE id = 1", "7");
+    let committed = unanswered(&between, &c, there, w.simple_query("UPDATE t SET v = 7")).await;
     p.kill();
     p.launch();
     p.ready().await;

@@ -10,7 +10,7 @@ mod raw;
 
 use common::Server;
 use helpers::{one, replica_with, rows, signal, skip};
-use raw::{Message, Raw, field, framed, message, parse, query, startup, sync};
+use raw::{Message, Raw, bind, execute, field, framed, message, parse, query, startup, sync};
 use tokio_postgres::Client;
 
 /// A server with this ends at once what is under way when it is told to end.
@@ -26,24 +26,6 @@ async fn pair() -> (Server, Server, Client) {
     rows(&w, "INSERT INTO t VALUES (1, 0), (2, 0)").await;
     assert_eq!(one(&w, "SELECT count(*) FROM t").await, "2");
     (p, r, w)
-}
-
-fn bind(portal: &str, statement: &str, parameters: &[&[u8]]) -> Vec<u8> {
-    let mut body = [portal.as_bytes(), &[0], statement.as_bytes(), &[0, 0, 0]].concat();
-    body.extend((parameters.len() as u16).to_be_bytes());
-    for value in parameters {
-        body.extend((value.len() as i32).to_be_bytes());
-        body.extend(*value);
-    }
-    body.extend([0, 0]);
-    message(b'B', &body)
-}
-
-fn execute(portal: &str, limit: i32) -> Vec<u8> {
-    message(
-        b'E',
-        &[portal.as_bytes(), &[0], &limit.to_be_bytes()].concat(),
-    )
 }
 
 /// Everything up to ReadyForQuery, without what is said in between of settings.

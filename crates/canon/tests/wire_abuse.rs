@@ -178,8 +178,8 @@ async fn malformed_messages() {
         ("truncated bodies", |server| {
             let whole = [
                 parse("s", b"SELECT $1::int", &[23]),
-                bind("s", &[b"1"]),
-                execute(0),
+                bind("", "s", &[b"1"]),
+                execute("", 0),
             ];
             for bytes in whole {
                 for cut in 5..bytes.len() {
@@ -203,17 +203,17 @@ async fn malformed_messages() {
         ("the wrong number of parameters", |server| {
             let mut raw = Raw::session(server);
             raw.send(&parse("", b"SELECT $1::int + $2::int", &[]));
-            raw.send(&bind("", &[b"1"]));
-            raw.send(&execute(0));
+            raw.send(&bind("", "", &[b"1"]));
+            raw.send(&execute("", 0));
             raw.send(&sync());
             assert_eq!(raw.error(), "08P01");
         }),
         ("what is not there", |server| {
             let mut raw = Raw::session(server);
-            raw.send(&bind("nosuch", &[]));
+            raw.send(&bind("", "nosuch", &[]));
             raw.send(&sync());
             assert_eq!(raw.error(), "26000");
-            raw.send(&execute(0));
+            raw.send(&execute("", 0));
             raw.send(&sync());
             assert_eq!(raw.error(), "34000");
             raw.send(&message(b'D', b"Snosuch\0"));
@@ -236,8 +236,8 @@ async fn malformed_messages() {
         ("a parameter that does not parse", |server| {
             let mut raw = Raw::session(server);
             raw.send(&parse("", b"SELECT $1::int", &[]));
-            raw.send(&bind("", &[b"twelve"]));
-            raw.send(&execute(0));
+            raw.send(&bind("", "", &[b"twelve"]));
+            raw.send(&execute("", 0));
             raw.send(&sync());
             assert_eq!(raw.error(), "22P02");
         }),
@@ -245,7 +245,7 @@ async fn malformed_messages() {
             let mut raw = Raw::session(server);
             raw.send(&parse("", b"SELECT $1::int8", &[20]));
             raw.send(&message(b'B', b"\0\0\0\x01\0\x01\0\x01\0\0\0\x02ab\0\0"));
-            raw.send(&execute(0));
+            raw.send(&execute("", 0));
             raw.send(&sync());
             let code = raw.error();
             assert!(["22P03", "08P01"].contains(&code.as_str()), "{code}");
@@ -254,8 +254,8 @@ async fn malformed_messages() {
             let mut raw = Raw::session(server);
             raw.send(&parse("", b"SELEC 1", &[]));
             for _ in 0..50 {
-                raw.send(&bind("", &[]));
-                raw.send(&execute(0));
+                raw.send(&bind("", "", &[]));
+                raw.send(&execute("", 0));
             }
             raw.send(&sync());
             let seen = raw.until(b'Z').expect("the connection stays");
@@ -308,8 +308,8 @@ async fn malformed_messages() {
             raw.send(&sync());
             assert_eq!(raw.error(), "22021");
             raw.send(&parse("", b"SELECT $1::text", &[]));
-            raw.send(&bind("", &[b"\xed\xa0\x80"]));
-            raw.send(&execute(0));
+            raw.send(&bind("", "", &[b"\xed\xa0\x80"]));
+            raw.send(&execute("", 0));
             raw.send(&sync());
             assert_eq!(raw.error(), "22021");
             raw.send(&query(b"SELECT 1"));
@@ -399,8 +399,8 @@ async fn sizes() {
                 &[],
             ));
             let values = vec![&b"7"[..]; 65_535];
-            raw.send(&bind("", &values));
-            raw.send(&execute(0));
+            raw.send(&bind("", "", &values));
+            raw.send(&execute("", 0));
             raw.send(&sync());
             let seen = raw.until(b'Z').expect("an answer or an error");
             assert!(seen.iter().any(|m| m.0 == b'D' || m.0 == b'E'));
@@ -432,8 +432,8 @@ async fn sizes() {
             });
             raw.send(&parse("", b"SELECT $1::int", &[]));
             for _ in 0..5000 {
-                raw.send(&bind("", &[b"1"]));
-                raw.send(&execute(0));
+                raw.send(&bind("", "", &[b"1"]));
+                raw.send(&execute("", 0));
             }
             raw.send(&sync());
             reading.join().unwrap();

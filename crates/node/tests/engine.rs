@@ -37,6 +37,26 @@ fn handle(node: &Node, id: Oid) -> Arc<TableHandle> {
     node.manager().catalog().table(id).unwrap().clone()
 }
 
+/// A new directory, a node on it and its one table; the directory is there as long as the first is held.
+fn empty() -> (tempfile::TempDir, Node, Arc<TableHandle>) {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open(dir.path());
+    define(&node, sample(20000));
+    let h = handle(&node, 20000);
+    (dir, node, h)
+}
+
+/// The same with rows from 0 to `n`, less one, whose `v` is 10.
+fn with_rows(n: i64) -> (tempfile::TempDir, Node, Arc<TableHandle>) {
+    let (dir, node, h) = empty();
+    let mut t = begin(&node, Isolation::Serializable, true);
+    for i in 0..n {
+        t.insert(&h, &row(i, 10)).unwrap();
+    }
+    node.commit(t).unwrap();
+    (dir, node, h)
+}
+
 fn begin(node: &Node, isolation: Isolation, locking: bool) -> Txn {
     let mut t = node.begin(
         TxnOptions {
@@ -138,15 +158,7 @@ fn own_writes_scans_and_restart() {
 
 #[test]
 fn write_skew_is_refused_and_snapshots_move() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open(dir.path());
-    define(&node, sample(20000));
-    let h = handle(&node, 20000);
-    let mut t = begin(&node, Isolation::Serializable, true);
-    for i in 0..4 {
-        t.insert(&h, &row(i, 10)).unwrap();
-    }
-    node.commit(t).unwrap();
+    let (_dir, node, h) = with_rows(4);
     for (level, both) in [
         (Isolation::Serializable, false),
         (Isolation::RepeatableRead, true),
@@ -183,10 +195,7 @@ fn write_skew_is_refused_and_snapshots_move() {
 
 #[test]
 fn phantoms_are_caught() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open(dir.path());
-    define(&node, sample(20000));
-    let h = handle(&node, 20000);
+    let (_dir, node, h) = empty();
     for access in [Access::Primary, Access::Index(1)] {
         let base = if access == Access::Primary { 0 } else { 1000 };
         let (mut a, mut b) = (
@@ -281,10 +290,7 @@ fn a_bank_keeps_its_sum() {
 
 #[test]
 fn an_idle_snapshot_and_a_hot_row_do_not_fill_the_memory() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open(dir.path());
-    define(&node, sample(20000));
-    let h = handle(&node, 20000);
+    let (_dir, node, h) = empty();
     let mut t = begin(&node, Isolation::Serializable, true);
     t.insert(&h, &row(1, 0)).unwrap();
     node.commit(t).unwrap();
@@ -315,10 +321,7 @@ fn an_idle_snapshot_and_a_hot_row_do_not_fill_the_memory() {
 
 #[test]
 fn a_key_taken_after_the_snapshot_is_a_conflict_before_it_is_a_duplicate() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open(dir.path());
-    define(&node, sample(20000));
-    let h = handle(&node, 20000);
+    let (_dir, node, h) = empty();
     let take = |id: i64| {
         let mut t = begin(&node, Isolation::Serializable, true);
         t.insert(&h, &row(id, 0)).unwrap();
@@ -373,15 +376,7 @@ fn change(node: &Node, h: &TableHandle, id: i64, v: i64) {
 
 #[test]
 fn a_contended_transaction_reads_what_is_there_now_and_learns_early_that_it_lost() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open(dir.path());
-    define(&node, sample(20000));
-    let h = handle(&node, 20000);
-    let mut t = begin(&node, Isolation::Serializable, true);
-    for i in 0..4 {
-        t.insert(&h, &row(i, 10)).unwrap();
-    }
-    node.commit(t).unwrap();
+    let (_dir, node, h) = with_rows(4);
 
     let mut a = contended(&node);
     a.begin_statement().unwrap();
@@ -404,15 +399,7 @@ fn a_contended_transaction_reads_what_is_there_now_and_learns_early_that_it_lost
 
 #[test]
 fn a_commit_gives_way_to_who_has_read_what_it_overwrites() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open(dir.path());
-    define(&node, sample(20000));
-    let h = handle(&node, 20000);
-    let mut t = begin(&node, Isolation::Serializable, true);
-    for i in 0..4 {
-        t.insert(&h, &row(i, 10)).unwrap();
-    }
-    node.commit(t).unwrap();
+    let (_dir, node, h) = with_rows(4);
 
     let mut reader = contended(&node);
     reader.begin_statement().unwrap();
@@ -435,15 +422,7 @@ fn a_commit_gives_way_to_who_has_read_what_it_overwrites() {
 
 #[test]
 fn a_commit_gives_way_only_for_the_columns_that_were_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open(dir.path());
-    define(&node, sample(20000));
-    let h = handle(&node, 20000);
-    let mut t = begin(&node, Isolation::Serializable, true);
-    for i in 0..4 {
-        t.insert(&h, &row(i, 10)).unwrap();
-    }
-    node.commit(t).unwrap();
+    let (_dir, node, h) = with_rows(4);
     // (the columns that are read of all rows, whether who changes column 1 of a row, deletes one, inserts one finds the reader in his way)
     for (columns, in_the_way) in [
         (&[0u16, 2][..], [false, true, true]),
@@ -486,15 +465,7 @@ fn read_columns(t: &mut Txn, h: &TableHandle, columns: &[u16]) {
 
 #[test]
 fn a_read_waits_for_who_is_about_to_change_what_it_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open(dir.path());
-    define(&node, sample(20000));
-    let h = handle(&node, 20000);
-    let mut t = begin(&node, Isolation::Serializable, true);
-    for i in 0..4 {
-        t.insert(&h, &row(i, 10)).unwrap();
-    }
-    node.commit(t).unwrap();
+    let (_dir, node, h) = with_rows(4);
 
     // (how the writer ends, what the reader finds after it)
     type End = fn(&Node, Txn);
@@ -555,15 +526,7 @@ fn a_read_waits_for_who_is_about_to_change_what_it_read() {
 
 #[test]
 fn a_read_does_not_wait_where_it_comes_before_the_writer_or_could_stop_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open(dir.path());
-    define(&node, sample(20000));
-    let h = handle(&node, 20000);
-    let mut t = begin(&node, Isolation::Serializable, true);
-    for i in 0..4 {
-        t.insert(&h, &row(i, 10)).unwrap();
-    }
-    node.commit(t).unwrap();
+    let (_dir, node, h) = with_rows(4);
 
     // What an earlier statement has read is changed, too: the reader comes first.
     let mut reader = contended(&node);
@@ -605,15 +568,7 @@ fn a_read_does_not_wait_where_it_comes_before_the_writer_or_could_stop_it() {
 
 #[test]
 fn columns_that_a_scan_did_not_look_at_may_change() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open(dir.path());
-    define(&node, sample(20000));
-    let h = handle(&node, 20000);
-    let mut t = begin(&node, Isolation::Serializable, true);
-    for i in 0..4 {
-        t.insert(&h, &row(i, 10)).unwrap();
-    }
-    node.commit(t).unwrap();
+    let (_dir, node, h) = with_rows(4);
     // (the index that is scanned, the columns looked at, what another transaction does meanwhile, whether the scan saw it)
     type Meanwhile = fn(&Node, &TableHandle);
     let update: Meanwhile = |n, h| change(n, h, 1, 11);

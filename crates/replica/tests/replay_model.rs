@@ -63,16 +63,7 @@ fn in_threads(policy: Policy, seed: u64) {
         workers: 3,
         ..stepped::options(policy, &mut dice)
     };
-    let sink: Arc<dyn SchemaSink> = world.sink.clone();
-    let replay = Replay::start(
-        &Env::os(),
-        world.store.clone(),
-        world.marks.clone(),
-        sink,
-        Position::ZERO,
-        options,
-    )
-    .unwrap();
+    let replay = started(&world, options);
     let over = Arc::new(AtomicBool::new(false));
     let reader = |check: bool| {
         let (world, history, over) = (world.clone(), history.clone(), over.clone());
@@ -113,6 +104,13 @@ fn in_threads_all_policies_show_what_the_primary_had() {
             in_threads(policy, seed);
         }
     }
+}
+
+/// Replay with threads of its own.
+fn started(world: &World, options: ReplayOptions) -> Replay {
+    let sink: Arc<dyn SchemaSink> = world.sink.clone();
+    let (store, marks) = (world.store.clone(), world.marks.clone());
+    Replay::start(&Env::os(), store, marks, sink, Position::ZERO, options).unwrap()
 }
 
 fn p(n: u32) -> Position {
@@ -329,16 +327,7 @@ fn what_is_not_a_commit_stops_replay() {
     w.commit(p(3), &change);
     let history = w.finish(&mut Dice::new(3));
     let world = World::new(Position::ZERO);
-    let sink: Arc<dyn SchemaSink> = world.sink.clone();
-    let replay = Replay::start(
-        &Env::os(),
-        world.store.clone(),
-        world.marks.clone(),
-        sink,
-        Position::ZERO,
-        ReplayOptions::default(),
-    )
-    .unwrap();
+    let replay = started(&world, ReplayOptions::default());
     for (group, upto) in &history.groups {
         // The failure may be known already when the last one is fed.
         let _ = replay.feed(group.clone(), *upto);
@@ -359,20 +348,11 @@ fn what_is_not_a_commit_stops_replay() {
 fn feeding_waits_for_room_and_goes_on() {
     let history = History::random(77);
     let world = World::new(Position::ZERO);
-    let sink: Arc<dyn SchemaSink> = world.sink.clone();
     let options = ReplayOptions {
         max_bytes: 1,
         ..ReplayOptions::default()
     };
-    let replay = Replay::start(
-        &Env::os(),
-        world.store.clone(),
-        world.marks.clone(),
-        sink,
-        Position::ZERO,
-        options,
-    )
-    .unwrap();
+    let replay = started(&world, options);
     for (group, upto) in &history.groups {
         replay.feed(group.clone(), *upto).unwrap();
         assert!(replay.bytes_in_flight() <= group.as_bytes().len() as u64);
@@ -380,4 +360,25 @@ fn feeding_waits_for_room_and_goes_on() {
     replay.tick(history.last, history.last);
     replay.finish().unwrap();
     world.check(&history, history.last).unwrap();
+}
+
+/// Whoever stops it waits for its threads, also for one that has only begun.
+#[test]
+fn it_can_be_stopped_at_once() {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for round in 0..5_000 {
+            let world = World::new(Position::ZERO);
+            let options = ReplayOptions {
+                workers: 1 + round % 2,
+                ..ReplayOptions::default()
+            };
+            let replay = started(&world, options);
+            (0..round % 500).for_each(|_| std::hint::spin_loop());
+            replay.stop();
+        }
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(std::time::Duration::from_secs(300))
+        .expect("a thread sleeps through the end");
 }

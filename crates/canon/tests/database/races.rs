@@ -11,6 +11,30 @@ fn runs(optimistic: i64) -> TransactionOptions {
     }
 }
 
+/// Both begin together; what each came to.
+fn at_once<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+    let barrier = Barrier::new(2);
+    std::thread::scope(|s| {
+        let other = s.spawn(|| {
+            barrier.wait();
+            b()
+        });
+        barrier.wait();
+        let one = a();
+        (one, other.join().unwrap())
+    })
+}
+
+/// Exactly one of a child and of what takes its parent away is done; the other breaks the foreign key.
+fn one_of_them(round: i64, child: &Result<(), Error>, parent: &Result<bool, Error>) {
+    match (child, parent) {
+        (Ok(()), Err(e)) | (Err(e), Ok(true)) => {
+            assert_eq!(e.code(), SqlState::FOREIGN_KEY_VIOLATION, "{e}")
+        }
+        other => panic!("round {round}: {other:?}"),
+    }
+}
+
 /// Many threads insert the same unique or primary keys, optimistic ones and ones that lock: each key is taken once, and only 23505
 /// is refused.
 #[test]
@@ -188,25 +212,12 @@ fn child_against_parent() {
         let owner = format!("p{id}");
         db.transaction(|tx| tx.table("accounts")?.insert((id, &owner, 0, None::<&str>)))
             .unwrap();
-        let barrier = Barrier::new(2);
         let locking = runs(round % 2);
-        let (child, parent) = std::thread::scope(|s| {
-            let child = s.spawn(|| {
-                barrier.wait();
-                db.transaction(|tx| tx.table("orders")?.insert((id, 1, "x")))
-            });
-            let parent = s.spawn(|| {
-                barrier.wait();
-                db.transaction_with::<_, Error>(&locking, |tx| tx.table("accounts")?.delete(id))
-            });
-            (child.join().unwrap(), parent.join().unwrap())
-        });
-        match (&child, &parent) {
-            (Ok(()), Err(e)) | (Err(e), Ok(true)) => {
-                assert_eq!(e.code(), SqlState::FOREIGN_KEY_VIOLATION, "{e}")
-            }
-            other => panic!("round {round}: {other:?}"),
-        }
+        let (child, parent) = at_once(
+            || db.transaction(|tx| tx.table("orders")?.insert((id, 1, "x"))),
+            || db.transaction_with(&locking, |tx| tx.table("accounts")?.delete(id)),
+        );
+        one_of_them(round, &child, &parent);
         let there = |table: &str| {
             db.read(|tx| tx.table(table)?.scan(prefix(id)).rows::<Vec<Value>>())
                 .unwrap()
@@ -240,27 +251,12 @@ fn child_against_a_parent_that_changes_its_key() {
         let (id, owner) = (10 + round, format!("p{round}"));
         db.transaction(|tx| tx.table("accounts")?.insert((id, &owner, 0, None::<&str>)))
             .unwrap();
-        let barrier = Barrier::new(2);
         let locking = runs(round % 2);
-        let (child, parent) = std::thread::scope(|s| {
-            let child = s.spawn(|| {
-                barrier.wait();
-                db.transaction(|tx| tx.table("notes")?.insert((&owner, 1)))
-            });
-            let parent = s.spawn(|| {
-                barrier.wait();
-                db.transaction_with::<_, Error>(&locking, |tx| {
-                    tx.table("accounts")?
-                        .update(id, |_: Account| row! { owner: format!("gone {round}") })
-                })
-            });
-            (child.join().unwrap(), parent.join().unwrap())
-        });
-        match (&child, &parent) {
-            (Ok(()), Err(e)) | (Err(e), Ok(true)) => {
-                assert_eq!(e.code(), SqlState::FOREIGN_KEY_VIOLATION, "{e}")
-            }
-            other => panic!("round {round}: {other:?}"),
-        }
+        let gone = |_: Account| row! { owner: format!("gone {round}") };
+        let (child, parent) = at_once(
+            || db.transaction(|tx| tx.table("notes")?.insert((&owner, 1))),
+            || db.transaction_with(&locking, |tx| tx.table("accounts")?.update(id, gone)),
+        );
+        one_of_them(round, &child, &parent);
     }
 }

@@ -69,7 +69,7 @@ async fn large_messages_leave_no_memory_behind() {
         ("a statement and a parameter", |server, text| {
             let mut raw = Raw::session(server);
             raw.send(&parse("kept", b"SELECT length($1::text)", &[]));
-            raw.send(&bind("kept", &[text.as_bytes()]));
+            raw.send(&bind("", "kept", &[text.as_bytes()]));
             raw.send(&message(b'H', b""));
             raw.until(b'2').expect("it is bound");
         }),

@@ -162,11 +162,9 @@ pub fn parse(name: &str, sql: &[u8], types: &[i32]) -> Vec<u8> {
     message(b'P', &body)
 }
 
-/// Bind of the unnamed portal with text parameters.
-pub fn bind(statement: &str, parameters: &[&[u8]]) -> Vec<u8> {
-    let mut body = vec![0];
-    body.extend(statement.as_bytes());
-    body.extend([0, 0, 0]);
+/// Bind with text parameters.
+pub fn bind(portal: &str, statement: &str, parameters: &[&[u8]]) -> Vec<u8> {
+    let mut body = [portal.as_bytes(), &[0], statement.as_bytes(), &[0, 0, 0]].concat();
     body.extend((parameters.len() as u16).to_be_bytes());
     for value in parameters {
         body.extend((value.len() as i32).to_be_bytes());
@@ -176,10 +174,11 @@ pub fn bind(statement: &str, parameters: &[&[u8]]) -> Vec<u8> {
     message(b'B', &body)
 }
 
-pub fn execute(limit: i32) -> Vec<u8> {
-    let mut body = vec![0];
-    body.extend(limit.to_be_bytes());
-    message(b'E', &body)
+pub fn execute(portal: &str, limit: i32) -> Vec<u8> {
+    message(
+        b'E',
+        &[portal.as_bytes(), &[0], &limit.to_be_bytes()].concat(),
+    )
 }
 
 pub fn sync() -> Vec<u8> {
