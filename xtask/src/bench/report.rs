@@ -188,7 +188,7 @@ impl Report {
             }
             let _ = writeln!(page, "{line}");
         }
-        details(page, section, &labels, peer, &ours);
+        details(page, section, &labels, peer, ceiling, &ours);
         for (name, why) in &section.unprepared {
             self.missing(name, why);
         }
@@ -226,6 +226,7 @@ fn details(
     section: &Section,
     labels: &[&str],
     peer: Option<usize>,
+    ceiling: Option<usize>,
     ours: &[usize],
 ) {
     let _ = writeln!(
@@ -234,9 +235,9 @@ fn details(
     );
     let _ = writeln!(
         page,
-        "| load | server | CPU us | of PostgreSQL's | at most | latency | retries | failures |"
+        "| load | server | CPU us | of PostgreSQL's | at most | met | latency | retries | failures |"
     );
-    let _ = writeln!(page, "|---|---|---|---|---|---|---|---|");
+    let _ = writeln!(page, "|---|---|---|---|---|---|---|---|---|");
     let mut complaints = String::new();
     for row in &section.rows {
         let of_peer = peer.map(|p| median(&row.samples[p], |s| s.cpu_us));
@@ -246,9 +247,14 @@ fn details(
                 format!("{:.2}", median(samples, |s| s.cpu_us) / p)
             });
             let bar = row.load.cpu_bar.filter(|_| mine);
+            // What a second of the server's CPU is good for.
+            let rate = |n: usize| 1.0 / median(&row.samples[n], |s| s.cpu_us);
+            let met = bar.zip(peer).map_or("-", |(bar, peer)| {
+                verdict(rate(i), rate(peer), 1.0 / bar, ceiling.map(rate))
+            });
             let _ = writeln!(
                 page,
-                "| {} | {label} | {} | {share} | {} | {:.2} | {:.4} | {:.4} |",
+                "| {} | {label} | {} | {share} | {} | {met} | {:.2} | {:.4} | {:.4} |",
                 row.load.label,
                 spread(samples, |s| s.cpu_us),
                 bar.map_or("-".into(), |b| format!("{b:.2}")),

@@ -33,7 +33,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll as Step, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tracing::error;
 
 /// Syntax trees are walked by recursion; what nests deeper than this allows is refused by the parser.
@@ -44,10 +44,6 @@ const EVENTS: usize = 256;
 const WAKER: Token = Token(usize::MAX);
 /// A core's `turn`: who drives it in the high bits, his steps in the low ones; odd inside a step.
 const GENERATION: u32 = 40;
-/// How long a core with one connection looks for the next request before it sleeps. A client that has its answer sends again within that
-/// time, and to sleep and be woken costs more. With more connections there is nearly always something to do, and looking would only
-/// take the processor from clients on the same machine.
-const LINGER: Duration = Duration::from_micros(50);
 /// Ticks of the clock in a period of [`Busy`].
 const PERIOD: u32 = 20;
 
@@ -306,24 +302,10 @@ impl Core {
         let idle = self.ready.lock().is_empty()
             && self.late.lock().is_empty()
             && !self.stopping.load(Ordering::SeqCst);
-        let mut look = |timeout| match poll.poll(events, timeout) {
-            Ok(()) => !events.is_empty(),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
-                events.clear();
-                false
-            }
+        match poll.poll(events, (!idle).then_some(Duration::ZERO)) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => events.clear(),
             Err(e) => panic!("waiting for sockets failed: {e}"),
-        };
-        let mut found = !idle && look(Some(Duration::ZERO));
-        if idle && self.sources.lock().len() == 1 {
-            let began = Instant::now();
-            while !found && began.elapsed() < LINGER {
-                found = look(Some(Duration::ZERO));
-                std::thread::yield_now();
-            }
-        }
-        if idle && !found {
-            look(None);
         }
         self.parked.store(false, Ordering::SeqCst);
         let sources = self.sources.lock();
