@@ -3,7 +3,8 @@
 //! psql, pgbench and the PostgreSQL 15 server come from Debian's `postgresql-15` and `postgresql-client-15`, sysbench
 //! from `sysbench`, psycopg 3 from the Python package index into a virtual environment in the target directory.
 //! tokio-postgres is a development dependency and comes with the build. What is present is left alone and nothing is
-//! fetched; what is still absent after the attempt is an error. Other code asks `Clients::find`.
+//! fetched; what is still absent after the attempt is an error. Other code asks `Clients::find`. What only a comparison needs it asks for
+//! with `packages`.
 //!
 //! Installing must not start Debian's default cluster on port 5432: for the duration `policy-rc.d` forbids starts.
 //! Left out on purpose: other package managers; there the error says what to put on the `PATH`.
@@ -148,6 +149,21 @@ fn make_venv() -> Result<()> {
     let pip = dir.join("bin").join("pip");
     command::output(Command::new(pip).args(["install", "--quiet", "psycopg[binary]>=3.1"]))?;
     Ok(())
+}
+
+/// Installs the packages whose file is absent: (file, Debian's package).
+pub fn packages(needed: &[(&str, &'static str)]) -> Result<()> {
+    let absent = |needed: &[(&str, &'static str)]| -> Vec<&'static str> {
+        let absent = needed.iter().filter(|(file, _)| !Path::new(file).exists());
+        absent.map(|(_, package)| *package).collect()
+    };
+    if !absent(needed).is_empty() {
+        apt(&absent(needed))?;
+    }
+    match &absent(needed)[..] {
+        [] => Ok(()),
+        still => Err(format!("absent: {}", still.join(", "))),
+    }
 }
 
 /// Installs Debian packages, with a fresh package list only if the present one does not do.

@@ -2,8 +2,8 @@
 //!
 //! A second process, in its own process group, reads from a pipe what there is to undo and waits for the pipe to
 //! close: at the normal end because `Guard` is dropped, else because the kernel closes it with its owner. Then it kills the
-//! processes, removes the directories and writes back the settings, in this order. A process is known by pid and start time,
-//! so that a pid used again is left alone.
+//! processes, those too that work in one of the directories, removes the directories and writes back the settings, in this order.
+//! A process is known by pid and start time, so that a pid used again is left alone.
 
 use crate::{Result, process};
 use std::io::{BufRead, Write};
@@ -37,7 +37,7 @@ impl Guard {
         self.say(&format!("process {pid} {started}"))
     }
 
-    /// Removes the directory at the end.
+    /// Removes the directory at the end, and kills what works in it: it is to be one that this program has made.
     pub fn directory(&mut self, path: &Path) -> Result<()> {
         self.say(&format!("directory {}", path.display()))
     }
@@ -92,6 +92,9 @@ fn undo(lines: &[String]) {
         }
     }
     for line in lines.iter().filter_map(|l| l.strip_prefix("directory ")) {
+        for pid in process::working_in(Path::new(line)) {
+            process::kill_tree(pid);
+        }
         let _ = std::fs::remove_dir_all(line);
     }
     for (file, value) in of("setting") {
@@ -112,6 +115,9 @@ mod tests {
         std::fs::write(&setting, "0").unwrap();
         let sleep = || Command::new("sleep").arg("600").spawn().unwrap();
         let (mut ours, mut another) = (sleep(), sleep());
+        // As a server that its script has left behind.
+        let mut there = Command::new("sleep");
+        let mut there = there.arg("600").current_dir(&inner).spawn().unwrap();
         let started = process::started(ours.id()).unwrap();
         undo(&[
             format!("process {} {started}", ours.id()),
@@ -120,6 +126,7 @@ mod tests {
             format!("setting {} 1", setting.display()),
         ]);
         assert!(!ours.wait().unwrap().success());
+        assert!(!there.wait().unwrap().success());
         assert!(
             another.try_wait().unwrap().is_none(),
             "the same pid, started at another time"

@@ -39,7 +39,9 @@ cargo xtask COMMAND
   slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15
   bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, embedded, all;
             `bench replay`: replay's policies against the primary, and a model for more cores;
-            `bench reads`: strong reads at replicas; `bench lag`: replicas beside PostgreSQL's and MariaDB's
+            `bench reads [--peers DIR] [--only SECTION]`: strong reads at replicas, stale reads there and at PostgreSQL and Galera;
+            `bench lag`: how far a replica is behind; `bench lag --peers DIR`: the same beside PostgreSQL and MariaDB;
+            `bench WHAT --help` lists the options
 ";
 
 fn main() -> ExitCode {

@@ -4,6 +4,7 @@
 //! waited for (PostgreSQL's backends come and go). Ticks are 1/100 s.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Ticks in a second: `getconf CLK_TCK`, 100 on every Linux that we know.
@@ -96,6 +97,20 @@ pub fn descendants(pid: u32) -> Vec<u32> {
         at += 1;
     }
     found.split_off(1)
+}
+
+/// Processes whose working directory is this one or lies below it: servers that stay after the script that started them.
+pub fn working_in(directory: &Path) -> Vec<u32> {
+    let Ok(directory) = directory.canonicalize() else {
+        return Vec::new();
+    };
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let works = |e: &std::fs::DirEntry| {
+        std::fs::read_link(e.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(&directory))
+    };
+    all.filter(works)
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// Ends a process and its descendants at once.

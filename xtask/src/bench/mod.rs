@@ -7,7 +7,7 @@
 //! A fourth is a server that answers constants: what the client itself can do here (`constant`).
 //!
 //! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at
-//! replicas (`reads`), and `lag` the lag of replicas beside peers' (`lag`).
+//! replicas (`reads`), and `lag` how far a replica is behind, ours alone or beside peers' (`lag`).
 //!
 //! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
@@ -16,6 +16,8 @@ mod embedded;
 mod lag;
 mod loads;
 mod memory;
+mod page;
+mod peers;
 mod reads;
 mod recovery;
 mod replay;
@@ -33,7 +35,8 @@ use std::time::Duration;
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
 const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|embedded|all] [--rounds 5] [--seconds 5] \
-                     [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]";
+                     [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]\n\
+                     cargo xtask bench [replay|reads|lag] --help";
 
 /// READ COMMITTED and so on, as the setting's value; `None` is the server's default.
 type Isolation = Option<&'static str>;

@@ -14,6 +14,8 @@ pub(super) mod cluster;
 mod forward;
 mod peers;
 
+use super::page;
+use super::peers::Peers;
 use super::svg::Chart;
 use crate::clients::Clients;
 use crate::guard::Guard;
@@ -53,8 +55,12 @@ struct Bench {
     clients: Clients,
     guard: Guard,
     directory: PathBuf,
+    /// Whose stale reads are counted beside ours, until they are.
+    peers: Option<Peers>,
     page: String,
     charts: Vec<(&'static str, String)>,
+    /// Rows of a table that stands after the one which is being written.
+    second: Vec<String>,
 }
 
 pub fn main(args: &[String]) -> Result<()> {
@@ -68,15 +74,20 @@ pub fn main(args: &[String]) -> Result<()> {
     let mut guard = Guard::new()?;
     guard.setting(super::AUTOGROUP, "0")?;
     let directory = server::new_directory(&options.directory, &mut guard)?;
+    // What is missing is to be said before anything is measured.
+    let scripts = options.peers.as_deref();
+    let peers = scripts.map(|s| Peers::find(s, &clients, &directory));
+    let page = page::head("Strong reads at replicas", "cargo xtask bench reads", args);
     let mut bench = Bench {
         options,
         clients,
         guard,
         directory,
-        page: String::new(),
+        peers: peers.transpose()?,
+        page: page + "\nClients, primary and replicas share the machine's cores over loopback.\n",
         charts: Vec::new(),
+        second: Vec::new(),
     };
-    bench.head(args);
     bench.run()?;
     println!("\n{}", bench.page);
     if bench.options.write {
@@ -117,19 +128,6 @@ fn options(args: &[String]) -> Result<Options> {
     Ok(o)
 }
 
-/// The arguments without what they say of this machine.
-fn shown(args: &[String]) -> String {
-    let places = ["--peers", "--binary", "--directory"];
-    let mut all = Vec::new();
-    for (i, arg) in args.iter().enumerate() {
-        match i.checked_sub(1).map(|b| places.contains(&&*args[b])) {
-            Some(true) => all.push("…"),
-            _ => all.push(arg),
-        }
-    }
-    all.join(" ")
-}
-
 /// Median and 95 % interval of the rounds, by order statistics (exact for nine, wider than needed for fewer).
 fn interval(mut all: Vec<f64>) -> (f64, f64, f64) {
     all.sort_by(f64::total_cmp);
@@ -146,24 +144,6 @@ fn median(all: &[Done], of: fn(&Done) -> f64) -> f64 {
 }
 
 impl Bench {
-    fn head(&mut self, args: &[String]) {
-        let said = |program: &str, args: &[&str]| {
-            let out = command::output(Command::new(program).args(args));
-            out.map_or("unknown".into(), |s| s.trim().to_owned())
-        };
-        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        self.page = format!(
-            "# Strong reads at replicas\n\n- date: {}\n- machine: {} cores, Linux {}; load average before {}\n- canon at {}\n- command: `{}`\n\n\
-             Clients, primary and replicas share the machine's cores over loopback.\n",
-            said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
-            said("nproc", &[]),
-            said("uname", &["-r"]),
-            load.split(' ').take(3).collect::<Vec<_>>().join(" "),
-            said("git", &["describe", "--always", "--dirty"]),
-            format!("cargo xtask bench reads {}", shown(args)).trim(),
-        );
-    }
-
     fn line(&mut self, text: &str) {
         println!("{text}");
         self.page.push_str(text);
@@ -184,7 +164,6 @@ impl Bench {
             self.stale()?;
         }
         if self.options.only.as_deref() == Some("peers") {
-            self.stale_head();
             self.peers(if self.options.quick { 20_000 } else { 100_000 })?;
         }
         if self.wants("forward") {
@@ -234,6 +213,10 @@ impl Bench {
 
     fn stale_head(&mut self) {
         self.line("\n## Stale reads\n\nReads that began after a write was acknowledged and did not show it, as `canon bench-reads` counts them: writers as fast as they go, readers of points, ranges, tables and snapshots at every node (at the replicas only, where reads may be old), a probe that reads what it has just written.\n");
+        self.stale_columns();
+    }
+
+    fn stale_columns(&mut self) {
         self.line("| server | replicas | reads are | failures | reads | stale | share | probes stale | reads/s | writes/s |\n|---|---|---|---|---|---|---|---|---|---|");
     }
 
@@ -502,27 +485,14 @@ impl Bench {
     }
 
     fn store(&self) -> Result<()> {
-        let date = command::output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
-        let mut name = format!("{}-reads", date.trim());
+        let mut name = "reads".to_owned();
         if self.options.quick {
             name += "-quick";
         }
         if let Some(only) = &self.options.only {
             let _ = write!(name, "-{only}");
         }
-        let directory = command::root().join("docs").join("results");
-        let put = |file: String, text: &str| {
-            let path = directory.join(file);
-            std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
-        };
-        let mut page = self.page.clone();
-        for (chart, svg) in &self.charts {
-            put(format!("{name}-{chart}.svg"), svg)?;
-            let _ = write!(page, "\n![{chart}]({name}-{chart}.svg)\n");
-        }
-        put(format!("{name}.md"), &page)?;
-        println!("written to docs/results/{name}.md");
-        Ok(())
+        page::store(&name, &self.page, &self.charts)
     }
 }
 

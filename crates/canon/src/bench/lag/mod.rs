@@ -10,6 +10,9 @@
 //! sample of the primary is the time until the replica showed that position. A line is fitted through the lags: a replica that
 //! keeps up has no slope.
 //!
+//! What is printed is the body of a page: how it is measured, a line per number of readers, whether the aim is met, and what changes of
+//! the schema do. `cargo xtask bench lag` puts a head before it.
+//!
 //! Left out on purpose: machines apart, whose clocks would have to be compared.
 
 mod node;
@@ -30,8 +33,8 @@ pub use node::{NodeArgs, run as run_node};
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LagOptions {
-    /// Seconds of load per line of the table
-    #[arg(long, default_value_t = 60)]
+    /// Seconds of load per line of the table; half of it with readers that saturate, and for the changes of the schema
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: u64,
     /// Seconds of load before, which count for the rates and not for the lag
     #[arg(long, default_value_t = 5)]
@@ -45,8 +48,8 @@ pub struct LagOptions {
     /// Where temporary data directories are made
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// Change the schema of a third table with so many rows during the load, and say what lag each change makes; 0: no changes
-    #[arg(long, default_value_t = 0)]
+    /// At last change the schema of a third table with so many rows during the load, and say what lag each change makes; 0: no changes
+    #[arg(long, default_value_t = 500_000)]
     pub ddl_rows: u64,
     /// Say which threads of both processes had the CPU or waited for it, all the time and while the lag was above 20 ms
     #[arg(long)]
@@ -76,7 +79,17 @@ fn rate_name(rate: u32) -> String {
 /// (microseconds since 1970, position)
 type Sample = (u64, u64);
 
-/// One line of the table.
+/// One run, and so one line of the table.
+#[derive(Clone, Copy)]
+struct Run {
+    readers: u32,
+    /// After the warming up.
+    seconds: u64,
+    /// Of the table whose schema changes.
+    ddl_rows: u64,
+}
+
+/// What a run came to.
 struct Measured {
     readers: u32,
     /// (seconds since the load began, lag in milliseconds)
@@ -103,19 +116,19 @@ const CAUGHT_UP: f64 = 20.0;
 
 impl Change {
     /// The greatest lag from its beginning to some time after its end, in milliseconds, and how long after its end the lag was above
-    /// `CAUGHT_UP` for the last time, in seconds.
-    fn lag(&self, lags: &[(f64, f64)]) -> (f64, f64) {
-        let near = lags
-            .iter()
-            .filter(|l| (self.from..self.to + AFTER).contains(&l.0));
-        near.fold((0.0, 0.0), |(most, late): (f64, f64), l| {
+    /// `CAUGHT_UP` for the last time, in seconds. None: nothing was written then.
+    fn lag(&self, lags: &[(f64, f64)]) -> Option<(f64, f64)> {
+        let near = |l: &&(f64, f64)| (self.from..self.to + AFTER).contains(&l.0);
+        let near: Vec<_> = lags.iter().filter(near).collect();
+        let highest = near.iter().fold((0.0, 0.0), |(most, late): (f64, f64), l| {
             let still = if l.1 > CAUGHT_UP {
                 l.0 + l.1 / 1e3 - self.to
             } else {
                 0.0
             };
             (most.max(l.1), late.max(still))
-        })
+        });
+        (!near.is_empty()).then_some(highest)
     }
 }
 
@@ -123,65 +136,119 @@ fn failed(what: impl std::fmt::Display) -> Error {
     Error::new(SqlState::SYSTEM_ERROR, what.to_string())
 }
 
-/// Runs everything and writes a table.
+/// What the page says of a replica that keeps up: milliseconds at p99, and milliseconds of lag per second.
+const AIM: (f64, f64) = (20.0, 1.0);
+
+/// Runs everything and writes the body of a page.
 pub fn run(options: &LagOptions, out: &mut dyn Write) -> Result<()> {
     let parent = options.directory.clone().unwrap_or_else(std::env::temp_dir);
-    line(
-        out,
-        "| reads/s at the replica | transactions/s | rows/s | lag p50 | p99 | max | slope | replica's CPU | reads done/s | read p99 |",
-    )?;
-    line(out, "|---|---|---|---|---|---|---|---|---|---|")?;
+    let directory = parent.join(format!("canon-lag-{}", std::process::id()));
+    let measure = |run: Run| {
+        let measured = measure(options, run, &directory);
+        _ = std::fs::remove_dir_all(&directory);
+        measured
+    };
+    let half = options.seconds.div_ceil(2);
+    let saturating = options.readers.contains(&SATURATING);
+    line(out, &method(options, saturating.then_some(half)))?;
     let mut all = Vec::new();
     for &readers in &options.readers {
-        let directory = parent.join(format!("canon-lag-{}", std::process::id()));
-        let measured = measure(options, readers, &directory);
-        _ = std::fs::remove_dir_all(&directory);
-        let m = measured?;
-        row(&m, out)?;
+        let m = measure(Run {
+            readers,
+            seconds: if readers == SATURATING {
+                half
+            } else {
+                options.seconds
+            },
+            ddl_rows: 0,
+        })?;
+        line(out, &row(&m))?;
         all.push(m);
     }
-    for m in all.iter().filter(|m| !m.changes.is_empty()) {
-        changes(m, out)?;
-    }
+    line(out, &verdict(&all))?;
     for m in all.iter().filter(|_| options.threads) {
         shares(m, out)?;
+    }
+    if options.ddl_rows > 0 {
+        let m = measure(Run {
+            readers: 0,
+            seconds: half,
+            ddl_rows: options.ddl_rows,
+        })?;
+        changes(&m, options, half, out)?;
     }
     if let Some(file) = &options.plot {
         let name = |m: &Measured| format!("{} reads/s", rate_name(m.readers));
         let lines: Vec<_> = all.iter().map(|m| (name(m), &m.lags[..])).collect();
         std::fs::write(file, plot::svg(&lines)).map_err(failed)?;
-        line(out, &format!("\ndrawn: {}", file.display()))?;
     }
     Ok(())
 }
 
-/// The table of what changes of the schema did.
-fn changes(m: &Measured, out: &mut dyn Write) -> Result<()> {
-    let heads = "| schema change, with that load | took | lag p99 before | greatest lag | above 20 ms until, after its end |";
-    line(
-        out,
-        &format!(
-            "\n{} reads/s:\n\n{heads}\n|---|---|---|---|---|",
-            rate_name(m.readers)
-        ),
-    )?;
+/// How it is measured, and the table's head. `saturating`: seconds of that run, if there is one.
+fn method(options: &LagOptions, saturating: Option<u64>) -> String {
+    let max = saturating.map_or(String::new(), |s| {
+        format!(
+            " `max` is one thread that reads as fast as it can on\nthe CPU that replays, for {s} s."
+        )
+    });
+    format!(
+        "From *published* at the primary to *visible* at the replica, one clock, a sample every millisecond, after {} s of load that do not count. \
+         The\nprimary and its load (inside its process, as fast as one CPU goes: three updates, one of them of an indexed column, an insert and a \
+         delete per\ntransaction) have one CPU, the replica and its readers the other. Both logs are on the same disk. The replica replays by the \
+         policy `{}`. One run of\n{} s for each line.{max}\n\n\
+         | reads/s at the replica | transactions/s | rows/s | lag p50 | p99 | max | slope | replica's CPU | reads done/s | read p99 |\n\
+         |---|---|---|---|---|---|---|---|---|---|",
+        options.warm_up, options.policy, options.seconds
+    )
+}
+
+/// Whether the aim is met, in words; readers that saturate are not of it.
+fn verdict(all: &[Measured]) -> String {
+    let paced: Vec<_> = all.iter().filter(|m| m.readers != SATURATING).collect();
+    let missed: Vec<String> = paced
+        .iter()
+        .filter(|m| !(m.quantile(0.99) <= AIM.0 && slope(&m.lags) < AIM.1))
+        .map(|m| rate_name(m.readers))
+        .collect();
+    let met = match (paced.is_empty(), missed.is_empty()) {
+        (true, _) => return String::new(),
+        (_, true) => "met on every line".to_owned(),
+        _ => format!("**missed** with {} reads/s", missed.join(", ")),
+    };
+    format!(
+        "\nThe aim with paced readers, p99 at most {} ms and a slope under {} ms per second, is {met}.",
+        AIM.0, AIM.1
+    )
+}
+
+/// What changes of the schema did.
+fn changes(m: &Measured, options: &LagOptions, seconds: u64, out: &mut dyn Write) -> Result<()> {
     let first = m.changes.first().map_or(0.0, |c| c.from);
     let mut before: Vec<f64> = m.lags.iter().filter(|l| l.0 < first).map(|l| l.1).collect();
     before.sort_by(f64::total_cmp);
-    let p99 = before
-        .get(before.len() * 99 / 100)
-        .copied()
-        .unwrap_or(f64::NAN);
+    line(
+        out,
+        &format!(
+            "\n## Changes of the schema\n\n\
+             The same load for {seconds} s without readers, and beside it changes of a third table of {} rows and of the one that is updated, \
+             through SQL at the\nprimary. Over all of it {:.0} transactions/s, lag p50 {:.2} ms, p99 {:.2} ms; before the first change p99 {:.2} ms. \
+             *Greatest lag*: from the change's\nbeginning until {AFTER} s after its end.\n\n\
+             | change | took at the primary | greatest lag | above {CAUGHT_UP} ms until, after its end |\n|---|---|---|---|",
+            options.ddl_rows,
+            m.primary.operations as f64 / m.primary.seconds,
+            m.quantile(0.5),
+            m.quantile(0.99),
+            quantile(&before, 0.99),
+        ),
+    )?;
     for c in &m.changes {
-        let (most, late) = c.lag(&m.lags);
+        let lag = match c.lag(&m.lags) {
+            Some((most, late)) => format!("{most:.2} ms | {late:.2} s"),
+            None => "the load was over |".into(),
+        };
         let took = (c.to - c.from) * 1e3;
-        line(
-            out,
-            &format!(
-                "| `{}` | {took:.0} ms | {p99:.2} ms | {most:.2} ms | {late:.2} s |",
-                c.what
-            ),
-        )?;
+        line(out, &format!("| `{}` | {took:.0} ms | {lag} |", c.what))?;
     }
     Ok(())
 }
@@ -211,32 +278,35 @@ fn shares(m: &Measured, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn row(m: &Measured, out: &mut dyn Write) -> Result<()> {
-    let mut sorted: Vec<f64> = m.lags.iter().map(|l| l.1).collect();
-    sorted.sort_by(f64::total_cmp);
-    let quantile = |q: f64| {
-        let i = (sorted.len() as f64 * q) as usize;
-        sorted
-            .get(i.min(sorted.len().saturating_sub(1)))
-            .copied()
-            .unwrap_or(f64::NAN)
-    };
+impl Measured {
+    /// Of the lag, in milliseconds.
+    fn quantile(&self, q: f64) -> f64 {
+        let mut sorted: Vec<f64> = self.lags.iter().map(|l| l.1).collect();
+        sorted.sort_by(f64::total_cmp);
+        quantile(&sorted, q)
+    }
+}
+
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let i = (sorted.len() as f64 * q) as usize;
+    let value = sorted.get(i.min(sorted.len().saturating_sub(1)));
+    value.copied().unwrap_or(f64::NAN)
+}
+
+fn row(m: &Measured) -> String {
     let (p, r) = (&m.primary, &m.replica);
-    line(
-        out,
-        &format!(
-            "| {} | {:.0} | {:.0} | {:.2} ms | {:.2} ms | {:.2} ms | {:+.3} ms/s | {:.0} % | {:.0} | {:.0} us |",
-            rate_name(m.readers),
-            p.operations as f64 / p.seconds,
-            p.rows as f64 / p.seconds,
-            quantile(0.5),
-            quantile(0.99),
-            quantile(1.0),
-            slope(&m.lags),
-            100.0 * r.cpu_seconds / r.seconds,
-            r.operations as f64 / r.seconds,
-            r.p99_micros,
-        ),
+    format!(
+        "| {} | {:.0} | {:.0} | {:.2} ms | {:.2} ms | {:.2} ms | {:+.3} ms/s | {:.0} % | {:.0} | {:.0} us |",
+        rate_name(m.readers),
+        p.operations as f64 / p.seconds,
+        p.rows as f64 / p.seconds,
+        m.quantile(0.5),
+        m.quantile(0.99),
+        m.quantile(1.0),
+        slope(&m.lags),
+        100.0 * r.cpu_seconds / r.seconds,
+        r.operations as f64 / r.seconds,
+        r.p99_micros,
     )
 }
 
@@ -270,10 +340,10 @@ fn join(primary: &[Sample], replica: &[Sample]) -> Vec<(f64, f64)> {
     lags
 }
 
-fn measure(options: &LagOptions, readers: u32, directory: &Path) -> Result<Measured> {
+fn measure(options: &LagOptions, run: Run, directory: &Path) -> Result<Measured> {
     let address = crate::cluster::free_address()?;
-    let mut primary = Role::start(options, "primary", 0, address, readers, directory)?;
-    let mut replica = Role::start(options, "replica", 1, address, readers, directory)?;
+    let mut primary = Role::start(options, "primary", 0, address, run, directory)?;
+    let mut replica = Role::start(options, "replica", 1, address, run, directory)?;
     primary.say("go")?;
     replica.say("go")?;
     let reports = (primary.hear("done")?, replica.hear("done")?);
@@ -298,7 +368,7 @@ fn measure(options: &LagOptions, readers: u32, directory: &Path) -> Result<Measu
         (role, threads::shares(&looks, &lags, began))
     });
     Ok(Measured {
-        readers,
+        readers: run.readers,
         changes: changes.into_iter().map(change).collect(),
         lags,
         threads: threads.into(),
@@ -319,7 +389,7 @@ impl Role {
         role: &str,
         cpu: usize,
         address: SocketAddr,
-        readers: u32,
+        run: Run,
         directory: &Path,
     ) -> Result<Role> {
         let program = std::env::current_exe().map_err(failed)?;
@@ -327,20 +397,14 @@ impl Role {
         command.args(["--cpu-list", &cpu.to_string()]).arg(program);
         command.args(["bench-lag-node", role, "--address", &address.to_string()]);
         command.arg("--directory").arg(directory);
-        command.args([
-            "--seconds",
-            &(options.warm_up + options.seconds).to_string(),
-        ]);
-        command.args(["--ddl-rows", &options.ddl_rows.to_string()]);
+        let (warm_up, seconds) = (options.warm_up.to_string(), run.seconds.to_string());
+        command.args(["--warm-up", &warm_up, "--seconds", &seconds]);
+        command.args(["--ddl-rows", &run.ddl_rows.to_string()]);
+        command.args(["--readers", &run.readers.to_string()]);
+        command.args(["--policy", &options.policy]);
         if options.threads {
             command.args(["--threads", &cpu.to_string()]);
         }
-        command.args([
-            "--readers",
-            &readers.to_string(),
-            "--policy",
-            &options.policy,
-        ]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command
             .spawn()
@@ -407,11 +471,40 @@ mod tests {
             from: 2.0,
             to: 3.0,
         };
-        let (most, late) = change.lag(&lags);
+        assert!(change.lag(&lags[..1]).is_none());
+        let (most, late) = change.lag(&lags).expect("some near it");
         assert!(
             (most - 300.0).abs() < 1e-9 && (late - 0.54).abs() < 1e-9,
             "{most} {late}"
         );
+    }
+
+    #[test]
+    fn the_page_says_which_line_misses_the_aim() {
+        let measured = |readers, lag| Measured {
+            readers,
+            lags: (0..10).map(|i| (f64::from(i), lag)).collect(),
+            changes: vec![],
+            primary: node::Report::default(),
+            replica: node::Report::default(),
+            threads: vec![],
+        };
+        let says = |all: &[Measured], words: &str| {
+            let said = verdict(all);
+            assert!(said.contains(words), "{said}");
+        };
+        says(
+            &[measured(0, 19.0), measured(SATURATING, 90.0)],
+            "met on every line",
+        );
+        says(
+            &[measured(0, 19.0), measured(100, 21.0)],
+            "**missed** with 100 reads/s",
+        );
+        let mut grows = measured(7, 0.0);
+        grows.lags = vec![(0.0, 1.0), (1.0, 2.5)];
+        says(&[grows], "**missed** with 7 reads/s");
+        assert_eq!(verdict(&[measured(SATURATING, 1.0)]), "");
     }
 
     #[test]

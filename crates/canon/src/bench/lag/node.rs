@@ -35,6 +35,9 @@ pub struct NodeArgs {
     #[arg(long)]
     directory: PathBuf,
     #[arg(long)]
+    warm_up: u64,
+    /// After the warming up.
+    #[arg(long)]
     seconds: u64,
     #[arg(long, value_parser = super::rate)]
     readers: u32,
@@ -45,6 +48,13 @@ pub struct NodeArgs {
     /// Watch the threads, and what the host takes from this CPU.
     #[arg(long, value_name = "CPU")]
     threads: Option<usize>,
+}
+
+impl NodeArgs {
+    /// Seconds of load, with the warming up.
+    fn all(&self) -> u64 {
+        self.warm_up + self.seconds
+    }
 }
 
 /// What a process did between `go` and the end.
@@ -131,8 +141,8 @@ pub fn run(args: &NodeArgs) -> Result<()> {
         });
         let changer = (primary && args.ddl_rows > 0).then(|| s.spawn(|| change(&runtime, args)));
         let work = match primary {
-            true => spawn(s, "load", || write(&db, args.seconds)),
-            false => spawn(s, "readers", || read(&db, args.readers, args.seconds)),
+            true => spawn(s, "load", || write(&db, args.all())),
+            false => spawn(s, "readers", || read(&db, args.readers, args.all())),
         };
         let report = work.join();
         let report = report.unwrap_or_else(|_| Err(failed("the load panicked")));
@@ -220,7 +230,7 @@ fn load_third(db: &Database, rows: u64) -> Result<()> {
     Ok(())
 }
 
-/// Changes the schema while the load runs, spread over its time, through SQL; when, goes into a file.
+/// Changes the schema while the load runs, spread over its time after the warming up, through SQL; when, goes into a file.
 fn change(runtime: &tokio::runtime::Runtime, args: &NodeArgs) -> Result<()> {
     const CHANGES: [&str; 4] = [
         "CREATE INDEX big_a ON big (a)",
@@ -234,7 +244,8 @@ fn change(runtime: &tokio::runtime::Runtime, args: &NodeArgs) -> Result<()> {
     let began = Instant::now();
     let mut log = String::new();
     for (i, sql) in CHANGES.iter().enumerate() {
-        std::thread::sleep((pause * (i as u32 + 1)).saturating_sub(began.elapsed()));
+        let due = Duration::from_secs(args.warm_up) + pause * (i as u32 + 1);
+        std::thread::sleep(due.saturating_sub(began.elapsed()));
         let from = now();
         runtime.block_on(link.query(sql))?;
         log += &format!("{from} {} {sql}\n", now());

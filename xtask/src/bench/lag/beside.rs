@@ -1,18 +1,20 @@
-//! `cargo xtask bench lag`: the lag of a replica under the same writes, ours beside PostgreSQL 15 and MariaDB. A page and a chart in
-//! `docs/results/`.
+//! The lag of a replica under the same writes, ours beside PostgreSQL 15 and MariaDB.
 //!
 //! The writes are the adversarial load (C5 §4): transactions of `n` inserts of new rows and one update of a row that all of them update, from
 //! eight clients as fast as they go, through each server's own protocol: pgbench at Canon and PostgreSQL, sysbench at MariaDB. The
-//! lag is that of a heartbeat row, 20 times a second: the age of the oldest heartbeat that the replica does not show yet (`lag.py`). All of
-//! them start from nothing and run at once, but only one has a load; they take turns in every round.
+//! lag is that of a heartbeat row, a hundred times a second: the age of the oldest heartbeat that the replica does not show yet (`lag.py`). All
+//! of them start from nothing and run at once, but only one has a load; they take turns in every round, every other round backwards.
 //!
-//! `--peers` names the directory with the scripts that start the other servers, and with the loads; what they need is in its README. A
-//! server that cannot be started is said to be missing. Our own lag with the load inside the process is `canon bench-lag`.
+//! `--peers` names the directory with the scripts that start the other servers, and with the loads ([`Peers`]). A server that cannot be
+//! started is said to be missing.
 //!
 //! Left out on purpose: machines apart; replicas that a commit waits for.
 
-use super::reads::cluster::Cluster;
-use super::svg::Chart;
+use super::super::page;
+use super::super::peers::{MARIA, POSTGRES, Peers, output};
+use super::super::reads::cluster::Cluster;
+use super::super::svg::Chart;
+use super::USAGE;
 use crate::clients::Clients;
 use crate::guard::Guard;
 use crate::server::USER;
@@ -23,11 +25,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const USAGE: &str = "cargo xtask bench lag --peers DIR [--rounds 3] [--seconds 20] [--clients 8] [--inserts 1,4,16,64] [--only NAME] \
-                     [--binary CANON] [--directory DIR] [--no-results]";
-
 /// Longest wait for a replica after the load, in seconds.
 const MAX_WAIT: u32 = 120;
+
+/// Heartbeats in a second.
+const BEATS: u32 = 100;
 
 struct Options {
     peers: PathBuf,
@@ -70,9 +72,11 @@ struct Lag {
 struct Bench {
     options: Options,
     clients: Clients,
-    python: PathBuf,
+    peers: Peers,
     directory: PathBuf,
     canon: Option<Cluster>,
+    /// MariaDB's mode now.
+    mode: &'static str,
     /// Runs so far: keys of one are not used again.
     run: u32,
 }
@@ -80,46 +84,43 @@ struct Bench {
 pub fn main(args: &[String]) -> Result<()> {
     let options = options(args)?;
     let clients = Clients::find().map_err(|e| format!("{e}\ntry `cargo xtask clients`"))?;
-    if options.binary.is_none() {
-        println!("building canon, release");
-        let build = ["build", "--release", "--package", "canon"];
-        command::output(&mut command::cargo(&build))?;
-    }
     let mut guard = Guard::new()?;
-    guard.setting(super::AUTOGROUP, "0")?;
     let directory = server::new_directory(&options.directory, &mut guard)?;
-    let tmp = std::env::var("PEERS_TMP").unwrap_or_else(|_| "/tmp/peers".into());
-    let own = Path::new(&tmp).join("venv/bin/python");
-    let python = if own.exists() {
-        own
-    } else {
-        clients.python.clone()
-    };
+    let peers = Peers::find(&options.peers, &clients, &directory)?;
+    let program = options.binary.clone().map_or_else(super::build, Ok)?;
+    guard.setting(super::AUTOGROUP, "0")?;
     let mut bench = Bench {
         options,
         clients,
-        python,
+        peers,
         directory,
         canon: None,
+        mode: "",
         run: std::process::id() % 10_000 * 10,
     };
-    let measured = bench.everything(&mut guard);
-    for peer in ["postgres/down.sh", "mariadb/down.sh"] {
-        let _ = command::output(&mut bench.script(peer));
+    let head = page::head(
+        "The lag of a replica beside PostgreSQL and MariaDB",
+        "cargo xtask bench lag",
+        args,
+    );
+    let measured = bench.everything(head, &program, &mut guard);
+    let mut stopped = Ok(());
+    for peer in ["postgres", "mariadb"] {
+        stopped = stopped.and(bench.peers.down(peer, &mut guard));
     }
-    let (page, chart) = measured?;
-    println!("\n{page}");
+    let (text, chart) = measured?;
+    println!("\n{text}");
     if bench.options.write {
-        store(&page, &chart)?;
+        page::store("lag-peers", &text, &[("", chart)])?;
     }
-    Ok(())
+    stopped
 }
 
 fn options(args: &[String]) -> Result<Options> {
     let mut o = Options {
         peers: PathBuf::new(),
-        rounds: 3,
-        seconds: 20,
+        rounds: 5,
+        seconds: 3,
         clients: 8,
         inserts: vec![1, 4, 16, 64],
         only: None,
@@ -132,11 +133,11 @@ fn options(args: &[String]) -> Result<Options> {
         let mut value = || it.next().ok_or(format!("{arg} needs a value\n{USAGE}"));
         match arg.as_str() {
             "--peers" => o.peers = value()?.into(),
-            "--rounds" => o.rounds = super::number(value()?)?,
-            "--seconds" => o.seconds = super::number(value()?)?,
-            "--clients" => o.clients = super::number(value()?)?,
+            "--rounds" => o.rounds = super::super::number(value()?)?,
+            "--seconds" => o.seconds = super::super::number(value()?)?,
+            "--clients" => o.clients = super::super::number(value()?)?,
             "--inserts" => {
-                let all = value()?.split(',').map(super::number);
+                let all = value()?.split(',').map(super::super::number);
                 o.inserts = all.collect::<Result<_>>()?;
             }
             "--only" => o.only = Some(value()?.clone()),
@@ -146,22 +147,18 @@ fn options(args: &[String]) -> Result<Options> {
             other => return Err(format!("`{other}`?\n{USAGE}")),
         }
     }
-    if !o.peers.join("load/lag.py").exists() {
-        return Err(format!(
-            "--peers names no directory with load/lag.py\n{USAGE}"
-        ));
-    }
     Ok(o)
 }
 
 impl Bench {
-    fn script(&self, name: &str) -> Command {
-        Command::new(self.options.peers.join(name))
-    }
-
     /// The page and the chart.
-    fn everything(&mut self, guard: &mut Guard) -> Result<(String, String)> {
-        let mut page = self.head();
+    fn everything(
+        &mut self,
+        head: String,
+        program: &Path,
+        guard: &mut Guard,
+    ) -> Result<(String, String)> {
+        let mut page = head + &self.method();
         let mut there: Vec<(&str, Kind)> = Vec::new();
         let mut started: Vec<(Kind, Result<()>)> = Vec::new();
         for (name, kind) in CONTESTANTS {
@@ -179,57 +176,69 @@ impl Bench {
                 k => k,
             };
             if !started.iter().any(|s| s.0 == server) {
-                println!("starting {name}");
-                let done = self.start(server, guard);
+                let done = self.start(server, program, guard);
                 started.push((server, done));
             }
             let start = started.iter().find(|s| s.0 == server);
             match &start.expect("just pushed").1 {
                 Ok(()) => there.push((name, kind)),
                 Err(e) => {
-                    let why = e.lines().last().unwrap_or_default();
-                    let _ = writeln!(page, "- {name} is missing: {why}");
+                    println!("{name} is missing: {e}");
+                    let why = e.lines().next().unwrap_or_default();
+                    let _ = writeln!(page, "\n**{name} is missing:** {why}");
                 }
             }
         }
         let mut all: BTreeMap<(u32, &str), Vec<Lag>> = BTreeMap::new();
         for &n in &self.options.inserts.clone() {
             for round in 0..self.options.rounds {
-                for (name, kind) in &there {
-                    let lag = self.measure(*kind, n).map_err(|e| format!("{name}: {e}"))?;
-                    println!("   {n} inserts, round {}, {name}: {lag:?}", round + 1);
-                    all.entry((n, name)).or_default().push(lag);
+                let mut order = there.clone();
+                if round % 2 == 1 {
+                    order.reverse();
+                }
+                for (name, kind) in order {
+                    let run = format!("{n} inserts, round {}, {name}", round + 1);
+                    match self.measure(kind, n, guard) {
+                        Ok(lag) => {
+                            println!("   {run}: {lag:?}");
+                            all.entry((n, name)).or_default().push(lag);
+                        }
+                        // The others go on, and the page says it.
+                        Err(e) => {
+                            println!("   {run} failed: {e}");
+                            let why = e.lines().next().unwrap_or_default();
+                            let _ = writeln!(page, "\n**A run failed:** {run}: {why}");
+                        }
+                    }
                 }
             }
         }
         Ok(self.page(page, &there, &all))
     }
 
-    fn start(&mut self, kind: Kind, guard: &mut Guard) -> Result<()> {
+    fn start(&mut self, kind: Kind, program: &Path, guard: &mut Guard) -> Result<()> {
         match kind {
             Kind::Canon => {
-                let built = || command::target_dir().join("release").join("canon");
-                let program = self.options.binary.clone().unwrap_or_else(built);
-                let cluster = Cluster::start(&program, &self.directory, 1, true, guard)?;
+                println!("starting canon");
+                let cluster = Cluster::start(program, &self.directory, 1, true, guard)?;
                 self.canon = Some(cluster);
                 Ok(())
             }
-            Kind::Postgres => command::output(self.script("postgres/up.sh").arg("async")).map(drop),
-            Kind::Maria(_) => {
-                command::output(self.script("mariadb/up.sh").arg("conservative")).map(drop)
-            }
+            Kind::Postgres => self.peers.up("postgres", &["async"], guard),
+            Kind::Maria(_) => self.peers.up("mariadb", &["conservative"], guard),
         }
     }
 
     /// One load at one of them.
-    fn measure(&mut self, kind: Kind, n: u32) -> Result<Lag> {
+    fn measure(&mut self, kind: Kind, n: u32, guard: &mut Guard) -> Result<Lag> {
         self.run += 1;
-        let load = self.options.peers.join("load");
-        let mut setup = Command::new(&self.python);
-        let ddl = command::output(setup.arg(load.join("gen_adv.py")).arg("--setup"))?;
-        let mut lag = Command::new(&self.python);
-        lag.arg(load.join("lag.py"));
+        let python = &self.peers.python;
+        let mut setup = Command::new(python);
+        let ddl = command::output(setup.arg(self.peers.load("gen_adv.py")).arg("--setup"))?;
+        let mut lag = Command::new(python);
+        lag.arg(self.peers.load("lag.py"));
         lag.args(["--max-wait", &MAX_WAIT.to_string()]);
+        lag.args(["--hz", &BEATS.to_string()]);
         let (seconds, clients) = (
             self.options.seconds.to_string(),
             self.options.clients.to_string(),
@@ -241,7 +250,7 @@ impl Bench {
                         let port = |i: usize| c.nodes[i].server.port;
                         (port(0), port(1), USER, USER)
                     }
-                    _ => (15432, 15433, "postgres", "bench"),
+                    _ => (POSTGRES.0, POSTGRES.1, "postgres", "bench"),
                 };
                 let bin = &self.clients.postgres_bin;
                 let at = |c: &mut Command, port: u16| {
@@ -264,8 +273,9 @@ impl Bench {
                     "--read",
                     &url(replica, eventual),
                 ]);
-                let mut generate = Command::new(&self.python);
-                generate.arg(load.join("gen_adv.py")).arg(n.to_string());
+                let mut generate = Command::new(python);
+                generate.arg(self.peers.load("gen_adv.py"));
+                generate.arg(n.to_string());
                 let script = self.directory.join(format!("adv-{n}.sql"));
                 let text = command::output(&mut generate)?;
                 std::fs::write(&script, text).map_err(|e| e.to_string())?;
@@ -282,23 +292,23 @@ impl Bench {
                 );
             }
             Kind::Maria(mode) => {
-                command::output(self.script("mariadb/mode.sh").arg(mode))?;
+                if self.mode != mode {
+                    self.peers.mode("mariadb", mode, guard)?;
+                    self.mode = mode;
+                }
                 let maria = |port: u16| {
                     let mut c = Command::new("mariadb");
                     c.args(["-h", "127.0.0.1", "-P", &port.to_string(), "-upeer", "-N"]);
                     c
                 };
-                fed(maria(13306).arg("bench"), &ddl)?;
+                fed(maria(MARIA.0).arg("bench"), &ddl)?;
                 let url = |port: u16| format!("my:127.0.0.1:{port}:peer:bench");
-                lag.args(["--write", &url(13306), "--read", &url(13307)]);
+                lag.args(["--write", &url(MARIA.0), "--read", &url(MARIA.1)]);
                 lag.arg("--")
                     .arg(&self.clients.sysbench)
-                    .arg(load.join("adv.lua"));
-                lag.args([
-                    "--db-driver=mysql",
-                    "--mysql-host=127.0.0.1",
-                    "--mysql-port=13306",
-                ]);
+                    .arg(self.peers.load("adv.lua"));
+                lag.args(["--db-driver=mysql", "--mysql-host=127.0.0.1"]);
+                lag.arg(format!("--mysql-port={}", MARIA.0));
                 lag.args([
                     "--mysql-user=peer",
                     "--mysql-db=bench",
@@ -309,30 +319,25 @@ impl Bench {
                 lag.args([format!("--base={}", self.run), "run".into()]);
             }
         }
-        let said = command::output(&mut lag)?;
+        let limit = self.options.seconds + MAX_WAIT + 60;
+        let said = output(&lag, limit, guard)?;
         parsed(&said).ok_or_else(|| format!("lag.py said {said}"))
     }
 
-    fn head(&self) -> String {
-        let said = |program: &str, args: &[&str]| {
-            let out = command::output(Command::new(program).args(args));
-            out.map_or("unknown".into(), |s| s.trim().to_owned())
-        };
+    fn method(&self) -> String {
         let o = &self.options;
-        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         format!(
-            "# The lag of a replica beside PostgreSQL and MariaDB\n\n- date: {}\n- machine: {} cores, Linux {}; load average before {}\n\
-             - canon at {}\n- `cargo xtask bench lag`, {} rounds of {} s each, {} clients; medians\n\
-             - one machine for clients, primaries and replicas, over loopback; every server starts from nothing with its own defaults for a \
-             durable primary, READ COMMITTED\n",
-            said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
-            said("nproc", &[]),
-            said("uname", &["-r"]),
-            load.split(' ').take(3).collect::<Vec<_>>().join(" "),
-            said("git", &["describe", "--always", "--dirty"]),
+            "\nTransactions of *n* inserts of new rows and one update of a row that all of them update, from {} clients as fast as they go: \
+             pgbench (prepared, READ\nCOMMITTED) at Canon and PostgreSQL 15 (asynchronous), sysbench at MariaDB (REPEATABLE READ, its default), whose \
+             replica applies in parallel with 4\nthreads. {} rounds of {} s for each, medians; the servers take turns in every round, every other round backwards. One machine\nfor clients, \
+             primaries and replicas, over loopback; every server starts from nothing, and its primary flushes each commit.\n\n\
+             The lag is that of a heartbeat row, written {BEATS} times a second at the primary and looked for as often at the replica: the age of the \
+             oldest heartbeat that\nthe replica does not show. A lag of less than {} ms is often seen as 0. *most* is the greatest of a run; *caught up*: \
+             the time from the end of the load until the\nreplica shows the last heartbeat.\n",
+            o.clients,
             o.rounds,
             o.seconds,
-            o.clients,
+            1000 / BEATS,
         )
     }
 
@@ -342,9 +347,7 @@ impl Bench {
         there: &[(&str, Kind)],
         all: &BTreeMap<(u32, &str), Vec<Lag>>,
     ) -> (String, String) {
-        page += "\nTransactions of *n* inserts and one update of the hot row. The lag is of a heartbeat row, in seconds; *most* is the \
-                 greatest of a run. *Caught up*: after the end of the load.\n\n\
-                 | n | server | transactions/s | lag p50 | lag most | most, worst round | caught up after |\n|---|---|---|---|---|---|---|\n";
+        page += "\n| n | server | transactions/s | lag p50 | lag most | most, worst round | caught up after |\n|---|---|---|---|---|---|---|\n";
         let of = |n: u32, name: &str, f: fn(&Lag) -> f64| -> Vec<f64> {
             let runs = all.iter().filter(|(k, _)| **k == (n, name));
             let mut values: Vec<f64> = runs.flat_map(|(_, v)| v.iter().map(f)).collect();
@@ -354,7 +357,7 @@ impl Bench {
         let median = |v: &[f64]| v.get(v.len() / 2).copied();
         let mut series: Vec<(String, Vec<Option<f64>>)> = Vec::new();
         for (name, _) in there {
-            let most = |n: &u32| median(&of(*n, name, |l| l.most));
+            let most = |n: &u32| median(&of(*n, name, |l| l.most * 1e3));
             series.push((
                 (*name).into(),
                 self.options.inserts.iter().map(most).collect(),
@@ -365,20 +368,22 @@ impl Bench {
                 let m = |f: fn(&Lag) -> f64| median(&of(n, name, f)).unwrap_or(f64::NAN);
                 let worst = of(n, name, |l| l.most).last().copied().unwrap_or(f64::NAN);
                 let late = match m(|l| l.catch_up.unwrap_or(f64::INFINITY)) {
-                    s if s.is_finite() => format!("{s:.2} s"),
+                    s if s.is_finite() => format!("{:.0} ms", s * 1e3),
                     _ => format!("not in {MAX_WAIT} s"),
                 };
-                let (tps, p50, most) = (m(|l| l.tps), m(|l| l.p50), m(|l| l.most));
+                let ms = |seconds: f64| format!("{:.0} ms", seconds * 1e3);
+                let (p50, most, worst) = (ms(m(|l| l.p50)), ms(m(|l| l.most)), ms(worst));
+                let tps = m(|l| l.tps);
                 let _ = writeln!(
                     page,
-                    "| {n} | {name} | {tps:.0} | {p50:.3} s | {most:.3} s | {worst:.3} s | {late} |"
+                    "| {n} | {name} | {tps:.0} | {p50} | {most} | {worst} | {late} |"
                 );
             }
         }
         let chart = Chart {
             title: "Greatest lag of a run, median of the rounds",
             x: "inserts before the update of the hot row",
-            y: "seconds",
+            y: "milliseconds",
             places: self.options.inserts.iter().map(u32::to_string).collect(),
             series,
             line_at: None,
@@ -416,23 +421,6 @@ fn fed(c: &mut Command, text: &str) -> Result<()> {
         true => Ok(()),
         false => Err(String::from_utf8_lossy(&out.stderr).into_owned()),
     }
-}
-
-fn store(page: &str, chart: &str) -> Result<()> {
-    let date = command::output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
-    let name = format!("{}-lag-peers", date.trim());
-    let directory = command::root().join("docs").join("results");
-    let put = |file: String, text: &str| {
-        let path = directory.join(file);
-        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
-    };
-    put(format!("{name}.svg"), chart)?;
-    put(
-        format!("{name}.md"),
-        &format!("{page}\n![lag]({name}.svg)\n"),
-    )?;
-    println!("written to docs/results/{name}.md");
-    Ok(())
 }
 
 #[cfg(test)]
