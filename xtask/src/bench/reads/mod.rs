@@ -164,7 +164,7 @@ impl Bench {
             self.stale()?;
         }
         if self.options.only.as_deref() == Some("peers") {
-            self.peers(if self.options.quick { 20_000 } else { 100_000 })?;
+            self.peers(if self.options.quick { 20_000 } else { 50_000 })?;
         }
         if self.wants("forward") {
             self.forwarded()?;
