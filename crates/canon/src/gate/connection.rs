@@ -393,8 +393,9 @@ async fn fill<S: Stream, E: Engine>(
                     "terminating connection due to administrator command",
                 );
             }
-            // A cancel for a session that runs nothing.
+            // A cancel for a session that runs nothing, or the limit of a wait that nobody is in.
             handle.begin(0);
+            handle.end_wait();
         }
     };
     let n = tokio::select! {

@@ -2,6 +2,9 @@
 //!
 //! A [`Handle`] is shared between the session and everybody else. Time limits are kept by one clock for all
 //! ([`Sessions::tick`]): a statement that has one writes its deadline in its handle, and a tick past it interrupts it.
+//!
+//! The clock is another thread. A limit hits what it was set for or nothing: that a wait is over time stands in the word of its deadline,
+//! and who ends a statement waits for a tick that is just about to interrupt it.
 
 use base::Oid;
 use futures::task::AtomicWaker;
@@ -55,6 +58,9 @@ impl Waits {
     }
 }
 
+/// A deadline that has passed.
+const PAST: u64 = u64::MAX;
+
 /// One session, for others.
 pub struct Handle {
     pub pid: i32,
@@ -64,10 +70,10 @@ pub struct Handle {
     waker: AtomicWaker,
     /// The server closes: the session ends when nothing of it is under way.
     leaving: AtomicBool,
-    /// Monotonic milliseconds; 0: none.
+    /// Of the statement, in monotonic milliseconds; 0: none. `PAST`: a tick is about to interrupt it.
     deadline: AtomicU64,
-    lock_deadline: AtomicU64,
-    lock_expired: AtomicBool,
+    /// Of the wait; 0: none. `PAST` until the wait ends.
+    wait_deadline: AtomicU64,
     pub activity: Mutex<Activity>,
 }
 
@@ -80,8 +86,7 @@ impl Handle {
             waker: AtomicWaker::new(),
             leaving: AtomicBool::new(false),
             deadline: AtomicU64::new(0),
-            lock_deadline: AtomicU64::new(0),
-            lock_expired: AtomicBool::new(false),
+            wait_deadline: AtomicU64::new(0),
             activity: Mutex::default(),
         }
     }
@@ -136,6 +141,7 @@ impl Handle {
     /// Begins a statement: forgets a cancel that came too late for the last one.
     #[inline]
     pub fn begin(&self, deadline: u64) {
+        self.end();
         let f = self.flag();
         let old = f.load(Ordering::Relaxed);
         if old == Reason::Cancel as u8 || old == Reason::StatementTimeout as u8 {
@@ -148,8 +154,10 @@ impl Handle {
     /// When the statement is past its time; 0: never.
     #[inline]
     pub fn limit(&self, deadline: u64) {
-        if deadline != 0 || self.deadline.load(Ordering::Relaxed) != 0 {
-            self.deadline.store(deadline, Ordering::SeqCst);
+        self.end();
+        if deadline != 0 {
+            self.deadline
+                .store(deadline.min(PAST - 1), Ordering::SeqCst);
         }
     }
 
@@ -161,36 +169,46 @@ impl Handle {
             .compare_exchange(cancel, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Ends the statement's time limit.
+    /// Ends the statement's time limit: it interrupts nothing from here on.
     #[inline]
     pub fn end(&self) {
-        if self.deadline.load(Ordering::Relaxed) != 0 {
-            self.deadline.store(0, Ordering::SeqCst);
+        loop {
+            match self.deadline.load(Ordering::Acquire) {
+                0 => return,
+                PAST => std::thread::yield_now(),
+                at if self
+                    .deadline
+                    .compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst)
+                    .is_ok() =>
+                {
+                    return;
+                }
+                _ => {}
+            }
         }
     }
 
     /// Begins a wait, which ends at this time at the latest; 0: never.
     pub fn begin_wait(&self, deadline: u64, what: Waits) {
-        self.lock_expired.store(false, Ordering::SeqCst);
-        self.lock_deadline.store(deadline, Ordering::SeqCst);
+        let deadline = deadline.min(PAST - 1);
+        self.wait_deadline.store(deadline, Ordering::SeqCst);
         self.activity.lock().waits = Some(what);
     }
 
     pub fn end_wait(&self) {
-        self.lock_deadline.store(0, Ordering::SeqCst);
-        self.lock_expired.store(false, Ordering::SeqCst);
+        self.wait_deadline.store(0, Ordering::SeqCst);
         self.activity.lock().waits = None;
     }
 
-    pub fn lock_expired(&self) -> bool {
-        self.lock_expired.load(Ordering::SeqCst)
+    pub fn wait_is_over_time(&self) -> bool {
+        self.wait_deadline.load(Ordering::SeqCst) == PAST
     }
 
     /// Waits for an interruption, or for the limit of the wait.
     pub async fn interruption(&self) {
         poll_fn(|cx| {
             self.waker.register(cx.waker());
-            if self.interrupted().is_some() || self.lock_expired() {
+            if self.interrupted().is_some() || self.wait_is_over_time() {
                 Poll::Ready(())
             } else {
                 Poll::Pending
@@ -216,14 +234,16 @@ impl Handle {
             let at = d.load(Ordering::SeqCst);
             at != 0
                 && at <= now
-                && d.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst)
+                && d.compare_exchange(at, PAST, Ordering::SeqCst, Ordering::SeqCst)
                     .is_ok()
         };
         if due(&self.deadline) {
-            self.interrupt(Reason::StatementTimeout);
+            let late = Reason::StatementTimeout as u8;
+            self.flag().fetch_max(late, Ordering::SeqCst);
+            self.deadline.store(0, Ordering::SeqCst);
+            self.waker.wake();
         }
-        if due(&self.lock_deadline) {
-            self.lock_expired.store(true, Ordering::SeqCst);
+        if due(&self.wait_deadline) {
             self.waker.wake();
         }
     }
@@ -325,10 +345,38 @@ mod tests {
         assert_eq!(h.interrupted(), None);
         h.begin_wait(5, Waits::Lock);
         s.tick(6);
-        assert!(h.lock_expired());
+        assert!(h.wait_is_over_time());
         assert_eq!(h.interrupted(), None);
         // An idle session that once ran out of patience waits quietly again.
         h.end_wait();
-        assert!(!h.lock_expired());
+        assert!(!h.wait_is_over_time());
+    }
+
+    /// The clock runs beside the session: a limit that fires while its wait or its statement ends hits no later one.
+    #[test]
+    fn a_limit_that_fires_late_hits_nothing_else() {
+        let s = Sessions::default();
+        let h = s.register(0);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    s.tick(10);
+                }
+            });
+            let late = |is: &dyn Fn() -> bool| (0..20).any(|_| is());
+            let mut wrong = [0; 2];
+            for _ in 0..200_000 {
+                h.begin_wait(5, Waits::Lock);
+                h.end_wait();
+                wrong[0] += u32::from(late(&|| h.wait_is_over_time()));
+                h.begin(5);
+                h.end();
+                h.begin(0);
+                wrong[1] += u32::from(late(&|| h.interrupted().is_some()));
+            }
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(wrong, [0; 2]);
+        });
     }
 }
