@@ -420,6 +420,39 @@ fn a_commit_gives_way_to_who_has_read_what_it_overwrites() {
     node.commit(writer).unwrap();
 }
 
+/// `updater` waits for `committer`, who is courteous to `reader`, who is courteous to `updater`: that opens again by itself.
+#[test]
+fn a_circle_of_courtesies_and_one_row_stops_nobody() {
+    let (_dir, node, h) = with_rows(4);
+    let mut updater = about_to_change(&node, &h, 0);
+    let mut reader = contended(&node);
+    reader.begin_statement().unwrap();
+    value(&mut reader, &h, 1);
+    reader.end_statement().unwrap();
+    reader.begin_statement().unwrap();
+    value(&mut reader, &h, 0);
+    let read = reader.writer_in_the_way().expect("the updater");
+    reader.rollback_statement();
+    let mut committer = begin(&node, Isolation::Serializable, true);
+    for id in [1, 2] {
+        committer.update(&h, &key(id), &row(id, 60)).unwrap();
+    }
+    assert_eq!(committer.readers_in_the_way(), [reader.id()]);
+    let commit = committer.wait_for_end(reader.id()).expect("it runs");
+    let e = updater.update(&h, &key(2), &row(2, 50)).unwrap_err();
+    assert_eq!(e.code(), SqlState::BLOCKED);
+    // No courtesy closes a circle on top of it.
+    assert!(committer.wait_for_end(updater.id()).is_none());
+
+    // The reader's patience ends.
+    drop(read);
+    reader.stop_waiting();
+    drop(reader);
+    futures::executor::block_on(commit);
+    node.commit(committer).unwrap();
+    futures::executor::block_on(updater.take_wait().expect("it waits"));
+}
+
 #[test]
 fn a_commit_gives_way_only_for_the_columns_that_were_read() {
     let (_dir, node, h) = with_rows(4);

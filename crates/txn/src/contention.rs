@@ -32,13 +32,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::commit::changed_columns;
-use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId};
+use crate::locks::{Attempt, LockMode, LockName, LockWait, RUNNING_SPACE, TxnId};
 use crate::txn::Txn;
 use crate::writes::{Pending, TableWrites};
 use store::{Expired, Guard, pin};
-
-/// Space of the locks that stand for a running transaction; its number is the hash.
-const RUNNING_SPACE: u32 = u32::MAX;
 
 /// Reads that a transaction shows at most, and changes.
 const SHOWN: usize = 1024;
@@ -333,6 +330,7 @@ impl Txn {
         {
             (Attempt::Wait(w), _) => {
                 self.locks.push(name);
+                self.queues_for(name);
                 Some(w)
             }
             (Attempt::Granted, new) => {

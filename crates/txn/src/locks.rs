@@ -7,6 +7,10 @@
 //! Who may not have a lock at once is put in its queue and gets a [`LockWait`]. The lock is given to him when it is free,
 //! before he runs again. A wait that would close a cycle fails with 40P01 at once: the newcomer loses. Only the waiting
 //! path takes the global mutex of the search, which sees every cycle because each wait is entered before it is searched.
+//!
+//! Running transactions have names here, too (`contention.rs`): a wait for one of them is a *courtesy*, which ends by itself soon. Courtesies
+//! fail if they would close any cycle. Of a wait for a row they are in the way only where the holder of that row waits for the newcomer
+//! out of courtesy; a cycle that goes through those of others besides opens again by itself, and costs nobody his transaction.
 
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
@@ -50,11 +54,20 @@ pub enum WaitPolicy {
 /// Number of a transaction.
 pub type TxnId = u64;
 
+/// Space of the locks that stand for a running transaction; its number is the hash.
+pub(crate) const RUNNING_SPACE: u32 = u32::MAX;
+
 /// Name of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockName {
     pub space: u32,
     pub hash: u64,
+}
+
+impl LockName {
+    fn is_courtesy(self) -> bool {
+        self.space == RUNNING_SPACE
+    }
 }
 
 /// How an attempt ended.
@@ -112,9 +125,8 @@ pub struct LockTable {
     /// Locks in use per hash bucket.
     used: Vec<AtomicU32>,
     /// Who waits for what.
-    waiting: Mutex<HashMap<TxnId, LockName>>,
+    waiting: Mutex<HashMap<TxnId, (LockName, Arc<WaitState>)>>,
     pub waits: AtomicU64,
-    pub deadlocks: AtomicU64,
 }
 
 impl Default for LockTable {
@@ -124,7 +136,6 @@ impl Default for LockTable {
             used: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(),
             waiting: Mutex::default(),
             waits: AtomicU64::new(0),
-            deadlocks: AtomicU64::new(0),
         }
     }
 }
@@ -138,8 +149,8 @@ impl LockTable {
         &self.used[(n.hash ^ u64::from(n.space)) as usize % BUCKETS]
     }
 
-    /// Tries to take a lock; with `wait`, joins the queue when it is held. A `true` in the answer: it was not held by this
-    /// transaction before, and is to be released by it.
+    /// Tries to take a lock; with `wait`, joins the queue when it is held. A `true` in the answer: it is or will be held and was not
+    /// before by this transaction, which is to release it.
     pub fn acquire(
         &self,
         me: TxnId,
@@ -147,7 +158,7 @@ impl LockTable {
         mode: LockMode,
         wait: bool,
     ) -> (Attempt, bool) {
-        let state = {
+        let (state, new) = {
             let mut shard = self.shard(name).lock();
             let q = shard.entry(name).or_insert_with(|| {
                 self.bucket(name).fetch_add(1, Ordering::SeqCst);
@@ -182,20 +193,19 @@ impl LockTable {
             } else {
                 q.waiters.push_back(entry)
             }
-            state
+            (state, mine.is_none())
         };
         self.waits.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
-        waiting.insert(me, name);
+        waiting.insert(me, (name, state.clone()));
         if self.closes_cycle(me, &waiting) {
             waiting.remove(&me);
             drop(waiting);
-            self.deadlocks.fetch_add(1, Ordering::Relaxed);
             self.cancel(me, name);
             return (Attempt::Deadlock, false);
         }
         drop(waiting);
-        (Attempt::Wait(LockWait(state)), true)
+        (Attempt::Wait(LockWait(state)), new)
     }
 
     /// Whether somebody else holds a lock of this name in a mode that conflicts with `mode`.
@@ -220,41 +230,52 @@ impl LockTable {
     }
 
     fn leave(&self, me: TxnId, name: LockName, holder: bool) {
+        let granted = self.hand_on(me, name, holder);
+        self.tell(granted);
+    }
+
+    /// Who has the lock from here on, and does not know it yet.
+    fn hand_on(&self, me: TxnId, name: LockName, holder: bool) -> Vec<(TxnId, Arc<WaitState>)> {
         let mut granted: Vec<(TxnId, Arc<WaitState>)> = Vec::new();
-        {
-            let mut shard = self.shard(name).lock();
-            let Some(q) = shard.get_mut(&name) else {
-                return;
-            };
-            if holder {
-                q.holders.retain(|h| h.0 != me);
-            }
-            q.waiters.retain(|w| w.0 != me);
-            while let Some((who, mode, _)) = q.waiters.front() {
-                if q.holders
-                    .iter()
-                    .any(|h| h.0 != *who && h.1.conflicts(*mode))
-                {
-                    break;
-                }
-                let (who, mode, state) = q.waiters.pop_front().expect("looked at above");
-                match q.holders.iter_mut().find(|h| h.0 == who) {
-                    Some(h) => h.1 = h.1.max(mode),
-                    None => q.holders.push((who, mode)),
-                }
-                granted.push((who, state));
-            }
-            if q.holders.is_empty() && q.waiters.is_empty() {
-                shard.remove(&name);
-                self.bucket(name).fetch_sub(1, Ordering::SeqCst);
-            }
+        let mut shard = self.shard(name).lock();
+        let Some(q) = shard.get_mut(&name) else {
+            return granted;
+        };
+        if holder {
+            q.holders.retain(|h| h.0 != me);
         }
+        q.waiters.retain(|w| w.0 != me);
+        while let Some((who, mode, _)) = q.waiters.front() {
+            if q.holders
+                .iter()
+                .any(|h| h.0 != *who && h.1.conflicts(*mode))
+            {
+                break;
+            }
+            let (who, mode, state) = q.waiters.pop_front().expect("looked at above");
+            match q.holders.iter_mut().find(|h| h.0 == who) {
+                Some(h) => h.1 = h.1.max(mode),
+                None => q.holders.push((who, mode)),
+            }
+            granted.push((who, state));
+        }
+        if q.holders.is_empty() && q.waiters.is_empty() {
+            shard.remove(&name);
+            self.bucket(name).fetch_sub(1, Ordering::SeqCst);
+        }
+        granted
+    }
+
+    fn tell(&self, granted: Vec<(TxnId, Arc<WaitState>)>) {
         if granted.is_empty() {
             return;
         }
         let mut waiting = self.waiting.lock();
-        for (who, _) in &granted {
-            waiting.remove(who);
+        for (who, state) in &granted {
+            // Who gave up before he heard of it may wait for something else by now.
+            if waiting.get(who).is_some_and(|w| Arc::ptr_eq(&w.1, state)) {
+                waiting.remove(who);
+            }
         }
         drop(waiting);
         granted.iter().for_each(|(_, s)| s.grant());
@@ -290,14 +311,26 @@ impl LockTable {
         holders.chain(before).collect()
     }
 
-    fn closes_cycle(&self, me: TxnId, waiting: &HashMap<TxnId, LockName>) -> bool {
+    fn closes_cycle(
+        &self,
+        me: TxnId,
+        waiting: &HashMap<TxnId, (LockName, Arc<WaitState>)>,
+    ) -> bool {
+        let courtesy = waiting[&me].0.is_courtesy();
         let mut seen = HashSet::new();
+        let mut first: Option<HashSet<TxnId>> = None;
         let mut todo = vec![me];
         while let Some(t) = todo.pop() {
-            let Some(&name) = waiting.get(&t) else {
+            let Some(&(name, _)) = waiting.get(&t) else {
                 continue;
             };
-            for b in self.blockers(t, name) {
+            let is_first = || first.as_ref().is_some_and(|f| f.contains(&t));
+            if name.is_courtesy() && !courtesy && !is_first() {
+                continue;
+            }
+            let blockers = self.blockers(t, name);
+            first.get_or_insert_with(|| blockers.iter().copied().collect());
+            for b in blockers {
                 if b == me {
                     return true;
                 }
@@ -403,5 +436,38 @@ mod tests {
             t.acquire(2, A, LockMode::Update, true).0,
             Attempt::Deadlock
         ));
+    }
+
+    /// 2 is given A, and gives up before he hears of it; the word comes when he waits for B.
+    #[test]
+    fn a_grant_that_is_told_late_hides_no_other_wait() {
+        let t = LockTable::default();
+        t.acquire(1, A, LockMode::Update, true);
+        t.acquire(2, A, LockMode::Update, true);
+        t.acquire(3, B, LockMode::Update, true);
+        let granted = t.hand_on(1, A, true);
+        t.stop_waiting(2, A);
+        assert!(matches!(
+            t.acquire(2, B, LockMode::Update, true).0,
+            Attempt::Wait(_)
+        ));
+        t.tell(granted);
+        assert!(matches!(
+            t.acquire(3, A, LockMode::Update, true).0,
+            Attempt::Deadlock
+        ));
+    }
+
+    #[test]
+    fn who_waits_for_more_of_what_he_has_is_to_release_it_once() {
+        let t = LockTable::default();
+        t.acquire(1, A, LockMode::Share, true);
+        t.acquire(2, A, LockMode::Share, true);
+        let (Attempt::Wait(_), false) = t.acquire(1, A, LockMode::Update, true) else {
+            panic!("should wait, and has it already")
+        };
+        t.release(1, A);
+        t.release(2, A);
+        assert!(t.shards.iter().all(|s| s.lock().is_empty()));
     }
 }

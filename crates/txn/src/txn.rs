@@ -146,6 +146,8 @@ pub struct Txn {
     /// What is held or waited for; a name may stand here twice, after a wait that was given up.
     pub(crate) locks: Vec<LockName>,
     wait: Option<LockWait>,
+    /// The lock that it waited for last: the only queue that it may stand in.
+    queued: Option<LockName>,
     pub(crate) conflict: Option<Conflict>,
     /// The last run of the statement ended in a wait.
     waited: bool,
@@ -194,6 +196,7 @@ impl Txn {
             probes: Vec::new(),
             locks: Vec::new(),
             wait: None,
+            queued: None,
             conflict: None,
             waited: false,
             savepoints: Vec::new(),
@@ -498,8 +501,16 @@ impl Txn {
     /// Leaves the queues that the transaction waits in (a timeout, a cancel).
     pub fn stop_waiting(&mut self) {
         self.wait = None;
-        for name in &self.locks {
-            self.shared.locks.stop_waiting(self.id, *name);
+        if let Some(name) = self.queued.take() {
+            self.shared.locks.stop_waiting(self.id, name);
+        }
+    }
+
+    /// It waits for this one now, and for no other.
+    pub(crate) fn queues_for(&mut self, name: LockName) {
+        let before = self.queued.replace(name);
+        if let Some(before) = before.filter(|b| *b != name) {
+            self.shared.locks.cancel(self.id, before);
         }
     }
 
@@ -563,6 +574,7 @@ impl Txn {
         match attempt {
             Attempt::Granted => Ok(true),
             Attempt::Wait(w) => {
+                self.queues_for(name);
                 self.wait = Some(w);
                 Err(Error::new(SqlState::BLOCKED, "waits for a row lock"))
             }
@@ -677,8 +689,8 @@ impl Drop for Txn {
         if self.footprint.is_some() {
             self.shared.readers.remove(self.id);
         }
+        self.stop_waiting();
         for name in self.locks.drain(..) {
-            self.shared.locks.stop_waiting(self.id, name);
             self.shared.locks.release(self.id, name);
         }
         self.abandon_schema();
