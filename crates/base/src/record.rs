@@ -64,22 +64,29 @@ pub struct CommitBuilder {
 impl CommitBuilder {
     /// An empty commit.
     pub fn new() -> CommitBuilder {
+        CommitBuilder::with_capacity(0, 0)
+    }
+
+    /// The same with room for as many records, and as many bytes of their keys and rows.
+    pub fn with_capacity(records: usize, data: usize) -> CommitBuilder {
+        let mut heads = Vec::with_capacity(COMMIT_HEAD + records * RECORD_HEAD);
+        heads.resize(COMMIT_HEAD, 0);
         CommitBuilder {
-            heads: vec![0; COMMIT_HEAD],
-            data: Vec::new(),
+            heads,
+            data: Vec::with_capacity(data),
             records: 0,
         }
     }
 
     /// Adds a record.
     pub fn push(&mut self, kind: RecordKind, storage: RelId, key_bytes: &[u8], row: &[u8]) {
-        let h = &mut self.heads;
-        h.extend_from_slice(&[kind.as_u8(), 0, 0, 0]);
-        h.extend_from_slice(&storage.to_le_bytes());
-        h.extend_from_slice(&key::hash(storage, key_bytes).to_le_bytes());
-        h.extend_from_slice(&(key_bytes.len() as u32).to_le_bytes());
-        h.extend_from_slice(&(row.len() as u32).to_le_bytes());
-        h.extend_from_slice(&[0; 12]);
+        let mut h = [0; RECORD_HEAD];
+        h[0] = kind.as_u8();
+        h[4..8].copy_from_slice(&storage.to_le_bytes());
+        h[8..16].copy_from_slice(&key::hash(storage, key_bytes).to_le_bytes());
+        h[16..20].copy_from_slice(&(key_bytes.len() as u32).to_le_bytes());
+        h[20..24].copy_from_slice(&(row.len() as u32).to_le_bytes());
+        self.heads.extend_from_slice(&h);
         self.data.extend_from_slice(key_bytes);
         self.data.extend_from_slice(row);
         self.records += 1;

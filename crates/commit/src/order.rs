@@ -11,6 +11,11 @@
 //! as far as it goes, if nobody else is doing so; who does looks once more after letting go, so that no finished ticket is left behind.
 //! The drain takes only what is installed, in ticket order.
 //!
+//! **Who is in a hurry.** The one who drains sleeps when there is nothing to do. A commit that somebody waits for wakes him
+//! ([`Order::notify`]). One that nobody waits for yet ([`Order::nudge`]) does so only when he has slept for long: after a group that nobody
+//! was waiting for he gathers for a moment ([`Order::gather`]), so that a stream of such commits costs a wake-up and a group each moment,
+//! not each commit.
+//!
 //! **When the ring is full** (the log does not keep up, or the disk is full) `begin` waits. `MAX_PENDING_BYTES` bounds what waits for
 //! the log, `RING` how many commits.
 
@@ -25,6 +30,11 @@ const RING: usize = 1 << 14;
 
 /// Bytes of records that may wait for the log.
 const MAX_PENDING_BYTES: u64 = 256 << 20;
+
+/// What the one who drains is doing.
+const AWAKE: u8 = 0;
+const GATHERING: u8 = 1;
+const SLEEPING: u8 = 2;
 
 const EMPTY: u8 = 0;
 const PENDING: u8 = 1;
@@ -64,7 +74,9 @@ pub struct Order {
     pending_bytes: AtomicU64,
     room: (Mutex<()>, Condvar),
     work: (Mutex<()>, Condvar),
-    sleeping: AtomicBool,
+    sleep: AtomicU8,
+    /// Somebody waits for what is installed.
+    hurry: AtomicBool,
 }
 
 impl Order {
@@ -89,7 +101,8 @@ impl Order {
             pending_bytes: AtomicU64::new(0),
             room: Default::default(),
             work: Default::default(),
-            sleeping: AtomicBool::new(false),
+            sleep: AtomicU8::new(AWAKE),
+            hurry: AtomicBool::new(false),
         }
     }
 
@@ -151,9 +164,23 @@ impl Order {
         self.notify();
     }
 
-    /// Tells the one who drains, if he sleeps, that there is something to drain.
+    /// Tells the one who drains that somebody waits for what is installed.
     pub fn notify(&self) {
-        if self.has_work() && self.sleeping.load(Ordering::SeqCst) {
+        if self.has_work() {
+            self.hurry.store(true, Ordering::SeqCst);
+            self.wake_from(GATHERING);
+        }
+    }
+
+    /// Tells him, if he sleeps, that there is something, which can wait for a moment.
+    pub fn nudge(&self) {
+        if self.has_work() {
+            self.wake_from(SLEEPING);
+        }
+    }
+
+    fn wake_from(&self, at_least: u8) {
+        if self.sleep.load(Ordering::SeqCst) >= at_least {
             let _held = self.work.0.lock();
             self.work.1.notify_one();
         }
@@ -234,11 +261,26 @@ impl Order {
             return;
         }
         let mut held = self.work.0.lock();
-        self.sleeping.store(true, Ordering::SeqCst);
+        self.sleep.store(SLEEPING, Ordering::SeqCst);
         if !self.has_work() {
             self.work.1.wait_for(&mut held, at_most);
         }
-        self.sleeping.store(false, Ordering::SeqCst);
+        self.sleep.store(AWAKE, Ordering::SeqCst);
+    }
+
+    /// Waits for this long, or until somebody is in a hurry. For the one who drains.
+    pub fn gather(&self, at_most: Duration) {
+        let mut held = self.work.0.lock();
+        self.sleep.store(GATHERING, Ordering::SeqCst);
+        if !self.hurry.load(Ordering::SeqCst) {
+            self.work.1.wait_for(&mut held, at_most);
+        }
+        self.sleep.store(AWAKE, Ordering::SeqCst);
+    }
+
+    /// Whether somebody has been in a hurry since this was asked last. What he waits for is installed.
+    pub fn take_hurry(&self) -> bool {
+        self.hurry.load(Ordering::Relaxed) && self.hurry.swap(false, Ordering::SeqCst)
     }
 
     /// Begins the next epoch if this one has commits. `node` calls it on its clock.

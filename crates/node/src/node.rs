@@ -394,7 +394,7 @@ impl Node {
         self.commit_in(txn, &self.shared.pipeline)
     }
 
-    /// The same for who calls [`Node::flush_here`] next; should he not, the commit is flushed some milliseconds later.
+    /// The same for who calls [`Node::flush_here`] or [`Node::flush_soon`] next; should he not, the commit is flushed some milliseconds later.
     pub fn commit_quietly(&self, txn: Txn) -> Result<Held> {
         self.commit_in(txn, &Quiet(&self.shared.pipeline))
     }
@@ -419,6 +419,11 @@ impl Node {
         }
     }
 
+    /// Has what is installed flushed in a moment: for commits that nobody waits for yet.
+    pub fn flush_soon(&self) {
+        self.shared.pipeline.order.nudge();
+    }
+
     /// Flushes what is installed, or has it flushed, whichever is faster. `alone`: this thread has nothing else to do meanwhile.
     pub fn flush_here(&self, alone: bool) {
         let s = &self.shared;
@@ -441,7 +446,7 @@ impl Node {
         Ok(match durability {
             Durability::Off if pipeline.may_publish_early() => {
                 pipeline.publish(position);
-                pipeline.order.notify();
+                pipeline.order.nudge();
                 Held::Published(position)
             }
             Durability::On => Held::Decided(position),

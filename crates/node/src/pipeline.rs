@@ -11,7 +11,7 @@
 //!
 //! Where a flush takes no longer than waking the flusher does (`QUICK`: a tmpfs, a disk with a protected cache), the threads that
 //! wait for their commits flush themselves ([`Pipeline::flush_here`]): whoever comes first takes all that is installed. So does a thread
-//! that has nothing else to do.
+//! that has nothing else to do. Commits that nobody waits for gather for a moment (`GATHER`), unless somebody comes who does.
 
 use base::record::CommitHead;
 use base::region::{Region, is_row_slot};
@@ -33,6 +33,9 @@ const GROUP_BYTES: usize = 4 << 20;
 
 /// How often a write to a full disk is tried again.
 const RETRY: Duration = Duration::from_millis(50);
+
+/// How long commits gather for which nobody waits.
+const GATHER: Duration = Duration::from_micros(250);
 
 /// A flush that takes this long at most, in nanoseconds, is done by the one who needs it.
 const QUICK: u64 = 25_000;
@@ -145,10 +148,17 @@ impl Pipeline {
             self.order.wait_for_work(Duration::from_millis(20));
             let mut held = self.log.lock();
             let log = held.as_mut().expect("put there above, taken out below");
+            // What those wait for who were in a hurry before is in this group.
+            self.order.take_hurry();
             let idle = !self.flush_group(log, manager, env);
-            if idle && self.stop.load(Ordering::SeqCst) && self.order.is_idle() {
-                *held = None;
-                return;
+            if self.stop.load(Ordering::SeqCst) {
+                if idle && self.order.is_idle() {
+                    *held = None;
+                    return;
+                }
+            } else if !idle {
+                drop(held);
+                self.order.gather(GATHER);
             }
         }
     }
@@ -163,7 +173,8 @@ impl Pipeline {
                 return self.order.notify();
             }
             let Some(mut held) = self.log.try_lock() else {
-                return;
+                // The flusher may have looked already, and would gather.
+                return self.order.notify();
             };
             let Some(log) = held.as_mut() else {
                 return;

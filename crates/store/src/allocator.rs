@@ -7,6 +7,8 @@
 //!
 //! Without the feature `mimalloc`, as in a library's or a test's process, nothing happens here.
 //!
+//! [`Counting`] (feature `counting`) is for tests that say how often a path allocates.
+//!
 //! Left out on purpose: other allocators, and giving back bit by bit.
 
 #[cfg(feature = "mimalloc")]
@@ -44,5 +46,51 @@ pub fn give_pages_back() {
     // SAFETY: may be called at any time, from any thread.
     unsafe {
         calls::mi_collect(true);
+    }
+}
+
+/// The system's allocator, which counts. For a test's process: `#[global_allocator] static A: Counting = Counting;`.
+#[cfg(feature = "counting")]
+pub struct Counting;
+
+#[cfg(feature = "counting")]
+mod counting {
+    use super::Counting;
+    use std::alloc::{GlobalAlloc, Layout, System};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+
+    impl Counting {
+        /// Allocations so far by all threads, larger ones in the place of smaller ones (`realloc`) included.
+        pub fn calls() -> u64 {
+            CALLS.load(Ordering::Relaxed)
+        }
+    }
+
+    // SAFETY: the system's allocator does the work.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            CALLS.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: as the caller promised.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+            CALLS.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: as the caller promised.
+            unsafe { System.alloc_zeroed(layout) }
+        }
+
+        unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+            CALLS.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: as the caller promised; it has `p` from here, so from there.
+            unsafe { System.realloc(p, layout, new_size) }
+        }
+
+        unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+            // SAFETY: as in `realloc`.
+            unsafe { System.dealloc(p, layout) }
+        }
     }
 }

@@ -20,6 +20,8 @@ mod view;
 pub use crossbeam_epoch::{Guard, pin};
 
 pub use alive::{Alive, is_marked};
+#[cfg(feature = "counting")]
+pub use allocator::Counting;
 pub use allocator::{give_pages_back, keep_freed_pages};
 pub use mapped::{BYTES as MAPPED_BYTES, MappedWords};
 pub use memory::Memory;

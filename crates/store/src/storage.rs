@@ -175,17 +175,29 @@ impl Storage {
 
     /// Asks for the memory of the newest rows of these keys, all at once: see `tree::ahead`.
     pub fn prefetch(&self, keys: &[&[u8]], guard: &Guard) {
-        let mut records: [Option<&Record>; 16] = [None; 16];
+        let mut records = [None; 16];
         for keys in keys.chunks(records.len()) {
-            let mut n = 0;
-            self.primary.prefetch(keys, guard, |r| {
-                records[n] = Some(r);
-                n += 1;
-            });
-            for r in &records[..n] {
-                r.expect("counted").prefetch_newest(guard);
-            }
+            self.look_ahead(keys, &mut records, guard);
         }
+    }
+
+    /// The same, and gives the records that were met on the way, likely those of the keys, as far as `out` has room. How many.
+    pub fn look_ahead<'g>(
+        &'g self,
+        keys: &[&[u8]],
+        out: &mut [Option<&'g Record>],
+        guard: &'g Guard,
+    ) -> usize {
+        let mut n = 0;
+        self.primary.prefetch(keys, guard, |r| {
+            if let Some(to) = out.get_mut(n) {
+                *to = Some(r);
+                n += 1;
+            }
+        });
+        let records = out[..n].iter().flatten();
+        records.for_each(|r| r.prefetch_newest(guard));
+        n
     }
 
     /// The secondary indexes now.

@@ -106,7 +106,8 @@ impl Txn {
 
     fn commit_writes(&self, order: &dyn CommitOrder, guard: &Guard) -> Result<Position> {
         let memory = &self.shared.store.memory;
-        let mut builder = CommitBuilder::new();
+        let (changes, bytes) = self.writes.size();
+        let mut builder = CommitBuilder::with_capacity(changes, bytes);
         if let Some(s) = &self.schema {
             builder.push(
                 RecordKind::Schema,
@@ -115,12 +116,15 @@ impl Txn {
                 &base::schema::encode_changes(s.changes()),
             );
         }
-        let mut locked: Vec<Locked<'_>> = Vec::new();
-        let mut versions: Vec<NewVersion> = Vec::new();
+        let view = self.view()?;
+        let mut locked: Vec<Locked<'_>> = Vec::with_capacity(changes);
+        let mut versions: Vec<NewVersion> = Vec::with_capacity(changes);
         for t in &self.writes.tables {
             let storage = &t.table.storage;
             for (key, change) in &t.rows {
-                let record = lock_record(self, t, key, guard);
+                let kept = change.kept.map(|n| view.record(n, storage, key, guard));
+                let kept = kept.and_then(|found| found.unwrap_or_default());
+                let record = lock_record(self, t, key, kept, guard);
                 let entries = link_entries(self, t, record, change, guard);
                 match &change.row {
                     Some(row) => builder.push(RecordKind::Put, storage.id, key, row),
@@ -432,11 +436,19 @@ fn describe_record(table: &TableHandle, record: &Record, guard: &Guard) -> Strin
 }
 
 /// Locks the record of a key for this commit, making it if there is none. The holder now, a commit or the reclaimer, is short.
-fn lock_record<'g>(txn: &Txn, t: &'g TableWrites, key: &[u8], guard: &'g Guard) -> &'g Record {
+fn lock_record<'g>(
+    txn: &Txn,
+    t: &'g TableWrites,
+    key: &[u8],
+    kept: Option<&'g Record>,
+    guard: &'g Guard,
+) -> &'g Record {
     let storage = &t.table.storage;
     let mut spins = 0u32;
+    let mut known = kept;
     loop {
-        let record = storage.find_or_create(key, &txn.shared.store.memory, guard);
+        let find = || storage.find_or_create(key, &txn.shared.store.memory, guard);
+        let record = known.take().unwrap_or_else(find);
         match record.try_lock() {
             Ok(()) => return record,
             Err(_) => pause(&mut spins),

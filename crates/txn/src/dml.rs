@@ -5,7 +5,7 @@
 //! before the answer is 23505. An optimistic transaction looks at its snapshot and asks again at commit.
 
 use base::{Error, Position, Result, RowRef, SqlState, Value};
-use store::{CHANGING, SecondaryIndex};
+use store::{CHANGING, Expired, SecondaryIndex};
 
 use crate::fk::same;
 use crate::handle::{Handle, TableHandle};
@@ -54,8 +54,15 @@ impl Txn {
             Some(_) => handle.primary_key(row, &mut key)?,
             None => key.extend_from_slice(&handle.storage.new_row_id().to_be_bytes()),
         }
+        // Optimistic, and nothing has ever been there or no trace of it is left: neither a conflict nor anything to have seen. The commit
+        // asks again.
+        let new = !self.options.locking
+            && handle.primary.is_some()
+            && self.writes.get(handle.storage.id, &key).is_none()
+            && handle.storage.primary.get(&key, &store::pin()).is_none();
         for place in 0..handle.indexes.len() {
-            if !handle.table.def.indexes[place].unique {
+            let index = &handle.table.def.indexes[place];
+            if !index.unique || index.primary && new {
                 continue;
             }
             let Some(existing) = self.unique_conflict(&handle, place, row, &key, None)? else {
@@ -71,7 +78,7 @@ impl Txn {
         }
         let saw = match self.writes.get(handle.storage.id, &key) {
             Some(p) => p.saw,
-            None if handle.primary.is_none() => Position::ZERO,
+            None if handle.primary.is_none() || new => Position::ZERO,
             None => self.newest_position(&handle, &key)?,
         };
         let own = self.writes.get(handle.storage.id, &key);
@@ -205,7 +212,14 @@ impl Txn {
         existed: bool,
     ) {
         let shared = || self.catalog.tables[&handle.table.def.id].clone();
-        let change = Pending { row, saw, existed };
+        // Most often the row that was read last.
+        let kept = self.view.as_ref().map_or(0, |v| v.kept());
+        let change = Pending {
+            row,
+            saw,
+            existed,
+            kept: kept.checked_sub(1),
+        };
         self.writes.put(handle, shared, key, change);
     }
 
@@ -224,13 +238,16 @@ impl Txn {
             return Ok((read(handle.table.layout.row(row)), p.saw, p.existed));
         }
         let guard = store::pin();
-        let record = handle.storage.primary.get(key, &guard);
-        let version = record.and_then(|r| r.at(self.view().ok()?.position(), &guard));
-        let row = version
-            .and_then(|v| v.row())
+        let view = self
+            .view
+            .as_mut()
+            .ok_or_else(|| Error::internal("a change before begin_statement"))?;
+        let found = view
+            .get(&handle.storage, key, false, &guard)
+            .map_err(|Expired| Txn::snapshot_too_old())?
             .ok_or_else(|| Error::internal("a row that was not read is changed"))?;
-        let saw = version.map_or(Position::ZERO, |v| v.position());
-        Ok((read(handle.table.layout.row(row)), saw, true))
+        let row = read(handle.table.layout.row(found.row));
+        Ok((row, found.position, true))
     }
 
     fn newest_position(&mut self, handle: &TableHandle, key: &[u8]) -> Result<Position> {

@@ -520,9 +520,12 @@ impl Txn {
         assert!(self.portals >= 0, "more portals closed than opened");
     }
 
-    /// Asks for the memory that the rows of these primary-index keys are in, all at once. A hint: nothing counts as read.
-    pub fn prefetch(&self, table: &TableHandle, keys: &[&[u8]]) {
-        table.storage.prefetch(keys, &pin());
+    /// Asks for the memory that the rows of these primary-index keys are in, all at once. A hint: nothing counts as read, and that the
+    /// snapshot is too old shows when they are.
+    pub fn prefetch(&mut self, table: &TableHandle, keys: &[&[u8]]) {
+        if let Some(view) = &mut self.view {
+            let _ = view.prefetch(&table.storage, keys, &pin());
+        }
     }
 
     /// The visible row of this primary-index key.

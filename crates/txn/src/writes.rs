@@ -19,6 +19,8 @@ pub struct Pending {
     pub saw: Position,
     /// Whether a committed row is replaced or deleted; false for an insert.
     pub existed: bool,
+    /// Which of the records that the view keeps is likely its own: saves the commit a look-up.
+    pub kept: Option<usize>,
 }
 
 /// Changes to one table.
@@ -46,6 +48,17 @@ pub struct Writes {
 impl Writes {
     pub fn is_empty(&self) -> bool {
         self.tables.iter().all(|t| t.rows.is_empty())
+    }
+
+    /// How many rows change, and the bytes of their keys and new rows.
+    pub fn size(&self) -> (usize, usize) {
+        let rows = self.tables.iter().flat_map(|t| &t.rows);
+        rows.fold((0, 0), |(n, bytes), (key, p)| {
+            (
+                n + 1,
+                bytes + key.len() + p.row.as_ref().map_or(0, |r| r.len()),
+            )
+        })
     }
 
     /// Memory taken, near enough.

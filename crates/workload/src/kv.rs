@@ -39,6 +39,10 @@ pub trait RowView {
     fn int(&self, column: usize) -> i64;
     /// The text in column `column`; panics if the column holds no text.
     fn text(&self, column: usize) -> &str;
+    /// The bytes of that text, which nobody has to check.
+    fn bytes(&self, column: usize) -> &[u8] {
+        self.text(column).as_bytes()
+    }
 }
 
 /// One transaction, as a workload sees it. The first error ends it: the workload returns it at

@@ -102,8 +102,11 @@ impl RowView for View<'_> {
     }
 
     fn text(&self, column: usize) -> &str {
-        let bytes = self.0.bytes(column).expect("not NULL");
-        std::str::from_utf8(bytes).expect("a text column")
+        std::str::from_utf8(self.bytes(column)).expect("a text column")
+    }
+
+    fn bytes(&self, column: usize) -> &[u8] {
+        self.0.bytes(column).expect("not NULL")
     }
 }
 

@@ -157,6 +157,11 @@ impl<T> Committed<'_, T> {
 
 fn wait_published(node: &Node, held: impl Into<Held>) {
     let held = held.into();
+    if node.is_published(held) {
+        return;
+    }
+    // This thread waits in any case.
+    node.flush_here(true);
     if !node.is_published(held) {
         futures::executor::block_on(node.published(held));
     }
@@ -280,7 +285,7 @@ impl Database {
         &self,
         f: impl FnMut(&Transaction) -> Result<T>,
     ) -> Result<Committed<'_, T>> {
-        self.run(&self.0.transaction, f)
+        self.transaction_nowait_with(&self.0.transaction, f)
     }
 
     /// `transaction_nowait` with options of its own.
@@ -289,7 +294,9 @@ impl Database {
         options: &TransactionOptions,
         f: impl FnMut(&Transaction) -> Result<T, E>,
     ) -> Result<Committed<'_, T>, E> {
-        self.run(options, f)
+        let committed = self.run(options, f)?;
+        self.0.node.flush_soon();
+        Ok(committed)
     }
 
     fn run<T, E: From<Error>>(
@@ -308,7 +315,7 @@ impl Database {
             let (txn, failed) = tx.into_parts();
             let snapshot = txn.snapshot().unwrap_or_default();
             let error = match (outcome, failed) {
-                (Ok(value), None) => match node.commit(txn) {
+                (Ok(value), None) => match node.commit_quietly(txn) {
                     Ok(held) => {
                         return Ok(Committed {
                             value,

@@ -97,8 +97,8 @@ impl<'db> Transaction<'db> {
     }
 
     pub(super) fn prefetch(&self, table: &TableHandle, keys: &[&[u8]]) -> Result<()> {
-        let r = self.inner.try_borrow().map_err(|_| nested())?;
-        if let Some(txn) = &r.txn {
+        let mut r = self.inner.try_borrow_mut().map_err(|_| nested())?;
+        if let Some(txn) = &mut r.txn {
             txn.prefetch(table, keys);
         }
         Ok(())

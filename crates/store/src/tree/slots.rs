@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   count | prefix_len | longest | recent        prefix (32 bytes)
+//!   samples [ h0, h8, h16, ... h56 ]                the first head of each group of eight
 //!   heads   [ h0 <= h1 <= ... <= h(count-1), MAX, MAX, ... ]     8 bytes of each key behind the prefix, big-endian
 //!   items   [ p0,   p1,  ...     p(count-1), null, null, ... ]   what carries the whole key
 //! ```
@@ -9,7 +10,9 @@
 //! **Search** compares heads, which lie side by side, and goes to an item only where heads are equal. It counts instead of
 //! branching: the first head of each group that is below the target gives the group, the heads of that group give the
 //! slot. The loads of a step do not depend on each other, so the node's cache lines arrive together; a binary search would
-//! wait for six in turn. Free slots hold `MAX`, so the count of slots is not needed for it.
+//! wait for six in turn. Free slots hold `MAX`, so the count of slots is not needed for it. The first heads stand once more by themselves,
+//! on one line, so that a search touches four lines (header, samples, a group of heads, its items): who looks up several keys side by side
+//! asks for these (`tree::ahead`), and not for the whole node.
 //!
 //! **Prefix.** Keys of one node often share leading bytes (a type tag, the first columns), and a head spent on these tells
 //! nothing. So a node may set aside a prefix that all its keys share. It is chosen when a node is split, and only if two
@@ -122,6 +125,7 @@ pub(super) struct Slots<T> {
     /// Where the last insert went, and whether inserts have been climbing or falling: see `Recent`.
     recent: AtomicU32,
     prefix: [AtomicU64; PREFIX_WORDS],
+    samples: [AtomicU64; GROUPS],
     heads: [[AtomicU64; GROUP]; GROUPS],
     items: [AtomicPtr<T>; CAPACITY],
 }
@@ -134,6 +138,7 @@ impl<T: Entry> Slots<T> {
             longest: AtomicU32::new(0),
             recent: AtomicU32::new(0),
             prefix: std::array::from_fn(|_| AtomicU64::new(0)),
+            samples: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
             heads: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(u64::MAX))),
             items: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
         }
@@ -166,8 +171,26 @@ impl<T: Entry> Slots<T> {
     /// Asks for the cache lines of the slots, which `seek` will read soon.
     #[inline]
     pub fn prefetch(&self) {
+        super::prefetch(&self.samples);
         for group in &self.heads {
             super::prefetch(group);
+        }
+    }
+
+    /// Asks for the line that says in which group of heads a key is. The header is on the one before.
+    #[inline]
+    pub fn prefetch_samples(&self) {
+        super::prefetch(self);
+        super::prefetch(&self.samples);
+    }
+
+    /// Asks for the heads among which the key is, and the items behind them.
+    #[inline]
+    pub fn prefetch_group(&self, probe: &Probe) {
+        if let Target::Head(head) = self.target(probe) {
+            let group = self.group(head);
+            super::prefetch(&self.heads[group]);
+            super::prefetch(&self.items[group * GROUP]);
         }
     }
 
@@ -178,14 +201,27 @@ impl<T: Entry> Slots<T> {
         }
     }
 
+    /// The last group that begins below `head`, or the first.
+    #[inline]
+    fn group(&self, head: u64) -> usize {
+        let mut group = 0;
+        for sample in &self.samples[1..] {
+            group += (sample.load(Ordering::Relaxed) < head) as usize;
+        }
+        group % GROUPS
+    }
+
+    /// Locked. The samples are the first heads again.
+    fn resample(&self) {
+        for (sample, group) in self.samples.iter().zip(&self.heads) {
+            sample.store(group[0].load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     /// How many heads are below `head`. Heads that a torn read finds out of order give some number up to `CAPACITY`.
     #[inline]
     fn heads_below(&self, head: u64) -> usize {
-        let mut group = 0;
-        for g in 1..GROUPS {
-            group += (self.heads[g][0].load(Ordering::Relaxed) < head) as usize;
-        }
-        let group = group % GROUPS;
+        let group = self.group(head);
         let mut slot = group * GROUP;
         for h in &self.heads[group] {
             slot += (h.load(Ordering::Relaxed) < head) as usize;
@@ -318,6 +354,7 @@ impl<T: Entry> Slots<T> {
             head_at(key, self.prefix_len.load(Ordering::Relaxed) as usize),
             Ordering::Relaxed,
         );
+        self.resample();
         self.items[slot].store(item.as_ptr(), Ordering::Release);
         self.count.store(count as u32 + 1, Ordering::Relaxed);
         self.recent
@@ -345,6 +382,7 @@ impl<T: Entry> Slots<T> {
             self.head(i).store(u64::MAX, Ordering::Relaxed);
             self.items[i].store(ptr::null_mut(), Ordering::Release);
         }
+        self.resample();
     }
 
     /// Locked. Moves the items from `from` on to `right`, which is new and not yet in the tree.
@@ -360,6 +398,7 @@ impl<T: Entry> Slots<T> {
                 .store(self.head(i).load(Ordering::Relaxed), Ordering::Relaxed);
             right.items[i - from].store(self.items[i].load(Ordering::Relaxed), Ordering::Release);
         }
+        right.resample();
         right.count.store((count - from) as u32, Ordering::Relaxed);
         right
             .prefix_len
@@ -422,6 +461,7 @@ impl<T: Entry> Slots<T> {
             self.head(slot)
                 .store(head_at(item.key(), len), Ordering::Relaxed);
         }
+        self.resample();
     }
 
     /// Locked. After a split: a longer prefix, if the heads tell too little and the keys allow it.
@@ -470,6 +510,12 @@ impl<T: Entry> Slots<T> {
     #[cfg(test)]
     pub fn assert_sound(&self) {
         let len = self.prefix_len.load(Ordering::Relaxed) as usize;
+        for (sample, group) in self.samples.iter().zip(&self.heads) {
+            assert_eq!(
+                sample.load(Ordering::Relaxed),
+                group[0].load(Ordering::Relaxed)
+            );
+        }
         for slot in 0..CAPACITY {
             let head = self.head(slot).load(Ordering::Relaxed);
             if slot >= self.count() {
