@@ -29,6 +29,7 @@ pub struct KeyColumn {
 
 impl KeyColumn {
     /// Appends `v`; panics on NULL in a column that is not nullable.
+    #[inline]
     pub fn encode(&self, v: &Value, out: &mut Vec<u8>) {
         if v.is_null() {
             assert!(self.nullable, "NULL in a key column that is not nullable");

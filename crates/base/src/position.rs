@@ -122,6 +122,7 @@ impl Watermark {
     }
 
     /// Where it stands. Acquire: what was written before it was raised is visible.
+    #[inline]
     pub fn get(&self) -> Position {
         Position(self.0.load(Ordering::Acquire))
     }

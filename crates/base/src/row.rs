@@ -261,16 +261,19 @@ pub struct RowRef<'a> {
 
 impl<'a> RowRef<'a> {
     /// The row version that wrote the row.
+    #[inline]
     pub fn version(&self) -> u16 {
         u16_at(self.bytes, 0)
     }
 
     /// How many columns the row has; later ones are missing.
+    #[inline]
     pub fn columns(&self) -> usize {
         self.columns as usize
     }
 
     /// The encoded bytes.
+    #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -294,11 +297,13 @@ impl<'a> RowRef<'a> {
     }
 
     /// Whether the row was written before column `i` existed.
+    #[inline]
     pub fn is_missing(&self, i: usize) -> bool {
         i >= self.columns()
     }
 
     /// Whether column `i`, which the row has, is NULL.
+    #[inline]
     pub fn is_null(&self, i: usize) -> bool {
         self.bytes[HEADER + i / 8] & (1 << (i % 8)) != 0
     }
@@ -344,10 +349,12 @@ impl<'a> RowRef<'a> {
     }
 }
 
+#[inline]
 fn u16_at(b: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([b[at], b[at + 1]])
 }
 
+#[inline]
 fn u32_at(b: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(b[at..at + 4].try_into().expect("4 bytes"))
 }

@@ -90,11 +90,13 @@ impl Array {
 
 impl Value {
     /// Text from a string slice.
+    #[inline]
     pub fn text(s: &str) -> Value {
         Value::Text(CompactString::from(s))
     }
 
     /// Whether this is NULL.
+    #[inline]
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
     }

@@ -44,6 +44,7 @@ fn shard() -> usize {
 
 impl Memory {
     /// Counts bytes taken (positive) or given back (negative).
+    #[inline]
     pub fn add(&self, bytes: isize) {
         self.shards[shard()]
             .0
@@ -81,6 +82,7 @@ impl Memory {
     }
 
     /// 53200 when a write that needs more memory must be refused.
+    #[inline]
     pub fn check(&self) -> Result<()> {
         let (limit, used) = (
             self.limit(),

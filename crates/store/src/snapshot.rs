@@ -191,6 +191,7 @@ fn thread_number() -> usize {
 
 impl Snapshot {
     /// Where it stands.
+    #[inline]
     pub fn position(&self) -> Position {
         self.position
     }

@@ -275,12 +275,14 @@ impl Storage {
     }
 
     /// Under which schema version rows are written.
+    #[inline]
     pub fn shape(&self) -> u64 {
         self.shape.load(Ordering::SeqCst)
     }
 
     /// Whether a schema change has these rows in its hands, or has put others in their place (TRUNCATE, DROP, a rewrite): what was
     /// read here may not be so any more.
+    #[inline]
     pub fn is_changing(&self) -> bool {
         self.shape() >= RETIRED
     }
@@ -307,6 +309,7 @@ impl Storage {
     }
 
     /// Counts rows that came (positive) or went.
+    #[inline]
     pub fn count(&self, delta: i64) {
         if delta != 0 {
             self.live.fetch_add(delta as u64, Ordering::Relaxed);

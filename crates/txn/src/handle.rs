@@ -104,6 +104,12 @@ impl TableHandle {
         self.free[column]
     }
 
+    /// The place of the primary key in `TableDef::indexes`; none: hidden row ids.
+    #[inline]
+    pub fn primary_place(&self) -> Option<usize> {
+        self.primary
+    }
+
     /// The rules, compiled at the first call.
     pub fn rules(
         &self,
@@ -251,6 +257,7 @@ pub struct Catalog {
 
 impl Catalog {
     /// The table of this number.
+    #[inline]
     pub fn table(&self, id: Oid) -> Option<&Arc<TableHandle>> {
         self.tables.get(&id)
     }

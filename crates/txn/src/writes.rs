@@ -73,6 +73,7 @@ impl Writes {
     }
 
     /// The changes to the table with this storage.
+    #[inline]
     pub fn of(&self, storage: RelId) -> Option<&TableWrites> {
         if self.tables.is_empty() {
             return None;
@@ -81,6 +82,7 @@ impl Writes {
     }
 
     /// The change to this row.
+    #[inline]
     pub fn get(&self, storage: RelId, key: &[u8]) -> Option<&Pending> {
         self.of(storage)?.rows.get(key)
     }

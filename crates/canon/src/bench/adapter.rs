@@ -3,6 +3,7 @@
 use base::{Error, Oid, Result, Type};
 use workload::kv::{Cell, Column, KvTxn, RowView, Table};
 
+use crate::database as db;
 use crate::database::{Database, Datum, IntoRow, Row, TableBuilder, ToKey, Transaction, prefix};
 
 /// The tables of a workload, made and looked up once.
@@ -63,12 +64,37 @@ impl Tables {
     }
 }
 
+/// Tables of a workload at most.
+const MOST_TABLES: usize = 10;
+
 /// One transaction.
 pub struct Kv<'t> {
-    pub tx: &'t Transaction<'t>,
-    pub tables: &'t Tables,
+    tx: &'t Transaction<'t>,
+    tables: &'t Tables,
     /// Whether keys that the workload names are fetched ahead.
-    pub ahead: bool,
+    ahead: bool,
+    /// Those that it has used so far.
+    open: [Option<db::Table<'t>>; MOST_TABLES],
+}
+
+impl<'t> Kv<'t> {
+    pub fn new(tx: &'t Transaction<'t>, tables: &'t Tables, ahead: bool) -> Kv<'t> {
+        assert!(tables.ids.len() <= MOST_TABLES, "a workload has few tables");
+        Kv {
+            tx,
+            tables,
+            ahead,
+            open: [const { None }; MOST_TABLES],
+        }
+    }
+
+    #[inline]
+    fn table(&mut self, n: usize) -> Result<&db::Table<'t>> {
+        match &mut self.open[n] {
+            Some(t) => Ok(t),
+            none => Ok(none.insert(self.tx.table_by_id(self.tables.ids[n])?)),
+        }
+    }
 }
 
 struct Cells<'a>(&'a [Cell<'a>]);
@@ -119,7 +145,7 @@ impl KvTxn for Kv<'_> {
         key: &[Cell<'_>],
         read: impl FnOnce(&dyn RowView) -> R,
     ) -> Result<Option<R>> {
-        let t = self.tx.table_by_id(self.tables.ids[table])?;
+        let t = self.table(table)?;
         t.get_with(Cells(key), |row| read(&View(row)))
     }
 
@@ -133,10 +159,8 @@ impl KvTxn for Kv<'_> {
                 *name = Cells(key);
             }
             // A hint: what is wrong with a key shows when it is read.
-            let _ = self
-                .tx
-                .table_by_id(self.tables.ids[table])
-                .and_then(|t| t.prefetch(&named[..keys.len()]));
+            let t = self.table(table);
+            let _ = t.and_then(|t| t.prefetch(&named[..keys.len()]));
         }
     }
 
@@ -146,7 +170,7 @@ impl KvTxn for Kv<'_> {
         key: &[Cell<'_>],
         set: &[(usize, Cell<'_>)],
     ) -> Result<bool> {
-        let t = self.tx.table_by_id(self.tables.ids[table])?;
+        let t = self.table(table)?;
         let mut data = [(0, Datum::Null); 8];
         for (to, (place, cell)) in data.iter_mut().zip(set) {
             *to = (*place, datum(cell));
@@ -156,7 +180,7 @@ impl KvTxn for Kv<'_> {
     }
 
     fn put(&mut self, table: usize, row: &[Cell<'_>]) -> Result<()> {
-        self.tx.table_by_id(self.tables.ids[table])?.put(Cells(row))
+        self.table(table)?.put(Cells(row))
     }
 
     fn insert(&mut self, table: usize, row: &[Cell<'_>]) -> Result<()> {
@@ -178,10 +202,10 @@ impl KvTxn for Kv<'_> {
         key: &[Cell<'_>],
         mut visit: impl FnMut(&dyn RowView) -> bool,
     ) -> Result<()> {
-        let t = self.tx.table_by_id(self.tables.ids[table])?;
-        let mut scan = t.scan(prefix(Cells(key)));
+        let tables = self.tables;
+        let mut scan = self.table(table)?.scan(prefix(Cells(key)));
         if index > 0 {
-            scan = scan.index(&self.tables.indexes[table][index - 1]);
+            scan = scan.index(&tables.indexes[table][index - 1]);
         }
         scan.each(|row| Ok(visit(&View(row))))
     }

@@ -42,7 +42,7 @@ pub struct BenchOptions {
     pub threads: Vec<usize>,
     /// Rows of YCSB.
     pub rows: u64,
-    /// Names of the runs to make contain this.
+    /// Names of the runs to make contain this: "tpcc", "ycsb uniform, pipelined, ahead".
     pub only: String,
 }
 
@@ -58,9 +58,17 @@ impl Default for BenchOptions {
     }
 }
 
+impl BenchOptions {
+    /// How the load of this name is to be run.
+    fn modes(&self, load: &str) -> impl Iterator<Item = run::Mode> {
+        let wanted = move |m: &run::Mode| format!("{load}, {m}").contains(&self.only);
+        run::Mode::ALL.into_iter().filter(wanted)
+    }
+}
+
 /// Runs everything and writes a report.
 pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
-    let wanted = |name: &str| name.contains(&options.only);
+    let wanted = |name: &str| name.contains(&options.only) || options.modes(name).next().is_some();
     let ycsb = [("ycsb uniform", 0.0), ("ycsb zipf 0.99", 0.99)];
     figures::header(out)?;
     if ycsb.iter().any(|y| wanted(y.0)) || wanted("bare index") {
@@ -70,7 +78,7 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
         for (name, theta) in ycsb {
             if wanted(name) {
                 for &threads in &options.threads {
-                    for mode in run::Mode::ALL {
+                    for mode in options.modes(name) {
                         let ycsb = workload::ycsb::Ycsb::new(options.rows, 8, 2, theta);
                         run::ycsb(&db, &ycsb, name, threads, mode, options, out)?;
                     }
@@ -88,7 +96,7 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
         let load = run::load_tpcc(&db, &tpcc)?;
         figures::line(out, &format!("loaded {most} warehouses: {load}"))?;
         for &threads in &options.threads {
-            for mode in run::Mode::ALL {
+            for mode in options.modes("tpcc") {
                 run::tpcc(&db, &tpcc, threads, mode, options, out)?;
             }
         }

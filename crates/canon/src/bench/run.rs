@@ -186,11 +186,7 @@ pub fn load_ycsb(db: &Database, rows: u64) -> Result<String> {
     while from < rows {
         let to = (from + 1000).min(rows);
         let _ = db.transaction_nowait(|tx| {
-            let mut kv = Kv {
-                tx,
-                tables: &tables,
-                ahead: false,
-            };
+            let mut kv = Kv::new(tx, &tables, false);
             ycsb.load(&mut kv, &mut rng, from, to)
         })?;
         from = to;
@@ -219,11 +215,7 @@ pub fn ycsb(
         out,
         seed,
         |(_, params), tx| {
-            let mut kv = Kv {
-                tx,
-                tables: &tables,
-                ahead: mode.ahead,
-            };
+            let mut kv = Kv::new(tx, &tables, mode.ahead);
             let (end, bytes) = ycsb.run(&mut kv, params)?;
             std::hint::black_box(bytes);
             commit_or_rollback(end)
@@ -238,11 +230,7 @@ pub fn load_tpcc(db: &Database, tpcc: &Tpcc) -> Result<String> {
     let (began, cpu_before) = (Instant::now(), cpu());
     for (i, step) in tpcc.load_steps().into_iter().enumerate() {
         let _ = db.transaction_nowait(|tx| {
-            let mut kv = Kv {
-                tx,
-                tables: &tables,
-                ahead: false,
-            };
+            let mut kv = Kv::new(tx, &tables, false);
             tpcc.load(&mut kv, &mut Rng::new(i as u64), 0, step)
         })?;
     }
@@ -288,11 +276,7 @@ pub fn tpcc(
             payment: false,
         },
         |s, tx| {
-            let mut kv = Kv {
-                tx,
-                tables: &tables,
-                ahead: mode.ahead,
-            };
+            let mut kv = Kv::new(tx, &tables, mode.ahead);
             commit_or_rollback(match s.payment {
                 true => tpcc.payment(&mut kv, &mut s.params)?,
                 false => tpcc.new_order(&mut kv, &mut s.params)?,
@@ -313,11 +297,7 @@ pub fn tpcc(
 pub fn check_tpcc(db: &Database, tpcc: &Tpcc) -> Result<()> {
     let tables = Tables::open(db, tpcc::TABLES)?;
     let held = db.read(|tx| {
-        let mut kv = Kv {
-            tx,
-            tables: &tables,
-            ahead: false,
-        };
+        let mut kv = Kv::new(tx, &tables, false);
         tpcc::check(&mut kv, tpcc)
     })?;
     held.map_err(Error::internal)

@@ -1,7 +1,7 @@
 //! A table inside a transaction: rows by key, and scans of key ranges along any index.
 
 use base::key::prefix_end;
-use base::{Error, KeyRange, Oid, Result, SqlState, Value};
+use base::{Error, KeyRange, Oid, Result, SqlState, Type, Value};
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 use txn::{Access, Direction, TableHandle, Txn};
 
@@ -40,6 +40,11 @@ fn encode(
     };
     key.each(&mut |d| {
         let (c, k) = parts.next().ok_or_else(count)?;
+        // What most keys are made of.
+        if let (Datum::Int(x), Type::Int8) = (d, k.ty) {
+            k.encode(&Value::Int8(x), out);
+            return Ok(());
+        }
         let column = &def.columns[c.column as usize];
         let v = d.to_value(column)?;
         if v.is_null() && !k.nullable {
@@ -56,7 +61,7 @@ fn encode(
 }
 
 fn primary(table: &TableHandle) -> Result<usize> {
-    table.table.primary().ok_or_else(|| {
+    table.primary_place().ok_or_else(|| {
         let what = format!("table \"{}\" has no primary key", table.name());
         Error::new(SqlState::WRONG_OBJECT_TYPE, what)
     })
@@ -155,7 +160,7 @@ impl<'t> Table<'t> {
     pub fn put(&self, row: impl WriteRow) -> Result<()> {
         self.tx.statement(self.handle, |txn, table| {
             let row = new_row(txn, table, &row)?;
-            if table.table.primary().is_some() {
+            if table.primary_place().is_some() {
                 let mut key = Vec::with_capacity(32);
                 table.primary_key(&row, &mut key)?;
                 if txn.get(table, &key, |_| ())?.is_some() {
@@ -348,7 +353,7 @@ impl<'a, K: RangeOf> Scan<'a, '_, K> {
         self.table.tx.reading(|txn| {
             let def = &table.table.def;
             let place = match self.index {
-                None => table.table.primary(),
+                None => table.primary_place(),
                 Some(name) => Some(def.indexes.iter().position(|i| i.name == name).ok_or_else(
                     || {
                         let what = format!(

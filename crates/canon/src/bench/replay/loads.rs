@@ -317,11 +317,7 @@ fn set_up(db: &Database, load: &Load, tpcc: &Tpcc) -> Result<Tables> {
             };
             let tables = Tables::create(db, tables)?;
             db.transaction(|tx| {
-                let mut kv = Kv {
-                    tx,
-                    tables: &tables,
-                    ahead: false,
-                };
+                let mut kv = Kv::new(tx, &tables, false);
                 kv.insert(0, &[Cell::Int(-1), Cell::Int(0)])
             })?;
             Ok(tables)
@@ -429,11 +425,7 @@ fn drive(
         while !stop.load(Ordering::Relaxed) {
             client.draw(load, tpcc);
             let run = db.transaction_nowait_with(&transaction, |tx| {
-                let inner = Kv {
-                    tx,
-                    tables,
-                    ahead: true,
-                };
+                let inner = Kv::new(tx, tables, true);
                 let mut kv = Paying {
                     inner,
                     cost: o.row_cost,
