@@ -32,6 +32,8 @@ pub mod replication;
 pub mod server;
 #[cfg(feature = "wire")]
 mod status;
+#[cfg(feature = "wire")]
+mod words;
 
 pub use base::{ColumnType, Error, Result, SqlState, Type, Value};
 #[cfg(feature = "wire")]

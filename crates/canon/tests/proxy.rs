@@ -184,6 +184,42 @@ async fn one_endpoint_gives_every_session_a_node_of_the_kind_it_wants() {
     proxy.stop().await;
 }
 
+/// COPY by the extended protocol has two Syncs and one ReadyForQuery: what follows it is counted right.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_follows_a_copy_runs_once_when_its_node_goes() {
+    use futures::SinkExt;
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let there = p.connect().await;
+    // Without a key, so that a second run would be one more row.
+    rows(&there, "CREATE TABLE t (a int)").await;
+    let mut r = replica(&p).await;
+    let proxy = proxy(&[&p, &r]).await;
+    reaches(&proxy, STANDBY, &r).await;
+    let mut prefers = config(&proxy, ANY);
+    prefers.options("-c target_session_attrs=prefer-standby");
+    let c = connect_to(&prefers).await.expect("a session");
+    assert!(at_replica(&c).await);
+    for (n, rows) in [("1\n", 1), ("2\n3\n", 2)] {
+        let sink = c.copy_in("COPY t FROM STDIN").await.expect("it wants data");
+        let mut sink = std::pin::pin!(sink);
+        sink.send(bytes::Bytes::from(n)).await.expect("sent");
+        assert_eq!(sink.finish().await.expect("copied"), rows);
+    }
+    rows(&c, "INSERT INTO t VALUES (4)").await;
+    assert_eq!(one(&c, "SELECT count(*) FROM t").await, "4");
+    rows(&c, "INSERT INTO t VALUES (5)").await;
+    // Asked to leave, and nothing is under way.
+    terminate(&r);
+    assert!(r.exited(PATIENCE).await.expect("it ends").success());
+    assert!(!at_replica(&c).await);
+    assert_eq!(one(&c, "SELECT count(*) FROM t").await, "5");
+    assert_eq!(one(&there, "SELECT count(*) FROM t").await, "5");
+    proxy.stop().await;
+}
+
 /// What a client does again and again.
 #[derive(Clone, Copy, PartialEq)]
 enum Does {

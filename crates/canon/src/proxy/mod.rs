@@ -21,9 +21,7 @@ pub mod route;
 mod session;
 pub mod track;
 mod watch;
-pub mod words;
-
-use crate::replication::Primary;
+pub use crate::replication::Primary;
 use base::{Error, Result, SqlState};
 use metrics::Counters;
 use parking_lot::Mutex;

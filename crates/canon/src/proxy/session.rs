@@ -225,6 +225,10 @@ impl Session {
             match self.track.client(kind, &m) {
                 Said::Forward => self.back.end.put(&m),
                 Said::Nothing => {}
+                Said::Both(r) => {
+                    self.front.put(&r);
+                    self.back.end.put(&m);
+                }
                 Said::Reply(r) => {
                     if r.first() == Some(&b'E') {
                         Counters::add(&self.proxy.counters.told);

@@ -22,8 +22,11 @@
 //! Left out on purpose: `currval` and `lastval` (a session that has drawn numbers is not moved without need), and replies longer than what
 //! is kept to run again.
 
+mod cycle;
+
 use super::message::{cstr, error, field, parameter, ready, status, text, with_code};
-use super::words::{self, Effect};
+use crate::words::{self, Course, Effect};
+use cycle::{Ack, Cycle};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Bytes of a cycle that are kept to run it again.
@@ -43,6 +46,8 @@ pub enum Said {
     Nothing,
     /// The node does not see it; the client gets this.
     Reply(Vec<u8>),
+    /// The client gets this, and the node sees it.
+    Both(Vec<u8>),
     Terminate,
 }
 
@@ -86,44 +91,6 @@ pub struct Carry {
     pub texts: Vec<String>,
 }
 
-/// An acknowledgement that is due.
-enum Ack {
-    Parse {
-        name: Vec<u8>,
-        message: Vec<u8>,
-        effect: Effect,
-    },
-    Close {
-        name: Option<Vec<u8>>,
-    },
-}
-
-/// Messages with one ReadyForQuery at their end.
-#[derive(Default)]
-struct Cycle {
-    bytes: Vec<u8>,
-    /// All of it is in `bytes`.
-    whole: bool,
-    /// Its Query or Sync has been sent.
-    closed: bool,
-    /// The client waits for acknowledgements: it has sent Flush.
-    flushed: bool,
-    effect: Effect,
-    /// Of a simple query.
-    text: Option<String>,
-    acks: Vec<Ack>,
-    acknowledged: usize,
-    /// Statements of the text that are done.
-    completed: usize,
-    /// Acknowledgements that the client has not been given yet, and the 25006 that may follow them.
-    held: Vec<u8>,
-    refused: bool,
-    /// How often another node was tried because of that, and whether only the primary will do.
-    refusals: u32,
-    for_primary: bool,
-    answered: bool,
-}
-
 /// See the head of the file.
 pub struct Track {
     /// What the last ReadyForQuery said: `I`, `T` or `E`.
@@ -145,6 +112,8 @@ pub struct Track {
     token: Option<String>,
     draws: bool,
     pinned: bool,
+    /// It is not known how many ReadyForQuery are due.
+    astray: bool,
     /// Its transaction went with a node, and the client has not heard.
     doomed: bool,
     /// After an error of ours inside of the extended protocol, up to Sync.
@@ -173,6 +142,7 @@ impl Track {
             token: None,
             draws: false,
             pinned: false,
+            astray: false,
             doomed: false,
             skipping: false,
         }
@@ -180,7 +150,8 @@ impl Track {
 
     /// Nothing is under way, and the session may change its node unseen.
     pub fn is_between(&self) -> bool {
-        self.status == b'I' && self.pending.is_empty() && !self.pinned && !self.skipping
+        let tied = self.pinned || self.astray;
+        self.is_idle() && !tied && !self.skipping
     }
 
     /// Nothing is under way, whatever ties the session to its node.
@@ -308,14 +279,21 @@ impl Track {
         self.draws |= effect.draws;
         if kind == b'H'
             && let Some(front) = self.pending.front_mut()
-            && front.refused
             && !front.closed
+            && !front.held.is_empty()
         {
-            // The client waits for the refusal, which is held.
+            // The client waits for what is held. Behind a refusal nothing comes of the node.
             front.flushed = true;
-            return Said::Reply(self.held());
+            let refused = front.refused;
+            let held = self.held();
+            return if refused {
+                Said::Reply(held)
+            } else {
+                Said::Both(held)
+            };
         }
-        if !copying && self.pending.back().is_none_or(|c| c.closed) {
+        let behind = self.pending.back().is_some_and(|c| !c.closed);
+        if !copying && !behind {
             self.pending.push_back(Cycle {
                 whole: true,
                 ..Cycle::default()
@@ -333,7 +311,10 @@ impl Track {
             ..Effect::default()
         };
         match kind {
+            // The node skips it.
+            b'P' | b'B' | b'C' if cycle.skipped() => {}
             b'Q' => {
+                cycle.mixed = behind;
                 cycle.effect |= effect;
                 cycle.text = Some(text(cstr(body).0));
                 cycle.closed = true;
@@ -343,7 +324,7 @@ impl Track {
                 cycle.closed = true;
             }
             b'P' => {
-                cycle.acks.push(Ack::Parse {
+                cycle.expect(Ack::Parse {
                     name: cstr(body).0.to_vec(),
                     message: whole.to_vec(),
                     effect,
@@ -361,7 +342,7 @@ impl Track {
                 if !statement {
                     self.portals.remove(&name);
                 }
-                cycle.acks.push(Ack::Close {
+                cycle.expect(Ack::Close {
                     name: statement.then_some(name),
                 });
             }
@@ -420,13 +401,16 @@ impl Track {
             b'Z' => return self.ready(body.first().copied().unwrap_or(b'I'), out),
             b'C' => self.complete(&text(cstr(body).0)),
             b'1' | b'3' => self.acknowledged(),
+            b'G' => self.copies(),
             _ => {}
         }
         let Some(front) = self.pending.front_mut() else {
             return Heard::Forward;
         };
         let acknowledges = matches!(kind, b'1' | b'2' | b'3' | b'n' | b't' | b'T');
-        if acknowledges && !front.answered && !front.flushed && self.status == b'I' {
+        let may_hold = front.whole && front.held.len() + whole.len() <= KEPT;
+        let unseen = !front.answered && !front.flushed;
+        if acknowledges && may_hold && unseen && self.status == b'I' {
             front.held.extend_from_slice(whole);
             return Heard::Nothing;
         }
@@ -439,22 +423,38 @@ impl Track {
         let Some(front) = self.pending.front_mut() else {
             return;
         };
-        let at = front.acknowledged;
-        front.acknowledged += 1;
-        match front.acks.get(at) {
+        match front.acknowledge() {
+            // Another one has taken its place, or its own parse has failed.
+            Some(Ack::Parse { name, message, .. }) if message.is_empty() => {
+                self.statements.remove(&name);
+            }
             Some(Ack::Parse {
                 name,
                 message,
                 effect,
             }) => {
-                self.statements
-                    .insert(name.clone(), (message.clone(), *effect));
+                self.statements.insert(name, (message, effect));
             }
             Some(Ack::Close { name: Some(name) }) => {
-                self.statements.remove(name);
-                self.texts.remove(&text(name));
+                self.statements.remove(&name);
+                self.texts.remove(&text(&name));
             }
             _ => {}
+        }
+    }
+
+    /// COPY begins to take data. In the extended protocol a Sync that came with Execute counts for nothing at the node: the one behind the
+    /// data ends the cycle, and may have been sent already.
+    fn copies(&mut self) {
+        let Some(front) = self.pending.front_mut() else {
+            return;
+        };
+        if !front.closed || front.text.is_some() {
+            return;
+        }
+        front.closed = false;
+        if let Some(next) = self.pending.remove(1) {
+            self.pending[0].join(next);
         }
     }
 
@@ -511,8 +511,9 @@ impl Track {
         };
         let may_wait = self.status == b'I' && self.pending.len() == 1;
         if let Some(front) = self.pending.front_mut() {
-            // What follows in the cycle is skipped, and not acknowledged.
+            // What follows in the cycle is skipped, and not acknowledged. Is a query, too? Then one ReadyForQuery less comes.
             front.acks.truncate(front.acknowledged);
+            self.astray |= front.mixed;
             let alone = !front.answered && !front.flushed && front.whole && !front.effect.begins;
             if may_wait && alone && front.refusals < most {
                 front.held.extend_from_slice(whole);
@@ -521,6 +522,7 @@ impl Track {
                 front.for_primary = code == "25006";
                 return Heard::Nothing;
             }
+            front.failed = true;
         }
         let held = self.held();
         out.extend_from_slice(&held);
@@ -534,7 +536,7 @@ impl Track {
 
     fn ready(&mut self, status: u8, out: &mut Vec<u8>) -> Heard {
         if let Some(front) = self.pending.front_mut() {
-            let alone = front.refused && !front.answered && front.closed;
+            let alone = front.refused && !front.answered && front.closed && front.whole;
             let (primary, tries) = (front.for_primary, front.refusals);
             // What the client has sent meanwhile is at the node already, and stays there.
             if alone && status == b'I' && self.pending.len() == 1 {
@@ -569,10 +571,8 @@ impl Track {
             }
             (c.acknowledged, c.completed) = (0, 0);
             c.held.clear();
-            if c.refused {
-                c.acks = parses(&c.bytes);
-            }
-            c.refused = false;
+            c.acks = cycle::parses(&c.bytes);
+            (c.refused, c.failed) = (false, false);
         }
         bytes
     }
@@ -591,23 +591,9 @@ impl Track {
         reply
     }
 
-    /// Whether any of what is pending may have committed, and whether all of it leaves a block open. A block that a cycle without an answer
-    /// begins may not have come about, so it protects what is in the same cycle and nothing after it. In one cycle the order is not
-    /// known: a rollback may stand before a write.
-    fn may_have_committed(&self, in_block: bool) -> (bool, bool) {
-        let (mut may_have, mut sure, mut block) = (false, in_block, in_block);
-        for e in self.pending.iter().map(|c| c.effect) {
-            let ends = e.commits || e.rolls_back;
-            may_have |= e.commits || (e.writes && (e.rolls_back || !(sure || e.begins)));
-            sure &= !ends;
-            block = (block || e.begins) && !ends;
-        }
-        (may_have, block)
-    }
-
     /// The node is gone.
     pub fn lost(&mut self, nothing_run: bool) -> Loss {
-        if self.pinned {
+        if self.pinned || self.astray {
             return Loss::End(error("FATAL", "57P01", GONE));
         }
         let in_block = self.status != b'I';
@@ -627,41 +613,18 @@ impl Track {
         if !in_block && unanswered && self.pending.iter().all(again) {
             return Loss::Silent(self.again());
         }
-        let (may_have, failed_block) = self.may_have_committed(in_block);
-        let (code, what) = match may_have && !nothing_run {
+        let mut course = Course::new(in_block);
+        self.pending.iter().for_each(|c| course.then(c.effect));
+        let (code, what) = match course.may_have_committed && !nothing_run {
             true => ("40003", UNKNOWN),
             false => ("40001", LOST),
         };
-        self.status = if failed_block { b'E' } else { b'I' };
+        self.status = if course.block { b'E' } else { b'I' };
         Loss::Told {
             reply: self.give_up(code, what),
-            failed_block,
+            failed_block: course.block,
         }
     }
-}
-
-/// The acknowledgements that these messages ask for.
-fn parses(mut bytes: &[u8]) -> Vec<Ack> {
-    let mut acks = Vec::new();
-    while let Some(head) = bytes.first_chunk::<5>() {
-        let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize + 1;
-        let (whole, rest) = bytes.split_at(len.min(bytes.len()));
-        let body = &whole[5.min(whole.len())..];
-        match head[0] {
-            b'P' => acks.push(Ack::Parse {
-                name: cstr(body).0.to_vec(),
-                message: whole.to_vec(),
-                effect: words::effect(&text(cstr(cstr(body).1).0)),
-            }),
-            b'C' => acks.push(Ack::Close {
-                name: (body.first() == Some(&b'S'))
-                    .then(|| cstr(body.get(1..).unwrap_or_default()).0.to_vec()),
-            }),
-            _ => {}
-        }
-        bytes = rest;
-    }
-    acks
 }
 
 #[cfg(test)]

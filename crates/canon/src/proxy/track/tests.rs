@@ -347,7 +347,7 @@ fn nobody_is_told_to_run_again_what_may_have_committed() {
     let mixed = format!("ROLLBACK; {insert}");
     let commit = format!("BEGIN; {insert}; COMMIT");
     let begun = format!("BEGIN; {insert}");
-    let cases: [(bool, &[&str], (&str, bool)); 12] = [
+    let cases: [(bool, &[&str], (&str, bool)); 16] = [
         // Committed before the block began.
         (false, &[insert, "BEGIN"], ("40003", true)),
         (
@@ -360,6 +360,11 @@ fn nobody_is_told_to_run_again_what_may_have_committed() {
         (true, &[&mixed], ("40003", false)),
         (true, &["ROLLBACK", insert], ("40003", false)),
         (true, &["COMMIT", "SELECT 1"], ("40003", false)),
+        // The last word says whether there is one.
+        (true, &["COMMIT; BEGIN"], ("40003", true)),
+        (true, &["COMMIT AND CHAIN"], ("40003", true)),
+        (true, &["COMMIT AND NO CHAIN"], ("40003", false)),
+        (true, &["ROLLBACK; BEGIN"], ("40001", true)),
         // The block may not have begun.
         (false, &["BEGIN", insert], ("40003", true)),
         // None of these can have committed.
@@ -516,4 +521,160 @@ fn prepared_statements_of_sql_are_carried_one_by_one_and_those_of_both_kinds_at_
         .got("12n", "PREPARE", b'I');
     assert!(!s.0.is_between() && s.0.is_idle());
     assert!(matches!(s.0.lost(false), Loss::End(_)));
+}
+
+/// COPY FROM STDIN by the extended protocol: the Sync that goes with Execute counts for nothing, the one behind the data does.
+#[test]
+fn a_copy_of_the_extended_protocol_is_one_cycle() {
+    for ahead in [false, true] {
+        let mut s = S::new();
+        s.say(b'P', b"\0COPY t FROM STDIN\0\0\0");
+        s.say(b'B', b"\0\0\0\0\0\0\0\0");
+        s.say(b'E', b"\0\0\0\0\0");
+        s.say(b'S', b"");
+        let data = |s: &mut S| {
+            for (kind, body) in [(b'd', &b"1\n"[..]), (b'c', b""), (b'S', b"")] {
+                assert_eq!(s.say(kind, body), Said::Forward);
+            }
+        };
+        // Some do not wait until they are asked for the data.
+        if ahead {
+            data(&mut s);
+        }
+        for kind in *b"12G" {
+            s.hear(kind, b"");
+        }
+        if !ahead {
+            data(&mut s);
+        }
+        assert!(!s.0.is_idle());
+        s.got("", "COPY 1", b'I');
+        assert!(s.0.is_between(), "{ahead}");
+        s.q("INSERT INTO t VALUES (2)").got("", "INSERT 0 1", b'I');
+        assert_eq!(s.0.lost(true), Loss::Silent(vec![]));
+    }
+    // One that fails in the middle.
+    let mut s = S::new();
+    s.extended("", "COPY t FROM STDIN");
+    for kind in *b"12nG" {
+        s.hear(kind, b"");
+    }
+    s.say(b'd', b"x\n");
+    s.refuse("22P02");
+    s.say(b'c', b"");
+    s.say(b'S', b"");
+    s.hear(b'Z', b"I");
+    assert!(s.0.is_between());
+    // By the simple protocol nothing but its end ends it.
+    s.q("COPY t FROM STDIN");
+    s.hear(b'G', b"");
+    s.say(b'd', b"1\n");
+    s.say(b'c', b"");
+    assert!(!s.0.is_idle());
+    s.got("", "COPY 1", b'I');
+    assert!(s.0.is_between());
+}
+
+/// Everything that the track keeps of messages, in bytes.
+fn kept(t: &Track) -> usize {
+    let ack = |a: &Ack| match a {
+        Ack::Parse { name, message, .. } => 1 + name.len() + message.len(),
+        Ack::Close { .. } => 1,
+    };
+    let cycle = |c: &Cycle| c.bytes.len() + c.held.len() + c.acks.iter().map(ack).sum::<usize>();
+    t.pending.iter().map(cycle).sum::<usize>() + t.portals.len()
+}
+
+#[test]
+fn who_never_says_sync_is_not_kept_without_bound() {
+    let wide = vec![b'x'; 1000];
+    let text = [&b"\0SELECT 1 -- "[..], &wide, b"\0\0\0"].concat();
+    // Answers that are much longer than the questions.
+    let mut s = S::new();
+    let mut out = 0;
+    for _ in 0..10_000 {
+        s.say(b'D', b"S\0");
+        s.hear(b't', &wide);
+        out += s.hear(b'T', &wide).1.len();
+        assert!(kept(&s.0) <= 2 * KEPT);
+    }
+    assert!(out > 10 << 20, "the client gets them: {out}");
+    // Statements that each take the place of the one before, and whose answers come late.
+    let mut s = S::new();
+    for i in 0..10_000 {
+        s.say(b'P', &text);
+        if i % 1000 == 999 {
+            (0..1000).for_each(|_| _ = s.hear(b'1', b""));
+        }
+        assert!(kept(&s.0) <= 2 * KEPT, "{i}");
+    }
+    s.say(b'S', b"");
+    s.hear(b'Z', b"I");
+    assert_eq!(s.0.carry().parses, [whole(b'P', &text)]);
+    // What comes behind an error is nothing.
+    let mut s = S::new();
+    s.say(b'P', b"\0nonsense\0\0\0");
+    s.refuse("42601");
+    for i in 0..10_000 {
+        let name = format!("s{i}");
+        s.say(b'P', &[name.as_bytes(), &text].concat());
+        s.say(b'B', &[name.as_bytes(), b"\0\0\0\0\0\0\0\0"].concat());
+        assert!(kept(&s.0) <= 2 * KEPT, "{i}");
+    }
+    s.say(b'S', b"");
+    s.hear(b'Z', b"I");
+    assert!(s.0.is_between() && s.0.carry().parses.is_empty());
+}
+
+#[test]
+fn a_refused_cycle_that_has_become_too_long_to_run_again_is_the_clients() {
+    let mut s = S::new();
+    s.say(b'P', b"\0INSERT INTO t VALUES (1)\0\0\0");
+    assert_eq!(s.refuse("25006"), Heard::Nothing);
+    let long = [&b"\0"[..], &vec![b'x'; KEPT], b"\0\0\0"].concat();
+    s.say(b'P', &long);
+    s.say(b'S', b"");
+    let (heard, out) = s.hear(b'Z', b"I");
+    assert_eq!((heard, code(&out).as_str()), (Heard::Forward, "25006"));
+    assert!(s.0.is_between());
+}
+
+#[test]
+fn a_flush_hands_out_what_came_before_it() {
+    let mut s = S::new();
+    s.say(b'P', b"\0SELECT 1\0\0\0");
+    s.say(b'D', b"S\0");
+    for kind in *b"1tT" {
+        assert_eq!(s.hear(kind, b"").0, Heard::Nothing);
+    }
+    let out = [whole(b'1', b""), whole(b't', b""), whole(b'T', b"")].concat();
+    assert_eq!(s.say(b'H', b""), Said::Both(out));
+    // The client has seen something.
+    s.say(b'S', b"");
+    assert!(matches!(s.0.lost(false), Loss::Told { .. }));
+}
+
+/// What a node skips after an error is not known when a simple query stands in the middle of it: how many ReadyForQuery come, neither.
+#[test]
+fn a_session_whose_answers_cannot_be_counted_ends_with_its_node() {
+    let mixed = |e: bool| {
+        let mut s = S::new();
+        s.say(b'P', b"\0nonsense\0\0\0");
+        s.q("INSERT INTO t VALUES (1)");
+        s.say(b'S', b"");
+        match e {
+            true => _ = s.refuse("42601"),
+            false => _ = s.hear(b'1', b""),
+        }
+        s
+    };
+    let mut s = mixed(false);
+    s.got("", "INSERT 0 1", b'I');
+    s.hear(b'Z', b"I");
+    assert!(s.0.is_between());
+    let mut s = mixed(true);
+    s.hear(b'Z', b"I");
+    assert!(!s.0.is_between());
+    s.q("DISCARD ALL").got("", "DISCARD ALL", b'I');
+    assert!(matches!(s.0.lost(true), Loss::End(_)));
 }

@@ -1,5 +1,7 @@
 //! What a text of statements may do, as far as who stands between must know: whether it may run again, whether it may have committed.
 //!
+//! Who asks: the proxy, of sessions at their nodes, and a replica, of sessions whose transactions run at the primary.
+//!
 //! A text is split into statements at semicolons outside of quotes and comments, and each is judged by its first word and by words that
 //! change what a reading statement does. When in doubt it writes: then an answer that was lost is an error to the client, and not a
 //! second run.
@@ -16,6 +18,8 @@ pub struct Effect {
     pub rolls_back: bool,
     /// The session may ask for the number that it has drawn.
     pub draws: bool,
+    /// Whether a block is open behind it; none: as before it.
+    pub block: Option<bool>,
 }
 
 impl std::ops::BitOrAssign for Effect {
@@ -25,6 +29,7 @@ impl std::ops::BitOrAssign for Effect {
         self.commits |= o.commits;
         self.rolls_back |= o.rolls_back;
         self.draws |= o.draws;
+        self.block = o.block.or(self.block);
     }
 }
 
@@ -32,6 +37,37 @@ impl Effect {
     /// Whether a second run is as good as one.
     pub fn may_run_again(&self) -> bool {
         !self.writes && !self.commits
+    }
+}
+
+/// What may have become of what was sent one after the other and has no answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// Something of it may have committed.
+    pub may_have_committed: bool,
+    /// All of it leaves a block open.
+    pub block: bool,
+    /// There is one for sure: it was open before, and nothing has ended it.
+    sure: bool,
+}
+
+impl Course {
+    /// `block`: one is open, and has been answered.
+    pub fn new(block: bool) -> Course {
+        Course {
+            may_have_committed: false,
+            block,
+            sure: block,
+        }
+    }
+
+    /// The next piece. A block that a piece without an answer begins may not have come about, so it protects what is in the same piece and
+    /// nothing after it. Inside of a piece a rollback may stand before a write.
+    pub fn then(&mut self, e: Effect) {
+        let protected = self.sure || e.begins;
+        self.may_have_committed |= e.commits || (e.writes && (e.rolls_back || !protected));
+        self.sure &= !(e.commits || e.rolls_back);
+        self.block = e.block.unwrap_or(self.block);
     }
 }
 
@@ -87,6 +123,9 @@ fn one(words: &[String]) -> Effect {
         "INSERT" => (e.writes, e.draws) = (true, true),
         _ => e.writes = true,
     }
+    if e.begins || e.commits || e.rolls_back {
+        e.block = Some(e.begins || has("CHAIN") && !has("NO"));
+    }
     e
 }
 
@@ -101,7 +140,9 @@ pub struct Statement<'a> {
 /// The statements of a text, without empty ones.
 pub fn statements(sql: &str) -> Vec<Statement<'_>> {
     let b = sql.as_bytes();
-    let (mut all, mut words, mut at, mut from) = (Vec::new(), Vec::new(), 0, 0);
+    let (mut all, mut words, mut at, mut from) = (Vec::new(), Vec::<String>::new(), 0, 0);
+    // Where the last word ends.
+    let mut word_end = 0;
     while at < b.len() {
         match b[at] {
             b';' => {
@@ -118,13 +159,14 @@ pub fn statements(sql: &str) -> Vec<Statement<'_>> {
             }
             b'/' if b.get(at + 1) == Some(&b'*') => at = comment(b, at),
             b'\'' => {
-                let escapes = at > 0 && matches!(b[at - 1], b'e' | b'E');
-                at = quoted(b, at, b'\'', escapes);
                 // A prefix such as E or B is no word of its own.
-                let alone = |w: &String| w.len() == 1 && "eEbBxXnN".contains(w.as_str());
-                if words.last().is_some_and(alone) {
+                let alone = |w: &&String| w.len() == 1 && "eEbBxXnN".contains(w.as_str());
+                let prefix = words.last().filter(|_| word_end == at).filter(alone);
+                let escapes = prefix.is_some_and(|w| w.eq_ignore_ascii_case("e"));
+                if prefix.is_some() {
                     words.pop();
                 }
+                at = quoted(b, at, b'\'', escapes);
             }
             b'"' => {
                 at = quoted(b, at, b'"', false);
@@ -134,7 +176,7 @@ pub fn statements(sql: &str) -> Vec<Statement<'_>> {
             x if word(x) => {
                 let end = find(b, at, |x| !word(x) && x != b'$');
                 words.push(String::from_utf8_lossy(&b[at..end]).into_owned());
-                at = end;
+                (at, word_end) = (end, end);
             }
             _ => at += 1,
         }
@@ -239,6 +281,16 @@ mod tests {
             "COPY t FROM STDIN",
         ] {
             assert!(!effect(sql).may_run_again(), "{sql}");
+        }
+        // Only an E of its own begins a string with escapes.
+        for sql in [
+            r"SELECT 1 WHERE 'x' LIKE'\'; INSERT INTO t VALUES (1); --'",
+            r"SELECT $$a$$, a$e'\'; INSERT INTO t VALUES (1); --'",
+        ] {
+            assert!(effect(sql).writes, "{sql}");
+        }
+        for sql in [r"SELECT E'\'; INSERT --'", r"SELECT $$a$$e'\'; INSERT --'"] {
+            assert!(!effect(sql).writes, "{sql}");
         }
         assert!(effect("BEGIN; UPDATE t SET a = 1").begins);
         assert!(!effect("ROLLBACK TO SAVEPOINT a").rolls_back && effect("abort").rolls_back);
