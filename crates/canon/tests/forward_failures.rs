@@ -4,9 +4,13 @@ mod common;
 #[path = "replication/helpers.rs"]
 #[allow(dead_code)]
 mod helpers;
+#[allow(dead_code)]
+#[path = "wire_abuse/raw.rs"]
+mod raw;
 
 use common::{PATIENCE, Server, sqlstate};
 use helpers::*;
+use raw::{Raw, field, message, query};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,11 +26,15 @@ struct Between {
     lose_up: AtomicBool,
     lose_down: AtomicBool,
     broken: AtomicBool,
+    /// What goes up, or what comes down, stays where it is while these are set.
+    stopped_up: AtomicBool,
+    stopped_down: AtomicBool,
     /// Connections for sessions wait while this is set; those that there were.
     hold: AtomicBool,
     logins: AtomicU64,
-    /// Pieces that did not get to the primary.
+    /// Pieces that did not get to the primary, and those that did.
     lost_up: AtomicU64,
+    passed_up: AtomicU64,
 }
 
 impl Between {
@@ -49,6 +57,13 @@ impl Between {
         (between, address)
     }
 
+    /// Nothing is lost any more.
+    fn whole(&self) {
+        for flag in [&self.lose_up, &self.lose_down, &self.broken] {
+            flag.store(false, Ordering::SeqCst);
+        }
+    }
+
     async fn carry(&self, mut down: TcpStream, mut up: TcpStream) {
         let mut first = vec![0; 4096];
         let Ok(n) = down.read(&mut first).await else {
@@ -68,16 +83,19 @@ impl Between {
         loop {
             let check = tokio::time::sleep(Duration::from_millis(5));
             let lost = |flag: &AtomicBool| sessions && flag.load(Ordering::SeqCst);
+            let stopped = (lost(&self.stopped_up), lost(&self.stopped_down));
             tokio::select! {
-                r = down.read(&mut a) => match r {
+                r = down.read(&mut a), if !stopped.0 => match r {
                     Ok(n) if n > 0 => if lost(&self.lose_up) {
                         self.lost_up.fetch_add(1, Ordering::SeqCst);
                     } else if up.write_all(&a[..n]).await.is_err() {
                         return;
+                    } else if sessions {
+                        self.passed_up.fetch_add(1, Ordering::SeqCst);
                     },
                     _ => return,
                 },
-                r = up.read(&mut b) => match r {
+                r = up.read(&mut b), if !stopped.1 => match r {
                     Ok(n) if n > 0 => if !lost(&self.lose_down) && down.write_all(&b[..n]).await.is_err() { return },
                     _ => return,
                 },
@@ -122,6 +140,25 @@ async fn unanswered<T: std::fmt::Debug>(
     token(&done.expect_err("no answer"))
 }
 
+/// The error of what does not get there before the connection is gone; then everything is as before.
+async fn undelivered<T: std::fmt::Debug>(
+    between: &Between,
+    doing: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> tokio_postgres::Error {
+    let before = between.lost_up.load(Ordering::SeqCst);
+    between.lose_up.store(true, Ordering::SeqCst);
+    let (done, ()) = tokio::join!(doing, async {
+        let deadline = Instant::now() + PATIENCE;
+        while between.lost_up.load(Ordering::SeqCst) == before {
+            assert!(Instant::now() < deadline, "it is not sent");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        between.broken.store(true, Ordering::SeqCst);
+    });
+    between.whole();
+    done.expect_err("no answer")
+}
+
 /// The token in what the client is told of a commit whose outcome is not known.
 fn token(e: &tokio_postgres::Error) -> String {
     assert_eq!(sqlstate(e), "40003", "{e:?}");
@@ -162,29 +199,16 @@ async fn a_commit_whose_answer_is_lost_can_be_asked_for_also_after_a_fail_over()
     let committed = unanswered(&between, &c, there, w.simple_query("COMMIT")).await;
     // The session goes on.
     assert_eq!(one(&w, "SELECT 1").await, "1");
-    between.lose_down.store(false, Ordering::SeqCst);
-    between.broken.store(false, Ordering::SeqCst);
+    between.whole();
     // A statement on its own, by the extended protocol.
     rows(&w, "INSERT INTO t VALUES (2, 0)").await;
     let insert = "INSERT INTO t VALUES ($1, $2)";
     let there = ("SELECT count(*) FROM t", "3");
     let alone = unanswered(&between, &c, there, w.execute(insert, &[&3i32, &3i32])).await;
-    between.lose_down.store(false, Ordering::SeqCst);
-    between.broken.store(false, Ordering::SeqCst);
+    between.whole();
     // COMMIT does not arrive.
     rows(&w, "BEGIN; UPDATE t SET v = 2 WHERE id = 1").await;
-    between.lose_up.store(true, Ordering::SeqCst);
-    let (done, ()) = tokio::join!(w.simple_query("COMMIT"), async {
-        let deadline = Instant::now() + PATIENCE;
-        while between.lost_up.load(Ordering::SeqCst) == 0 {
-            assert!(Instant::now() < deadline, "COMMIT is not sent");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        between.broken.store(true, Ordering::SeqCst);
-    });
-    let lost = token(&done.expect_err("no answer"));
-    between.lose_up.store(false, Ordering::SeqCst);
-    between.broken.store(false, Ordering::SeqCst);
+    let lost = token(&undelivered(&between, w.simple_query("COMMIT")).await);
 
     // At the replica (which asks), at the primary, and at the next primary when there is no other.
     for s in [&w, &c] {
@@ -217,11 +241,123 @@ async fn a_write_after_the_end_of_a_transaction_without_one_can_be_asked_for() {
     }
     let (p, _r, between, w) = apart().await;
     let c = p.connect().await;
-    rows(&w, "BEGIN; SELECT * FROM t WHERE id = 1 FOR UPDATE").await;
-    let text = "COMMIT; INSERT INTO t VALUES (2, 2)";
-    let there = ("SELECT count(*) FROM t", "2");
-    let inserted = unanswered(&between, &c, there, w.simple_query(text)).await;
-    assert_eq!(answer(&c, &inserted).await, "committed");
+    for (id, end) in [(2, "COMMIT"), (3, "ROLLBACK"), (4, "ABORT")] {
+        rows(&w, "BEGIN; SELECT * FROM t WHERE id = 1 FOR UPDATE").await;
+        let text = format!("{end}; INSERT INTO t VALUES ({id}, 2)");
+        let count = id.to_string();
+        let there = ("SELECT count(*) FROM t", &*count);
+        let inserted = unanswered(&between, &c, there, w.simple_query(&text)).await;
+        assert_eq!(answer(&c, &inserted).await, "committed", "{end}");
+        between.whole();
+        assert_eq!(one(&w, "SELECT count(*) FROM t").await, count);
+    }
+}
+
+/// What cannot have committed is 08006, and what comes behind it does not run on its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_is_lost_before_its_end_has_failed_whatever_its_words() {
+    if skip() {
+        return;
+    }
+    let (_p, _r, between, w) = apart().await;
+    let case = "UPDATE t SET v = CASE WHEN true THEN 1 END";
+    for (before, lost) in [
+        ("BEGIN; UPDATE t SET v = 5", case),
+        ("BEGIN", case),
+        ("SELECT 1", "BEGIN; UPDATE t SET v = 1"),
+        ("BEGIN; UPDATE t SET v = 5", "SELECT v AS commit FROM t"),
+        ("BEGIN; UPDATE t SET v = 5", "ROLLBACK; BEGIN"),
+    ] {
+        // There is a connection.
+        rows(&w, "UPDATE t SET v = 0").await;
+        rows(&w, before).await;
+        let e = undelivered(&between, w.simple_query(lost)).await;
+        assert_eq!(sqlstate(&e), "08006", "{lost}: {e:?}");
+        let next = refused(&w, "INSERT INTO t VALUES (9, 9)").await;
+        assert_eq!(next.0, "25P02", "{lost}");
+        rows(&w, "ROLLBACK").await;
+        assert_eq!(one(&w, "SELECT sum(v) FROM t").await, "0");
+    }
+    // By the extended protocol.
+    let prepared = w.prepare(case).await.expect("prepared");
+    rows(&w, "BEGIN").await;
+    let e = undelivered(&between, w.execute(&prepared, &[])).await;
+    assert_eq!(sqlstate(&e), "08006", "{e:?}");
+    assert_eq!(refused(&w, "SELECT 1").await.0, "25P02");
+    rows(&w, "ROLLBACK").await;
+    // A rollback that is lost is one all the same.
+    rows(&w, "BEGIN; UPDATE t SET v = 5").await;
+    let e = undelivered(&between, w.simple_query("ROLLBACK")).await;
+    assert_eq!(sqlstate(&e), "08006", "{e:?}");
+    assert_eq!(one(&w, "SELECT sum(v) FROM t").await, "0");
+}
+
+/// Data that is on its way when the primary says that the COPY has failed is of no account, and the connection is as good as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_fails_while_data_is_on_its_way_leaves_the_block() {
+    if skip() {
+        return;
+    }
+    const PIECES: u64 = 1000;
+    let (_p, r, between, w) = apart().await;
+    let mut raw = Raw::session(&r);
+    let run = |raw: &mut Raw, sql: &str| {
+        raw.send(&query(sql.as_bytes()));
+        let seen = raw.until(b'Z').expect("the connection stays");
+        let kinds: String = seen
+            .iter()
+            .map(|m| m.0 as char)
+            .filter(|k| *k != 'S')
+            .collect();
+        (kinds, seen.last().expect("it").1[0])
+    };
+    for sql in ["BEGIN", "INSERT INTO t VALUES (5, 5)", "SAVEPOINT s"] {
+        assert_eq!(run(&mut raw, sql), ("CZ".into(), b'T'), "{sql}");
+    }
+    raw.send(&query(b"COPY t FROM STDIN"));
+    raw.until(b'G').expect("it wants data");
+    // The primary has a bad row, and its word is late: meanwhile data gathers on the way.
+    between.stopped_down.store(true, Ordering::SeqCst);
+    let passed = || between.passed_up.load(Ordering::SeqCst);
+    let before = passed();
+    raw.send(&message(b'd', b"1\tone\n"));
+    let deadline = Instant::now() + PATIENCE;
+    while passed() == before {
+        assert!(Instant::now() < deadline, "it is not sent");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    between.stopped_up.store(true, Ordering::SeqCst);
+    let written = Arc::new(AtomicU64::new(0));
+    let mut writer = Raw(raw.0.try_clone().expect("the same socket"));
+    let count = written.clone();
+    let writes = std::thread::spawn(move || {
+        let piece = message(b'd', &b"6\t6\n".repeat(16 << 10));
+        for _ in 0..PIECES {
+            writer.send(&piece);
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    // Until nothing fits in any more.
+    let mut last = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = written.load(Ordering::SeqCst);
+        if now == last && now > 0 || now == PIECES {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it goes on");
+        last = now;
+    }
+    between.stopped_down.store(false, Ordering::SeqCst);
+    let seen = raw.until(b'Z').expect("the connection stays");
+    let e = seen.iter().find(|m| m.0 == b'E').expect("an error");
+    assert_eq!(field(&e.1, b'C'), "22P02");
+    writes.join().expect("written");
+    raw.send(&message(b'c', &[]));
+    between.stopped_up.store(false, Ordering::SeqCst);
+    assert_eq!(run(&mut raw, "ROLLBACK TO s"), ("CZ".into(), b'T'));
+    assert_eq!(run(&mut raw, "COMMIT"), ("CZ".into(), b'I'));
+    assert_eq!(one(&w, "SELECT count(*) FROM t WHERE id > 1").await, "1");
 }
 
 /// A portal of COMMIT that was bound in one pipeline and runs in the next.

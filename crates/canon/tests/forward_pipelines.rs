@@ -111,6 +111,34 @@ async fn nothing_is_answered_between_an_error_and_sync() {
     assert_eq!(one(&w, "SELECT count(*) FROM t").await, "2");
 }
 
+/// A name that is taken by a portal here is not given to one at the primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_portal_has_one_name_wherever_it_is() {
+    if skip() {
+        return;
+    }
+    let (_p, r, w) = pair().await;
+    let mut raw = Raw::session(&r);
+    let select = parse("s", b"SELECT id FROM t ORDER BY id", &[]);
+    raw.send(&[select, sync()].concat());
+    ready(&mut raw);
+    let again = [bind("p", "s", &[]), execute("p", 0), sync()].concat();
+    let declare = query(b"DECLARE p CURSOR FOR SELECT 1");
+    for (second, moves) in [(&again, true), (&again, false), (&declare, true)] {
+        run(&mut raw, "BEGIN");
+        raw.send(&[bind("p", "s", &[]), execute("p", 1), sync()].concat());
+        assert_eq!(kinds(&ready(&mut raw)), "2DsZ");
+        if moves {
+            run(&mut raw, "UPDATE t SET v = 1");
+        }
+        raw.send(second);
+        assert_eq!(raw.error(), "42P03", "{moves}");
+        let seen = run(&mut raw, "COMMIT");
+        assert_eq!(&seen[0].1[..], b"ROLLBACK\0");
+        assert_eq!(one(&w, "SELECT max(v) FROM t").await, "0");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_copy_data_waits_for_other_things_too() {
     if skip() {

@@ -109,6 +109,37 @@ async fn a_client_whose_role_is_gone_runs_as_nobody() {
     assert_eq!(one(&c, "SELECT sum(v) FROM t").await, "7");
 }
 
+/// What a client sets inside of a moved transaction is its own: it comes back with it, and nobody else finds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_set_in_a_moved_block_is_the_sessions() {
+    if skip() {
+        return;
+    }
+    let n = Narrow::start("").await;
+    let (w, other) = (&n.superuser, n.r.connect().await);
+    let token = one(w, "SHOW canon.commit_token").await;
+    let set = format!("SET canon.min_token = '{token}'; SET canon.forward = off");
+    rows(
+        w,
+        &format!("BEGIN; INSERT INTO t VALUES (2, 0); {set}; COMMIT"),
+    )
+    .await;
+    let there = one(w, "SHOW canon.commit_token").await;
+    assert_ne!(there, token);
+    rows(&other, "BEGIN; UPDATE t SET v = 1 WHERE id = 1").await;
+    assert_eq!(one(&other, "SHOW canon.min_token").await, "");
+    assert_ne!(one(&other, "SHOW canon.commit_token").await, there);
+    rows(&other, "COMMIT").await;
+    assert_eq!(one(w, "SHOW canon.min_token").await, token);
+    assert_eq!(one(w, "SHOW canon.forward").await, "off");
+    assert_eq!(refused(w, "UPDATE t SET v = 2").await.0, "25006");
+    rows(w, "RESET canon.forward; RESET canon.min_token").await;
+    rows(w, "BEGIN; UPDATE t SET v = 2").await;
+    assert_eq!(one(w, "SHOW canon.min_token").await, "");
+    rows(w, "COMMIT").await;
+    assert_eq!(one(w, "SELECT sum(v) FROM t").await, "4");
+}
+
 /// A cancel request may come late, so its connection is not for others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_connection_is_not_used_again() {

@@ -274,6 +274,42 @@ fn a_key_that_changes_is_waited_for_under_both_its_names() {
     assert_eq!((there(1000).as_deref(), there(1)), (Some("0"), None));
 }
 
+/// A cursor and a portal stay where they were opened, also when the transaction moves, and nobody else can read for them.
+#[test]
+fn what_is_open_here_is_not_read_elsewhere() {
+    let t = Test::start(TABLES);
+    let (p, mut r) = (t.primary(), t.replica());
+    let read = "SELECT v FROM a WHERE id = 1";
+    let prepared = t.runtime.block_on(r.prepare(read)).expect("a statement");
+    let sets = "SET canon.read_timeout = '50ms'; SET canon.stale_action = 'forward'";
+    t.run(&r, sets);
+    t.hold(true);
+    t.run(&p, "UPDATE a SET v = 1 WHERE id = 1");
+    for moves in [false, true] {
+        t.run(&r, &format!("BEGIN; DECLARE c CURSOR FOR {read}"));
+        if moves {
+            t.run(&r, "UPDATE b SET v = 1 WHERE id = 1");
+        }
+        assert_eq!(t.refused(&r, "FETCH c"), "57014", "{moves}");
+        t.run(&r, "ROLLBACK");
+        assert_eq!(t.one(&p, "SELECT sum(v) FROM b"), "0");
+        // It goes on: this is read at the primary.
+        assert_eq!(t.one(&r, read), "1");
+    }
+    t.runtime.block_on(async {
+        let x = r.transaction().await.expect("begun");
+        let portal = x.bind(&prepared, &[]).await.expect("bound here");
+        let moves = x.batch_execute("UPDATE b SET v = 1 WHERE id = 1").await;
+        moves.expect("it has moved");
+        let e = x.query_portal(&portal, 0).await.expect_err("not fresh");
+        assert_eq!(code(&e), "57014");
+        x.rollback().await.expect("over");
+    });
+    assert_eq!(t.one(&r, read), "1");
+    assert_eq!(t.one(&p, "SELECT sum(v) FROM b"), "0");
+    t.hold(false);
+}
+
 #[test]
 fn every_level_shows_what_it_promises() {
     let t = Test::start(TABLES);

@@ -151,7 +151,7 @@ impl Pool {
 
     /// Takes a connection back that has nothing open.
     fn give(&self, mut u: Upstream) {
-        if u.cancelled {
+        if u.cancelled || !u.is_sent() {
             return;
         }
         let mut idle = self.idle.lock();

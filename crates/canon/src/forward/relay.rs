@@ -15,10 +15,11 @@ use super::upstream::Upstream;
 use crate::gate::cores::{Core, afterwards};
 use crate::gate::frontend::{self, Frontend};
 use crate::gate::wire::{Stream, Wire};
+use crate::words::{self, Course, Effect};
 use base::{Error, Result, SqlState};
 use sql::engine::Engine;
-use sql::session::{Client, Reason, Session, Severity, TxnStatus, may_commit};
-use std::collections::{HashMap, HashSet, VecDeque};
+use sql::session::{Client, Reason, Session, Severity, TxnStatus};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Replies beyond this many bytes are sent before the end.
@@ -45,11 +46,11 @@ pub struct Forwarder {
     /// A statement has begun that is not executed yet; and how many were, since the last ReadyForQuery.
     begun: bool,
     executed: usize,
-    /// What is on its way may commit something.
-    may_commit: bool,
-    /// Texts of statements that were prepared there in this transaction, and portals that may end it by committing.
+    /// What may become of all that was sent since the last ReadyForQuery.
+    course: Course,
+    /// Texts of statements that were prepared there in this transaction, and what its portals may do.
     prepared: HashMap<String, String>,
-    committing: HashSet<String>,
+    portals: HashMap<String, Effect>,
 }
 
 /// How long to relay.
@@ -93,9 +94,9 @@ impl Forwarder {
             failed: false,
             begun: false,
             executed: 0,
-            may_commit: false,
+            course: Course::new(false),
             prepared: HashMap::new(),
-            committing: HashSet::new(),
+            portals: HashMap::new(),
         }
     }
 
@@ -199,6 +200,11 @@ impl Forwarder {
         up.pass(execute);
         self.pending.extend([SILENT, b'E']);
         self.executed += 1;
+        // Whatever it is.
+        self.course.then(Effect {
+            writes: true,
+            ..Effect::default()
+        });
         Ok(())
     }
 
@@ -220,7 +226,7 @@ impl Forwarder {
         };
         self.token = session.token();
         self.token_text = session.token_text(self.token);
-        self.may_commit = session.status() == TxnStatus::Idle;
+        self.course = Course::new(session.status() != TxnStatus::Idle);
         // After an error the connection goes: it is of no use to doubt what the other end knows.
         let b = session.set_out(&mut up.known, self.token)?;
         up.put(b'a', &b);
@@ -258,7 +264,7 @@ impl Forwarder {
                 return self.lost(wire, session, None, true, skipping).await;
             }
         }
-        self.may_commit |= may_commit(text);
+        self.course.then(words::effect(text));
         self.executed += 1 + text.matches(';').count();
         let up = self.up.as_mut().expect("it goes on");
         up.put(b'Q', body);
@@ -287,14 +293,16 @@ impl Forwarder {
                 if b.portal.is_empty() {
                     session.close(true, "");
                 }
+                // The name is taken by one that runs here, and what comes later would be meant for that.
+                here = session.has_portal(b.portal);
                 let known = session.text_of(b.statement);
                 let text = self.prepared.get(b.statement).unwrap_or(&known);
-                if may_commit(text) || may_commit(&known) {
-                    self.may_commit = true;
-                    self.committing.insert(b.portal.to_owned());
-                } else {
-                    self.committing.remove(b.portal);
+                let mut effect = words::effect(text);
+                if *text != known {
+                    // A Parse without an answer may have failed.
+                    effect |= words::effect(&known);
                 }
+                self.portals.insert(b.portal.to_owned(), effect);
                 if !std::mem::replace(&mut self.begun, true) {
                     session.begin_forwarded(text);
                 }
@@ -307,8 +315,9 @@ impl Forwarder {
             Ok(Frontend::Execute { portal, .. }) => {
                 here = session.has_portal(portal);
                 if !here {
-                    // It may have been bound long ago.
-                    self.may_commit |= self.committing.contains(portal);
+                    // It may have been bound long ago; a cursor of SQL never was.
+                    let effect = self.portals.get(portal).copied();
+                    self.course.then(effect.unwrap_or_default());
                     self.executed += 1;
                     if !std::mem::take(&mut self.begun) {
                         session.begin_forwarded("<portal>");
@@ -485,12 +494,13 @@ impl Forwarder {
         state: &[u8],
     ) -> Result<()> {
         self.rest();
+        self.course = Course::new(status != TxnStatus::Idle);
         let (token, rest) = state.split_at(state.len().min(8));
         self.token = token.try_into().map_or(0, u64::from_le_bytes);
         if state.is_empty() {
             // The session is nobody's there, and nothing has run: it could not become this one.
             drop(up);
-            session.lost(false);
+            session.lost(session.status() != TxnStatus::Idle);
         } else if status == TxnStatus::Idle {
             session.stands(status);
             session.come_back(&mut up.known, rest)?;
@@ -514,20 +524,20 @@ impl Forwarder {
         self.up = None;
         self.rest();
         self.end();
-        session.lost(false);
+        session.lost(session.status() != TxnStatus::Idle);
     }
 
     /// The transaction there is over.
     fn end(&mut self) {
         self.prepared.clear();
-        self.committing.clear();
+        self.portals.clear();
     }
 
     /// Nothing is on its way any more.
     fn rest(&mut self) {
         self.pending.clear();
         (self.relaying, self.failed, self.begun) = (false, false, false);
-        (self.executed, self.may_commit) = (0, false);
+        self.executed = 0;
     }
 
     /// The connection to the primary is gone. `answer`: ReadyForQuery is due.
@@ -540,8 +550,10 @@ impl Forwarder {
         skipping: &mut bool,
     ) -> Result<()> {
         // Nothing was sent: nothing can have happened.
-        let sent = why.is_some();
-        let unknown = sent && self.may_commit;
+        let (unknown, failed) = match why {
+            Some(_) => (self.course.may_have_committed, self.course.block),
+            None => (false, session.status() != TxnStatus::Idle),
+        };
         self.up = None;
         self.rest();
         self.end();
@@ -562,7 +574,7 @@ impl Forwarder {
             .detail(why.map_or(String::new(), |e| e.fields().message.to_string())),
         };
         self.token = 0;
-        session.lost(unknown);
+        session.lost(failed);
         wire.out.error(Severity::Error, &e);
         self.after(wire, session, answer, skipping).await
     }

@@ -89,13 +89,14 @@ impl Upstream {
         self.place = None;
     }
 
-    /// Whether the other end is there and silent, as it is between two pieces of work.
+    /// Whether the other end is there and silent, as it is between two pieces of work. Data of a COPY that has failed may be on its way
+    /// still: what comes next goes behind it.
     pub fn is_alive(&mut self) -> bool {
         let waker = noop_waker();
         let mut byte = [0; 1];
         let mut buf = ReadBuf::new(&mut byte);
         let read = Pin::new(&mut self.socket).poll_read(&mut Context::from_waker(&waker), &mut buf);
-        matches!(read, Poll::Pending) && self.input.bytes().is_empty() && self.out.is_empty()
+        matches!(read, Poll::Pending) && self.input.bytes().is_empty()
     }
 
     /// Puts a message among what is to be sent.
@@ -134,6 +135,7 @@ impl Upstream {
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut wrote = false;
         if !self.is_sent() {
             self.sent = true;
             let written = Pin::new(&mut self.socket).poll_write(cx, &self.out[self.at..]);
@@ -146,11 +148,15 @@ impl Upstream {
                         self.out = Vec::new();
                     }
                 }
-                return Poll::Ready(Ok(()));
+                wrote = true;
             }
         }
+        // Also after a write: who always has something to send hears of an error all the same.
         let mut room = ReadBuf::new(self.input.room());
-        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut room))?;
+        match Pin::new(&mut self.socket).poll_read(cx, &mut room) {
+            Poll::Pending if wrote => return Poll::Ready(Ok(())),
+            read => ready!(read)?,
+        }
         let n = room.filled().len();
         self.input.came(n);
         Poll::Ready(match n {

@@ -129,6 +129,8 @@ async fn run<S: Stream, E: Engine>(
                     Next::More
                 };
                 let (mark, last) = (wire.mark(), last_bound(&bound) == Some(&*x.portal));
+                // A portal that is still here when the transaction has moved cannot follow it.
+                let last = last && !session.has_moved();
                 match (
                     session.execute(wire, &x.portal, x.max_rows, next).await,
                     &mut forward,
@@ -215,7 +217,10 @@ async fn run<S: Stream, E: Engine>(
                 let (idle, mark) = (session.status() == TxnStatus::Idle, wire.mark());
                 match (session.simple(wire, &sql).await, &mut forward) {
                     (Ok(()), _) => ready(wire, session).await?,
-                    (Err(e), Some(f)) if is_for_others(&e) && wire.rewind(mark) => {
+                    // (About a cursor that is here when the transaction has moved: it cannot follow.)
+                    (Err(e), Some(f))
+                        if is_for_others(&e) && !session.has_moved() && wire.rewind(mark) =>
+                    {
                         f.simple(wire, session, &sql, idle, &mut skipping).await?;
                     }
                     (Err(e), _) => {

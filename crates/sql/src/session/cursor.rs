@@ -143,7 +143,8 @@ impl<E: Engine> Session<E> {
         } else {
             self.rest_now(&mut p, false);
         }
-        let n = r?;
+        // It is here, and nowhere else.
+        let n = r.map_err(super::fresh::here)?;
         Ok(format!("{} {n}", if moving { "MOVE" } else { "FETCH" }))
     }
 

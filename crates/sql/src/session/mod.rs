@@ -46,7 +46,7 @@ mod wait_for;
 pub use client::{Client, Column, CopyInput, Format, Severity, TxnStatus};
 pub use embedded::{Answer, Embedded};
 pub use extended::Next;
-pub use forward::{Known, may_commit, refused};
+pub use forward::{Known, refused};
 pub use handle::{Activity, Handle, Reason, Sessions};
 pub use plans::Plans;
 pub use row::Formats;

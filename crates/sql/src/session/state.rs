@@ -97,6 +97,12 @@ impl<E: Engine> State<E> {
         self.seen.set(self.seen.get().max(p));
     }
 
+    /// The session is another's from now on, who has seen nothing.
+    pub fn forget_seen(&self) {
+        self.seen.set(Position::ZERO);
+        self.told.set(Position::ZERO);
+    }
+
     /// What the session has seen, for others.
     pub fn token(&self) -> String {
         Token::of(&self.shared.engine.history(), self.seen.get()).to_string()

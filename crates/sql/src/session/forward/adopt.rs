@@ -99,6 +99,7 @@ impl<E: Engine> Session<E> {
             self.forget("");
             self.drop_portals();
             self.lost = 0;
+            self.state.forget_seen();
         }
         let (session, sequences) = (r.option()?, r.option()?);
         let (gone, added) = read_statements(&mut r)?;

@@ -25,7 +25,6 @@ mod place;
 
 pub use adopt::Adopted;
 pub(super) use bytes::malformed;
-pub use place::may_commit;
 pub(super) use place::writes;
 
 use super::Session;
@@ -408,12 +407,11 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// The transaction that ran at the primary is lost. `over`: the client had ended it; else it has to roll it back.
-    pub fn lost(&mut self, over: bool) {
-        let inside = self.block.kind == Kind::Explicit || self.block.kind == Kind::Failed;
+    /// The transaction that ran at the primary is lost. `failed`: the client is in a block that it has to roll back.
+    pub fn lost(&mut self, failed: bool) {
         self.abandon();
         self.forward.moved = false;
-        if inside && !over {
+        if failed {
             self.block.kind = Kind::Failed;
         }
     }

@@ -161,9 +161,10 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Whether the text is one statement about a cursor that was opened here before the transaction moved.
+    /// Whether the text is one statement about a cursor that was opened here before the transaction moved, or would make another one of its
+    /// name.
     pub fn is_about_local_cursor(&self, sql: &str) -> bool {
-        if self.portals.is_empty() || !mentions(sql, &["fetch", "move", "close"]) {
+        if self.portals.is_empty() || !mentions(sql, &["fetch", "move", "close", "declare"]) {
             return false;
         }
         let Ok(all) = parse(sql) else { return false };
@@ -177,15 +178,10 @@ impl<E: Engine> Session<E> {
             return false;
         };
         match &**u {
-            Utility::Fetch { name, .. } | Utility::Close(Some(name)) => {
-                self.portals.contains_key(name.as_str())
-            }
+            Utility::Fetch { name, .. }
+            | Utility::Close(Some(name))
+            | Utility::Declare { name, .. } => self.portals.contains_key(name.as_str()),
             _ => false,
         }
     }
-}
-
-/// Whether the text may end a transaction block by committing it.
-pub fn may_commit(text: &str) -> bool {
-    mentions(text, &["commit", "end"])
 }

@@ -20,10 +20,7 @@ impl Settings {
     /// Whether the setting at this place is the session's, and not the node's.
     fn travels(&self, at: usize) -> bool {
         SETTINGS.get(at).is_none_or(|s| {
-            matches!(s.scope, Scope::User | Scope::Superuser)
-                && !s.name.starts_with("transaction_")
-                && !s.name.starts_with("canon.min_")
-                && s.name != "canon.forward"
+            matches!(s.scope, Scope::User | Scope::Superuser) && !s.name.starts_with("transaction_")
         })
     }
 
