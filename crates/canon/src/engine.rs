@@ -27,7 +27,7 @@ fn alone() -> bool {
 /// A primary that has handed over, and has lost replicas whose votes would decide what waits: they follow another one now, and only that
 /// knows. (Who waits looks again whenever a replica comes, goes or acknowledges.)
 fn decides_no_more(node: &Node) -> bool {
-    node.role() == Role::Sealed && node.shipping().followers().len() < node.shipping().replicas()
+    node.role() == Role::Sealed && node.shipping().replicas_here() < node.shipping().replicas()
 }
 
 /// What such a node says of a commit, and of a reply that shows what may never be decided.

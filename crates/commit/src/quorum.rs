@@ -9,6 +9,10 @@
 //! counts no more: what only it had acknowledged may not be promised for later commits. Nothing that was decided is taken back;
 //! callers raise watermarks.
 //!
+//! N counts replicas, not connections. One that is cut off without a word and connects anew has two connections here until the silence of the
+//! older is noticed; of connections of one name only the newest that has acknowledged counts. Two replicas of one name are one, which
+//! errs on the safe side. (*applied* with N = 0 waits for every connection: there the safe side is the other one.)
+//!
 //! Left out on purpose: weights and named groups of replicas.
 
 use base::Position;
@@ -40,7 +44,14 @@ pub struct Levels {
 pub struct Quorum {
     wanted: usize,
     term: u64,
-    replicas: BTreeMap<u64, Acked>,
+    /// By connection; a newer one has a higher number.
+    replicas: BTreeMap<u64, Replica>,
+}
+
+#[derive(Clone, Debug)]
+struct Replica {
+    name: String,
+    acked: Acked,
 }
 
 impl Quorum {
@@ -61,30 +72,34 @@ impl Quorum {
     pub fn begin_term(&mut self, term: u64) {
         assert!(term >= self.term, "terms only grow");
         self.term = term;
-        self.replicas.retain(|_, a| a.term >= term);
+        self.replicas.retain(|_, r| r.acked.term >= term);
     }
 
-    /// A replica says how far it is. Its marks only grow while it follows.
-    pub fn acked(&mut self, replica: u64, acked: Acked) {
+    /// A replica of this name says over a connection how far it is. Its marks only grow while it follows.
+    pub fn acked(&mut self, connection: u64, name: &str, acked: Acked) {
         if acked.term < self.term {
             return;
         }
-        let a = self.replicas.entry(replica).or_default();
+        let new = || Replica {
+            name: name.to_owned(),
+            acked: Acked::default(),
+        };
+        let a = &mut self.replicas.entry(connection).or_insert_with(new).acked;
         a.term = acked.term;
         a.received = a.received.max(acked.received);
         a.persisted = a.persisted.max(acked.persisted);
         a.visible = a.visible.max(acked.visible);
     }
 
-    /// A replica follows no more.
-    pub fn left(&mut self, replica: u64) {
-        self.replicas.remove(&replica);
+    /// A connection is no more.
+    pub fn left(&mut self, connection: u64) {
+        self.replicas.remove(&connection);
     }
 
     /// The levels when everything up to `flushed` is durable here.
     pub fn levels(&self, flushed: Position) -> Levels {
         if self.wanted == 0 {
-            let lowest = self.replicas.values().map(|a| a.visible).min();
+            let lowest = self.replicas.values().map(|r| r.acked.visible).min();
             return Levels {
                 decided: flushed,
                 written: flushed,
@@ -101,7 +116,11 @@ impl Quorum {
 
     /// The highest position that `wanted` replicas have reached.
     fn nth(&self, of: impl Fn(&Acked) -> Position) -> Position {
-        let mut all: Vec<Position> = self.replicas.values().map(of).collect();
+        let newer =
+            |id: u64, name: &str| self.replicas.range(id + 1..).any(|(_, r)| r.name == name);
+        let counts = |(id, r): &(&u64, &Replica)| !newer(**id, &r.name);
+        let all = self.replicas.iter().filter(counts);
+        let mut all: Vec<Position> = all.map(|(_, r)| of(&r.acked)).collect();
         all.sort_unstable();
         match all.len().checked_sub(self.wanted) {
             Some(i) => all[i],
@@ -132,7 +151,7 @@ mod tests {
     fn nobody_is_waited_for_unless_asked() {
         let mut q = Quorum::new(0);
         assert_eq!(q.levels(p(5)).applied, p(5));
-        q.acked(1, acked(4, 3, 2));
+        q.acked(1, "r1", acked(4, 3, 2));
         let all = q.levels(p(5));
         assert_eq!((all.decided, all.written, all.applied), (p(5), p(5), p(2)));
         q.left(1);
@@ -143,18 +162,36 @@ mod tests {
     fn a_quorum_decides() {
         let mut q = Quorum::new(2);
         assert_eq!(q.levels(p(9)).decided, Position::ZERO);
-        q.acked(1, acked(9, 8, 7));
+        q.acked(1, "r1", acked(9, 8, 7));
         assert_eq!(q.levels(p(9)).decided, Position::ZERO);
-        q.acked(2, acked(6, 5, 4));
-        q.acked(3, acked(4, 4, 1));
+        q.acked(2, "r2", acked(6, 5, 4));
+        q.acked(3, "r3", acked(4, 4, 1));
         let now = q.levels(p(9));
         assert_eq!((now.written, now.decided, now.applied), (p(6), p(5), p(4)));
         assert_eq!(q.levels(p(3)).decided, p(3), "flushed here, too");
         q.left(1);
         assert_eq!(q.levels(p(9)).decided, p(4));
         q.begin_term(2);
-        q.acked(2, acked(9, 9, 9));
+        q.acked(2, "r2", acked(9, 9, 9));
         assert_eq!(q.levels(p(9)).decided, Position::ZERO, "of an older term");
+    }
+
+    /// A replica that was cut off without a word comes back over another connection: it is one replica, not two.
+    #[test]
+    fn a_replica_counts_once_however_often_it_connects() {
+        let mut q = Quorum::new(2);
+        q.acked(1, "a", acked(5, 5, 5));
+        q.acked(2, "a", acked(5, 5, 5));
+        assert_eq!(q.levels(p(9)), Levels::default());
+        q.acked(3, "b", acked(4, 4, 4));
+        assert_eq!(q.levels(p(9)).decided, p(4));
+        // The older connection says nothing more that counts, and its end takes nothing away.
+        q.acked(2, "a", acked(7, 7, 7));
+        q.acked(3, "b", acked(8, 8, 8));
+        q.acked(1, "a", acked(9, 9, 9));
+        assert_eq!(q.levels(p(9)).decided, p(7));
+        q.left(1);
+        assert_eq!(q.levels(p(9)).decided, p(7));
     }
 
     /// What happens to a decider.
@@ -166,16 +203,21 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let ack = (0u64..4, 0u64..4, 0u32..30, 0u32..30, 0u32..30);
+        let ack = (0u64..6, 0u64..4, 0u32..30, 0u32..30, 0u32..30);
         prop_oneof![
             9 => ack.prop_map(|(id, term, r, p, v)| Step::Acked(id, Acked { term, ..acked(r, p, v) })),
-            2 => (0u64..4).prop_map(Step::Left),
+            2 => (0u64..6).prop_map(Step::Left),
             1 => (0u64..4).prop_map(Step::Term),
         ]
     }
 
+    /// Connections 0 to 5 are of replicas 0 to 3.
+    fn name(connection: u64) -> String {
+        format!("r{}", connection % 4)
+    }
+
     /// All of the past, counted position by position: how many of those that follow now have said, since they came and in no older
-    /// term, that they have reached it.
+    /// term, that they have reached it. A replica's newest connection speaks for it.
     fn counted(past: &[Step], wanted: usize, flushed: u32) -> [u32; 3] {
         let (mut term, mut said): (u64, Vec<(u64, Vec<Acked>)>) = (0, vec![]);
         for s in past {
@@ -194,9 +236,10 @@ mod tests {
         }
         let reached = |of: fn(&Acked) -> Position, most: u32| {
             let has = |acks: &[Acked], n: u32| acks.iter().any(|a| of(a) >= p(n));
+            let old = |id: u64| wanted > 0 && said.iter().any(|(i, _)| *i == id + 4);
             let enough = |n: &u32| {
-                let have = said.iter().filter(|(_, acks)| has(acks, *n)).count();
-                have >= if wanted == 0 { said.len() } else { wanted }
+                let have = said.iter().filter(|(i, acks)| !old(*i) && has(acks, *n));
+                have.count() >= if wanted == 0 { said.len() } else { wanted }
             };
             (0..=most).filter(enough).max()
         };
@@ -216,7 +259,7 @@ mod tests {
             let mut term = 0;
             for s in &steps {
                 match s {
-                    Step::Acked(id, a) => q.acked(*id, *a),
+                    Step::Acked(id, a) => q.acked(*id, &name(*id), *a),
                     Step::Left(id) => q.left(*id),
                     Step::Term(t) => {
                         term = term.max(*t);

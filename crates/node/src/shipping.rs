@@ -9,7 +9,7 @@
 use base::{Position, Watermarks};
 use commit::{Acked, Quorum, Waiters};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wal::{Group, LogPoint};
@@ -201,12 +201,15 @@ impl Shipping {
 
     /// An acknowledgement came.
     pub fn acked(&self, id: u64, acked: Acked, echo_micros: i64, now_micros: i64) {
-        if let Some(f) = self.state.lock().followers.get_mut(&id) {
-            f.acked = acked;
-            f.needs = f.needs.max(acked.persisted);
-            (f.heard_micros, f.echo_micros) = (now_micros, echo_micros);
-        }
-        self.quorum.lock().acked(id, acked);
+        let mut s = self.state.lock();
+        let Some(f) = s.followers.get_mut(&id) else {
+            return;
+        };
+        f.acked = acked;
+        f.needs = f.needs.max(acked.persisted);
+        (f.heard_micros, f.echo_micros) = (now_micros, echo_micros);
+        self.quorum.lock().acked(id, &f.name, acked);
+        drop(s);
         self.settle();
     }
 
@@ -254,6 +257,13 @@ impl Shipping {
         self.state.lock().followers.values().cloned().collect()
     }
 
+    /// How many replicas follow, however many connections each has.
+    pub fn replicas_here(&self) -> usize {
+        let s = self.state.lock();
+        let names: BTreeSet<&str> = s.followers.values().map(|f| &*f.name).collect();
+        names.len()
+    }
+
     /// Log above here is needed by somebody who is connected.
     pub fn floor(&self) -> Option<Position> {
         let s = self.state.lock();
@@ -284,5 +294,36 @@ impl Shipping {
     /// Replicas that must hold a commit before it is decided.
     pub fn replicas(&self) -> usize {
         self.quorum.lock().replicas()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection that is dead and not noticed yet does not vote beside the one that came after it.
+    #[test]
+    fn one_replica_over_two_connections_is_no_quorum_of_two() {
+        let marks = Arc::new(Watermarks::default());
+        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 2);
+        let at = Position::new(1, 5);
+        marks.installed.raise(at);
+        shipping.flushed(at, None, None);
+        let acked = Acked {
+            received: at,
+            persisted: at,
+            ..Acked::default()
+        };
+        for _ in 0..2 {
+            let id = shipping.join("a", "", Position::ZERO, 0);
+            shipping.acked(id, acked, 0, 0);
+        }
+        assert_eq!(marks.decided.get(), Position::ZERO);
+        assert_eq!(marks.written.get(), Position::ZERO);
+        assert_eq!(shipping.replicas_here(), 1);
+        let other = shipping.join("b", "", Position::ZERO, 0);
+        shipping.acked(other, acked, 0, 0);
+        assert_eq!(marks.decided.get(), at);
+        assert_eq!(shipping.replicas_here(), 2);
     }
 }

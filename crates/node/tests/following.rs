@@ -82,7 +82,8 @@ fn carry(primary: &Node, replica: &Node, stop: &AtomicBool) {
     let mut ring = following.take_ring().unwrap();
     let mut sent = following.marks.received.get();
     let shipping = primary.shipping();
-    let id = shipping.join("test", "", sent, 0);
+    let name = format!("replica {:?}", std::thread::current().id());
+    let id = shipping.join(&name, "", sent, 0);
     while !stop.load(Ordering::SeqCst) {
         let step = |after, upto| Step {
             term: primary.term(),

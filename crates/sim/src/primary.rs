@@ -417,7 +417,7 @@ impl World {
                             persisted: acked.persisted,
                             visible: acked.visible,
                         };
-                        p.quorum.acked(c as u64, acked);
+                        p.quorum.acked(c as u64, link.sender.node(), acked);
                     }
                 }
                 Command::Joined => {

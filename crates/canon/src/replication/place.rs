@@ -144,7 +144,7 @@ impl Surroundings for Place {
             }
             _ => {
                 let n = self.node.shipping().replicas();
-                let there = self.senders.seen().len();
+                let there = self.node.shipping().replicas_here();
                 format!(
                     "it waits for {n} replicas (synchronous_replicas) to say that they have all that is here, up to {end}; {there} are connected"
                 )

@@ -254,6 +254,9 @@ impl Sending {
         let now = senders.env.clock.unix_micros();
         let address = origin.address.map_or("local".into(), |a| a.to_string());
         info!(replica = %name, %address, "a replica is here");
+        if node.shipping().followers().iter().any(|f| f.name == *name) {
+            warn!(replica = %name, "this replica has another connection: the two count as one replica, whatever stands behind them");
+        }
         // From now on groups are kept for it, and log.
         let id = node.shipping().join(name, &address, *last, now);
         let peer = Peer {
@@ -357,7 +360,7 @@ impl Sending {
         let (node, decided) = (&self.node, self.node.marks().decided.get());
         let undecided = |last| {
             let shipping = node.shipping();
-            decided < last && shipping.followers().len() >= shipping.replicas()
+            decided < last && shipping.replicas_here() >= shipping.replicas()
         };
         let now = Duration::from_nanos(self.senders.env.clock.monotonic_nanos());
         let Some(last) = self.hand_over.due(now, undecided) else {
