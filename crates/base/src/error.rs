@@ -169,6 +169,8 @@ pub struct ErrorFields {
     pub message: String,
     pub detail: String,
     pub hint: String,
+    /// What the server was at, beyond the statement: which line of a COPY, which parameter.
+    pub context: String,
     /// 1-based character position in the statement, 0 for none.
     pub position: usize,
     pub schema: CompactString,
@@ -188,6 +190,7 @@ impl Error {
             message: message.into(),
             detail: String::new(),
             hint: String::new(),
+            context: String::new(),
             position: 0,
             schema: CompactString::default(),
             table: CompactString::default(),
@@ -222,6 +225,11 @@ impl Error {
 
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = hint.into();
+        self
+    }
+
+    pub fn context(mut self, context: impl Into<String>) -> Error {
+        self.0.context = context.into();
         self
     }
 

@@ -119,7 +119,7 @@ impl Replies {
         ));
     }
 
-    /// ErrorResponse or NoticeResponse, with the fields S V C M D H P s t c n.
+    /// ErrorResponse or NoticeResponse, with the fields S V C M D H P W s t c n.
     pub fn error(&mut self, severity: Severity, e: &Error) {
         let f = e.fields();
         // A signal between our own rooms must not reach a client.
@@ -148,6 +148,7 @@ impl Replies {
             if f.position > 0 {
                 put(b'P', &f.position.to_string());
             }
+            put(b'W', &f.context);
             put(b's', &f.schema);
             put(b't', &f.table);
             put(b'c', &f.column);
@@ -198,13 +199,14 @@ mod tests {
         let mut r = Replies::default();
         let e = Error::new(SqlState::UNIQUE_VIOLATION, "dup")
             .detail("d")
+            .context("w")
             .table("public", "t")
             .constraint("t_pkey");
         r.error(Severity::Error, &e);
         let s = String::from_utf8_lossy(&r.buf[5..]).into_owned();
         assert_eq!(
             s,
-            "SERROR\0VERROR\0C23505\0Mdup\0Dd\0spublic\0tt\0nt_pkey\0\0"
+            "SERROR\0VERROR\0C23505\0Mdup\0Dd\0Ww\0spublic\0tt\0nt_pkey\0\0"
         );
     }
 }

@@ -14,6 +14,7 @@ mod batch;
 mod build;
 mod cte;
 mod dml;
+mod each;
 mod insert;
 mod join;
 pub(crate) mod keys;
@@ -27,6 +28,7 @@ mod state;
 pub(crate) mod subquery;
 
 pub use batch::{RowBatch, RowView};
+pub(crate) use each::Each;
 pub(crate) use point::{is_plain as is_plain_key, key_of as point_key};
 pub(crate) use short::has_order;
 pub(crate) use state::{NodeStats, RowStore, Rt, State, Stats};

@@ -109,7 +109,7 @@ impl<E: Engine> Session<E> {
                         many => many[i],
                     };
                     let v = self.parameter(p, st.params[i], format);
-                    values.push(v.map_err(|e| parameter_error(e, i))?);
+                    values.push(v.map_err(|e| parameter_error(e, portal, i))?);
                 }
                 let formats = Self::result_formats(result_formats, plan.columns.len())?;
                 PortalKind::Run(Run::new(st, plan, values, formats))
@@ -341,11 +341,10 @@ fn no_portal(name: &str) -> Error {
     )
 }
 
-/// PostgreSQL names the parameter in the context; here in the detail.
-fn parameter_error(e: Error, i: usize) -> Error {
-    if e.fields().detail.is_empty() {
-        e.detail(format!("unnamed portal parameter ${}", i + 1))
-    } else {
-        e
-    }
+fn parameter_error(e: Error, portal: &str, i: usize) -> Error {
+    let n = i + 1;
+    e.context(match portal {
+        "" => format!("unnamed portal parameter ${n}"),
+        p => format!("portal \"{p}\" parameter ${n}"),
+    })
 }

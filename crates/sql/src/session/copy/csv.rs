@@ -2,6 +2,7 @@
 
 use super::{CopyOptions, Header, Names, bad_data};
 use base::Result;
+use std::borrow::Cow;
 
 /// The end of the record that begins at `buf[0]`, without its newline, and where the next one begins. Newlines inside of quotes
 /// belong to the record. None: more is needed.
@@ -29,51 +30,28 @@ pub fn record(buf: &[u8], o: &CopyOptions) -> Option<(usize, usize)> {
 }
 
 /// Takes a record apart: `None` is NULL, which only an unquoted field can be (unless FORCE_NULL says otherwise).
-pub fn fields(
-    line: &str,
+pub fn fields<'a>(
+    line: &'a str,
     o: &CopyOptions,
     names: &[String],
-    out: &mut Vec<Option<String>>,
+    out: &mut Vec<Option<Cow<'a, str>>>,
 ) -> Result<()> {
     out.clear();
     let b = line.as_bytes();
     let mut i = 0;
     loop {
-        let mut field = Vec::new();
-        let mut was_quoted = false;
-        loop {
-            match b.get(i) {
-                None => break,
-                Some(&c) if c == o.delimiter => break,
-                Some(&c) if c == o.quote => {
-                    was_quoted = true;
-                    i += 1;
-                    loop {
-                        match b.get(i) {
-                            None => return Err(bad_data("unterminated CSV quoted field")),
-                            Some(&c) if c == o.escape && next_is(b, i + 1, o) => {
-                                field.push(b[i + 1]);
-                                i += 2;
-                            }
-                            Some(&c) if c == o.quote => {
-                                i += 1;
-                                break;
-                            }
-                            Some(&c) => {
-                                field.push(c);
-                                i += 1;
-                            }
-                        }
-                    }
-                }
-                Some(&c) => {
-                    field.push(c);
-                    i += 1;
-                }
-            }
-        }
-        let text = String::from_utf8(field)
-            .map_err(|_| bad_data("invalid byte sequence for encoding \"UTF8\""))?;
+        let rest = b[i..].iter();
+        let plain = rest.take_while(|&&c| c != o.delimiter && c != o.quote);
+        let end = i + plain.count();
+        let (text, was_quoted) = if b.get(end) == Some(&o.quote) {
+            let (text, next) = quoted(line, i, o)?;
+            i = next;
+            (Cow::Owned(text), true)
+        } else {
+            let text = Cow::Borrowed(&line[i..end]);
+            i = end;
+            (text, false)
+        };
         let name = names.get(out.len()).map_or("", String::as_str);
         let null = text == o.null
             && if was_quoted {
@@ -87,6 +65,44 @@ pub fn fields(
         }
         i += 1;
     }
+}
+
+/// The field that begins at `i` and has quotes in it, and where it ends.
+fn quoted(line: &str, mut i: usize, o: &CopyOptions) -> Result<(String, usize)> {
+    let b = line.as_bytes();
+    let mut field = Vec::new();
+    loop {
+        match b.get(i) {
+            Some(&c) if c == o.quote => {
+                i += 1;
+                loop {
+                    match b.get(i) {
+                        None => return Err(bad_data("unterminated CSV quoted field")),
+                        Some(&c) if c == o.escape && next_is(b, i + 1, o) => {
+                            field.push(b[i + 1]);
+                            i += 2;
+                        }
+                        Some(&c) if c == o.quote => {
+                            i += 1;
+                            break;
+                        }
+                        Some(&c) => {
+                            field.push(c);
+                            i += 1;
+                        }
+                    }
+                }
+            }
+            Some(&c) if c != o.delimiter => {
+                field.push(c);
+                i += 1;
+            }
+            _ => break,
+        }
+    }
+    let text = String::from_utf8(field)
+        .map_err(|_| bad_data("invalid byte sequence for encoding \"UTF8\""))?;
+    Ok((text, i))
 }
 
 fn next_is(b: &[u8], at: usize, o: &CopyOptions) -> bool {
@@ -111,7 +127,11 @@ pub fn put(v: &str, o: &CopyOptions, name: &str, alone: bool, out: &mut Vec<u8>)
 }
 
 /// Checks a header line that must match the columns.
-pub fn check_header(fields: &[Option<String>], names: &[String], o: &CopyOptions) -> Result<()> {
+pub fn check_header(
+    fields: &[Option<Cow<'_, str>>],
+    names: &[String],
+    o: &CopyOptions,
+) -> Result<()> {
     if o.header != Header::Match {
         return Ok(());
     }
@@ -152,9 +172,9 @@ mod tests {
         let names = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         let mut f = Vec::new();
         fields(",,\"\"", &o, &names, &mut f).unwrap();
-        assert_eq!(f, [None, Some(String::new()), Some(String::new())]);
+        assert_eq!(f, [None, Some("".into()), Some("".into())]);
         fields("x\"y,\"\"\"z", &o, &names, &mut f).unwrap();
-        assert_eq!(f, [Some("xy,\"z".to_owned())]);
+        assert_eq!(f, [Some("xy,\"z".into())]);
         fields("a,\"b", &o, &names, &mut f).unwrap_err();
         fields("\"a \"\"q\"\"\",b,c", &o, &names, &mut f).unwrap();
         assert_eq!(f[0].as_deref(), Some("a \"q\""));
@@ -169,7 +189,7 @@ mod tests {
             let text = String::from_utf8(out).unwrap();
             let mut f = Vec::new();
             fields(&text, &o, &["a".to_owned()], &mut f).unwrap();
-            assert_eq!(f, [Some(v.to_owned())], "{v:?}");
+            assert_eq!(f, [Some(v.into())], "{v:?}");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! COPY: its grammar and options. [`text`] and [`csv`] are the formats, [`binary`] the third; `run` moves the rows.
+//! COPY: its grammar and options. [`text`] and [`csv`] are the formats, [`binary`] the third; `load` takes rows in, `run` moves them.
 //!
 //! Left out on purpose: files and programs on the server, other encodings than UTF-8, `HEADER MATCH`'s kin of later versions.
 
 mod binary;
 mod csv;
+mod load;
 mod run;
 mod text;
 
@@ -12,7 +13,7 @@ pub use run::CopyOut;
 use super::parse::{Fault, Parsed};
 use super::utility::Words;
 use base::{Error, Result, SqlState};
-use sqlparser::tokenizer::Token;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// What is copied.
 #[derive(Clone, Debug)]
@@ -23,6 +24,16 @@ pub enum CopyWhat {
         columns: Vec<String>,
     },
     Query(Parsed),
+}
+
+impl CopyWhat {
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        match self {
+            CopyWhat::Table { name, .. } => name,
+            CopyWhat::Query(_) => "",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +88,8 @@ pub struct CopyStmt {
     /// FROM STDIN; else TO STDOUT.
     pub from: bool,
     pub options: CopyOptions,
+    /// The condition after WHERE: rows that do not meet it are left out.
+    pub filter: Option<String>,
 }
 
 impl CopyStmt {
@@ -170,14 +183,24 @@ impl CopyStmt {
         } else {
             given.old_options(p)?;
         }
-        if p.peek_word().as_deref() == Some("where") {
-            return Err(Error::unsupported("COPY FROM … WHERE").into());
+        let filter = match p.opt(&["where"]) {
+            true => Some(p.condition()?),
+            false => None,
+        };
+        if filter.is_some() && !from {
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                "WHERE clause not allowed with COPY TO",
+            )
+            .hint("Try the COPY (SELECT ... WHERE ...) TO variant.")
+            .into());
         }
         p.end()?;
         Ok(CopyStmt {
             what,
             from,
             options: given.check(from)?,
+            filter,
         })
     }
 }
@@ -221,6 +244,9 @@ impl Given {
     /// The grammar before PostgreSQL 9.0: `CSV HEADER DELIMITER AS ','`.
     fn old_options(&mut self, p: &mut Words<'_>) -> Result<(), Fault> {
         while let Some(w) = p.peek_word() {
+            if w == "where" {
+                break;
+            }
             p.next();
             match w.as_str() {
                 "csv" | "binary" => put(&mut self.format, w)?,
@@ -410,6 +436,39 @@ impl Words<'_> {
         })
     }
 
+    /// The rest as one expression, in parentheses.
+    fn condition(&mut self) -> Result<String, Fault> {
+        let rest = self.rest();
+        let first = rest.first().ok_or_else(|| self.fault())?;
+        let mut depth = 0;
+        for t in rest {
+            match t.token {
+                Token::LParen => depth += 1,
+                Token::RParen if depth == 0 => return Err(Fault::At(Some(t.clone()))),
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+        }
+        let at = |token| TokenWithSpan {
+            token,
+            span: first.span,
+        };
+        // `SELECT (rest)`: what reads as one expression is one. The places of errors are those of `SELECT rest`.
+        let select = at(Token::make_keyword("SELECT"));
+        let end = rest.iter().filter(|t| t.token != Token::EOF).cloned();
+        let mut tokens = vec![select.clone(), at(Token::LParen)];
+        tokens.extend(end.clone());
+        tokens.push(at(Token::RParen));
+        if let Err(e) = super::parse::sql_statement(&tokens) {
+            let plain: Vec<_> = std::iter::once(select).chain(end).collect();
+            super::parse::sql_statement(&plain)?;
+            return Err(e);
+        }
+        let text = super::utility::text_of(rest);
+        self.finish();
+        Ok(text)
+    }
+
     /// `(a, b)`.
     fn names(&mut self) -> Result<Vec<String>, Fault> {
         self.expect_token(&Token::LParen)?;
@@ -497,11 +556,23 @@ mod tests {
     }
 
     #[test]
+    fn conditions() {
+        let c = one("COPY t FROM STDIN CSV HEADER WHERE a > 1 AND (b = 'x')").unwrap();
+        assert_eq!(c.filter.as_deref(), Some("a > 1 AND (b = 'x')"));
+        let c = one("COPY t FROM STDIN (FORMAT csv) WHERE true").unwrap();
+        assert_eq!(c.filter.as_deref(), Some("true"));
+        assert!(one("COPY t FROM STDIN").unwrap().filter.is_none());
+    }
+
+    #[test]
     fn what_is_refused() {
         for (sql, code) in [
             ("COPY t FROM '/etc/passwd'", "0A000"),
             ("COPY t TO PROGRAM 'x'", "0A000"),
             ("COPY (SELECT 1) FROM STDIN", "42601"),
+            ("COPY t TO STDOUT WHERE true", "42601"),
+            ("COPY t FROM STDIN WHERE", "42601"),
+            ("COPY t FROM STDIN WHERE a) UNION (SELECT 1", "42601"),
             ("COPY t FROM STDIN (FORMAT xml)", "22023"),
             ("COPY t FROM STDIN (NONSENSE 1)", "42601"),
             ("COPY t FROM STDIN (DELIMITER 'ab')", "0A000"),

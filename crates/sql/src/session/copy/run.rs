@@ -1,7 +1,8 @@
 //! COPY, run.
 //!
-//! `FROM STDIN` is an INSERT of one row prepared once and run per row, in groups: a group is a statement, which can be undone
-//! and run again when it meets a lock, since the client will not send its rows twice. The whole COPY is one transaction.
+//! `FROM STDIN` is an INSERT of one row, prepared once and run for a group of rows at a time ([`crate::exec::Each`]): a group is a
+//! statement, which can be undone and run again when it meets a lock, since the client will not send its rows twice. The whole COPY is
+//! one transaction. Its WHERE is bound as RETURNING of that INSERT, which sees the new row by its columns' names.
 //! `TO STDOUT` is a SELECT whose rows are written in another way.
 
 use super::super::Session;
@@ -11,17 +12,16 @@ use super::super::plans::Plan;
 use super::super::prepared::Body;
 use super::super::row::{Formats, put_row};
 use super::super::run::{Run, Sink, Work, interruption};
+use super::load::{Load, Taken};
 use super::{CopyFormat, CopyOptions, CopyStmt, CopyWhat, Header, bad_data, binary, csv, text};
 use crate::engine::Engine;
-use crate::exec::{ExecContext, RowView};
-use crate::types::{OutputSettings, binary as binary_values, text as text_values};
-use base::{ColumnType, Error, Result, SqlState, Value};
+use crate::exec::{Each, ExecContext, RowView};
+use crate::types::{OutputSettings, text as text_values, typename};
+use base::{Error, Result, SqlState, Type};
 use futures::future::{Either, select};
 use std::pin::pin;
 use std::sync::Arc;
 
-/// Rows of a group.
-const GROUP: usize = 500;
 /// Longest line.
 const MAX_LINE: usize = 256 << 20;
 
@@ -260,12 +260,20 @@ impl<E: Engine> Session<E> {
     async fn copy_from<C: Client>(&mut self, c: &mut C, copy: &CopyStmt) -> Result<u64> {
         let (table, columns) = self.copy_target(&copy.what)?;
         let marks: Vec<String> = (1..=columns.len()).map(|i| format!("${i}")).collect();
-        let sql = format!(
-            "INSERT INTO {table} ({}) VALUES ({})",
-            list(&columns),
-            marks.join(", ")
-        );
-        let st = Arc::new(self.statement(parse_one(&sql)?, &[])?);
+        let mut sql = match columns.is_empty() {
+            true => format!("INSERT INTO {table} DEFAULT VALUES"),
+            false => format!(
+                "INSERT INTO {table} ({}) VALUES ({})",
+                list(&columns),
+                marks.join(", ")
+            ),
+        };
+        if let Some(filter) = &copy.filter {
+            sql.push_str(&format!(" RETURNING ({filter}\n)"));
+        }
+        // Places in a text that the client has not sent are of no use to it.
+        let st = self.statement(parse_one(&sql)?, &[]);
+        let st = Arc::new(st.map_err(|e| e.at(0))?);
         let plan = self.plan(&st)?;
         self.ensure_txn(false);
         let txn = self.block.txn.as_ref().expect("begun");
@@ -278,22 +286,23 @@ impl<E: Engine> Session<E> {
         let role = self.state.current_role.get();
         let catalog = txn.catalog();
         super::super::seam::check_privileges(&catalog.schema, role, &plan.prepared)?;
+        if copy.filter.is_some() && plan.columns[0].ty.ty != Type::Bool {
+            return Err(Error::new(
+                SqlState::DATATYPE_MISMATCH,
+                format!(
+                    "argument of WHERE must be type boolean, not type {}",
+                    typename::format_type(plan.columns[0].ty.ty, -1)
+                ),
+            ));
+        }
+        let each = Each::new(plan.prepared.clone())?;
         let format = match copy.options.format {
             CopyFormat::Binary => Format::Binary,
             _ => Format::Text,
         };
         c.copy_in_response(columns.len(), format);
         c.flush().await?;
-        let mut load = Load {
-            plan,
-            types: st.params.clone(),
-            names: columns,
-            table,
-            line: 0,
-            rows: Vec::with_capacity(GROUP),
-            lines: Vec::with_capacity(GROUP),
-            total: 0,
-        };
+        let mut load = Load::new(each, columns, copy.what.name());
         let r = self.receive(c, copy, &mut load).await;
         if r.is_err() {
             c.copy_in_failed();
@@ -347,7 +356,7 @@ impl<E: Engine> Session<E> {
                     Taken::End => at_end = true,
                     Taken::Bytes(n) => from += n,
                 }
-                if load.rows.len() >= GROUP {
+                if load.is_full() {
                     self.insert_group(load).await?;
                 }
             }
@@ -357,7 +366,7 @@ impl<E: Engine> Session<E> {
             }
             if done {
                 if !at_end && !buf.iter().all(|b| *b == b'\n') {
-                    return Err(bad_data("unexpected end of the data").detail(load.context(None)));
+                    return Err(load.error(bad_data("unexpected end of the data")));
                 }
                 return self.insert_group(load).await;
             }
@@ -382,13 +391,15 @@ impl<E: Engine> Session<E> {
 
     /// Inserts the rows at hand as one statement, again and again while it has to wait.
     async fn insert_group(&mut self, load: &mut Load) -> Result<()> {
-        if load.rows.is_empty() {
+        if load.is_empty() {
             return Ok(());
         }
         loop {
-            let r = self.insert_rows(load);
-            let e = match r {
-                Ok(()) => break,
+            let e = match self.insert_rows(load) {
+                Ok(n) => {
+                    load.done(n);
+                    return Ok(());
+                }
                 Err(e) => e,
             };
             self.block.txn.as_mut().expect("begun").rollback_statement();
@@ -399,13 +410,9 @@ impl<E: Engine> Session<E> {
                 self.wait_for_lock().await?;
             }
         }
-        load.total += load.rows.len() as u64;
-        load.rows.clear();
-        load.lines.clear();
-        Ok(())
     }
 
-    fn insert_rows(&mut self, load: &mut Load) -> Result<()> {
+    fn insert_rows(&mut self, load: &mut Load) -> Result<u64> {
         let Session {
             block,
             state,
@@ -420,183 +427,7 @@ impl<E: Engine> Session<E> {
             session: state,
             facts: state,
         };
-        for i in 0..load.rows.len() {
-            // The values stay with the group until it is in: it may have to run again.
-            let mut exec = load.plan.prepared.start(load.rows[i].clone());
-            let r = exec.for_each_row(txn, &cx, 0, &mut |_| Ok(()));
-            if let Err(e) = r {
-                let internal = e.code().is_internal();
-                let line = load.lines[i];
-                return Err(if internal || !e.fields().detail.is_empty() {
-                    e
-                } else {
-                    e.detail(format!("COPY {}, line {line}", load.bare_table()))
-                });
-            }
-        }
-        txn.end_statement()
-    }
-}
-
-/// A COPY FROM on its way.
-struct Load {
-    plan: Arc<Plan>,
-    types: Vec<ColumnType>,
-    names: Vec<String>,
-    table: String,
-    line: u64,
-    rows: Vec<Vec<Value>>,
-    lines: Vec<u64>,
-    total: u64,
-}
-
-enum Taken {
-    Bytes(usize),
-    More,
-    End,
-}
-
-impl Load {
-    fn bare_table(&self) -> String {
-        self.table.replace('"', "")
-    }
-
-    fn context(&self, column: Option<(&str, &str)>) -> String {
-        let at = format!("COPY {}, line {}", self.bare_table(), self.line);
-        match column {
-            Some((name, value)) => {
-                let short: String = value.chars().take(100).collect();
-                format!("{at}, column {name}: \"{short}\"")
-            }
-            None => at,
-        }
-    }
-
-    /// Takes one row, or the header, from the front of `buf`.
-    fn take(
-        &mut self,
-        buf: &[u8],
-        copy: &CopyStmt,
-        head: &mut bool,
-        settings: &OutputSettings,
-    ) -> Result<Taken> {
-        let o = &copy.options;
-        if o.format == CopyFormat::Binary {
-            return self.take_binary(buf, head);
-        }
-        let found = match o.format {
-            CopyFormat::Csv => csv::record(buf, o),
-            _ => text::line(buf, 0),
-        };
-        let Some((end, next)) = found else {
-            return Ok(Taken::More);
-        };
-        self.line += 1;
-        let line = std::str::from_utf8(&buf[..end]).map_err(|_| {
-            Error::new(
-                SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-                "invalid byte sequence for encoding \"UTF8\"",
-            )
-            .detail(self.context(None))
-        })?;
-        if line == "\\." {
-            return Ok(Taken::End);
-        }
-        let n = self.names.len();
-        let mut values = Vec::with_capacity(n);
-        if o.format == CopyFormat::Csv {
-            let mut fields = Vec::with_capacity(n);
-            csv::fields(line, o, &self.names, &mut fields)
-                .map_err(|e| e.detail(self.context(None)))?;
-            if std::mem::take(head) {
-                csv::check_header(&fields, &self.names, o)?;
-                return Ok(Taken::Bytes(next));
-            }
-            self.count(fields.len(), line)?;
-            for (i, f) in fields.iter().enumerate() {
-                values.push(self.value(f.as_deref(), i, settings)?);
-            }
-        } else {
-            let mut fields = Vec::with_capacity(n);
-            if n == 0 && line.is_empty() {
-                fields.clear();
-            } else {
-                text::fields(line, o, &mut fields).map_err(|e| e.detail(self.context(None)))?;
-            }
-            if std::mem::take(head) {
-                let owned: Vec<Option<String>> = fields
-                    .into_iter()
-                    .map(|f| f.map(|f| f.into_owned()))
-                    .collect();
-                csv::check_header(&owned, &self.names, o)?;
-                return Ok(Taken::Bytes(next));
-            }
-            self.count(fields.len(), line)?;
-            for (i, f) in fields.iter().enumerate() {
-                values.push(self.value(f.as_deref(), i, settings)?);
-            }
-        }
-        self.rows.push(values);
-        self.lines.push(self.line);
-        Ok(Taken::Bytes(next))
-    }
-
-    fn count(&self, fields: usize, line: &str) -> Result<()> {
-        let n = self.names.len();
-        let short: String = line.chars().take(100).collect();
-        if fields < n {
-            return Err(bad_data(format!(
-                "missing data for column \"{}\"",
-                self.names[fields]
-            ))
-            .detail(format!("{}: \"{short}\"", self.context(None))));
-        }
-        if fields > n {
-            return Err(bad_data("extra data after last expected column")
-                .detail(format!("{}: \"{short}\"", self.context(None))));
-        }
-        Ok(())
-    }
-
-    fn value(&self, f: Option<&str>, i: usize, settings: &OutputSettings) -> Result<Value> {
-        let Some(s) = f else {
-            return Ok(Value::Null);
-        };
-        text_values::input(s, self.types[i], settings).map_err(|e| {
-            if e.fields().detail.is_empty() {
-                e.detail(self.context(Some((&self.names[i], s))))
-            } else {
-                e
-            }
-        })
-    }
-
-    fn take_binary(&mut self, buf: &[u8], head: &mut bool) -> Result<Taken> {
-        if *head {
-            return Ok(match binary::header(buf)? {
-                Some(n) => {
-                    *head = false;
-                    Taken::Bytes(n)
-                }
-                None => Taken::More,
-            });
-        }
-        match binary::row(buf, self.names.len())? {
-            binary::Row::More => Ok(Taken::More),
-            binary::Row::End => Ok(Taken::End),
-            binary::Row::Fields(fields, n) => {
-                self.line += 1;
-                let mut values = Vec::with_capacity(fields.len());
-                for (i, f) in fields.iter().enumerate() {
-                    values.push(match f {
-                        None => Value::Null,
-                        Some(b) => binary_values::decode(b, self.types[i].ty)?,
-                    });
-                }
-                self.rows.push(values);
-                self.lines.push(self.line);
-                Ok(Taken::Bytes(n))
-            }
-        }
+        let n = load.insert(txn, &cx)?;
+        txn.end_statement().map(|()| n)
     }
 }

@@ -1,0 +1,288 @@
+//! Rows on their way in: from the bytes of a COPY FROM to groups of values, and which line an error is about.
+//!
+//! The context of an error names the table, the line, and the column with its value or else the line itself, as PostgreSQL does it.
+//! The beginnings of a group's lines are kept for that. A row that breaks a unique constraint is named by its number alone, as there.
+
+use super::{CopyFormat, CopyStmt, bad_data, binary, csv, text};
+use crate::exec::{Each, ExecContext};
+use crate::types::{OutputSettings, binary as binary_values, cast, text as text_values};
+use base::{ColumnType, Error, Result, SqlState, Value};
+use txn::Txn;
+
+/// Rows of a group.
+pub const GROUP: usize = 500;
+/// Bytes of a line or a value that an error shows.
+const SHOWN: usize = 100;
+
+/// A COPY FROM on its way.
+pub struct Load {
+    each: Each,
+    types: Vec<ColumnType>,
+    names: Vec<String>,
+    table: String,
+    /// Lines taken so far.
+    line: u64,
+    rows: Vec<Vec<Value>>,
+    /// Emptied rows, to be filled again.
+    spare: Vec<Vec<Value>>,
+    lines: Vec<u64>,
+    /// How the group's lines begin, and where each ends in it.
+    heads: String,
+    ends: Vec<usize>,
+    /// Rows that are in.
+    pub total: u64,
+}
+
+/// What was at the front of the data.
+pub enum Taken {
+    /// A row or the header, of so many bytes.
+    Bytes(usize),
+    More,
+    End,
+}
+
+impl Load {
+    /// Into a table of this name, with the rows' columns.
+    pub fn new(each: Each, names: Vec<String>, table: &str) -> Load {
+        Load {
+            types: each.types(),
+            each,
+            names,
+            table: table.to_owned(),
+            line: 0,
+            rows: Vec::with_capacity(GROUP),
+            spare: Vec::new(),
+            lines: Vec::with_capacity(GROUP),
+            heads: String::new(),
+            ends: Vec::with_capacity(GROUP),
+            total: 0,
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.rows.len() >= GROUP
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Inserts the group; how many rows went in. It stays here, because it may have to be inserted again.
+    pub fn insert(&mut self, txn: &mut Txn, cx: &ExecContext<'_>) -> Result<u64> {
+        let inserted = self.each.insert(&mut self.rows, txn, cx);
+        inserted.map_err(|(row, e)| {
+            if e.code().is_internal() {
+                return e;
+            }
+            let from = row.checked_sub(1).map_or(0, |r| self.ends[r]);
+            let at = format!("COPY {}, line {}", self.table, self.lines[row]);
+            let head = &self.heads[from..self.ends[row]];
+            e_context(e, at, head)
+        })
+    }
+
+    /// The group is in.
+    pub fn done(&mut self, rows: u64) {
+        self.total += rows;
+        self.spare.append(&mut self.rows);
+        self.lines.clear();
+        self.heads.clear();
+        self.ends.clear();
+    }
+
+    /// An error about the line that was taken last.
+    pub fn error(&self, e: Error) -> Error {
+        e.context(format!("COPY {}, line {}", self.table, self.line))
+    }
+
+    fn line_error(&self, e: Error, line: &str) -> Error {
+        let at = format!(
+            "COPY {}, line {}: \"{}\"",
+            self.table,
+            self.line,
+            short(line)
+        );
+        e.context(at)
+    }
+
+    /// Takes one row, or the header, from the front of `buf`.
+    pub fn take(
+        &mut self,
+        buf: &[u8],
+        copy: &CopyStmt,
+        head: &mut bool,
+        settings: &OutputSettings,
+    ) -> Result<Taken> {
+        let o = &copy.options;
+        if o.format == CopyFormat::Binary {
+            return self.take_binary(buf, head, settings);
+        }
+        let found = match o.format {
+            CopyFormat::Csv => csv::record(buf, o),
+            _ => text::line(buf, 0),
+        };
+        let Some((end, next)) = found else {
+            return Ok(Taken::More);
+        };
+        self.line += 1;
+        let line = std::str::from_utf8(&buf[..end]).map_err(|_| {
+            self.error(Error::new(
+                SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+                "invalid byte sequence for encoding \"UTF8\"",
+            ))
+        })?;
+        if line == "\\." {
+            return Ok(Taken::End);
+        }
+        let n = self.names.len();
+        let mut fields = Vec::with_capacity(n);
+        let split = match o.format {
+            CopyFormat::Csv => csv::fields(line, o, &self.names, &mut fields),
+            _ if n == 0 && line.is_empty() => Ok(()),
+            _ => text::fields(line, o, &mut fields),
+        };
+        split.map_err(|e| self.line_error(e, line))?;
+        if std::mem::take(head) {
+            csv::check_header(&fields, &self.names, o).map_err(|e| self.line_error(e, line))?;
+            return Ok(Taken::Bytes(next));
+        }
+        self.count(fields.len(), line)?;
+        let mut values = self.row();
+        for (i, f) in fields.iter().enumerate() {
+            values.push(self.value(f.as_deref(), i, settings)?);
+        }
+        self.heads.push_str(start(line));
+        self.push(values);
+        Ok(Taken::Bytes(next))
+    }
+
+    /// An empty row.
+    fn row(&mut self) -> Vec<Value> {
+        let mut values = self.spare.pop().unwrap_or_default();
+        values.clear();
+        values
+    }
+
+    fn push(&mut self, values: Vec<Value>) {
+        self.rows.push(values);
+        self.lines.push(self.line);
+        self.ends.push(self.heads.len());
+    }
+
+    fn count(&self, fields: usize, line: &str) -> Result<()> {
+        let n = self.names.len();
+        let e = if fields < n {
+            bad_data(format!(
+                "missing data for column \"{}\"",
+                self.names[fields]
+            ))
+        } else if fields > n {
+            bad_data("extra data after last expected column")
+        } else {
+            return Ok(());
+        };
+        Err(self.line_error(e, line))
+    }
+
+    fn value(&self, f: Option<&str>, i: usize, settings: &OutputSettings) -> Result<Value> {
+        let Some(s) = f else {
+            return Ok(Value::Null);
+        };
+        text_values::input(s, self.types[i], settings).map_err(|e| {
+            let (table, line, column) = (&self.table, self.line, &self.names[i]);
+            let value = short(s);
+            e.context(format!(
+                "COPY {table}, line {line}, column {column}: \"{value}\""
+            ))
+        })
+    }
+
+    fn take_binary(
+        &mut self,
+        buf: &[u8],
+        head: &mut bool,
+        settings: &OutputSettings,
+    ) -> Result<Taken> {
+        if *head {
+            return Ok(match binary::header(buf)? {
+                Some(n) => {
+                    *head = false;
+                    Taken::Bytes(n)
+                }
+                None => Taken::More,
+            });
+        }
+        let row = binary::row(buf, self.names.len());
+        match row.map_err(|e| {
+            let (table, line) = (&self.table, self.line + 1);
+            e.context(format!("COPY {table}, line {line}"))
+        })? {
+            binary::Row::More => Ok(Taken::More),
+            binary::Row::End => Ok(Taken::End),
+            binary::Row::Fields(fields, n) => {
+                self.line += 1;
+                let mut values = self.row();
+                for (i, f) in fields.iter().enumerate() {
+                    values.push(match f {
+                        None => Value::Null,
+                        Some(b) => of_type(b, self.types[i], settings).map_err(|e| {
+                            let (table, line, column) = (&self.table, self.line, &self.names[i]);
+                            e.context(format!("COPY {table}, line {line}, column {column}"))
+                        })?,
+                    });
+                }
+                self.push(values);
+                Ok(Taken::Bytes(n))
+            }
+        }
+    }
+}
+
+/// A value in the binary format, with its length and scale.
+fn of_type(b: &[u8], ty: ColumnType, settings: &OutputSettings) -> Result<Value> {
+    let v = binary_values::decode(b, ty.ty)?;
+    match ty.typmod {
+        -1 => Ok(v),
+        _ => cast::apply(v, ColumnType::plain(ty.ty), ty, false, settings),
+    }
+}
+
+/// With the line that is wrong, unless it is wrong only beside other rows.
+fn e_context(e: Error, at: String, head: &str) -> Error {
+    if e.code() == SqlState::UNIQUE_VIOLATION || head.is_empty() {
+        return e.context(at);
+    }
+    e.context(format!("{at}: \"{}\"", short(head)))
+}
+
+/// So much of a text that [`short`] of it is as of the whole.
+fn start(s: &str) -> &str {
+    &s[..s.ceil_char_boundary((SHOWN + 1).min(s.len()))]
+}
+
+/// A text as errors show it.
+fn short(s: &str) -> String {
+    if s.len() <= SHOWN {
+        return s.to_owned();
+    }
+    format!("{}...", &s[..s.floor_char_boundary(SHOWN)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_cut_between_characters() {
+        let exact = "é".repeat(SHOWN / 2);
+        assert_eq!(short(&exact), exact);
+        for more in ["x", "é", "éé", "xéé"] {
+            let long = format!("{exact}{more}");
+            assert_eq!(short(&long), format!("{exact}..."));
+            assert_eq!(short(start(&long)), short(&long));
+        }
+        let odd = format!("x{exact}");
+        assert_eq!(short(&odd), format!("x{}...", "é".repeat(SHOWN / 2 - 1)));
+        assert_eq!(start(&exact), exact);
+    }
+}
