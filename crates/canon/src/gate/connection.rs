@@ -14,7 +14,7 @@ use super::wire::{Stream, Wire, gone};
 use crate::forward::relay::Forwarder;
 use base::{Error, Result, SqlState};
 use sql::engine::Engine;
-use sql::session::{Client, Format, Next, Reason, Session, Severity, TxnStatus};
+use sql::session::{Client, Format, Next, Reason, Session, Severity, TxnStatus, interruption};
 
 /// Replies beyond this many bytes are sent before Sync.
 const HIGH_WATER: usize = 64 << 10;
@@ -338,11 +338,7 @@ async fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E
 pub const NOTHING_RUN: &str = "Nothing was under way; what was sent since has not run.";
 
 fn leaves() -> Error {
-    Error::new(
-        SqlState::ADMIN_SHUTDOWN,
-        "terminating connection due to administrator command",
-    )
-    .detail(NOTHING_RUN)
+    interruption(Reason::Terminate).detail(NOTHING_RUN)
 }
 
 /// Waits for a whole message at the front of the input. A session that is asked to leave does so where nothing is under way.
@@ -355,6 +351,10 @@ async fn next<S: Stream, E: Engine>(
     loop {
         if may_leave && session.handle().is_leaving() {
             return Err(leaves());
+        }
+        // A client that always has more to ask is ended, too.
+        if session.handle().terminated() {
+            return Err(interruption(Reason::Terminate));
         }
         if let Some(m) = frontend::frame(wire.input.bytes())? {
             return Ok(m);
@@ -392,11 +392,8 @@ async fn fill<S: Stream, E: Engine>(
             if may_leave && handle.is_leaving() {
                 return leaves();
             }
-            if handle.interrupted() == Some(Reason::Terminate) {
-                return Error::new(
-                    SqlState::ADMIN_SHUTDOWN,
-                    "terminating connection due to administrator command",
-                );
+            if handle.terminated() {
+                return interruption(Reason::Terminate);
             }
             // A cancel for a session that runs nothing, or the limit of a wait that nobody is in.
             handle.begin(0);

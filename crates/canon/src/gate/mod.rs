@@ -245,6 +245,7 @@ impl<E: Engine> Gate<E> {
         }
         match started {
             Started::Session(mut session) => {
+                wire.session = Some(session.handle().clone());
                 let way = self.forward.get().filter(|_| !session.is_adopted());
                 let mut forward = way.map(|p| Forwarder::new(p.clone(), core.clone()));
                 if forward.is_some() {

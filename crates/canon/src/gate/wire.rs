@@ -2,14 +2,18 @@
 //!
 //! Input is read into one buffer and messages are taken from its front without a copy. Output gathers in [`Replies`] and is sent
 //! with one write at Sync, at Flush, when it has grown big, and before anything that may wait for the client. A client that does
-//! not read stops its own session and nothing else: the buffer does not grow while a write waits.
+//! not read stops its own session and nothing else: the buffer does not grow while a write waits. When the session is ended meanwhile
+//! the connection is closed without a word, since one that has been cut off in the middle of a message cannot be told why.
 
 use super::backend::Replies;
 use super::frontend::{self, Frontend};
 use base::{Error, Result, SqlState};
-use sql::session::{Client, Column, CopyInput, Format, Severity};
+use futures::future::{Either, select};
+use sql::session::{Client, Column, CopyInput, Format, Handle, Severity};
 use std::future::Future;
 use std::io;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -90,6 +94,8 @@ pub struct Wire<S> {
     pub out: Replies,
     /// Messages of a COPY that failed are skipped up to its end.
     pub skip_copy: bool,
+    /// Its session: whoever ends it ends a write that waits for the client.
+    pub session: Option<Arc<Handle>>,
 }
 
 /// The connection is gone.
@@ -107,6 +113,7 @@ impl<S: Stream> Wire<S> {
             input: Input::default(),
             out: Replies::default(),
             skip_copy: false,
+            session: None,
         }
     }
 
@@ -115,7 +122,15 @@ impl<S: Stream> Wire<S> {
         if self.out.buf.is_empty() {
             return Ok(());
         }
-        self.stream.write_all(&self.out.buf).await?;
+        let write = self.stream.write_all(&self.out.buf);
+        match &self.session {
+            None => write.await?,
+            // The write is tried first: the other costs nothing unless this has to wait.
+            Some(session) => match select(pin!(write), pin!(session.termination())).await {
+                Either::Left((written, _)) => written?,
+                Either::Right(_) => return Err(io::ErrorKind::ConnectionAborted.into()),
+            },
+        }
         self.out.sent += self.out.buf.len() as u64;
         if self.out.buf.capacity() > KEEP {
             self.out.buf = Vec::new();
@@ -130,6 +145,8 @@ impl<S: Stream> Wire<S> {
     /// Sends everything, says that nothing follows, and takes what still comes: a socket that is closed with unread bytes is
     /// reset, and the reset can overtake the last message.
     pub async fn last_words(&mut self) -> io::Result<()> {
+        // Whoever ended the session has done so already.
+        self.session = None;
         self.send().await?;
         self.stream.shutdown().await?;
         let mut rest = [0; 4096];

@@ -78,8 +78,6 @@ pub(super) fn register(r: &mut Registry) {
         "pg_has_role" [OID, TEXT] BOOL;
         "pg_has_role" [NAME, NAME, TEXT] BOOL;
         "pg_has_role" [NAME, OID, TEXT] BOOL;
-        "pg_cancel_backend" [INT4] BOOL;
-        "pg_terminate_backend" [INT4] BOOL;
         "pg_reload_conf" [] BOOL;
     }
     for ty in [TEXT, OID] {

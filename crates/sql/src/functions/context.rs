@@ -55,6 +55,11 @@ pub trait SessionContext {
     fn in_recovery(&self) -> bool {
         false
     }
+    /// Cancels what the session of this number runs, or ends it and waits for its end up to `wait`. False, with a warning: there is
+    /// none, or it did not end in time.
+    fn signal(&self, _pid: i32, _end: bool, _wait: Duration) -> Result<bool> {
+        Err(no_session())
+    }
     /// Where the server stands in its cluster.
     fn standing(&self) -> Standing {
         Standing::default()

@@ -5,6 +5,7 @@ use super::{EvalContext, Volatility, catalog};
 use crate::types::ops::{like, numeric};
 use crate::types::text;
 use base::{Array, ColumnType, Error, Numeric, Result, SqlState, Type, Value};
+use std::time::Duration;
 
 type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
 
@@ -163,6 +164,34 @@ fn sleep_for(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
     Ok(Value::text(""))
 }
 
+/// `pg_cancel_backend(pid)`.
+fn cancel(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
+    c.session
+        .signal(pid(&a[0]), false, Duration::ZERO)
+        .map(Value::Bool)
+}
+
+/// `pg_terminate_backend(pid [, milliseconds])`.
+fn terminate(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
+    let wait = a.get(1).and_then(Value::as_i64).unwrap_or(0);
+    let wait = u64::try_from(wait).map_err(|_| {
+        Error::new(
+            SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+            "\"timeout\" must not be negative",
+        )
+    })?;
+    c.session
+        .signal(pid(&a[0]), true, Duration::from_millis(wait))
+        .map(Value::Bool)
+}
+
+fn pid(v: &Value) -> i32 {
+    match v {
+        Value::Int4(n) => *n,
+        _ => unreachable!("an int4"),
+    }
+}
+
 fn null(_: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(Value::Null)
 }
@@ -213,6 +242,9 @@ pub(super) fn register(r: &mut Registry) {
         Ok(Value::text(""))
     });
     r.f("pg_sleep_for", &[INTERVAL], VOID, VOL, sleep_for);
+    r.f("pg_cancel_backend", &[INT4], BOOL, VOL, cancel);
+    r.f("pg_terminate_backend", &[INT4], BOOL, VOL, terminate);
+    r.f("pg_terminate_backend", &[INT4, INT8], BOOL, VOL, terminate);
     r.f("gen_random_uuid", &[], UUID, VOL, uuid);
     for n in ["txid_current", "pg_current_xact_id"] {
         r.f(n, &[], INT8, STA, |_, c| {

@@ -35,6 +35,7 @@ mod row;
 mod run;
 mod seam;
 mod settings;
+mod signal;
 mod simple;
 mod state;
 mod token;
@@ -331,6 +332,7 @@ impl<E: Engine> Session<E> {
 
     /// Tells the client of settings that changed.
     fn report<C: Client>(&mut self, c: &mut C) {
+        self.tell_warnings(c);
         let standby = self.shared.engine.in_recovery();
         self.state.settings.get_mut().set_standby(standby);
         if self.state.settings.get_mut().hot.report_token {

@@ -253,6 +253,7 @@ impl<E: Engine> Session<E> {
             self.settle().await?;
         }
         self.ensure_txn(auto && read);
+        let settings = self.state.settings.get_mut().savepoint();
         loop {
             if self.follows()
                 && let Work::Rows { run, .. } = work
@@ -271,10 +272,12 @@ impl<E: Engine> Session<E> {
                         txn.stop_waiting();
                         return Ok(ended);
                     }
-                    txn.rollback_statement();
+                    self.undo_statement(settings);
                     if let Work::Rows { run, .. } = work {
                         run.again();
                     }
+                    let again = &self.shared.counters.restarts;
+                    again.fetch_add(1, Ordering::Relaxed);
                     if !self.wait_politely(end).await {
                         let txn = self.block.txn.as_mut().expect("it waited");
                         txn.no_more_courtesy();
@@ -284,8 +287,7 @@ impl<E: Engine> Session<E> {
                 Ok(ended) => return Ok(ended),
                 Err(e) => e,
             };
-            let txn = self.block.txn.as_mut().expect("a statement runs in one");
-            txn.rollback_statement();
+            self.undo_statement(settings);
             if !e.code().is_internal()
                 || matches!(e.code(), SqlState::ELSEWHERE | SqlState::FORWARD)
             {
@@ -309,6 +311,18 @@ impl<E: Engine> Session<E> {
                     return Err(interruption(why));
                 }
             }
+        }
+    }
+
+    /// Takes back what the statement did that ran last: its writes, and settings that its functions changed since there were `settings`
+    /// changes.
+    fn undo_statement(&mut self, settings: usize) {
+        let txn = self.block.txn.as_mut().expect("a statement runs in one");
+        txn.rollback_statement();
+        let s = self.state.settings.get_mut();
+        if s.savepoint() > settings {
+            s.rollback_to(settings);
+            self.stale = true;
         }
     }
 
@@ -467,9 +481,11 @@ impl<E: Engine> Session<E> {
                         }
                     })
                 };
-                some(c)?
+                some(c)
             };
-            if !more {
+            // What runs again takes its warnings back with its rows.
+            self.tell_warnings(c);
+            if !more? {
                 break false;
             }
             if max_rows != 0 && given >= max_rows {

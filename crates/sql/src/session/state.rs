@@ -56,6 +56,8 @@ pub(super) struct State<E: Engine> {
     pub told: Cell<Position>,
     pub prepared: RefCell<Vec<PreparedRow>>,
     pub cursors: RefCell<Vec<CursorRow>>,
+    /// What functions have warned of and the client was not told yet.
+    pub warnings: RefCell<Vec<Error>>,
     last_values: RefCell<HashMap<Oid, i64>>,
     last_sequence: Cell<Option<Oid>>,
     seed: Cell<u64>,
@@ -79,6 +81,7 @@ impl<E: Engine> State<E> {
             told: Cell::new(Position::ZERO),
             prepared: RefCell::default(),
             cursors: RefCell::default(),
+            warnings: RefCell::default(),
             last_values: RefCell::default(),
             last_sequence: Cell::new(None),
             seed: Cell::new(u64::from_le_bytes(seed)),
@@ -389,6 +392,10 @@ impl<E: Engine> SessionContext for State<E> {
 
     fn standing(&self) -> Standing {
         self.shared.engine.standing()
+    }
+
+    fn signal(&self, pid: i32, end: bool, wait: Duration) -> Result<bool> {
+        self.signal_session(pid, end, wait)
     }
 
     fn unseal(&self) -> Result<String> {
