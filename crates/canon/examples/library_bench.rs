@@ -1,7 +1,8 @@
 //! What the library does per core: YCSB and TPC-C in this process, beside the bare index and the bare log.
 //!
 //! `cargo run --release -p canon --example library_bench -- [DIRECTORY [SECONDS [ONLY]]]`: DIRECTORY for temporary data
-//! (default `/dev/shm`, so that the disk is not what is measured), SECONDS per run (default 5), ONLY a part of a run's name.
+//! (default `/dev/shm`, so that the disk is not what is measured), SECONDS per run (default `BENCH_SECONDS` of the environment, or 5),
+//! ONLY a part of a run's name.
 
 use canon::bench::{BenchOptions, run};
 use std::time::Duration;
@@ -15,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         directory: args.next().unwrap_or_else(|| "/dev/shm".into()).into(),
         ..BenchOptions::default()
     };
-    if let Some(s) = args.next() {
+    if let Some(s) = args.next().or_else(|| std::env::var("BENCH_SECONDS").ok()) {
         options.duration = Duration::from_secs_f64(s.parse()?);
     }
     options.only = args.next().unwrap_or_default();

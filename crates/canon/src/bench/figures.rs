@@ -1,6 +1,7 @@
 //! What a run prints: rates, CPU time, latencies, aborts by cause.
 
 use base::{Error, Result, SqlState};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 use std::time::Duration;
@@ -68,6 +69,20 @@ pub fn thread_cpu() -> Duration {
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
+/// CPU time so far of each living thread of this process, by name; those of one name together.
+pub fn cpu_by_thread() -> BTreeMap<String, Duration> {
+    let mut all = BTreeMap::new();
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    for task in tasks.flatten().map(|t| t.path()) {
+        let text = |name| std::fs::read_to_string(task.join(name)).unwrap_or_default();
+        let schedstat = text("schedstat");
+        let nanos = schedstat.split(' ').next().and_then(|n| n.parse().ok());
+        *all.entry(text("comm").trim().to_owned()).or_default() +=
+            Duration::from_nanos(nanos.unwrap_or(0));
+    }
+    all
+}
+
 /// Counts of aborts and moves at one moment.
 #[derive(Clone, Copy)]
 pub struct Counts {
@@ -93,6 +108,8 @@ pub struct Figures {
     pub cpu: Duration,
     /// Of the threads that ran transactions.
     pub worker_cpu: Duration,
+    /// Of the other threads that took some, by name.
+    pub beside: Vec<(String, Duration)>,
     pub latency: Histogram,
     pub before: Counts,
     pub after: Counts,
@@ -142,7 +159,17 @@ impl fmt::Display for Figures {
         if moves > 0 {
             write!(f, "(moves {moves}) ")?;
         }
-        if none { write!(f, "none") } else { Ok(()) }
+        if none {
+            write!(f, "none")?;
+        }
+        let beside = self.beside.iter().filter(|b| per(b.1) >= 0.01);
+        let beside: Vec<String> = beside
+            .map(|(name, d)| format!("{name} {:.2}", per(*d)))
+            .collect();
+        match beside.is_empty() {
+            true => Ok(()),
+            false => write!(f, "\n  beside, us: {}", beside.join(", ")),
+        }
     }
 }
 

@@ -14,11 +14,14 @@ use workload::ycsb::{self, Ycsb};
 
 use super::BenchOptions;
 use super::adapter::{Kv, Tables};
-use super::figures::{Counts, Figures, Histogram, cpu, line, thread_cpu};
+use super::figures::{Counts, Figures, Histogram, cpu, cpu_by_thread, line, thread_cpu};
 use crate::database::{Committed, Database, Transaction, TransactionOptions};
 
 /// Transactions of one thread that may wait for their flush.
 const OUTSTANDING: usize = 4096;
+
+/// The name of the threads that run transactions.
+const WORKER: &str = "worker";
 
 /// How a transaction's body ended without a commit.
 enum Ended {
@@ -137,14 +140,23 @@ fn measure<S: Send>(
             .map(|i| {
                 let (s, work) = (state(i), &work);
                 std::thread::Builder::new()
-                    .name("worker".into())
+                    .name(WORKER.into())
                     .spawn_scoped(scope, move || work(s))
                     .expect("a thread starts")
             })
             .collect();
         barrier.wait();
         let (began, cpu_before, before) = (Instant::now(), cpu(), Counts::now(stats));
+        let beside_before = cpu_by_thread();
         std::thread::sleep(options.duration);
+        let beside = cpu_by_thread()
+            .into_iter()
+            .filter(|(name, _)| name != WORKER)
+            .map(|(name, d)| {
+                let before = beside_before.get(&name).copied().unwrap_or_default();
+                (name, d.saturating_sub(before))
+            })
+            .collect();
         stop.store(true, Ordering::Relaxed);
         let (mut latency, mut worker_cpu) = (Histogram::default(), Duration::ZERO);
         for w in workers {
@@ -158,6 +170,7 @@ fn measure<S: Send>(
             wall: began.elapsed(),
             cpu: cpu() - cpu_before,
             worker_cpu,
+            beside,
             latency,
             before,
             after: Counts::now(stats),
