@@ -17,7 +17,7 @@ use crate::http;
 use crate::metrics::Metrics;
 use crate::replication::archive::Archiving;
 use crate::replication::shared::Exposed;
-use crate::replication::{Follow, Fresh, Place, Restart, Senders, bootstrap};
+use crate::replication::{Follow, Fresh, Place, Restart, Senders, Word, bootstrap};
 use base::region::Region;
 use base::{Error, Result, SqlState};
 use node::{Node, NodeOptions};
@@ -188,6 +188,12 @@ impl Server {
         if let Some(exposed) = exposed {
             _ = senders.exposed.set(exposed);
         }
+        let heard = node.heard_term();
+        if config.replica_of.is_none() && heard > node.term() {
+            let senders = senders.clone();
+            let deposed = tokio::task::spawn_blocking(move || senders.depose(heard));
+            deposed.await.map_err(system)?;
+        }
         let follow = config.replica_of.as_ref().map(|primary| {
             let name = config.node_name.clone();
             Arc::new(Follow::new(
@@ -202,23 +208,18 @@ impl Server {
             let f = follow.clone();
             tasks.spawn(async move { f.run().await });
             match tokio::time::timeout(FIRST_WORD, follow.first_word()).await {
-                Ok(word) => {
-                    if let Some(restart) = word? {
+                Ok(word) => match word? {
+                    Word::StartAgain(restart) => {
                         tasks.end().await;
                         return Ok(Err((node, restart)));
                     }
                     // What is published it says at once, if it knows.
-                    _ = tokio::time::timeout(Duration::from_secs(1), node.opened()).await;
-                }
-                // More than one replica must have a commit before it is decided: what this one has may not be.
-                Err(_) if config.synchronous_replicas > 1 => {}
-                Err(_) => {
-                    warn!(
-                        primary = %follow.primary(),
-                        "the primary does not answer; serving what is here without its word that the histories agree"
-                    );
-                    node.show_own_log();
-                }
+                    Word::Agreed => {
+                        _ = tokio::time::timeout(Duration::from_secs(1), node.opened()).await;
+                    }
+                    Word::PutOff => show_own_log(config, &node, "its copy has still to come"),
+                },
+                Err(_) => show_own_log(config, &node, "it does not answer"),
             }
         }
         let fresh = config.replica_of.as_ref().map(|primary| {
@@ -346,6 +347,17 @@ impl Tasks {
 impl Drop for Tasks {
     fn drop(&mut self) {
         self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// What is here is served though the primary is not followed, where that may be.
+fn show_own_log(config: &Config, node: &Node, why: &str) {
+    // More than one replica must have a commit before it is decided: what this one has may not be.
+    if config.synchronous_replicas <= 1
+        && let Some(primary) = &config.replica_of
+        && node.show_own_log()
+    {
+        warn!(%primary, "serving what is here without the primary's log: {why}");
     }
 }
 

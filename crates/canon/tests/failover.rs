@@ -558,3 +558,86 @@ async fn a_crash_takes_nothing_that_was_acknowledged_at_local() {
         .expect("a number");
     assert!(last - first < all + 2, "{first} to {last}, {all} rows");
 }
+
+/// Two lead, by force, and the older one hears of the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_has_heard_of_a_newer_one_does_not_lead_after_a_start() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start().await;
+    let mut r = replica(&p, "other").await;
+    let c = p.connect().await;
+    bank(&c).await;
+    assert_equal(&c, &r).await;
+    promote(&r, &["--force", "--old-primary-is-down"]);
+    r.kill();
+    // As a replica of the old one, of which it is no part any more.
+    r.launch();
+    let insert = "INSERT INTO moves (sum) VALUES (1)";
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match c.batch_execute(insert).await {
+            Err(e) if sqlstate(&e) == "25006" => break,
+            _ => assert!(Instant::now() < deadline, "it takes writes still"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    r.kill();
+    p.kill();
+    p.launch();
+    p.ready().await;
+    let c = p.connect().await;
+    assert_eq!(refused(&c, insert).await.0, "25006");
+    assert_eq!(refused(&c, "SELECT canon_unseal()").await.0, "55000");
+}
+
+/// It holds commits that the cluster does not have, in its checkpoint, too; and the copy that would replace them does not come.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_holds_what_the_cluster_does_not_have_shows_none_of_it() {
+    if skip() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a directory");
+    let full = scratch.path().join("full");
+    let fault = format!("wal.switch.copying:while={}", full.display());
+    let mut p = Server::start().await;
+    let mut r = replica(&p, "other").await;
+    let c = p.connect().await;
+    bank(&c).await;
+    assert_equal(&c, &r).await;
+    promote(&r, &["--force", "--old-primary-is-down"]);
+    rows(&c, "INSERT INTO moves (id, sum) VALUES (-777, 777)").await;
+    rows(&c, "CHECKPOINT").await;
+    p.kill();
+    std::fs::write(&full, "").expect("written");
+    let of = format!("{}:{}", r.host, r.port);
+    p.set_env(&[
+        ("CANON_REPLICA_OF", &of),
+        ("CANON_NODE_NAME", "old"),
+        ("CANON_FAULT", &fault),
+    ]);
+    let log = |p: &Server| std::fs::read_to_string(p.scratch().join("log")).expect("a log");
+    for round in 0..2 {
+        p.launch();
+        if round == 0 {
+            let deadline = Instant::now() + PATIENCE;
+            while !log(&p).contains("no copy of") {
+                assert!(Instant::now() < deadline, "{}", log(&p));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            r.kill();
+        }
+        let told = p.not_serving().await;
+        assert!(told.contains("does not have"), "{told}");
+        // The next life has not heard so of anybody.
+        if round == 0 {
+            p.kill();
+        }
+    }
+    let report = promote(&p, &["--force", "--old-primary-is-down"]);
+    assert!(report.contains("Promoted"), "{report}");
+    p.ready().await;
+    assert_eq!(one(&p.connect().await, &count(777)).await, "1");
+}

@@ -79,8 +79,9 @@ pub struct Following {
     finish: AtomicBool,
     failure: Mutex<Option<Error>>,
     damaged_in_a_row: AtomicU64,
-    /// The newest term of this node's history when it began.
+    /// The newest term of this node's history when it began, and the newest that it has heard of.
     known: u64,
+    heard: AtomicU64,
     term: AtomicU64,
     /// Numbers of commits that come.
     outcomes: Arc<Outcomes>,
@@ -94,6 +95,7 @@ impl Following {
         moved: Arc<Notice>,
         outcomes: Arc<Outcomes>,
         known: u64,
+        heard: u64,
         term: u64,
     ) -> Following {
         let (writer, reader) = Ring::pair(RING_BYTES);
@@ -111,6 +113,7 @@ impl Following {
             failure: Mutex::default(),
             damaged_in_a_row: AtomicU64::new(0),
             known,
+            heard: AtomicU64::new(heard),
             term: AtomicU64::new(term),
             outcomes,
             own_log: OwnLog::default(),
@@ -133,10 +136,16 @@ impl Following {
     }
 
     /// The newest term that is known here, also when its primary has only said that it is there: what one of an older term answers counts no
-    /// more.
+    /// more. 0: a newer one was heard of, which this node does not follow.
     pub fn followed(&self) -> u64 {
         let known = self.known.max(self.term());
-        known.max(self.marks.claimed_term())
+        self.marks
+            .followed(known, self.heard.load(Ordering::SeqCst))
+    }
+
+    /// There is a primary of this term, and it is not known whether its history is the one that is here.
+    pub fn heard_of(&self, term: u64) {
+        self.heard.fetch_max(term, Ordering::SeqCst);
     }
 
     /// Everything up to `upto` has been given to replay.

@@ -243,7 +243,9 @@ impl Node {
         let replay = Replay::start(env, store, marks.clone(), Arc::new(sink), from, options)?;
         let outcomes = shared.outcomes.clone();
         let known = shared.term.load(Ordering::SeqCst);
-        let following = Following::new(marks, replay, moved, outcomes, known, writer.term());
+        let heard = shared.dir.heard_term().map_err(failed)?;
+        let term = writer.term();
+        let following = Following::new(marks, replay, moved, outcomes, known, heard, term);
         let following = Arc::new(following);
         *shared.following.lock() = Some(following.clone());
         let back = Arc::new(Mutex::new(None));
@@ -307,6 +309,12 @@ impl Node {
         self.shared.dir.heard_term().unwrap_or(known)
     }
 
+    /// The history that does not have all that is here: its term, and the position that both have. Unreadable: it may be any.
+    pub fn diverged(&self) -> Option<(u64, Position)> {
+        let unknown = Some((self.heard_term(), Position::ZERO));
+        self.shared.dir.diverged().unwrap_or(unknown)
+    }
+
     /// The data directory's inside, for those who ship from it.
     pub fn dir(&self) -> &DataDir {
         &self.shared.dir
@@ -352,11 +360,14 @@ impl Node {
     }
 
     /// A replica shows what it has in its log, though its primary cannot be asked. True to the policy where one replica at most must have
-    /// a commit before it is decided: then all that is here is, as a primary ships only what it has itself.
-    pub fn show_own_log(&self) {
-        if let Some(f) = self.following() {
+    /// a commit before it is decided: then all that is here is, as a primary ships only what it has itself. Not so at a node that holds what
+    /// the cluster's history does not have, which shows nothing. Whether it does.
+    pub fn show_own_log(&self) -> bool {
+        let agrees = self.diverged().is_none();
+        if agrees && let Some(f) = self.following() {
             f.show(self.recovered_end());
         }
+        agrees
     }
 
     /// What the start found.

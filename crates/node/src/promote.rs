@@ -81,7 +81,9 @@ impl Node {
         }
         let start = following.marks.received.get().max(log.last());
         following.tick(start);
-        if let Some(replay) = following.replay.write().take() {
+        // Who reads looks at it, and does not wait until replay has ended.
+        let replay = following.replay.write().take();
+        if let Some(replay) = replay {
             replay.finish()?;
         }
         let applied = following.marks.applied.get();

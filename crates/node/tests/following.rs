@@ -223,6 +223,27 @@ fn a_newer_term_counts_from_its_first_word() {
     assert_eq!(following.term(), 1, "of what has been taken");
 }
 
+/// It was heard of in an earlier life, and whether its history is this one is not known.
+#[test]
+fn a_term_that_was_heard_of_and_not_followed_leaves_nobody_to_ask() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    seed(a.path(), 1);
+    copy(a.path(), b.path());
+    let replica = replica_at(b.path());
+    let term = replica.term();
+    replica.dir().hear(term + 9).unwrap();
+    drop(replica);
+    let replica = replica_at(b.path());
+    let following = replica.following().unwrap();
+    assert_eq!(following.followed(), 0);
+    following.published(term, Position::ZERO);
+    assert_eq!(following.followed(), 0, "an older one, which is still up");
+    following.published(term + 9, Position::ZERO);
+    assert_eq!(following.followed(), term + 9);
+    following.heard_of(term + 10);
+    assert_eq!(following.followed(), 0);
+}
+
 #[test]
 fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

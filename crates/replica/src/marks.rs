@@ -74,6 +74,13 @@ impl ReplicaMarks {
         self.spoke.load(Ordering::SeqCst)
     }
 
+    /// The term whose primary's words count, where `known` is the newest of the history here, and `heard` the newest that was heard of; 0: none, as
+    /// nobody of the newest has said that the histories agree.
+    pub fn followed(&self, known: u64, heard: u64) -> u64 {
+        let agreed = known.max(self.claimed_term());
+        if heard > agreed { 0 } else { agreed }
+    }
+
     /// The inequality, asserted. Read from the smallest up, so that growth meanwhile does no harm.
     pub fn check(&self) {
         let visible = self.visible.get();

@@ -6,6 +6,7 @@
 //! DIR/CANON_TERMS        terms of the history (`terms`)
 //! DIR/CANON_SWITCH       there while the history here is replaced or cut (`transfer`)
 //! DIR/CANON_HEARD        a newer term than those of the history, when one was heard of (`transfer`)
+//! DIR/CANON_DIVERGED     what is here is not all of the cluster's history, and could not be cut back (`transfer`)
 //! DIR/wal/               segments (`segment`)
 //! DIR/checkpoint/        checkpoints (`checkpoint`)
 //! ```
@@ -157,12 +158,14 @@ impl DataDir {
         let mut terms = self.terms.get();
         terms.retain(|t| t.1 <= start);
         terms.push((term, start));
-        self.terms.set(&terms)
+        self.terms.set(&terms)?;
+        self.agree()
     }
 
     /// Takes over the terms of the history that is followed from now on; durable when this returns.
     pub fn set_terms(&self, terms: &[(u64, Position)]) -> Result<()> {
-        self.terms.set(terms)
+        self.terms.set(terms)?;
+        self.agree()
     }
 
     pub(crate) fn checkpoints(&self) -> PathBuf {

@@ -4,6 +4,7 @@
 //! DIR/checkpoint/….tmp                   the checkpoint that is arriving, beside what is here
 //! DIR/CANON_SWITCH                       it is here whole: the rest is void. Or: the log ends at this place
 //! DIR/CANON_HEARD                        the newest term that this node has heard of, when its history is of an older one
+//! DIR/CANON_DIVERGED                     the term whose history does not have all that is here, and where they parted, while it is so
 //! DIR/set-aside/TERM-EPOCH.ORDER.log     groups above that position that the cluster's history does not have, one after the other
 //! DIR/set-aside/TERM-EPOCH.ORDER.txt     what they were, for a person
 //! DIR/set-aside/TERM-EPOCH.ORDER.ckpt    only when the log no longer reached back to the position
@@ -15,7 +16,8 @@
 //! While both are there they take the room of both.
 //!
 //! **Cutting back** is for a node that holds commits which the cluster's history does not: what it shares with it stays, so that it has to
-//! receive only what comes after. `CANON_SWITCH` names the place where the log ends from now on.
+//! receive only what comes after. `CANON_SWITCH` names the place where the log ends from now on. Where that cannot be, `CANON_DIVERGED`
+//! says so until a copy has come, or a new term begins with what is here: nobody may be shown what the cluster does not have.
 //!
 //! **Setting aside** comes before either: the files are durable before the first byte of the log goes. Twice is no harm.
 //!
@@ -39,6 +41,8 @@ use std::sync::Arc;
 pub(crate) const MARK: &str = "CANON_SWITCH";
 
 const HEARD: &str = "CANON_HEARD";
+
+pub(crate) const DIVERGED: &str = "CANON_DIVERGED";
 
 /// What a directory changes to, when that is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +132,42 @@ impl DataDir {
         Ok(())
     }
 
+    /// What is here goes beyond `at`, where the history of `term` left it; until that is cut back, or replaced, or begins a term.
+    pub fn diverge(&self, term: u64, at: Position) -> Result<()> {
+        if fault::planted("wal.diverged_forgotten") {
+            return Ok(());
+        }
+        let text = terms::text(&[(term, at)]);
+        terms::replace(&*self.disk, self.path(), DIVERGED, text.as_bytes())
+    }
+
+    /// Which history does not have all that is here: its term, and the position that both have.
+    pub fn diverged(&self) -> Result<Option<(u64, Position)>> {
+        let path = self.path().join(DIVERGED);
+        match self.disk.read(&path) {
+            Ok(bytes) => {
+                let parted = terms::parse(&bytes).and_then(|t| t.first().copied());
+                let bad = || Error::corrupt(&path, 0, "the file should hold a term and a position");
+                parted.ok_or_else(bad).map(Some)
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("reading", &path, e)),
+        }
+    }
+
+    /// All that is here is in the history that counts.
+    pub fn agree(&self) -> Result<()> {
+        let path = self.path().join(DIVERGED);
+        match self.disk.remove(&path) {
+            Ok(()) => {
+                let path = self.path();
+                self.disk.sync_dir(path).map_err(|e| Error::sync(path, e))
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(Error::io("removal", &path, e)),
+        }
+    }
+
     /// A copy of the history with these terms will be received: this node has heard of its newest. What is here stays.
     pub fn begin_copy(&self, terms: &[(u64, Position)]) -> Result<()> {
         self.hear(terms.last().map_or(0, |t| t.0))?;
@@ -197,7 +237,10 @@ impl DataDir {
     /// Does, or finishes, what the mark says. Any part of it may have been done before.
     pub(crate) fn finish_switch(&self, to: Switch) -> Result<()> {
         match to {
-            Switch::Cut { segment, offset } => self.log().cut(segment, offset)?,
+            Switch::Cut { segment, offset } => {
+                self.log().cut(segment, offset)?;
+                self.agree()?;
+            }
             Switch::Copy { number, terms } => {
                 let dir = self.checkpoints();
                 let kept = dir.join(file_name(number));

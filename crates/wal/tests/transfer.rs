@@ -129,6 +129,29 @@ fn a_seal_outlives_a_crash() {
 }
 
 #[test]
+fn a_history_that_parted_says_so_until_it_is_another_or_counts() {
+    let (mem, disk) = mem();
+    let dir = open(disk.clone()).unwrap();
+    let at = Position::new(5, 1);
+    let parted = |dir: &DataDir| dir.diverged().unwrap();
+    assert_eq!(parted(&dir), None);
+    dir.diverge(9, at).unwrap();
+    drop(dir);
+    mem.power_cut(PowerCut::LoseAll);
+    let dir = open(disk).unwrap();
+    assert_eq!(parted(&dir), Some((9, at)));
+    // It was cut back, or agrees after all; a copy came; a term begins with it.
+    dir.agree().unwrap();
+    assert_eq!(parted(&dir), None);
+    dir.diverge(9, at).unwrap();
+    dir.set_terms(&dir.terms()).unwrap();
+    assert_eq!(parted(&dir), None);
+    dir.diverge(9, at).unwrap();
+    dir.add_term(12, Position::new(90, 0)).unwrap();
+    assert_eq!(parted(&dir), None);
+}
+
+#[test]
 fn a_crash_leaves_the_old_terms_or_the_new() {
     for nth in 1.. {
         let (mem, disk) = mem();

@@ -60,19 +60,22 @@ fn is_wanting(config: &Config) -> Result<bool> {
 /// node goes on with that, so that it can be promoted should the primary be lost, and asks again. How many copies in a row did not come.
 pub async fn prepare(config: &Config, primary: &Primary, restart: Option<Restart>) -> Result<u32> {
     let wanting = block_in_place(|| is_wanting(config))?;
-    let (wanted, failed) = match restart {
-        Some(Restart::Diverged { at, term }) => (block_in_place(|| go_back(config, at, term))?, 0),
-        Some(Restart::Bootstrap { failed }) => (true, failed),
-        None => (wanting, 0),
+    let (mut parted, failed) = match restart {
+        Some(Restart::Diverged { at, term, failed }) => (Some((at, term)), failed),
+        Some(Restart::Bootstrap { failed }) => (None, failed),
+        None if !wanting => return Ok(0),
+        None => (None, 0),
     };
-    if !wanted {
-        return Ok(0);
-    }
-    let mut said = false;
     let mut tries = 0;
     loop {
-        match copy(config, primary).await {
-            Ok(()) => return Ok(0),
+        let came = match parted {
+            None => copy(config, primary).await.map(|()| true),
+            Some((at, term)) => block_in_place(|| go_back(config, at, term)).map(|copy| !copy),
+        };
+        match came {
+            Ok(true) => return Ok(0),
+            // It went as far back as it could, and needs a copy.
+            Ok(false) => parted = None,
             Err(e) if is_passing(&e) && !wanting && tries == TRIES => {
                 let why = &e.fields().message;
                 warn!("no copy of {primary} came ({why}): going on with what is here");
@@ -80,13 +83,21 @@ pub async fn prepare(config: &Config, primary: &Primary, restart: Option<Restart
             }
             Err(e) if is_passing(&e) => {
                 tries += 1;
-                if !std::mem::replace(&mut said, true) {
+                if tries == 1 {
                     warn!("no copy of {primary} yet: {}", e.fields().message);
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(between(&e, wanting, tries)).await;
             }
             Err(e) => return Err(e),
         }
+    }
+}
+
+/// Before the next try. A node that has nothing tries for ever: ever less often when there is no room, as each try sends all over again.
+fn between(e: &Error, wanting: bool, tries: u32) -> Duration {
+    match wanting && e.code() == SqlState::DISK_FULL {
+        true => PAUSE * (1 << tries.min(7)),
+        false => PAUSE,
     }
 }
 
@@ -100,8 +111,13 @@ fn is_passing(e: &Error) -> bool {
 fn go_back(config: &Config, at: Position, term: u64) -> Result<bool> {
     let dir = open(config, None)?;
     dir.hear(term).map_err(disk)?;
+    // From here on nothing of it is shown, whatever becomes of this.
+    dir.diverge(term, at).map_err(disk)?;
     let s = dir.set_aside(term, at, |_, _| {}).map_err(disk)?;
     let cut = dir.cut_back(at).map_err(disk)?;
+    if cut {
+        dir.agree().map_err(disk)?;
+    }
     warn!(
         commits = s.commits,
         rows = s.rows,
@@ -227,6 +243,14 @@ mod tests {
             source: std::io::Error::other("broken"),
         };
         assert!(!is_passing(&disk(broken)));
+        let full = Error::new(SqlState::DISK_FULL, "full");
+        let gone = Error::new(SqlState::CONNECTION_FAILURE, "gone");
+        let seconds = |e, wanting| [1, 5, 100].map(|n| between(e, wanting, n).as_secs());
+        assert_eq!(seconds(&full, true), [1, 16, 64]);
+        assert_eq!(
+            (seconds(&full, false), seconds(&gone, true)),
+            ([0; 3], [0; 3])
+        );
     }
 
     #[test]
@@ -241,6 +265,7 @@ mod tests {
         assert!(go_back(&config, Position::ZERO, 7).is_ok());
         let dir = open(&config, None).expect("it is there");
         assert_eq!(dir.heard_term().expect("readable"), 7);
+        assert_eq!(dir.diverged().expect("readable"), None);
     }
 
     #[test]

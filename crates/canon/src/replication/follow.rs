@@ -14,6 +14,7 @@ use super::bootstrap;
 use super::copy_both::CopyBoth;
 use super::freshness::Freshness;
 use super::link::Link;
+use super::restart::{Restart, Word};
 use super::send::COMMAND as START_REPLICATION;
 use base::{Error, Position, Result, SqlState};
 use env::Env;
@@ -22,7 +23,6 @@ use parking_lot::Mutex;
 use replica::ship::receiver::{Command, Event};
 use replica::ship::{Acked, Identity, Message, Receiver, RingWriter};
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -39,32 +39,8 @@ const SLOW: Duration = Duration::from_secs(10);
 /// Longest pause between tries to connect.
 const MOST_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Why the server has to start again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
-    /// The primary's log no longer reaches back to us. So many copies in a row did not come.
-    Bootstrap { failed: u32 },
-    /// What is here above `at` is not part of the history of `term`.
-    Diverged { at: Position, term: u64 },
-}
-
-impl fmt::Display for Restart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Restart::Bootstrap { .. } => write!(
-                f,
-                "the primary's log no longer reaches back to this replica: it is copied anew"
-            ),
-            Restart::Diverged { at, term } => write!(
-                f,
-                "this node has commits above {at} that the history of term {term} does not have: they are set aside"
-            ),
-        }
-    }
-}
-
-/// The first answer of the primary.
-type FirstWord = Option<std::result::Result<Option<Restart>, Error>>;
+/// The first answer of the primary. An error: it will never do.
+type FirstWord = Option<Result<Word>>;
 
 /// Somebody wants this node to become the primary, or does not want it any more.
 enum Request {
@@ -84,8 +60,8 @@ struct State {
     began: Position,
     /// Our clock at the last message, microseconds since 1970.
     heard: Option<i64>,
-    /// The primary has said that everything up to here is durable there.
-    durable: Position,
+    /// The primary has said that it has everything up to here.
+    claimed: Position,
     /// Commits that had come, and when, about once a second for the last ten.
     pace: VecDeque<(i64, u64)>,
     /// By our clock: when what is shown was heard of. By the primary's: when it was sent.
@@ -177,14 +153,12 @@ impl Follow {
         }
     }
 
-    /// Waits for the primary's first word: our histories agree, or this server has to start again. An error: it will never do.
-    pub async fn first_word(&self) -> Result<Option<Restart>> {
+    /// Waits for the primary's first word. An error: it will never do.
+    pub async fn first_word(&self) -> Result<Word> {
         let mut rx = self.first.subscribe();
         let word = rx.wait_for(Option::is_some).await;
-        match word.expect("the sender is ours").clone() {
-            Some(word) => word,
-            None => Ok(None),
-        }
+        let word = word.expect("the sender is ours").clone();
+        word.expect("waited for")
     }
 
     /// Ready when the server has to start again.
@@ -194,7 +168,7 @@ impl Follow {
         why.expect("the sender is ours").expect("waited for")
     }
 
-    fn say_first(&self, word: Result<Option<Restart>>) {
+    fn say_first(&self, word: Result<Word>) {
         self.first.send_if_modified(|w| {
             let first = w.is_none();
             if first {
@@ -407,15 +381,15 @@ impl Task<'_> {
     /// What is known here of what the old primary has and this replica has not.
     fn may_be_lost(&self, s: &State, silent_ms: i64) -> String {
         let received = self.following.marks.received.get();
-        let mut words = match s.durable > received {
+        let mut words = match s.claimed > received {
             true => format!(
                 " It had said that it has everything up to {}: what is above {received}, {} epochs of it, did not come here and is lost.",
-                s.durable,
-                s.durable.epoch() - received.epoch()
+                s.claimed,
+                s.claimed.epoch() - received.epoch()
             ),
             false => format!(
                 " All that it had said to have by then, up to {}, is here.",
-                s.durable
+                s.claimed
             ),
         };
         words += &format!(
@@ -532,7 +506,7 @@ impl Task<'_> {
         let mut s = self.follow.state.lock();
         s.heard = Some(now);
         let Some(step) = m.step() else { return 0 };
-        s.durable = s.durable.max(step.upto);
+        s.claimed = s.claimed.max(step.current());
         let last = s.pace.back().map_or(0, |p| p.0);
         if now - last >= 1_000_000 {
             let commits = self.following.commits();
@@ -541,8 +515,8 @@ impl Task<'_> {
                 s.pace.pop_front();
             }
         }
-        s.age.heard(step.upto, now);
-        s.sent.heard(step.upto, step.sent_micros);
+        s.age.heard(&step, now);
+        s.sent.heard(&step, step.sent_micros);
         step.sent_micros
     }
 
@@ -568,10 +542,24 @@ impl Task<'_> {
                         error!("the terms could not be written: {e}");
                         return Some(End::Lost);
                     }
+                    // Strong reads ask this primary from now on, and no older one.
+                    let term = self.receiver.term();
+                    self.following.published(term, Position::ZERO);
                 }
-                Command::BeginBootstrap { .. } => return self.copy_anew(),
+                Command::BeginBootstrap { terms, .. } => {
+                    let term = terms.last().map_or(0, |t| t.0);
+                    let dir = self.follow.node.dir();
+                    if let Err(e) = tokio::task::block_in_place(|| dir.hear(term)) {
+                        error!("the term could not be written: {e}");
+                        return Some(End::Lost);
+                    }
+                    self.following.heard_of(term);
+                    let failed = self.follow.failed;
+                    return self.in_time(Restart::Bootstrap { failed });
+                }
                 Command::Diverged { at, term } => {
-                    return self.start_again(Restart::Diverged { at, term });
+                    let failed = self.follow.failed;
+                    return self.in_time(Restart::Diverged { at, term, failed });
                 }
                 Command::Refuse(why) => {
                     let e = Error::new(
@@ -608,40 +596,45 @@ impl Task<'_> {
             // It leads no more, if it ever did.
             self.unseal();
             info!(primary = %self.follow.primary, "following");
-            self.follow.say_first(Ok(None));
+            self.follow.say_first(Ok(Word::Agreed));
         }
         end
     }
 
     fn unseal(&self) {
         let dir = self.follow.node.dir();
-        if let Err(e) = tokio::task::block_in_place(|| dir.unseal()) {
+        let agreed = || dir.unseal().and_then(|()| dir.agree());
+        if let Err(e) = tokio::task::block_in_place(agreed) {
             error!("the seal could not be removed: {e}");
         }
     }
 
-    /// A copy is needed. Not soon after one that did not come: what is here is served meanwhile.
-    fn copy_anew(&mut self) -> Option<End> {
+    /// A copy is needed. Not soon after one that did not come: until then the node goes on with what it has, but for one that holds what the
+    /// cluster does not have, which has to know that first.
+    fn in_time(&mut self, why: Restart) -> Option<End> {
         let pause = self
             .follow
             .copy_from
             .saturating_duration_since(Instant::now());
-        if pause.is_zero() {
-            let failed = self.follow.failed;
-            return self.start_again(Restart::Bootstrap { failed });
+        let knows =
+            matches!(why, Restart::Bootstrap { .. }) || self.follow.node.diverged().is_some();
+        if pause.is_zero() || !knows {
+            return self.start_again(why);
         }
         warn!(
             primary = %self.follow.primary,
             ?pause,
-            "its log no longer reaches back to this replica, and the last copy did not come: serving what is here until the next is begun"
+            "{}, and the last copy did not come: going on with what is here until the next is begun",
+            why.reason()
         );
+        self.follow.say_first(Ok(Word::PutOff));
         self.receiver = self.follow.receiver(&self.following, &self.ring);
         self.pause = Some(pause);
         Some(End::Lost)
     }
 
     fn start_again(&mut self, why: Restart) -> Option<End> {
-        self.follow.say_first(Ok(Some(why)));
+        self.follow.say_first(Ok(Word::StartAgain(why)));
         self.follow.restart.send_replace(Some(why));
         Some(End::Stop)
     }
@@ -655,9 +648,8 @@ impl Task<'_> {
         let report = done.map(|Promoted { term, start }| {
             let mut report = format!("Promoted: term {term} begins after {start}. {words}");
             if published > start {
-                report += &format!(
-                    " It had published up to {published}: commits between, acknowledged with synchronous_commit = off, are lost."
-                );
+                report +=
+                    &format!(" It had published up to {published}: commits between are lost.");
             }
             report
         });

@@ -107,6 +107,19 @@ fn leading(node: &Node) -> ReadPoint {
     }
 }
 
+/// The connection of this core's lane ends with it, however it does.
+struct LaneEnded(Arc<Fresh>, usize);
+
+impl Drop for LaneEnded {
+    fn drop(&mut self) {
+        let (fresh, lane) = (&self.0, &self.0.lanes[self.1]);
+        lane.connected.store(false, Relaxed);
+        lane.lost();
+        let soon = fresh.now() + MOST_BACKOFF.as_nanos() as u64;
+        lane.again.store(soon, Relaxed);
+    }
+}
+
 impl Fresh {
     pub fn new(primary: Primary, name: String, node: Arc<Node>, env: Env) -> Fresh {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -217,16 +230,28 @@ impl Fresh {
         match want.policy {
             ReadPolicy::Stale | ReadPolicy::CommitWait => ReadPoint::Newest,
             ReadPolicy::ReadWait => ReadPoint::Wait(Box::pin(self.clone().fetch_alone())),
-            ReadPolicy::Tracker | ReadPolicy::Lamport => {
-                let lane = self.lane();
-                let seen = lane.landed.version();
-                match self.ask(lane, arrived, Some(reads)) {
-                    Some(at) => ReadPoint::At(at),
-                    None => {
-                        let lane = lane.clone();
-                        ReadPoint::Wait(Box::pin(self.clone().timestamp(arrived, lane, seen)))
-                    }
-                }
+            ReadPolicy::Tracker | ReadPolicy::Lamport => self.shared_fetch(want, arrived, reads),
+        }
+    }
+
+    /// A timestamp of a fetch that others may join.
+    fn shared_fetch(
+        self: &Arc<Fresh>,
+        want: &ReadWant,
+        arrived: u64,
+        reads: &Reads<'_>,
+    ) -> ReadPoint {
+        let lane = self.lane();
+        let seen = lane.landed.version();
+        // A node that is promoted wakes, once, who waits. Whoever begins to wait later finds that it follows no more.
+        if self.node.role() != Role::Replica {
+            return handed_over(&self.node, want);
+        }
+        match self.ask(lane, arrived, Some(reads)) {
+            Some(at) => ReadPoint::At(at),
+            None => {
+                let lane = lane.clone();
+                ReadPoint::Wait(Box::pin(self.clone().timestamp(arrived, lane, seen)))
             }
         }
     }
@@ -301,11 +326,11 @@ impl Fresh {
         let began = self.now();
         loop {
             lane.landed.since(seen).await;
+            lane = self.lane().clone();
+            seen = lane.landed.version();
             if let Some(end) = self.follows() {
                 return end;
             }
-            lane = self.lane().clone();
-            seen = lane.landed.version();
             if let Some(at) = self.ask(&lane, arrived, None) {
                 lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
                 return Ok(ReadPoint::At(at));
@@ -321,13 +346,13 @@ impl Fresh {
             let mut seen = lane.landed.version();
             let alone = Alone::ask(lane.clone());
             let landed = loop {
-                seen = lane.landed.since(seen).await;
                 if let Some(end) = self.follows() {
                     return end;
                 }
                 if let Some(landed) = alone.take() {
                     break landed;
                 }
+                seen = lane.landed.since(seen).await;
             };
             if let Ok(at) = landed {
                 lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
@@ -439,14 +464,10 @@ impl Fresh {
             .again
             .compare_exchange(again, u64::MAX, Relaxed, Relaxed);
         if let (Ok(_), Some(core)) = (took, cores::current()) {
-            let fresh = self.clone();
+            let ended = LaneEnded(self.clone(), n);
             core.clone().run(async move {
-                let lane = &fresh.lanes[n];
-                _ = fresh.run_lane(lane, &core).await;
-                lane.connected.store(false, Relaxed);
-                lane.lost();
-                let soon = fresh.now() + MOST_BACKOFF.as_nanos() as u64;
-                lane.again.store(soon, Relaxed);
+                let LaneEnded(fresh, n) = &ended;
+                _ = fresh.run_lane(&fresh.lanes[*n], &core).await;
             });
         }
     }
@@ -608,3 +629,6 @@ fn touch(t: &Touched) -> Touch {
         Touched::All => Touch::All,
     }
 }
+
+#[cfg(test)]
+mod tests;

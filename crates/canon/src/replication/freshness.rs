@@ -1,12 +1,13 @@
 //! How old what somebody shows is, from ticks that flow also when nothing is committed.
 //!
-//! Each batch and tick says: everything up to this position, at this time. Once the position is reached (arrived, on disk, shown) the
-//! reader is as new as that time. So the age is never better than what is known: it grows while nothing is heard, idle or not.
+//! Each batch and tick says what was published at its time (`Step::current`). Once that is reached (arrived, on disk, shown) the reader is
+//! as new as that time; who is still being sent old log has not reached it, and gets older. So the age is never better than what is known: it grows while nothing is heard, idle or not.
 //! Times are microseconds of one clock; whose, the owner says.
 //!
 //! Left out on purpose: anything that compares the clocks of two machines.
 
 use base::Position;
+use replica::ship::Step;
 use std::collections::VecDeque;
 
 /// Messages remembered. Beyond, every second one is forgotten and only every second of those to come is kept, until all are reached;
@@ -24,8 +25,13 @@ pub struct Freshness {
 }
 
 impl Freshness {
-    /// A message with everything up to `upto` was made, or came, at this time.
-    pub fn heard(&mut self, upto: Position, at: i64) {
+    /// A message was made, or came, at this time.
+    pub fn heard(&mut self, step: &Step, at: i64) {
+        self.told(step.current(), at);
+    }
+
+    /// Who has everything up to `upto` is as new as this time.
+    fn told(&mut self, upto: Position, at: i64) {
         self.passed += 1;
         if self.passed < 1 << self.thinned {
             return;
@@ -80,8 +86,8 @@ mod tests {
     fn the_age_is_that_of_the_newest_message_reached() {
         let mut f = Freshness::default();
         assert_eq!(f.age(5), None);
-        f.heard(p(1), 100);
-        f.heard(p(5), 200);
+        f.told(p(1), 100);
+        f.told(p(5), 200);
         f.reached(p(4), i64::MAX);
         assert_eq!(f.age(250), Some(150));
         f.reached(p(5), i64::MAX);
@@ -92,7 +98,7 @@ mod tests {
     fn who_is_silent_gets_older_also_when_nothing_is_committed() {
         let mut f = Freshness::default();
         for t in 0..10 {
-            f.heard(p(7), t * 10);
+            f.told(p(7), t * 10);
         }
         // It answered the third tick; that it has the position says nothing of the later ones.
         f.reached(p(7), 20);
@@ -105,15 +111,75 @@ mod tests {
     fn memory_is_bounded_and_the_age_never_better_than_true() {
         let mut f = Freshness::default();
         for t in 0..100_000 {
-            f.heard(p(t as u64), t);
+            f.told(p(t as u64), t);
         }
         assert!(f.waiting.len() <= MOST);
         f.reached(p(50_000), i64::MAX);
         let age = f.age(100_000).unwrap();
         assert!((50_000..51_000).contains(&age), "{age}");
         f.reached(p(100_000), i64::MAX);
-        f.heard(p(100_001), 100_001);
+        f.told(p(100_001), 100_001);
         f.reached(p(100_001), i64::MAX);
         assert_eq!(f.age(100_001), Some(0));
+    }
+
+    /// A replica that was away is sent the log from where it stands, each part of it now.
+    #[test]
+    fn who_catches_up_is_as_old_as_what_it_shows() {
+        use replica::ship::sender::{Command, Event};
+        use replica::ship::{Facts, Message, Sender, VERSION};
+        let mut sender = Sender::new();
+        let mut out = Vec::new();
+        let terms = vec![(1, Position::ZERO)];
+        let hello = Message::Hello {
+            version: u16::from(VERSION),
+            cluster: 7,
+            node: "replica".into(),
+            terms: terms.clone(),
+            last: p(10),
+            ring: 1 << 20,
+        };
+        let facts = Facts {
+            cluster: 7,
+            term: 1,
+            terms,
+            last: p(1000),
+            reaches_back_to: p(0),
+            deposed: false,
+        };
+        sender.greet(hello, facts, &mut out);
+        sender.publishes(p(1000));
+        let mut f = Freshness::default();
+        let mut now = 0;
+        let mut hear = |sender: &mut Sender, event, f: &mut Freshness| {
+            now += 100;
+            sender.handle(event, now, &mut out);
+            for c in out.drain(..) {
+                if let Command::Send(m) = c
+                    && let Some(step) = m.step()
+                {
+                    f.heard(&step, now);
+                }
+            }
+            // All that it was sent is shown at once.
+            f.reached(sender.sent(), i64::MAX);
+            now
+        };
+        let read = |from, upto| Event::LogRead {
+            from: p(from),
+            groups: Vec::new(),
+            upto: p(upto),
+        };
+        hear(&mut sender, Event::Time, &mut f);
+        hear(&mut sender, read(10, 500), &mut f);
+        let now = hear(&mut sender, Event::Time, &mut f);
+        assert_eq!((sender.sent(), f.age(now)), (p(500), None));
+        let now = hear(&mut sender, read(500, 1000), &mut f);
+        assert_eq!((sender.sent(), f.age(now)), (p(1000), Some(0)));
+        // Published, of commits that asked for no disk, and not in the log yet: a tick comes, and is not reached.
+        sender.publishes(p(1001));
+        hear(&mut sender, Event::Time, &mut f);
+        let now = hear(&mut sender, Event::Time, &mut f);
+        assert_eq!(f.age(now), Some(200));
     }
 }

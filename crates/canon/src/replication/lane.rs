@@ -9,8 +9,8 @@
 //! is mapped (`fresh`). A fetch begins when the turn's tasks have run, not when the first of them asks: a read of the same turn that
 //! arrived a little later may use it, too.
 //!
-//! So it is with what else every read looks at: where the primary's words are mapped, and what is counted. Each core has its own, which no
-//! other core's processor takes from it.
+//! So it is with what else every read looks at: where the primary's words are mapped, and what is counted. Each of the first eight cores has its
+//! own, which no other core's processor takes from it.
 //!
 //! Left out on purpose: sharing between cores. It would save fetches, and cost a hand-over between threads for each.
 

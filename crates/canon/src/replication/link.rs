@@ -24,6 +24,7 @@ pub struct Link {
     pub parameters: Vec<(String, String)>,
     /// Process number and secret.
     key: (i32, i32),
+    primary: Primary,
 }
 
 /// What an ErrorResponse says.
@@ -56,6 +57,7 @@ impl Link {
             input: Vec::new(),
             parameters: Vec::new(),
             key: (0, 0),
+            primary: primary.clone(),
         };
         let start = link.start(primary, parameters);
         tokio::time::timeout(primary.connect_timeout, start)
@@ -184,8 +186,15 @@ impl Link {
         }
     }
 
-    /// Sends the command and goes over to CopyBoth.
-    pub async fn copy_both(mut self, command: &str) -> Result<CopyBoth<TcpStream>> {
+    /// Sends the command and goes over to CopyBoth, which the server does at once, or it is gone.
+    pub async fn copy_both(self, command: &str) -> Result<CopyBoth<TcpStream>> {
+        let primary = self.primary.clone();
+        tokio::time::timeout(primary.connect_timeout, self.turn(command))
+            .await
+            .map_err(|_| no_answer(&primary, "it took too long"))?
+    }
+
+    async fn turn(mut self, command: &str) -> Result<CopyBoth<TcpStream>> {
         let mut body = Vec::new();
         cstr(&mut body, command);
         self.send(b'Q', &body).await?;
@@ -265,4 +274,35 @@ fn row(body: &[u8]) -> Option<Vec<Option<String>>> {
         });
     }
     Some(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It has lost its power behind the login.
+    #[tokio::test]
+    async fn a_server_that_is_gone_after_the_login_is_not_waited_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let silent = tokio::spawn(async move {
+            let (mut s, _) = listener.accept().await.expect("a connection");
+            let mut start = [0; 4];
+            s.read_exact(&mut start).await.expect("a length");
+            let mut rest = vec![0; u32::from_be_bytes(start) as usize - 4];
+            s.read_exact(&mut rest).await.expect("a start-up message");
+            let ready = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+            s.write_all(ready).await.expect("written");
+            std::future::pending::<()>().await;
+        });
+        let primary = format!("host=127.0.0.1 port={port} connect_timeout=1");
+        let primary = Primary::parse(&primary).expect("an address");
+        let link = Link::connect(&primary, &[]).await.expect("logged in");
+        let Err(e) = link.copy_both("START_REPLICATION").await else {
+            panic!("it said nothing");
+        };
+        assert_eq!(e.code(), SqlState::CONNECTION_FAILURE);
+        silent.abort();
+    }
 }

@@ -4,12 +4,13 @@
 //! primary   gate ──▶ send.rs    one task per replica: ship::Sender, the node's new groups, its segments, its checkpoint
 //!           accept.rs           how a replica's connection begins
 //! replica   follow.rs           one task: connects (link.rs), ship::Receiver, the node's ring; acknowledgements, promotion
+//!           restart.rs          why the server may have to start again
 //!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
 //! replica   fresh.rs            strong reads: what sessions ask and wait for; the primary's region is read over connections
 //!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs)
 //! primary   region.rs           its other end
 //!           hand_over.rs        when a replica that is to take over is told so
-//!           reads.rs            what it reads of log and checkpoints
+//!           reads.rs            what it reads of log and checkpoints;  pace.rs  and not, when its connection is full
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
 //! both      copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
 //! ```
@@ -28,17 +29,20 @@ mod freshness;
 mod hand_over;
 mod lane;
 pub mod link;
+mod pace;
 mod place;
 mod primary;
 mod reads;
 mod region;
 mod remote;
+mod restart;
 pub mod send;
 pub mod shared;
 
-pub use follow::{Follow, Restart};
+pub use follow::Follow;
 pub use fresh::Fresh;
 pub(crate) use link::{Link, server_error};
 pub use place::{Place, ReplicaLag};
 pub use primary::Primary;
+pub use restart::{Restart, Word};
 pub use send::Senders;

@@ -131,6 +131,14 @@ fn not_a_replica() -> Error {
 impl Surroundings for Place {
     fn waits_for(&self) -> String {
         let end = lsn(self.node.recovered_end());
+        if self.node.role() == Role::Replica
+            && let Some((term, at)) = self.node.diverged()
+        {
+            let at = lsn(at);
+            return format!(
+                "it has commits above {at} that the cluster's history, of term {term}, does not have; they are set aside, and a copy of the primary is to come"
+            );
+        }
         match (&self.follow, self.node.role()) {
             (Some(f), Role::Replica) => {
                 let heard = match f.is_connected() {

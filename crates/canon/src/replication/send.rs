@@ -13,6 +13,7 @@ use super::archive::Archiving;
 use super::copy_both::{CopyBoth, broken};
 use super::freshness::Freshness;
 use super::hand_over::HandOver;
+use super::pace::{HIGH_WATER, is_too_much};
 use super::reads::{Read, disk, facts, open_checkpoint, read_log};
 use super::region;
 use super::shared::Exposed;
@@ -24,7 +25,7 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use node::{Follower, Next, Node, Promoted, Role};
 use parking_lot::Mutex;
 use replica::ship::sender::{Command, Event};
-use replica::ship::{Message, Sender};
+use replica::ship::{Message, Sender, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,8 +42,6 @@ pub const COMMAND: &str = "START_REPLICATION";
 const TICK: Duration = Duration::from_millis(10);
 /// A replica that says nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Bytes that wait to be written before live groups are held back.
-const HIGH_WATER: usize = 16 << 20;
 /// Names of replicas remembered after they have gone.
 const MOST_NAMES: usize = 64;
 
@@ -125,8 +124,14 @@ impl Senders {
     }
 
     /// Hands over to this replica, unless another was first. Durable before anybody is told, so that a start does not forget it.
-    fn hand_over(&self, name: &str) -> Result<Read> {
+    fn hand_over(&self, id: u64, name: &str) -> Result<Read> {
         let _one = self.handing_over.lock();
+        // Nobody asks any more: a new term may have begun here meanwhile.
+        if !self.peers.lock().contains_key(&id) {
+            return Err(broken(
+                "the replica that asked to be handed over to is gone",
+            ));
+        }
         let dir = self.node.dir();
         match dir.sealed_for().map_err(disk)? {
             Some(other) if other != name => return Ok(Read::Taken(other)),
@@ -168,7 +173,7 @@ impl Senders {
     }
 
     /// A newer term exists somewhere: nothing may be acknowledged here any more.
-    fn depose(&self, term: u64) {
+    pub fn depose(&self, term: u64) {
         if !self.deposed.swap(true, Ordering::SeqCst) {
             warn!(
                 term,
@@ -176,6 +181,10 @@ impl Senders {
             );
         }
         self.node.heard_of_term(term);
+        // A start does not make it lead again.
+        if let Err(e) = self.node.dir().hear(term) {
+            warn!("the newer term could not be written down: {e}");
+        }
         // Who waits for replicas that do not follow any more learns it.
         self.node.shipping().settle();
     }
@@ -307,6 +316,8 @@ impl Sending {
 
     fn event(&mut self, e: Event) {
         let now = self.now();
+        // Whatever leaves now is as of now. (In this order: it may say more than was published then, and not less.)
+        self.sender.publishes(self.node.marks().published.get());
         self.sender.handle(e, now, &mut self.commands);
     }
 
@@ -330,7 +341,10 @@ impl Sending {
             tokio::select! {
                 m = link.next() => {
                     heard = tokio::time::Instant::now();
-                    self.event(Event::Message(m?));
+                    let m = m?;
+                    if !is_too_much(&m, link.pending(), self.reads.len()) {
+                        self.event(Event::Message(m));
+                    }
                 }
                 Some(r) = self.reads.next(), if !self.reads.is_empty() => {
                     let r = r.unwrap_or_else(|e| Read::Failed(Error::internal(e.to_string())));
@@ -422,12 +436,12 @@ impl Sending {
             match c {
                 Command::Send(m) => {
                     if let Some(step) = m.step() {
-                        self.left(step.upto, step.sent_micros);
+                        self.left(&step);
                     }
                     link.send(&m);
                 }
                 Command::SendBatch { step, group } => {
-                    self.left(step.upto, step.sent_micros);
+                    self.left(&step);
                     link.send_with(|out| step.encode_batch(group.as_bytes(), out));
                 }
                 Command::ReadLog { from, bytes } => {
@@ -470,7 +484,8 @@ impl Sending {
                 Command::Seal => {
                     info!(replica = %self.sender.node(), "asked to hand over");
                     let (senders, name) = (self.senders.clone(), self.sender.node().to_owned());
-                    self.off(move || senders.hand_over(&name));
+                    let id = self.id;
+                    self.off(move || senders.hand_over(id, &name));
                 }
                 Command::HeardOfTerm(term) => self.senders.depose(term),
                 Command::Close(why) => self.end = Some(why),
@@ -478,12 +493,13 @@ impl Sending {
         }
     }
 
-    /// A message with everything up to here is on its way.
-    fn left(&self, upto: Position, at: i64) {
+    /// A message is on its way.
+    fn left(&self, step: &Step) {
+        let at = step.sent_micros;
         if let Some(p) = self.senders.peers.lock().get_mut(&self.id) {
-            p.received.heard(upto, at);
-            p.persisted.heard(upto, at);
-            p.visible.heard(upto, at);
+            p.received.heard(step, at);
+            p.persisted.heard(step, at);
+            p.visible.heard(step, at);
         }
     }
 
@@ -520,3 +536,6 @@ impl Sending {
 fn changing_term() -> Error {
     Error::new(SqlState::CONNECTION_FAILURE, "a new term begins here")
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,9 @@
 //! **Copying** asks for the parts of the checkpoint, a few ahead, and takes them in order; then the driver verifies and recovers it. What the
 //! node had before stays until then, so a copy that does not arrive leaves it as it was: the driver begins with a new receiver over that.
 //!
+//! **Asking again** is what makes up for anything lost. It comes ever later while nothing comes of it, and asks for one part: over a link that
+//! carries a part in a second, who asked each half second would fill it with doubles.
+//!
 //! Left out on purpose: choosing among several primaries, and setting aside (`wal::transfer`), which a `Diverged` calls for.
 
 use super::message::{MAX_CHUNK, Message, Refusal, Start, VERSION};
@@ -31,8 +34,9 @@ const AHEAD: u64 = 4;
 /// `Time`s without a word after which a connection counts as dead.
 const PATIENCE: u32 = 50;
 
-/// `Time`s without progress after which what is missing is asked for again.
-const AGAIN: u32 = 5;
+/// `Time`s without progress after which what is missing is asked for again: at first, and at most. (Below [`PATIENCE`]: one that asks is
+/// not silent.)
+const AGAIN: (u32, u32) = (5, 40);
 
 /// Shortest and longest wait before the next try, in milliseconds.
 const BACKOFF: (u64, u64) = (100, 5_000);
@@ -157,6 +161,8 @@ pub struct Receiver {
     /// `Time`s since a message, and since progress.
     quiet: u32,
     stuck: u32,
+    /// What is missing is asked for again when it is stuck for so long.
+    again: u32,
     tries: u32,
     marks: Acked,
     echo_micros: i64,
@@ -176,6 +182,7 @@ impl Receiver {
             asked: None,
             quiet: 0,
             stuck: 0,
+            again: AGAIN.0,
             tries: 0,
             marks: Acked {
                 received: at,
@@ -318,7 +325,7 @@ impl Receiver {
     fn resume(&mut self, out: &mut Vec<Command>) {
         if self.asked != Some(self.expected) {
             self.asked = Some(self.expected);
-            self.stuck = 0;
+            (self.stuck, self.again) = (0, AGAIN.0);
             out.push(Command::Send(Message::Resume {
                 from: self.expected,
             }));
@@ -352,6 +359,15 @@ impl Receiver {
         }
     }
 
+    /// Whether what is missing is to be asked for again now.
+    fn asks_again(&mut self) -> bool {
+        let due = self.stuck >= self.again;
+        if due {
+            self.again = self.stuck + self.stuck.min(AGAIN.1);
+        }
+        due
+    }
+
     fn time(&mut self, out: &mut Vec<Command>) {
         if self.state == State::Away {
             return;
@@ -367,23 +383,27 @@ impl Receiver {
         if dead {
             return self.leave("no word from the primary", out);
         }
-        match self.state {
+        let state = self.state;
+        match state {
             State::Streaming => {
-                if self.asked.is_some() && self.stuck >= AGAIN {
-                    self.asked = None;
-                    self.resume(out);
+                if self.asked.is_some() && self.asks_again() {
+                    let from = self.expected;
+                    out.push(Command::Send(Message::Resume { from }));
                 }
                 if self.seal && self.sealed.is_none() {
                     out.push(Command::Send(Message::Seal));
                 }
                 self.ack(out);
             }
-            State::Copying { stored, .. } if self.stuck >= AGAIN => {
-                self.stuck = 0;
+            State::Copying { bytes, stored, .. } if self.asks_again() => {
+                let n = (MAX_CHUNK as u64).min(bytes - stored);
                 if let State::Copying { asked, .. } = &mut self.state {
-                    *asked = stored;
+                    *asked = (*asked).max(stored + n);
                 }
-                self.fetch(out);
+                out.push(Command::Send(Message::Fetch {
+                    offset: stored,
+                    bytes: n as u32,
+                }));
             }
             _ => {}
         }
@@ -495,7 +515,7 @@ impl Receiver {
                 });
                 // Until the copy is whole there is nothing of it here.
                 self.begin(Position::ZERO);
-                self.stuck = 0;
+                (self.stuck, self.again) = (0, AGAIN.0);
                 self.state = State::Copying {
                     bytes,
                     start,
@@ -545,7 +565,13 @@ impl Receiver {
             return;
         };
         if offset != *stored || part.is_empty() {
-            // A double, or one before it was lost: asked for again when time passes.
+            if offset > *stored {
+                // One before it was lost: asked for again when time passes, and then this one, too.
+                *asked = (*asked).min(offset);
+            } else {
+                // A double: what was asked for behind it is still to come.
+                self.stuck = 0;
+            }
             return;
         }
         *stored += part.len() as u64;
@@ -554,6 +580,8 @@ impl Receiver {
         if *stored > *bytes || (last != (*stored == *bytes)) {
             return self.leave("the checkpoint has another length than was said", out);
         }
+        // As long as this one took, the next may take, too.
+        self.again = (2 * self.stuck).clamp(AGAIN.0, AGAIN.1);
         self.stuck = 0;
         out.push(Command::Store {
             offset,

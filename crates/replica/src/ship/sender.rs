@@ -313,6 +313,11 @@ impl Sender {
         out.push(Command::Close(why.to_owned()));
     }
 
+    /// *Published* as it was at the time of the next event, or later: the next message says so. (`Event::Published` makes one.)
+    pub fn publishes(&mut self, upto: Position) {
+        self.published = self.published.max(upto);
+    }
+
     /// Everything after the greeting. `now_micros`: our civil time, which acknowledgements bring back. After a greeting that was
     /// accepted the driver hands in a `Time` at once.
     pub fn handle(&mut self, event: Event, now_micros: i64, out: &mut Vec<Command>) {
@@ -333,7 +338,7 @@ impl Sender {
                 }
             }
             Event::Published(to) => {
-                self.published = self.published.max(to);
+                self.publishes(to);
                 if self.state == State::Live && self.published > self.published_sent {
                     self.tick(self.sent, now_micros, out);
                 }
