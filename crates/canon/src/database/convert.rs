@@ -72,11 +72,11 @@ impl Datum<'_> {
         match (self, c.type_oid) {
             (Datum::Int(x), INT8) => Ok(Value::Int8(*x)),
             (Datum::Text(s), TEXT) => Ok(Value::text(s)),
-            _ => self.to_any_value(c),
+            _ => self.other_value(c),
         }
     }
 
-    fn to_any_value(&self, c: &Column) -> Result<Value> {
+    fn other_value(&self, c: &Column) -> Result<Value> {
         let ty = c.ty();
         let value = match (self, ty.ty) {
             (Datum::Null, _) => Value::Null,
