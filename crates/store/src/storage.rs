@@ -139,6 +139,8 @@ pub struct Storage {
     shape: AtomicU64,
     next_row_id: AtomicU64,
     live: AtomicU64,
+    /// See [`Storage::written_at`].
+    newest: AtomicU64,
     pub(crate) stale: Mutex<Vec<Stale>>,
 }
 
@@ -153,6 +155,7 @@ impl Storage {
             shape: AtomicU64::new(0),
             next_row_id: AtomicU64::new(1),
             live: AtomicU64::new(0),
+            newest: AtomicU64::new(0),
             stale: Mutex::default(),
         }
     }
@@ -171,6 +174,19 @@ impl Storage {
             memory.add(rounded(r.bytes()));
         }
         r
+    }
+
+    /// A commit at this position writes here. Said before the commit counts as installed.
+    pub fn written_at(&self, at: Position) {
+        let at = at.as_u64();
+        if self.newest.load(Ordering::SeqCst) < at {
+            self.newest.fetch_max(at, Ordering::SeqCst);
+        }
+    }
+
+    /// The newest position given to [`Storage::written_at`].
+    pub fn last_written(&self) -> Position {
+        Position::from_u64(self.newest.load(Ordering::SeqCst))
     }
 
     /// Asks for the memory of the newest rows of these keys, all at once: see `tree::ahead`.

@@ -173,6 +173,9 @@ impl Txn {
         if let Some(s) = &self.schema {
             s.install(&self.shared, &self.catalog, position);
         }
+        for t in &self.writes.tables {
+            t.table.storage.written_at(position);
+        }
         for (l, version) in locked.iter().zip(versions) {
             let storage = &l.table.table.storage;
             l.record.push(version, position, 0);

@@ -2,7 +2,7 @@
 //!
 //! An optimistic transaction learns at its commit that what it read has changed, and by then it has done all its work. Where
 //! that happens seldom, nothing is better. Where it happens often ([`TxnOptions::contended`], set by a session whose last
-//! SERIALIZABLE transactions lost), three courtesies make fewer transactions lose. None decides anything: validation at commit
+//! SERIALIZABLE transactions lost), four courtesies make fewer transactions lose, or lose less. None decides anything: validation at commit
 //! does, as ever, so each may be late, wrong or cut short, and is.
 //!
 //! - **Moves.** At the start of each statement the snapshot moves forward while everything read is unchanged (`Txn::refresh`), so
@@ -14,6 +14,8 @@
 //!   the writer would wait for the reader, and while he waits more of them would come. Who has read something of the
 //!   writer's before that goes on with the old state instead, since he has to be the first of the two; so does who has locks, which the
 //!   writer could come to want.
+//! - **Crossing.** Of two that have read what the other changes one loses. One at its commit has done all its work: it does not wait
+//!   for the other, which is told 40001 at its next statement; or at once, when it changes what the one at its commit has read while that waits for it.
 //!
 //! ```text
 //!    reader    reads x ········ gets to the end                reader              reads x, undone ···· reads x again
@@ -25,14 +27,15 @@
 //!
 //! Left out on purpose: reads by secondary index, which are not shown; an order among those who wait beyond that of their coming.
 
-use base::{KeyRange, Position, Result};
+use base::{Error, KeyRange, Position, Result, SqlState};
 use parking_lot::Mutex;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::commit::changed_columns;
 use crate::locks::{Attempt, LockMode, LockName, LockWait, RUNNING_SPACE, TxnId};
+use crate::manager::Cause;
 use crate::txn::Txn;
 use crate::writes::{Pending, TableWrites};
 use store::{Expired, Guard, pin};
@@ -50,6 +53,10 @@ pub(crate) struct Footprint {
     intents: Mutex<Vec<Intent>>,
     /// Where it committed; 0: it has not.
     committed: AtomicU64,
+    /// It is at its commit, and may wait there for others to end.
+    complete: AtomicBool,
+    /// One at its commit that changes what this one has read does not wait for it.
+    overtaken: AtomicBool,
 }
 
 impl Footprint {
@@ -68,12 +75,22 @@ impl Footprint {
         self.reads.lock().truncate(shown);
     }
 
+    /// Whether one of the two loses in any case: each has read what the other changes.
+    fn is_crossed_by(&self, other: &Footprint, changes: &[Intent]) -> bool {
+        if !meet(&other.reads.lock(), changes) {
+            return false;
+        }
+        let theirs = other.intents.lock();
+        !theirs.is_empty() && meet(&self.reads.lock(), &theirs)
+    }
+
     pub(crate) fn committed_at(&self, p: Position) {
         self.committed.store(p.as_u64(), Ordering::Release);
     }
 }
 
 /// A change of a row that is not committed.
+#[derive(Clone)]
 struct Intent {
     storage: u32,
     key: Box<[u8]>,
@@ -170,13 +187,16 @@ impl Txn {
         if self.outdated || self.has_writes() {
             return Ok(());
         }
+        let old = self.view()?.position();
         let scanned: usize = self.ranges.iter().map(|r| r.rows).sum();
-        let reads = self.view()?.kept() + self.absent.len() + scanned;
-        if behind.is_none() && self.looked_again > 2 * reads + 256 {
+        let all = self.view()?.kept() + self.absent.len() + scanned;
+        let again = self.ranges.iter().filter(|r| !self.is_unwritten(r, old));
+        let again: usize = again.map(|r| r.rows).sum();
+        let reads = all - scanned + again;
+        if behind.is_none() && self.looked_again > 2 * all + 256 {
             return Ok(());
         }
         self.looked_again += reads;
-        let old = self.view()?.position();
         if self.shared.marks.installed.get() == old {
             return Ok(());
         }
@@ -198,6 +218,16 @@ impl Txn {
             self.outdated = true;
         }
         Ok(())
+    }
+
+    /// Of one that has changed something: 40001 when it has been overtaken, and the other has committed.
+    pub(crate) fn check_overtaken(&self) -> Result<()> {
+        let overtaken = |f: &Arc<Footprint>| f.overtaken.load(Ordering::SeqCst);
+        if !self.footprint.as_ref().is_some_and(overtaken) || !self.has_writes() {
+            return Ok(());
+        }
+        let now = self.shared.marks.installed.get();
+        self.validate_reads(self.view()?.position(), now.next(), &pin())
     }
 
     /// Before a write: 40001 when something read is known to have changed.
@@ -224,6 +254,8 @@ impl Txn {
             reads: Mutex::default(),
             intents: Mutex::default(),
             committed: AtomicU64::new(0),
+            complete: AtomicBool::new(false),
+            overtaken: AtomicBool::new(false),
         });
         self.shared.readers.add(footprint.clone());
         self.footprint = Some(footprint);
@@ -245,7 +277,8 @@ impl Txn {
         }
     }
 
-    /// Transactions that have read what this one is about to change, and run still.
+    /// At the commit: transactions that have read what this one is about to change, and run still. Not those that change, too, what this one
+    /// has read: one of the two loses, and this one has done all its work.
     pub fn readers_in_the_way(&self) -> Vec<TxnId> {
         let readers = &self.shared.readers;
         let others = readers.count.load(Ordering::Relaxed) > usize::from(self.footprint.is_some());
@@ -259,25 +292,61 @@ impl Txn {
             .map(|(t, k, p)| Intent::of(t, k, p, &guard))
             .collect();
         let all = readers.all.lock().clone();
-        let reads = |f: &&Arc<Footprint>| f.id != self.id && meet(&f.reads.lock(), &intents);
-        all.iter().filter(reads).map(|f| f.id).collect()
+        let others = all.iter().filter(|f| f.id != self.id);
+        let Some(mine) = &self.footprint else {
+            let reads = |f: &&Arc<Footprint>| meet(&f.reads.lock(), &intents);
+            return others.filter(reads).map(|f| f.id).collect();
+        };
+        mine.complete.store(true, Ordering::SeqCst);
+        if mine.overtaken.load(Ordering::SeqCst) {
+            return vec![];
+        }
+        let mut before = Vec::new();
+        for f in others {
+            if mine.is_crossed_by(f, &intents) {
+                f.overtaken.store(true, Ordering::SeqCst);
+            } else if meet(&f.reads.lock(), &intents) {
+                before.push(f.id);
+            }
+        }
+        before
     }
 
-    /// After a statement of a contended transaction: what it has changed is shown.
-    pub(crate) fn show_intents(&self) {
-        let Some(f) = &self.footprint else { return };
+    /// After a statement of a contended transaction: what it has changed is shown. 40001 when one has read some of it that is at its commit
+    /// and changes what this one has read: one of the two loses, and the other has done all its work.
+    pub(crate) fn show_intents(&self) -> Result<()> {
+        let Some(f) = &self.footprint else {
+            return Ok(());
+        };
         if self.writes.mark() == self.mark.writes {
-            return;
+            return Ok(());
         }
         let guard = pin();
-        let changes = self.writes.since(self.mark.writes);
         let mut intents = f.intents.lock();
-        let room = SHOWN.saturating_sub(intents.len());
+        let before = intents.len();
+        let changes = self.writes.since(self.mark.writes);
         intents.extend(
             changes
-                .take(room)
+                .take(SHOWN.saturating_sub(before))
                 .map(|(t, k, p)| Intent::of(t, k, p, &guard)),
         );
+        let new = intents[before..].to_vec();
+        drop(intents);
+        let all = self.shared.readers.all.lock().clone();
+        let complete = |o: &&Arc<Footprint>| o.id != self.id && o.complete.load(Ordering::SeqCst);
+        if all
+            .iter()
+            .filter(complete)
+            .any(|o| f.is_crossed_by(o, &new))
+        {
+            self.shared.stats.abort(Cause::Circle);
+            let what =
+                "could not serialize access due to read/write dependencies among transactions";
+            return Err(Error::new(SqlState::SERIALIZATION_FAILURE, what)
+                .detail("A transaction that is committing has read what the statement changes, and changes what was read here.")
+                .hint("The transaction might succeed if retried."));
+        }
+        Ok(())
     }
 
     /// After a statement of a contended transaction that has only read so far: a wait for the end of one that is about to change some of what

@@ -32,11 +32,13 @@ pub enum Cause {
     /// The snapshot had to move while a portal was open.
     PortalOpen,
     Deadlock,
+    /// It had read what a committing transaction changes, which had read what it was about to change (`contention`).
+    Circle,
     SchemaChanged,
 }
 
 impl Cause {
-    pub const ALL: [Cause; 8] = [
+    pub const ALL: [Cause; 9] = [
         Cause::ReadChanged,
         Cause::RangeChanged,
         Cause::TableChanged,
@@ -44,6 +46,7 @@ impl Cause {
         Cause::RowLocked,
         Cause::PortalOpen,
         Cause::Deadlock,
+        Cause::Circle,
         Cause::SchemaChanged,
     ];
 
@@ -57,6 +60,7 @@ impl Cause {
             Cause::RowLocked => "row_locked",
             Cause::PortalOpen => "portal_open",
             Cause::Deadlock => "deadlock",
+            Cause::Circle => "circle",
             Cause::SchemaChanged => "schema_changed",
         }
     }
@@ -66,7 +70,7 @@ impl Cause {
 #[derive(Default)]
 pub struct Stats {
     commits: [Padded; 8],
-    aborts: [AtomicU64; 8],
+    aborts: [AtomicU64; Cause::ALL.len()],
     moves: AtomicU64,
 }
 
@@ -135,6 +139,8 @@ pub struct TxnManager {
     next_oid: AtomicU64,
     compiler: OnceLock<Arc<dyn RuleCompiler>>,
     gate: AtomicU8,
+    /// Commits above this position are of this node's transactions; those up to it may be of another's.
+    own_from: AtomicU64,
 }
 
 impl TxnManager {
@@ -155,6 +161,7 @@ impl TxnManager {
             next_oid: AtomicU64::new(next_oid),
             compiler: OnceLock::new(),
             gate: AtomicU8::new(OPEN),
+            own_from: AtomicU64::new(0),
         })
     }
 
@@ -283,9 +290,19 @@ impl TxnManager {
     /// Whether this node shows another one's history: then writes get 25006.
     pub fn set_standby(&self, on: bool) {
         let (from, to) = if on { (OPEN, STANDBY) } else { (STANDBY, OPEN) };
+        let own_from = match on {
+            true => u64::MAX,
+            false => self.marks.installed.get().as_u64(),
+        };
+        self.own_from.store(own_from, Ordering::SeqCst);
         let _ = self
             .gate
             .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Whether every commit above this position says where it writes (`Storage::written_at`).
+    pub(crate) fn all_own_from(&self, at: Position) -> bool {
+        self.own_from.load(Ordering::SeqCst) <= at.as_u64()
     }
 
     /// Whether writes are refused because this node is a replica.

@@ -388,7 +388,7 @@ impl Txn {
             probes: self.probes.len(),
             shown: self.footprint.as_ref().map_or(0, |f| f.shown()),
         };
-        Ok(())
+        self.check_overtaken()
     }
 
     /// After a wait: whoever held the row has most likely changed it, so the snapshot moves at once if it may. If not, the
@@ -464,17 +464,22 @@ impl Txn {
                 .iter()
                 .all(|(t, k)| t.storage.primary.get(k, guard).is_none_or(same))
             && self.ranges.iter().all(|r| {
-                r.all(guard, &mut |rec, e| {
-                    same(rec) || r.same(rec, e, old, new, guard)
-                })
+                self.is_unwritten(r, old)
+                    || r.all(guard, &mut |rec, e| {
+                        same(rec) || r.same(rec, e, old, new, guard)
+                    })
             })
+    }
+
+    /// Whether for certain nothing has been written to the table since this snapshot that an installed position shows.
+    pub(crate) fn is_unwritten(&self, r: &RangeRead, since: Position) -> bool {
+        self.shared.all_own_from(since) && r.table.storage.last_written() <= since
     }
 
     /// Runs the checks that stand at the end of a statement (foreign keys). May ask to block or restart.
     pub fn end_statement(&mut self) -> Result<()> {
         self.check_foreign_keys()?;
-        self.show_intents();
-        Ok(())
+        self.show_intents()
     }
 
     /// Undoes the statement's writes and forgets what it read; its locks stay.

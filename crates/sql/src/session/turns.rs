@@ -18,9 +18,9 @@ use std::time::Duration;
 /// The longest wait for a place.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How many try again at one time: three for each core, so that one runs while the others' clients think, or wait for one another.
+/// How many try again at one time: four for each core, so that some run while others' clients think, or wait for one another or the disk.
 pub fn places() -> usize {
-    3 * std::thread::available_parallelism().map_or(1, |n| n.get())
+    4 * std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
 /// Transactions of a session that take turns after one was told to try again: where one is lost the next ones are likely to be, and who
