@@ -25,9 +25,12 @@ fn alone() -> bool {
 }
 
 /// A primary that has handed over, and has lost replicas whose votes would decide what waits: they follow another one now, and only that
-/// knows. (Who waits looks again whenever a replica comes, goes or acknowledges.)
-fn decides_no_more(node: &Node) -> bool {
-    node.role() == Role::Sealed && node.shipping().replicas_here() < node.shipping().replicas()
+/// knows. (Who waits looks again whenever a replica acknowledges or goes.) What waits for this disk only is as good as there.
+fn decides_no_more(node: &Node, held: Held) -> bool {
+    let shipping = node.shipping();
+    node.role() == Role::Sealed
+        && !matches!(held, Held::Flushed(_))
+        && shipping.replicas_here() < shipping.replicas()
 }
 
 /// What such a node says of a commit, and of a reply that shows what may never be decided.
@@ -115,7 +118,7 @@ impl Engine for NodeEngine {
             let mut published = pin!(node.published(held));
             poll_fn(|cx| match published.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(Ok(())),
-                Poll::Pending if decides_no_more(&node) => Poll::Ready(Err(undecided(held))),
+                Poll::Pending if decides_no_more(&node, held) => Poll::Ready(Err(undecided(held))),
                 Poll::Pending => Poll::Pending,
             })
             .await

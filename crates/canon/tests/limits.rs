@@ -148,6 +148,40 @@ async fn full_disk() {
     assert_eq!(count(&server.connect().await).await, rows);
 }
 
+/// A session that is ended while its commit waits for a full disk is not told that the commit is there.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_no_disk_has_is_not_said_to_stand() {
+    if on_postgres() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let full = dir.path().join("full");
+    let fault = format!("wal.before_write:while={}", full.display());
+    let server = Server::start_with(&[("CANON_FAULT", &fault)]).await;
+    let other = server.connect().await;
+    let table = "CREATE TABLE t (id int PRIMARY KEY)";
+    other.batch_execute(table).await.unwrap();
+    let before = helpers::one(&other, "SELECT pg_current_wal_insert_lsn()").await;
+    std::fs::write(&full, "").unwrap();
+    let mut session = raw::Raw::session(&server);
+    let insert = "INSERT INTO t VALUES (1)";
+    session.send(&raw::query(insert.as_bytes()));
+    let there = format!(
+        "SELECT count(*) FROM (SELECT 1) x
+            WHERE pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '{before}') > 0"
+    );
+    until_is(&other, &there, 1).await;
+    let whose = format!("SELECT pid FROM pg_stat_activity WHERE query = '{insert}'");
+    let pid = helpers::one(&other, &whose).await;
+    helpers::one(&other, &format!("SELECT pg_terminate_backend({pid})")).await;
+    let said = session.until(b'E').expect("why it ends");
+    let error = &said.last().expect("it is the last").1;
+    assert_eq!(raw::field(error, b'C'), "57P01");
+    let told = String::from_utf8_lossy(error);
+    assert!(!told.contains("committed locally"), "{told}");
+}
+
 /// What one statement holds beside the tables has a limit, which a session may set.
 #[tokio::test(flavor = "multi_thread")]
 async fn statement_memory() {
@@ -401,9 +435,22 @@ async fn a_commit_that_waits_for_replicas_at_a_hand_over_is_unknown() {
     );
     until_is(&other, &there, 1).await;
     assert!(!insert.is_finished(), "acknowledged with one of two");
+    // Another one meets it, and may not tell of it.
+    let undone = "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+    let before = other.query_one(undone, &[]).await.unwrap().get::<_, i64>(0);
+    let again = server.connect().await;
+    let again = tokio::spawn(async move {
+        let done = again.batch_execute("INSERT INTO t VALUES (1)").await;
+        (again, done)
+    });
+    until_is(&other, undone, before + 1).await;
+    assert!(!again.is_finished(), "told of what is not decided");
     helpers::promote(&heir, &[]);
     let (client, done) = insert.await.unwrap();
     assert_eq!(sqlstate(&done.unwrap_err()), "40003");
+    let (again, done) = again.await.unwrap();
+    assert_eq!(sqlstate(&done.unwrap_err()), "57P03");
+    again.batch_execute("SELECT 1").await.expect("it goes on");
     client.batch_execute("SELECT 1").await.expect("it goes on");
     assert_eq!(count(&heir.connect().await).await, 1);
 }

@@ -12,6 +12,7 @@
 use super::Pool;
 use super::copy::{copy_in, interrupted};
 use super::upstream::Upstream;
+use crate::gate::connection;
 use crate::gate::cores::{Core, afterwards};
 use crate::gate::frontend::{self, Frontend};
 use crate::gate::wire::{Stream, Wire};
@@ -591,8 +592,7 @@ impl Forwarder {
         if e.code() == SqlState::ADMIN_SHUTDOWN {
             return Err(e.clone());
         }
-        session.failed(wire, e).await;
-        wire.out.error(Severity::Error, e);
+        connection::tell(wire, session, e).await?;
         self.after(wire, session, answer, skipping).await
     }
 

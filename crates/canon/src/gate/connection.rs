@@ -161,8 +161,7 @@ async fn run<S: Stream, E: Engine>(
                     if e.code() == SqlState::ADMIN_SHUTDOWN {
                         return Err(e);
                     }
-                    session.failed(wire, &e).await;
-                    wire.out.error(Severity::Error, &e);
+                    tell(wire, session, &e).await?;
                 }
                 ready(wire, session).await?;
                 between = true;
@@ -296,6 +295,21 @@ fn formats<'a>(
     Ok(&few[..f.len()])
 }
 
+/// Ends what failed, and tells why: this error, or that nobody can say any more whether what it may tell of stays. One that ends the
+/// connection is given back.
+pub async fn tell<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    session: &mut Session<E>,
+    e: &Error,
+) -> Result<()> {
+    match session.failed(wire, e).await {
+        Ok(()) => wire.out.error(Severity::Error, e),
+        Err(e) if e.code() == SqlState::ADMIN_SHUTDOWN => return Err(e),
+        Err(e) => wire.out.error(Severity::Error, &e),
+    }
+    Ok(())
+}
+
 /// Tells an error. One that ends the connection is given back.
 async fn fail<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
@@ -313,8 +327,7 @@ async fn fail<S: Stream, E: Engine>(
     }
     let refused = is_for_others(e).then(|| sql::session::refused(e));
     let e = refused.as_ref().unwrap_or(e);
-    session.failed(wire, e).await;
-    wire.out.error(Severity::Error, e);
+    tell(wire, session, e).await?;
     if simple {
         ready(wire, session).await
     } else {

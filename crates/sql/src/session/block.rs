@@ -17,7 +17,7 @@ use super::settings::{self, Span};
 use super::turns::PATIENCE;
 use super::utility::Modes;
 use crate::engine::Engine;
-use base::{Error, Held, Result, SqlState};
+use base::{Error, Held, Position, Result, SqlState};
 use futures::future::{Either, select};
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -106,10 +106,15 @@ fn outside(what: &str) -> Error {
     )
 }
 
-/// A session is ended that waits for this. What a commit's client is told is what PostgreSQL says.
-fn left_waiting(held: Held) -> Error {
+/// A session is ended that waits for this. What a commit's client is told is what PostgreSQL says, where the commit is on this disk.
+fn left_waiting(held: Held, flushed: Position) -> Error {
     if let Held::Published(_) = held {
         return interruption(Reason::Terminate);
+    }
+    if flushed < held.position() {
+        return interruption(Reason::Terminate).detail(
+            "The transaction's commit was not yet on this server's disk; whether it will be is not known.",
+        );
     }
     Error::new(
         SqlState::ADMIN_SHUTDOWN,
@@ -400,32 +405,28 @@ impl<E: Engine> Session<E> {
         b.txn.take()
     }
 
-    /// A statement failed. Leaves the block as PostgreSQL does, and waits until the error may be told: that the disk is full may be
-    /// told at once, since it says nothing of what was read, and what was read waits for the disk.
-    pub(super) async fn fail(&mut self, e: &Error) {
-        let at_once = e.code() == SqlState::DISK_FULL;
-        match self.block.kind {
-            Kind::Explicit if self.block.savepoints.is_empty() => {
-                let modes = self.block.modes;
-                // What is not yet published may have been read, and the error may tell of it. Should waiting fail,
-                // the server is going down and there is nothing better to say.
-                if at_once {
-                    self.undo();
-                } else {
-                    _ = self.rollback().await;
-                }
-                self.block.kind = Kind::Failed;
-                self.block.modes = modes;
+    /// A statement failed. Leaves the block as PostgreSQL does, and waits until the error may be told: what is not yet published may have
+    /// been read, and the error may tell of it. Where waiting fails, the error of that is to be told instead. That the disk is full may
+    /// be told at once, since it says nothing of what was read, and what was read waits for the disk.
+    pub(super) async fn fail(&mut self, e: &Error) -> Result<()> {
+        let modes = self.block.modes;
+        let (fails, ends) = match self.block.kind {
+            Kind::Explicit => (true, self.block.savepoints.is_empty()),
+            Kind::None | Kind::Implicit => (false, true),
+            Kind::Failed => (false, false),
+        };
+        let mut waited = Ok(());
+        if ends {
+            let seen = self.undo();
+            if let Some(seen) = seen.filter(|_| e.code() != SqlState::DISK_FULL) {
+                waited = self.published(seen).await;
             }
-            Kind::Explicit => self.block.kind = Kind::Failed,
-            Kind::None | Kind::Implicit if at_once => {
-                self.undo();
-            }
-            Kind::None | Kind::Implicit => {
-                _ = self.rollback().await;
-            }
-            Kind::Failed => {}
         }
+        if fails {
+            self.block.kind = Kind::Failed;
+            self.block.modes = modes;
+        }
+        waited
     }
 
     /// SAVEPOINT.
@@ -505,7 +506,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Waits until replies that depend on this position may leave. 57P01 when the session is ended first; then a commit stands in the log
-    /// here, or will, and whether it stays is for others to say.
+    /// here, or will if the disk takes it, and whether it stays is for others to say.
     pub(super) async fn published(&mut self, held: Held) -> Result<()> {
         let engine = &self.shared.engine;
         if engine.is_published(held) {
@@ -519,7 +520,7 @@ impl<E: Engine> Session<E> {
         let before = self.shared.host.unix_micros();
         let r = match select(ready, pin!(self.handle.termination())).await {
             Either::Left((r, _)) => r,
-            Either::Right(_) => Err(left_waiting(held)),
+            Either::Right(_) => Err(left_waiting(held, engine.standing().flushed)),
         };
         let c = &self.shared.counters;
         let took = self.shared.host.unix_micros().saturating_sub(before).max(0);

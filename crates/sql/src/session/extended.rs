@@ -301,11 +301,13 @@ impl<E: Engine> Session<E> {
         r
     }
 
-    /// A message failed with this error: the block fails, and the reply may leave when this returns.
-    pub async fn failed<C: Client>(&mut self, c: &mut C, e: &Error) {
+    /// A message failed with this error: the block fails, and the reply may leave when this returns. An error: what failed may tell of
+    /// what may never be published, and this is to be told instead.
+    pub async fn failed<C: Client>(&mut self, c: &mut C, e: &Error) -> Result<()> {
         self.count(e);
-        self.fail(e).await;
+        let waited = self.fail(e).await;
         self.report(c);
+        waited
     }
 }
 

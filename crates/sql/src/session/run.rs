@@ -212,7 +212,10 @@ impl<E: Engine> Session<E> {
             attempt += 1;
             let ended = self.attempt(c, &mut work, auto, mark).await;
             let ended = match ended {
-                Ok(e) if auto => self.commit().await.map(|()| e),
+                Ok(e) if auto => self.commit().await.map(|()| e).inspect_err(|_| {
+                    // No row of what may never be published leaves, where that can be helped.
+                    c.rewind(mark);
+                }),
                 e => e,
             };
             let e = match ended {
