@@ -600,6 +600,37 @@ fn a_read_does_not_wait_where_it_comes_before_the_writer_or_could_stop_it() {
 }
 
 #[test]
+fn a_long_statement_is_not_undone_for_a_courtesy() {
+    for (rows, waits) in [(100, true), (1200, false)] {
+        let (_dir, node, h) = with_rows(rows);
+        let _writer = about_to_change(&node, &h, 2);
+        let mut reader = contended(&node);
+        reader.begin_statement().unwrap();
+        read_columns(&mut reader, &h, &[1]);
+        assert_eq!(reader.writer_in_the_way().is_some(), waits, "{rows} rows");
+    }
+}
+
+#[test]
+fn a_commit_gives_way_however_much_it_changes_that_nobody_reads() {
+    let (_dir, node, h) = with_rows(4);
+    let mut busy = sample(20100);
+    busy.name = "busy".into();
+    define(&node, busy);
+    let (busy, h) = (handle(&node, 20100), handle(&node, h.table.def.id));
+    let mut reader = contended(&node);
+    reader.begin_statement().unwrap();
+    value(&mut reader, &h, 3);
+    let mut writer = begin(&node, Isolation::Serializable, true);
+    for id in 0..2000 {
+        writer.insert(&busy, &row(id, 1)).unwrap();
+    }
+    assert!(writer.readers_in_the_way().is_empty());
+    writer.update(&h, &key(3), &row(3, 0)).unwrap();
+    assert_eq!(writer.readers_in_the_way(), [reader.id()]);
+}
+
+#[test]
 fn columns_that_a_scan_did_not_look_at_may_change() {
     let (_dir, node, h) = with_rows(4);
     // (the index that is scanned, the columns looked at, what another transaction does meanwhile, whether the scan saw it)

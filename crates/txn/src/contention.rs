@@ -29,6 +29,7 @@
 
 use base::{Error, KeyRange, Position, Result, SqlState};
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -42,6 +43,9 @@ use store::{Expired, Guard, pin};
 
 /// Reads that a transaction shows at most, and changes.
 const SHOWN: usize = 1024;
+
+/// Rows that a statement may have read which is undone for a courtesy: more work than that is not thrown away.
+const LIGHT: usize = 1000;
 
 /// Waits of a transaction for others' changes at most.
 pub(crate) const COURTESY: u8 = 16;
@@ -285,10 +289,18 @@ impl Txn {
         if !others || self.writes.is_empty() || !self.tracks_reads() {
             return vec![];
         }
+        let mut read = HashSet::new();
+        let all = readers.all.lock().clone();
+        for f in all.iter().filter(|f| f.id != self.id) {
+            read.extend(f.reads.lock().iter().map(|(storage, _)| *storage));
+        }
+        // A bulk load does not look at all its rows for the sake of a courtesy.
         let guard = pin();
         let tables = self.writes.tables.iter();
+        let tables = tables.filter(|t| read.contains(&t.table.storage.id));
         let changes = tables.flat_map(|t| t.rows.iter().map(move |(k, p)| (t, k, p)));
         let intents: Vec<Intent> = changes
+            .take(SHOWN)
             .map(|(t, k, p)| Intent::of(t, k, p, &guard))
             .collect();
         let all = readers.all.lock().clone();
@@ -351,7 +363,7 @@ impl Txn {
 
     /// After a statement of a contended transaction that has only read so far: a wait for the end of one that is about to change some of what
     /// this statement has read. The statement is then to be undone and run again. None where reading the old state is what
-    /// can come of it only: the other changes what was read before, too, or waits for this one.
+    /// can come of it only: the other changes what was read before, too, or waits for this one; and where the statement was long.
     pub fn writer_in_the_way(&mut self) -> Option<LockWait> {
         let mine = self.footprint.clone()?;
         let me = self.id;
@@ -361,6 +373,7 @@ impl Txn {
             || self.has_writes()
             || has_locks()
             || self.portals > 0
+            || self.read_by_statement() > LIGHT
         {
             return None;
         }
@@ -379,6 +392,13 @@ impl Txn {
             }
         }
         None
+    }
+
+    /// Rows that the statement has read so far.
+    fn read_by_statement(&self) -> usize {
+        let kept = self.view.as_ref().map_or(0, |v| v.kept());
+        let scanned = self.ranges.iter().skip(self.mark.ranges);
+        kept.saturating_sub(self.mark.kept) + scanned.map(|r| r.rows).sum::<usize>()
     }
 
     /// Waits for no writers any more.

@@ -114,9 +114,9 @@ pub(crate) struct Conflict {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Mark {
     pub(crate) writes: usize,
-    kept: usize,
+    pub(crate) kept: usize,
     absent: usize,
-    ranges: usize,
+    pub(crate) ranges: usize,
     probes: usize,
     pub(crate) shown: usize,
 }
