@@ -49,6 +49,8 @@ struct Slot {
 
 struct Next {
     position: Position,
+    /// The last one given, or where the order began.
+    given: Position,
     ticket: u64,
     closed: bool,
 }
@@ -90,6 +92,7 @@ impl Order {
         Order {
             next: Mutex::new(Next {
                 position: last.next_epoch(),
+                given: last,
                 ticket: 0,
                 closed: false,
             }),
@@ -122,6 +125,7 @@ impl Order {
                     || self.pending_bytes.load(Ordering::Relaxed) > MAX_PENDING_BYTES;
                 if !full {
                     let given = (n.position, n.ticket);
+                    n.given = n.position;
                     n.position = n.position.next();
                     n.ticket += 1;
                     let slot = self.slot(given.1);
@@ -310,6 +314,11 @@ impl Order {
     /// The next position that will be given.
     pub fn next_position(&self) -> Position {
         self.next.lock().position
+    }
+
+    /// The last position that was given: no commit that anybody has seen is above it, and it is installed or given up soon.
+    pub fn last_given(&self) -> Position {
+        self.next.lock().given
     }
 
     /// Whether every commit that took a position has been drained.

@@ -61,6 +61,8 @@ impl Shared {
             }
             let store = &self.manager.store;
             store.snapshots.tick(now / 1_000_000, age);
+            // What a long snapshot held is gone before the checkpointer, who may be the one that held it, asks how much it was.
+            store.memory.note_peak();
             let decided = self.manager.marks.decided.get();
             let done = store.reclaim(decided);
             let (versions, waiting) = &self.reclaimed;
@@ -87,7 +89,7 @@ impl Shared {
             if self.stopping.load(Ordering::SeqCst) {
                 return;
             }
-            // It may take long: nothing waits for this thread.
+            // It may take long: no session waits for this thread but one that asks for a checkpoint.
             if self.manager.store.memory.has_shrunk() {
                 store::give_pages_back();
             }

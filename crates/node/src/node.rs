@@ -443,6 +443,7 @@ impl Node {
 
     fn commit_in(&self, txn: Txn, order: &dyn CommitOrder) -> Result<Held> {
         let (writes, durability) = (txn.has_writes(), txn.durability());
+        let told = self.told(&txn);
         if writes && !self.is_open() {
             return Err(Error::new(
                 SqlState::CANNOT_CONNECT_NOW,
@@ -452,7 +453,7 @@ impl Node {
         let pipeline = &self.shared.pipeline;
         let position = txn.commit(order)?;
         if !writes {
-            return Ok(self.seen(position));
+            return Ok(self.seen(position.max(told)));
         }
         Ok(match durability {
             Durability::Off if pipeline.may_publish_early() => {
@@ -475,7 +476,16 @@ impl Node {
 
     /// Rolls back. What the reply waits for.
     pub fn rollback(&self, txn: Txn) -> Held {
-        self.seen(txn.snapshot().unwrap_or(Position::ZERO))
+        let snapshot = txn.snapshot().unwrap_or(Position::ZERO);
+        self.seen(snapshot.max(self.told(&txn)))
+    }
+
+    /// What errors of the transaction have told of, beside what it read.
+    fn told(&self, txn: &Txn) -> Position {
+        match txn.told_of_newest() {
+            true => self.shared.pipeline.order.last_given(),
+            false => Position::ZERO,
+        }
     }
 
     /// What a reply waits for that shows what was read at this position. A replica's readers may stand above what it shows, where the

@@ -3,7 +3,7 @@
 mod schemas;
 
 use base::schema::*;
-use base::{Oid, SqlState, Type, Value};
+use base::{Oid, Position, SqlState, Type, Value};
 use node::{Node, NodeOptions};
 use schemas::*;
 use std::path::Path;
@@ -418,6 +418,57 @@ fn a_commit_gives_way_to_who_has_read_what_it_overwrites() {
     futures::executor::block_on(end);
     assert!(writer.readers_in_the_way().is_empty());
     node.commit(writer).unwrap();
+}
+
+/// Foreign keys, and duplicates at READ COMMITTED, are judged by the newest state: an error of them tells of commits above the snapshot.
+#[test]
+fn an_error_that_tells_of_newer_commits_waits_for_them() {
+    let (_dir, node, h) = with_rows(4);
+    let mut child = table(30000, "child", vec![column("id", Type::Int8, true)], vec![]);
+    child.foreign_keys = vec![ForeignKey {
+        id: 30010,
+        name: "fk".into(),
+        columns: vec![0],
+        ref_table: h.table.def.id,
+        ref_index: h.table.def.indexes[0].id,
+        ref_columns: vec![0],
+        on_delete: FkAction::NoAction,
+        on_update: FkAction::NoAction,
+    }];
+    define(&node, child);
+    let (h, child) = (handle(&node, 20000), handle(&node, 30000));
+    let put = |h: &TableHandle, row: &[Value]| {
+        let mut t = begin(&node, Isolation::Serializable, true);
+        t.insert(h, row).unwrap();
+        t.end_statement().unwrap();
+        node.commit(t).unwrap().position()
+    };
+    let waits_for = |t: Txn, e: base::Error, code: SqlState, commit: Position| {
+        assert_eq!(e.code(), code);
+        assert!(t.snapshot().unwrap() < commit);
+        let held = node.rollback(t);
+        assert!(held.position() >= commit);
+        futures::executor::block_on(node.published(held));
+    };
+
+    // A child that came; a parent that went; a duplicate.
+    let mut t = begin(&node, Isolation::RepeatableRead, true);
+    let commit = put(&child, &[Value::Int8(1)]);
+    t.delete(&h, &key(1)).unwrap();
+    let e = t.end_statement().unwrap_err();
+    waits_for(t, e, SqlState::FOREIGN_KEY_VIOLATION, commit);
+    let mut t = begin(&node, Isolation::RepeatableRead, true);
+    let mut other = begin(&node, Isolation::Serializable, true);
+    other.delete(&h, &key(2)).unwrap();
+    other.end_statement().unwrap();
+    let commit = node.commit(other).unwrap().position();
+    t.insert(&child, &[Value::Int8(2)]).unwrap();
+    let e = t.end_statement().unwrap_err();
+    waits_for(t, e, SqlState::FOREIGN_KEY_VIOLATION, commit);
+    let mut t = begin(&node, Isolation::ReadCommitted, true);
+    let commit = put(&h, &row(9, 0));
+    let e = t.insert(&h, &row(9, 1)).unwrap_err();
+    waits_for(t, e, SqlState::UNIQUE_VIOLATION, commit);
 }
 
 /// `updater` waits for `committer`, who is courteous to `reader`, who is courteous to `updater`: that opens again by itself.

@@ -60,6 +60,11 @@ impl Memory {
             .max(0) as u64
     }
 
+    /// To be called every few milliseconds: [`Memory::has_shrunk`] knows of what was in use at these times.
+    pub fn note_peak(&self) {
+        self.peak.fetch_max(self.used(), Ordering::Relaxed);
+    }
+
     /// Whether less than half is in use of what was since the last time that this was true; small change does not count.
     pub fn has_shrunk(&self) -> bool {
         let used = self.used();
@@ -106,4 +111,20 @@ impl Memory {
 /// What the allocator really takes for this many bytes, near enough.
 pub(crate) fn rounded(bytes: usize) -> isize {
     ((bytes + 8).next_multiple_of(16)) as isize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_that_was_noted_is_remembered() {
+        let m = Memory::default();
+        let most = 4 * SMALL as isize;
+        m.add(most);
+        m.note_peak();
+        m.add(-most + 1);
+        assert!(m.has_shrunk());
+        assert!(!m.has_shrunk());
+    }
 }

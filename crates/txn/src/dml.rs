@@ -384,6 +384,9 @@ impl Txn {
     }
 
     pub(crate) fn unique_error(&self, handle: &TableHandle, place: usize, row: &[Value]) -> Error {
+        if self.options.isolation == Isolation::ReadCommitted {
+            self.tells_of_newest();
+        }
         let index = &handle.table.def.indexes[place];
         let columns: Vec<usize> = index.columns.iter().map(|c| c.column as usize).collect();
         let what = format!(

@@ -295,6 +295,7 @@ impl Txn {
     }
 
     fn parent_error(&self, p: &FkProbe, parent: &TableHandle) -> Result<()> {
+        self.tells_of_newest();
         let fk = p.fk();
         let def = &p.child.table.def;
         let what = format!(
@@ -388,6 +389,7 @@ impl Txn {
     }
 
     fn children_error(&self, p: &FkProbe) -> Error {
+        self.tells_of_newest();
         let fk = p.fk();
         let parent = self
             .catalog

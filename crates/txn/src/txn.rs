@@ -16,7 +16,7 @@
 
 use base::{Error, Position, Result, RowRef, SqlState, Value};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use store::{Expired, View, pin};
 
 use crate::contention::{COURTESY, Footprint};
@@ -149,6 +149,8 @@ pub struct Txn {
     /// The lock that it waited for last: the only queue that it may stand in.
     queued: Option<LockName>,
     pub(crate) conflict: Option<Conflict>,
+    /// An error that it gave tells of the newest state, which may be above the snapshot.
+    told_of_newest: AtomicBool,
     /// The last run of the statement ended in a wait.
     waited: bool,
     pub(crate) savepoints: Vec<Savepoint>,
@@ -198,6 +200,7 @@ impl Txn {
             wait: None,
             queued: None,
             conflict: None,
+            told_of_newest: AtomicBool::new(false),
             waited: false,
             savepoints: Vec::new(),
             mark: Mark::default(),
@@ -248,6 +251,15 @@ impl Txn {
     /// The snapshot that reads stand at; none before the first statement.
     pub fn snapshot(&self) -> Option<Position> {
         self.view.as_ref().map(View::position)
+    }
+
+    /// Whether an error of its statements told of what stands above the snapshot, so that its replies wait for all commits so far.
+    pub fn told_of_newest(&self) -> bool {
+        self.told_of_newest.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn tells_of_newest(&self) {
+        self.told_of_newest.store(true, Ordering::Relaxed);
     }
 
     /// Whether a statement has run.
