@@ -23,6 +23,7 @@ mod scan;
 mod schema_change;
 mod stand;
 mod txn;
+mod waits;
 mod writes;
 
 pub use commit::CommitOrder;

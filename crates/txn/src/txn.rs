@@ -22,7 +22,7 @@ use store::{Expired, View, pin};
 use crate::contention::{COURTESY, Footprint};
 use crate::fk::FkProbe;
 use crate::handle::{Catalog, TableHandle};
-use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId, WaitPolicy};
+use crate::locks::{LockName, LockWait, TxnId};
 use crate::manager::{Cause, TxnManager};
 use crate::savepoint::Savepoint;
 use crate::scan::RangeRead;
@@ -145,14 +145,14 @@ pub struct Txn {
     pub(crate) probes: Vec<FkProbe>,
     /// What is held or waited for; a name may stand here twice, after a wait that was given up.
     pub(crate) locks: Vec<LockName>,
-    wait: Option<LockWait>,
+    pub(crate) wait: Option<LockWait>,
     /// The lock that it waited for last: the only queue that it may stand in.
-    queued: Option<LockName>,
+    pub(crate) queued: Option<LockName>,
     pub(crate) conflict: Option<Conflict>,
     /// An error that it gave tells of the newest state, which may be above the snapshot.
     told_of_newest: AtomicBool,
     /// The last run of the statement ended in a wait.
-    waited: bool,
+    pub(crate) waited: bool,
     pub(crate) savepoints: Vec<Savepoint>,
     pub(crate) mark: Mark,
     pub(crate) portals: i32,
@@ -508,29 +508,6 @@ impl Txn {
         }
     }
 
-    /// The wait of a statement that failed with BLOCKED. Before the statement is given up instead, call [`Txn::stop_waiting`].
-    pub fn take_wait(&mut self) -> Option<LockWait> {
-        let wait = self.wait.take()?;
-        self.waited = true;
-        Some(wait)
-    }
-
-    /// Leaves the queues that the transaction waits in (a timeout, a cancel).
-    pub fn stop_waiting(&mut self) {
-        self.wait = None;
-        if let Some(name) = self.queued.take() {
-            self.shared.locks.stop_waiting(self.id, name);
-        }
-    }
-
-    /// It waits for this one now, and for no other.
-    pub(crate) fn queues_for(&mut self, name: LockName) {
-        let before = self.queued.replace(name);
-        if let Some(before) = before.filter(|b| *b != name) {
-            self.shared.locks.cancel(self.id, before);
-        }
-    }
-
     /// A portal that reads at this snapshot is open (+1) or closed (-1): the snapshot must not move meanwhile.
     pub fn portal_opened(&mut self, delta: i32) {
         self.portals += delta;
@@ -574,53 +551,6 @@ impl Txn {
             self.absent.push((handle, key.into()));
         }
         Ok(None)
-    }
-
-    /// Takes a lock; false: skipped. `table` names it in errors.
-    pub(crate) fn lock(
-        &mut self,
-        name: LockName,
-        mode: LockMode,
-        wait: WaitPolicy,
-        table: &str,
-    ) -> Result<bool> {
-        let (attempt, new) =
-            self.shared
-                .locks
-                .acquire(self.id, name, mode, wait == WaitPolicy::Wait);
-        if new {
-            self.locks.push(name);
-        }
-        match attempt {
-            Attempt::Granted => Ok(true),
-            Attempt::Wait(w) => {
-                self.queues_for(name);
-                self.wait = Some(w);
-                Err(Error::new(SqlState::BLOCKED, "waits for a row lock"))
-            }
-            Attempt::Deadlock if wait == WaitPolicy::SkipLocked => Ok(false),
-            Attempt::Deadlock if wait == WaitPolicy::NoWait => crate::locks::not_available(table),
-            Attempt::Deadlock => {
-                self.shared.stats.abort(Cause::Deadlock);
-                Err(crate::locks::deadlock(table))
-            }
-        }
-    }
-
-    /// Locks the row of this key, which the statement has read. False: skipped by SKIP LOCKED.
-    pub fn lock_row(
-        &mut self,
-        table: &TableHandle,
-        key: &[u8],
-        mode: LockMode,
-        wait: WaitPolicy,
-    ) -> Result<bool> {
-        self.check_outdated()?;
-        if !self.lock(table.row_lock(key), mode, wait, table.name())? {
-            return Ok(false);
-        }
-        self.check_newest(table, key)?;
-        Ok(true)
     }
 
     /// A row that SKIP LOCKED passed over does not count as read by `reader` ([`Scan::read_by`](crate::Scan::read_by)) in this

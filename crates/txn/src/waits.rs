@@ -1,0 +1,82 @@
+//! A transaction's locks, and its waits for those of others: one at a time, and it stands in no other queue.
+//!
+//! Left out on purpose: time limits, which are the caller's ([`Txn::stop_waiting`]).
+
+use base::{Error, Result, SqlState};
+
+use crate::handle::TableHandle;
+use crate::locks::{Attempt, LockMode, LockName, LockWait, WaitPolicy};
+use crate::manager::Cause;
+use crate::txn::Txn;
+
+impl Txn {
+    /// Takes a lock; false: skipped. `table` names it in errors.
+    pub(crate) fn lock(
+        &mut self,
+        name: LockName,
+        mode: LockMode,
+        wait: WaitPolicy,
+        table: &str,
+    ) -> Result<bool> {
+        let (attempt, new) =
+            self.shared
+                .locks
+                .acquire(self.id, name, mode, wait == WaitPolicy::Wait);
+        if new {
+            self.locks.push(name);
+        }
+        match attempt {
+            Attempt::Granted => Ok(true),
+            Attempt::Wait(w) => {
+                self.queues_for(name);
+                self.wait = Some(w);
+                Err(Error::new(SqlState::BLOCKED, "waits for a row lock"))
+            }
+            Attempt::Deadlock if wait == WaitPolicy::SkipLocked => Ok(false),
+            Attempt::Deadlock if wait == WaitPolicy::NoWait => crate::locks::not_available(table),
+            Attempt::Deadlock => {
+                self.shared.stats.abort(Cause::Deadlock);
+                Err(crate::locks::deadlock(table))
+            }
+        }
+    }
+
+    /// Locks the row of this key, which the statement has read. False: skipped by SKIP LOCKED.
+    pub fn lock_row(
+        &mut self,
+        table: &TableHandle,
+        key: &[u8],
+        mode: LockMode,
+        wait: WaitPolicy,
+    ) -> Result<bool> {
+        self.check_outdated()?;
+        if !self.lock(table.row_lock(key), mode, wait, table.name())? {
+            return Ok(false);
+        }
+        self.check_newest(table, key)?;
+        Ok(true)
+    }
+
+    /// The wait of a statement that failed with BLOCKED. Before the statement is given up instead, call [`Txn::stop_waiting`].
+    pub fn take_wait(&mut self) -> Option<LockWait> {
+        let wait = self.wait.take()?;
+        self.waited = true;
+        Some(wait)
+    }
+
+    /// Leaves the queues that the transaction waits in (a timeout, a cancel).
+    pub fn stop_waiting(&mut self) {
+        self.wait = None;
+        if let Some(name) = self.queued.take() {
+            self.shared.locks.stop_waiting(self.id, name);
+        }
+    }
+
+    /// It waits for this one now, and for no other.
+    pub(crate) fn queues_for(&mut self, name: LockName) {
+        let before = self.queued.replace(name);
+        if let Some(before) = before.filter(|b| *b != name) {
+            self.shared.locks.cancel(self.id, before);
+        }
+    }
+}
