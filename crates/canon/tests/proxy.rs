@@ -11,7 +11,7 @@ use helpers::{one, promote, refused, rows, skip, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, Statement};
 
 /// A replica that is called by its address, as it is by default where the host's name leads to it.
 async fn replica(primary: &Server) -> Server {
@@ -240,10 +240,36 @@ fn told(what: &str, e: &tokio_postgres::Error) -> String {
     format!("{what}: {} {e} {:?}", sqlstate(e), e.as_db_error())
 }
 
+/// What has become of the write without an answer that follows the `n` that have one: the row at the next primary says.
+async fn settled(c: &Client, read: &Statement, id: i32, n: u64) -> Result<u64, String> {
+    let deadline = Instant::now() + PATIENCE;
+    while at_replica(c).await {
+        assert!(Instant::now() < deadline, "no primary");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let row = c.query_one(read, &[&id]).await;
+    let v = row.map_err(|e| told("settle", &e))?.get::<_, i64>(0) as u64;
+    match v == n || v == n + 1 {
+        true => Ok(v),
+        false => Err(format!("{v} after {n}")),
+    }
+}
+
 impl Steady {
     /// Adds one to its own row and reads it back, by prepared statements, until it is told to stop; gives how often, and how many errors its
     /// transactions got.
     async fn start(proxy: &Running, attrs: &'static str, does: Does, id: i32) -> Steady {
+        Steady::start_with(proxy, attrs, does, id, false).await
+    }
+
+    /// `forced`: the primary may go without a word, so a write may have no answer, and a replica may lose the transaction that it has sent on.
+    async fn start_with(
+        proxy: &Running,
+        attrs: &'static str,
+        does: Does,
+        id: i32,
+        forced: bool,
+    ) -> Steady {
         let mut config = config(proxy, ANY);
         config.options(format!("-c target_session_attrs={attrs}"));
         let c = connect_to(&config).await.expect("a client");
@@ -266,13 +292,15 @@ impl Steady {
             while !s.load(Ordering::SeqCst) {
                 match does {
                     Does::Read => {}
-                    Does::Write => {
-                        let written = c.execute(&add, &[&id]).await;
-                        if written.map_err(|e| told("write", &e))? != 1 {
-                            return Err("no row".into());
+                    Does::Write => match c.execute(&add, &[&id]).await {
+                        Ok(1) => n += 1,
+                        Ok(_) => return Err("no row".into()),
+                        Err(e) if forced && sqlstate(&e) == "40003" => {
+                            errors += 1;
+                            n = settled(&c, &read, id, n).await?;
                         }
-                        n += 1;
-                    }
+                        Err(e) => return Err(told("write", &e)),
+                    },
                     Does::Block => {
                         let block = async {
                             c.batch_execute("BEGIN").await?;
@@ -287,12 +315,24 @@ impl Steady {
                                 n += 1;
                             }
                             Ok(seen) => return Err(format!("{seen:?} after {n}")),
-                            Err(e) if ["25006", "40001"].contains(&&*sqlstate(&e)) => {
+                            // One, and the session is as good as before.
+                            Err(e) => {
+                                let code = sqlstate(&e);
+                                let expected = match &*code {
+                                    "25006" | "40001" => true,
+                                    "08006" | "40003" => forced,
+                                    _ => false,
+                                };
+                                if !expected {
+                                    return Err(told("block", &e));
+                                }
                                 errors += 1;
                                 let over = c.batch_execute("ROLLBACK").await;
                                 over.map_err(|e| told("rollback", &e))?;
+                                if code == "40003" {
+                                    n = settled(&c, &read, id, n).await?;
+                                }
                             }
-                            Err(e) => return Err(told("block", &e)),
                         }
                     }
                 }
@@ -411,11 +451,9 @@ async fn replicas_come_and_go_under_load_and_no_client_gets_an_error() {
     proxy.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_promotion_is_noticed_by_open_transactions_only_and_once() {
-    if skip() {
-        return;
-    }
+/// A primary whose commits wait for its replica, and clients of a proxy before both: writers and transactions, and a transaction that stays
+/// open and has changed row 8.
+async fn under_load(forced: bool) -> (Server, Server, Running, Vec<Steady>, Client) {
     let p = Server::start_with(&[("CANON_SYNCHRONOUS_REPLICAS", "1")]).await;
     let c = p.connect().await;
     rows(&c, "SET synchronous_commit = local").await;
@@ -428,13 +466,52 @@ async fn a_promotion_is_noticed_by_open_transactions_only_and_once() {
     for i in 0..8 {
         let does = [Does::Write, Does::Block][i as usize % 2];
         let attrs = ["primary", "any"][i as usize / 4];
-        clients.push(Steady::start(&proxy, attrs, does, i).await);
+        clients.push(Steady::start_with(&proxy, attrs, does, i, forced).await);
     }
     let open = connect(&proxy, PRIMARY).await;
     rows(&open, "SET lock_timeout = '7s'; PREPARE mine AS SELECT 7").await;
     rows(&open, "BEGIN; UPDATE n SET v = 100 WHERE id = 8").await;
     Steady::some(&clients, 20).await;
+    (p, r, proxy, clients, open)
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promotion_by_force_loses_nothing_that_was_acknowledged_and_sessions_go_on() {
+    if skip() {
+        return;
+    }
+    let (mut p, r, proxy, clients, open) = under_load(true).await;
+    let idle = connect(&proxy, PRIMARY).await;
+    rows(&idle, "SET my.own = 'kept'").await;
+    p.kill();
+    promote(&r, &["--force", "--old-primary-is-down"]);
+    // One error, and a failed transaction up to its end.
+    assert_eq!(
+        refused(&open, "UPDATE n SET v = 101 WHERE id = 8").await.0,
+        "40001"
+    );
+    assert_eq!(refused(&open, "SELECT 1").await.0, "25P02");
+    rows(&open, "ROLLBACK").await;
+    until(&open, "SELECT pg_is_in_recovery()", "f").await;
+    assert_eq!(one(&open, "SHOW lock_timeout").await, "7s");
+    assert_eq!(one(&open, "EXECUTE mine").await, "7");
+    assert_eq!(one(&open, "SELECT v FROM n WHERE id = 8").await, "0");
+    rows(&open, "UPDATE n SET v = 3 WHERE id = 8").await;
+    assert_eq!(one(&idle, "SHOW my.own").await, "kept");
+    Steady::some(&clients, 20).await;
+    // Every write that was acknowledged is there, and none twice. Who was at the primary has had one error at most; a transaction that
+    // begins at the replica while there is no primary has one of its own.
+    let errors = Steady::end(clients, &open).await;
+    assert!(errors[..4].iter().all(|n| *n <= 1), "{errors:?}");
+    proxy.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promotion_is_noticed_by_open_transactions_only_and_once() {
+    if skip() {
+        return;
+    }
+    let (_p, r, proxy, clients, open) = under_load(false).await;
     let report = promote(&r, &[]);
     assert!(report.contains("nothing is lost"), "{report}");
     // One error; then the same session goes on at the new primary, with what it had.
