@@ -601,3 +601,46 @@ async fn a_write_that_waits_and_runs_again_changes_once() {
     }
     assert_eq!(one(&master, "SELECT count(*) FROM log").await, "3");
 }
+
+/// A deleted row's key is free, also when what was left of the row is reclaimed between somebody's insert of the key and his commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_stays_free_while_its_deleted_row_is_reclaimed() {
+    if on_postgres() {
+        return;
+    }
+    let http = free_port();
+    let address = format!("127.0.0.1:{http}");
+    let server = Server::start_with(&[("CANON_HTTP", &address)]).await;
+    let (old, writer) = (server.connect().await, server.connect().await);
+    table(&writer).await;
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        // Somebody's snapshot keeps the row, so that the inserter finds what is left of it.
+        old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; TABLE t")
+            .await
+            .unwrap();
+        let insert = format!(
+            "DELETE FROM t WHERE id = 2; BEGIN ISOLATION LEVEL {level}; INSERT INTO t VALUES (2, 7, 7)"
+        );
+        for sql in insert.split(';') {
+            writer.batch_execute(sql).await.unwrap();
+        }
+        old.batch_execute("COMMIT").await.unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let waiting = || {
+            let page = get(http, "/metrics").1;
+            let name = "canon_versions_waiting_records ";
+            let line = page.lines().find_map(|l| l.strip_prefix(name));
+            line.expect(name).to_owned()
+        };
+        // At the higher levels the inserter's own snapshot may be what it waits for.
+        while level == "READ COMMITTED" && waiting() != "0" {
+            assert!(Instant::now() < deadline, "the deleted row stays");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        writer
+            .batch_execute("COMMIT")
+            .await
+            .unwrap_or_else(|e| panic!("{level}: {:?}", e.as_db_error()));
+        assert_eq!(one(&writer, "SELECT n FROM t WHERE id = 2").await, "7");
+    }
+}

@@ -241,7 +241,9 @@ impl Txn {
             }
             let newest = l.record.newest(guard);
             let newest_position = newest.map_or(Position::ZERO, |v| v.position());
-            if newest_position != l.change.saw {
+            // What was left of a deleted row may have been reclaimed since: the key is as free as it was.
+            let as_free = newest.is_none() && !l.change.existed;
+            if newest_position != l.change.saw && !as_free {
                 let duplicate = !l.change.existed && newest.is_some_and(|v| v.row().is_some());
                 self.shared.stats.abort(Cause::WriteConflict);
                 if duplicate && let (Some(place), Some(row)) = (table.primary, &l.change.row) {
