@@ -44,6 +44,18 @@ pub struct Following {
     pub log: LogWriter,
     /// Readers wait until this is visible: recovery keeps no older versions.
     pub floor: Position,
+    /// The newest term of its history when it began, and the newest that it has heard of.
+    known: u64,
+    heard: u64,
+    /// Shown without a primary's word: one replica is enough for a commit, and this one has it.
+    pub own: Position,
+}
+
+impl Following {
+    /// The term whose primary's words count.
+    pub fn followed(&self) -> u64 {
+        self.marks.followed(self.known, self.heard)
+    }
 }
 
 /// A checkpoint that is arriving.
@@ -67,7 +79,19 @@ pub struct Follower {
     pub timestamps: Timestamps,
     /// The ring was overrun and has not been restarted.
     lost: bool,
+    /// The last copy did not come: the next is begun then.
+    copy_from: u64,
+    /// The primary has said that the histories agree, since the node started.
+    agreed: bool,
+    /// It holds what the cluster does not have.
+    pub parted: bool,
 }
+
+/// Microseconds until a copy is begun when the last did not come.
+const PAUSE: u64 = 300_000;
+
+/// How long a node that starts waits for its primary's word.
+pub const FIRST_WORD: u64 = 150_000;
 
 const RING: usize = 4 << 10;
 
@@ -97,6 +121,9 @@ impl Follower {
             connection: None,
             timestamps: Timestamps::new(0),
             lost: false,
+            copy_from: 0,
+            agreed: false,
+            parted: false,
         };
         if let Some((engine, recovered)) = found {
             follower.follow(engine, &recovered, policy);
@@ -134,6 +161,9 @@ impl Follower {
             stepper,
             log,
             floor: last,
+            known: dir.terms().last().expect("never empty").0,
+            heard: heard(dir),
+            own: Position::ZERO,
         });
     }
 
@@ -175,6 +205,41 @@ impl World {
         for command in out {
             self.do_receive(i, f, command);
         }
+        f.agreed |= f.receiver.is_streaming();
+    }
+
+    /// A node that starts has waited for its primary's word: it shows what it has, where one replica is enough for a commit.
+    pub fn show_own_log(&mut self, i: usize, f: &mut Follower) {
+        let dir = f.dir.as_ref();
+        let parted = dir.is_some_and(|d| d.diverged().is_ok_and(|d| d.is_some()));
+        if f.agreed || parted || self.config.needed > 1 {
+            return;
+        }
+        if let Some(following) = &mut f.following {
+            let floor = following.floor;
+            self.say(|| format!("node {i} shows what it has, up to {floor}"));
+            following.own = floor;
+            let scheduled = following.marks.scheduled.get();
+            following.stepper.tick(scheduled, floor);
+        }
+    }
+
+    /// A copy is needed, and the last one did not come: the node goes on with what it has.
+    fn put_off(&mut self, i: usize, f: &mut Follower) -> bool {
+        let Some(following) = f.following.as_ref().filter(|_| self.now < f.copy_from) else {
+            return false;
+        };
+        let received = following.marks.received.get();
+        f.receiver = Receiver::new(identity(i, f.dir.as_deref(), received));
+        if let Some(c) = f.connection.take() {
+            self.hang_up(c, true);
+        }
+        self.say(|| format!("node {i} puts its copy off"));
+        self.report.put_off += 1;
+        self.show_own_log(i, f);
+        let life = self.machines[i].life;
+        self.later(f.copy_from - self.now, What::Connect(i, life));
+        true
     }
 
     fn do_receive(&mut self, i: usize, f: &mut Follower, command: Command) {
@@ -201,6 +266,10 @@ impl World {
                 dir.set_terms(&terms)
                     .unwrap_or_else(|e| panic!("the terms are not written: {e}"));
                 self.say(|| format!("node {i} follows terms {terms:?}"));
+                f.parted = false;
+                if let Some(following) = &f.following {
+                    following.marks.hear(f.receiver.term(), Position::ZERO);
+                }
                 self.machines[i].watched.renew(terms);
             }
             Command::BeginBootstrap {
@@ -210,6 +279,15 @@ impl World {
                 start,
                 ..
             } => {
+                let term = terms.last().map_or(0, |t| t.0);
+                if let (Some(dir), Some(following)) = (&f.dir, &mut f.following) {
+                    dir.hear(term)
+                        .unwrap_or_else(|e| panic!("the term is not written: {e}"));
+                    following.heard = following.heard.max(term);
+                }
+                if self.put_off(i, f) {
+                    return;
+                }
                 self.say(|| format!("node {i} begins anew from checkpoint {number} at {start}"));
                 if let Some(old) = f.following.take() {
                     f.held = Some(old.marks.received.get());
@@ -245,7 +323,7 @@ impl World {
                     receiver.finish(&copy.terms).map(drop)
                 };
                 receive().unwrap_or_else(|e| panic!("the copy is not whole: {e}"));
-                f.held = None;
+                (f.held, f.parted) = (None, false);
                 let (engine, recovered) = recover(&dir);
                 let start = recovered.last;
                 (f.ring, f.lost) = (Ring::pair(RING), false);
@@ -255,11 +333,17 @@ impl World {
                 self.receive(i, f, Event::Bootstrapped { start });
             }
             Command::Diverged { at, term } => {
+                let dir = f.dir.clone().expect("who diverged has a history");
+                let knows = dir.diverged().is_ok_and(|d| d.is_some());
+                if knows && self.put_off(i, f) {
+                    return;
+                }
                 let had = f.following.take().map(|f| f.marks.received.get());
                 f.connection = None;
-                let dir = f.dir.clone().expect("who diverged has a history");
                 dir.hear(term)
                     .unwrap_or_else(|e| panic!("the term is not written: {e}"));
+                dir.diverge(term, at)
+                    .unwrap_or_else(|e| panic!("the mark is not written: {e}"));
                 let aside = dir
                     .set_aside(term, at, |_, _| ())
                     .unwrap_or_else(|e| panic!("nothing is set aside: {e}"));
@@ -276,8 +360,13 @@ impl World {
                 self.sessions_end(i);
                 self.report.set_aside += 1;
                 self.report.cut_back += u64::from(cut);
+                f.parted = !cut;
                 match cut {
-                    true => self.take_up(i, f),
+                    true => {
+                        dir.agree()
+                            .unwrap_or_else(|e| panic!("the mark is not removed: {e}"));
+                        self.take_up(i, f);
+                    }
                     // Whole it comes, as for one that has nothing.
                     false => {
                         f.held = had;
@@ -306,6 +395,7 @@ impl World {
             Command::Reconnect { after_millis } => {
                 f.connection = None;
                 if f.copy.is_some() && f.held.is_some() {
+                    f.copy_from = self.now + PAUSE;
                     self.take_up(i, f);
                 }
                 let life = self.machines[i].life;
@@ -328,7 +418,10 @@ impl World {
         (f.ring, f.lost) = (Ring::pair(RING), false);
         f.receiver = Receiver::new(identity(i, Some(&dir), recovered.last));
         f.follow(engine, &recovered, self.config.policy);
+        f.agreed = false;
         self.machines[i].watched.renew(dir.terms());
+        let life = self.machines[i].life;
+        self.later(FIRST_WORD, What::ShowOwnLog(i, life));
     }
 
     /// The consumer takes a frame from the ring.

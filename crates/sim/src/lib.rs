@@ -13,6 +13,8 @@
 //! and come back; replicas are promoted, with the primary's help or by force. Then everything is mended and the cluster must
 //! converge: one primary, all replicas equal to it, new commits acknowledged.
 //!
+//! What seeds meet too seldom is written down ([`scenario`]).
+//!
 //! [`model`] remembers every commit by term and position; [`invariants`] compare. A seed decides everything: `--seed N` shows
 //! that run, a line per event.
 //!
@@ -28,6 +30,7 @@ pub mod network;
 pub mod operator;
 pub mod primary;
 pub mod reads;
+pub mod scenario;
 pub mod schema;
 pub mod world;
 
@@ -35,8 +38,13 @@ pub use world::{Config, Report, World};
 
 /// Runs one seed to its end. `Err` says which invariant did not hold, and holds the last events.
 pub fn run(seed: u64, loud: bool) -> Result<Report, String> {
-    let mut world = World::new(seed, loud);
-    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
+    caught(World::new(seed, loud), World::run)
+}
+
+/// What a world does, or which invariant did not hold, and the last events.
+fn caught(mut world: World, play: fn(&mut World) -> Report) -> Result<Report, String> {
+    let seed = world.seed;
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&mut world)));
     ran.map_err(|payload| {
         let said = payload
             .downcast_ref::<String>()

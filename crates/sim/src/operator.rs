@@ -9,7 +9,7 @@ use replica::ship::receiver::Event;
 use replica::ship::{next_term, term_at};
 use wal::LogWriter;
 
-use crate::follower::{Follower, heard};
+use crate::follower::{FIRST_WORD, Follower, heard};
 use crate::machine::{Running, recover};
 use crate::model::Terms;
 use crate::primary::Primary;
@@ -71,6 +71,7 @@ impl World {
         machine.life += 1;
         machine.watched.forget();
         let life = machine.life;
+        self.deposed.remove(&i);
         for c in 0..self.net.connections.len() {
             let other = &self.net.connections[c];
             if other.replica == i || other.primary == i {
@@ -116,18 +117,25 @@ impl World {
         let running = match (self.machines[i].follows, dir, found) {
             (None, Some(dir), Some((engine, recovered))) => {
                 let term = dir.terms().last().expect("never empty").0;
-                if let Some(newer) = self.newer_term(term) {
+                let deposed = heard(&dir) > term;
+                if let Some(newer) = self.newer_term(term).filter(|_| !deposed) {
                     self.false_premise(format!(
                         "node {i} was started as the primary of term {term} again after term {newer} began"
                     ));
                 }
-                let p = Primary::recovered(dir, engine, &recovered, self.config.needed);
+                let mut p = Primary::recovered(dir, engine, &recovered, self.config.needed);
+                if deposed {
+                    self.say(|| format!("node {i} leads no more: it has heard of a newer term"));
+                    p.stop_writing();
+                    self.deposed.insert(i);
+                }
                 Running::Primary(Box::new(p))
             }
             (target, dir, found) => {
                 let target = target.unwrap_or(0);
                 let f = Follower::new(i, target, self.config.policy, dir, found);
                 self.later(1_000, What::Connect(i, life));
+                self.later(FIRST_WORD, What::ShowOwnLog(i, life));
                 Running::Follower(Box::new(f))
             }
         };
@@ -318,7 +326,6 @@ impl World {
                     self.say(|| format!("operator: node {j} is started again, behind node {to}"));
                     self.machines[j].up = Some(Running::Primary(p));
                     self.machines[j].follows = Some(to);
-                    self.deposed.remove(&j);
                     self.crash(j);
                 } else {
                     self.machines[j].up = Some(Running::Primary(p));
@@ -354,7 +361,6 @@ impl World {
                 });
                 let target = (0..NODES).find(|j| *j != old).expect("there are others");
                 self.machines[old].follows = Some(target);
-                self.deposed.remove(&old);
                 self.crash(old);
             }
             (None, None) => {

@@ -168,7 +168,7 @@ impl Primary {
     }
 
     /// No commit is taken any more.
-    fn stop_writing(&mut self) {
+    pub fn stop_writing(&mut self) {
         self.sealing = true;
         self.ordered.region.resign();
         self.open.clear();
@@ -438,6 +438,9 @@ impl World {
                 Command::HeardOfTerm(term) => {
                     self.say(|| format!("node {i} hears of term {term} and takes no more commits"));
                     p.stop_writing();
+                    p.dir
+                        .hear(term)
+                        .unwrap_or_else(|e| panic!("the term is not written: {e}"));
                     self.deposed.insert(i);
                 }
                 Command::Close(why) => {

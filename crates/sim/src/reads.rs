@@ -224,10 +224,8 @@ impl World {
             let Running::Follower(f) = up else {
                 return None;
             };
-            let (Some(dir), Some(following)) = (&f.dir, &f.following) else {
-                return None;
-            };
-            let followed = dir.terms().last().expect("never empty").0;
+            let following = f.following.as_ref()?;
+            let followed = following.followed();
             match f.timestamps.landed(number, values, followed) {
                 Ok(at) => {
                     following.marks.hear(followed, at);

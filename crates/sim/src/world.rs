@@ -41,6 +41,8 @@ pub enum What {
     Connect(usize, u64),
     Promote(usize, u64),
     Restart(usize, u64),
+    /// It has waited for its primary's first word.
+    ShowOwnLog(usize, u64),
     /// It is lost, if it leads.
     Lose(usize),
     /// It is told whom to follow.
@@ -90,6 +92,8 @@ pub struct Report {
     pub set_aside: u64,
     /// Nodes that kept what they share with the history that they left.
     pub cut_back: u64,
+    /// Copies that were not begun soon after one that did not come.
+    pub put_off: u64,
     pub overruns: u64,
     /// Messages that were found to be damaged.
     pub damaged: u64,
@@ -120,6 +124,7 @@ impl Report {
         self.bootstraps += other.bootstraps;
         self.set_aside += other.set_aside;
         self.cut_back += other.cut_back;
+        self.put_off += other.put_off;
         self.overruns += other.overruns;
         self.damaged += other.damaged;
         self.checkpoints += other.checkpoints;
@@ -154,11 +159,12 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "{} crashes, {} promotions, {} bootstraps, {} set aside ({} cut back), {} overruns, {} damaged messages, {} checkpoints, {} commits lost as allowed, \
+            "{} crashes, {} promotions, {} bootstraps ({} put off), {} set aside ({} cut back), {} overruns, {} damaged messages, {} checkpoints, {} commits lost as allowed, \
              {} promotions on a false premise",
             self.crashes,
             self.promotions,
             self.bootstraps,
+            self.put_off,
             self.set_aside,
             self.cut_back,
             self.overruns,
@@ -321,7 +327,7 @@ impl World {
         self.report.false_premises.push(what);
     }
 
-    fn begin(&mut self) {
+    pub fn begin(&mut self) {
         let dir = self.machines[0].open(Some(0xca0_0000 + u128::from(self.seed)));
         let (engine, recovered) = recover(&dir);
         // The database is made before anybody else is asked for anything.
@@ -365,6 +371,11 @@ impl World {
         while self.report.events < self.config.events {
             self.step();
         }
+        self.heal()
+    }
+
+    /// Everything is mended, and the cluster must converge.
+    pub fn heal(&mut self) -> Report {
         self.say(|| "everything is mended".into());
         self.mending = true;
         self.net.weather = Weather::CALM;
@@ -397,7 +408,7 @@ impl World {
     }
 
     /// Who is what, in a line.
-    fn state(&self) -> String {
+    pub fn state(&self) -> String {
         let one = |(i, m): (usize, &Machine)| match &m.up {
             None => format!("{i} is down"),
             Some(Running::Primary(p)) => format!(
@@ -458,7 +469,7 @@ impl World {
     }
 
     /// The next event.
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         let Some(Reverse((at, _, what))) = self.queue.pop() else {
             panic!("nothing happens any more");
         };
@@ -517,6 +528,16 @@ impl World {
                     self.restart(i);
                 }
                 None
+            }
+            What::ShowOwnLog(i, life) => {
+                if self.is_alive(i, life) {
+                    self.on_node(i, |w, up| {
+                        if let Running::Follower(f) = up {
+                            w.show_own_log(i, f);
+                        }
+                    });
+                }
+                Some(i)
             }
             What::Lose(i) => {
                 if !self.mending && self.machines[i].primary().is_some() {

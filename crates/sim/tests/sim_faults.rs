@@ -19,6 +19,8 @@ fn every_planted_fault_is_found() {
         "read.old_fetch",
         // A slot that another row lowers.
         "read.slot_lowered",
+        // A node that forgets that it holds what the cluster does not have.
+        "wal.diverged_forgotten",
     ] {
         env::fault::plant(fault, true);
         let found = (1..=60).find_map(|seed| sim::run(seed, false).err());
@@ -28,6 +30,18 @@ fn every_planted_fault_is_found() {
             panic!("60 seeds did not find {fault}")
         });
         println!("{fault}: {}", why.lines().next().unwrap_or_default());
+    }
+    // One for which chance has to work too long: a copy that takes away what is here before it has come.
+    let script = sim::scenario::lost_as_the_old_primary_comes_back;
+    for seed in 1..=3 {
+        env::fault::plant("wal.copy_empties_first", true);
+        let found = script(seed, false).err();
+        env::fault::plant("wal.copy_empties_first", false);
+        let why = found.unwrap_or_else(|| {
+            let _ = std::panic::take_hook();
+            panic!("the scenario did not find a copy that empties first, seed {seed}")
+        });
+        println!("scenario: {}", why.lines().next().unwrap_or_default());
     }
     let _ = std::panic::take_hook();
 }

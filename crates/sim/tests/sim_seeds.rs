@@ -15,6 +15,15 @@ fn a_few_seeds_hold() {
 }
 
 #[test]
+fn the_scenarios_hold() {
+    for seed in 1..=4 {
+        let played = sim::scenario::lost_as_the_old_primary_comes_back(seed, false);
+        let report = played.unwrap_or_else(|why| panic!("{why}"));
+        assert!(report.promotions >= 2 && report.set_aside >= 1);
+    }
+}
+
+#[test]
 fn a_seed_repeats_itself() {
     let twice: Vec<String> = (0..2)
         .map(|_| {

@@ -1,6 +1,7 @@
 //! `decided <= flushed <= installed < next`, `decided <= published <= installed` at a primary; `visible <= min(applied, published)`,
 //! `applied <= scheduled <= received`, `persisted <= received` at a replica (docs/watermarks.md); and across nodes: no replica shows
-//! what no primary of its history has published.
+//! what no primary of its history has published, but for one that starts where its own copy decides; and one that knows that it holds what
+//! the cluster does not have shows nothing.
 
 use base::Position;
 
@@ -29,12 +30,17 @@ impl World {
                     return;
                 };
                 following.marks.check();
+                assert!(
+                    !f.parted || f.shown().is_none(),
+                    "node {i} shows {:?}, of which the cluster does not have all",
+                    f.shown()
+                );
                 let visible = following.marks.visible.get();
                 let terms = f.dir.as_ref().expect("who follows has one").terms();
                 let most = terms.iter().filter_map(|(t, _)| self.published.get(t));
                 let most = most.max().copied().unwrap_or(Position::ZERO);
                 assert!(
-                    visible <= most,
+                    visible <= most.max(following.own),
                     "node {i} shows {visible}, but its primaries have published {most} at most"
                 );
             }

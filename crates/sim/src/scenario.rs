@@ -1,0 +1,71 @@
+//! What chance brings about too seldom, step by step. The seed still decides everything between the steps.
+
+use crate::network::Weather;
+use crate::world::World;
+use crate::{Report, caught};
+
+/// Steps until the next thing of a scenario happens, at most.
+const MOST: usize = 60_000;
+
+/// A commit is at two of four nodes, as its policy asks, and they are lost one after the other: the old primary comes back with more than
+/// its successor has, and while it gives that up the successor is lost. What both had is now at one node, which must not have taken it away.
+pub fn lost_as_the_old_primary_comes_back(seed: u64, loud: bool) -> Result<Report, String> {
+    let mut world = World::new(seed, loud);
+    let c = &mut world.config;
+    (c.needed, c.weak, c.sloppy, c.weather) = (1, false, false, Weather::CALM);
+    world.net.weather = Weather::CALM;
+    caught(world, |w| {
+        // Nothing breaks but what is broken here.
+        w.mending = true;
+        w.begin();
+        w.go("follow", |w| {
+            w.machines[0].primary().is_some_and(|p| p.joined() == 3)
+        });
+        w.net.cut = vec![2, 3];
+        let before = w.report.acknowledged;
+        w.go("acknowledge", |w| w.report.acknowledged > before + 3);
+        // The primary writes on, alone.
+        w.net.cut = vec![0];
+        w.go("write alone", |w| {
+            let one = w.machines[1].follower().filter(|f| f.is_ring_empty());
+            let one = one.and_then(|f| f.following.as_ref());
+            let zero = w.machines[0].primary().expect("it leads");
+            one.is_some_and(|one| zero.shipped > one.marks.received.get())
+        });
+        w.crash(0);
+        w.net.cut = vec![2, 3];
+        w.take_over(1);
+        let begun = w.report.bootstraps;
+        w.go("come back", |w| {
+            let back = w.machines[0].follower();
+            let follows = back.is_some_and(|f| f.following.is_some() && f.dir.is_some());
+            w.report.set_aside > 0 && (follows || w.report.bootstraps > begun)
+        });
+        w.crash(1);
+        w.take_over(0);
+        w.net.cut.clear();
+        w.heal()
+    })
+}
+
+impl World {
+    /// Steps until this holds, with nobody who mends.
+    fn go(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+        for _ in 0..MOST {
+            if holds(self) {
+                return;
+            }
+            self.step();
+        }
+        panic!("the scenario does not {what}: {}", self.state());
+    }
+
+    /// The operator looks at all that are up, and promotes the best by force; which is this one.
+    fn take_over(&mut self, expected: usize) {
+        let found = self.best_candidate(false);
+        let (best, considered) = found.expect("somebody is up");
+        assert_eq!(best, expected, "it has most: {}", self.state());
+        self.considered = considered;
+        self.promote(best, true);
+    }
+}
