@@ -48,6 +48,8 @@ struct File {
     archive: Option<String>,
     shared_memory: Option<bool>,
     #[serde(default)]
+    replication: Replication,
+    #[serde(default)]
     replay: Replay,
     #[serde(default)]
     forward: Forward,
@@ -55,6 +57,13 @@ struct File {
     log_format: Option<LogFormat>,
     #[serde(default)]
     settings: BTreeMap<String, toml::Value>,
+}
+
+/// The section `[replication]` of the file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replication {
+    ring: Option<String>,
 }
 
 /// The section `[replay]` of the file.
@@ -125,6 +134,9 @@ pub struct Overrides {
     /// Whether replicas on this host may read what this node has published in shared memory
     #[arg(long, value_name = "BOOL", env = "CANON_SHARED_MEMORY")]
     pub shared_memory: Option<bool>,
+    /// How the log goes to a replica on this host: auto (into a ring in shared memory), message
+    #[arg(long, value_name = "HOW", env = "CANON_REPLICATION_RING")]
+    pub replication_ring: Option<String>,
     /// How a replica replays: row, serial, table, transaction, page, transaction-worker
     #[arg(long, value_name = "POLICY", env = "CANON_REPLAY_POLICY")]
     pub replay_policy: Option<String>,
@@ -167,6 +179,8 @@ pub struct Config {
     pub archive: Option<String>,
     /// Whether replicas on this host may map what they ask for.
     pub shared_memory: bool,
+    /// Whether the log goes through a ring in shared memory to replicas on this host.
+    pub log_ring: bool,
     pub replay_policy: Policy,
     /// 0: as many as there are CPUs.
     pub replay_workers: u32,
@@ -263,6 +277,13 @@ impl Config {
             v => Some(Primary::parse(v).map_err(|why| bad("replica_of", v, &why))?),
         };
         let synchronous_replicas = flags.synchronous_replicas.or(file.synchronous_replicas);
+        let shared_memory = flags.shared_memory.or(file.shared_memory).unwrap_or(true);
+        let ring = text(&flags.replication_ring, &file.replication.ring, "auto");
+        let log_ring = match ring.as_str() {
+            "auto" => shared_memory,
+            "message" => false,
+            _ => return Err(bad("replication.ring", &ring, "auto or message")),
+        };
         let policy = text(&flags.replay_policy, &file.replay.policy, "row");
         let names = "row, serial, table, transaction, page or transaction-worker";
         let replay_policy = policy
@@ -342,7 +363,8 @@ impl Config {
                 url if url.is_empty() => None,
                 url => Some(crate::replication::archive::checked(url)?),
             },
-            shared_memory: flags.shared_memory.or(file.shared_memory).unwrap_or(true),
+            shared_memory,
+            log_ring,
             replay_policy,
             replay_workers: flags.replay_workers.or(file.replay.workers).unwrap_or(0),
             forward,
@@ -516,6 +538,7 @@ mod tests {
         assert_eq!(said.wal_keep_bytes, default.wal_keep_bytes);
         assert_eq!(said.replay_workers, default.replay_workers);
         assert_eq!(said.shared_memory, default.shared_memory);
+        assert_eq!(said.log_ring, default.log_ring);
         assert_eq!(
             said.replay_policy.to_string(),
             default.replay_policy.to_string()

@@ -225,6 +225,11 @@ fn replication(p: &mut Page, place: &Place) {
             u8::from(follow.is_connected()),
         );
         lag(p, "canon_replica", "This replica", &[own], false);
+        p.counter(
+            "canon_replica_batches_in_ring_total",
+            "Batches of the log that came in a ring in shared memory.",
+            follow.in_ring(),
+        );
         if let Some(fresh) = &place.fresh {
             strong_reads(p, fresh);
         }
@@ -274,6 +279,15 @@ fn replication(p: &mut Page, place: &Place) {
             "Times that copying to the archive, or reading from it, failed.",
             a.failures(),
         );
+    }
+    let (in_ring, in_messages) = place.senders.batches();
+    p.head(
+        "canon_replication_batches_total",
+        "counter",
+        "Batches of the log sent to replicas, by how.",
+    );
+    for (how, n) in [("ring", in_ring), ("message", in_messages)] {
+        _ = writeln!(p.0, "canon_replication_batches_total{{how=\"{how}\"}} {n}");
     }
     p.head(
         "canon_replica_connected",

@@ -184,7 +184,12 @@ impl Server {
         if let Some(archive) = &archive {
             tasks.spawn(archive.clone().run());
         }
-        let senders = Arc::new(Senders::new(node.clone(), env.clone(), archive));
+        let senders = Arc::new(Senders::new(
+            node.clone(),
+            env.clone(),
+            archive,
+            config.log_ring,
+        ));
         if let Some(exposed) = exposed {
             _ = senders.exposed.set(exposed);
         }
@@ -202,6 +207,7 @@ impl Server {
                 node.clone(),
                 env.clone(),
                 failed,
+                config.log_ring,
             ))
         });
         if let Some(follow) = &follow {

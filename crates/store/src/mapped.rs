@@ -1,4 +1,4 @@
-//! Words of a file that several processes map: the memory that a primary shares with replicas on its host (`base::region`).
+//! Words of a file that several processes map: the memory that a primary and its replicas on one host share (`base::region`, the log's ring).
 //!
 //! Both sides map the same pages, writable, and touch them as `AtomicU64` only; a store of one is a load of the other, ordered
 //! as between threads, since atomics are a property of memory and not of processes.
@@ -12,12 +12,14 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// Bytes of the file.
+/// Bytes of a region's file.
 pub const BYTES: usize = WORDS * size_of::<AtomicU64>();
 
 /// See the head of the file.
 pub struct MappedWords {
     first: NonNull<AtomicU64>,
+    /// Words.
+    count: usize,
 }
 
 // SAFETY: it owns its mapping and gives out shared references to atomics only.
@@ -26,35 +28,46 @@ unsafe impl Send for MappedWords {}
 unsafe impl Sync for MappedWords {}
 
 impl MappedWords {
-    /// Maps a file of [`BYTES`] bytes, which is open for reading and writing.
+    /// Maps a region's file ([`BYTES`] long), which is open for reading and writing.
     pub fn new(file: &File) -> io::Result<MappedWords> {
-        if file.metadata()?.len() != BYTES as u64 {
+        MappedWords::of(file, WORDS)
+    }
+
+    /// Maps a file of exactly so many words, at least one, which is open for reading and writing.
+    pub fn of(file: &File, count: usize) -> io::Result<MappedWords> {
+        let bytes = count * size_of::<AtomicU64>();
+        if file.metadata()?.len() != bytes as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the file has not the length of a region",
+                "the file has not the length that was said",
             ));
         }
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: the kernel chooses where, so no mapping that is there is replaced. The file is as long as the mapping; who could
         // make it shorter (its name lies where only this user writes) would end the process by a signal, not by wrong memory.
-        let first = unsafe { mmap(std::ptr::null_mut(), BYTES, access, flags, file, 0) }?;
+        let first = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, file, 0) }?;
         let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(MappedWords { first })
+        Ok(MappedWords { first, count })
     }
 }
 
 impl Words for MappedWords {
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is BYTES long, begins at a page, so it is aligned, and lives until the drop, which no borrow survives. Any bits
+        // SAFETY: the mapping is `count` words long, begins at a page, so it is aligned, and lives until the drop, which no borrow survives. Any bits
         // are a u64. All accesses in all processes are atomic, of the same size, at the same alignment.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), WORDS) }
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }
 
 impl Drop for MappedWords {
     fn drop(&mut self) {
         // SAFETY: mapped by `new` with this length, and nobody borrows it any more.
-        _ = unsafe { munmap(self.first.as_ptr().cast(), BYTES) };
+        _ = unsafe {
+            munmap(
+                self.first.as_ptr().cast(),
+                self.count * size_of::<AtomicU64>(),
+            )
+        };
     }
 }
 
@@ -70,6 +83,10 @@ mod tests {
         let open = open.read(true).write(true).create(true).truncate(false);
         let file = open.open(&path).expect("a file");
         assert!(MappedWords::new(&file).is_err(), "it is empty");
+        assert!(MappedWords::of(&file, 0).is_err(), "nothing to map");
+        file.set_len(16).expect("a length");
+        assert!(MappedWords::of(&file, 3).is_err(), "it is shorter");
+        assert_eq!(MappedWords::of(&file, 2).expect("mapped").words().len(), 2);
         file.set_len(BYTES as u64).expect("a length");
         let (a, b) = (MappedWords::new(&file), MappedWords::new(&file));
         let (a, b) = (a.expect("mapped"), b.expect("mapped"));

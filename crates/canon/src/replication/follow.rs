@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! primary ══▶ ship::Receiver ──▶ the node's ring ──▶ (node) own log, replay ──▶ visible
+//!         ══▶ ring that both map (`log_ring`), with a bell ──▶ the same Receiver
 //!         ◀══ acknowledgements ◀───────────────────────── marks moved
 //! ```
 //! The task lives as long as the node is a replica. It connects again when the connection ends, says why, and serves requests to take
@@ -11,20 +12,21 @@
 
 use super::Primary;
 use super::bootstrap;
-use super::copy_both::CopyBoth;
+use super::copy_both::{CopyBoth, broken};
 use super::freshness::Freshness;
 use super::link::Link;
+use super::log_ring::Offered;
 use super::restart::{Restart, Word};
 use super::send::COMMAND as START_REPLICATION;
 use base::{Error, Position, Result, SqlState};
 use env::Env;
-use node::{Following, Node, Promoted};
+use node::{Following, Node};
 use parking_lot::Mutex;
 use replica::ship::receiver::{Command, Event};
-use replica::ship::{Acked, Identity, Message, Receiver, RingWriter};
+use replica::ship::{Acked, Heard, Identity, Medium, Message, Receiver, RingWriter};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -38,6 +40,8 @@ const ACK: Duration = Duration::from_millis(20);
 const SLOW: Duration = Duration::from_secs(10);
 /// Longest pause between tries to connect.
 const MOST_BACKOFF: Duration = Duration::from_secs(5);
+
+mod take_over;
 
 /// The first answer of the primary. An error: it will never do.
 type FirstWord = Option<Result<Word>>;
@@ -75,6 +79,10 @@ pub struct Follow {
     name: String,
     node: Arc<Node>,
     env: Env,
+    /// Whether to offer a ring for the log (`log_ring`); no more after one in which something was found that cannot be.
+    offers: AtomicBool,
+    /// Batches that came in a ring.
+    in_ring: AtomicU64,
     /// Copies in a row that did not come, and when the next may be begun.
     failed: u32,
     copy_from: Instant,
@@ -86,14 +94,23 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// `failed`: copies in a row that did not come.
-    pub fn new(primary: Primary, name: String, node: Arc<Node>, env: Env, failed: u32) -> Follow {
+    /// `failed`: copies in a row that did not come. `offers`: whether a primary on this host may write into a ring here.
+    pub fn new(
+        primary: Primary,
+        name: String,
+        node: Arc<Node>,
+        env: Env,
+        failed: u32,
+        offers: bool,
+    ) -> Follow {
         let (requests, incoming) = mpsc::unbounded_channel();
         Follow {
             primary,
             name,
             node,
             env,
+            offers: AtomicBool::new(offers),
+            in_ring: AtomicU64::new(0),
             failed,
             copy_from: Instant::now() + bootstrap::pause(failed),
             state: Mutex::new(State {
@@ -119,6 +136,11 @@ impl Follow {
     /// `connecting`, `streaming`, `stopped`, `promoted`.
     pub fn status(&self) -> &'static str {
         self.state.lock().status
+    }
+
+    /// Batches that came in a ring that the primary writes.
+    pub fn in_ring(&self) -> u64 {
+        self.in_ring.load(Ordering::Relaxed)
     }
 
     /// Where the present connection's stream began.
@@ -345,69 +367,6 @@ impl Task<'_> {
         }
     }
 
-    fn request(&mut self, r: Option<Request>) -> Option<End> {
-        let r = match r? {
-            Request::Promote(r) => r,
-            Request::Cancel => {
-                self.asked.clear();
-                self.receiver.handle(Event::Cancel, &mut self.commands);
-                return None;
-            }
-        };
-        let force = r.force;
-        self.asked.push(r);
-        if force {
-            let s = self.follow.state.lock();
-            let now = self.follow.env.clock.unix_micros();
-            let ago = s.heard.map(|h| (now - h).max(0) / 1000);
-            let mut words = match ago {
-                Some(ms) => format!("The old primary was last heard {ms} ms ago."),
-                None => {
-                    "The old primary was never heard since this node started: nobody here knows what it has.".to_owned()
-                }
-            };
-            if let Some(ms) = ago {
-                words += &self.may_be_lost(&s, ms);
-            }
-            if s.connected && ago.is_some_and(|ms| ms < 1000) {
-                words += " It seems to be up: what it commits from now on is not part of the history, and is set aside when it comes back.";
-            }
-            return Some(End::TakeOver(words));
-        }
-        self.receiver.handle(Event::Seal, &mut self.commands);
-        None
-    }
-
-    /// What is known here of what the old primary has and this replica has not.
-    fn may_be_lost(&self, s: &State, silent_ms: i64) -> String {
-        let received = self.following.marks.received.get();
-        let mut words = match s.claimed > received {
-            true => format!(
-                " It had said that it has everything up to {}: what is above {received}, {} epochs of it, did not come here and is lost.",
-                s.claimed,
-                s.claimed.epoch() - received.epoch()
-            ),
-            false => format!(
-                " All that it had said to have by then, up to {}, is here.",
-                s.claimed
-            ),
-        };
-        words += &format!(
-            " Of the {silent_ms} ms since then nothing is known: commits of that time are lost, except those that waited for this replica."
-        );
-        if let (Some(first), Some(last)) = (s.pace.front(), s.pace.back())
-            && last.0 > first.0
-        {
-            let seconds = (last.0 - first.0) as f64 / 1e6;
-            let rate = (last.1 - first.1) as f64 / seconds;
-            words += &format!(
-                " Before, it made {rate:.0} commits per second over {seconds:.0} s; at that pace they are {:.0}.",
-                (rate * silent_ms as f64 / 1e3).ceil()
-            );
-        }
-        words
-    }
-
     /// More came than replay could take, and the ring was written over: from there on the log is read again.
     fn too_slow(&mut self, from: Position) {
         if self.slow.is_none_or(|said| said.elapsed() > SLOW) {
@@ -416,6 +375,14 @@ impl Task<'_> {
             let primary = &self.follow.primary;
             warn!(%primary, %from, overruns, "this replica is too slow: what it had no room for is read again from its primary's log");
         }
+    }
+
+    /// Something was found in a ring that no primary writes: from now on the log comes as messages.
+    fn distrust(&self, e: &Error) -> End {
+        let primary = &self.follow.primary;
+        error!(%primary, "{}: no ring is offered any more", e.fields().message);
+        self.follow.offers.store(false, Ordering::Relaxed);
+        End::Lost
     }
 
     async fn connected(
@@ -432,18 +399,41 @@ impl Task<'_> {
             i.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         }
         let mut echo = 0;
+        // This connection's own: whoever goes on writing into it afterwards writes for nobody.
+        let mut ring: Option<Offered> = None;
+        let mut offers = self.follow.offers.load(Ordering::Relaxed);
         loop {
             if let Some(end) = self.obey(&mut link) {
                 // The last word, a Hello say, may still be on its way.
                 _ = tokio::time::timeout(TIME, link.flush()).await;
                 return end;
             }
+            if self.receiver.is_streaming() && std::mem::take(&mut offers) {
+                ring = self.follow.offer(&mut link);
+            }
+            // What a bell has told of comes before what is still on the connection.
+            match ring.as_mut().map_or(Ok(None), Offered::next) {
+                Ok(None) => {}
+                Ok(Some(m)) => {
+                    self.follow.in_ring.fetch_add(1, Ordering::Relaxed);
+                    echo = self.heard(&m).max(echo);
+                    self.receiver.handle(Event::Message(m), &mut self.commands);
+                    continue;
+                }
+                Err(e) => return self.distrust(&e),
+            }
             tokio::select! {
-                m = link.next() => match m {
-                    Ok(m) => {
+                m = link.next_as(Heard::decode) => match m {
+                    Ok(Heard::Message(m)) => {
                         echo = self.heard(&m).max(echo);
                         self.receiver.handle(Event::Message(m), &mut self.commands);
                     }
+                    Ok(Heard::Medium(word)) => match ring.as_mut().map(|r| r.heard(word)) {
+                        Some(Ok(true)) => {}
+                        Some(Ok(false)) => ring = None,
+                        Some(Err(e)) => return self.distrust(&e),
+                        None => return self.distrust(&broken("a word about a ring that there is not")),
+                    },
                     Err(e) => {
                         warn!(primary = %self.follow.primary, "{}", e.fields().message);
                         return End::Lost;
@@ -638,36 +628,24 @@ impl Task<'_> {
         self.follow.restart.send_replace(Some(why));
         Some(End::Stop)
     }
-
-    /// Becomes the primary. Whether it did.
-    async fn take_over(&mut self, words: &str) -> bool {
-        let node = self.follow.node.clone();
-        let published = self.following.marks.claimed();
-        let done = tokio::task::spawn_blocking(move || node.promote()).await;
-        let done = done.unwrap_or_else(|e| Err(Error::internal(e.to_string())));
-        let report = done.map(|Promoted { term, start }| {
-            let mut report = format!("Promoted: term {term} begins after {start}. {words}");
-            if published > start {
-                report +=
-                    &format!(" It had published up to {published}: commits between are lost.");
-            }
-            report
-        });
-        match &report {
-            Ok(r) => info!("{r}"),
-            Err(e) => error!("not promoted: {e}"),
-        }
-        if report.is_ok() {
-            self.unseal();
-        }
-        for r in self.asked.drain(..) {
-            _ = r.answer.send(report.clone());
-        }
-        report.is_ok()
-    }
 }
 
 impl Follow {
+    /// Makes a ring for this connection and offers it.
+    fn offer(&self, link: &mut CopyBoth<TcpStream>) -> Option<Offered> {
+        let name = self.env.random.next_u64();
+        match tokio::task::block_in_place(|| Offered::new(name)) {
+            Ok(ring) => {
+                link.send_with(|out| ring.offer().encode(out));
+                Some(ring)
+            }
+            Err(e) => {
+                info!(error = %e, "no shared memory: the log comes as messages");
+                None
+            }
+        }
+    }
+
     async fn connect(&self) -> Result<CopyBoth<TcpStream>> {
         let parameters = [("replication", "canon"), ("application_name", &*self.name)];
         let link = Link::connect(&self.primary, &parameters).await?;

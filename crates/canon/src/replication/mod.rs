@@ -6,6 +6,7 @@
 //! replica   follow.rs           one task: connects (link.rs), ship::Receiver, the node's ring; acknowledgements, promotion
 //!           restart.rs          why the server may have to start again
 //!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
+//! both      log_ring.rs       the log's ring in memory that both map, where they are on one host
 //! replica   fresh.rs            strong reads: what sessions ask and wait for; the primary's region is read over connections
 //!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs)
 //! primary   region.rs           its other end
@@ -29,6 +30,7 @@ mod freshness;
 mod hand_over;
 mod lane;
 pub mod link;
+mod log_ring;
 mod pace;
 mod place;
 mod primary;

@@ -1,7 +1,7 @@
 //! The primary's side of one replica's connection: a task that does what `replica::ship::Sender` says.
 //!
 //! ```text
-//! messages of the replica ──┐                          ┌──▶ messages to the replica
+//! messages of the replica ──┐                          ┌──▶ messages to the replica, batches into its ring (`log_ring`)
 //! groups just made durable ─┼──▶ ship::Sender ─────────┼──▶ reads of the log or the checkpoint (off this thread)
 //! clock, every 10 ms ───────┘                          └──▶ acknowledgements to the node's durability decider
 //! ```
@@ -13,6 +13,7 @@ use super::archive::Archiving;
 use super::copy_both::{CopyBoth, broken};
 use super::freshness::Freshness;
 use super::hand_over::HandOver;
+use super::log_ring::{self, LogRing};
 use super::pace::{HIGH_WATER, is_too_much};
 use super::reads::{Read, disk, facts, open_checkpoint, read_log};
 use super::region;
@@ -25,10 +26,10 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use node::{Follower, Next, Node, Promoted, Role};
 use parking_lot::Mutex;
 use replica::ship::sender::{Command, Event};
-use replica::ship::{Message, Sender, Step};
+use replica::ship::{Heard, Medium, Message, Sender, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -61,6 +62,11 @@ pub struct Senders {
     pub archive: Option<Arc<Archiving>>,
     /// Where replicas on this host can map the region.
     pub exposed: OnceLock<Exposed>,
+    /// Whether the log may go into the ring of a replica on this host.
+    rings: bool,
+    /// Batches that went this way, and that.
+    in_ring: AtomicU64,
+    in_messages: AtomicU64,
 }
 
 struct Peer {
@@ -82,7 +88,8 @@ pub struct Seen {
 }
 
 impl Senders {
-    pub fn new(node: Arc<Node>, env: Env, archive: Option<Arc<Archiving>>) -> Senders {
+    /// `rings`: whether the log may go into the ring of a replica on this host.
+    pub fn new(node: Arc<Node>, env: Env, archive: Option<Arc<Archiving>>, rings: bool) -> Senders {
         Senders {
             node,
             env,
@@ -93,7 +100,16 @@ impl Senders {
             between_terms: AtomicBool::new(false),
             archive,
             exposed: OnceLock::new(),
+            rings,
+            in_ring: AtomicU64::new(0),
+            in_messages: AtomicU64::new(0),
         }
+    }
+
+    /// Batches that went into a replica's ring, and as messages.
+    pub fn batches(&self) -> (u64, u64) {
+        let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
+        (n(&self.in_ring), n(&self.in_messages))
     }
 
     /// Every connected replica.
@@ -235,6 +251,11 @@ struct Sending {
     reader: Option<Box<LogReader>>,
     checkpoint: Option<Arc<CheckpointReader>>,
     hand_over: HandOver,
+    /// The replica's ring, if it is on this host; and up to where the next bell is to ring.
+    ring: Option<LogRing>,
+    bell: Option<u64>,
+    /// The head of a batch.
+    head: Vec<u8>,
     /// Why the connection is to end.
     end: Option<String>,
 }
@@ -292,6 +313,9 @@ impl Sending {
             reader: None,
             checkpoint: None,
             hand_over: HandOver::default(),
+            ring: None,
+            bell: None,
+            head: Vec::new(),
             end: None,
             senders,
         };
@@ -339,11 +363,13 @@ impl Sending {
             let shipping = self.node.shipping();
             shipping.sent(self.id, self.sender.sent(), self.sender.state_name());
             tokio::select! {
-                m = link.next() => {
+                m = link.next_as(Heard::decode) => {
                     heard = tokio::time::Instant::now();
-                    let m = m?;
-                    if !is_too_much(&m, link.pending(), self.reads.len()) {
-                        self.event(Event::Message(m));
+                    match m? {
+                        Heard::Message(m) if is_too_much(&m, link.pending(), self.reads.len()) => {}
+                        Heard::Message(m) => self.event(Event::Message(m)),
+                        Heard::Medium(Medium::Offer { name }) => self.offered(name, link),
+                        Heard::Medium(_) => return Err(broken("a word about a ring that a replica does not say")),
                     }
                 }
                 Some(r) = self.reads.next(), if !self.reads.is_empty() => {
@@ -438,11 +464,15 @@ impl Sending {
                     if let Some(step) = m.step() {
                         self.left(&step);
                     }
+                    self.ring_bell(link);
                     link.send(&m);
                 }
                 Command::SendBatch { step, group } => {
                     self.left(&step);
-                    link.send_with(|out| step.encode_batch(group.as_bytes(), out));
+                    if !self.put(&step, group.as_bytes()) {
+                        self.ring_bell(link);
+                        link.send_with(|out| step.encode_batch(group.as_bytes(), out));
+                    }
                 }
                 Command::ReadLog { from, bytes } => {
                     let (node, reader) = (self.node.clone(), self.reader.take());
@@ -490,6 +520,41 @@ impl Sending {
                 Command::HeardOfTerm(term) => self.senders.depose(term),
                 Command::Close(why) => self.end = Some(why),
             }
+        }
+        // One for all batches of this turn.
+        self.ring_bell(link);
+    }
+
+    /// The replica has made a ring.
+    fn offered<S: AsyncRead + AsyncWrite>(&mut self, name: u64, link: &mut CopyBoth<S>) {
+        // One for a connection.
+        if self.senders.rings && self.ring.is_none() {
+            self.ring = log_ring::find(name);
+        }
+        let taken = self.ring.as_ref().is_some_and(|r| r.name == name);
+        info!(replica = %self.sender.node(), taken, "the replica offers a ring for the log");
+        link.send_with(|out| Medium::Answer { name, taken }.encode(out));
+    }
+
+    /// Writes a batch into the replica's ring; whether it went in.
+    fn put(&mut self, step: &Step, group: &[u8]) -> bool {
+        self.head.clear();
+        step.encode_batch(&[], &mut self.head);
+        let ring = self.ring.as_mut();
+        let end = ring.and_then(|r| r.ring.put(&self.head, group));
+        self.bell = end.or(self.bell);
+        let count = match end {
+            Some(_) => &self.senders.in_ring,
+            None => &self.senders.in_messages,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        end.is_some()
+    }
+
+    /// Says what is in the ring, before anything that comes after it.
+    fn ring_bell<S: AsyncRead + AsyncWrite>(&mut self, link: &mut CopyBoth<S>) {
+        if let Some(end) = self.bell.take() {
+            link.send_with(|out| Medium::Bell { end }.encode(out));
         }
     }
 

@@ -11,9 +11,12 @@
 //! So one of the words is a mark that the kernel strikes out with the process (`store::Alive`), and after each look the reader looks at it. One
 //! that has handed over says so in its words. The lock is for whoever removes files that a killed process left.
 //!
-//! Left out on purpose: sharing between users (the file is its owner's alone).
+//! The file of a log ring (`log_ring`) is made the same way, by a replica.
+//!
+//! Left out on purpose: sharing between users (a file is its owner's alone).
 
 use base::region::{ALIVE_WORD, NAME_WORD, Region, WORDS, Words};
+use replica::ship::RING_WORDS;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -23,8 +26,11 @@ use store::{Alive, MAPPED_BYTES, MappedWords, is_marked};
 
 const DIRECTORY: &str = "/dev/shm";
 const PREFIX: &str = "canon-region-";
+const RING_PREFIX: &str = "canon-ring-";
+/// What our files are called, and how long each kind is.
+const KINDS: [(&str, usize); 2] = [(PREFIX, MAPPED_BYTES), (RING_PREFIX, RING_WORDS * 8)];
 
-fn open(path: &Path) -> io::Result<File> {
+pub(super) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
 }
 
@@ -35,14 +41,20 @@ pub struct Exposed {
     _alive: Alive,
 }
 
-/// A file of ours, locked, that goes with this. (The mapping keeps the lock, too, until it is gone, which is when the process is.)
-struct Made {
+/// A file of ours, locked, that goes with this. (A mapping keeps the lock, too, until it is gone.)
+pub(super) struct Made {
     path: PathBuf,
-    file: File,
+    pub(super) file: File,
+}
+
+/// Where the ring of this name is, on the host on which it was made.
+pub(super) fn ring_path(name: u64) -> PathBuf {
+    Path::new(DIRECTORY).join(format!("{RING_PREFIX}{name:016x}"))
 }
 
 impl Made {
-    fn new(path: PathBuf) -> io::Result<Made> {
+    /// So many zeroes.
+    pub(super) fn new(path: PathBuf, bytes: usize) -> io::Result<Made> {
         use std::os::unix::fs::OpenOptionsExt;
         let mut options = File::options();
         options.read(true).write(true).create_new(true).mode(0o600);
@@ -50,7 +62,7 @@ impl Made {
         let mut made = Made { path, file };
         made.file.lock()?;
         // Written, not only made so long: a full file system is found here, not by a signal later.
-        made.file.write_all(&vec![0; MAPPED_BYTES])?;
+        made.file.write_all(&vec![0; bytes])?;
         Ok(made)
     }
 }
@@ -66,7 +78,8 @@ impl Exposed {
     /// Makes one; the region in it. `random`: a name for it.
     pub fn new(random: u64) -> io::Result<(Exposed, Arc<Region>)> {
         remove_left();
-        let file = Made::new(Path::new(DIRECTORY).join(format!("{PREFIX}{random:016x}")))?;
+        let path = Path::new(DIRECTORY).join(format!("{PREFIX}{random:016x}"));
+        let file = Made::new(path, MAPPED_BYTES)?;
         let words = MappedWords::new(&file.file)?;
         words.words()[NAME_WORD as usize].store(random, Ordering::SeqCst);
         let exposed = Exposed {
@@ -83,17 +96,19 @@ impl Exposed {
 }
 
 /// Files of processes that were killed: nobody holds their locks.
-fn remove_left() {
+pub(super) fn remove_left() {
     let Ok(all) = std::fs::read_dir(DIRECTORY) else {
         return;
     };
     for entry in all.flatten() {
-        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let kind = KINDS.iter().find(|k| name.starts_with(k.0));
         // One that is being made is not whole yet.
-        let whole = entry
-            .metadata()
-            .is_ok_and(|m| m.len() == MAPPED_BYTES as u64);
-        if ours && whole && open(&entry.path()).is_ok_and(|f| f.try_lock().is_ok()) {
+        let whole = |bytes| entry.metadata().is_ok_and(|m| m.len() == bytes as u64);
+        if kind.is_some_and(|k| whole(k.1))
+            && open(&entry.path()).is_ok_and(|f| f.try_lock().is_ok())
+        {
             _ = std::fs::remove_file(entry.path());
         }
     }
@@ -134,7 +149,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_finished_goes() {
         let path = std::env::temp_dir().join(format!("canon-made-{}", std::process::id()));
-        let made = Made::new(path.clone()).expect("made");
+        let made = Made::new(path.clone(), 16).expect("made");
         assert!(path.exists());
         // As when it cannot be mapped.
         drop(made);

@@ -1,9 +1,16 @@
-//! Memory of another node, read by words.
+//! Memory of another node, read and written by words.
 //!
-//! Shaped after one-sided RDMA (SCC §4.2, "Considerations for one-sided RDMA"): a reader names words, computed from what it looks for, and
-//! gets their values; the other side has no code that knows what they mean. One request is one read of them all, **in order**: the value
-//! of a later word was there after that of an earlier one. Over TCP a task at the primary loads the words and answers; in shared memory the
-//! reader loads them itself. A network card would do the same with one chained read per word and nobody at the other end.
+//! Shaped after one-sided RDMA (SCC §4.2, "Considerations for one-sided RDMA", and §4.3): a reader names words, computed from what it looks
+//! for, and gets their values; a writer names a word, and what is to stand from there on. The other side has no code that knows what they
+//! mean. Two things are promised, which a network card's queue promises, too:
+//! - One request is one read of its words **in order**: the value of a later word was there after that of an earlier one.
+//! - Writes are seen **in order**: who sees a word of one write sees all of the writes before it.
+//!
+//! | | read | written |
+//! |---|---|---|
+//! | a primary's region, over TCP (`canon`) | a task at the primary loads the words and answers | no: its owner gives that away to nobody |
+//! | memory that both map ([`SharedMemory`]) | loads | stores; the log's ring is written so (`ship::remote_ring`) |
+//! | RDMA | one chained read per word, nobody at the other end | one write per run of words |
 //!
 //! ```text
 //! request  | number u64 | words: u32 each  |
@@ -11,8 +18,10 @@
 //! place    | name u64   | path |                   the primary's first: a file that has the same words, for who is on its host
 //! ```
 //!
-//! Left out on purpose: RDMA itself (no such hardware was at hand), and writing: the log is sent as messages.
+//! Left out on purpose: RDMA itself (no such hardware was at hand), and writing over TCP: a message whose bytes somebody at the other end
+//! stores is the message that the log is sent in anyway, and one copy more.
 
+use env::sync::atomic::{AtomicU64, Ordering, fence};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -24,6 +33,61 @@ pub type Reading = Pin<Box<dyn Future<Output = io::Result<Vec<u64>>> + Send>>;
 pub trait RemoteMemory: Send + Sync {
     /// The values of these words, read in this order. An error: nothing can be read, now or any more.
     fn read(&self, words: Vec<u32>) -> Reading;
+}
+
+/// Memory that its owner has also given away for writing, as one registers it for remote writes.
+pub trait WritableMemory: RemoteMemory {
+    /// Puts these bytes from this word on; what they leave of the last word becomes 0. All of it lies in the memory.
+    fn write(&self, word: usize, bytes: &[u8]);
+}
+
+/// Words that may be in several processes at once.
+pub trait SharedWords: Send + Sync {
+    fn words(&self) -> &[AtomicU64];
+}
+
+#[cfg(not(feature = "shuttle"))]
+impl SharedWords for store::MappedWords {
+    fn words(&self) -> &[AtomicU64] {
+        base::region::Words::words(self)
+    }
+}
+
+impl SharedWords for std::sync::Arc<[AtomicU64]> {
+    fn words(&self) -> &[AtomicU64] {
+        self
+    }
+}
+
+/// Another node's memory that this one maps.
+pub struct SharedMemory<W>(pub W);
+
+impl<W: SharedWords> RemoteMemory for SharedMemory<W> {
+    fn read(&self, words: Vec<u32>) -> Reading {
+        let all = self.0.words();
+        let value = |w: u32| Some(all.get(w as usize)?.load(Ordering::Acquire));
+        let values: Option<Vec<u64>> = words.into_iter().map(value).collect();
+        let none = || io::Error::from(io::ErrorKind::InvalidInput);
+        Box::pin(std::future::ready(values.ok_or_else(none)))
+    }
+}
+
+impl<W: SharedWords> WritableMemory for SharedMemory<W> {
+    fn write(&self, word: usize, bytes: &[u8]) {
+        let (whole, rest) = bytes.as_chunks::<8>();
+        let count = whole.len() + usize::from(!rest.is_empty());
+        let to = &self.0.words()[word..word + count];
+        // Who sees a store after the fence, and has one of its own behind its load, sees those before it.
+        fence(Ordering::Release);
+        for (to, from) in to.iter().zip(whole) {
+            to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            to[count - 1].store(u64::from_le_bytes(last), Ordering::Relaxed);
+        }
+    }
 }
 
 /// Most words of one request.

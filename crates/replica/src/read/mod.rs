@@ -12,7 +12,7 @@ mod memory;
 mod timestamps;
 
 pub use memory::{
-    Answer, Reading, RemoteMemory, Request, decode_answer, decode_place, decode_request,
-    encode_answer, encode_place, encode_request,
+    Answer, Reading, RemoteMemory, Request, SharedMemory, SharedWords, WritableMemory,
+    decode_answer, decode_place, decode_request, encode_answer, encode_place, encode_request,
 };
 pub use timestamps::{Ask, Check, Fetch, Level, Rejected, Timestamps, Touch, decide};

@@ -5,6 +5,7 @@
 //!
 //! to the replica: Welcome 1, Refused 2, Checkpoint 3, Batch 4, Tick 5, Sealed 6
 //! to the primary: Hello 16, Ack 17, Resume 18, Fetch 19, Seal 20
+//! 7, 8, 21: words about the memory that both share (`medium`)
 //! ```
 //! Whoever carries them says where a message ends (over TCP: the CopyData frame), so none repeats its own length. A decoder takes
 //! exactly one message: bytes missing, bytes left over, unknown kinds, other versions and impossible counts are refused, and
@@ -19,7 +20,7 @@
 use base::Position;
 
 /// Version of the messages. A peer of another version is refused with words, at `Hello`.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Longest name of a node.
 pub const MAX_NAME: usize = 255;

@@ -7,19 +7,26 @@
 //! `message` is what they say; `sender` and `receiver` decide and do nothing, so that a test or a simulation can be their
 //! network, disk and clock; `history` says from their terms where two histories part; `ring` is where what arrives waits.
 //!
+//! Where both are on one host, batches go through memory that the primary writes (`remote_ring`), and a bell is what is sent (`medium`). Neither
+//! sender nor receiver knows: the same messages arrive in the same order.
+//!
 //! **The consumer** of the ring takes frames in order, raises *received*, hands the group to replay and to the replica's own log,
 //! and tells the receiver when it was overrun. A frame's group may begin at or below what it has: once, behind a bootstrap.
 
 mod history;
+mod medium;
 mod message;
 pub mod receiver;
+mod remote_ring;
 mod ring;
 pub mod sender;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
 pub use history::{fork, next_term, term_at};
+pub use medium::{Heard, Medium};
 pub use message::{MAX_CHUNK, MAX_NAME, Malformed, Message, Refusal, Start, Step, VERSION};
 pub use receiver::{Identity, Receiver};
+pub use remote_ring::{NAME_WORD, RING_WORDS, RemoteRing, Ringside};
 pub use ring::{Read, Ring, RingReader, RingWriter};
 pub use sender::{Acked, Facts, Sender};
