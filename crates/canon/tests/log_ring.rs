@@ -106,7 +106,11 @@ async fn what_is_larger_than_the_ring_goes_as_a_message_and_the_order_holds() {
     let p = primary("auto").await;
     let c = p.server.connect().await;
     bank(&c).await;
-    rows(&c, "CREATE TABLE bulk (id int PRIMARY KEY, v text NOT NULL)").await;
+    rows(
+        &c,
+        "CREATE TABLE bulk (id int PRIMARY KEY, v text NOT NULL)",
+    )
+    .await;
     let r = follower(&p, "r", "auto").await;
     let movers = Movers::start(&p.server, 2).await;
     p.counts(RING, 20).await;
@@ -213,7 +217,8 @@ async fn an_old_primary_that_goes_on_writing_writes_for_nobody() {
     assert_eq!(total, TOTAL.to_string());
     // Nor does the log of the one who took over have any of it.
     r.server.kill();
-    r.server.set_env(&[("CANON_HTTP", &format!("127.0.0.1:{}", r.http))]);
+    r.server
+        .set_env(&[("CANON_HTTP", &format!("127.0.0.1:{}", r.http))]);
     r.server.launch();
     r.server.ready().await;
     let w = r.server.connect().await;

@@ -23,7 +23,7 @@ use env::Env;
 use node::{Following, Node};
 use parking_lot::Mutex;
 use replica::ship::receiver::{Command, Event};
-use replica::ship::{Acked, Heard, Identity, Medium, Message, Receiver, RingWriter};
+use replica::ship::{Acked, Heard, Identity, Message, Receiver, RingWriter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! The ring in memory of both: alone, with a writer that is not what it should be, and over thousands of schedules.
 
 use super::*;
-use crate::read::{RemoteMemory, SharedMemory};
+use crate::read::SharedMemory;
 use env::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ fn whole(n: u64, words: usize) -> Vec<u8> {
 #[cfg(not(feature = "shuttle"))]
 mod alone {
     use super::*;
+    use crate::read::RemoteMemory;
     use proptest::prelude::*;
 
     #[test]
