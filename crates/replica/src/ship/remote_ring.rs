@@ -211,14 +211,16 @@ impl<W: SharedWords> Ringside<W> {
 
     /// Appends so many bytes from a place on; where their words end.
     fn copy(&self, at: u64, bytes: usize, out: &mut Vec<u8>) -> u64 {
-        let words = words_of(bytes);
-        let begin = out.len();
-        out.reserve(words as usize * 8);
-        for i in 0..words {
-            out.extend_from_slice(&self.word(at + i).to_le_bytes());
+        let (begin, words) = (out.len(), words_of(bytes) as usize);
+        out.resize(begin + words * 8, 0);
+        let ring = &self.words.words()[FIRST..];
+        let (before, from) = ring.split_at((at & (self.size - 1)) as usize);
+        let (to, _) = out[begin..].as_chunks_mut::<8>();
+        for (to, word) in to.iter_mut().zip(from.iter().chain(before)) {
+            *to = word.load(Ordering::Relaxed).to_le_bytes();
         }
         out.truncate(begin + bytes);
-        at + words
+        at + words as u64
     }
 
     #[cfg(test)]

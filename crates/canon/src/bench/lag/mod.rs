@@ -45,6 +45,9 @@ pub struct LagOptions {
     /// How the replica replays
     #[arg(long, default_value = "row")]
     pub policy: String,
+    /// How the log goes to the replica: auto (a ring in shared memory), message
+    #[arg(long, default_value = "auto")]
+    pub ring: String,
     /// Where temporary data directories are made
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
@@ -401,7 +404,7 @@ impl Role {
         command.args(["--warm-up", &warm_up, "--seconds", &seconds]);
         command.args(["--ddl-rows", &run.ddl_rows.to_string()]);
         command.args(["--readers", &run.readers.to_string()]);
-        command.args(["--policy", &options.policy]);
+        command.args(["--policy", &options.policy, "--ring", &options.ring]);
         if options.threads {
             command.args(["--threads", &cpu.to_string()]);
         }

@@ -44,6 +44,8 @@ pub struct NodeArgs {
     #[arg(long)]
     policy: String,
     #[arg(long)]
+    ring: String,
+    #[arg(long)]
     ddl_rows: u64,
     /// Watch the threads, and what the host takes from this CPU.
     #[arg(long, value_name = "CPU")]
@@ -114,6 +116,7 @@ pub fn run(args: &NodeArgs) -> Result<()> {
         }),
         replica_of: (!primary).then(|| args.address.to_string()),
         replay_policy: Some(args.policy.clone()),
+        replication_ring: Some(args.ring.clone()),
         ..Overrides::default()
     };
     let config = Config::load(&flags)?;
