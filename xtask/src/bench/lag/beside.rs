@@ -12,7 +12,7 @@
 
 use super::super::page;
 use super::super::peers::{MARIA, POSTGRES, Peers, output};
-use super::super::reads::cluster::Cluster;
+use super::super::reads::cluster::{Cluster, Media};
 use super::super::svg::Chart;
 use super::USAGE;
 use crate::clients::Clients;
@@ -220,7 +220,7 @@ impl Bench {
         match kind {
             Kind::Canon => {
                 println!("starting canon");
-                let cluster = Cluster::start(program, &self.directory, 1, true, guard)?;
+                let cluster = Cluster::start(program, &self.directory, 1, Media::Ring, guard)?;
                 self.canon = Some(cluster);
                 Ok(())
             }

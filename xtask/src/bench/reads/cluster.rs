@@ -7,11 +7,34 @@ use crate::{Result, process};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A node with its HTTP port.
 pub struct Node {
     pub server: Server,
     http: u16,
+}
+
+/// What goes where, between nodes on one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// Everything over connections, as between hosts.
+    Tcp,
+    /// Timestamps and slots are read in shared memory; the log comes as messages.
+    Shared,
+    /// The log goes through shared memory, too: the default.
+    Ring,
+}
+
+impl Media {
+    pub fn name(self) -> &'static str {
+        match self {
+            Media::Tcp => "tcp",
+            Media::Shared => "shared",
+            Media::Ring => "ring",
+        }
+    }
 }
 
 /// The primary first.
@@ -24,7 +47,7 @@ impl Cluster {
         program: &Path,
         directory: &Path,
         replicas: usize,
-        shared_memory: bool,
+        media: Media,
         guard: &mut Guard,
     ) -> Result<Cluster> {
         let mut nodes: Vec<Node> = Vec::new();
@@ -33,7 +56,13 @@ impl Cluster {
             let home = directory.join(format!("node-{replicas}-{i}"));
             let mut start = Command::new(program);
             start.arg("start").arg("--data").arg(&home);
-            start.env("CANON_SHARED_MEMORY", shared_memory.to_string());
+            start.env("CANON_SHARED_MEMORY", (media != Media::Tcp).to_string());
+            let ring = if media == Media::Ring {
+                "auto"
+            } else {
+                "message"
+            };
+            start.env("CANON_REPLICATION_RING", ring);
             start.args(["--listen", &format!("127.0.0.1:{port}")]);
             start.args(["--http", &format!("127.0.0.1:{http}")]);
             start.args(["--max-connections", "300", "--log-level", "warn"]);
@@ -141,6 +170,28 @@ pub struct Done {
     pub busy: f64,
     /// Fetches of the replicas per thousand transactions.
     pub fetches: f64,
+    /// How old what the first replica shows is, by its own word: the median of a few looks a second.
+    pub lag_ms: f64,
+}
+
+/// Runs `f` and asks the first replica meanwhile how far it is behind, in seconds.
+fn watched<T>(cluster: &Cluster, f: impl FnOnce() -> T) -> (T, Vec<f64>) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let look = || {
+            let mut lags = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(250));
+                let first = cluster.replicas().first();
+                lags.extend(first.and_then(|r| r.metric("canon_replica_lag_seconds")));
+            }
+            lags
+        };
+        let looking = s.spawn(look);
+        let out = f();
+        done.store(true, Ordering::Relaxed);
+        (out, looking.join().unwrap_or_default())
+    })
 }
 
 /// Runs `load` at every replica at once, while `writes` runs at the primary.
@@ -184,8 +235,15 @@ pub fn measure(
     let mut histogram: Vec<(f64, f64)> = Vec::new();
     let mut seconds: f64 = 0.0;
     let mut count = 0.0;
-    for r in readers? {
-        let out = r.wait_with_output().map_err(|e| e.to_string())?;
+    let readers = readers?;
+    let (outs, mut lags) = watched(cluster, || -> Vec<_> {
+        let outs = readers.into_iter().map(Child::wait_with_output);
+        outs.collect()
+    });
+    lags.sort_by(f64::total_cmp);
+    done.lag_ms = lags.get(lags.len() / 2).map_or(f64::NAN, |s| s * 1e3);
+    for out in outs {
+        let out = out.map_err(|e| e.to_string())?;
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         if !out.status.success() {
             let why = String::from_utf8_lossy(&out.stderr).into_owned();

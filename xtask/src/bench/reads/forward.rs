@@ -5,7 +5,7 @@
 //!
 //! Left out on purpose: transactions that read at the replica first, whose footprint travels too; more replicas than one.
 
-use super::cluster::{Cluster, after};
+use super::cluster::{Cluster, Media, after};
 use super::{Bench, interval};
 use crate::{Result, command, process};
 use std::process::Command;
@@ -54,7 +54,7 @@ impl Bench {
     }
 
     pub(super) fn forwarded(&mut self) -> Result<()> {
-        let cluster = self.cluster(1, true)?;
+        let cluster = self.cluster(1, Media::Ring)?;
         let mut init = Command::new(self.clients.postgres_bin.join("pgbench"));
         init.args(["--initialize", "--quiet", "--scale=10", "--host=127.0.0.1"]);
         init.arg(format!("--port={}", cluster.primary().server.port));

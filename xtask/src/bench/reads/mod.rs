@@ -20,7 +20,7 @@ use super::svg::Chart;
 use crate::clients::Clients;
 use crate::guard::Guard;
 use crate::{Result, command, server};
-use cluster::{Cluster, Done, Load, after, measure};
+use cluster::{Cluster, Done, Load, Media, after, measure};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -170,8 +170,8 @@ impl Bench {
             self.forwarded()?;
         }
         if self.wants("price") || self.wants("fetches") {
-            let cluster = self.cluster(1, true)?;
-            let tcp = self.cluster(1, false)?;
+            let cluster = self.cluster(1, Media::Ring)?;
+            let tcp = self.cluster(1, Media::Tcp)?;
             if self.wants("price") {
                 self.price(&cluster, &tcp)?;
             }
@@ -186,16 +186,14 @@ impl Bench {
     }
 
     /// With sysbench's tables.
-    fn cluster(&mut self, replicas: usize, shared_memory: bool) -> Result<Cluster> {
+    fn cluster(&mut self, replicas: usize, media: Media) -> Result<Cluster> {
         let program = self.binary();
-        let home = self
-            .directory
-            .join(if shared_memory { "shared" } else { "tcp" });
+        let home = self.directory.join(media.name());
         // What an earlier section left.
         let _ = std::fs::remove_dir_all(&home);
         std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
         let guard = &mut self.guard;
-        let cluster = Cluster::start(&program, &home, replicas, shared_memory, guard)?;
+        let cluster = Cluster::start(&program, &home, replicas, media, guard)?;
         let port = format!("--pgsql-port={}", cluster.primary().server.port);
         let mut prepare = Command::new(&self.clients.sysbench);
         prepare.args([
@@ -241,7 +239,8 @@ impl Bench {
                     .directory
                     .join(format!("{consistency}-{replicas}-{failures}"));
                 std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
-                let mut c = Cluster::start(&program, &home, replicas, true, &mut self.guard)?;
+                let mut c =
+                    Cluster::start(&program, &home, replicas, Media::Ring, &mut self.guard)?;
                 let all: Vec<String> = c.nodes.iter().map(|n| n.address()).collect();
                 let init = format!("SET canon.read_consistency = {consistency}");
                 // Eventual reads at the replicas only, as at the peers.

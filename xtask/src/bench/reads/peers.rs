@@ -7,7 +7,7 @@
 //! Left out on purpose: pgpool, whose staleness is that of what stands behind it; how long a read stays stale.
 
 use super::super::peers::{GALERA, POSTGRES, Peers, output};
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Media};
 use super::{Bench, first_line, row};
 use crate::{Result, process};
 use std::path::Path;
@@ -189,7 +189,7 @@ impl Bench {
         let home = self.directory.join("beside-peers");
         std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
         let program = self.binary();
-        let c = Cluster::start(&program, &home, 1, false, &mut self.guard)?;
+        let c = Cluster::start(&program, &home, 1, Media::Tcp, &mut self.guard)?;
         let ports = (c.nodes[0].server.port, c.nodes[1].server.port);
         let init = |kind: &str| format!("SET canon.read_consistency = {kind}");
         for kind in ["strong", "eventual"] {
