@@ -129,7 +129,8 @@ async fn what_is_larger_than_the_ring_goes_as_a_message_and_the_order_holds() {
             rows(&c, &sql).await;
         }
     }
-    assert!(p.metric(MESSAGES) >= messages + 4);
+    // A commit does not wait for its batch to be sent.
+    p.counts(MESSAGES, messages + 3).await;
     let (sent, taken) = (p.metric(RING), r.metric(TAKEN));
     movers.some(50).await;
     p.counts(RING, sent).await;
