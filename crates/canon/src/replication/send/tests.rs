@@ -5,7 +5,7 @@ use node::NodeOptions;
 
 fn senders(path: &std::path::Path) -> Senders {
     let node = Node::open(path, NodeOptions::default()).expect("a node");
-    Senders::new(Arc::new(node), Env::os(), None)
+    Senders::new(Arc::new(node), Env::os(), None, true)
 }
 
 #[test]
