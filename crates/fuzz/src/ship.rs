@@ -1,7 +1,7 @@
 //! `ship`: what primary and replica say to each other.
 
 use base::Position;
-use replica::ship::{Heard, Medium, Message, Refusal, Start};
+use replica::ship::{Heard, Message, Refusal, Start};
 
 /// Accepted: exactly one message, which is written again as the same bytes.
 pub fn run(bytes: &[u8]) -> bool {
