@@ -113,7 +113,7 @@ pub(crate) fn rounded(bytes: usize) -> isize {
     ((bytes + 8).next_multiple_of(16)) as isize
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
 
