@@ -61,6 +61,15 @@ async fn follower(of: &Node, name: &str, ring: &str) -> Node {
     Node { server, http }
 }
 
+/// A primary with accounts and a replica; the log goes through a ring.
+async fn pair() -> (Node, Node) {
+    let p = primary("auto").await;
+    let c = p.server.connect().await;
+    bank(&c).await;
+    let r = follower(&p, "r", "auto").await;
+    (p, r)
+}
+
 /// Starts a node again, as a replica of another.
 async fn rejoin(node: &mut Node, of: &Node, name: &str) {
     node.server.kill();
@@ -144,10 +153,7 @@ async fn a_kill_of_either_side_loses_nothing_and_the_next_connection_has_a_ring_
     if skip() {
         return;
     }
-    let mut p = primary("auto").await;
-    let c = p.server.connect().await;
-    bank(&c).await;
-    let mut r = follower(&p, "r", "auto").await;
+    let (mut p, mut r) = pair().await;
     let movers = Movers::start(&p.server, 3).await;
     for _ in 0..3 {
         r.counts(TAKEN, 10).await;
@@ -175,10 +181,7 @@ async fn who_is_handed_over_to_writes_into_the_ring_of_its_predecessor() {
     if skip() {
         return;
     }
-    let mut p = primary("auto").await;
-    let c = p.server.connect().await;
-    bank(&c).await;
-    let r = follower(&p, "r", "auto").await;
+    let (mut p, r) = pair().await;
     let movers = Movers::start(&p.server, 3).await;
     r.counts(TAKEN, 20).await;
     promote(&r.server, &[]);
@@ -198,10 +201,7 @@ async fn an_old_primary_that_goes_on_writing_writes_for_nobody() {
     if skip() {
         return;
     }
-    let mut p = primary("auto").await;
-    let c = p.server.connect().await;
-    bank(&c).await;
-    let mut r = follower(&p, "r", "auto").await;
+    let (mut p, mut r) = pair().await;
     let movers = Movers::start(&p.server, 3).await;
     r.counts(TAKEN, 20).await;
     // It is not dead: it stands still in the middle of its work, and knows nothing of what comes.

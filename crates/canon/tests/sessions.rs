@@ -1,4 +1,4 @@
-//! What a session tells of itself, how others end what it does, and what its statements leave when they run again.
+//! How others end what a session does, and what its statements leave when they run again.
 
 mod common;
 #[allow(dead_code)]
@@ -13,60 +13,6 @@ use helpers::{get, one, refused, rows, until};
 use raw::{Message, Raw, field, message, query};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
-
-/// Name and value of a ParameterStatus.
-fn setting(m: &Message) -> (String, String) {
-    let mut parts = m.1.split(|b| *b == 0);
-    let mut next = || String::from_utf8(parts.next().expect("a string").to_vec()).unwrap();
-    (next(), next())
-}
-
-/// Settings that PostgreSQL of the announced version reports, and what it is that announces it.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_settings_that_are_reported_are_those_of_the_announced_version() {
-    let server = Server::start().await;
-    let mut c = Raw::connect(&server);
-    c.send(&raw::startup(&server));
-    let said = c.until(b'Z').expect("a session");
-    let mut told: Vec<_> = said.iter().filter(|m| m.0 == b'S').map(setting).collect();
-    told.retain(|(name, _)| !name.starts_with("canon"));
-    let version = &told.iter().find(|t| t.0 == "server_version").unwrap().1;
-    assert!(version.starts_with("15."), "{version}");
-    let mut names: Vec<&str> = told.iter().map(|t| t.0.as_str()).collect();
-    names.sort_unstable();
-    let wanted = [
-        "DateStyle",
-        "IntervalStyle",
-        "TimeZone",
-        "application_name",
-        "client_encoding",
-        "default_transaction_read_only",
-        "in_hot_standby",
-        "integer_datetimes",
-        "is_superuser",
-        "server_encoding",
-        "server_version",
-        "session_authorization",
-        "standard_conforming_strings",
-    ];
-    assert_eq!(names, wanted);
-    // Of a change it is told before the next ReadyForQuery; of one that is taken back, too.
-    for (sql, value) in [
-        ("SET intervalstyle = iso_8601", Some("iso_8601")),
-        ("BEGIN; SET intervalstyle = postgres", Some("postgres")),
-        ("ROLLBACK", Some("iso_8601")),
-        ("SET search_path = pg_catalog", None),
-    ] {
-        c.send(&query(sql.as_bytes()));
-        let said = c.until(b'Z').expect("an answer");
-        let told = said.iter().find(|m| m.0 == b'S').map(setting);
-        let told = told.map(|(name, value)| {
-            assert_eq!(name, "IntervalStyle");
-            value
-        });
-        assert_eq!(told.as_deref(), value, "{sql}");
-    }
-}
 
 async fn pid(c: &Client) -> i32 {
     let row = c.query_one("SELECT pg_backend_pid()", &[]).await;

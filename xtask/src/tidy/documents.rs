@@ -25,7 +25,7 @@ fn machine_paths(tree: &Tree) -> Vec<Finding> {
     for file in &tree.files {
         for (at, line) in file.text.lines().enumerate() {
             for path in MACHINE {
-                // `network/x` or `$HOME/work/` is not the directory at the root.
+                // The same name inside a longer path, or below a variable, is not the directory at the root.
                 let absolute = |i: usize| {
                     !line[..i].ends_with(|c: char| c.is_alphanumeric() || "_-.}/".contains(c))
                 };

@@ -124,7 +124,6 @@ fn a_primary_key_in_a_big_commit_against_one_under_locks() {
 #[test]
 fn a_unique_key_taken_back_against_one_taken_anew() {
     let db = shop();
-    let (mut back, mut anew) = (0, 0);
     for round in 0..200i64 {
         let (id, key) = (1000 + 2 * round, format!("key {round}"));
         db.transaction(|tx| tx.table("accounts")?.insert((id, &key, 0, None::<&str>)))
@@ -136,26 +135,20 @@ fn a_unique_key_taken_back_against_one_taken_anew() {
                     .update(id, |_: Account| row! { owner: to.clone() })
             }
         };
-        let barrier = Barrier::new(2);
         let (first, second) = (runs(round % 3), runs((round + 1) % 3));
         let (renamed, inserted) = db
             .read(|tx| {
                 assert!(tx.table("accounts")?.contains(id)?);
                 db.transaction(rename(&format!("other {round}"))).unwrap();
-                Ok(std::thread::scope(|s| {
-                    let renamed = s.spawn(|| {
-                        barrier.wait();
-                        db.transaction_with::<_, Error>(&first, rename(&key))
-                    });
-                    let inserted = s.spawn(|| {
-                        barrier.wait();
+                let another = (id + 1, &key, 0, None::<&str>);
+                Ok(at_once(
+                    || db.transaction_with::<_, Error>(&first, rename(&key)),
+                    || {
                         db.transaction_with::<_, Error>(&second, |tx| {
-                            tx.table("accounts")?
-                                .insert((id + 1, &key, 0, None::<&str>))
+                            tx.table("accounts")?.insert(another)
                         })
-                    });
-                    (renamed.join().unwrap(), inserted.join().unwrap())
-                }))
+                    },
+                ))
             })
             .unwrap();
         match (renamed, inserted) {
@@ -168,12 +161,7 @@ fn a_unique_key_taken_back_against_one_taken_anew() {
             .read(|tx| tx.table("accounts")?.scan(id..).rows::<Account>())
             .unwrap();
         assert_eq!(rows.iter().filter(|a| a.1 == key).count(), 1, "{rows:?}");
-        match rows[0].1 == key {
-            true => back += 1,
-            false => anew += 1,
-        }
     }
-    assert_eq!(back + anew, 200);
 }
 
 /// The key taken back, without a race: another has taken the key by the time that the first one commits.
@@ -206,7 +194,6 @@ fn a_unique_key_taken_back_too_late() {
 #[test]
 fn child_against_parent() {
     let db = shop();
-    let (mut children, mut gone) = (0, 0);
     for round in 0..150i64 {
         let id = 10 + round;
         let owner = format!("p{id}");
@@ -225,10 +212,7 @@ fn child_against_parent() {
         };
         assert_eq!(there("orders") > 0, child.is_ok());
         assert_eq!(there("accounts") > 0, parent.is_err());
-        children += usize::from(child.is_ok());
-        gone += usize::from(parent.is_ok());
     }
-    assert_eq!(children + gone, 150);
 }
 
 /// A row's referenced unique key changes under locks while a child comes by it: one of them.
