@@ -116,6 +116,9 @@ async fn for_who_has_left_nobody_waits_and_no_log_is_kept() {
     let w = p.connect().await;
     rows(&w, "SET synchronous_commit = remote_apply").await;
     rows(&w, "INSERT INTO t VALUES (0)").await;
+    // Who has only connected is not waited for before it has said how far it is.
+    let shown = "SELECT pg_wal_lsn_diff(replay_lsn, '0/0') > 0 FROM pg_stat_replication";
+    until(&c, shown, "t").await;
 
     // It is there and does nothing: it is waited for, and what it has not got is kept.
     signal(&away, "-STOP");
