@@ -11,7 +11,8 @@
 //!
 //! Where a flush takes no longer than waking the flusher does (`QUICK`: a tmpfs, a disk with a protected cache), the threads that
 //! wait for their commits flush themselves ([`Pipeline::flush_here`]): whoever comes first takes all that is installed. So does a thread
-//! that has nothing else to do. Commits that nobody waits for gather for a moment (`GATHER`), unless somebody comes who does.
+//! that has nothing else to do. A full disk is for the flusher alone to wait for: the threads have others to serve, who may want to read.
+//! Commits that nobody waits for gather for a moment (`GATHER`), unless somebody comes who does.
 
 use base::record::CommitHead;
 use base::region::{Region, is_row_slot};
@@ -52,6 +53,22 @@ pub struct FlushStats {
     pub disk_full: AtomicU64,
 }
 
+/// The log, and what it had no room for.
+struct Writing {
+    log: LogWriter,
+    /// The group that found the disk full: it is written before any other.
+    left: Vec<wal::Commit>,
+}
+
+/// What became of a group.
+#[derive(PartialEq)]
+enum Flushed {
+    Nothing,
+    Group,
+    /// The disk is full, and the group is left.
+    Full,
+}
+
 /// See the head of the file.
 pub struct Pipeline {
     pub order: Order,
@@ -65,7 +82,7 @@ pub struct Pipeline {
     first: AtomicU64,
     stop: AtomicBool,
     /// The log while there is a flusher; whoever has it drains and flushes.
-    log: Mutex<Option<LogWriter>>,
+    log: Mutex<Option<Writing>>,
     /// Nanoseconds of a flush, a mean over the last few.
     pace: AtomicU64,
 }
@@ -131,7 +148,7 @@ impl Pipeline {
     /// The log goes on in this term.
     pub fn set_term(&self, term: u64) {
         if let Some(log) = self.log.lock().as_mut() {
-            log.set_term(term);
+            log.log.set_term(term);
         }
     }
 
@@ -143,14 +160,20 @@ impl Pipeline {
     /// The flusher's thread.
     pub fn run(&self, log: LogWriter, manager: &TxnManager, env: &Env) {
         self.shipping.set_limit(log.synced_point());
-        *self.log.lock() = Some(log);
+        let left = Vec::new();
+        *self.log.lock() = Some(Writing { log, left });
         loop {
             self.order.wait_for_work(Duration::from_millis(20));
             let mut held = self.log.lock();
-            let log = held.as_mut().expect("put there above, taken out below");
+            let w = held.as_mut().expect("put there above, taken out below");
             // What those wait for who were in a hurry before is in this group.
             self.order.take_hurry();
-            let idle = !self.flush_group(log, manager, env);
+            let mut done = self.flush_group(w, manager, env);
+            while done == Flushed::Full {
+                env.clock.sleep(RETRY);
+                done = self.flush_group(w, manager, env);
+            }
+            let idle = done == Flushed::Nothing;
             if self.stop.load(Ordering::SeqCst) {
                 if idle && self.order.is_idle() {
                     *held = None;
@@ -176,20 +199,63 @@ impl Pipeline {
                 // The flusher may have looked already, and would gather.
                 return self.order.notify();
             };
-            let Some(log) = held.as_mut() else {
+            let Some(w) = held.as_mut() else {
                 return;
             };
-            self.flush_group(log, manager, env);
+            if !w.left.is_empty() || self.flush_group(w, manager, env) == Flushed::Full {
+                return self.order.notify();
+            }
             // What came meanwhile is not this thread's.
             alone &= !slow;
         }
     }
 
-    /// Makes a group of what is installed durable; false when there is nothing.
-    fn flush_group(&self, log: &mut LogWriter, manager: &TxnManager, env: &Env) -> bool {
+    /// Makes a group of what is installed durable.
+    fn flush_group(&self, w: &mut Writing, manager: &TxnManager, env: &Env) -> Flushed {
+        let was_full = !w.left.is_empty();
+        let group = match was_full {
+            true => std::mem::take(&mut w.left),
+            false => self.next_group(),
+        };
+        let Some(last) = group.last().map(|c| c.position) else {
+            return Flushed::Nothing;
+        };
+        w.log.set_copies(self.shipping.is_wanted());
+        let began = env.clock.monotonic_nanos();
+        match w.log.append_group(&group, self.marks.published.get()) {
+            Ok(_) => {}
+            Err(e) if e.is_retryable() => {
+                if !was_full {
+                    self.stats.disk_full.fetch_add(1, Ordering::Relaxed);
+                    manager.set_disk_full(true);
+                    eprintln!(
+                        "canon: {e}; commits wait and new writes are refused until there is room"
+                    );
+                }
+                w.left = group;
+                return Flushed::Full;
+            }
+            Err(e) => die(&e),
+        }
+        if let Err(e) = w.log.sync() {
+            die(&e);
+        }
+        if was_full {
+            manager.set_disk_full(false);
+            eprintln!("canon: there is room on the disk again; writes go on");
+        }
+        self.count(&group, env.clock.monotonic_nanos() - began);
+        self.shipping
+            .flushed(last, w.log.take_copy(), w.log.synced_point());
+        fault::point("node.after_decided");
+        Flushed::Group
+    }
+
+    /// What is installed and not written yet, ready for the log; nothing when there is nothing.
+    fn next_group(&self) -> Vec<wal::Commit> {
         let mut drained = Vec::new();
         let Some(last) = self.order.drain(GROUP_BYTES, &mut drained) else {
-            return false;
+            return Vec::new();
         };
         let mut group: Vec<wal::Commit> = drained
             .into_iter()
@@ -202,47 +268,16 @@ impl Pipeline {
         if group.last().is_none_or(|c| c.position < last) {
             group.push(empty_commit(last));
         }
-        log.set_copies(self.shipping.is_wanted());
-        self.flush(log, &group, manager, env);
-        self.shipping
-            .flushed(last, log.take_copy(), log.synced_point());
-        fault::point("node.after_decided");
-        true
+        group
     }
 
-    fn flush(&self, log: &mut LogWriter, group: &[wal::Commit], manager: &TxnManager, env: &Env) {
-        let began = env.clock.monotonic_nanos();
-        let mut full = false;
-        loop {
-            match log.append_group(group, self.marks.published.get()) {
-                Ok(_) => break,
-                Err(e) if e.is_retryable() => {
-                    if !full {
-                        full = true;
-                        self.stats.disk_full.fetch_add(1, Ordering::Relaxed);
-                        manager.set_disk_full(true);
-                        eprintln!(
-                            "canon: {e}; commits wait and new writes are refused until there is room"
-                        );
-                    }
-                    env.clock.sleep(RETRY);
-                }
-                Err(e) => die(&e),
-            }
-        }
-        if let Err(e) = log.sync() {
-            die(&e);
-        }
-        if full {
-            manager.set_disk_full(false);
-            eprintln!("canon: there is room on the disk again; writes go on");
-        }
+    /// A group was written and synced in this many nanoseconds.
+    fn count(&self, group: &[wal::Commit], took: u64) {
         let s = &self.stats;
         s.groups.fetch_add(1, Ordering::Relaxed);
         s.commits.fetch_add(group.len() as u64, Ordering::Relaxed);
         let bytes: usize = group.iter().map(|c| c.heads.len() + c.data.len()).sum();
         s.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        let took = env.clock.monotonic_nanos() - began;
         s.nanos.fetch_add(took, Ordering::Relaxed);
         let pace = self.pace.load(Ordering::Relaxed);
         // One slow flush is a moment, not the disk's pace.

@@ -492,3 +492,35 @@ fn columns_that_a_scan_did_not_look_at_may_change() {
         node.commit(t).unwrap();
     }
 }
+
+/// Whoever flushes his own commit has others to serve: a full disk is waited for by the flusher alone.
+#[test]
+fn a_full_disk_holds_nobody_but_the_flusher() {
+    let disk = env::FaultyDisk::new(Arc::new(env::MemDisk::new()));
+    let env = env::Env::os().with_disk(Arc::new(disk.clone()));
+    let options = NodeOptions {
+        env,
+        ..NodeOptions::default()
+    };
+    let node = Arc::new(Node::open(Path::new("/n"), options).unwrap());
+    define(&node, sample(20000));
+    let h = handle(&node, 20000);
+    for i in 0..10 {
+        disk.set_room(Some(0));
+        let mut t = begin(&node, Isolation::Serializable, true);
+        t.insert(&h, &row(i, 10)).unwrap();
+        let held = node.commit_marked(t, i as u64 + 1).unwrap();
+        let (back, returned) = std::sync::mpsc::channel();
+        let n = node.clone();
+        let flushes = std::thread::spawn(move || {
+            n.flush_here(true);
+            back.send(()).unwrap();
+        });
+        let waited = returned.recv_timeout(Duration::from_secs(30));
+        assert!(!node.is_published(held), "on a full disk");
+        disk.set_room(None);
+        waited.expect("it waits for room on the disk");
+        flushes.join().unwrap();
+        futures::executor::block_on(node.published(held));
+    }
+}
