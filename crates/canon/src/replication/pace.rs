@@ -2,7 +2,8 @@
 //!
 //! A replica that waits for a part of the copy, or for log that it has missed, asks again when nothing comes. Over a slow link the
 //! first answer may still be on its way; a second beside it would take this node's memory and the link's time, and is no use. What is
-//! not answered here is asked for once more (`replica::ship::Receiver`).
+//! not answered here is asked for once more (`replica::ship::Receiver`). The first time that a live replica asks counts in any case: what
+//! fills its connection is then what comes behind the gap, which it throws away.
 //!
 //! Left out on purpose: the log that is sent unasked, which acknowledgements hold back (`replica::ship::Sender`).
 
@@ -15,10 +16,12 @@ const PARTS: usize = 8;
 /// Reads beside which another of the log is begun.
 const READS: usize = 2;
 
-/// Whether this message is to be passed over, with so many bytes waiting to be written, and so many reads under way.
-pub(super) fn is_too_much(m: &Message, pending: usize, reads: usize) -> bool {
+/// Whether this message is to be passed over, when the log is sent unasked (`live`), so many bytes wait to be written, and so many
+/// reads are under way.
+pub(super) fn is_too_much(m: &Message, live: bool, pending: usize, reads: usize) -> bool {
     match m {
         Message::Fetch { .. } => pending >= HIGH_WATER || reads >= PARTS,
+        Message::Resume { .. } if live => false,
         Message::Resume { .. } => pending >= HIGH_WATER || reads >= READS,
         _ => false,
     }
@@ -39,10 +42,11 @@ mod tests {
             from: Position::ZERO,
         };
         for m in [&fetch, &resume] {
-            assert!(!is_too_much(m, HIGH_WATER - 1, 1));
-            assert!(is_too_much(m, HIGH_WATER, 0));
-            assert!(is_too_much(m, 0, 8));
+            assert!(!is_too_much(m, false, HIGH_WATER - 1, 1));
+            assert!(is_too_much(m, false, HIGH_WATER, 0));
+            assert!(is_too_much(m, false, 0, 8));
         }
-        assert!(!is_too_much(&Message::Seal, 2 * HIGH_WATER, 100));
+        assert!(!is_too_much(&resume, true, 2 * HIGH_WATER, 100));
+        assert!(!is_too_much(&Message::Seal, false, 2 * HIGH_WATER, 100));
     }
 }

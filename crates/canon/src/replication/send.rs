@@ -366,7 +366,7 @@ impl Sending {
                 m = link.next_as(Heard::decode) => {
                     heard = tokio::time::Instant::now();
                     match m? {
-                        Heard::Message(m) if is_too_much(&m, link.pending(), self.reads.len()) => {}
+                        Heard::Message(m) if self.is_too_much(&m, link.pending()) => {}
                         Heard::Message(m) => self.event(Event::Message(m)),
                         Heard::Medium(Medium::Offer { name }) => self.offered(name, link),
                         Heard::Medium(_) => return Err(broken("a word about a ring that a replica does not say")),
@@ -523,6 +523,10 @@ impl Sending {
         }
         // One for all batches of this turn.
         self.ring_bell(link);
+    }
+
+    fn is_too_much(&self, m: &Message, pending: usize) -> bool {
+        is_too_much(m, self.sender.is_live(), pending, self.reads.len())
     }
 
     /// The replica has made a ring.

@@ -222,6 +222,11 @@ impl Sender {
         self.sent
     }
 
+    /// Whether it sends what comes without being asked: a replica that misses something cannot use that, and asks to resume.
+    pub fn is_live(&self) -> bool {
+        self.state == State::Live
+    }
+
     /// What `pg_stat_replication` calls the state.
     pub fn state_name(&self) -> &'static str {
         match self.state {
