@@ -201,7 +201,8 @@ impl LockTable {
         if self.closes_cycle(me, &waiting) {
             waiting.remove(&me);
             drop(waiting);
-            self.cancel(me, name);
+            // Who held it may have let go since, and then it is this one's, who would not know that he has to release it.
+            self.leave(me, name, new);
             return (Attempt::Deadlock, false);
         }
         drop(waiting);
