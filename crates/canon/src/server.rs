@@ -58,6 +58,8 @@ pub fn start_logging(config: &Config) {
     let filter = tracing_subscriber::EnvFilter::new(&config.log_level);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // It would be said with a panic where standard error cannot be written.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     _ = match config.log_format {
         LogFormat::Text => builder.with_ansi(false).try_init(),

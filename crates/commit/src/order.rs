@@ -16,8 +16,9 @@
 //! was waiting for he gathers for a moment ([`Order::gather`]), so that a stream of such commits costs a wake-up and a group each moment,
 //! not each commit.
 //!
-//! **When the ring is full** (the log does not keep up, or the disk is full) `begin` waits. `MAX_PENDING_BYTES` bounds what waits for
-//! the log, `RING` how many commits.
+//! **When the log does not keep up**, or the disk is full, commits wait before they lock anything ([`Order::wait_for_room`]): what the log waits
+//! for may be a commit that waits for these locks. `MAX_PENDING_BYTES` bounds what waits for the log, `MAX_PENDING` how many commits; those
+//! that had passed go a little above that.
 
 use base::{Position, Watermarks};
 use parking_lot::{Condvar, Mutex};
@@ -27,6 +28,9 @@ use std::time::Duration;
 
 /// Commits between the counter and the log.
 const RING: usize = 1 << 14;
+
+/// Commits that may wait for the log. The rest of the ring is for those who found room together: more than there are threads.
+const MAX_PENDING: u64 = RING as u64 / 2;
 
 /// Bytes of records that may wait for the log.
 const MAX_PENDING_BYTES: u64 = 256 << 20;
@@ -49,7 +53,7 @@ struct Slot {
 
 struct Next {
     position: Position,
-    /// The last one given, or where the order began.
+    /// The last one given, or what was installed before.
     given: Position,
     ticket: u64,
     closed: bool,
@@ -68,6 +72,8 @@ pub struct Order {
     next: Mutex<Next>,
     ring: Box<[Slot]>,
     marks: Arc<Watermarks>,
+    /// Tickets below are given.
+    begun: AtomicU64,
     /// Tickets below are ready or aborted.
     installed: AtomicU64,
     advancing: Mutex<()>,
@@ -92,12 +98,13 @@ impl Order {
         Order {
             next: Mutex::new(Next {
                 position: last.next_epoch(),
-                given: last,
+                given: marks.installed.get(),
                 ticket: 0,
                 closed: false,
             }),
             ring: (0..RING).map(slot).collect(),
             marks,
+            begun: AtomicU64::new(0),
             installed: AtomicU64::new(0),
             advancing: Mutex::new(()),
             drained: AtomicU64::new(0),
@@ -113,34 +120,41 @@ impl Order {
         &self.ring[ticket as usize % RING]
     }
 
-    /// The next position; `None` when the order is closed. Waits while the ring is full.
-    pub fn begin(&self) -> Option<(Position, u64)> {
-        loop {
-            {
-                let mut n = self.next.lock();
-                if n.closed {
-                    return None;
-                }
-                let full = n.ticket - self.drained.load(Ordering::Acquire) >= RING as u64
-                    || self.pending_bytes.load(Ordering::Relaxed) > MAX_PENDING_BYTES;
-                if !full {
-                    let given = (n.position, n.ticket);
-                    n.given = n.position;
-                    n.position = n.position.next();
-                    n.ticket += 1;
-                    let slot = self.slot(given.1);
-                    slot.position.store(given.0.as_u64(), Ordering::Relaxed);
-                    let was = slot.state.swap(PENDING, Ordering::Release);
-                    assert_eq!(
-                        was, EMPTY,
-                        "a slot of the ring is used again only after it was drained"
-                    );
-                    return Some(given);
-                }
-            }
+    /// Waits while too much waits for the log. Before [`Order::begin`], by who holds nothing yet that another commit waits for.
+    pub fn wait_for_room(&self) {
+        while self.is_full() && !self.next.lock().closed {
             let mut held = self.room.0.lock();
             self.room.1.wait_for(&mut held, Duration::from_millis(5));
         }
+    }
+
+    fn is_full(&self) -> bool {
+        let drained = self.drained.load(Ordering::Acquire);
+        self.pending_bytes.load(Ordering::Relaxed) > MAX_PENDING_BYTES
+            || self.begun.load(Ordering::Relaxed).saturating_sub(drained) >= MAX_PENDING
+    }
+
+    /// The next position; `None` when the order is closed.
+    pub fn begin(&self) -> Option<(Position, u64)> {
+        let mut n = self.next.lock();
+        if n.closed {
+            return None;
+        }
+        let pending = n.ticket - self.drained.load(Ordering::Acquire);
+        assert!(pending < RING as u64, "who begins has waited for room");
+        let given = (n.position, n.ticket);
+        n.given = n.position;
+        n.position = n.position.next();
+        n.ticket += 1;
+        self.begun.store(n.ticket, Ordering::Relaxed);
+        let slot = self.slot(given.1);
+        slot.position.store(given.0.as_u64(), Ordering::Relaxed);
+        let was = slot.state.swap(PENDING, Ordering::Release);
+        assert_eq!(
+            was, EMPTY,
+            "a slot of the ring is used again only after it was drained"
+        );
+        Some(given)
     }
 
     /// The commit of this ticket is installed; this is its record. The one who drains is told.
@@ -308,6 +322,7 @@ impl Order {
             "an order goes on elsewhere only when nothing is on its way"
         );
         n.position = n.position.max(last.next_epoch());
+        n.given = n.given.max(self.marks.installed.get());
         n.closed = false;
     }
 
@@ -368,6 +383,7 @@ mod tests {
                 let o = &o;
                 s.spawn(move || {
                     for i in 0..20_000u64 {
+                        o.wait_for_room();
                         let (_, ticket) = o.begin().unwrap();
                         if (i + t) % 7 == 0 {
                             o.abort(ticket)
@@ -391,5 +407,30 @@ mod tests {
             seen.windows(2).all(|w| w[0].position < w[1].position),
             "drained in order"
         );
+    }
+
+    /// What waits for the log is bounded, and who has a position or wants one never waits for that.
+    #[test]
+    fn who_waits_for_room_holds_nothing() {
+        let o = order();
+        assert_eq!(o.last_given(), Position::ZERO, "nobody was given any");
+        let (_, slow) = o.begin().unwrap();
+        let (p, big) = o.begin().unwrap();
+        o.ready(big, vec![], vec![0; MAX_PENDING_BYTES as usize + 1]);
+        assert!(o.is_full());
+        // One that had found room before.
+        let (_, third) = o.begin().unwrap();
+        o.abort(third);
+        assert!(o.last_given() > p);
+        o.ready(slow, vec![1], vec![]);
+        let mut out = vec![];
+        while o.drain(1 << 20, &mut out).is_some() {}
+        assert!(!o.is_full());
+        o.wait_for_room();
+        for _ in 0..MAX_PENDING {
+            o.begin().unwrap();
+        }
+        assert!(o.is_full());
+        o.begin().unwrap();
     }
 }

@@ -150,7 +150,7 @@ mod armed {
         }
         match &armed.action {
             Action::Abort => {
-                eprintln!("fault point {name}: the process ends here");
+                crate::say!("fault point {name}: the process ends here");
                 std::process::abort()
             }
             Action::Error => Err(io::Error::other(format!("fault point {name}"))),

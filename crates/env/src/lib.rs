@@ -22,6 +22,7 @@ pub mod faulty_disk;
 pub mod mem_disk;
 pub mod os_disk;
 pub mod random;
+pub mod say;
 pub mod spawn;
 pub mod sync;
 

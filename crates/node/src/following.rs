@@ -194,7 +194,7 @@ impl Following {
 
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.own_log.close();
+        self.own_log.stop();
     }
 
     /// The consumer ends when it has taken what is in the ring.
@@ -204,9 +204,10 @@ impl Following {
 
     fn fail(&self, e: Error) {
         let f = e.fields();
-        eprintln!(
+        env::say!(
             "canon: this replica stops following: {}. {}",
-            f.message, f.detail
+            f.message,
+            f.detail
         );
         self.failure.lock().get_or_insert(e);
         self.moved.moved();
@@ -339,7 +340,7 @@ impl Following {
             Err(why) => {
                 self.stats.damaged.fetch_add(1, Ordering::Relaxed);
                 let times = self.damaged_in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
-                eprintln!("canon: a group came damaged after {taken} ({why}); asked for again");
+                env::say!("canon: a group came damaged after {taken} ({why}); asked for again");
                 return match times < MOST_DAMAGED {
                     true => Ok(None),
                     false => Err(damaged(why.to_owned())),

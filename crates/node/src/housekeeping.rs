@@ -34,7 +34,7 @@ impl Shared {
         }
         if let Some(archived) = archived {
             if archived < oldest && segments.first().is_some_and(|s| s.first < oldest) {
-                eprintln!(
+                env::say!(
                     "canon: log that is not in the archive is let go: more than wal_keep_bytes wait for it. \
                      What is archived from now on does not go on where the archive ends."
                 );
@@ -117,7 +117,7 @@ impl Shared {
                     crate::checkpoint::write(dir, manager, &self.sequences, keep, wait)
                 });
                 if let Err(e) = &done {
-                    eprintln!("canon: {e}");
+                    env::say!("canon: {e}");
                 }
                 self.checkpoints
                     .fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Shared {
             if let Err(e) = self.dir.log().prepare_spare(&pause)
                 && !e.is_retryable()
             {
-                eprintln!("canon: could not prepare a log segment: {e}");
+                env::say!("canon: could not prepare a log segment: {e}");
             }
         }
     }

@@ -254,7 +254,7 @@ impl Node {
         let (s, f, log) = (shared.clone(), following, back.clone());
         let write = move || {
             let env = &s.options.env;
-            *log.lock() = Some(f.own_log.run(writer, &f.marks, &f.moved, env));
+            *log.lock() = f.own_log.run(writer, &f.marks, &f.moved, env);
         };
         let threads = vec![
             shared.thread("follower", Box::new(follow))?,
@@ -273,7 +273,7 @@ impl Node {
             ended.map_err(|_| Error::internal("the follower panicked"))?;
         }
         let log = log.lock().take();
-        log.ok_or_else(|| Error::internal("the follower gave no log back"))
+        log.ok_or_else(|| Error::internal("the node stops before its log is whole"))
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -583,15 +583,15 @@ impl Node {
         self.shared.pipeline.stop();
         if let Some(f) = self.shared.following() {
             f.stop();
-            if self.join_follower().is_ok()
-                && let Some(replay) = f.replay.write().take()
-            {
+            // On a full disk its log stays behind what was received, which is asked for again.
+            _ = self.join_follower();
+            if let Some(replay) = f.replay.write().take() {
                 replay.stop();
             }
         }
         for t in self.threads.lock().drain(..) {
             if t.join().is_err() {
-                eprintln!("canon: a background thread panicked; stopping without it");
+                env::say!("canon: a background thread panicked; stopping without it");
             }
         }
         self.shared.pipeline.region.resign();

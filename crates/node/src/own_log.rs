@@ -8,6 +8,7 @@ use env::Env;
 use parking_lot::{Condvar, Mutex};
 use replica::ReplicaMarks;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wal::{Group, LogWriter};
 
@@ -27,7 +28,18 @@ struct Queue {
     /// A group, or none for positions without a commit; and up to where everything is known then.
     entries: VecDeque<(Option<Group>, Position)>,
     bytes: u64,
-    closed: bool,
+    end: End,
+}
+
+/// What is asked of the thread.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum End {
+    #[default]
+    Open,
+    /// Nothing more comes.
+    Closed,
+    /// The node stops: what is not written by then is asked for again.
+    Stopped,
 }
 
 /// See the head of the file.
@@ -35,6 +47,8 @@ struct Queue {
 pub(crate) struct OwnLog {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// A group waits for room on the disk.
+    full: AtomicBool,
 }
 
 impl OwnLog {
@@ -42,7 +56,7 @@ impl OwnLog {
     pub fn push(&self, group: Option<Group>, upto: Position) {
         let bytes = group.as_ref().map_or(0, |g| g.as_bytes().len() as u64);
         let mut q = self.queue.lock();
-        while bytes > 0 && q.bytes > QUEUE_BYTES && !q.closed {
+        while bytes > 0 && q.bytes > QUEUE_BYTES && q.end == End::Open {
             self.changed.wait(&mut q);
         }
         match q.entries.back_mut() {
@@ -61,25 +75,43 @@ impl OwnLog {
 
     /// Nothing more comes: the thread ends when it has written what is here.
     pub fn close(&self) {
-        self.queue.lock().closed = true;
+        self.end(End::Closed);
+    }
+
+    /// The thread ends, and need not wait for a disk that is full.
+    pub fn stop(&self) {
+        self.end(End::Stopped);
+    }
+
+    fn end(&self, how: End) {
+        let mut q = self.queue.lock();
+        if q.end != End::Stopped {
+            q.end = how;
+        }
         self.changed.notify_all();
     }
 
-    /// The thread. Gives the log back at the end.
+    /// Whether what came waits for room on the disk.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+
+    /// The thread. Gives the log back when all that came is in it.
     pub fn run(
         &self,
         mut log: LogWriter,
         marks: &ReplicaMarks,
         moved: &Notice,
         env: &Env,
-    ) -> LogWriter {
+    ) -> Option<LogWriter> {
+        let _whole = env::say::Whole("writing the log of a replica");
         while let Some(batch) = self.take() {
             let mut upto = Position::ZERO;
             for (group, last) in batch {
                 if let Some(group) = group
                     && !self.append(&mut log, &group, env)
                 {
-                    return log;
+                    return None;
                 }
                 upto = last;
             }
@@ -89,14 +121,14 @@ impl OwnLog {
             marks.persisted.raise(upto);
             moved.moved();
         }
-        log
+        Some(log)
     }
 
     /// What has gathered, up to `SYNC_BYTES`; none at the end.
     fn take(&self) -> Option<Vec<(Option<Group>, Position)>> {
         let mut q = self.queue.lock();
         while q.entries.is_empty() {
-            if q.closed {
+            if q.end != End::Open {
                 return None;
             }
             self.changed.wait(&mut q);
@@ -117,11 +149,16 @@ impl OwnLog {
     fn append(&self, log: &mut LogWriter, group: &Group, env: &Env) -> bool {
         loop {
             match log.append_shipped(group) {
-                Ok(_) => return true,
+                Ok(_) => {
+                    self.full.store(false, Ordering::SeqCst);
+                    return true;
+                }
                 Err(e) if e.is_retryable() => {
-                    eprintln!("canon: {e}; this replica's log goes on when there is room");
+                    if !self.full.swap(true, Ordering::SeqCst) {
+                        env::say!("canon: {e}; this replica's log goes on when there is room");
+                    }
                     env.clock.sleep(RETRY);
-                    if self.queue.lock().closed {
+                    if self.queue.lock().end == End::Stopped {
                         return false;
                     }
                 }

@@ -56,7 +56,7 @@ pub struct FlushStats {
 /// The log, and what it had no room for.
 struct Writing {
     log: LogWriter,
-    /// The group that found the disk full: it is written before any other.
+    /// The group that is being written, or found the disk full: it goes before any other.
     left: Vec<wal::Commit>,
 }
 
@@ -210,29 +210,29 @@ impl Pipeline {
         }
     }
 
-    /// Makes a group of what is installed durable.
+    /// Makes a group of what is installed durable. It is in `left` until it is.
     fn flush_group(&self, w: &mut Writing, manager: &TxnManager, env: &Env) -> Flushed {
+        // Its clients would be told by the next group, and the log would not have it.
+        let _whole = env::say::Whole("writing the log");
         let was_full = !w.left.is_empty();
-        let group = match was_full {
-            true => std::mem::take(&mut w.left),
-            false => self.next_group(),
-        };
-        let Some(last) = group.last().map(|c| c.position) else {
+        if !was_full {
+            w.left = self.next_group();
+        }
+        let Some(last) = w.left.last().map(|c| c.position) else {
             return Flushed::Nothing;
         };
         w.log.set_copies(self.shipping.is_wanted());
         let began = env.clock.monotonic_nanos();
-        match w.log.append_group(&group, self.marks.published.get()) {
+        match w.log.append_group(&w.left, self.marks.published.get()) {
             Ok(_) => {}
             Err(e) if e.is_retryable() => {
                 if !was_full {
                     self.stats.disk_full.fetch_add(1, Ordering::Relaxed);
                     manager.set_disk_full(true);
-                    eprintln!(
+                    env::say!(
                         "canon: {e}; commits wait and new writes are refused until there is room"
                     );
                 }
-                w.left = group;
                 return Flushed::Full;
             }
             Err(e) => die(&e),
@@ -240,9 +240,10 @@ impl Pipeline {
         if let Err(e) = w.log.sync() {
             die(&e);
         }
+        let group = std::mem::take(&mut w.left);
         if was_full {
             manager.set_disk_full(false);
-            eprintln!("canon: there is room on the disk again; writes go on");
+            env::say!("canon: there is room on the disk again; writes go on");
         }
         self.count(&group, env.clock.monotonic_nanos() - began);
         self.shipping
@@ -312,8 +313,8 @@ fn empty_commit(position: Position) -> wal::Commit {
 
 /// Nobody knows what is durable now, so nothing may be acknowledged: the process ends, and recovery will tell.
 pub(crate) fn die(e: &wal::Error) -> ! {
-    eprintln!("canon: the log cannot be written: {e}");
-    eprintln!("canon: stopping now, so that nothing is acknowledged that may be lost");
+    env::say!("canon: the log cannot be written: {e}");
+    env::say!("canon: stopping now, so that nothing is acknowledged that may be lost");
     std::process::abort();
 }
 
@@ -328,6 +329,10 @@ fn handed_over() -> Error {
 pub struct Quiet<'a>(pub &'a Pipeline);
 
 impl CommitOrder for Quiet<'_> {
+    fn wait_for_room(&self) {
+        self.0.wait_for_room();
+    }
+
     fn begin(&self) -> Result<(Position, u64)> {
         self.0.begin()
     }
@@ -350,6 +355,10 @@ pub struct Marked<'a> {
 }
 
 impl CommitOrder for Marked<'_> {
+    fn wait_for_room(&self) {
+        self.order.wait_for_room();
+    }
+
     fn begin(&self) -> Result<(Position, u64)> {
         self.outcomes.begin(self.number)?;
         let begun = self.order.begin();
@@ -374,6 +383,10 @@ impl CommitOrder for Marked<'_> {
 
 /// The order as transactions see it.
 impl CommitOrder for Pipeline {
+    fn wait_for_room(&self) {
+        self.order.wait_for_room();
+    }
+
     fn begin(&self) -> Result<(Position, u64)> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::new(

@@ -74,6 +74,12 @@ impl Node {
         let Some(following) = shared.following() else {
             return Err(wrong_role("only a replica can be promoted", shared.role()));
         };
+        if following.own_log.is_full() {
+            return Err(Error::new(
+                SqlState::DISK_FULL,
+                "cannot promote this replica: what it has received waits for room on its disk",
+            ));
+        }
         following.finish();
         let log = self.join_follower()?;
         if let Some(e) = following.failure() {

@@ -91,6 +91,7 @@ impl Sequences {
 
     /// The next value.
     pub fn next(&self, def: &SequenceDef, order: &dyn CommitOrder) -> Result<i64> {
+        order.wait_for_room();
         let state = self.state(def);
         let mut s = state.lock();
         if s.logged.generation != def.generation {
@@ -142,6 +143,7 @@ impl Sequences {
             );
             return Err(Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, what));
         }
+        order.wait_for_room();
         let state = self.state(def);
         let mut s = state.lock();
         let logged = Logged {
@@ -233,6 +235,8 @@ mod tests {
     struct Log(Mutex<Vec<Logged>>);
 
     impl CommitOrder for Log {
+        fn wait_for_room(&self) {}
+
         fn begin(&self) -> Result<(Position, u64)> {
             Ok((Position::new(1, 0), 0))
         }

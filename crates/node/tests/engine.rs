@@ -524,3 +524,18 @@ fn a_full_disk_holds_nobody_but_the_flusher() {
         futures::executor::block_on(node.published(held));
     }
 }
+
+/// After a restart nobody has been given a position: an error that tells of the newest rows waits for nothing.
+#[test]
+fn an_error_after_a_restart_is_told_at_once() {
+    let (dir, node, _) = with_rows(3);
+    node.stop();
+    drop(node);
+    let node = open(dir.path());
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::ReadCommitted, true);
+    let e = t.insert(&h, &row(1, 10)).unwrap_err();
+    assert_eq!(e.code(), SqlState::UNIQUE_VIOLATION);
+    let held = node.rollback(t);
+    assert!(node.is_published(held), "{held:?}");
+}

@@ -28,6 +28,10 @@ pub struct Ordered {
 }
 
 impl CommitOrder for Ordered {
+    fn wait_for_room(&self) {
+        self.order.wait_for_room();
+    }
+
     fn begin(&self) -> Result<(Position, u64)> {
         let begun = self.order.begin();
         let (position, ticket) = begun

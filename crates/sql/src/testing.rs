@@ -27,6 +27,8 @@ struct Order {
 }
 
 impl CommitOrder for Order {
+    fn wait_for_room(&self) {}
+
     fn begin(&self) -> Result<(Position, u64)> {
         let mut n = self.next.lock();
         *n += 1;

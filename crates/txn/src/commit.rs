@@ -31,6 +31,9 @@ use crate::writes::{Pending, TableWrites};
 
 /// Where a commit gets its position and leaves its record. `node` puts this over the order and the log.
 pub trait CommitOrder {
+    /// Waits while too much waits for the log; before a commit locks anything, because the log may wait for who waits for that.
+    fn wait_for_room(&self);
+
     /// The next position, and a ticket for its place in the order. An error (a full disk, say) refuses the commit.
     fn begin(&self) -> Result<(Position, u64)>;
 
@@ -105,6 +108,7 @@ impl Txn {
     }
 
     fn commit_writes(&self, order: &dyn CommitOrder, guard: &Guard) -> Result<Position> {
+        order.wait_for_room();
         let memory = &self.shared.store.memory;
         let (changes, bytes) = self.writes.size();
         let mut builder = CommitBuilder::with_capacity(changes, bytes);
