@@ -51,20 +51,29 @@ impl Shared {
         let age = self.options.snapshot_max_age.as_millis() as u64;
         let step = Duration::from_millis(5).min(self.options.epoch_max_duration);
         let mut last_epoch = clock.monotonic_nanos();
+        let mut last_tick = 0;
         while !self.stopping.load(Ordering::SeqCst) {
             clock.sleep(step);
-            let now = clock.monotonic_nanos();
-            let long = now - last_epoch >= self.options.epoch_max_duration.as_nanos() as u64;
-            if long && self.role() == Role::Primary {
-                self.pipeline.order.tick();
-                last_epoch = now;
-            }
             let store = &self.manager.store;
-            store.snapshots.tick(now / 1_000_000, age);
+            let mut tick = || {
+                let now = clock.monotonic_nanos();
+                if now - last_tick < step.as_nanos() as u64 {
+                    return;
+                }
+                last_tick = now;
+                let long = now - last_epoch >= self.options.epoch_max_duration.as_nanos() as u64;
+                if long && self.role() == Role::Primary {
+                    self.pipeline.order.tick();
+                    last_epoch = now;
+                }
+                store.snapshots.tick(now / 1_000_000, age);
+            };
+            tick();
             // What a long snapshot held is gone before the checkpointer, who may be the one that held it, asks how much it was.
             store.memory.note_peak();
             let decided = self.manager.marks.decided.get();
-            let done = store.reclaim(decided);
+            // A pass over millions of records takes longer than an epoch may.
+            let done = store.reclaim_beside(decided, &mut tick);
             let (versions, waiting) = &self.reclaimed;
             versions.fetch_add(done.versions as u64, Ordering::Relaxed);
             waiting.store(done.waiting as u64, Ordering::Relaxed);

@@ -456,8 +456,8 @@ impl Node {
             return Ok(self.seen(position.max(told)));
         }
         Ok(match durability {
-            Durability::Off if pipeline.may_publish_early() => {
-                pipeline.publish(position);
+            // Where that takes long, the wait for the disk is one that keeps no thread.
+            Durability::Off if pipeline.may_publish_early() && pipeline.publish(position) => {
                 pipeline.order.nudge();
                 Held::Published(position)
             }

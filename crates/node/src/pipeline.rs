@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use txn::{CommitOrder, TxnManager};
+use txn::{Backoff, CommitOrder, TxnManager};
 use wal::LogWriter;
 
 use crate::outcomes::Outcomes;
@@ -117,19 +117,19 @@ impl Pipeline {
         PublishedWait::new(held.into(), self.marks.clone(), self.waiters.clone())
     }
 
-    /// An acknowledgement that does not wait for the disk (`synchronous_commit = off`) publishes what it acknowledges.
-    pub fn publish(&self, position: Position) {
-        let mut spins = 0u32;
+    /// An acknowledgement that does not wait for the disk (`synchronous_commit = off`) publishes what it acknowledges. False: a commit
+    /// before it takes long to be installed, and whoever waits here keeps its processor from it.
+    pub fn publish(&self, position: Position) -> bool {
+        let mut wait = Backoff::default();
         while self.marks.installed.get() < position {
-            spins += 1;
-            if spins > 64 {
-                std::thread::yield_now()
-            } else {
-                std::hint::spin_loop()
+            if wait.is_long() {
+                return false;
             }
+            wait.pause();
         }
         self.marks.publish(position);
         self.waiters.wake(position);
+        true
     }
 
     /// Goes on behind `next`, in a new term.
@@ -404,5 +404,24 @@ impl CommitOrder for Pipeline {
 
     fn abort(&self, ticket: u64) {
         self.order.abort(ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_early_acknowledgement_waits_for_no_long_commit() {
+        let marks = Arc::default();
+        let p = Pipeline::new(Position::new(4, 7), marks, Arc::default(), 0);
+        let (_, long) = p.order.begin().expect("open");
+        let (position, quick) = p.order.begin().expect("open");
+        p.order.ready(quick, vec![1], vec![]);
+        assert!(!p.publish(position));
+        assert!(p.marks.published.get() < position);
+        p.order.ready(long, vec![1], vec![]);
+        assert!(p.publish(position));
+        assert_eq!(p.marks.published.get(), position);
     }
 }

@@ -14,7 +14,7 @@
 
 use base::{Position, RelId};
 use crossbeam_epoch::{Guard, pin};
-use env::sync::RwLock;
+use env::sync::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -47,6 +47,15 @@ fn ahead(chunk: &[Stale], guard: &Guard) {
         let line = std::ptr::from_ref(v).cast::<u8>();
         (0..3).for_each(|i| prefetch(line.wrapping_add(64 * i)));
     });
+}
+
+/// Committers wait for the queue's lock with records in hand: under it the fewer of what came meanwhile and what is put back are moved.
+fn put_back(queue: &Mutex<Vec<Stale>>, mut again: Vec<Stale>) {
+    let mut queue = queue.lock();
+    if queue.len() < again.len() {
+        std::mem::swap(&mut *queue, &mut again);
+    }
+    queue.append(&mut again);
 }
 
 /// What a pass of the reclaimer did.
@@ -94,6 +103,11 @@ impl Store {
 
     /// One pass over all queues. `installed`: where new snapshots stand at least.
     pub fn reclaim(&self, installed: Position) -> Reclaimed {
+        self.reclaim_beside(installed, &mut || {})
+    }
+
+    /// The same for one who has something else to do meanwhile: `beside` is called after every few records.
+    pub fn reclaim_beside(&self, installed: Position, beside: &mut dyn FnMut()) -> Reclaimed {
         let storages = self.all();
         let live = self.snapshots.live(installed);
         let mut done = Reclaimed::default();
@@ -121,12 +135,14 @@ impl Store {
                     self.reclaim_record(&s, &indexes, record, &live, &mut done, &guard);
                 }
                 guard.flush();
+                drop(guard);
+                beside();
             }
             done.waiting += again.len();
             let again = again
                 .into_iter()
                 .map(|(position, record)| Stale { position, record });
-            s.stale.lock().extend(again);
+            put_back(&s.stale, again.collect());
         }
         // What others have unlinked, and the last of ours.
         pin().flush();

@@ -21,6 +21,7 @@ use base::{Error, KeyRange, Position, Result, RowRef};
 use store::tree::Direction;
 use store::{Guard, Holder, IndexEntry, NewVersion, Record, SecondaryIndex, pin};
 
+use crate::backoff::Backoff;
 use crate::dml::schema_moved;
 use crate::handle::TableHandle;
 use crate::locks::LockMode;
@@ -109,6 +110,8 @@ impl Txn {
 
     fn commit_writes(&self, order: &dyn CommitOrder, guard: &Guard) -> Result<Position> {
         order.wait_for_room();
+        // A panic would leave records locked, or a place in the order open: every commit after it would wait for ever, and nobody would see why.
+        let _whole = env::say::Whole("a commit");
         let memory = &self.shared.store.memory;
         let (changes, bytes) = self.writes.size();
         let mut builder = CommitBuilder::with_capacity(changes, bytes);
@@ -453,14 +456,14 @@ fn lock_record<'g>(
     guard: &'g Guard,
 ) -> &'g Record {
     let storage = &t.table.storage;
-    let mut spins = 0u32;
+    let mut wait = Backoff::default();
     let mut known = kept;
     loop {
         let find = || storage.find_or_create(key, &txn.shared.store.memory, guard);
         let record = known.take().unwrap_or_else(find);
         match record.try_lock() {
             Ok(()) => return record,
-            Err(_) => pause(&mut spins),
+            Err(_) => wait.pause(),
         }
     }
 }
@@ -502,20 +505,11 @@ fn link_entries<'g>(
     entries
 }
 
-fn pause(spins: &mut u32) {
-    *spins += 1;
-    if *spins < 64 {
-        std::hint::spin_loop();
-    } else {
-        std::thread::yield_now();
-    }
-}
-
 /// Waits until nobody is committing the record.
 pub(crate) fn settle(record: &Record) {
-    let mut spins = 0;
+    let mut wait = Backoff::default();
     while record.holder() != Holder::Nobody {
-        pause(&mut spins);
+        wait.pause();
     }
 }
 
@@ -523,13 +517,13 @@ pub(crate) fn settle(record: &Record) {
 /// given already; so nobody who waits here waits for somebody who waits for his locks. With [`Position::MAX`], which is no
 /// commit's, nobody may hold it at all; who asks so holds no record himself.
 pub(crate) fn settle_below(record: &Record, me: Position) {
-    let mut spins = 0;
+    let mut wait = Backoff::default();
     loop {
         match record.holder() {
             Holder::Nobody => return,
             Holder::Locked if me != Position::MAX => return,
             Holder::Commit(p) if p >= me => return,
-            Holder::Locked | Holder::Commit(_) | Holder::Ordering => pause(&mut spins),
+            Holder::Locked | Holder::Commit(_) | Holder::Ordering => wait.pause(),
         }
     }
 }

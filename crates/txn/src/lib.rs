@@ -9,6 +9,7 @@
 //!
 //! This crate knows no log and no SQL text.
 
+mod backoff;
 mod commit;
 mod contention;
 mod dml;
@@ -26,6 +27,7 @@ mod txn;
 mod waits;
 mod writes;
 
+pub use backoff::Backoff;
 pub use commit::CommitOrder;
 pub use handle::{Catalog, RuleCompiler, TableHandle, TableRules, Tables};
 pub use locks::{LockMode, LockTable, LockWait, WaitPolicy};

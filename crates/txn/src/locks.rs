@@ -288,28 +288,19 @@ impl LockTable {
         self.cancel(me, name);
     }
 
-    /// Who stands before `who` at the lock that he waits for.
-    fn blockers(&self, who: TxnId, name: LockName) -> Vec<TxnId> {
+    /// The queue of this name as it stands.
+    fn standing(&self, name: LockName) -> Standing {
+        let mut all = Standing::default();
         let shard = self.shard(name).lock();
         let Some(q) = shard.get(&name) else {
-            return vec![];
+            return all;
         };
-        let Some(at) = q.waiters.iter().position(|w| w.0 == who) else {
-            return vec![];
-        };
-        let mode = q.waiters[at].1;
-        let holders = q
-            .holders
-            .iter()
-            .filter(|h| h.0 != who && h.1.conflicts(mode))
-            .map(|h| h.0);
-        let before = q
-            .waiters
-            .iter()
-            .take(at)
-            .filter(|w| w.0 != who && w.1.conflicts(mode))
-            .map(|w| w.0);
-        holders.chain(before).collect()
+        all.holders = q.holders.clone();
+        all.waiters = q.waiters.iter().map(|w| (w.0, w.1)).collect();
+        drop(shard);
+        let places = all.waiters.iter().enumerate();
+        all.places = places.map(|(at, w)| (w.0, at)).collect();
+        all
     }
 
     fn closes_cycle(
@@ -318,8 +309,11 @@ impl LockTable {
         waiting: &HashMap<TxnId, (LockName, Arc<WaitState>)>,
     ) -> bool {
         let courtesy = waiting[&me].0.is_courtesy();
-        let mut seen = HashSet::new();
-        let mut first: Option<HashSet<TxnId>> = None;
+        let mut seen = Ids::default();
+        let mut first: Option<Ids> = None;
+        // Each queue once, however many of those who wait in it are met.
+        let mut queues: HashMap<LockName, Standing, foldhash::fast::FixedState> =
+            HashMap::default();
         let mut todo = vec![me];
         while let Some(t) = todo.pop() {
             let Some(&(name, _)) = waiting.get(&t) else {
@@ -329,7 +323,8 @@ impl LockTable {
             if name.is_courtesy() && !courtesy && !is_first() {
                 continue;
             }
-            let blockers = self.blockers(t, name);
+            let queue = queues.entry(name).or_insert_with(|| self.standing(name));
+            let blockers = queue.blockers(t, t == me);
             first.get_or_insert_with(|| blockers.iter().copied().collect());
             for b in blockers {
                 if b == me {
@@ -341,6 +336,42 @@ impl LockTable {
             }
         }
         false
+    }
+}
+
+type Ids = HashSet<TxnId, foldhash::fast::FixedState>;
+
+/// A queue while cycles are looked for. A wait of the cycle, if there is one, was entered before and does not end, so it stands here.
+#[derive(Default)]
+struct Standing {
+    holders: Vec<(TxnId, LockMode)>,
+    waiters: Vec<(TxnId, LockMode)>,
+    places: HashMap<TxnId, usize, foldhash::fast::FixedState>,
+    /// By mode: who conflicts with it among the holders, and among as many waiters, has been named.
+    named: [Option<usize>; 4],
+}
+
+impl Standing {
+    /// Who stands before `who`, less those that have been named for his mode already: all of them but `who` himself were met then.
+    /// `first`: it is his wait that the search began with, and to wait for oneself as a holder is no cycle.
+    fn blockers(&mut self, who: TxnId, first: bool) -> Vec<TxnId> {
+        let Some(&at) = self.places.get(&who) else {
+            return vec![];
+        };
+        let mode = self.waiters[at].1;
+        let named = self.named[mode as usize];
+        let holders = match named {
+            None => &self.holders[..],
+            Some(_) => &[],
+        };
+        let before = self.waiters.get(named.unwrap_or(0)..at).unwrap_or_default();
+        let all = holders.iter().chain(before);
+        let all = all.filter(|b| b.0 != who && b.1.conflicts(mode));
+        let all = all.map(|b| b.0).collect();
+        if !first {
+            self.named[mode as usize] = Some(named.unwrap_or(0).max(at));
+        }
+        all
     }
 }
 
@@ -422,6 +453,99 @@ mod tests {
             t.acquire(1, B, LockMode::Update, true).0,
             Attempt::Granted
         ));
+    }
+
+    #[test]
+    fn a_long_queue_is_gone_through_once() {
+        const N: TxnId = 400;
+        let t = LockTable::default();
+        for who in 0..=N {
+            t.acquire(who, A, LockMode::Update, true);
+        }
+        let mut queue = t.standing(A);
+        let mut named = queue.blockers(N, true).len();
+        assert_eq!(named, N as usize);
+        for who in (0..N).rev() {
+            named += queue.blockers(who, false).len();
+        }
+        assert!(named <= 2 * N as usize, "{named}");
+    }
+
+    /// The search as it would be without what it leaves out.
+    fn closes_cycle_plainly(
+        t: &LockTable,
+        me: TxnId,
+        waiting: &HashMap<TxnId, (LockName, Arc<WaitState>)>,
+    ) -> bool {
+        let (mut seen, mut todo) = (HashSet::new(), vec![me]);
+        while let Some(who) = todo.pop() {
+            let Some(&(name, _)) = waiting.get(&who) else {
+                continue;
+            };
+            for b in t.standing(name).blockers(who, true) {
+                if b == me {
+                    return true;
+                }
+                if seen.insert(b) {
+                    todo.push(b);
+                }
+            }
+        }
+        false
+    }
+
+    #[test]
+    fn the_search_misses_no_cycle_and_invents_none() {
+        let modes = [
+            LockMode::KeyShare,
+            LockMode::Share,
+            LockMode::NoKeyUpdate,
+            LockMode::Update,
+        ];
+        let mut dice = 1u64;
+        let mut roll = |n: u64| {
+            dice = dice
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (dice >> 33) % n
+        };
+        let (mut cycles, mut waits) = (0, 0);
+        for _ in 0..300 {
+            let t = LockTable::default();
+            for _ in 0..60 {
+                let me = 1 + roll(8);
+                if t.waiting.lock().contains_key(&me) {
+                    continue;
+                }
+                let name = LockName {
+                    space: 1,
+                    hash: roll(4),
+                };
+                let mode = modes[roll(4) as usize];
+                // As `acquire` does where the lock is not to be had, and back.
+                let state = Arc::new(WaitState::default());
+                if let Some(q) = t.shard(name).lock().get_mut(&name) {
+                    let entry = (me, mode, state.clone());
+                    match q.holders.iter().any(|h| h.0 == me) {
+                        true => q.waiters.push_front(entry),
+                        false => q.waiters.push_back(entry),
+                    }
+                }
+                let mut waiting = t.waiting.lock();
+                waiting.insert(me, (name, state));
+                let found = t.closes_cycle(me, &waiting);
+                assert_eq!(found, closes_cycle_plainly(&t, me, &waiting));
+                cycles += usize::from(found);
+                waiting.remove(&me);
+                drop(waiting);
+                if let Some(q) = t.shard(name).lock().get_mut(&name) {
+                    q.waiters.retain(|w| w.0 != me);
+                }
+                let wait = t.acquire(me, name, mode, true).0;
+                waits += usize::from(matches!(wait, Attempt::Wait(_)));
+            }
+        }
+        assert!(cycles > 100 && waits > 100, "{cycles} {waits}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::{SecondaryIndex, Storage, Store, pin};
 
+use crate::backoff::Backoff;
 use crate::contention::Readers;
 use crate::handle::{Catalog, RuleCompiler, TableHandle};
 use crate::locks::LockTable;
@@ -255,14 +256,9 @@ impl TxnManager {
 
     /// Waits (shortly: a commit is on its way) until *installed* has reached a position that was seen in a record.
     pub(crate) fn wait_installed(&self, at: Position) {
-        let mut spins = 0u32;
+        let mut wait = Backoff::default();
         while self.marks.installed.get() < at {
-            spins += 1;
-            if spins > 64 {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
+            wait.pause();
         }
     }
 
