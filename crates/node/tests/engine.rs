@@ -539,3 +539,53 @@ fn an_error_after_a_restart_is_told_at_once() {
     let held = node.rollback(t);
     assert!(node.is_published(held), "{held:?}");
 }
+
+/// An order in which every commit fails half-way.
+struct Broken;
+
+impl txn::CommitOrder for Broken {
+    fn wait_for_room(&self) {}
+
+    fn begin(&self) -> base::Result<(Position, u64)> {
+        panic!("on purpose")
+    }
+
+    fn ready(&self, _: u64, _: Vec<u8>, _: Vec<u8>) {
+        unreachable!("none begins")
+    }
+
+    fn abort(&self, _: u64) {
+        unreachable!("none begins")
+    }
+}
+
+const BROKEN: &str = "CANON_BROKEN_COMMIT_TEST";
+
+/// For the test below, in a process of its own.
+#[test]
+fn the_process_whose_commit_panics() {
+    let Some(path) = std::env::var_os(BROKEN) else {
+        return;
+    };
+    let node = open(Path::new(&path));
+    define(&node, sample(20000));
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    t.insert(&h, &row(1, 1)).unwrap();
+    let commit = std::panic::AssertUnwindSafe(|| t.commit(&Broken));
+    _ = std::panic::catch_unwind(commit);
+    println!("went on");
+}
+
+#[test]
+fn a_commit_that_panics_ends_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+    let dir = tempfile::tempdir().unwrap();
+    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", "the_process_whose_commit_panics", "--nocapture"]);
+    let ended = other.env(BROKEN, dir.path()).output().unwrap();
+    let said = |of: &[u8], what| String::from_utf8_lossy(of).contains(what);
+    assert!(said(&ended.stderr, "a panic in a commit"), "{ended:?}");
+    assert!(!said(&ended.stdout, "went on"), "{ended:?}");
+    assert!(ended.status.signal().is_some(), "{ended:?}");
+}

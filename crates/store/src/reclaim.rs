@@ -248,3 +248,52 @@ impl Store {
         self.trim(&s.indexes(), record, &live, guard);
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use crate::record::NewVersion;
+    use std::ptr::NonNull;
+
+    #[test]
+    fn the_fewer_are_moved_under_the_lock() {
+        let some = |n: u64| {
+            let mut all = Vec::with_capacity(2000);
+            all.extend((0..n).map(|_| Stale {
+                position: Position::ZERO,
+                record: NonNull::dangling(),
+            }));
+            all
+        };
+        for (came, again) in [(2, 1000), (1000, 2), (0, 5), (5, 0)] {
+            let (queue, back) = (Mutex::new(some(came)), some(again));
+            let stays = match again > came {
+                true => back.as_ptr(),
+                false => queue.lock().as_ptr(),
+            };
+            put_back(&queue, back);
+            let queue = queue.lock();
+            assert_eq!((queue.len() as u64, queue.as_ptr()), (came + again, stays));
+        }
+    }
+
+    #[test]
+    fn a_long_pass_leaves_time_for_other_things() {
+        let store = Store::default();
+        let storage = Arc::new(Storage::new(20_000));
+        store.add(storage.clone());
+        let at = Position::new(1, 1);
+        let guard = pin();
+        for n in 0..10 * CHUNK as u32 {
+            let record = storage.find_or_create(&n.to_be_bytes(), &store.memory, &guard);
+            record.try_lock().expect("nobody else writes");
+            record.push(NewVersion::new(Some(&[1])), at, 0);
+            storage.mark_stale(record, at);
+            record.unlock();
+        }
+        drop(guard);
+        let mut times = 0;
+        store.reclaim_beside(at, &mut || times += 1);
+        assert_eq!(times, 10);
+    }
+}

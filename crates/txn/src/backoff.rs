@@ -33,7 +33,7 @@ impl Backoff {
         self.looks = self.looks.saturating_add(1);
         match self.looks {
             ..SPINS => Pause::Spin,
-            ..=YIELDS_END => Pause::Yield,
+            SPINS..=YIELDS_END => Pause::Yield,
             n => {
                 let doubled = (n - YIELDS_END - 1).min(16);
                 Pause::Sleep((SHORTEST * (1 << doubled)).min(LONGEST))
