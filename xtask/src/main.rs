@@ -37,9 +37,10 @@ cargo xtask COMMAND
   fuzz      the decoders under libFuzzer, `--seconds N` each
   sim       whole clusters under seeds, `--seeds N [--from M]`; `--seed N` shows one, a line per event
   slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15
-  bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, embedded, all;
+  bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, programs, all;
             `bench replay`: replay's policies against the primary, and a model for more cores;
             `bench reads [--peers DIR] [--only SECTION]`: strong reads at replicas, stale reads there and at PostgreSQL and Galera;
+            `bench embedded`: the library in one process, YCSB and TPC-C per core;
             `bench lag`: how far a replica is behind; `bench lag --peers DIR`: the same beside PostgreSQL and MariaDB;
             `bench WHAT --help` lists the options
 ";

@@ -1,8 +1,8 @@
 //! What the library does per core: YCSB and TPC-C in this process, beside the bare index and the bare log.
 //!
-//! `cargo run --release -p canon --example library_bench -- [DIRECTORY [SECONDS [ONLY]]]`: DIRECTORY for temporary data
-//! (default `/dev/shm`, so that the disk is not what is measured), SECONDS per run (default `BENCH_SECONDS` of the environment, or 5),
-//! ONLY a part of a run's name.
+//! `cargo run --release -p canon --example library_bench -- [--tabs] [DIRECTORY [SECONDS [ONLY]]]`: DIRECTORY for temporary data
+//! (default `/dev/shm`, so that the disk is not what is measured), SECONDS per run (default 5), ONLY a part of a run's name. With `--tabs`
+//! a line for each figure, for `cargo xtask bench embedded`.
 
 use canon::bench::{BenchOptions, run};
 use std::time::Duration;
@@ -11,12 +11,16 @@ use std::time::Duration;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut args = std::env::args().skip(1);
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let tabs = args.first().is_some_and(|a| a == "--tabs");
+    args.drain(..usize::from(tabs));
+    let mut args = args.into_iter();
     let mut options = BenchOptions {
         directory: args.next().unwrap_or_else(|| "/dev/shm".into()).into(),
+        tabs,
         ..BenchOptions::default()
     };
-    if let Some(s) = args.next().or_else(|| std::env::var("BENCH_SECONDS").ok()) {
+    if let Some(s) = args.next() {
         options.duration = Duration::from_secs_f64(s.parse()?);
     }
     options.only = args.next().unwrap_or_default();

@@ -152,6 +152,7 @@ fn bench(b: Bench) -> base::Result<()> {
         threads: b.threads,
         rows: b.rows,
         only: b.only,
+        tabs: false,
     };
     crate::bench::run(&options, &mut std::io::stdout())
 }

@@ -7,7 +7,7 @@
 //! A fourth is a server that answers constants: what the client itself can do here (`constant`).
 //!
 //! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at
-//! replicas (`reads`), and `lag` how far a replica is behind, ours alone or beside peers' (`lag`).
+//! replicas (`reads`), and `lag` how far a replica is behind, ours alone or beside peers' (`lag`). So is `embedded`, the library in one process.
 //!
 //! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
@@ -18,6 +18,7 @@ mod loads;
 mod memory;
 mod page;
 mod peers;
+mod programs;
 mod reads;
 mod recovery;
 mod replay;
@@ -34,9 +35,9 @@ use std::time::Duration;
 
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
-const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|embedded|all] [--rounds 5] [--seconds 5] \
+const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|programs|all] [--rounds 5] [--seconds 5] \
                      [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]\n\
-                     cargo xtask bench [replay|reads|lag] --help";
+                     cargo xtask bench [replay|reads|lag|embedded] --help";
 
 /// READ COMMITTED and so on, as the setting's value; `None` is the server's default.
 type Isolation = Option<&'static str>;
@@ -84,6 +85,9 @@ pub fn main(args: &[String]) -> Result<()> {
     }
     if args.first().is_some_and(|what| what == "reads") {
         return reads::main(&args[1..]);
+    }
+    if args.first().is_some_and(|what| what == "embedded") {
+        return embedded::main(&args[1..]);
     }
     let options = options(args)?;
     let clients = Clients::find().map_err(|e| format!("{e}\ntry `cargo xtask clients`"))?;
@@ -140,7 +144,7 @@ fn options(args: &[String]) -> Result<Options> {
                 one @ ("canon" | "postgres") => options.only = Some(one.into()),
                 other => return Err(format!("--only {other}?\n{USAGE}")),
             },
-            "pgbench" | "sysbench" | "hotrow" | "ceiling" | "memory" | "recovery" | "embedded"
+            "pgbench" | "sysbench" | "hotrow" | "ceiling" | "memory" | "recovery" | "programs"
             | "all" => {
                 options.what = arg.clone();
             }
@@ -190,9 +194,9 @@ impl Run {
                 report.section(&section);
             }
         }
-        if wants(self, "embedded") {
+        if wants(self, "programs") {
             self.servers.clear();
-            report.printed(&embedded::run(self)?);
+            report.printed(&programs::run(self)?);
         }
         let page = report.finish();
         println!("\n{page}");

@@ -1,8 +1,8 @@
 //! The page: a table per section, with the machine, the versions and the commands that made it.
 
-use super::embedded::Printed;
 use super::loads::{OURS, PEER};
 use super::memory::{Memory, PAYLOAD};
+use super::programs::Printed;
 use super::recovery::Recovered;
 use super::sample::Spread;
 use super::{Contestant, Options, Row, Sample, Section, constant};

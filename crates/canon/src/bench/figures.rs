@@ -1,4 +1,5 @@
-//! What a run prints: rates, CPU time, latencies, aborts by cause.
+//! What a run prints: rates, CPU time, latencies, aborts by cause. For people in columns, or for `cargo xtask bench embedded` a line of words
+//! with tabs between for each figure.
 
 use base::{Error, Result, SqlState};
 use std::collections::BTreeMap;
@@ -115,24 +116,116 @@ pub struct Figures {
     pub after: Counts,
 }
 
-pub fn header(out: &mut dyn Write) -> Result<()> {
-    line(
-        out,
-        &format!(
-            "{:<42}{:>4}{:>11}{:>12}{:>12}{:>10}{:>9}{:>9}{:>9}  aborts",
-            "", "thr", "tx/s", "tx/s/core*", "us CPU/tx", "own us", "p50 us", "p95 us", "p99 us"
-        ),
-    )
-}
-
 pub fn line(out: &mut dyn Write, text: &str) -> Result<()> {
     writeln!(out, "{text}").map_err(|e| Error::new(SqlState::IO_ERROR, e.to_string()))
+}
+
+/// Where figures go.
+pub struct Lines<'a> {
+    pub out: &'a mut dyn Write,
+    /// A line with tabs for each figure.
+    pub tabs: bool,
+}
+
+impl Lines<'_> {
+    pub fn header(&mut self) -> Result<()> {
+        if self.tabs {
+            return Ok(());
+        }
+        line(
+            self.out,
+            &format!(
+                "{:<42}{:>4}{:>11}{:>12}{:>12}{:>10}{:>9}{:>9}{:>9}  aborts",
+                "",
+                "thr",
+                "tx/s",
+                "tx/s/core*",
+                "us CPU/tx",
+                "own us",
+                "p50 us",
+                "p95 us",
+                "p99 us"
+            ),
+        )
+    }
+
+    /// A remark.
+    pub fn note(&mut self, text: &str) -> Result<()> {
+        match self.tabs {
+            true => line(self.out, &format!("note\t{text}")),
+            false => line(self.out, text),
+        }
+    }
+
+    pub fn run(&mut self, f: &Figures) -> Result<()> {
+        match self.tabs {
+            true => line(self.out, &f.tabs()),
+            false => line(self.out, &f.to_string()),
+        }
+    }
+
+    /// `n` transactions without the library.
+    pub fn bare(&mut self, name: &str, n: u64, wall: Duration, cpu: Duration) -> Result<()> {
+        let n = n as f64;
+        let (rate, core) = (n / wall.as_secs_f64(), n / cpu.as_secs_f64());
+        let text = match self.tabs {
+            true => format!("bare\t{name}\t{rate:.0}\t{core:.0}\t{:.3}", 1e6 / core),
+            false => format!("{name:<46}{rate:>11.0}{core:>12.0}{:>12.2}", 1e6 / core),
+        };
+        line(self.out, &text)
+    }
+}
+
+impl Figures {
+    /// Microseconds per transaction.
+    fn per(&self, d: Duration) -> f64 {
+        d.as_secs_f64() * 1e6 / self.latency.count() as f64
+    }
+
+    /// Runs that lost, by cause, in per cent of the transactions.
+    fn aborts(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        Cause::ALL.into_iter().filter_map(|c| {
+            let n = self.after.aborts[c as usize] - self.before.aborts[c as usize];
+            let share = n as f64 * 100.0 / self.latency.count() as f64;
+            (n > 0).then(|| (c.name(), share))
+        })
+    }
+
+    fn beside(&self) -> String {
+        let all = self.beside.iter().map(|(name, d)| (name, self.per(*d)));
+        let all = all.filter(|b| b.1 >= 0.01);
+        let all: Vec<String> = all.map(|(name, us)| format!("{name} {us:.2}")).collect();
+        all.join(", ")
+    }
+
+    fn tabs(&self) -> String {
+        let n = self.latency.count() as f64;
+        let us = |q| self.latency.quantile(q).as_secs_f64() * 1e6;
+        let causes: Vec<String> = self
+            .aborts()
+            .map(|(c, s)| format!("{c} {s:.4} %"))
+            .collect();
+        format!(
+            "run\t{}\t{}\t{:.0}\t{:.0}\t{:.3}\t{:.3}\t{:.0}\t{:.0}\t{:.0}\t{:.4}\t{}\t{}",
+            self.name,
+            self.threads,
+            n / self.wall.as_secs_f64(),
+            n / self.cpu.as_secs_f64(),
+            self.per(self.cpu),
+            self.per(self.worker_cpu),
+            us(0.5),
+            us(0.95),
+            us(0.99),
+            self.aborts().map(|a| a.1).sum::<f64>(),
+            causes.join(", "),
+            self.beside()
+        )
+    }
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.latency.count() as f64;
-        let per = |d: Duration| d.as_secs_f64() * 1e6 / n;
         let us = |q| self.latency.quantile(q).as_secs_f64() * 1e6;
         write!(
             f,
@@ -141,19 +234,16 @@ impl fmt::Display for Figures {
             self.threads,
             n / self.wall.as_secs_f64(),
             n / self.cpu.as_secs_f64(),
-            per(self.cpu),
-            per(self.worker_cpu),
+            self.per(self.cpu),
+            self.per(self.worker_cpu),
             us(0.5),
             us(0.95),
             us(0.99)
         )?;
         let mut none = true;
-        for c in Cause::ALL {
-            let d = self.after.aborts[c as usize] - self.before.aborts[c as usize];
-            if d > 0 {
-                none = false;
-                write!(f, "{} {:.4}% ", c.name(), d as f64 * 100.0 / n)?;
-            }
+        for (cause, share) in self.aborts() {
+            none = false;
+            write!(f, "{cause} {share:.4}% ")?;
         }
         let moves = self.after.moves - self.before.moves;
         if moves > 0 {
@@ -162,13 +252,9 @@ impl fmt::Display for Figures {
         if none {
             write!(f, "none")?;
         }
-        let beside = self.beside.iter().filter(|b| per(b.1) >= 0.01);
-        let beside: Vec<String> = beside
-            .map(|(name, d)| format!("{name} {:.2}", per(*d)))
-            .collect();
-        match beside.is_empty() {
-            true => Ok(()),
-            false => write!(f, "\n  beside, us: {}", beside.join(", ")),
+        match self.beside() {
+            none if none.is_empty() => Ok(()),
+            beside => write!(f, "\n  beside, us: {beside}"),
         }
     }
 }

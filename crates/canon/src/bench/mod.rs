@@ -4,8 +4,8 @@
 //! thread: draw ─▶ transaction_nowait ─▶ outstanding (position, when it began) ─▶ published reached it: acknowledged
 //! ```
 //! *pipelined*: the next transaction runs while the log flushes the last ones; it counts, and its latency ends, when it is
-//! acknowledged. *waiting*: each transaction waits for its own flush. Beside them what the distance is to: the bare index (the
-//! same rows found by the same keys, new versions of two of them, no transaction) and the bare log (records of the same size).
+//! acknowledged. *waiting*: each transaction waits for its own flush. Beside them what the distance is to (`bare`): the same workloads
+//! over the index and the rows alone, with a log and without, and the log alone.
 //!
 //! *ahead*: a transaction that knows its keys at its beginning (all of YCSB's, the items and stock of a NewOrder) names them, and their
 //! memory is fetched at once (`Table::prefetch`).
@@ -17,6 +17,7 @@
 
 mod adapter;
 mod bare;
+mod bare_tables;
 mod figures;
 #[cfg(feature = "wire")]
 pub mod lag;
@@ -44,6 +45,8 @@ pub struct BenchOptions {
     pub rows: u64,
     /// Names of the runs to make contain this: "tpcc", "ycsb uniform, pipelined, ahead".
     pub only: String,
+    /// A line with tabs for each figure, for programs.
+    pub tabs: bool,
 }
 
 impl Default for BenchOptions {
@@ -54,6 +57,7 @@ impl Default for BenchOptions {
             threads: vec![1, 2],
             rows: 1_000_000,
             only: String::new(),
+            tabs: false,
         }
     }
 }
@@ -68,13 +72,18 @@ impl BenchOptions {
 
 /// Runs everything and writes a report.
 pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
-    let wanted = |name: &str| name.contains(&options.only) || options.modes(name).next().is_some();
+    let wanted = |load: &str| options.modes(load).next().is_some();
+    let bare = |name: &str| format!("bare {name}, ahead").contains(&options.only);
     let ycsb = [("ycsb uniform", 0.0), ("ycsb zipf 0.99", 0.99)];
-    figures::header(out)?;
-    if ycsb.iter().any(|y| wanted(y.0)) || wanted("bare index") {
+    let out = &mut figures::Lines {
+        out,
+        tabs: options.tabs,
+    };
+    out.header()?;
+    if ycsb.iter().any(|y| wanted(y.0)) || bare("index") {
         let db = open(options)?;
         let load = run::load_ycsb(&db, options.rows)?;
-        figures::line(out, &format!("loaded {} rows: {load}", options.rows))?;
+        out.note(&format!("loaded {} rows: {load}", options.rows))?;
         for (name, theta) in ycsb {
             if wanted(name) {
                 for &threads in &options.threads {
@@ -85,25 +94,31 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<()> {
                 }
             }
         }
-        if wanted("bare index") {
+        if bare("index") {
             bare::index(&db, options, out)?;
         }
     }
+    let most = options.threads.iter().copied().max().unwrap_or(1);
+    let tpcc = workload::tpcc::Tpcc::new(most as i64);
     if wanted("tpcc") {
         let db = open(options)?;
-        let most = options.threads.iter().copied().max().unwrap_or(1);
-        let tpcc = workload::tpcc::Tpcc::new(most as i64);
         let load = run::load_tpcc(&db, &tpcc)?;
-        figures::line(out, &format!("loaded {most} warehouses: {load}"))?;
+        out.note(&format!("loaded {most} warehouses: {load}"))?;
         for &threads in &options.threads {
             for mode in options.modes("tpcc") {
                 run::tpcc(&db, &tpcc, threads, mode, options, out)?;
             }
         }
         run::check_tpcc(&db, &tpcc)?;
-        figures::line(out, "consistency conditions 1 to 3 hold")?;
+        out.note("TPC-C's consistency conditions 1 to 3 hold")?;
     }
-    if wanted("bare log") {
+    if bare("ycsb uniform") {
+        bare::ycsb(options, out)?;
+    }
+    if bare("tpcc") {
+        bare::tpcc(&tpcc, options, out)?;
+    }
+    if bare("log") {
         bare::log(options, out)?;
     }
     Ok(())

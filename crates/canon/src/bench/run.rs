@@ -3,7 +3,6 @@
 use base::{Error, Result};
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::Write;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,8 +13,8 @@ use workload::ycsb::{self, Ycsb};
 
 use super::BenchOptions;
 use super::adapter::{Kv, Tables};
-use super::figures::{Counts, Figures, Histogram, cpu, cpu_by_thread, line, thread_cpu};
-use crate::database::{Committed, Database, Transaction, TransactionOptions};
+use super::figures::{Counts, Figures, Histogram, Lines, cpu, cpu_by_thread, thread_cpu};
+use crate::database::{Database, Transaction, TransactionOptions};
 
 /// Transactions of one thread that may wait for their flush.
 const OUTSTANDING: usize = 4096;
@@ -91,7 +90,7 @@ fn measure<S: Send>(
     threads: usize,
     mode: Mode,
     options: &BenchOptions,
-    out: &mut dyn Write,
+    out: &mut Lines<'_>,
     state: impl Fn(usize) -> S,
     one: impl Fn(&mut S, &Transaction) -> Result<(), Ended> + Sync,
     draw: impl Fn(&mut S) + Sync,
@@ -105,19 +104,22 @@ fn measure<S: Send>(
     let stats = &db.manager().stats;
     let work = |mut s: S| -> Result<(Histogram, Duration)> {
         let mut latency = Histogram::default();
-        let mut waiting: VecDeque<(Committed<'_, ()>, Instant)> = VecDeque::new();
+        let mut waiting = VecDeque::new();
         barrier.wait();
         let cpu_before = thread_cpu();
         while !stop.load(Ordering::Relaxed) {
             draw(&mut s);
             let began = Instant::now();
-            match db.transaction_nowait_with(&transaction, |tx| one(&mut s, tx)) {
-                Ok(c) if mode.pipelined => waiting.push_back((c, began)),
-                Ok(c) => {
-                    c.wait();
+            let run = |tx: &Transaction| one(&mut s, tx);
+            let done = match mode.pipelined {
+                true => db.transaction_nowait_with(&transaction, run).map(Some),
+                false => db.transaction_with(&transaction, run).map(|()| None),
+            };
+            match done {
+                Ok(Some(c)) => waiting.push_back((c, began)),
+                Ok(None) | Err(Ended::Rollback) => {
                     latency.add(began.elapsed().as_nanos() as u64);
                 }
-                Err(Ended::Rollback) => latency.add(began.elapsed().as_nanos() as u64),
                 Err(Ended::Failed(e)) => return Err(e),
             }
             while waiting
@@ -176,7 +178,7 @@ fn measure<S: Send>(
             after: Counts::now(stats),
         })
     })?;
-    line(out, &figures.to_string())
+    out.run(&figures)
 }
 
 fn rate(rows: u64, began: Instant, cpu_before: Duration) -> String {
@@ -215,7 +217,7 @@ pub fn ycsb(
     threads: usize,
     mode: Mode,
     options: &BenchOptions,
-    out: &mut dyn Write,
+    out: &mut Lines<'_>,
 ) -> Result<()> {
     let tables = Tables::open(db, ycsb::TABLES)?;
     let seed = |thread: usize| (Rng::new(100 + thread as u64), ycsb::Params::default());
@@ -264,7 +266,7 @@ pub fn tpcc(
     threads: usize,
     mode: Mode,
     options: &BenchOptions,
-    out: &mut dyn Write,
+    out: &mut Lines<'_>,
 ) -> Result<()> {
     let tables = Tables::open(db, tpcc::TABLES)?;
     struct State {
@@ -276,7 +278,7 @@ pub fn tpcc(
     }
     measure(
         db,
-        "tpcc NewOrder + Payment",
+        "tpcc",
         threads,
         mode,
         options,
