@@ -25,6 +25,7 @@ use replica::replay::ReplayOptions;
 use sql::session::Shared;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -96,8 +97,12 @@ pub fn run(config: Config) -> Result<()> {
             tokio::select! {
                 name = &mut stop => {
                     info!(signal = name?, limit = ?config.shutdown_timeout, "stopping");
-                    server.stop().await;
-                    return Ok::<(), Error>(());
+                    return match server.stop().await {
+                        0 => Ok::<(), Error>(()),
+                        n => Err(system(format!(
+                            "stopped on a full disk: {n} commits that waited for room are not in the log"
+                        ))),
+                    };
                 }
                 why = server.restart() => {
                     warn!("{why}; starting again");
@@ -313,8 +318,8 @@ impl Server {
         }
     }
 
-    /// Lets running transactions end within the limit, then ends everything.
-    pub async fn stop(mut self) {
+    /// Lets running transactions end within the limit, then ends everything. How many commits had no room on the disk and are given up.
+    pub async fn stop(mut self) -> u64 {
         self.metrics.phase.stopping();
         for path in &self.unix {
             _ = std::fs::remove_file(path);
@@ -326,8 +331,9 @@ impl Server {
         self.tasks.end().await;
         let node = self.node.clone();
         drop((self.gate, self.place, self.metrics, self.node));
-        stop_node(node).await;
+        let given_up = stop_node(node).await;
         info!("stopped");
+        given_up
     }
 }
 
@@ -385,16 +391,21 @@ async fn stay_sealed(node: &Arc<Node>) -> Result<()> {
     Ok(())
 }
 
-/// Stops a node and lets its directory go, for as far as this process holds it.
-async fn stop_node(node: Arc<Node>) {
+/// Stops a node and lets its directory go, for as far as this process holds it. How many commits it gave up.
+async fn stop_node(node: Arc<Node>) -> u64 {
     let left = Arc::downgrade(&node);
-    _ = tokio::task::spawn_blocking(move || node.stop()).await;
+    let stop = move || {
+        node.stop();
+        node.flush_stats().given_up.load(Ordering::SeqCst)
+    };
+    let given_up = tokio::task::spawn_blocking(stop).await.unwrap_or(0);
     for _ in 0..250 {
         if left.strong_count() == 0 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    given_up
 }
 
 async fn bind(address: &SocketAddr) -> Result<TcpListener> {

@@ -148,7 +148,8 @@ async fn full_disk() {
     assert_eq!(count(&server.connect().await).await, rows);
 }
 
-/// A session that is ended while its commit waits for a full disk is not told that the commit is there.
+/// A session that is ended while its commit waits for a full disk is not told that the commit is there; and the server, told to stop, does
+/// not wait for room.
 #[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_no_disk_has_is_not_said_to_stand() {
@@ -158,9 +159,13 @@ async fn a_commit_that_no_disk_has_is_not_said_to_stand() {
     let dir = tempfile::tempdir().unwrap();
     let full = dir.path().join("full");
     let fault = format!("wal.before_write:while={}", full.display());
-    let server = Server::start_with(&[("CANON_FAULT", &fault)]).await;
+    let env = [
+        ("CANON_FAULT", fault.as_str()),
+        ("CANON_SHUTDOWN_TIMEOUT", "200ms"),
+    ];
+    let mut server = Server::start_with(&env).await;
     let other = server.connect().await;
-    let table = "CREATE TABLE t (id int PRIMARY KEY)";
+    let table = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (2)";
     other.batch_execute(table).await.unwrap();
     let before = helpers::one(&other, "SELECT pg_current_wal_insert_lsn()").await;
     std::fs::write(&full, "").unwrap();
@@ -180,6 +185,15 @@ async fn a_commit_that_no_disk_has_is_not_said_to_stand() {
     assert_eq!(raw::field(error, b'C'), "57P01");
     let told = String::from_utf8_lossy(error);
     assert!(!told.contains("committed locally"), "{told}");
+
+    signal(&server, "-TERM");
+    let status = server.exited(PATIENCE).await.expect("it ends");
+    assert!(!status.success(), "{status}: a commit is given up");
+    std::fs::remove_file(&full).unwrap();
+    server.launch();
+    server.ready().await;
+    let there = one(&server.connect().await, "SELECT id FROM t").await;
+    assert_eq!(there, "2", "what was acknowledged, and nothing else");
 }
 
 /// What one statement holds beside the tables has a limit, which a session may set.

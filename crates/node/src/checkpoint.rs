@@ -18,13 +18,15 @@ use crate::sequences::Sequences;
 const BATCH: usize = 512;
 
 /// Writes a checkpoint and removes the log that it makes superfluous; log above `keep` stays for others. `durable` waits until this node's
-/// log has everything up to a position; `false` when it will not. Its position and rows.
+/// log has everything up to a position; `go_on` is asked before each batch of rows. An error of either ends it, and nothing is left of it.
+/// Its position and rows.
 pub fn write(
     dir: &DataDir,
     manager: &TxnManager,
     sequences: &Sequences,
     keep: Position,
-    durable: impl Fn(Position) -> bool,
+    durable: impl Fn(Position) -> Result<()>,
+    go_on: impl Fn() -> Result<()>,
 ) -> Result<(Position, u64)> {
     let store: &Store = &manager.store;
     let snapshot = store
@@ -55,6 +57,7 @@ pub fn write(
     for t in tables {
         let mut from: std::ops::Bound<Vec<u8>> = std::ops::Bound::Unbounded;
         loop {
+            go_on()?;
             let guard = pin();
             let mut batch = Vec::with_capacity(BATCH);
             let lo = from.as_ref().map(|k| &k[..]);
@@ -88,12 +91,7 @@ pub fn write(
             }
         }
     }
-    if !durable(at) {
-        return Err(Error::new(
-            SqlState::ADMIN_SHUTDOWN,
-            "the node stops before the checkpoint is finished",
-        ));
-    }
+    durable(at)?;
     out.finish(at).map_err(failed)?;
     dir.prune(at.min(keep)).map_err(failed)?;
     Ok((at, rows))

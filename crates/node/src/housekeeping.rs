@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::following::Following;
-use crate::node::{Shared, failed};
+use crate::node::{Shared, failed, stopping};
 use crate::promote::Role;
 
 /// Between two MiB of a segment that is prepared: 64 MiB in a second, faster than the log grows.
@@ -115,15 +115,21 @@ impl Shared {
                     let behind = |f: &Arc<Following>| f.marks.persisted.get() < at;
                     !following.as_ref().is_some_and(behind)
                 };
-                let wait = |at| {
-                    while !is_durable(at) && !self.stopping.load(Ordering::SeqCst) {
+                // Whoever stops the node does not wait until all rows are written.
+                let go_on = || match self.stopping.load(Ordering::SeqCst) {
+                    true => Err(stopping()),
+                    false => Ok(()),
+                };
+                let durable = |at| {
+                    while !is_durable(at) {
+                        go_on()?;
                         self.options.env.clock.sleep(Duration::from_millis(1));
                     }
-                    is_durable(at)
+                    Ok(())
                 };
                 let (dir, manager) = (&self.dir, &self.manager);
                 let done = self.keep_from().and_then(|keep| {
-                    crate::checkpoint::write(dir, manager, &self.sequences, keep, wait)
+                    crate::checkpoint::write(dir, manager, &self.sequences, keep, durable, go_on)
                 });
                 if let Err(e) = &done {
                     env::say!("canon: {e}");

@@ -80,6 +80,11 @@ pub(crate) fn failed(e: wal::Error) -> Error {
     Error::new(code, e.to_string())
 }
 
+pub(crate) fn stopping() -> Error {
+    let what = "the database system is shutting down";
+    Error::new(SqlState::ADMIN_SHUTDOWN, what)
+}
+
 impl Node {
     /// Opens a data directory, making it if it is absent, and recovers what is in it.
     pub fn open(path: &Path, options: NodeOptions) -> Result<Node> {
@@ -569,13 +574,17 @@ impl Node {
         s.wanted += 1;
         let mine = s.wanted;
         changed.notify_all();
-        while s.done < mine && !self.shared.stopping.load(Ordering::SeqCst) {
+        while s.done < mine {
+            if self.shared.stopping.load(Ordering::SeqCst) {
+                return Err(stopping());
+            }
             changed.wait_for(&mut s, Duration::from_millis(200));
         }
         s.last_error.clone().map_or(Ok(()), Err)
     }
 
-    /// Refuses new writes, flushes what is on its way and ends the threads.
+    /// Refuses new writes, flushes what is on its way and ends the threads. On a full disk what waits for room is given up
+    /// ([`FlushStats::given_up`]).
     pub fn stop(&self) {
         self.shared.manager.shut_down();
         self.shared.stopping.store(true, Ordering::SeqCst);

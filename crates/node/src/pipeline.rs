@@ -51,6 +51,8 @@ pub struct FlushStats {
     pub nanos: AtomicU64,
     /// Times that a group found the disk full.
     pub disk_full: AtomicU64,
+    /// Commits that the node stopped without, because there was no room for them.
+    pub given_up: AtomicU64,
 }
 
 /// The log, and what it had no room for.
@@ -170,6 +172,11 @@ impl Pipeline {
             self.order.take_hurry();
             let mut done = self.flush_group(w, manager, env);
             while done == Flushed::Full {
+                if self.stop.load(Ordering::SeqCst) {
+                    self.give_up(w);
+                    *held = None;
+                    return;
+                }
                 env.clock.sleep(RETRY);
                 done = self.flush_group(w, manager, env);
             }
@@ -184,6 +191,24 @@ impl Pipeline {
                 self.order.gather(GATHER);
             }
         }
+    }
+
+    /// The node stops on a full disk. What waits for room was acknowledged to nobody but those who do not wait for the disk, and the next
+    /// start does not find it.
+    fn give_up(&self, w: &mut Writing) {
+        // Nobody waits for room any more.
+        self.order.close();
+        let mut commits = w.left.len();
+        loop {
+            match self.next_group().len() {
+                0 => break,
+                n => commits += n,
+            }
+        }
+        self.stats
+            .given_up
+            .fetch_add(commits as u64, Ordering::SeqCst);
+        eprintln!("canon: stopping on a full disk: {commits} commits that waited for room are not in the log");
     }
 
     /// For a thread whose commit is installed and that has to wait for the disk: flushes if that is quick, else wakes the flusher.

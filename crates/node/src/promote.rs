@@ -116,7 +116,7 @@ impl Node {
             let what = "only a primary that has handed over can lead again";
             return Err(wrong_role(what, shared.role()));
         }
-        self.wait_until_flushed();
+        self.wait_until_flushed()?;
         let start = shared.manager.marks.flushed.get();
         let known = shared.term.load(Ordering::SeqCst);
         let term = self.begin_term(None, known, start)?;
@@ -196,18 +196,22 @@ impl Node {
             Role::Primary => {}
         }
         self.stop_writing();
-        self.wait_until_flushed();
+        self.wait_until_flushed()?;
         Ok(shared.manager.marks.flushed.get())
     }
 
-    /// Everything that has a position is in the log.
-    fn wait_until_flushed(&self) {
+    /// Everything that has a position is in the log. 57P01: the node stops, maybe on a full disk.
+    fn wait_until_flushed(&self) -> Result<()> {
         let shared = self.shared();
         let order = &shared.pipeline.order;
         let marks = &shared.manager.marks;
         while !order.is_idle() || marks.flushed.get() < marks.installed.get() {
+            if shared.stopping.load(Ordering::SeqCst) {
+                return Err(crate::node::stopping());
+            }
             shared.options.env.clock.sleep(Duration::from_millis(1));
         }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The engine without SQL: tables made by hand, transactions from threads, restarts on the same directory.
 
 mod courtesies;
+mod full_disk;
 mod schemas;
 
 use base::schema::*;

@@ -574,10 +574,10 @@ impl World {
             true => needed.unwrap_or(Position::MAX),
             false => Position::MAX,
         };
+        let e = &p.engine;
+        let (all_here, on) = (|_| Ok(()), || Ok(()));
         let written =
-            node::checkpoint::write(&p.dir, &p.engine.manager, &p.engine.sequences, keep, |_| {
-                true
-            });
+            node::checkpoint::write(&p.dir, &e.manager, &e.sequences, keep, all_here, on);
         let (at, rows) = written.unwrap_or_else(|e| panic!("the checkpoint failed: {e}"));
         self.say(|| format!("node {i} writes a checkpoint at {at}: {rows} rows"));
         self.report.checkpoints += 1;

@@ -1,0 +1,109 @@
+//! What a node does on a full disk, and how it stops there.
+
+use super::*;
+use base::Held;
+use env::{FaultyDisk, MemDisk};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A node on a disk in memory whose room can be set, with its one table; small segments, and no checkpoint by itself.
+fn on_faulty_disk(mem: &MemDisk) -> (FaultyDisk, Arc<Node>, Arc<TableHandle>) {
+    let disk = FaultyDisk::new(Arc::new(mem.clone()));
+    let options = NodeOptions {
+        env: env::Env::os().with_disk(Arc::new(disk.clone())),
+        segment_bytes: 1 << 16,
+        ..NodeOptions::default()
+    };
+    let node = Arc::new(Node::open(Path::new("/n"), options).unwrap());
+    if node.report().created {
+        define(&node, sample(20000));
+    }
+    let h = handle(&node, 20000);
+    (disk, node, h)
+}
+
+/// Waits on a condition.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A commit that finds no room on the disk. What its reply waits for.
+fn commit_on_a_full_disk(node: &Node, h: &TableHandle, id: i64) -> Held {
+    let mut t = begin(node, Isolation::Serializable, true);
+    t.insert(h, &row(id, 10)).unwrap();
+    let held = node.commit(t).unwrap();
+    let full = &node.flush_stats().disk_full;
+    until("the disk is never full", || {
+        full.load(Relaxed) > 0
+    });
+    held
+}
+
+/// Runs it in a thread and waits for its end.
+fn ends<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
+    let t = std::thread::spawn(f);
+    until(what, || t.is_finished());
+    t.join().unwrap()
+}
+
+/// A node that stops on a full disk gives up what waits for room, and says so; all that was acknowledged is there after a start.
+#[test]
+fn a_full_disk_does_not_keep_a_node_from_stopping() {
+    let mem = MemDisk::new();
+    let (disk, node, h) = on_faulty_disk(&mem);
+    change_one(&node, &h, 1);
+    disk.set_room(Some(0));
+    let held = commit_on_a_full_disk(&node, &h, 2);
+    // A hand-over waits for the disk, too, and is told.
+    let n = node.clone();
+    let seals = std::thread::spawn(move || n.seal());
+    until("it hands over", || node.role() == node::Role::Sealed);
+    let n = node.clone();
+    ends("it does not stop", move || n.stop());
+    assert!(!node.is_published(held), "acknowledged on a full disk");
+    let given_up = &node.flush_stats().given_up;
+    assert_eq!(given_up.load(Relaxed), 1);
+    let sealed = ends("the hand-over waits", move || seals.join().unwrap());
+    assert_eq!(sealed.unwrap_err().code(), SqlState::ADMIN_SHUTDOWN);
+    drop(node);
+    disk.set_room(None);
+    let (_, node, h) = on_faulty_disk(&mem);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    assert_eq!(value(&mut t, &h, 1), Some(10));
+    assert_eq!(value(&mut t, &h, 2), None);
+}
+
+/// One row, committed and durable.
+fn change_one(node: &Node, h: &TableHandle, id: i64) {
+    let mut t = begin(node, Isolation::Serializable, true);
+    t.insert(h, &row(id, 10)).unwrap();
+    let held = node.commit(t).unwrap();
+    futures::executor::block_on(node.published(held));
+}
+
+/// Whoever stops a node waits for a batch of its checkpoint, not for all of it; nothing is left of it, and nobody is told that it was written.
+#[test]
+fn a_checkpoint_ends_when_it_is_told_to() {
+    let (_dir, node, _) = with_rows(5000);
+    let asked = std::cell::Cell::new(0);
+    let go_on = || {
+        asked.set(asked.get() + 1);
+        match asked.get() {
+            3 => Err(base::Error::new(SqlState::ADMIN_SHUTDOWN, "enough")),
+            _ => Ok(()),
+        }
+    };
+    let sequences = node::sequences::Sequences::default();
+    let (dir, keep) = (node.dir(), Position::MAX);
+    let written =
+        node::checkpoint::write(dir, node.manager(), &sequences, keep, |_| Ok(()), go_on);
+    assert_eq!(written.unwrap_err().code(), SqlState::ADMIN_SHUTDOWN);
+    assert_eq!(asked.get(), 3);
+    assert!(dir.latest_checkpoint().unwrap().is_none());
+    node.stop();
+    let refused = node.checkpoint().unwrap_err();
+    assert_eq!(refused.code(), SqlState::ADMIN_SHUTDOWN);
+}
