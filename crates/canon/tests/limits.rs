@@ -133,6 +133,16 @@ async fn full_disk() {
     }
     assert!(!waiting.is_finished(), "acknowledged on a full disk");
     assert_eq!(count(&second).await, 1, "what is acknowledged can be read");
+    for level in ["READ COMMITTED", "SERIALIZABLE"] {
+        let begin = format!("BEGIN ISOLATION LEVEL {level}");
+        second.batch_execute(&begin).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(count(&second).await, 1, "{level}");
+        }
+        let end = second.batch_execute("COMMIT");
+        let ended = tokio::time::timeout(PATIENCE, end).await;
+        ended.expect("it waits for room").unwrap();
+    }
     std::fs::remove_file(&full).unwrap();
     let (first, done) = waiting.await.unwrap();
     done.expect("there is room again");

@@ -208,7 +208,9 @@ impl Pipeline {
         self.stats
             .given_up
             .fetch_add(commits as u64, Ordering::SeqCst);
-        eprintln!("canon: stopping on a full disk: {commits} commits that waited for room are not in the log");
+        eprintln!(
+            "canon: stopping on a full disk: {commits} commits that waited for room are not in the log"
+        );
     }
 
     /// For a thread whose commit is installed and that has to wait for the disk: flushes if that is quick, else wakes the flusher.

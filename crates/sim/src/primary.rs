@@ -576,8 +576,7 @@ impl World {
         };
         let e = &p.engine;
         let (all_here, on) = (|_| Ok(()), || Ok(()));
-        let written =
-            node::checkpoint::write(&p.dir, &e.manager, &e.sequences, keep, all_here, on);
+        let written = node::checkpoint::write(&p.dir, &e.manager, &e.sequences, keep, all_here, on);
         let (at, rows) = written.unwrap_or_else(|e| panic!("the checkpoint failed: {e}"));
         self.say(|| format!("node {i} writes a checkpoint at {at}: {rows} rows"));
         self.report.checkpoints += 1;

@@ -283,6 +283,11 @@ impl TxnManager {
             .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
     }
 
+    /// Whether new writes are refused because commits wait for room on the disk.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.gate.load(Ordering::Relaxed) == DISK_FULL
+    }
+
     /// Whether this node shows another one's history: then writes get 25006.
     pub fn set_standby(&self, on: bool) {
         let (from, to) = if on { (OPEN, STANDBY) } else { (STANDBY, OPEN) };

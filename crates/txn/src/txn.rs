@@ -347,6 +347,20 @@ impl Txn {
             true => snapshots.take(|| marks.published.get().max(marks.floor)),
             false => snapshots.take(|| marks.installed.get().max(marks.floor)),
         };
+        self.look_from(snapshot)
+    }
+
+    /// The same on a full disk. What is above *published* waits for room, and so would the reply to who has seen it.
+    fn take_published_snapshot(&mut self) -> store::Snapshot {
+        let marks = &self.shared.marks;
+        let before = self.view.as_ref().map_or(marks.floor, View::position);
+        let newest = || marks.published.get().max(before);
+        let snapshot = self.shared.store.snapshots.take(newest);
+        self.look_from(snapshot)
+    }
+
+    /// Takes the schema at this snapshot.
+    fn look_from(&mut self, snapshot: store::Snapshot) -> store::Snapshot {
         // The newest schema still, and valid at the snapshot: nothing to look up.
         let newest = self.catalog.schema.version == self.shared.schema_version()
             && self.catalog_from <= snapshot.position();
@@ -379,7 +393,12 @@ impl Txn {
                 self.catalog_from = Position::MAX;
             }
         } else if fresh {
-            let snapshot = self.take_snapshot();
+            // One that writes, or is here again because its snapshot was too old, wants the newest.
+            let reads = conflict.is_none() && self.locks.is_empty() && !self.has_writes();
+            let snapshot = match self.next.is_none() && reads && self.shared.is_disk_full() {
+                true => self.take_published_snapshot(),
+                false => self.take_snapshot(),
+            };
             match &mut self.view {
                 Some(v) => v.renew(snapshot),
                 None => self.view = Some(View::new(snapshot)),

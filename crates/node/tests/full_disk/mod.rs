@@ -36,9 +36,7 @@ fn commit_on_a_full_disk(node: &Node, h: &TableHandle, id: i64) -> Held {
     t.insert(h, &row(id, 10)).unwrap();
     let held = node.commit(t).unwrap();
     let full = &node.flush_stats().disk_full;
-    until("the disk is never full", || {
-        full.load(Relaxed) > 0
-    });
+    until("the disk is never full", || full.load(Relaxed) > 0);
     held
 }
 
@@ -98,12 +96,44 @@ fn a_checkpoint_ends_when_it_is_told_to() {
     };
     let sequences = node::sequences::Sequences::default();
     let (dir, keep) = (node.dir(), Position::MAX);
-    let written =
-        node::checkpoint::write(dir, node.manager(), &sequences, keep, |_| Ok(()), go_on);
+    let written = node::checkpoint::write(dir, node.manager(), &sequences, keep, |_| Ok(()), go_on);
     assert_eq!(written.unwrap_err().code(), SqlState::ADMIN_SHUTDOWN);
     assert_eq!(asked.get(), 3);
     assert!(dir.latest_checkpoint().unwrap().is_none());
     node.stop();
     let refused = node.checkpoint().unwrap_err();
     assert_eq!(refused.code(), SqlState::ADMIN_SHUTDOWN);
+}
+
+/// While commits wait for room, a transaction that only reads stands at what is published, and its end waits for nothing.
+#[test]
+fn who_reads_does_not_wait_for_room_on_the_disk() {
+    let (disk, node, h) = on_faulty_disk(&MemDisk::new());
+    change_one(&node, &h, 1);
+    disk.set_room(Some(0));
+    let held = commit_on_a_full_disk(&node, &h, 2);
+    for isolation in [Isolation::ReadCommitted, Isolation::Serializable] {
+        let mut t = begin(&node, isolation, true);
+        for _ in 0..2 {
+            assert_eq!(value(&mut t, &h, 1), Some(10));
+            assert_eq!(value(&mut t, &h, 2), None, "{isolation:?}");
+            t.begin_statement().unwrap();
+        }
+        let refused = t.insert(&h, &row(3, 10)).unwrap_err();
+        assert_eq!(refused.code(), SqlState::DISK_FULL);
+        let read = node.commit(t).unwrap();
+        assert!(node.is_published(read), "{isolation:?}: {read:?}");
+    }
+    // One that began then may write when there is room, and finds what it did not see.
+    let mut early = begin(&node, Isolation::Serializable, true);
+    assert_eq!(value(&mut early, &h, 2), None);
+    disk.set_room(None);
+    futures::executor::block_on(node.published(held));
+    let mut t = begin(&node, Isolation::Serializable, true);
+    assert_eq!(value(&mut t, &h, 2), Some(10));
+    until("writes are refused still", || {
+        early.insert(&h, &row(3, 10)).is_ok()
+    });
+    let lost = node.commit(early).unwrap_err();
+    assert_eq!(lost.code(), SqlState::SERIALIZATION_FAILURE);
 }
