@@ -42,6 +42,11 @@ pub trait Disk: Send + Sync {
     /// Makes the names in `dir` durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
+    /// Bytes that can still be written to the file system of this directory, as far as it says.
+    fn room(&self, _dir: &Path) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+
     /// Takes the advisory lock of a directory, held until the result is dropped or the process ends. Fails at once, with
     /// [`io::ErrorKind::WouldBlock`], while anyone else holds it.
     fn lock_dir(&self, dir: &Path) -> io::Result<DirLock>;

@@ -56,11 +56,15 @@ pub struct FaultyDisk {
     plan: Arc<Mutex<Plan>>,
 }
 
+type Refused = Arc<dyn Fn(Op, &Path) -> bool + Send + Sync>;
+
 #[derive(Default)]
 struct Plan {
     faults: Vec<Fault>,
     /// Bytes that may still be written before the disk is full.
     room: Option<u64>,
+    /// For what there is none.
+    refused: Option<Refused>,
     /// Changing operations so far.
     changes: u64,
     crash_at: Option<u64>,
@@ -97,6 +101,12 @@ impl FaultyDisk {
         self.plan.lock().room = room;
     }
 
+    /// Operations of which this is true fail with [`io::ErrorKind::StorageFull`], until another call. The path is the one that the file was opened
+    /// with. Asked before each, it may also wait for something.
+    pub fn refuse(&self, these: impl Fn(Op, &Path) -> bool + Send + Sync + 'static) {
+        self.plan.lock().refused = Some(Arc::new(these));
+    }
+
     /// Changing operations (all but opening to read, reading and listing) so far.
     pub fn changes(&self) -> u64 {
         self.plan.lock().changes
@@ -115,6 +125,10 @@ impl FaultyDisk {
 
     /// Passes one operation. `Ok(None)` does it whole; `Ok(Some(n))` writes n bytes only; `Err((n, e))` writes n and fails.
     fn pass(&self, op: Op, path: &Path, len: usize) -> Result<Option<usize>, (usize, io::Error)> {
+        let refused = self.plan.lock().refused.clone();
+        if refused.is_some_and(|these| these(op, path)) {
+            return Err((0, io::ErrorKind::StorageFull.into()));
+        }
         let mut plan = self.plan.lock();
         if plan.crashed {
             return Err((0, crash()));
@@ -209,6 +223,12 @@ impl Disk for FaultyDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.pass_whole(Op::SyncDir, dir)?;
         self.inner.sync_dir(dir)
+    }
+
+    fn room(&self, dir: &Path) -> io::Result<u64> {
+        self.alive()?;
+        let room = self.plan.lock().room;
+        room.map_or_else(|| self.inner.room(dir), Ok)
     }
 
     fn lock_dir(&self, dir: &Path) -> io::Result<DirLock> {

@@ -55,6 +55,15 @@ impl Disk for OsDisk {
         File::open(dir)?.sync_all()
     }
 
+    fn room(&self, dir: &Path) -> io::Result<u64> {
+        let all = rustix::fs::statvfs(dir)?;
+        // One that does not count its blocks says nothing.
+        Ok(match all.f_blocks {
+            0 => u64::MAX,
+            _ => all.f_bavail.saturating_mul(all.f_frsize),
+        })
+    }
+
     fn lock_dir(&self, dir: &Path) -> io::Result<DirLock> {
         let file = OpenOptions::new()
             .read(true)
@@ -188,6 +197,7 @@ mod tests {
         drop(held);
         drop(disk.lock_dir(&dir).unwrap());
 
+        assert!(disk.room(&dir).unwrap() > 0);
         disk.remove(&b).unwrap();
         assert_eq!(disk.list(&dir).unwrap(), [LOCK_FILE]);
         fs::remove_dir_all(&dir).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Left out on purpose: doing any of it faster than needed. A node may share its processors with its clients.
 
-use base::{Position, Result};
+use base::{Error, Position, Result, SqlState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,6 +13,14 @@ use crate::promote::Role;
 
 /// Between two MiB of a segment that is prepared: 64 MiB in a second, faster than the log grows.
 const SPARE_PAUSE: Duration = Duration::from_millis(12);
+
+/// Before a checkpoint that could not be written is tried again, at first.
+const AGAIN: Duration = Duration::from_secs(1);
+
+fn no_room() -> Error {
+    let what = "could not write a checkpoint: this replica's log waits for room on the disk";
+    Error::new(SqlState::DISK_FULL, what)
+}
 
 impl Shared {
     /// Log above here is needed: by replicas that are connected; and, as far as `wal_keep_bytes` go, by those that are away and for the
@@ -82,9 +90,55 @@ impl Shared {
         }
     }
 
+    /// Whether what is to be logged waits for room on the disk.
+    fn is_disk_full(&self) -> bool {
+        let replica = self.following();
+        self.manager.is_disk_full() || replica.is_some_and(|f| f.own_log.is_full())
+    }
+
+    /// Removes log that nobody needs. Whether there was any.
+    fn has_pruned(&self) -> bool {
+        let prune = |keep| self.dir.prune(keep).map_err(failed);
+        let gone = self.keep_from().and_then(prune);
+        gone.inspect_err(|e| env::say!("canon: {e}"))
+            .is_ok_and(|gone| gone > 0)
+    }
+
+    fn write_checkpoint(&self) -> Result<()> {
+        let following = self.following();
+        let is_durable = |at: Position| {
+            let behind = |f: &Arc<Following>| f.marks.persisted.get() < at;
+            !following.as_ref().is_some_and(behind)
+        };
+        // Whoever stops the node does not wait until all rows are written.
+        let go_on = || match self.stopping.load(Ordering::SeqCst) {
+            true => Err(stopping()),
+            false => Ok(()),
+        };
+        let durable = |at| {
+            while !is_durable(at) {
+                go_on()?;
+                if following.as_ref().is_some_and(|f| f.own_log.is_full()) {
+                    return Err(no_room());
+                }
+                self.options.env.clock.sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        };
+        let (dir, manager) = (&self.dir, &self.manager);
+        let keep = self.keep_from()?;
+        crate::checkpoint::write(dir, manager, &self.sequences, keep, durable, go_on)
+            .inspect_err(|e| env::say!("canon: {e}"))?;
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     pub(crate) fn run_checkpoints(&self) {
         self.options.env.spawn.give_way();
+        let clock = &self.options.env.clock;
         let mut at_bytes = 0;
+        // After a failure it is tried again, by and by less often.
+        let (mut not_before, mut pause) = (0, AGAIN);
         loop {
             let wanted = {
                 let mut s = self.checkpoint.0.lock();
@@ -107,35 +161,22 @@ impl Shared {
                 bytes.load(Ordering::Relaxed)
             });
             let bytes = self.pipeline.stats.bytes.load(Ordering::Relaxed) + followed;
+            let full = self.is_disk_full();
             let asked = wanted > self.checkpoint.0.lock().done;
-            if asked || bytes - at_bytes > self.options.checkpoint_bytes {
-                at_bytes = bytes;
-                let following = self.following();
-                let is_durable = |at: Position| {
-                    let behind = |f: &Arc<Following>| f.marks.persisted.get() < at;
-                    !following.as_ref().is_some_and(behind)
-                };
-                // Whoever stops the node does not wait until all rows are written.
-                let go_on = || match self.stopping.load(Ordering::SeqCst) {
-                    true => Err(stopping()),
-                    false => Ok(()),
-                };
-                let durable = |at| {
-                    while !is_durable(at) {
-                        go_on()?;
-                        self.options.env.clock.sleep(Duration::from_millis(1));
+            // Log that was kept for somebody who does not need it any more goes by the checkpoint that is there; a new one may make room, too.
+            let grown = match full {
+                true => !self.has_pruned() && bytes != at_bytes,
+                false => bytes - at_bytes > self.options.checkpoint_bytes,
+            };
+            if asked || grown && clock.monotonic_nanos() >= not_before {
+                let done = self.write_checkpoint();
+                match &done {
+                    Ok(()) => (at_bytes, not_before, pause) = (bytes, 0, AGAIN),
+                    Err(_) => {
+                        not_before = clock.monotonic_nanos() + pause.as_nanos() as u64;
+                        pause = (2 * pause).min(16 * AGAIN);
                     }
-                    Ok(())
-                };
-                let (dir, manager) = (&self.dir, &self.manager);
-                let done = self.keep_from().and_then(|keep| {
-                    crate::checkpoint::write(dir, manager, &self.sequences, keep, durable, go_on)
-                });
-                if let Err(e) = &done {
-                    env::say!("canon: {e}");
                 }
-                self.checkpoints
-                    .fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
                 let mut s = self.checkpoint.0.lock();
                 s.done = s.done.max(wanted);
                 s.last_error = done.err();

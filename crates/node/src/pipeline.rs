@@ -208,7 +208,7 @@ impl Pipeline {
         self.stats
             .given_up
             .fetch_add(commits as u64, Ordering::SeqCst);
-        eprintln!(
+        env::say!(
             "canon: stopping on a full disk: {commits} commits that waited for room are not in the log"
         );
     }

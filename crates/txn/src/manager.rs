@@ -284,7 +284,7 @@ impl TxnManager {
     }
 
     /// Whether new writes are refused because commits wait for room on the disk.
-    pub(crate) fn is_disk_full(&self) -> bool {
+    pub fn is_disk_full(&self) -> bool {
         self.gate.load(Ordering::Relaxed) == DISK_FULL
     }
 

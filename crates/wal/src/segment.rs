@@ -268,6 +268,11 @@ impl LogDir {
     /// steps, so that the log's syncs never queue behind the whole of it.
     fn fill(&self, path: &Path, size: u64, pause: Option<&dyn Fn()>) -> Result<Arc<dyn DiskFile>> {
         let failed = |e| Error::io("allocation", path, e);
+        // A try that fails half-way takes the last byte from everybody on this disk, and there are many tries.
+        let room = self.disk.room(&self.dir).map_err(failed)?;
+        if room < size {
+            return Err(failed(io::ErrorKind::StorageFull.into()));
+        }
         let file = self.disk.open(path, OpenMode::Truncate).map_err(failed)?;
         let allocate = || -> io::Result<()> {
             fault::fallible("wal.segment.fill")?;

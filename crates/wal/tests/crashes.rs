@@ -204,9 +204,23 @@ fn a_full_disk_keeps_the_group_for_later() {
     log.sync().unwrap();
     // Full when a segment begins.
     disk.set_room(Some(2000));
+    let changes = disk.changes();
     let error = log.append_group(&[commit(3, 3800)], at(0)).unwrap_err();
     assert!(error.is_retryable(), "{error}");
+    let error = dir.log().prepare_spare(&|| ()).unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert_eq!(disk.changes(), changes, "what is left is left alone");
     disk.set_room(None);
+    // And where the disk says so only half-way.
+    disk.inject(Fault {
+        op: Op::Write,
+        path: ".tmp".into(),
+        nth: 1,
+        action: Action::ShortThenError(2000, ErrorKind::StorageFull),
+    });
+    let error = log.append_group(&[commit(3, 3800)], at(0)).unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert_eq!(disk.planned(), 0);
     log.append_group(&[commit(3, 900)], at(0)).unwrap();
     log.sync().unwrap();
     log.append_group(&[commit(4, 3800)], at(0)).unwrap();

@@ -2,6 +2,7 @@
 
 use super::*;
 use base::Held;
+use env::faulty_disk::Op;
 use env::{FaultyDisk, MemDisk};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,6 +12,7 @@ fn on_faulty_disk(mem: &MemDisk) -> (FaultyDisk, Arc<Node>, Arc<TableHandle>) {
     let options = NodeOptions {
         env: env::Env::os().with_disk(Arc::new(disk.clone())),
         segment_bytes: 1 << 16,
+        wal_keep_bytes: 0,
         ..NodeOptions::default()
     };
     let node = Arc::new(Node::open(Path::new("/n"), options).unwrap());
@@ -136,4 +138,73 @@ fn who_reads_does_not_wait_for_room_on_the_disk() {
     });
     let lost = node.commit(early).unwrap_err();
     assert_eq!(lost.code(), SqlState::SERIALIZATION_FAILURE);
+}
+
+/// Rewrites a row of some KiB, so that the log grows, and waits until it is durable.
+fn grow_the_log(node: &Node, h: &TableHandle, v: i64) {
+    let mut t = begin(node, Isolation::Serializable, true);
+    let long = format!("{v:04000}");
+    let new = vec![Value::Int8(1), Value::Int8(v), Value::from(long)];
+    t.update(h, &key(1), &new).unwrap();
+    let held = node.commit(t).unwrap();
+    until("it waits for room", || node.is_published(held));
+}
+
+fn segments(node: &Node) -> usize {
+    node.dir().log().list().unwrap().len()
+}
+
+/// Where there is no room for a segment of the log, a checkpoint is written, the log before it goes, and its segments are used again. Where
+/// there is none for a checkpoint either, log goes that a replica needed which does not follow any more.
+#[test]
+fn a_full_disk_makes_room_for_itself() {
+    let (disk, node, h) = on_faulty_disk(&MemDisk::new());
+    change_one(&node, &h, 1);
+    for v in 0..50 {
+        grow_the_log(&node, &h, v);
+    }
+    assert!(segments(&node) >= 3 && node.checkpoints() == 0);
+    let segment = |op, p: &Path| {
+        op == Op::Open && p.starts_with("/n/wal") && p.extension().is_some_and(|e| e == "tmp")
+    };
+    disk.refuse(segment);
+    for v in 0..100 {
+        grow_the_log(&node, &h, v);
+    }
+    let full = || node.flush_stats().disk_full.load(Relaxed);
+    assert!(full() > 0 && node.checkpoints() > 0);
+
+    let shipping = node.shipping();
+    let needs = node.marks().flushed.get();
+    let follower = shipping.join("away", "", needs, 0);
+    let acked = commit::Acked {
+        term: node.term(),
+        received: needs,
+        persisted: needs,
+        visible: needs,
+    };
+    shipping.acked(follower, acked, 0, 0);
+    disk.refuse(|_, _| false);
+    for v in 0..50 {
+        grow_the_log(&node, &h, v);
+    }
+    node.checkpoint().unwrap();
+    let kept = segments(&node);
+    assert!(kept >= 3, "the replica needs them");
+    disk.refuse(move |op, p| op == Op::Open && (p.starts_with("/n/checkpoint") || segment(op, p)));
+    let before = full();
+    let n = node.clone();
+    let writes = std::thread::spawn(move || {
+        for v in 0.. {
+            grow_the_log(&n, &h, v);
+            if n.flush_stats().disk_full.load(Relaxed) > before {
+                return;
+            }
+        }
+    });
+    until("there is room", || full() > before);
+    let written = node.checkpoints();
+    shipping.leave(follower);
+    ends("it waits for room", move || writes.join().unwrap());
+    assert_eq!(node.checkpoints(), written);
 }
