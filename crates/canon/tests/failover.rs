@@ -362,6 +362,41 @@ async fn a_forced_promotion_says_what_may_be_lost_and_the_old_primary_what_was()
     );
 }
 
+/// A promotion that fails half-way leaves no node that neither leads nor follows: it starts again, and may be promoted then.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_could_not_be_promoted_follows_again() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let r = replica_with(&p, "heir", &[("CANON_FAULT", "dir.add_term:full")]).await;
+    let c = p.connect().await;
+    bank(&c).await;
+    assert_equal(&c, &r).await;
+    let refused = std::process::Command::new(env!("CARGO_BIN_EXE_canon"))
+        .args(["promote", "--server", &format!("{}:{}", r.host, r.port)])
+        .args(["--force", "--old-primary-is-down"])
+        .output()
+        .expect("canon runs");
+    assert!(!refused.status.success(), "{refused:?}");
+    rows(&c, "INSERT INTO moves (sum) VALUES (77)").await;
+    let deadline = Instant::now() + PATIENCE;
+    let arrived = async || {
+        let Ok(c) = connect_to(&r.config()).await else {
+            return false;
+        };
+        let found = c.query("SELECT 1 FROM moves WHERE sum = 77", &[]).await;
+        found.is_ok_and(|rows| rows.len() == 1)
+    };
+    while !arrived().await {
+        assert!(Instant::now() < deadline, "{}", r.log_tail());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    promote(&r, &[]);
+    rows(&r.connect().await, "INSERT INTO moves (sum) VALUES (78)").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_whose_successor_was_lost_leads_again() {
     if skip() {

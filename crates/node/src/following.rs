@@ -197,6 +197,12 @@ impl Following {
         self.own_log.stop();
     }
 
+    /// Nothing is taken any more, whatever comes: it failed, or a promotion has begun.
+    pub fn has_ended(&self) -> bool {
+        // Whoever takes has it.
+        self.reader.try_lock().is_some_and(|r| r.is_none())
+    }
+
     /// The consumer ends when it has taken what is in the ring.
     pub(crate) fn finish(&self) {
         self.finish.store(true, Ordering::SeqCst);

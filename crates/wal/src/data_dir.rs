@@ -158,6 +158,7 @@ impl DataDir {
         let mut terms = self.terms.get();
         terms.retain(|t| t.1 <= start);
         terms.push((term, start));
+        fault::fallible("dir.add_term").map_err(|e| Error::io("writing", &self.path, e))?;
         self.terms.set(&terms)?;
         self.agree()
     }

@@ -63,8 +63,8 @@ pub async fn prepare(config: &Config, primary: &Primary, restart: Option<Restart
     let (mut parted, failed) = match restart {
         Some(Restart::Diverged { at, term, failed }) => (Some((at, term)), failed),
         Some(Restart::Bootstrap { failed }) => (None, failed),
-        None if !wanting => return Ok(0),
-        None => (None, 0),
+        Some(Restart::Stranded) | None if !wanting => return Ok(0),
+        Some(Restart::Stranded) | None => (None, 0),
     };
     let mut tries = 0;
     loop {

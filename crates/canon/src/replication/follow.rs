@@ -352,6 +352,10 @@ impl Task<'_> {
                     if self.take_over(&words).await {
                         return "promoted";
                     }
+                    if self.following.has_ended() {
+                        self.start_again(Restart::Stranded);
+                        return "stopped";
+                    }
                 }
                 End::Stop => return "stopped",
             }

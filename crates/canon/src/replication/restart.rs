@@ -14,6 +14,8 @@ pub enum Restart {
         term: u64,
         failed: u32,
     },
+    /// It was to be promoted, follows nothing any more, and does not lead.
+    Stranded,
 }
 
 impl Restart {
@@ -22,6 +24,7 @@ impl Restart {
         match self {
             Restart::Bootstrap { .. } => "the primary's log no longer reaches back to this replica",
             Restart::Diverged { .. } => "the primary's history does not have all that is here",
+            Restart::Stranded => "this replica could not be promoted",
         }
     }
 }
@@ -33,6 +36,7 @@ impl fmt::Display for Restart {
                 f,
                 "the primary's log no longer reaches back to this replica: it is copied anew"
             ),
+            Restart::Stranded => write!(f, "this replica could not be promoted: it follows again"),
             Restart::Diverged { at, term, .. } => write!(
                 f,
                 "this node has commits above {at} that the history of term {term} does not have: they are set aside"
