@@ -77,9 +77,25 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
         .map_err(system)
 }
 
+/// Files that a server has open beside its connections, near enough.
+const FILES: u64 = 128;
+
+/// A connection is a file to the system, which commonly allows a process 1024 until it asks for more.
+fn raise_open_files(config: &Config) {
+    let limit = env::disk::raise_open_files();
+    let wanted = u64::from(config.max_connections) + FILES;
+    if let Some(limit) = limit.filter(|limit| *limit < wanted) {
+        warn!(
+            limit,
+            "the limit of open files (ulimit -n) is below what max_connections needs, {wanted}"
+        );
+    }
+}
+
 /// Runs a server until it is told to stop.
 pub fn run(config: Config) -> Result<()> {
     start_logging(&config);
+    raise_open_files(&config);
     let runtime = runtime()?;
     runtime.block_on(async {
         let mut restart = None;

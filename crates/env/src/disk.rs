@@ -61,6 +61,27 @@ pub trait Disk: Send + Sync {
     }
 }
 
+/// Whether the process, or the machine, has too many files open: nothing was done, and it may be tried again.
+pub fn is_out_of_files(e: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let out = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    e.raw_os_error().is_some_and(|n| out.contains(&n))
+}
+
+/// Raises the limit of open files as far as this process may; how many that are, where there is a limit.
+pub fn raise_open_files() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    }
+}
+
 /// A held directory lock.
 pub struct DirLock {
     _held: Box<dyn Send + Sync>,

@@ -30,6 +30,8 @@ pub enum Op {
 pub enum Action {
     /// It fails and does nothing.
     Error(io::ErrorKind),
+    /// The same with an error number of the operating system.
+    Os(i32),
     /// A write takes this many bytes and says so.
     Short(usize),
     /// A write takes this many bytes and then fails.
@@ -149,6 +151,7 @@ impl FaultyDisk {
         if let Some(hit) = hit {
             return match plan.faults.remove(hit).action {
                 Action::Error(kind) => Err((0, kind.into())),
+                Action::Os(number) => Err((0, io::Error::from_raw_os_error(number))),
                 Action::Short(n) => Ok(Some(n.min(len))),
                 Action::ShortThenError(n, kind) => Err((n.min(len), kind.into())),
             };

@@ -3,6 +3,7 @@
 //! | kind | reaction |
 //! |---|---|
 //! | `DiskFull` | keep the commits, refuse new writes (53100), try the same call again when there is room |
+//! | `OutOfFiles` | the same: sockets took the last descriptor |
 //! | `Corrupt` | refuse to start; the message says where and what to do |
 //! | `Locked`, `NotOurs`, `NewerFormat` | refuse to start; another directory or another program is meant |
 //! | `Missing` | the log no longer reaches back that far: bootstrap from a checkpoint |
@@ -23,6 +24,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// No space left. Nothing of the failed call counts; the same call may be made again.
     DiskFull { path: PathBuf },
+    /// Too many files are open. Nothing of the failed call counts; the same call may be made again.
+    OutOfFiles { path: PathBuf },
     /// Bytes that were durable are not what was written.
     Corrupt {
         file: PathBuf,
@@ -57,6 +60,9 @@ impl Error {
     /// The kind that fits a failed operation on `path`.
     pub(crate) fn io(op: &'static str, path: &Path, source: io::Error) -> Error {
         match source.kind() {
+            _ if env::disk::is_out_of_files(&source) => Error::OutOfFiles {
+                path: path.to_owned(),
+            },
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull {
                 path: path.to_owned(),
             },
@@ -68,8 +74,12 @@ impl Error {
         }
     }
 
-    /// A failed sync: always fatal, a full disk included, since earlier writes may be gone from the page cache.
+    /// A failed sync: always fatal, a full disk included, since earlier writes may be gone from the page cache. (Where a directory could not
+    /// even be opened nothing was synced, and nothing is gone.)
     pub(crate) fn sync(path: &Path, source: io::Error) -> Error {
+        if env::disk::is_out_of_files(&source) {
+            return Error::io("sync", path, source);
+        }
         Error::Io {
             op: "sync",
             path: path.to_owned(),
@@ -87,7 +97,7 @@ impl Error {
 
     /// Whether the same call can succeed later in this process.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::DiskFull { .. })
+        matches!(self, Error::DiskFull { .. } | Error::OutOfFiles { .. })
     }
 }
 
@@ -96,6 +106,9 @@ impl fmt::Display for Error {
         match self {
             Error::DiskFull { path } => {
                 write!(f, "no space left on the disk of {}", path.display())
+            }
+            Error::OutOfFiles { path } => {
+                write!(f, "too many files are open to open {}", path.display())
             }
             Error::Corrupt {
                 file,
@@ -149,6 +162,7 @@ impl From<Error> for base::Error {
     fn from(error: Error) -> base::Error {
         let code = match &error {
             Error::DiskFull { .. } => SqlState::DISK_FULL,
+            Error::OutOfFiles { .. } => SqlState::SYSTEM_ERROR,
             Error::Corrupt { .. } => SqlState::DATA_CORRUPTED,
             Error::Locked { .. } => SqlState::OBJECT_IN_USE,
             Error::TooLarge { .. } => SqlState::PROGRAM_LIMIT_EXCEEDED,

@@ -316,31 +316,14 @@ impl LogDir {
             first: header.first,
         };
         let path = self.path(name);
-        let (made, file) = match &spare {
-            Some(spare) => {
-                let file = self
-                    .disk
-                    .open(spare, OpenMode::Write)
-                    .map_err(|e| Error::io("opening", spare, e))?;
-                header.recycled = true;
-                (spare.clone(), file)
-            }
-            None => {
-                let made = path.with_extension("tmp");
-                let file = self.fill(&made, size, None)?;
-                (made, file)
-            }
-        };
-        let (bytes, chain) = header.encode();
-        if let Err(error) = file.write_all_at(&bytes, 0) {
-            self.spares.lock().files.extend(spare);
-            return Err(Error::io("writing", &made, error));
+        let made = self.begin(&mut header, size, spare.as_deref(), &path);
+        if made.is_err()
+            && let Some(spare) = spare
+        {
+            // It has its old name still.
+            self.spares.lock().files.push(spare);
         }
-        file.sync_data().map_err(|e| Error::sync(&made, e))?;
-        fault::point("wal.segment.before_rename");
-        self.disk
-            .rename(&made, &path)
-            .map_err(|e| Error::io("renaming", &path, e))?;
+        let (file, chain) = made?;
         fault::point("wal.segment.after_rename");
         self.disk
             .sync_dir(&self.dir)
@@ -351,6 +334,40 @@ impl LogDir {
             size,
             chain,
         })
+    }
+
+    /// The file of [`LogDir::create`] under its name, which is not durable yet, and its header's checksum.
+    fn begin(
+        &self,
+        header: &mut SegmentHeader,
+        size: u64,
+        spare: Option<&Path>,
+        path: &Path,
+    ) -> Result<(Arc<dyn DiskFile>, u32)> {
+        let (made, file) = match spare {
+            Some(spare) => {
+                let file = self
+                    .disk
+                    .open(spare, OpenMode::Write)
+                    .map_err(|e| Error::io("opening", spare, e))?;
+                header.recycled = true;
+                (spare.to_owned(), file)
+            }
+            None => {
+                let made = path.with_extension("tmp");
+                let file = self.fill(&made, size, None)?;
+                (made, file)
+            }
+        };
+        let (bytes, chain) = header.encode();
+        file.write_all_at(&bytes, 0)
+            .map_err(|e| Error::io("writing", &made, e))?;
+        file.sync_data().map_err(|e| Error::sync(&made, e))?;
+        fault::point("wal.segment.before_rename");
+        self.disk
+            .rename(&made, path)
+            .map_err(|e| Error::io("renaming", path, e))?;
+        Ok((file, chain))
     }
 
     /// Removes a segment whose groups, if it has any, are void.

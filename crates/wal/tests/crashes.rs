@@ -233,6 +233,40 @@ fn a_full_disk_keeps_the_group_for_later() {
     assert_eq!(recovered.cut, None);
 }
 
+/// A connection may take the last descriptor just when a segment begins.
+#[test]
+fn too_many_open_files_keep_the_group_and_the_spare_for_later() {
+    const EMFILE: i32 = 24;
+    let (mem, disk, dir, mut log) = start();
+    log.append_group(&[commit(1, 3800)], at(0)).unwrap();
+    log.sync().unwrap();
+    assert!(dir.log().prepare_spare(&|| ()).unwrap());
+    for op in [Op::Open, Op::SyncDir] {
+        disk.inject(Fault {
+            op,
+            path: String::new(),
+            nth: 1,
+            action: Action::Os(EMFILE),
+        });
+        let error = log.append_group(&[commit(2, 3800)], at(0)).unwrap_err();
+        assert!(error.is_retryable(), "{op:?}: {error}");
+        assert_eq!(disk.planned(), 0);
+        // Under its name or as a spare: no file is lost.
+        let spares = if op == Op::Open { 1 } else { 0 };
+        assert_eq!(dir.log().spares(), spares, "{op:?}");
+    }
+    for n in 2..=3 {
+        log.append_group(&[commit(n, 3800)], at(0)).unwrap();
+        log.sync().unwrap();
+    }
+    assert_eq!(dir.log().list().unwrap().len(), 3);
+    drop((log, dir));
+    mem.power_cut(PowerCut::LoseAll);
+    let (_, memory, recovered) = recover(Arc::new(mem)).unwrap();
+    assert_eq!(lasts(&memory.groups.into_inner()), [1, 2, 3]);
+    assert_eq!(recovered.cut, None);
+}
+
 #[test]
 fn a_full_disk_ends_a_checkpoint_and_not_the_log() {
     let (_, disk, dir, mut log) = start();
