@@ -14,6 +14,9 @@ use crate::promote::Role;
 /// Between two MiB of a segment that is prepared: 64 MiB in a second, faster than the log grows.
 const SPARE_PAUSE: Duration = Duration::from_millis(12);
 
+/// Between two looks whether a spare segment was used up.
+const SPARE_LOOK: Duration = Duration::from_millis(50);
+
 /// Before a checkpoint that could not be written is tried again, at first.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -110,17 +113,16 @@ impl Shared {
             let behind = |f: &Arc<Following>| f.marks.persisted.get() < at;
             !following.as_ref().is_some_and(behind)
         };
-        // Whoever stops the node does not wait until all rows are written.
+        // Whoever stops the node does not wait until all rows are written; and what the log has no room for would be waited for here.
+        let full = || following.as_ref().is_some_and(|f| f.own_log.is_full());
         let go_on = || match self.stopping.load(Ordering::SeqCst) {
             true => Err(stopping()),
+            false if full() => Err(no_room()),
             false => Ok(()),
         };
         let durable = |at| {
             while !is_durable(at) {
                 go_on()?;
-                if following.as_ref().is_some_and(|f| f.own_log.is_full()) {
-                    return Err(no_room());
-                }
                 self.options.env.clock.sleep(Duration::from_millis(1));
             }
             Ok(())
@@ -182,20 +184,34 @@ impl Shared {
                 s.last_error = done.err();
                 self.checkpoint.1.notify_all();
             }
-            // At full speed it would take a processor from replay or commits for a tenth of a second.
-            let pause = || {
-                let asked = {
-                    let s = self.checkpoint.0.lock();
-                    s.wanted != s.done
-                };
-                if !asked && !self.stopping.load(Ordering::SeqCst) {
-                    self.options.env.clock.sleep(SPARE_PAUSE);
+        }
+    }
+
+    /// Has spare segments ready, also while a checkpoint is written: else the log waits until one is made.
+    pub(crate) fn keep_spares(&self) {
+        self.options.env.spawn.give_way();
+        let log = self.dir.log();
+        let stops = || self.stopping.load(Ordering::SeqCst);
+        // At full speed it would take a processor from replay or commits for a tenth of a second.
+        let pause = || match (stops(), log.spares()) {
+            (true, _) => {}
+            (_, 0) => self.options.env.clock.sleep(SPARE_PAUSE / 4),
+            _ => self.options.env.clock.sleep(SPARE_PAUSE),
+        };
+        while !stops() {
+            let rest = match log.prepare_spare(&pause) {
+                Ok(true) => continue,
+                Ok(false) => SPARE_LOOK,
+                Err(e) => {
+                    if !e.is_retryable() {
+                        env::say!("canon: could not prepare a log segment: {e}");
+                    }
+                    SPARE_LOOK * 10
                 }
             };
-            if let Err(e) = self.dir.log().prepare_spare(&pause)
-                && !e.is_retryable()
-            {
-                env::say!("canon: could not prepare a log segment: {e}");
+            let mut s = self.checkpoint.0.lock();
+            if !stops() {
+                self.checkpoint.1.wait_for(&mut s, rest);
             }
         }
     }

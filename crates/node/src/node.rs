@@ -2,7 +2,7 @@
 //!
 //! Threads: *flusher* (see `pipeline`) at a primary, *follower* (see `following`) and replay's at a replica; *housekeeper*, which ticks epochs,
 //! reclaims versions and forgets old schemas; *checkpointer*, which writes a checkpoint when the log has grown by `checkpoint_bytes`
-//! since the last.
+//! since the last; *spares*, which has segments of the log ready before they are needed.
 
 use base::region::Region;
 use base::schema::{Change, Schema, SequenceDef, encode_changes};
@@ -192,7 +192,15 @@ impl Node {
         p.ready(ticket, heads, data);
         // Its own disk is enough for the schema, whatever the policy: no replica can be there yet.
         p.shipping.acknowledge_early(position, false);
-        futures::executor::block_on(p.published(Held::Flushed(position)));
+        while !self.is_published(Held::Flushed(position)) {
+            // Without room for it there is no database.
+            self.shared.manager.check_accepts_writes()?;
+            self.shared
+                .options
+                .env
+                .clock
+                .sleep(Duration::from_millis(1));
+        }
         p.marks.decide(position);
         Ok(())
     }
@@ -213,7 +221,9 @@ impl Node {
         let s = self.shared.clone();
         self.spawn("housekeeper", Box::new(move || s.keep_house()))?;
         let s = self.shared.clone();
-        self.spawn("checkpointer", Box::new(move || s.run_checkpoints()))
+        self.spawn("checkpointer", Box::new(move || s.run_checkpoints()))?;
+        let s = self.shared.clone();
+        self.spawn("spares", Box::new(move || s.keep_spares()))
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<()> {

@@ -141,16 +141,17 @@ impl Node {
                 t.storage.raise_row_id(last_row_id(t));
             }
         }
+        // Before anybody gets a position of it.
+        if log.is_none() {
+            shared.pipeline.set_term(term);
+        }
         shared.pipeline.open_after(start.after_promotion());
         let region = &shared.pipeline.region;
         let published = shared.manager.marks.published.get();
         region.lead(shared.dir.cluster(), term, start, published);
-        match log {
-            Some(mut log) => {
-                log.set_term(term);
-                self.start_flusher(log)?;
-            }
-            None => shared.pipeline.set_term(term),
+        if let Some(mut log) = log {
+            log.set_term(term);
+            self.start_flusher(log)?;
         }
         shared.role.store(Role::Primary as u8, Ordering::SeqCst);
         manager.set_standby(false);

@@ -119,11 +119,10 @@ impl Stats {
     }
 }
 
-/// Whether new writes are taken.
-const OPEN: u8 = 0;
+/// Why new writes are not taken: several of these, or none.
 const DISK_FULL: u8 = 1;
 const SHUTDOWN: u8 = 2;
-const STANDBY: u8 = 3;
+const STANDBY: u8 = 4;
 
 /// See the head of the file.
 pub struct TxnManager {
@@ -161,7 +160,7 @@ impl TxnManager {
             next_id: Padded(AtomicU64::new(1)),
             next_oid: AtomicU64::new(next_oid),
             compiler: OnceLock::new(),
-            gate: AtomicU8::new(OPEN),
+            gate: AtomicU8::new(0),
             own_from: AtomicU64::new(0),
         })
     }
@@ -271,34 +270,31 @@ impl TxnManager {
         r.newest(&guard).map_or(Position::ZERO, |v| v.position())
     }
 
+    fn refuse(&self, why: u8, on: bool) {
+        match on {
+            true => self.gate.fetch_or(why, Ordering::SeqCst),
+            false => self.gate.fetch_and(!why, Ordering::SeqCst),
+        };
+    }
+
     /// No room on the disk: new writes get 53100 until there is.
     pub fn set_disk_full(&self, full: bool) {
-        let (from, to) = if full {
-            (OPEN, DISK_FULL)
-        } else {
-            (DISK_FULL, OPEN)
-        };
-        let _ = self
-            .gate
-            .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+        self.refuse(DISK_FULL, full);
     }
 
     /// Whether new writes are refused because commits wait for room on the disk.
     pub fn is_disk_full(&self) -> bool {
-        self.gate.load(Ordering::Relaxed) == DISK_FULL
+        self.gate.load(Ordering::Relaxed) & DISK_FULL != 0
     }
 
     /// Whether this node shows another one's history: then writes get 25006.
     pub fn set_standby(&self, on: bool) {
-        let (from, to) = if on { (OPEN, STANDBY) } else { (STANDBY, OPEN) };
         let own_from = match on {
             true => u64::MAX,
             false => self.marks.installed.get().as_u64(),
         };
         self.own_from.store(own_from, Ordering::SeqCst);
-        let _ = self
-            .gate
-            .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+        self.refuse(STANDBY, on);
     }
 
     /// Whether every commit above this position says where it writes (`Storage::written_at`).
@@ -308,7 +304,7 @@ impl TxnManager {
 
     /// Whether writes are refused because this node is a replica.
     pub fn is_standby(&self) -> bool {
-        self.gate.load(Ordering::Relaxed) == STANDBY
+        self.gate.load(Ordering::Relaxed) & STANDBY != 0
     }
 
     /// Numbers for new objects are above those of the schema: for a node that has followed and now writes itself.
@@ -319,27 +315,31 @@ impl TxnManager {
 
     /// New writes get 57P01 from now on.
     pub fn shut_down(&self) {
-        self.gate.store(SHUTDOWN, Ordering::SeqCst);
+        self.refuse(SHUTDOWN, true);
     }
 
     /// 53100, 57P01 or 25006 when writes are not taken.
     pub fn check_accepts_writes(&self) -> Result<()> {
-        match self.gate.load(Ordering::Relaxed) {
-            OPEN => Ok(()),
-            DISK_FULL => Err(Error::new(
-                SqlState::DISK_FULL,
-                "could not write to the log: no space left on device",
-            )
-            .hint("Writes go on by themselves when there is room.")),
-            STANDBY => Err(Error::new(
+        let why = self.gate.load(Ordering::Relaxed);
+        if why == 0 {
+            Ok(())
+        } else if why & SHUTDOWN != 0 {
+            Err(Error::new(
+                SqlState::ADMIN_SHUTDOWN,
+                "the database system is shutting down",
+            ))
+        } else if why & STANDBY != 0 {
+            Err(Error::new(
                 SqlState::READ_ONLY_SQL_TRANSACTION,
                 "cannot write: this node is a replica",
             )
-            .hint("Connect to the primary to write.")),
-            _ => Err(Error::new(
-                SqlState::ADMIN_SHUTDOWN,
-                "the database system is shutting down",
-            )),
+            .hint("Connect to the primary to write."))
+        } else {
+            Err(Error::new(
+                SqlState::DISK_FULL,
+                "could not write to the log: no space left on device",
+            )
+            .hint("Writes go on by themselves when there is room."))
         }
     }
 }

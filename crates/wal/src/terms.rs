@@ -31,6 +31,7 @@ pub(crate) struct Terms {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     known: Mutex<List>,
+    writing: Mutex<()>,
 }
 
 impl Terms {
@@ -48,6 +49,7 @@ impl Terms {
             disk,
             dir: dir.to_owned(),
             known: Mutex::new(known),
+            writing: Mutex::default(),
         })
     }
 
@@ -57,12 +59,13 @@ impl Terms {
 
     pub(crate) fn set(&self, terms: &[(u64, Position)]) -> Result<()> {
         assert!(is_history(terms), "{terms:?} is no history of terms");
-        let mut known = self.known.lock();
-        if *known == terms {
+        let _one_at_a_time = self.writing.lock();
+        if *self.known.lock() == terms {
             return Ok(());
         }
+        // Sessions ask what is known, and do not wait for the disk.
         replace(&*self.disk, &self.dir, TERMS_FILE, text(terms).as_bytes())?;
-        *known = terms.to_vec();
+        *self.known.lock() = terms.to_vec();
         Ok(())
     }
 }

@@ -4,7 +4,8 @@ use super::*;
 use base::Held;
 use env::faulty_disk::Op;
 use env::{FaultyDisk, MemDisk};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// A node on a disk in memory whose room can be set, with its one table; small segments, and no checkpoint by itself.
 fn on_faulty_disk(mem: &MemDisk) -> (FaultyDisk, Arc<Node>, Arc<TableHandle>) {
@@ -61,6 +62,8 @@ fn a_full_disk_does_not_keep_a_node_from_stopping() {
     let n = node.clone();
     let seals = std::thread::spawn(move || n.seal());
     until("it hands over", || node.role() == node::Role::Sealed);
+    let refused = node.manager().check_accepts_writes().unwrap_err();
+    assert_eq!(refused.code(), SqlState::READ_ONLY_SQL_TRANSACTION);
     let n = node.clone();
     ends("it does not stop", move || n.stop());
     assert!(!node.is_published(held), "acknowledged on a full disk");
@@ -207,4 +210,54 @@ fn a_full_disk_makes_room_for_itself() {
     shipping.leave(follower);
     ends("it waits for room", move || writes.join().unwrap());
     assert_eq!(node.checkpoints(), written);
+}
+
+/// While a checkpoint is written, which may take long, segments are made ready for the log.
+#[test]
+fn a_checkpoint_does_not_keep_the_log_from_its_spares() {
+    let (disk, node, h) = on_faulty_disk(&MemDisk::new());
+    change_one(&node, &h, 1);
+    let (held, waits) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (hold, wait) = (held.clone(), waits.clone());
+    disk.refuse(move |op, p| {
+        while op == Op::Open && p.starts_with("/n/checkpoint") && hold.load(SeqCst) {
+            wait.store(true, SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    });
+    let n = node.clone();
+    let checkpoint = std::thread::spawn(move || n.checkpoint());
+    until("no checkpoint begins", || waits.load(SeqCst));
+    let before = segments(&node);
+    let mut v = 0;
+    while segments(&node) < before + 4 {
+        until("there is no spare", || node.dir().log().spares() == 2);
+        grow_the_log(&node, &h, v);
+        v += 1;
+    }
+    assert!(!checkpoint.is_finished());
+    held.store(false, SeqCst);
+    ends("the checkpoint hangs", move || checkpoint.join().unwrap()).unwrap();
+}
+
+/// Where there is no room for a new database, whoever makes it is told.
+#[test]
+fn a_new_database_on_a_full_disk_is_refused() {
+    let mem = MemDisk::new();
+    let disk = FaultyDisk::new(Arc::new(mem.clone()));
+    disk.set_room(Some(10_000));
+    let options = NodeOptions {
+        env: env::Env::os().with_disk(Arc::new(disk.clone())),
+        ..NodeOptions::default()
+    };
+    let open = ends("it waits for room", move || {
+        Node::open(Path::new("/n"), options).map(drop)
+    });
+    assert_eq!(open.unwrap_err().code(), SqlState::DISK_FULL);
+    let (_, node, h) = on_faulty_disk(&mem);
+    change_one(&node, &h, 1);
 }
