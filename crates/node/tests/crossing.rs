@@ -115,6 +115,24 @@ fn who_is_at_its_commit_does_not_wait_for_one_that_loses_to_it() {
 }
 
 #[test]
+fn who_is_overtaken_by_one_that_fails_goes_on_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, [h, _]) = open(dir.path());
+    let (mut a, mut b) = (contended(&node), contended(&node));
+    read(&mut a, &h, 0);
+    read(&mut b, &h, 1);
+    change(&mut b, &h, 0, 50).unwrap();
+    change(&mut a, &h, 1, 51).unwrap();
+    assert!(b.readers_in_the_way().is_empty());
+    drop(b);
+    change(&mut a, &h, 2, 52).unwrap();
+    // Looks at all it has read at its commit only, as if it had not been overtaken.
+    committed_change(&node, &h, 0, 60);
+    change(&mut a, &h, 3, 53).unwrap();
+    assert!(node.commit(a).is_err());
+}
+
+#[test]
 fn who_changes_what_one_has_read_that_waits_at_its_commit_for_it_learns_it_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let (node, [h, _]) = open(dir.path());

@@ -59,8 +59,8 @@ pub(crate) struct Footprint {
     committed: AtomicU64,
     /// It is at its commit, and may wait there for others to end.
     complete: AtomicBool,
-    /// One at its commit that changes what this one has read does not wait for it.
-    overtaken: AtomicBool,
+    /// Who is at its commit, changes what this one has read, and does not wait for it; 0: nobody.
+    overtaken: AtomicU64,
 }
 
 impl Footprint {
@@ -173,6 +173,10 @@ impl Readers {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
+    fn has(&self, id: TxnId) -> bool {
+        self.all.lock().iter().any(|f| f.id == id)
+    }
+
     pub(crate) fn remove(&self, id: TxnId) {
         self.all.lock().retain(|f| f.id != id);
         self.count.fetch_sub(1, Ordering::Relaxed);
@@ -224,14 +228,25 @@ impl Txn {
         Ok(())
     }
 
-    /// Of one that has changed something: 40001 when it has been overtaken, and the other has committed.
+    /// Of one that has changed something: 40001 when it has been overtaken, and the other has committed. If that has failed, it is as if it
+    /// had not been.
     pub(crate) fn check_overtaken(&self) -> Result<()> {
-        let overtaken = |f: &Arc<Footprint>| f.overtaken.load(Ordering::SeqCst);
-        if !self.footprint.as_ref().is_some_and(overtaken) || !self.has_writes() {
+        let Some(f) = &self.footprint else {
+            return Ok(());
+        };
+        let by = f.overtaken.load(Ordering::SeqCst);
+        if by == 0 || !self.has_writes() {
             return Ok(());
         }
+        let runs = self.shared.readers.has(by);
         let now = self.shared.marks.installed.get();
-        self.validate_reads(self.view()?.position(), now.next(), &pin())
+        self.validate_reads(self.view()?.position(), now.next(), &pin())?;
+        if !runs {
+            // Unless another one has come meanwhile.
+            let (set, order) = (Ordering::SeqCst, Ordering::SeqCst);
+            _ = f.overtaken.compare_exchange(by, 0, set, order);
+        }
+        Ok(())
     }
 
     /// Before a write: 40001 when something read is known to have changed.
@@ -259,7 +274,7 @@ impl Txn {
             intents: Mutex::default(),
             committed: AtomicU64::new(0),
             complete: AtomicBool::new(false),
-            overtaken: AtomicBool::new(false),
+            overtaken: AtomicU64::new(0),
         });
         self.shared.readers.add(footprint.clone());
         self.footprint = Some(footprint);
@@ -310,13 +325,13 @@ impl Txn {
             return others.filter(reads).map(|f| f.id).collect();
         };
         mine.complete.store(true, Ordering::SeqCst);
-        if mine.overtaken.load(Ordering::SeqCst) {
+        if mine.overtaken.load(Ordering::SeqCst) != 0 {
             return vec![];
         }
         let mut before = Vec::new();
         for f in others {
             if mine.is_crossed_by(f, &intents) {
-                f.overtaken.store(true, Ordering::SeqCst);
+                f.overtaken.store(self.id, Ordering::SeqCst);
             } else if meet(&f.reads.lock(), &intents) {
                 before.push(f.id);
             }

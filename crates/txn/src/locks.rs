@@ -320,7 +320,11 @@ impl LockTable {
                 continue;
             };
             let is_first = || first.as_ref().is_some_and(|f| f.contains(&t));
-            if name.is_courtesy() && !courtesy && !is_first() {
+            if name.is_courtesy() && !courtesy {
+                // It ends by itself, also when whom it is for waits for the newcomer.
+                if is_first() && name.hash == me {
+                    return true;
+                }
                 continue;
             }
             let queue = queues.entry(name).or_insert_with(|| self.standing(name));

@@ -58,6 +58,32 @@ fn a_circle_of_courtesies_and_one_row_stops_nobody() {
     futures::executor::block_on(updater.take_wait().expect("it waits"));
 }
 
+/// `updater` waits for `committer`, who is courteous to `reader`, who waits for a row of the updater's: that opens again by itself, too.
+#[test]
+fn a_circle_of_two_rows_and_a_courtesy_stops_nobody() {
+    let (_dir, node, h) = with_rows(4);
+    let mut updater = about_to_change(&node, &h, 0);
+    let mut reader = contended(&node);
+    reader.begin_statement().unwrap();
+    value(&mut reader, &h, 1);
+    let e = reader.update(&h, &key(0), &row(0, 70)).unwrap_err();
+    assert_eq!(e.code(), SqlState::BLOCKED);
+    let mut committer = begin(&node, Isolation::Serializable, true);
+    for id in [1, 2] {
+        committer.update(&h, &key(id), &row(id, 60)).unwrap();
+    }
+    assert_eq!(committer.readers_in_the_way(), [reader.id()]);
+    let commit = committer.wait_for_end(reader.id()).expect("it runs");
+    let e = updater.update(&h, &key(2), &row(2, 50)).unwrap_err();
+    assert_eq!(e.code(), SqlState::BLOCKED);
+
+    // The committer's patience ends.
+    drop(commit);
+    committer.stop_waiting();
+    node.commit(committer).unwrap();
+    futures::executor::block_on(updater.take_wait().expect("it waits"));
+}
+
 #[test]
 fn a_commit_gives_way_only_for_the_columns_that_were_read() {
     let (_dir, node, h) = with_rows(4);
