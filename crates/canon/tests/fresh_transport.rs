@@ -1,5 +1,6 @@
 //! How replicas read what their primary has published: over a connection, and in memory that both map. Each way a read sees what was
-//! acknowledged before it, many share a fetch, a dead primary answers nothing, and its successor does.
+//! acknowledged before it, many share a fetch, a dead primary answers nothing, and its successor does. What was published and is lost, no
+//! replica waits for.
 
 mod common;
 #[path = "replication/helpers.rs"]
@@ -230,4 +231,52 @@ async fn rubbish_ends_the_connection_and_nothing_else() {
     }
     let c = s.connect().await;
     assert_eq!(one(&c, "SELECT 1").await, "1");
+}
+
+/// What a primary had published, and its disk had not, is gone with it: a replica that was told of it does not wait for it.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_as_new_as_its_primary_also_when_that_lost_what_it_had_published() {
+    if skip() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a directory");
+    let full = scratch.path().join("full");
+    let fault = format!("wal.before_write:while={}", full.display());
+    let mut p = Server::start_with(&[("CANON_FAULT", &fault)]).await;
+    let http = free_port();
+    let address = format!("127.0.0.1:{http}");
+    let r = replica_with(&p, "told", &[("CANON_HTTP", &address)]).await;
+    let c = p.connect().await;
+    bank(&c).await;
+    assert_equal(&c, &r).await;
+    on_disk(&c, "told").await;
+    std::fs::write(&full, "").expect("written");
+    let insert = "SET synchronous_commit = off; INSERT INTO moves (id, sum) VALUES (-5, 5)";
+    rows(&c, insert).await;
+    let deadline = Instant::now() + PATIENCE;
+    let figure = async |name: &str| -> f64 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let page = get(http, "/metrics").1;
+        assert!(Instant::now() < deadline, "{page}");
+        let found = page.lines().find_map(|l| l.strip_prefix(name));
+        found.map_or(-1.0, |n| n.trim().parse().expect("a number"))
+    };
+    while figure("canon_replica_lag_positions ").await <= 0.0 {}
+    p.kill();
+    std::fs::remove_file(&full).expect("removed");
+    // It is not heard, and gets older.
+    let mut age = figure("canon_replica_lag_seconds ").await;
+    p.launch();
+    p.ready().await;
+    let lost = "SELECT count(*) FROM moves WHERE sum = 5";
+    assert_eq!(one(&p.connect().await, lost).await, "0", "it is lost");
+    loop {
+        let now = figure("canon_replica_lag_seconds ").await;
+        if now < age {
+            break;
+        }
+        age = now;
+    }
+    while figure("canon_replica_lag_positions ").await > 0.0 {}
 }

@@ -148,6 +148,11 @@ impl Follow {
         self.state.lock().began
     }
 
+    /// What the primary has said that it has, in the present connection or the last.
+    pub fn claimed(&self) -> Position {
+        self.state.lock().claimed
+    }
+
     /// Microseconds since 1970 at the last message.
     pub fn heard(&self) -> Option<i64> {
         self.state.lock().heard
@@ -586,7 +591,11 @@ impl Task<'_> {
         if streaming && !s.connected {
             (s.connected, s.status) = (true, "streaming");
             s.began = self.following.marks.received.get();
-            drop(s);
+            // A primary that began again may have lost what it had published, and its disk had not.
+            s.claimed = s.began;
+            let (began, s) = (s.began, &mut *s);
+            s.age.forget_beyond(began);
+            s.sent.forget_beyond(began);
             // It leads no more, if it ever did.
             self.unseal();
             info!(primary = %self.follow.primary, "following");

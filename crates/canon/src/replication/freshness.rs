@@ -63,6 +63,11 @@ impl Freshness {
         }
     }
 
+    /// What is beyond `received` may never come: those are heard from now on who have lost it.
+    pub fn forget_beyond(&mut self, received: Position) {
+        self.waiting.retain(|(upto, _)| *upto <= received);
+    }
+
     /// Microseconds since the time as of which everything is reached; `None`: nothing was yet.
     pub fn age(&self, now: i64) -> Option<i64> {
         self.newest.map(|at| (now - at).max(0))
@@ -105,6 +110,20 @@ mod tests {
         assert_eq!(f.age(1000), Some(980));
         f.reached(p(7), 90);
         assert_eq!(f.age(1000), Some(910));
+    }
+
+    /// A primary had published up to 9 what was never on its disk, and begins again at 5.
+    #[test]
+    fn what_was_lost_with_the_primary_is_not_waited_for() {
+        let mut f = Freshness::default();
+        f.told(p(4), 100);
+        f.told(p(9), 200);
+        f.forget_beyond(p(5));
+        f.told(p(5), 300);
+        f.reached(p(4), i64::MAX);
+        assert_eq!(f.age(350), Some(250), "what has come counts as before");
+        f.reached(p(5), i64::MAX);
+        assert_eq!(f.age(350), Some(50));
     }
 
     #[test]

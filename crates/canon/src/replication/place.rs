@@ -66,7 +66,7 @@ impl Place {
     pub fn own(&self) -> Option<ReplicaLag> {
         let (follow, following) = (self.follow.as_ref()?, self.node.following()?);
         let marks = &following.marks;
-        let ahead = marks.claimed().max(marks.received.get());
+        let ahead = follow.claimed().max(marks.received.get());
         let (positions, epochs) = behind(ahead, marks.visible.get());
         Some(ReplicaLag {
             name: follow.primary().to_string(),

@@ -9,8 +9,9 @@ use crate::types::{OutputSettings, binary as binary_values, cast, text as text_v
 use base::{ColumnType, Error, Result, SqlState, Value};
 use txn::Txn;
 
-/// Rows of a group.
-pub const GROUP: usize = 500;
+/// Rows of a group at most, and bytes of them as they came: no more are taken into it then.
+const GROUP: usize = 500;
+const GROUP_BYTES: usize = 1 << 20;
 /// Bytes of a line or a value that an error shows.
 const SHOWN: usize = 100;
 
@@ -23,6 +24,8 @@ pub struct Load {
     /// Lines taken so far.
     line: u64,
     rows: Vec<Vec<Value>>,
+    /// What they were in the data.
+    bytes: usize,
     /// Emptied rows, to be filled again.
     spare: Vec<Vec<Value>>,
     lines: Vec<u64>,
@@ -51,6 +54,7 @@ impl Load {
             table: table.to_owned(),
             line: 0,
             rows: Vec::with_capacity(GROUP),
+            bytes: 0,
             spare: Vec::new(),
             lines: Vec::with_capacity(GROUP),
             heads: String::new(),
@@ -60,7 +64,7 @@ impl Load {
     }
 
     pub fn is_full(&self) -> bool {
-        self.rows.len() >= GROUP
+        self.rows.len() >= GROUP || self.bytes >= GROUP_BYTES
     }
 
     pub fn is_empty(&self) -> bool {
@@ -84,6 +88,9 @@ impl Load {
     /// The group is in.
     pub fn done(&mut self, rows: u64) {
         self.total += rows;
+        self.bytes = 0;
+        // Long values are not kept until others take their places.
+        self.rows.iter_mut().for_each(Vec::clear);
         self.spare.append(&mut self.rows);
         self.lines.clear();
         self.heads.clear();
@@ -152,19 +159,18 @@ impl Load {
             values.push(self.value(f.as_deref(), i, settings)?);
         }
         self.heads.push_str(start(line));
-        self.push(values);
+        self.push(values, next);
         Ok(Taken::Bytes(next))
     }
 
     /// An empty row.
     fn row(&mut self) -> Vec<Value> {
-        let mut values = self.spare.pop().unwrap_or_default();
-        values.clear();
-        values
+        self.spare.pop().unwrap_or_default()
     }
 
-    fn push(&mut self, values: Vec<Value>) {
+    fn push(&mut self, values: Vec<Value>, bytes: usize) {
         self.rows.push(values);
+        self.bytes += bytes;
         self.lines.push(self.line);
         self.ends.push(self.heads.len());
     }
@@ -231,7 +237,7 @@ impl Load {
                         })?,
                     });
                 }
-                self.push(values);
+                self.push(values, n);
                 Ok(Taken::Bytes(n))
             }
         }
@@ -270,7 +276,34 @@ fn short(s: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::one;
     use super::*;
+    use crate::testing::TestDb;
+
+    #[test]
+    fn a_group_has_a_bound_in_rows_and_in_bytes_and_leaves_no_values() {
+        let db = TestDb::new();
+        db.run("CREATE TABLE t (v text)").unwrap();
+        let insert = db.prepare("INSERT INTO t (v) VALUES ($1)", &[]).unwrap();
+        let each = Each::new(insert).unwrap();
+        let mut load = Load::new(each, vec!["v".into()], "t");
+        let copy = one("COPY t FROM STDIN").unwrap();
+        let settings = OutputSettings::default();
+        // (bytes of a row, rows of a group)
+        for (bytes, rows) in [(10, GROUP), (GROUP_BYTES / 4, 4), (2 * GROUP_BYTES, 1)] {
+            let line = "x".repeat(bytes - 1) + "\n";
+            let mut taken = 0;
+            while !load.is_full() {
+                let row = load.take(line.as_bytes(), &copy, &mut false, &settings);
+                assert!(matches!(row, Ok(Taken::Bytes(n)) if n == bytes));
+                taken += 1;
+            }
+            assert_eq!(taken, rows);
+            load.done(rows as u64);
+            assert!(load.is_empty() && load.spare.iter().all(Vec::is_empty));
+        }
+        assert_eq!(load.total, GROUP as u64 + 5);
+    }
 
     #[test]
     fn long_lines_are_cut_between_characters() {

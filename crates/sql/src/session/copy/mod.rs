@@ -518,7 +518,7 @@ mod tests {
     use super::super::utility::Utility;
     use super::*;
 
-    fn one(sql: &str) -> Result<CopyStmt> {
+    pub fn one(sql: &str) -> Result<CopyStmt> {
         match &parse(sql)?[0].stmt {
             Stmt::Utility(u) => match &**u {
                 Utility::Copy(c) => Ok((**c).clone()),
