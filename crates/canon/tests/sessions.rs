@@ -320,6 +320,19 @@ fn count(said: &[Message], kind: u8) -> usize {
     said.iter().filter(|m| m.0 == kind).count()
 }
 
+/// A figure of `/metrics`. A server takes clients a moment before its page is whole.
+fn metric(http: u16, name: &str) -> u64 {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let page = get(http, "/metrics").1;
+        if let Some(n) = page.lines().find_map(|l| l.strip_prefix(name)) {
+            return n.parse().expect("a number");
+        }
+        assert!(Instant::now() < deadline, "no {name}in {page}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A read that meets what a writer is about to change is undone, waits a little for the writer's end, and runs again. Its client sees one
 /// run: one description, its rows once, its warnings once, one tag; and so do the settings that its functions change.
 #[tokio::test(flavor = "multi_thread")]
@@ -337,12 +350,7 @@ async fn a_read_that_is_undone_and_runs_again_leaves_one_answer() {
         lose(&mut |sql: &str| outcome(&ask(c, sql)), &master).await;
     }
     ask(&mut reader, "SET my.n = 0");
-    let reruns = || -> u64 {
-        let page = get(http, "/metrics").1;
-        let name = "canon_restarts_total ";
-        let line = page.lines().find_map(|l| l.strip_prefix(name));
-        line.expect(name).parse().expect("a number")
-    };
+    let reruns = || metric(http, "canon_restarts_total ");
     const BUMP: &str = "set_config('my.n', (current_setting('my.n')::int + 1)::text, false)";
     // A statement per case, with BUMP in place of $; its rows; and whether another is about to change what it reads.
     let cases = [
@@ -560,6 +568,14 @@ async fn a_key_stays_free_while_its_deleted_row_is_reclaimed() {
     let (old, writer) = (server.connect().await, server.connect().await);
     table(&writer).await;
     for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let reclaimed = async |wanted: bool| {
+            let deadline = Instant::now() + PATIENCE;
+            while (metric(http, "canon_versions_waiting_records ") == 0) != wanted {
+                assert!(Instant::now() < deadline, "{level}: {wanted} never came");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        reclaimed(true).await;
         // Somebody's snapshot keeps the row, so that the inserter finds what is left of it.
         old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; TABLE t")
             .await
@@ -570,19 +586,9 @@ async fn a_key_stays_free_while_its_deleted_row_is_reclaimed() {
         for sql in insert.split(';') {
             writer.batch_execute(sql).await.unwrap();
         }
+        reclaimed(false).await;
         old.batch_execute("COMMIT").await.unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        let waiting = || {
-            let page = get(http, "/metrics").1;
-            let name = "canon_versions_waiting_records ";
-            let line = page.lines().find_map(|l| l.strip_prefix(name));
-            line.expect(name).to_owned()
-        };
-        // At the higher levels the inserter's own snapshot may be what it waits for.
-        while level == "READ COMMITTED" && waiting() != "0" {
-            assert!(Instant::now() < deadline, "the deleted row stays");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        reclaimed(true).await;
         writer
             .batch_execute("COMMIT")
             .await

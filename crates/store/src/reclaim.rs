@@ -183,6 +183,7 @@ impl Store {
             .newest(guard)
             .is_some_and(|v| v.row().is_none() || v.older(guard).is_some());
         if more {
+            done.waiting += 1;
             s.mark_stale(record, newest);
         }
         record.unlock();
