@@ -369,6 +369,64 @@ async fn the_session_is_the_same_on_both_sides() {
     rows(&w, "DROP TABLE t").await;
 }
 
+/// What an open cursor has not read yet counts as read when the transaction moves: else two transactions could each miss the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_is_inside_the_transaction_that_moved() {
+    if skip() {
+        return;
+    }
+    let (p, _r, _c, w) = pair().await;
+    let other = p.connect().await;
+    rows(&w, "CREATE TABLE u (id int PRIMARY KEY, v int)").await;
+    rows(
+        &w,
+        "INSERT INTO t VALUES (1, 0); INSERT INTO u VALUES (1, 0)",
+    )
+    .await;
+    for write in ["UPDATE t SET v = 1", "INSERT INTO t VALUES (2, 0)"] {
+        // What changed after the move.
+        rows(&w, "BEGIN; DECLARE c CURSOR FOR SELECT sum(v) FROM t").await;
+        rows(&w, "UPDATE u SET v = v + 1").await;
+        rows(&other, write).await;
+        assert_eq!(one(&w, "FETCH c").await, "0");
+        assert_eq!(refused(&w, "COMMIT").await.0, "40001");
+        rows(&other, "DELETE FROM t; INSERT INTO t VALUES (1, 0)").await;
+        // And before it.
+        rows(&w, "BEGIN; DECLARE c CURSOR FOR SELECT sum(v) FROM t").await;
+        rows(&other, write).await;
+        assert_eq!(refused(&w, "UPDATE u SET v = v + 1").await.0, "40001");
+        rows(&w, "ROLLBACK").await;
+        rows(&other, "DELETE FROM t; INSERT INTO t VALUES (1, 0)").await;
+    }
+    assert_eq!(one(&w, "SELECT v FROM u").await, "0");
+}
+
+/// Whether a transaction only reads is said when it begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_do_not_take_a_transaction_away_without_what_it_has_read() {
+    if skip() {
+        return;
+    }
+    let (_p, _r, _c, w) = pair().await;
+    rows(&w, "INSERT INTO t VALUES (1, 0)").await;
+    for setting in ["default_transaction_read_only", "canon.forward"] {
+        let (only, not) = match setting {
+            "canon.forward" => ("off", "on"),
+            _ => ("on", "off"),
+        };
+        rows(&w, &format!("SET {setting} = {only}")).await;
+        rows(&w, "BEGIN; SELECT v FROM t").await;
+        rows(&w, &format!("SET {setting} = {not}")).await;
+        assert_eq!(refused(&w, "UPDATE t SET v = 1").await.0, "25006");
+        rows(&w, "ROLLBACK").await;
+        rows(&w, &format!("SET {setting} = {not}")).await;
+    }
+    rows(&w, "BEGIN; SELECT v FROM t").await;
+    rows(&w, "SET default_transaction_read_only = on").await;
+    rows(&w, "UPDATE t SET v = 2; COMMIT").await;
+    assert_eq!(one(&w, "SELECT v FROM t").await, "2");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn cursors_stay_where_they_were_opened() {
     if skip() {
@@ -380,7 +438,7 @@ async fn cursors_stay_where_they_were_opened() {
         "INSERT INTO t SELECT n, 0 FROM generate_series(1, 10) n",
     )
     .await;
-    for level in ["READ COMMITTED", "REPEATABLE READ"] {
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         rows(&w, &format!("BEGIN ISOLATION LEVEL {level}")).await;
         rows(
             &w,

@@ -382,6 +382,14 @@ fn schema_changes_are_seen_at_once() {
             &p,
             &format!("CREATE TABLE n{i} (id int PRIMARY KEY); INSERT INTO n{i} VALUES ({i})"),
         );
+        let there = format!("SELECT to_regclass('n{i}') IS NOT NULL");
+        assert_eq!(t.one(&r, &there), "t", "a statement without tables");
+        t.run(&p, &format!("CREATE OR REPLACE VIEW w AS SELECT {i} AS x"));
+        assert_eq!(t.one(&r, "SELECT x FROM w"), i.to_string());
+        t.run(&p, "CREATE SEQUENCE IF NOT EXISTS q; SELECT nextval('q')");
+        // What is reserved, as at a standby of PostgreSQL.
+        let last = format!("SELECT pg_sequence_last_value('q'::regclass) > {i}");
+        assert_eq!(t.one(&r, &last), "t");
         assert_eq!(t.one(&r, &format!("SELECT id FROM n{i}")), i.to_string());
         t.run(&p, &format!("ALTER TABLE n{i} ADD COLUMN v int DEFAULT 7"));
         let row = t
@@ -392,6 +400,12 @@ fn schema_changes_are_seen_at_once() {
         t.run(&p, &format!("TRUNCATE n{i}"));
         assert_eq!(t.one(&r, &format!("SELECT count(*) FROM n{i}")), "0");
         t.run(&p, &format!("ALTER TABLE n{i} RENAME TO m{i}"));
+        assert_eq!(t.one(&r, &format!("TABLE m{i} UNION ALL SELECT 1, 2")), "1");
+        t.run(&p, &format!("ALTER TABLE m{i} ADD COLUMN w int"));
+        assert_eq!(
+            t.one(&r, &format!("TABLE m{i} UNION ALL SELECT 1, 2, 3")),
+            "1"
+        );
         t.run(&r, &format!("PREPARE p{i} AS SELECT count(*) FROM m{i}"));
         assert_eq!(t.one(&r, &format!("EXECUTE p{i}")), "0");
         assert_eq!(t.refused(&r, &format!("SELECT * FROM n{i}")), "42P01");

@@ -18,7 +18,7 @@
 //! Left out on purpose: telling the primary beforehand which positions replicas' transactions stand at, so that it keeps them.
 
 use base::footprint::{RangeEntry, ReadEntry, RowSet};
-use base::{Error, Footprint, Result, SqlState};
+use base::{Error, Footprint, KeyRange, RelId, Result, SqlState};
 use std::sync::Arc;
 use store::{View, pin};
 
@@ -28,10 +28,33 @@ use crate::scan::{ALL_COLUMNS, RangeRead};
 use crate::txn::{Isolation, Txn};
 
 impl Txn {
-    /// What the transaction has read so far, for another node; `None` where there is nothing that must stay the same.
-    pub fn reads(&self) -> Result<Option<Footprint>> {
+    /// All rows of these tables count as read: what stays here when the transaction moves (a cursor) may read them yet, at its snapshot.
+    pub fn will_read(&mut self, storages: &[RelId]) {
         if !self.tracks_reads() || self.view.is_none() {
+            return;
+        }
+        let tables = self.catalog.tables.values();
+        for table in tables.filter(|t| storages.contains(&t.storage.id)) {
+            self.ranges.push(RangeRead {
+                table: table.clone(),
+                index: None,
+                range: KeyRange::all(),
+                reader: 0,
+                passed_over: Default::default(),
+                rows: 0,
+                columns: ALL_COLUMNS,
+            });
+        }
+    }
+
+    /// What the transaction has read so far, for another node; `None` where there is nothing that must stay the same. 40001 where that is
+    /// not known, because the transaction was one that only reads.
+    pub fn reads(&self) -> Result<Option<Footprint>> {
+        if self.view.is_none() || self.options.isolation == Isolation::ReadCommitted {
             return Ok(None);
+        }
+        if !self.tracks_reads() {
+            return Err(changed());
         }
         let guard = pin();
         let view = self.view()?;

@@ -27,6 +27,7 @@ mod cycle;
 use super::message::{cstr, error, field, parameter, ready, status, text, with_code};
 use crate::words::{self, Course, Effect};
 use cycle::{Ack, Cycle};
+use sql::session::Token;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Bytes of a cycle that are kept to run it again.
@@ -125,6 +126,14 @@ const UNKNOWN: &str =
     "the node was lost before it answered: it is not known whether this has committed";
 const GONE: &str = "the node is gone, and with it what this session cannot take to another one";
 
+/// Whether the first commit token stands for more than the second.
+fn is_beyond(token: &str, asked: &str) -> bool {
+    let (Some(t), Some(a)) = (Token::parse(token), Token::parse(asked)) else {
+        return false;
+    };
+    t.cluster == a.cluster && (t.term, t.position) > (a.term, a.position)
+}
+
 impl Track {
     /// `endpoint`: the client sees a server that takes writes, whatever node it is at.
     pub fn new(endpoint: bool) -> Track {
@@ -168,10 +177,11 @@ impl Track {
     pub fn carry(&self) -> Carry {
         let mut settings = self.settings.clone();
         if let Some(token) = &self.token {
-            // Reads do not go back in time; what the client has asked for itself stays.
-            settings
-                .entry("canon.min_token".into())
-                .or_insert_with(|| token.clone());
+            // Reads do not go back in time. What the client has asked for itself stays, unless the session is beyond it.
+            let asked = settings.entry("canon.min_token".into()).or_default();
+            if asked.is_empty() || is_beyond(token, asked) {
+                asked.clone_from(token);
+            }
         }
         let settings = settings.into_iter().collect();
         Carry {

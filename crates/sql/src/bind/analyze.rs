@@ -41,6 +41,8 @@ fn bare_plan(slots: usize) -> Plan {
     Plan {
         root: Root::Rows(Node::Once(Arc::new(vec![]))),
         subplans: vec![],
+        looks_up: false,
+        sequences: false,
         ctes: 0,
         slots,
         names: vec![],

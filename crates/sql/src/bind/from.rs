@@ -536,6 +536,7 @@ impl Binder<'_> {
         melt: bool,
     ) -> Result<(From, Names)> {
         let query = super::syntax::parse_query(&v.query)?;
+        self.looks_up = true;
         // Who may read the view may read what it reads.
         let held = std::mem::take(&mut self.privileges);
         // Its names mean what they meant where it was made.

@@ -86,6 +86,10 @@ pub(crate) struct Binder<'a> {
     pub locks_rows: bool,
     /// Calls a function that moves a sequence.
     pub writes: bool,
+    /// What it shows depends on the schema beside the tables that it reads: a view, a name that is looked up when it runs.
+    pub looks_up: bool,
+    /// Reads the state of a sequence by a function.
+    pub sequences: bool,
     pub depth: usize,
     /// How deep the expression that is being bound is, and the deepest yet.
     pub nesting: usize,
@@ -110,6 +114,8 @@ impl<'a> Binder<'a> {
             privileges: vec![],
             locks_rows: false,
             writes: false,
+            looks_up: false,
+            sequences: false,
             depth: 0,
             nesting: 0,
             deepest: 0,
@@ -217,6 +223,8 @@ impl<'a> Binder<'a> {
             plan: Plan {
                 root,
                 subplans: self.subplans,
+                looks_up: self.looks_up,
+                sequences: self.sequences,
                 ctes: self.ctes,
                 slots: self.names.len(),
                 names: self.names,

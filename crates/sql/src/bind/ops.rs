@@ -28,6 +28,8 @@ impl Binder<'_> {
     /// A call of a resolved function on arguments of its types.
     pub fn make_call(&mut self, f: Resolved, args: Vec<Expr>, op: Option<String>) -> Expr {
         self.writes |= matches!(f.name, "nextval" | "setval");
+        self.looks_up |= crate::functions::is_lookup(f.name);
+        self.sequences |= f.name == "pg_sequence_last_value";
         self.fold(Expr::Call(Box::new(Call { f, args, op })))
     }
 

@@ -7,7 +7,7 @@ use base::Value;
 
 macro_rules! lookups {
     ($r:ident; $($n:literal [$($arg:ident),*] $ret:ident;)*) => { $(
-        $r.t($n, &[$($arg),*], $ret, STA, |a, t, c| c.session.catalog_function($n, t, a));
+        $r.lookup($n, &[$($arg),*], $ret, |a, t, c| c.session.catalog_function($n, t, a));
     )* };
 }
 

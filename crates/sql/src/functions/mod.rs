@@ -37,6 +37,7 @@ mod to_char;
 mod to_number;
 
 pub use context::{EvalContext, NoSession, SessionContext};
+pub use registry::is_lookup;
 pub use resolve::{lookup_any_operator, lookup_function, lookup_operator, select_common_type};
 
 use crate::types::{OutputSettings, cast};

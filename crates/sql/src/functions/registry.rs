@@ -3,7 +3,7 @@
 use super::signature::{Entry, Sig};
 use super::{AccumulatorFn, AggregateId, Kind, RowsFn, ScalarFn, TypedFn, Volatility};
 use base::Type;
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 /// Names for [`Sig`]s and volatilities, so that a line of the table reads like SQL.
@@ -42,6 +42,8 @@ pub(super) mod names {
 #[derive(Default)]
 pub(super) struct Registry {
     map: HashMap<&'static str, Vec<Entry>>,
+    /// Those that look into the catalog.
+    lookups: HashSet<&'static str>,
 }
 
 impl Registry {
@@ -71,6 +73,12 @@ impl Registry {
     /// A function of values and their types.
     pub fn t(&mut self, n: &'static str, args: &[Sig], ret: Sig, fl: names::Flags, f: TypedFn) {
         self.add(n, args, ret, fl, Kind::Typed(f));
+    }
+
+    /// A function whose answer stands in the catalog.
+    pub fn lookup(&mut self, n: &'static str, args: &[Sig], ret: Sig, f: TypedFn) {
+        self.lookups.insert(n);
+        self.t(n, args, ret, names::STA, f);
     }
 
     /// A typed function whose last argument repeats.
@@ -142,6 +150,11 @@ pub fn operators(op: &str) -> &'static [Entry] {
 /// All functions of this name.
 pub fn functions(name: &str) -> &'static [Entry] {
     FUNCTIONS.map.get(name).map_or(&[], Vec::as_slice)
+}
+
+/// Whether the answer of this function stands in the catalog.
+pub fn is_lookup(name: &str) -> bool {
+    FUNCTIONS.lookups.contains(name) || name.starts_with("to_reg")
 }
 
 /// Every function, in no order: for the catalog's `pg_proc`.

@@ -111,6 +111,8 @@ pub(crate) fn prepare(
                 inner: p,
             },
             subplans: vec![],
+            looks_up: false,
+            sequences: false,
             ctes: 0,
             slots: 0,
             names: vec![],

@@ -83,6 +83,11 @@ impl Prepared {
             .get_or_init(|| touches::Touches::of(&self.plan))
     }
 
+    /// Whether values of it come from queries of their own.
+    pub fn has_subqueries(&self) -> bool {
+        !self.plan.subplans.is_empty()
+    }
+
     /// The same as a replica asks for it: one row, where these parameters say which.
     pub fn touching(&self, params: &[Value]) -> Vec<Touch> {
         if self.plan.point.is_some() {

@@ -16,6 +16,10 @@ pub struct Plan {
     pub root: Root,
     /// Plans of subqueries used as values; [`crate::expr::Subquery::plan`] is the place.
     pub subplans: Vec<Node>,
+    /// It looks names up in the schema, or is made of a view, which may have changed.
+    pub looks_up: bool,
+    /// It reads the state of a sequence by a function.
+    pub sequences: bool,
     /// Common table expressions that are computed once and read by several.
     pub ctes: usize,
     /// How many slots there are.

@@ -12,7 +12,7 @@ use base::RelId;
 pub struct Touches {
     /// Storages, each once.
     pub tables: Vec<RelId>,
-    /// Catalog relations that show the schema.
+    /// The schema: catalog relations, functions that look names up, views.
     pub catalog: bool,
     /// The state of a sequence, which has no versions.
     pub unversioned: bool,
@@ -32,6 +32,8 @@ impl Touches {
     }
 
     fn plan(&mut self, p: &Plan) {
+        self.catalog |= p.looks_up;
+        self.unversioned |= p.sequences;
         match &p.root {
             Root::Rows(n) => self.node(n),
             Root::Insert(i) => {

@@ -214,10 +214,10 @@ impl<E: Engine> Session<E> {
             return Ok(());
         }
         let at = txn.stand_at(at);
-        if self.await_readable(at, &[Touch::Catalog], &want).await? {
-            let txn = self.block.txn.as_mut().expect("looked at above");
-            txn.look_again();
-        }
+        self.await_readable(at, &[Touch::Catalog], &want).await?;
+        // Whether or not it had to wait: a change may have come since the transaction took its place.
+        let txn = self.block.txn.as_mut().expect("looked at above");
+        txn.look_again();
         // Not before it is known that there is such a position: a token may lie.
         self.reading.placed = Some(want.arrived);
         self.reading.known = self.reading.known.max(at);

@@ -366,6 +366,10 @@ impl<E: Engine> Session<E> {
             None => self.shared.engine.catalog(),
         };
         let plan = self.make_plan(ast, &st, catalog)?;
+        if !plan.prepared.touches().tables.is_empty() || plan.prepared.has_subqueries() {
+            let what = "cannot use subquery in EXECUTE parameter";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
+        }
         let auto = self.block.txn.is_none() && self.autocommit();
         self.ensure_txn(auto);
         if self.follows() {

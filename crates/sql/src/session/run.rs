@@ -521,7 +521,8 @@ impl<E: Engine> Session<E> {
         let version = self.state.catalog.get_mut().schema.version;
         if run.plan.prepared.schema_version != version {
             let plan = self.plan(&run.statement)?;
-            if plan.columns != run.plan.columns {
+            // Only who prepared it has been told of columns yet.
+            if plan.columns != run.plan.columns && run.statement.first_plan().is_some() {
                 return Err(Error::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "cached plan must not change result type",

@@ -290,6 +290,7 @@ impl<E: Engine> Session<E> {
     /// What the primary must know before the next message, which begins a transaction there or (`SAME`) goes on with one. The
     /// transaction that ran here ends with it; cursors keep its snapshot. After an error `known` is as it was.
     pub fn set_out(&mut self, known: &mut Known, token: u64) -> Result<Vec<u8>> {
+        self.promise_portals();
         let reads = match &self.block.txn {
             Some(t) if self.block.kind != Kind::None => t.reads()?,
             _ => None,
@@ -321,7 +322,13 @@ impl<E: Engine> Session<E> {
             return Ok(b.0);
         }
         let reads = reads.map(|r| r.encode_reads());
-        self.block.modes().put(&mut b);
+        let mut modes = self.block.modes();
+        if let Some(t) = &self.block.txn {
+            // What the settings said when it began: they may say something else by now.
+            modes.isolation.get_or_insert(t.isolation());
+            modes.read_only.get_or_insert(t.is_read_only());
+        }
+        modes.put(&mut b);
         let begun = self.block.txn.is_some();
         b.u64(if begun { self.output.now as u64 } else { 0 });
         let changes = self.state.settings.get_mut().changes();
@@ -350,6 +357,21 @@ impl<E: Engine> Session<E> {
     pub fn text_of(&mut self, name: &str) -> String {
         let found = self.find_statement(name);
         found.map_or_else(|_| String::new(), |st| st.text.to_string())
+    }
+
+    /// Open portals stay here and read on at this snapshot: what they may read must be the same where the transaction goes on.
+    fn promise_portals(&mut self) {
+        let mut storages = Vec::new();
+        for p in self.portals.values().chain(&self.unnamed_portal) {
+            if let PortalKind::Run(run) = &p.kind
+                && !run.finished
+            {
+                storages.extend(&run.plan.prepared.touches().tables);
+            }
+        }
+        if let Some(t) = &mut self.block.txn {
+            t.will_read(&storages);
+        }
     }
 
     /// Portals of what is no query (a COMMIT, say) end when the transaction moves: here they would do their work beside it.

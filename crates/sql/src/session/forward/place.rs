@@ -78,8 +78,11 @@ impl Statement {
 }
 
 impl<E: Engine> Session<E> {
-    /// Whether this transaction was declared READ ONLY: then what writes is refused as everywhere.
+    /// Whether this transaction was declared READ ONLY: then what writes is refused as everywhere. Settings count when it begins.
     pub(in super::super) fn declared_read_only(&mut self) -> bool {
+        if let (Some(t), true) = (&self.block.txn, self.block.kind != Kind::None) {
+            return t.is_read_only();
+        }
         let default = self.state.settings.get_mut().hot.read_only;
         self.block.declared_read_only().unwrap_or(default)
     }
