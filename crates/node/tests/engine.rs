@@ -590,3 +590,46 @@ fn a_commit_that_panics_ends_the_process() {
     assert!(!said(&ended.stdout, "went on"), "{ended:?}");
     assert!(ended.status.signal().is_some(), "{ended:?}");
 }
+
+/// A schema change that is cancelled while it goes over the table's rows leaves the table as it was.
+#[test]
+fn a_schema_change_can_be_cancelled_at_each_step() {
+    let (_dir, node, h) = with_rows(600);
+    let with = |more: Vec<Index>| {
+        let mut def = sample(20000);
+        def.indexes.extend(more);
+        vec![Change::Put(Object::Table(def))]
+    };
+    // Before the table is still; after that, while an index is built.
+    for still in [false, true] {
+        let options = TxnOptions::default();
+        let interrupt = options.interrupt.clone();
+        let mut t = node.begin(options, false);
+        t.begin_statement().unwrap();
+        t.lock_schema().unwrap();
+        if still {
+            t.change_schema(with(vec![])).unwrap();
+        }
+        let cancel = txn::Interrupt::CANCEL;
+        interrupt
+            .0
+            .store(cancel, std::sync::atomic::Ordering::SeqCst);
+        let e = t.change_schema(with(vec![index(20009, "more", 1)]));
+        assert_eq!(e.unwrap_err().code(), SqlState::QUERY_CANCELED);
+        node.rollback(t);
+        let mut t = begin(&node, Isolation::Serializable, true);
+        let id = 1000 + i64::from(still);
+        t.insert(&h, &row(id, 1)).unwrap();
+        node.commit(t).unwrap();
+    }
+    let mut t = node.begin(TxnOptions::default(), false);
+    t.begin_statement().unwrap();
+    t.lock_schema().unwrap();
+    t.change_schema(with(vec![index(20009, "more", 1)]))
+        .unwrap();
+    node.commit(t).unwrap();
+    let h = handle(&node, 20000);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    let by = Access::Index(h.indexes.len() - 1);
+    assert_eq!(all(&mut t, &h, by, Direction::Forward).len(), 602);
+}

@@ -11,6 +11,7 @@ use base::{Position, RelId, RowLayout};
 use crossbeam_epoch::{Guard, pin};
 use env::sync::atomic::{AtomicU64, Ordering};
 use env::sync::{Mutex, RwLock};
+use std::convert::Infallible;
 use std::ops::Bound;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -255,10 +256,17 @@ impl Storage {
 
     /// Links an entry for each version of each record: a new index over rows that are there. Attach it before, so that the
     /// reclaimer and writers know it. Each record is locked meanwhile, so no version goes between a look at it and its entry.
-    pub fn fill(&self, index: &SecondaryIndex, memory: &Memory) {
+    /// `go_on` is asked from time to time; an error of it ends the work.
+    pub fn fill<E>(
+        &self,
+        index: &SecondaryIndex,
+        memory: &Memory,
+        go_on: impl Fn() -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut from: Bound<Vec<u8>> = Bound::Unbounded;
         let mut key = Vec::new();
         loop {
+            go_on()?;
             let guard = pin();
             let mut batch = Vec::new();
             let lo = from.as_ref().map(|k| &k[..]);
@@ -285,7 +293,7 @@ impl Storage {
             }
             match (more, batch.last()) {
                 (true, Some(last)) => from = Bound::Excluded(last.key().to_vec()),
-                _ => return,
+                _ => return Ok(()),
             }
         }
     }
@@ -355,6 +363,19 @@ impl Storage {
 
     /// Calls `f` with each record, in key order.
     pub fn for_each<'g>(&'g self, guard: &'g Guard, mut f: impl FnMut(&'g Record)) {
+        let all = self.try_for_each(guard, |r| {
+            f(r);
+            Ok::<(), Infallible>(())
+        });
+        let Ok(()) = all;
+    }
+
+    /// The same until `f` fails.
+    pub fn try_for_each<'g, E>(
+        &'g self,
+        guard: &'g Guard,
+        mut f: impl FnMut(&'g Record) -> Result<(), E>,
+    ) -> Result<(), E> {
         use std::ops::Bound::Unbounded;
         let mut cursor =
             self.primary
@@ -363,9 +384,9 @@ impl Storage {
         loop {
             batch.clear();
             let more = cursor.next_batch(256, &mut batch);
-            batch.iter().for_each(|r| f(r));
+            batch.iter().try_for_each(|r| f(r))?;
             if !more {
-                return;
+                return Ok(());
             }
         }
     }

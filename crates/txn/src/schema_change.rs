@@ -14,6 +14,7 @@
 use base::schema::{Change, Object, TableDef};
 use base::{Error, Oid, Position, Result, SqlState};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use store::{CHANGING, NewVersion, RETIRED, SecondaryIndex, Storage, Store, pin};
 
@@ -180,8 +181,18 @@ impl Txn {
         // Who validated against the old shape has a position below this wait's end, or locks its records before it asks for one;
         // both are over when the records are free.
         let guard = pin();
-        handle.storage.for_each(&guard, crate::commit::settle);
-        Ok(())
+        let settled = handle.storage.try_for_each(&guard, |r| {
+            self.check_interrupt()?;
+            crate::commit::settle(r);
+            Ok(())
+        });
+        if settled.is_err() {
+            // It is not in this transaction's hands, and another try of it starts anew.
+            let own = self.schema.as_mut().expect("in a schema change");
+            own.quiesced.pop();
+            handle.storage.set_shape(shape);
+        }
+        settled
     }
 
     /// Brings a changed table's rows, indexes and pending writes under its new definition.
@@ -197,7 +208,7 @@ impl Txn {
                 from, old.storage.id,
                 "rows are rewritten from the table's storage"
             );
-            rewrite(old, new, &self.shared.store)?;
+            rewrite(old, new, &self.shared.store, &|| self.check_interrupt())?;
             let bad = std::cell::RefCell::new(None);
             let rekey = |row: &[u8]| {
                 let mut key = Vec::new();
@@ -222,7 +233,7 @@ impl Txn {
                 new.storage.attach([index.clone()]);
                 let own = self.schema.as_mut().expect("in a schema change");
                 own.attached.push((new.storage.clone(), index.spec.id));
-                build_index(new, place, &self.shared.store)?;
+                build_index(new, place, &self.shared.store, &|| self.check_interrupt())?;
                 self.check_own_unique(new, place)?;
             }
         }
@@ -280,7 +291,8 @@ impl Txn {
         } else {
             None
         };
-        for row in self.all_rows(new) {
+        for row in self.all_rows(new)? {
+            self.check_interrupt()?;
             let values = new.table.layout.row(&row).values();
             if let Some(i) = not_null.iter().find(|i| values[**i].is_null()) {
                 let column = &n.columns[*i].name;
@@ -308,21 +320,23 @@ impl Txn {
     }
 
     /// Every row of a quiesced table, pending ones included.
-    fn all_rows(&self, table: &TableHandle) -> Vec<Vec<u8>> {
+    fn all_rows(&self, table: &TableHandle) -> Result<Vec<Vec<u8>>> {
         let guard = pin();
         let own = self.writes.of(table.storage.id);
         let mut rows = Vec::new();
-        table.storage.for_each(&guard, |r| {
+        table.storage.try_for_each(&guard, |r| {
+            self.check_interrupt()?;
             if own.is_none_or(|w| !w.rows.contains_key(r.key())) {
                 rows.extend(r.newest(&guard).and_then(|v| v.row()).map(<[u8]>::to_vec));
             }
-        });
+            Ok(())
+        })?;
         let pending = own
             .into_iter()
             .flat_map(|w| w.rows.values())
             .filter_map(|p| p.row.as_deref());
         rows.extend(pending.map(<[u8]>::to_vec));
-        rows
+        Ok(rows)
     }
 
     /// Takes back schema changes made since the mark.
@@ -362,16 +376,22 @@ fn existing_row_error(e: Error, table: &str) -> Error {
         .constraint(&f.constraint)
 }
 
+/// What nobody can cancel.
+const ALWAYS: GoOn<'static> = &|| Ok(());
+
+/// Asked in long work whether it goes on: an error ends it.
+type GoOn<'a> = &'a dyn Fn() -> Result<()>;
+
 /// Copies the newest rows of a quiesced table into storage keyed by the new primary key.
-fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store) -> Result<()> {
-    let mut failed = None;
+fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store, go_on: GoOn<'_>) -> Result<()> {
     let guard = pin();
     let mut key = Vec::new();
-    old.storage.for_each(&guard, |r| {
-        let Some(v) = r.newest(&guard).filter(|_| failed.is_none()) else {
-            return;
+    old.storage.try_for_each(&guard, |r| {
+        go_on()?;
+        let Some(v) = r.newest(&guard) else {
+            return Ok(());
         };
-        let Some(row) = v.row() else { return };
+        let Some(row) = v.row() else { return Ok(()) };
         key.clear();
         let values = old.table.layout.row(row).values();
         let columns = &new.key_columns;
@@ -381,25 +401,18 @@ fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store) -> Result<()> {
                 "column \"{name}\" of relation \"{}\" contains null values",
                 new.name()
             );
-            failed = Some(Error::new(SqlState::NOT_NULL_VIOLATION, what).column(name));
-            return;
+            return Err(Error::new(SqlState::NOT_NULL_VIOLATION, what).column(name));
         }
-        if let Err(e) = new.primary_key(&values, &mut key) {
-            failed = Some(e);
-            return;
-        }
+        new.primary_key(&values, &mut key)?;
         let record = new.storage.find_or_create(&key, &store.memory, &guard);
         if record.newest(&guard).is_some() {
             let place = new.primary.expect("rewritten for a primary key");
             let name = &new.table.def.indexes[place].name;
             let what = format!("could not create unique index \"{name}\"");
             let detail = format!("Key {} is duplicated.", new.describe(columns, &values));
-            failed = Some(
-                Error::new(SqlState::UNIQUE_VIOLATION, what)
-                    .detail(detail)
-                    .constraint(name),
-            );
-            return;
+            return Err(Error::new(SqlState::UNIQUE_VIOLATION, what)
+                .detail(detail)
+                .constraint(name));
         }
         record.try_lock().expect("the storage is ours alone");
         let version = NewVersion::new(Some(row));
@@ -407,26 +420,27 @@ fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store) -> Result<()> {
         record.push(version, v.position(), v.stamp());
         record.unlock();
         new.storage.count(1);
-    });
-    failed.map_or(Ok(()), Err)
+        Ok(())
+    })
 }
 
 /// Links an entry for every version of every row of a quiesced table, so that old snapshots find their rows too. Fails on a
 /// duplicate among the newest rows of a unique index.
-fn build_index(table: &TableHandle, place: usize, store: &Store) -> Result<()> {
-    fill_index(table, place, store);
+fn build_index(table: &TableHandle, place: usize, store: &Store, go_on: GoOn<'_>) -> Result<()> {
+    let index = table.indexes[place].as_deref().expect("a secondary index");
+    table.storage.fill(index, &store.memory, go_on)?;
     if table.table.def.indexes[place].unique {
-        check_unique(table, place)
+        check_unique(table, place, go_on)
     } else {
         Ok(())
     }
 }
 
-fn check_unique(table: &TableHandle, place: usize) -> Result<()> {
+fn check_unique(table: &TableHandle, place: usize, go_on: GoOn<'_>) -> Result<()> {
     let index = table.indexes[place].as_deref().expect("a secondary index");
     let guard = pin();
     let mut last: Option<Vec<u8>> = None;
-    let mut duplicate = None;
+    let (mut duplicate, mut stopped) = (None, Ok(()));
     let (mut scratch, mut columns) = (Vec::new(), Vec::new());
     crate::commit::each_in_range(
         table,
@@ -434,6 +448,10 @@ fn check_unique(table: &TableHandle, place: usize) -> Result<()> {
         &base::KeyRange::all(),
         &guard,
         &mut |r, entry| {
+            stopped = go_on();
+            if stopped.is_err() {
+                return false;
+            }
             let (Some(row), Some(e)) = (r.newest(&guard).and_then(|v| v.row()), entry) else {
                 return true;
             };
@@ -453,6 +471,7 @@ fn check_unique(table: &TableHandle, place: usize) -> Result<()> {
             true
         },
     );
+    stopped?;
     let Some(row) = duplicate else { return Ok(()) };
     let def = &table.table.def.indexes[place];
     let places: Vec<usize> = def.columns.iter().map(|c| c.column as usize).collect();
@@ -483,7 +502,7 @@ pub fn replay_changes(store: &Store, before: &Catalog, changes: &[Change]) -> Re
         if def.rewrite_of.is_some()
             && let (Some(old), Some(new)) = (before.tables.get(&def.id), after.tables.get(&def.id))
         {
-            rewrite(old, new, store)?;
+            rewrite(old, new, store, ALWAYS)?;
         }
     }
     for old in before.tables.values() {
@@ -544,7 +563,7 @@ pub fn follow_changes(
         if def.rewrite_of.is_some()
             && let (Some(old), Some(new)) = (before.tables.get(&def.id), after.tables.get(&def.id))
         {
-            rewrite(old, new, store)?;
+            rewrite(old, new, store, ALWAYS)?;
             fill_indexes(new, store)?;
         }
     }
@@ -555,12 +574,15 @@ pub fn follow_changes(
 /// Links an entry for every version of every row. A replica calls it once all writes older than the attached index are installed.
 pub fn fill_index(table: &TableHandle, place: usize, store: &Store) {
     let index = table.indexes[place].as_deref().expect("a secondary index");
-    table.storage.fill(index, &store.memory);
+    let all = table
+        .storage
+        .fill(index, &store.memory, || Ok::<(), Infallible>(()));
+    let Ok(()) = all;
 }
 
 /// Fills the secondary indexes of a table whose rows were recovered.
 pub fn fill_indexes(table: &TableHandle, store: &Store) -> Result<()> {
     (0..table.indexes.len())
         .filter(|p| table.indexes[*p].is_some())
-        .try_for_each(|p| build_index(table, p, store))
+        .try_for_each(|p| build_index(table, p, store, ALWAYS))
 }
