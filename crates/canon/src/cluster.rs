@@ -355,7 +355,7 @@ impl Cluster {
         let (tx, rx) = std::sync::mpsc::channel();
         // It waits on its thread, which must be one of the runtime's.
         self.runtime().spawn(async move {
-            let done = place.promote(force, PATIENCE);
+            let done = place.promote(force, PATIENCE, &|| Ok(()));
             drop(place);
             _ = tx.send(done);
         });

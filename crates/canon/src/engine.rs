@@ -5,7 +5,7 @@ use crate::gate::cores::{afterwards, alone};
 use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, Role};
-use sql::engine::{Engine, Opening, Outcome, Published};
+use sql::engine::{Engine, GoOn, Opening, Outcome, Published};
 use sql::reading::{History, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use sql::standing::Standing;
 use std::future::{Future, poll_fn};
@@ -52,9 +52,9 @@ pub trait Surroundings: Send + Sync {
     /// What a node that is not open waits for.
     fn waits_for(&self) -> String;
     /// See `Engine::unseal`.
-    fn unseal(&self) -> Result<String>;
+    fn unseal(&self, go_on: GoOn<'_>) -> Result<String>;
     /// See `Engine::promote`.
-    fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>>;
+    fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>>;
     /// See `Engine::read_point`.
     fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint;
     /// See `Engine::readable`.
@@ -145,8 +145,8 @@ impl Engine for NodeEngine {
         self.node.sequence_state(sequence)
     }
 
-    fn checkpoint(&self) -> Result<()> {
-        self.node.checkpoint()
+    fn checkpoint(&self, go_on: GoOn<'_>) -> Result<()> {
+        self.node.checkpoint_while(go_on)
     }
 
     fn published_position(&self) -> Position {
@@ -230,14 +230,14 @@ impl Engine for NodeEngine {
         }
     }
 
-    fn unseal(&self) -> Result<String> {
+    fn unseal(&self, go_on: GoOn<'_>) -> Result<String> {
         let alone = "this server has not handed over";
         let s = self.surroundings.get();
         let s = s.ok_or_else(|| Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, alone))?;
-        s.unseal()
+        s.unseal(go_on)
     }
 
-    fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {
+    fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {
         let alone = || {
             Error::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -246,6 +246,6 @@ impl Engine for NodeEngine {
             .hint("Recovery control functions can only be executed during recovery.")
         };
         let s = self.surroundings.get().ok_or_else(alone)?;
-        s.promote(force, wait)
+        s.promote(force, wait, go_on)
     }
 }

@@ -21,4 +21,9 @@ impl sql::session::Host for EnvHost {
     fn sleep(&self, time: Duration) {
         self.0.clock.sleep(time);
     }
+
+    fn aside(&self) {
+        #[cfg(feature = "wire")]
+        crate::gate::cores::aside();
+    }
 }

@@ -596,3 +596,39 @@ async fn a_key_stays_free_while_its_deleted_row_is_reclaimed() {
         assert_eq!(one(&writer, "SELECT n FROM t WHERE id = 2").await, "7");
     }
 }
+
+/// What waits on its thread for something that others do is cancelled, ended and timed out as anything else.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_is_waited_for_no_longer_than_wanted() {
+    if on_postgres() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let held = dir.path().join("held");
+    let fault = format!("node.before_checkpoint:while={}", held.display());
+    let server = Server::start_with(&[("CANON_FAULT", &fault)]).await;
+    let master = server.connect().await;
+    std::fs::write(&held, "").unwrap();
+    for (how, code) in [("cancel", "57014"), ("terminate", "57P01")] {
+        let c = server.connect().await;
+        let p = pid(&c).await;
+        let waits = tokio::spawn(async move { c.batch_execute("CHECKPOINT").await });
+        let runs = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE pid = {p} AND query = 'CHECKPOINT' AND state = 'active'"
+        );
+        until(&master, &runs, "1").await;
+        one(&master, &format!("SELECT pg_{how}_backend({p})")).await;
+        let ended = tokio::time::timeout(PATIENCE, waits).await;
+        let e = ended.expect("it hears").unwrap().unwrap_err();
+        assert_eq!(sqlstate(&e), code);
+    }
+    let c = server.connect().await;
+    c.batch_execute("SET statement_timeout = 50").await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, c.batch_execute("CHECKPOINT")).await;
+    let e = ended.expect("it hears").unwrap_err();
+    assert_eq!(sqlstate(&e), "57014");
+    std::fs::remove_file(&held).unwrap();
+    c.batch_execute("RESET statement_timeout").await.unwrap();
+    c.batch_execute("CHECKPOINT").await.unwrap();
+}

@@ -3,6 +3,7 @@
 //! Left out on purpose: doing any of it faster than needed. A node may share its processors with its clients.
 
 use base::{Error, Position, Result, SqlState};
+use env::fault;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -171,6 +172,11 @@ impl Shared {
                 false => bytes - at_bytes > self.options.checkpoint_bytes,
             };
             if asked || grown && clock.monotonic_nanos() >= not_before {
+                while fault::fallible("node.before_checkpoint").is_err()
+                    && !self.stopping.load(Ordering::SeqCst)
+                {
+                    clock.sleep(Duration::from_millis(1));
+                }
                 let done = self.write_checkpoint();
                 match &done {
                     Ok(()) => (at_bytes, not_before, pause) = (bytes, 0, AGAIN),

@@ -9,7 +9,7 @@ use base::schema::{Change, Schema, SequenceDef, encode_changes};
 use base::{Error, Held, Position, Result, SqlState, Watermarks};
 use commit::PublishedWait;
 use env::JoinHandle;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -19,6 +19,9 @@ use txn::{
     Catalog, CommitOrder, Durability, RuleCompiler, Txn, TxnManager, TxnOptions, replay_changes,
 };
 use wal::{DataDir, DirOptions, LogReader, LogWriter, Progress};
+
+/// How often who waits on a thread looks whether he still may.
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 use crate::following::Following;
 use crate::notice::Notice;
@@ -579,6 +582,11 @@ impl Node {
 
     /// Writes a checkpoint now and waits for it.
     pub fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_while(&|| Ok(()))
+    }
+
+    /// The same; `go_on` is asked every few milliseconds, and an error of it ends the wait, not the checkpoint.
+    pub fn checkpoint_while(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let (state, changed) = &self.shared.checkpoint;
         let mut s = state.lock();
         s.wanted += 1;
@@ -588,7 +596,8 @@ impl Node {
             if self.shared.stopping.load(Ordering::SeqCst) {
                 return Err(stopping());
             }
-            changed.wait_for(&mut s, Duration::from_millis(200));
+            changed.wait_for(&mut s, LOOK);
+            MutexGuard::unlocked(&mut s, go_on)?;
         }
         s.last_error.clone().map_or(Ok(()), Err)
     }

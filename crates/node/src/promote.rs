@@ -15,7 +15,7 @@ use std::time::Duration;
 use txn::CommitOrder;
 use wal::LogWriter;
 
-use crate::node::{Node, Shared};
+use crate::node::{LOOK, Node, Shared};
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,14 +109,21 @@ impl Node {
     /// A primary that has handed over leads again, in a new term, because the one that it handed over to never took over. Nothing is
     /// lost by that: all that was ever acknowledged stands in this node's log, which has not grown since. Should the other
     /// have taken over all the same, there are two primaries of two terms, as after any forced promotion whose premise was false.
-    pub fn lead_again(&self) -> Result<Promoted> {
+    ///
+    /// It waits for what has a position to be on the disk. `go_on` is asked every few milliseconds; an error of it leaves all as it was.
+    pub fn lead_again(&self, go_on: &dyn Fn() -> Result<()>) -> Result<Promoted> {
         let shared = self.shared();
-        let _one_at_a_time = shared.changing_role.lock();
+        let _one_at_a_time = loop {
+            go_on()?;
+            if let Some(held) = shared.changing_role.try_lock_for(LOOK) {
+                break held;
+            }
+        };
         if shared.role() != Role::Sealed {
             let what = "only a primary that has handed over can lead again";
             return Err(wrong_role(what, shared.role()));
         }
-        self.wait_until_flushed()?;
+        self.wait_until_flushed(go_on)?;
         let start = shared.manager.marks.flushed.get();
         let known = shared.term.load(Ordering::SeqCst);
         let term = self.begin_term(None, known, start)?;
@@ -197,12 +204,12 @@ impl Node {
             Role::Primary => {}
         }
         self.stop_writing();
-        self.wait_until_flushed()?;
+        self.wait_until_flushed(&|| Ok(()))?;
         Ok(shared.manager.marks.flushed.get())
     }
 
     /// Everything that has a position is in the log. 57P01: the node stops, maybe on a full disk.
-    fn wait_until_flushed(&self) -> Result<()> {
+    fn wait_until_flushed(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let shared = self.shared();
         let order = &shared.pipeline.order;
         let marks = &shared.manager.marks;
@@ -210,6 +217,7 @@ impl Node {
             if shared.stopping.load(Ordering::SeqCst) {
                 return Err(crate::node::stopping());
             }
+            go_on()?;
             shared.options.env.clock.sleep(Duration::from_millis(1));
         }
         Ok(())

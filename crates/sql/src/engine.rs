@@ -29,6 +29,9 @@ pub enum Outcome {
     Unknown,
 }
 
+/// Asked every few milliseconds by what waits on its thread: an error (the statement was cancelled) ends the wait.
+pub type GoOn<'a> = &'a dyn Fn() -> Result<()>;
+
 /// The database underneath. All calls are quick and never wait, except the futures.
 pub trait Engine: Send + Sync + 'static {
     /// Begins a transaction. `autocommit_read`: a single read-only statement, which reads at *published* and so waits for nothing.
@@ -72,7 +75,7 @@ pub trait Engine: Send + Sync + 'static {
     fn sequence_state(&self, sequence: &SequenceDef) -> (i64, bool);
 
     /// Writes a checkpoint and waits for it on this thread (CHECKPOINT).
-    fn checkpoint(&self) -> Result<()>;
+    fn checkpoint(&self, go_on: GoOn<'_>) -> Result<()>;
 
     /// Where *published* stands.
     fn published_position(&self) -> Position;
@@ -127,7 +130,7 @@ pub trait Engine: Send + Sync + 'static {
     }
 
     /// This node has handed over, and leads again, because the one that it handed over to never took over. What happened, in words.
-    fn unseal(&self) -> Result<String> {
+    fn unseal(&self, _go_on: GoOn<'_>) -> Result<String> {
         Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
             "this server has not handed over",
@@ -136,7 +139,7 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Makes this node the primary (`pg_promote`), on this thread: the old primary hands over, or (`force`) is not asked. What
     /// happened, in words; `None`: it did not within `wait`, and still may.
-    fn promote(&self, _force: bool, _wait: Duration) -> Result<Option<String>> {
+    fn promote(&self, _force: bool, _wait: Duration, _go_on: GoOn<'_>) -> Result<Option<String>> {
         Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
             "recovery is not in progress",

@@ -54,6 +54,8 @@ thread_local! {
     static LATE: Cell<bool> = const { Cell::new(false) };
     /// The core that this thread drives.
     static DRIVEN: RefCell<Option<Arc<Core>>> = const { RefCell::new(None) };
+    /// Its place among those that have driven it.
+    static MINE: Cell<u64> = const { Cell::new(0) };
     static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
     /// The core had one socket when it last waited.
     static ALONE: Cell<bool> = const { Cell::new(false) };
@@ -74,6 +76,15 @@ pub fn number() -> Option<usize> {
 /// The core that runs this.
 pub fn current() -> Option<Arc<Core>> {
     DRIVEN.with_borrow(Option::clone)
+}
+
+/// The task that runs is about to block: another thread drives the core from here on, at once and not when the clock finds out.
+pub fn aside() {
+    let Some(core) = current() else { return };
+    let turn = core.turn.load(Ordering::SeqCst);
+    if turn % 2 == 1 && turn >> GENERATION == MINE.get() {
+        core.take_away(turn);
+    }
 }
 
 /// Goes on when the other tasks of this turn have run; at once where there are none, or no core.
@@ -245,6 +256,7 @@ impl Core {
     fn drive(self: Arc<Core>, mut turn: u64) {
         let _inside = self.runtime.enter();
         NUMBER.set(self.number);
+        MINE.set(turn >> GENERATION);
         DRIVEN.set(Some(self.clone()));
         loop {
             // There are some when the last thread did not come to them.
@@ -643,6 +655,21 @@ mod tests {
             }
             cores.stop();
             assert_eq!(core.view(), None);
+        });
+    }
+
+    #[test]
+    fn who_blocks_keeps_the_core_from_nobody() {
+        in_runtime(|cores| {
+            let (release, wait) = mpsc::channel::<()>();
+            cores.pick(None).run(async move {
+                aside();
+                wait.recv().unwrap();
+            });
+            let (said, heard) = mpsc::channel();
+            cores.pick(None).run(async move { said.send(()).unwrap() });
+            heard.recv().unwrap();
+            release.send(()).unwrap();
         });
     }
 

@@ -24,9 +24,11 @@ use node::{Following, Node};
 use parking_lot::Mutex;
 use replica::ship::receiver::{Command, Event};
 use replica::ship::{Acked, Heard, Identity, Message, Receiver, RingWriter};
+use sql::engine::GoOn;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -36,6 +38,8 @@ use tracing::{error, info, warn};
 const TIME: Duration = Duration::from_millis(100);
 /// How often the primary hears from us at least, so that it knows how old what we show is.
 const ACK: Duration = Duration::from_millis(20);
+/// How often who waits for a promotion looks whether he still may.
+const LOOK: Duration = Duration::from_millis(10);
 /// How often it is said at most that this replica is too slow.
 const SLOW: Duration = Duration::from_secs(10);
 /// Longest pause between tries to connect.
@@ -205,8 +209,8 @@ impl Follow {
         });
     }
 
-    /// Asks for a promotion and waits on this thread. The report; `None`: not in time, it may still come.
-    pub fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {
+    /// Asks for a promotion and waits on this thread, as long as it is to go on. The report; `None`: not in time, it may still come.
+    pub fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {
         if !force && !self.is_connected() {
             return Err(Error::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -222,16 +226,26 @@ impl Follow {
         self.requests
             .send(Request::Promote(Asked { force, answer }))
             .map_err(|_| gone())?;
-        match tokio::task::block_in_place(|| answered.recv_timeout(wait)) {
-            Ok(done) => done.map(Some),
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                if !wait.is_zero() {
-                    _ = self.requests.send(Request::Cancel);
+        let until = Instant::now() + wait;
+        let answer = || loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match answered.recv_timeout(left.min(LOOK)) {
+                Ok(done) => return (false, done.map(Some)),
+                Err(RecvTimeoutError::Disconnected) => return (false, Err(gone())),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return (true, Ok(None)),
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(e) = go_on() {
+                        return (true, Err(e));
+                    }
                 }
-                Ok(None)
             }
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Err(gone()),
+        };
+        let (given_up, answer) = tokio::task::block_in_place(answer);
+        // Who does not wait at all has it done in its own time.
+        if given_up && !wait.is_zero() {
+            _ = self.requests.send(Request::Cancel);
         }
+        answer
     }
 
     /// Follows until this node is promoted, or has to start again.

@@ -7,6 +7,7 @@ use super::{Follow, Fresh, Senders};
 use crate::engine::Surroundings;
 use base::{Error, Position, Result, SqlState};
 use node::{Node, Role};
+use sql::engine::GoOn;
 use sql::reading::{Consistency, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use sql::standing::{Receiver, Sender, Standing, lsn};
 use std::sync::Arc;
@@ -203,16 +204,17 @@ impl Surroundings for Place {
         s
     }
 
-    fn unseal(&self) -> Result<String> {
-        self.senders.lead_again()
+    fn unseal(&self, go_on: GoOn<'_>) -> Result<String> {
+        self.senders.lead_again(go_on)
     }
 
-    fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {
+    fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {
         let follow = self
             .follow
             .as_ref()
             .filter(|_| self.node.following().is_some());
-        follow.ok_or_else(not_a_replica)?.promote(force, wait)
+        let follow = follow.ok_or_else(not_a_replica)?;
+        follow.promote(force, wait, go_on)
     }
 
     fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {

@@ -27,6 +27,7 @@ use node::{Follower, Next, Node, Promoted, Role};
 use parking_lot::Mutex;
 use replica::ship::sender::{Command, Event};
 use replica::ship::{Heard, Medium, Message, Sender, Step};
+use sql::engine::GoOn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -161,8 +162,14 @@ impl Senders {
     }
 
     /// Leads again after a hand-over that came to nothing.
-    pub fn lead_again(&self) -> Result<String> {
-        let _one = self.handing_over.lock();
+    pub fn lead_again(&self, go_on: GoOn<'_>) -> Result<String> {
+        // A hand-over that waits for room on a full disk holds it.
+        let _one = loop {
+            go_on()?;
+            if let Some(held) = self.handing_over.try_lock_for(TICK) {
+                break held;
+            }
+        };
         if self.deposed.load(Ordering::SeqCst) {
             return Err(Error::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -173,10 +180,16 @@ impl Senders {
         let heir = self.node.dir().sealed_for().map_err(disk)?;
         // No connection of the old term may carry a commit of the new one: replicas would take it for one of the old.
         self.between_terms.store(true, Ordering::SeqCst);
-        while !self.peers.lock().is_empty() {
+        let alone = loop {
+            if self.peers.lock().is_empty() {
+                break Ok(());
+            }
+            if let Err(e) = go_on() {
+                break Err(e);
+            }
             self.env.clock.sleep(Duration::from_millis(2));
-        }
-        let led = self.node.lead_again();
+        };
+        let led = alone.and_then(|()| self.node.lead_again(go_on));
         self.between_terms.store(false, Ordering::SeqCst);
         let Promoted { term, start } = led?;
         let heir = heir.unwrap_or_else(|| "another node".into());

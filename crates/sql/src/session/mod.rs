@@ -77,6 +77,8 @@ pub trait Host: Send + Sync {
     fn random(&self, out: &mut [u8]);
     /// Blocks the thread.
     fn sleep(&self, time: Duration);
+    /// The thread is about to block for long: others that it serves go on elsewhere.
+    fn aside(&self) {}
 }
 
 /// A counter that every statement raises: spread over cache lines by thread.

@@ -42,6 +42,7 @@ impl<E: Engine> State<E> {
         if !end || wait.is_zero() {
             return Ok(true);
         }
+        self.shared.host.aside();
         let now = || self.shared.host.monotonic_millis();
         let until = now().saturating_add(wait.as_millis() as u64);
         let there = || sessions.get(pid).is_some_and(|h| Arc::ptr_eq(&h, &target));

@@ -11,7 +11,7 @@ use crate::catalog::{
     ActivityRow, CursorRow, DatabaseStats, PreparedRow, SessionFacts, SettingRow,
 };
 use crate::ddl::privileges;
-use crate::engine::{Engine, Outcome};
+use crate::engine::{Engine, GoOn, Outcome};
 use crate::functions::SessionContext;
 use crate::standing::Standing;
 use base::schema::{Relation, Schema, SequenceDef, privilege};
@@ -249,6 +249,20 @@ impl<E: Engine> State<E> {
     }
 }
 
+impl<E: Engine> State<E> {
+    /// An error when the statement was told to end.
+    fn go_on(&self) -> Result<()> {
+        let why = self.handle.interrupted();
+        why.map_or(Ok(()), |why| Err(super::run::interruption(why)))
+    }
+
+    /// For what waits on this thread, which serves nobody else meanwhile; it can be cancelled.
+    pub(super) fn blocking<T>(&self, wait: impl FnOnce(GoOn<'_>) -> Result<T>) -> Result<T> {
+        self.shared.host.aside();
+        wait(&|| self.go_on())
+    }
+}
+
 impl<E: Engine> SessionContext for State<E> {
     fn statement_timestamp(&self) -> i64 {
         self.statement_start.get()
@@ -365,11 +379,14 @@ impl<E: Engine> SessionContext for State<E> {
 
     fn sleep(&self, seconds: f64) -> Result<()> {
         const STEP: f64 = 0.01;
+        // Another thread for the core costs a tenth of it.
+        const LONG: f64 = 0.001;
         let mut left = seconds.clamp(0.0, 1e9);
+        if left >= LONG {
+            self.shared.host.aside();
+        }
         while left > 0.0 {
-            if let Some(why) = self.handle.interrupted() {
-                return Err(super::run::interruption(why));
-            }
+            self.go_on()?;
             self.shared
                 .host
                 .sleep(Duration::from_secs_f64(left.min(STEP)));
@@ -405,7 +422,7 @@ impl<E: Engine> SessionContext for State<E> {
                 "permission denied for function canon_unseal",
             ));
         }
-        self.shared.engine.unseal()
+        self.blocking(|go_on| self.shared.engine.unseal(go_on))
     }
 
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {
@@ -415,7 +432,7 @@ impl<E: Engine> SessionContext for State<E> {
                 "permission denied for function pg_promote",
             ));
         }
-        self.shared.engine.promote(force, wait)
+        self.blocking(|go_on| self.shared.engine.promote(force, wait, go_on))
     }
 
     fn transaction_status(&self, token: &str) -> Result<&'static str> {

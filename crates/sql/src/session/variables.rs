@@ -159,7 +159,8 @@ impl<E: Engine> Session<E> {
             Utility::Copy(copy) => return self.copy(c, copy).await.map(Some),
             Utility::Nothing(tag) => tag,
             Utility::Checkpoint => {
-                self.shared.engine.checkpoint()?;
+                self.state
+                    .blocking(|go_on| self.shared.engine.checkpoint(go_on))?;
                 "CHECKPOINT"
             }
             Utility::WaitFor(w) => {
