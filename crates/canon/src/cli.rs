@@ -160,7 +160,13 @@ fn bench(b: Bench) -> base::Result<()> {
 /// Runs the program. 0: fine, 1: it failed, 2: it was asked the wrong way.
 pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Start { config } => Config::load(&config).and_then(crate::server::run),
+        Command::Start { config } => {
+            let variables =
+                std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+            crate::config::check_variables(variables)
+                .and_then(|()| Config::load(&config))
+                .and_then(crate::server::run)
+        }
         Command::Status { http } => return crate::status::run(&http),
         Command::Promote { options } => promote(&options),
         Command::Proxy { options } => crate::proxy::run(*options),

@@ -1,7 +1,7 @@
 //! The server's configuration: one commented file, `CANON_*` variables, command-line flags; the later wins.
 //!
-//! Everything is checked here, before a disk or a socket is touched: an unknown key, a size that is none, an address that cannot
-//! be one.
+//! Everything is checked here, before a disk or a socket is touched: an unknown key or variable, a size that is none, an
+//! address that cannot be one.
 
 use crate::forward;
 use crate::replication::Primary;
@@ -110,9 +110,18 @@ pub struct Overrides {
     /// Most memory that rows may take, such as 8GB
     #[arg(long, value_name = "SIZE", env = "CANON_MAX_MEMORY")]
     pub max_memory: Option<String>,
+    /// Age at which a snapshot ends, such as 1h
+    #[arg(long, value_name = "TIME", env = "CANON_SNAPSHOT_MAX_AGE")]
+    pub snapshot_max_age: Option<String>,
     /// Log written since the last checkpoint that calls for the next, such as 1GB
     #[arg(long, value_name = "SIZE", env = "CANON_CHECKPOINT_BYTES")]
     pub checkpoint_bytes: Option<String>,
+    /// Size of a file of the log, such as 64MB
+    #[arg(long, value_name = "SIZE", env = "CANON_SEGMENT_BYTES")]
+    pub segment_bytes: Option<String>,
+    /// Most time that an epoch lasts while there is work, such as 10ms
+    #[arg(long, value_name = "TIME", env = "CANON_EPOCH_MAX_DURATION")]
+    pub epoch_max_duration: Option<String>,
     /// Time that running transactions get at SIGTERM, such as 30s
     #[arg(long, value_name = "TIME", env = "CANON_SHUTDOWN_TIMEOUT")]
     pub shutdown_timeout: Option<String>,
@@ -146,6 +155,20 @@ pub struct Overrides {
     /// Clients of a replica that may be in the middle of something at the primary
     #[arg(long, value_name = "N", env = "CANON_FORWARD_CONNECTIONS")]
     pub forward_connections: Option<u32>,
+    /// How long further clients wait for their turn at the primary, such as 30s
+    #[arg(long, value_name = "TIME", env = "CANON_FORWARD_WAIT")]
+    pub forward_wait: Option<String>,
+    /// A primary that is not heard for so long is taken for lost, such as 10s
+    #[arg(long, value_name = "TIME", env = "CANON_FORWARD_SILENCE")]
+    pub forward_silence: Option<String>,
+    /// The default of a session setting, as in the section [settings]; may be repeated
+    #[arg(
+        long = "setting",
+        value_name = "NAME=VALUE",
+        env = "CANON_SETTINGS",
+        value_delimiter = ';'
+    )]
+    pub settings: Vec<String>,
     /// error, warn, info, debug or trace, also per module: info,canon=debug
     #[arg(long, value_name = "LEVEL", env = "CANON_LOG_LEVEL")]
     pub log_level: Option<String>,
@@ -191,6 +214,38 @@ pub struct Config {
     pub settings: Vec<(String, String)>,
 }
 
+/// Variables with this beginning that other programs than `canon start` read: the proxy's, and those of tests and of their faults.
+const OTHERS: [&str; 5] = [
+    "CANON_PROXY_",
+    "CANON_TEST_",
+    "CANON_PG_BIN",
+    "CANON_PYTHON",
+    "CANON_SYSBENCH",
+];
+
+/// Refuses a `CANON_*` variable that means nothing to `canon start`: a slip of the pen is no default.
+pub fn check_variables(names: impl Iterator<Item = String>) -> Result<()> {
+    use clap::Args;
+    let command = Overrides::augment_args(clap::Command::new("start"));
+    let known = |name: &str| {
+        let mut read = command.get_arguments().filter_map(|a| a.get_env());
+        read.any(|v| v == name) || OTHERS.iter().any(|o| name.starts_with(o))
+    };
+    let faults =
+        |name: &str| cfg!(feature = "faults") && matches!(name, "CANON_FAULT" | "CANON_PLANTED");
+    let mut ours = names.filter(|n| n.starts_with("CANON_"));
+    match ours.find(|n| !known(n) && !faults(n)) {
+        None => Ok(()),
+        Some(name) => Err(Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("unknown variable {name}"),
+        )
+        .hint(
+            "canon start --help names the variables; each key of the configuration file has one.",
+        )),
+    }
+}
+
 fn bad(key: &str, value: &str, why: &str) -> Error {
     Error::new(
         SqlState::INVALID_PARAMETER_VALUE,
@@ -233,7 +288,7 @@ impl Config {
                 "1 to 262143",
             ));
         }
-        let settings = file
+        let mut settings: Vec<(String, String)> = file
             .settings
             .into_iter()
             .map(|(name, v)| {
@@ -253,6 +308,14 @@ impl Config {
                 Ok((name, value))
             })
             .collect::<Result<_>>()?;
+        for said in flags.settings.iter().filter(|s| !s.trim().is_empty()) {
+            let Some((name, value)) = said.split_once('=') else {
+                return Err(bad("settings", said, "NAME=VALUE, with ; between several"));
+            };
+            let (name, value) = (name.trim().to_lowercase(), value.trim().to_owned());
+            settings.retain(|(n, _)| !n.eq_ignore_ascii_case(&name));
+            settings.push((name, value));
+        }
         let log_level = text(&flags.log_level, &file.log_level, "info");
         if log_level.parse::<tracing_subscriber::EnvFilter>().is_err() {
             return Err(bad(
@@ -304,11 +367,21 @@ impl Config {
         }
         let forward = forward::Limits {
             connections: connections as usize,
-            wait: duration("forward.wait", &None, &file.forward.wait, "30s")?,
-            silence: duration("forward.silence", &None, &file.forward.silence, "10s")?,
+            wait: duration(
+                "forward.wait",
+                &flags.forward_wait,
+                &file.forward.wait,
+                "30s",
+            )?,
+            silence: duration(
+                "forward.silence",
+                &flags.forward_silence,
+                &file.forward.silence,
+                "10s",
+            )?,
         };
         if forward.silence < Duration::from_secs(1) {
-            let v = file.forward.silence.unwrap_or_default();
+            let v = text(&flags.forward_silence, &file.forward.silence, "");
             return Err(bad("forward.silence", &v, "at least 1s"));
         }
         let config = Config {
@@ -336,17 +409,27 @@ impl Config {
                 v if v.is_empty() => three_quarters_of_memory(),
                 v => size("max_memory", &Some(v), &None, "")?,
             },
-            snapshot_max_age: duration("snapshot_max_age", &None, &file.snapshot_max_age, "1h")?,
+            snapshot_max_age: duration(
+                "snapshot_max_age",
+                &flags.snapshot_max_age,
+                &file.snapshot_max_age,
+                "1h",
+            )?,
             checkpoint_bytes: size(
                 "checkpoint_bytes",
                 &flags.checkpoint_bytes,
                 &file.checkpoint_bytes,
                 "1GB",
             )?,
-            segment_bytes: size("segment_bytes", &None, &file.segment_bytes, "64MB")?,
+            segment_bytes: size(
+                "segment_bytes",
+                &flags.segment_bytes,
+                &file.segment_bytes,
+                "64MB",
+            )?,
             epoch_max_duration: duration(
                 "epoch_max_duration",
-                &None,
+                &flags.epoch_max_duration,
                 &file.epoch_max_duration,
                 "10ms",
             )?,
@@ -544,6 +627,75 @@ mod tests {
             default.replay_policy.to_string()
         );
         assert!(of(COMMENTED).is_ok());
+    }
+
+    /// `a = 1`, or `# a = 1` in the commented file: the keys, with their sections before them.
+    fn keys() -> Vec<String> {
+        let mut section = String::new();
+        let mut keys = Vec::new();
+        for line in COMMENTED.lines() {
+            if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+                section = format!("{name}_");
+            } else if let Some((key, _)) = line.trim_start_matches(['#', ' ']).split_once(" = ")
+                && key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+                && section != "settings_"
+            {
+                keys.push(format!("{section}{key}").to_uppercase());
+            }
+        }
+        keys.push("SETTINGS".into());
+        keys
+    }
+
+    #[test]
+    fn every_key_has_a_variable_and_others_are_refused() {
+        let one = |name: &str| check_variables([name.to_owned()].into_iter());
+        let keys = keys();
+        assert!(keys.len() > 25, "{keys:?}");
+        for key in keys {
+            assert!(one(&format!("CANON_{key}")).is_ok(), "{key}");
+        }
+        for other in ["CANON_CONFIG", "CANON_PROXY_HTTP", "HOME", "CANONS"] {
+            assert!(one(other).is_ok(), "{other}");
+        }
+        for wrong in ["CANON_MAX_MEMORI", "CANON_", "CANON_FORWARD"] {
+            assert!(one(wrong).unwrap_err().to_string().contains(wrong));
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let file = "segment_bytes = \"8MB\"\n[forward]\nwait = \"1s\"\n[settings]\nstatement_timeout = \"5s\"\nwork_mem = \"1MB\"";
+        let with = |flags: Overrides| {
+            let data = Some("d".into());
+            Config::check(toml::from_str(file).unwrap(), &Overrides { data, ..flags })
+        };
+        let c = with(Overrides {
+            segment_bytes: Some("16MB".into()),
+            snapshot_max_age: Some("2h".into()),
+            epoch_max_duration: Some("5ms".into()),
+            forward_wait: Some("3s".into()),
+            forward_silence: Some("4s".into()),
+            settings: vec!["Statement_Timeout = 7s".into()],
+            ..Overrides::default()
+        })
+        .unwrap();
+        assert_eq!(c.segment_bytes, 16 << 20);
+        assert_eq!(c.snapshot_max_age, Duration::from_secs(7200));
+        assert_eq!(c.epoch_max_duration, Duration::from_millis(5));
+        assert_eq!(c.forward.wait, Duration::from_secs(3));
+        assert_eq!(c.forward.silence, Duration::from_secs(4));
+        let said = |name: &str| c.settings.iter().find(|s| s.0 == name).unwrap().1.clone();
+        assert_eq!(said("statement_timeout"), "7s");
+        assert_eq!(said("work_mem"), "1MB");
+        for wrong in ["statement_timeout", "nonesuch=1", "statement_timeout=never"] {
+            let settings = vec![wrong.to_owned()];
+            let wrong_flags = Overrides {
+                settings,
+                ..Overrides::default()
+            };
+            assert!(with(wrong_flags).is_err(), "{wrong}");
+        }
     }
 
     #[test]
