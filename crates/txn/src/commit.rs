@@ -22,12 +22,11 @@ use store::tree::Direction;
 use store::{Guard, Holder, IndexEntry, NewVersion, Record, SecondaryIndex, pin};
 
 use crate::backoff::Backoff;
-use crate::dml::schema_moved;
 use crate::handle::TableHandle;
 use crate::locks::LockMode;
 use crate::manager::Cause;
 use crate::scan::{ALL_COLUMNS, RangeRead};
-use crate::txn::{Isolation, Txn, serialization_failure};
+use crate::txn::{Isolation, Txn};
 use crate::writes::{Pending, TableWrites};
 
 /// Where a commit gets its position and leaves its record. `node` puts this over the order and the log.
@@ -218,21 +217,14 @@ impl Txn {
             } else {
                 LockMode::Update
             };
-            let mut held = locks.is_held_by_other(self.id, table.row_lock(l.record.key()), mode);
+            let mut holder = locks.holder(self.id, table.row_lock(l.record.key()), mode);
             for (index, columns) in l.claims() {
                 let name = TableHandle::unique_lock(index, columns);
-                held |= locks.is_held_by_other(self.id, name, LockMode::Update);
+                holder = holder.or_else(|| locks.holder(self.id, name, LockMode::Update));
             }
-            if held {
+            if holder.is_some() {
                 self.shared.stats.abort(Cause::RowLocked);
-                let key = describe(l);
-                let what = "could not serialize access due to a row lock of another transaction";
-                return Err(serialization_failure(
-                    what,
-                    table.name(),
-                    &key,
-                    Position::ZERO,
-                ));
+                return Err(self.row_is_locked(table, &describe(l), holder));
             }
         }
         Ok(())
@@ -244,7 +236,7 @@ impl Txn {
             let table = &l.table.table;
             if table.storage.shape() != table.shape && !self.owns_shape(table) {
                 self.shared.stats.abort(Cause::SchemaChanged);
-                return Err(schema_moved(table.name()));
+                return Err(self.schema_moved(Some(table)));
             }
             let newest = l.record.newest(guard);
             let newest_position = newest.map_or(Position::ZERO, |v| v.position());
@@ -261,12 +253,7 @@ impl Txn {
                     ));
                 }
                 let what = "could not serialize access due to concurrent update";
-                return Err(serialization_failure(
-                    what,
-                    table.name(),
-                    &describe(l),
-                    newest_position,
-                ));
+                return Err(self.lost_to(what, table, &describe(l), newest_position));
             }
             if !self.options.locking {
                 self.validate_unique(me, l, locked, guard)?;
@@ -336,11 +323,11 @@ impl Txn {
         me: Position,
         guard: &Guard,
     ) -> Result<()> {
-        let changed = |table: &str, key: String, winner: Position, cause| {
+        let changed = |table: &TableHandle, key: String, winner: Position, cause| {
             self.shared.stats.abort(cause);
             let what =
                 "could not serialize access due to read/write dependencies among transactions";
-            Err(serialization_failure(what, table, &key, winner))
+            Err(self.lost_to(what, table, &key, winner))
         };
         // A schema change marks the rows before it asks for its position, so one with a smaller position is seen here.
         let tables = self.absent.iter().map(|a| &a.0);
@@ -348,11 +335,11 @@ impl Txn {
         let moved = tables.find(|t| t.storage.is_changing() && !self.owns_shape(t));
         if let Some(t) = moved {
             self.shared.stats.abort(Cause::SchemaChanged);
-            return Err(schema_moved(t.name()));
+            return Err(self.schema_moved(Some(t)));
         }
         if self.view()?.is_schema_changed() && self.schema.is_none() {
             self.shared.stats.abort(Cause::SchemaChanged);
-            return Err(schema_moved("(read by key)"));
+            return Err(self.schema_moved(None));
         }
         let mut lost = None;
         let view = self.view()?;
@@ -363,23 +350,23 @@ impl Txn {
                 let storage = view.storage_of(r, guard).map(|s| s.id);
                 let mut tables = self.catalog.tables.values();
                 let table = tables.find(|t| Some(t.storage.id) == storage);
-                lost = Some(match table {
-                    Some(t) => (t.name().to_owned(), describe_record(t, r, guard), winner),
-                    None => (String::new(), "(read by key)".into(), winner),
-                });
+                lost = table.map(|t| (t, describe_record(t, r, guard), winner));
             }
             winner <= snapshot
         });
         if !whole.map_err(|_| Txn::snapshot_too_old())? {
-            let (table, key, winner) = lost.unwrap_or_default();
-            return changed(&table, key, winner, Cause::ReadChanged);
+            let Some((table, key, winner)) = lost else {
+                self.shared.stats.abort(Cause::SchemaChanged);
+                return Err(self.schema_moved(None));
+            };
+            return changed(table, key, winner, Cause::ReadChanged);
         }
         for (table, key) in &self.absent {
             if let Some(r) = table.storage.primary.get(key, guard) {
                 let winner = newest_below(r, me, guard);
                 if winner > snapshot {
                     return changed(
-                        table.name(),
+                        table,
                         describe_record(table, r, guard),
                         winner,
                         Cause::ReadChanged,
@@ -410,7 +397,7 @@ impl Txn {
                 } else {
                     Cause::RangeChanged
                 };
-                return changed(range.table.name(), key, winner, cause);
+                return changed(&range.table, key, winner, cause);
             }
         }
         // The rows at the snapshot were compared: they were there if it is live still.
@@ -438,7 +425,7 @@ fn describe(l: &Locked<'_>) -> String {
 }
 
 /// The key of a record as errors show it, from its newest row.
-fn describe_record(table: &TableHandle, record: &Record, guard: &Guard) -> String {
+pub(crate) fn describe_record(table: &TableHandle, record: &Record, guard: &Guard) -> String {
     let mut version = record.newest(guard);
     while let Some(v) = version.filter(|v| v.row().is_none()) {
         version = v.older(guard);

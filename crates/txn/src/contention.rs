@@ -27,7 +27,7 @@
 //!
 //! Left out on purpose: reads by secondary index, which are not shown; an order among those who wait beyond that of their coming.
 
-use base::{Error, KeyRange, Position, Result, SqlState};
+use base::{KeyRange, Position, Result};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -361,17 +361,13 @@ impl Txn {
         drop(intents);
         let all = self.shared.readers.all.lock().clone();
         let complete = |o: &&Arc<Footprint>| o.id != self.id && o.complete.load(Ordering::SeqCst);
-        if all
-            .iter()
-            .filter(complete)
-            .any(|o| f.is_crossed_by(o, &new))
-        {
+        let mut all = all.iter().filter(complete);
+        if let Some(other) = all.find(|o| f.is_crossed_by(o, &new)) {
             self.shared.stats.abort(Cause::Circle);
-            let what =
-                "could not serialize access due to read/write dependencies among transactions";
-            return Err(Error::new(SqlState::SERIALIZATION_FAILURE, what)
-                .detail("A transaction that is committing has read what the statement changes, and changes what was read here.")
-                .hint("The transaction might succeed if retried."));
+            let reads = other.reads.lock();
+            let read = |i: &&Intent| meet(&reads, std::slice::from_ref(i));
+            let change = new.iter().find(read).unwrap_or(&new[0]);
+            return Err(self.crossed(change.storage, &change.key, other.id));
         }
         Ok(())
     }

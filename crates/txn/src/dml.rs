@@ -7,6 +7,7 @@
 use base::{Error, Position, Result, RowRef, SqlState, Value};
 use store::{CHANGING, Expired, SecondaryIndex};
 
+use crate::errors::Wanted;
 use crate::fk::same;
 use crate::handle::{Handle, TableHandle};
 use crate::locks::{LockMode, WaitPolicy};
@@ -190,10 +191,10 @@ impl Txn {
                     handle.table_lock(),
                     LockMode::KeyShare,
                     WaitPolicy::Wait,
-                    handle.name(),
+                    Wanted::Table(&handle),
                 )?;
             }
-            return Err(schema_moved(handle.name()));
+            return Err(self.schema_moved(Some(&handle)));
         }
         if self.writes.bytes() > MAX_WRITE_BYTES {
             let what =
@@ -313,7 +314,7 @@ impl Txn {
                     handle.row_lock(row_key),
                     LockMode::Update,
                     WaitPolicy::Wait,
-                    handle.name(),
+                    Wanted::Row(handle, row_key),
                 )?;
             }
             return self.wait_for_conflict(handle, place, row_key, old_key.unwrap_or(&[]));
@@ -330,7 +331,12 @@ impl Txn {
             let index: &SecondaryIndex =
                 handle.indexes[place].as_deref().expect("a secondary index");
             let name = TableHandle::unique_lock(index, &columns);
-            self.lock(name, LockMode::Update, WaitPolicy::Wait, handle.name())?;
+            self.lock(
+                name,
+                LockMode::Update,
+                WaitPolicy::Wait,
+                Wanted::Key(handle),
+            )?;
         }
         self.wait_for_conflict(handle, place, &columns, old_key.unwrap_or(row_key))
     }
@@ -353,7 +359,7 @@ impl Txn {
                 handle.row_lock(&other),
                 LockMode::KeyShare,
                 WaitPolicy::Wait,
-                handle.name(),
+                Wanted::Row(handle, &other),
             )?;
             let found = self.conflict_in(handle, place, key, not);
             let found = found.filter(|k| k[..] != *not);
@@ -401,11 +407,4 @@ impl Txn {
             .table(&self.namespace_of(handle), handle.name())
             .constraint(&index.name)
     }
-}
-
-/// 40001: a schema change of the table came between.
-pub(crate) fn schema_moved(table: &str) -> Error {
-    let what = format!("could not serialize access: table \"{table}\" was altered concurrently");
-    Error::new(SqlState::SERIALIZATION_FAILURE, what)
-        .hint("The transaction might succeed if retried.")
 }

@@ -11,11 +11,12 @@ use base::{Error, KeyRange, Position, Result, SqlState, Value};
 use std::sync::Arc;
 use store::{Guard, Record, pin};
 
+use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::Cause;
 use crate::scan::{Access, Direction, Scan};
-use crate::txn::{Txn, serialization_failure};
+use crate::txn::Txn;
 use crate::writes::Pending;
 
 /// Something that must hold when the statement ends, and again at commit.
@@ -270,7 +271,12 @@ impl Txn {
             let name = parent.row_lock(record.key());
             let row_key = record.key().to_vec();
             drop(guard);
-            self.lock(name, LockMode::KeyShare, WaitPolicy::Wait, parent.name())?;
+            self.lock(
+                name,
+                LockMode::KeyShare,
+                WaitPolicy::Wait,
+                Wanted::Row(&parent, &row_key),
+            )?;
             let guard = pin();
             let still = newest_with_key(&parent, &key, place, Position::MAX, &guard);
             if still.is_none_or(|r| r.key() != row_key) {
@@ -426,10 +432,12 @@ impl Txn {
                 continue;
             };
             let (key, place) = parent_key(parent, fk, &p.values)?;
+            let holder = std::cell::Cell::new(None);
             let is_held = |r: &Record| {
                 let name = parent.row_lock(r.key());
                 let locks = &self.shared.locks;
-                locks.is_held_by_other(self.id, name, LockMode::KeyShare)
+                holder.set(locks.holder(self.id, name, LockMode::KeyShare));
+                holder.get().is_some()
             };
             let held = match parent.indexes[place].as_deref() {
                 None => parent
@@ -448,12 +456,7 @@ impl Txn {
             };
             if held {
                 self.shared.stats.abort(Cause::RowLocked);
-                return Err(serialization_failure(
-                    "could not serialize access due to a row lock of another transaction",
-                    parent.name(),
-                    &values_text(&p.values),
-                    Position::ZERO,
-                ));
+                return Err(self.row_is_locked(parent, &values_text(&p.values), holder.get()));
             }
         }
         Ok(())

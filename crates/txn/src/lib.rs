@@ -13,6 +13,7 @@ mod backoff;
 mod commit;
 mod contention;
 mod dml;
+mod errors;
 mod fk;
 mod handle;
 mod locks;

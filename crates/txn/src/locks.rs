@@ -12,7 +12,6 @@
 //! fail if they would close any cycle. Of a wait for a row they are in the way only where the holder of that row waits for the newcomer
 //! out of courtesy; a cycle that goes through those of others besides opens again by itself, and costs nobody his transaction.
 
-use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
@@ -211,13 +210,18 @@ impl LockTable {
 
     /// Whether somebody else holds a lock of this name in a mode that conflicts with `mode`.
     pub fn is_held_by_other(&self, me: TxnId, name: LockName, mode: LockMode) -> bool {
+        self.holder(me, name, mode).is_some()
+    }
+
+    /// The other one, if there is one, that [`LockTable::is_held_by_other`] tells of.
+    pub fn holder(&self, me: TxnId, name: LockName, mode: LockMode) -> Option<TxnId> {
         if self.bucket(name).load(Ordering::SeqCst) == 0 {
-            return false;
+            return None;
         }
         let shard = self.shard(name).lock();
-        shard
-            .get(&name)
-            .is_some_and(|q| q.holders.iter().any(|h| h.0 != me && h.1.conflicts(mode)))
+        let mut holders = shard.get(&name)?.holders.iter();
+        let other = holders.find(|h| h.0 != me && h.1.conflicts(mode));
+        other.map(|h| h.0)
     }
 
     /// Gives back what the transaction holds or wants under this name.
@@ -377,21 +381,6 @@ impl Standing {
         }
         all
     }
-}
-
-/// 40P01 with PostgreSQL's words.
-pub fn deadlock(table: &str) -> Error {
-    Error::new(SqlState::DEADLOCK_DETECTED, "deadlock detected").detail(format!(
-        "Waiting for a row of table \"{table}\" would close a cycle of waiting transactions."
-    ))
-}
-
-/// 55P03 with PostgreSQL's words.
-pub fn not_available<T>(table: &str) -> Result<T> {
-    Err(Error::new(
-        SqlState::LOCK_NOT_AVAILABLE,
-        format!("could not obtain lock on row in relation \"{table}\""),
-    ))
 }
 
 #[cfg(test)]

@@ -22,9 +22,10 @@ use crate::txn::{Txn, TxnOptions};
 pub enum Cause {
     /// A row that was read by key (or its absence) changed before commit, or before the snapshot moved.
     ReadChanged,
-    /// A row came into, left or changed in a range that was read.
+    /// A row came into, left or changed in a range that was read: in a column that the statement looked at, whether or not its
+    /// predicate would have taken the row, which validation does not know.
     RangeChanged,
-    /// The same in a scan of a whole table: false when the predicate would not have seen the row.
+    /// The same in a scan of a whole table.
     TableChanged,
     /// A row that was written had been changed, by an optimistic commit or since the snapshot.
     WriteConflict,

@@ -18,6 +18,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use store::{CHANGING, NewVersion, RETIRED, SecondaryIndex, Storage, Store, pin};
 
+use crate::errors::Wanted;
 use crate::handle::{Catalog, TableHandle};
 use crate::locks::{LockMode, LockName, WaitPolicy};
 use crate::manager::{TxnManager, build_catalog, publish_table};
@@ -87,7 +88,12 @@ impl Txn {
             ));
         }
         self.shared.check_accepts_writes()?;
-        self.lock(SCHEMA_LOCK, LockMode::Update, WaitPolicy::Wait, "pg_class")?;
+        self.lock(
+            SCHEMA_LOCK,
+            LockMode::Update,
+            WaitPolicy::Wait,
+            Wanted::Schema,
+        )?;
         if self.schema.is_none() {
             self.catalog = self.shared.catalog();
             self.catalog_from = base::Position::MAX;
@@ -172,7 +178,7 @@ impl Txn {
             handle.table_lock(),
             LockMode::Update,
             WaitPolicy::Wait,
-            handle.name(),
+            Wanted::Table(&handle),
         )?;
         let shape = handle.storage.shape();
         let own = self.schema.as_mut().expect("in a schema change");

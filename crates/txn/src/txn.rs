@@ -105,9 +105,10 @@ pub enum InsertOutcome {
 /// Why the snapshot has to move: the row that had a newer version.
 #[derive(Clone, Debug)]
 pub(crate) struct Conflict {
-    table: String,
-    key: String,
-    winner: Position,
+    pub schema: String,
+    pub table: String,
+    pub key: String,
+    pub winner: Position,
 }
 
 /// Where a statement began, to undo it.
@@ -606,14 +607,20 @@ impl Txn {
         if newest.position() > self.view()?.position() {
             let row = newest.row().or_else(|| newest.older(&guard)?.row());
             let key = row.map_or_else(|| "(row)".into(), |r| table.describe_row(r));
-            self.restart(table.name(), key, newest.position())?;
+            self.restart(table, key, newest.position())?;
         }
         Ok(newest.position())
     }
 
-    pub(crate) fn restart(&mut self, table: &str, key: String, winner: Position) -> Result<()> {
+    pub(crate) fn restart(
+        &mut self,
+        table: &TableHandle,
+        key: String,
+        winner: Position,
+    ) -> Result<()> {
         self.conflict = Some(Conflict {
-            table: table.into(),
+            schema: self.namespace_of(table),
+            table: table.name().into(),
             key,
             winner,
         });
@@ -632,25 +639,6 @@ impl Txn {
             None => Ok(Value::Null),
         }
     }
-}
-
-impl Conflict {
-    pub(crate) fn error(&self) -> Error {
-        serialization_failure(
-            "could not serialize access due to concurrent update",
-            &self.table,
-            &self.key,
-            self.winner,
-        )
-    }
-}
-
-/// 40001 with the words that tools look for, and who won.
-pub(crate) fn serialization_failure(what: &str, table: &str, key: &str, winner: Position) -> Error {
-    Error::new(SqlState::SERIALIZATION_FAILURE, what)
-        .detail(format!("Row {key} of table \"{table}\" was changed by the transaction that committed at {winner}."))
-        .hint("The transaction might succeed if retried.")
-        .table("public", table)
 }
 
 impl Drop for Txn {

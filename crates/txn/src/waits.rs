@@ -4,6 +4,7 @@
 
 use base::{Error, Result, SqlState};
 
+use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{Attempt, LockMode, LockName, LockWait, WaitPolicy};
 use crate::manager::Cause;
@@ -16,7 +17,7 @@ impl Txn {
         name: LockName,
         mode: LockMode,
         wait: WaitPolicy,
-        table: &str,
+        wanted: Wanted<'_>,
     ) -> Result<bool> {
         let (attempt, new) =
             self.shared
@@ -33,10 +34,10 @@ impl Txn {
                 Err(Error::new(SqlState::BLOCKED, "waits for a row lock"))
             }
             Attempt::Deadlock if wait == WaitPolicy::SkipLocked => Ok(false),
-            Attempt::Deadlock if wait == WaitPolicy::NoWait => crate::locks::not_available(table),
+            Attempt::Deadlock if wait == WaitPolicy::NoWait => self.not_available(wanted),
             Attempt::Deadlock => {
                 self.shared.stats.abort(Cause::Deadlock);
-                Err(crate::locks::deadlock(table))
+                Err(self.deadlock(wanted, name, mode))
             }
         }
     }
@@ -50,7 +51,7 @@ impl Txn {
         wait: WaitPolicy,
     ) -> Result<bool> {
         self.check_outdated()?;
-        if !self.lock(table.row_lock(key), mode, wait, table.name())? {
+        if !self.lock(table.row_lock(key), mode, wait, Wanted::Row(table, key))? {
             return Ok(false);
         }
         self.check_newest(table, key)?;

@@ -297,11 +297,14 @@ impl<E: Engine> Session<E> {
                 return Err(e);
             }
             if !c.rewind(mark) {
-                return Err(Error::new(
-                    SqlState::SERIALIZATION_FAILURE,
-                    "could not serialize access due to concurrent update",
-                )
-                .detail("Rows of the statement had been sent when it met the update."));
+                let txn = self.block.txn.as_mut();
+                return Err(txn.and_then(|t| t.take_conflict()).unwrap_or_else(|| {
+                    Error::new(
+                        SqlState::SERIALIZATION_FAILURE,
+                        "could not serialize access due to concurrent update",
+                    )
+                    .detail("Rows of the statement had been sent when it met the update.")
+                }));
             }
             if e.code() == SqlState::BLOCKED {
                 self.wait_for_lock().await?;
