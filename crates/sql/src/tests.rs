@@ -467,3 +467,96 @@ fn slt_files_run_as_far_as_the_engine_goes() {
         println!("== {name}: {good} good, {bad} bad");
     }
 }
+
+/// Rows move to numbers of their own, and what they were kept under is free.
+#[test]
+fn a_primary_key_with_rows_can_go() {
+    let db = TestDb::new();
+    for drop in [
+        "ALTER TABLE k DROP COLUMN id",
+        "ALTER TABLE k DROP CONSTRAINT k_pkey",
+        "ALTER TABLE k DROP CONSTRAINT k_pkey CASCADE",
+    ] {
+        for pending in [false, true] {
+            db.run(
+                "CREATE TABLE k (id int PRIMARY KEY, n int UNIQUE);
+                 INSERT INTO k VALUES (3, 1), (2, 2), (1, 3); DELETE FROM k WHERE id = 2",
+            )
+            .unwrap();
+            let mut txn = db.begin();
+            let mut run = |sql: &str| {
+                let stmt = crate::testing::parse(sql).unwrap();
+                db.run_in(&mut txn, &stmt[0], sql, &[]).unwrap();
+            };
+            if pending {
+                run("INSERT INTO k VALUES (4, 4)");
+            }
+            run(drop);
+            db.commit(txn).unwrap();
+            if drop.contains("CONSTRAINT") {
+                db.run("ALTER TABLE k ALTER COLUMN id DROP NOT NULL")
+                    .unwrap();
+            }
+            assert_eq!(
+                db.fails("INSERT INTO k (n) VALUES (3)"),
+                SqlState::UNIQUE_VIOLATION
+            );
+            db.run("INSERT INTO k (n) VALUES (5), (6); UPDATE k SET n = 7 WHERE n = 1")
+                .unwrap();
+            db.run("DELETE FROM k WHERE n = 5 OR n = 4").unwrap();
+            assert_eq!(
+                db.rows("SELECT n FROM k ORDER BY n"),
+                ["3", "6", "7"],
+                "{drop}"
+            );
+            db.run("DROP TABLE k").unwrap();
+        }
+    }
+}
+
+/// PostgreSQL asks the arbiter first, and no other index where it skips or updates.
+#[test]
+fn arbiters_are_asked_first() {
+    let db = TestDb::new();
+    db.run("CREATE TABLE o (id int PRIMARY KEY, u int UNIQUE, w int UNIQUE); INSERT INTO o VALUES (1, 1, 1), (2, 2, 2)")
+        .unwrap();
+    let n = |sql: &str| db.run(sql).unwrap().affected;
+    assert_eq!(
+        n("INSERT INTO o VALUES (1, 2, 9) ON CONFLICT (u) DO NOTHING"),
+        0
+    );
+    assert_eq!(
+        n("INSERT INTO o VALUES (9, 1, 2) ON CONFLICT (w) DO NOTHING"),
+        0
+    );
+    assert_eq!(
+        n("INSERT INTO o VALUES (1, 2, 9) ON CONFLICT (u) DO UPDATE SET w = 7"),
+        1
+    );
+    assert_eq!(db.rows("SELECT * FROM o ORDER BY id"), ["1|1|1", "2|2|7"]);
+    let taken = "INSERT INTO o VALUES (1, 9, 9) ON CONFLICT (u) DO NOTHING";
+    assert_eq!(db.fails(taken), SqlState::UNIQUE_VIOLATION);
+}
+
+#[test]
+fn what_overflows_is_an_error() {
+    let db = TestDb::new();
+    let code = |sql: &str| db.fails(sql).to_string();
+    assert_eq!(
+        code("SELECT width_bucket('Infinity'::float8, 5e-324, 0.1, 2147483647)"),
+        "22003"
+    );
+    assert_eq!(
+        code("SELECT width_bucket(5::float8, 'Infinity'::float8, 0::float8, 10)"),
+        "2201G"
+    );
+    assert_eq!(
+        db.rows("SELECT width_bucket(1e308::float8, -1e308::float8, 1.7e308::float8, 10), width_bucket(5::float8, 10::float8, 0::float8, 10)"),
+        ["8|6"]
+    );
+    assert_eq!(code("SELECT '30 days'::interval / 5e-324::float8"), "22008");
+    assert_eq!(
+        code("SELECT '1000000 days'::interval * 1e10::float8"),
+        "22008"
+    );
+}

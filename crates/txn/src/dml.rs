@@ -51,17 +51,19 @@ impl Txn {
         self.shared.store.memory.check()?;
         self.check_row(&handle, row)?;
         let mut key = Vec::new();
-        match handle.primary {
-            Some(_) => handle.primary_key(row, &mut key)?,
-            None => key.extend_from_slice(&handle.storage.new_row_id().to_be_bytes()),
-        }
+        handle.new_key(row, &mut key)?;
         // Optimistic, and nothing has ever been there or no trace of it is left: neither a conflict nor anything to have seen. The commit
         // asks again.
         let new = !self.options.locking
             && handle.primary.is_some()
             && self.writes.get(handle.storage.id, &key).is_none()
             && handle.storage.primary.get(&key, &store::pin()).is_none();
-        for place in 0..handle.indexes.len() {
+        // The arbiters are asked first: where one of them skips the row, nobody asks the others.
+        let is_arbiter =
+            |place: &usize| arbiters.is_some_and(|a| a.is_empty() || a.contains(place));
+        let places = 0..handle.indexes.len();
+        let others = places.clone().filter(|p| !is_arbiter(p));
+        for place in places.filter(is_arbiter).chain(others) {
             let index = &handle.table.def.indexes[place];
             if !index.unique || index.primary && new {
                 continue;
@@ -69,7 +71,7 @@ impl Txn {
             let Some(existing) = self.unique_conflict(&handle, place, row, &key, None)? else {
                 continue;
             };
-            if arbiters.is_some_and(|a| a.is_empty() || a.contains(&place)) {
+            if is_arbiter(&place) {
                 if self.options.locking && self.writes.get(handle.storage.id, &existing).is_none() {
                     self.lock_row(&handle, &existing, LockMode::Update, WaitPolicy::Wait)?;
                 }

@@ -146,6 +146,17 @@ impl TableHandle {
         self.check_key(out.len() - at, &self.table.def.indexes[place].name)
     }
 
+    /// Appends the primary-index key of a new row: of its values, or the next row id.
+    pub(crate) fn new_key(&self, row: &[Value], out: &mut Vec<u8>) -> Result<()> {
+        match self.primary {
+            Some(_) => self.primary_key(row, out),
+            None => {
+                out.extend_from_slice(&self.storage.new_row_id().to_be_bytes());
+                Ok(())
+            }
+        }
+    }
+
     pub(crate) fn check_key(&self, bytes: usize, index: &str) -> Result<()> {
         if bytes <= MAX_KEY_BYTES {
             return Ok(());

@@ -219,7 +219,7 @@ impl Txn {
             let rekey = |row: &[u8]| {
                 let mut key = Vec::new();
                 let values = new.table.layout.row(row).values();
-                if let Err(e) = new.primary_key(&values, &mut key) {
+                if let Err(e) = new.new_key(&values, &mut key) {
                     bad.borrow_mut().get_or_insert(e);
                 }
                 key
@@ -388,7 +388,8 @@ const ALWAYS: GoOn<'static> = &|| Ok(());
 /// Asked in long work whether it goes on: an error ends it.
 type GoOn<'a> = &'a dyn Fn() -> Result<()>;
 
-/// Copies the newest rows of a quiesced table into storage keyed by the new primary key.
+/// Copies the newest rows of a quiesced table into storage keyed by the new primary key. Without one they are numbered in the
+/// order of the old keys, so that recovery and replicas give the same rows the same numbers.
 fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store, go_on: GoOn<'_>) -> Result<()> {
     let guard = pin();
     let mut key = Vec::new();
@@ -409,7 +410,7 @@ fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store, go_on: GoOn<'_>)
             );
             return Err(Error::new(SqlState::NOT_NULL_VIOLATION, what).column(name));
         }
-        new.primary_key(&values, &mut key)?;
+        new.new_key(&values, &mut key)?;
         let record = new.storage.find_or_create(&key, &store.memory, &guard);
         if record.newest(&guard).is_some() {
             let place = new.primary.expect("rewritten for a primary key");

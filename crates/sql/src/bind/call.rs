@@ -13,6 +13,16 @@ use sqlparser::ast::{
     FunctionArguments,
 };
 
+/// Aggregates whose result depends on the order of their input.
+const KEEPS_ORDER: [&str; 6] = [
+    "array_agg",
+    "string_agg",
+    "json_agg",
+    "jsonb_agg",
+    "json_object_agg",
+    "jsonb_object_agg",
+];
+
 /// Names that are functions without parentheses in SQL.
 pub(super) fn sql_value_function(name: &str) -> Option<&'static str> {
     Some(match name {
@@ -182,7 +192,11 @@ impl Binder<'_> {
         }
         let mut bound = Vec::with_capacity(args.len());
         for e in &args {
-            bound.push(self.expr(e, env)?);
+            let b = self.expr(e, env)?;
+            bound.push(self.json_argument(name, e, b, env.scope)?);
+        }
+        if name == "row_to_json" {
+            return super::json_rows::row_to_json(bound);
         }
         let types: Vec<Type> = bound.iter().map(|b| b.ty.ty).collect();
         if name == "pg_typeof" && types == [Type::Unknown] {
@@ -328,7 +342,8 @@ impl Binder<'_> {
         };
         let mut bound = Vec::with_capacity(args.len());
         for e in args {
-            bound.push(self.expr(e, &mut inner)?);
+            let b = self.expr(e, &mut inner)?;
+            bound.push(self.json_argument(name, e, b, inner.scope)?);
         }
         if star && name != "count" || !star && args.is_empty() && name == "count" {
             return Err(Error::new(
@@ -375,6 +390,20 @@ impl Binder<'_> {
                 "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list",
             ));
         }
+        self.must_read_here(name, &exprs, filter.as_ref(), env.scope)?;
+        if distinct && KEEPS_ORDER.contains(&name) {
+            // Equal rows are found by sorting in PostgreSQL, and come in that order.
+            let rest = exprs.iter().filter(|e| !matches!(e, Expr::Const(_)));
+            for e in rest {
+                if !order.iter().any(|k: &SortKey| k.expr.same(e)) {
+                    order.push(SortKey {
+                        expr: e.clone(),
+                        desc: false,
+                        nulls_first: false,
+                    });
+                }
+            }
+        }
         let shown = if star {
             "*".to_owned()
         } else {
@@ -419,6 +448,30 @@ impl Binder<'_> {
             }
         };
         Ok(Bound::new(Expr::Slot(slot), found.ret))
+    }
+
+    /// An aggregate over columns of an outer query alone is that query's in SQL; here it has no such place.
+    fn must_read_here(
+        &self,
+        name: &str,
+        args: &[Expr],
+        filter: Option<&Expr>,
+        scope: &super::Scope<'_>,
+    ) -> Result<()> {
+        let own = scope.own_slots();
+        let (mut any, mut here) = (false, false);
+        for e in args.iter().chain(filter) {
+            e.slots(&mut |s| {
+                any = true;
+                here |= own.binary_search(&s).is_ok();
+            });
+        }
+        if any && !here {
+            return Err(Error::unsupported(format!(
+                "{name} in a subquery over columns of the outer query alone"
+            )));
+        }
+        Ok(())
     }
 
     /// A set-returning function in a select list.

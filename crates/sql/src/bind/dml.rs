@@ -5,7 +5,7 @@ use super::from::{From, Names, TableRef};
 use super::select::QCol;
 use super::syntax::is_default;
 use super::{Binder, Bound, Scope};
-use crate::catalog::{self, Resolved, fold, split_name};
+use crate::catalog::{Resolved, fold, split_name};
 use crate::expr::{Expr, Slot};
 use crate::plan::join::{Want, plan_from};
 use crate::plan::node::{self, ColumnDelta, ColumnSource, Node, Returning, Root};
@@ -26,14 +26,10 @@ impl Binder<'_> {
         alias: Option<&TableAlias>,
         right: u32,
     ) -> Result<(TableRef, Arc<TableHandle>, Names)> {
-        let found =
-            catalog::resolve(&self.cx.catalog.schema, &self.path, name).map_err(|e| match name
-                .0
-                .first()
-            {
-                Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
-                _ => e,
-            })?;
+        let found = self.relation(name).map_err(|e| match name.0.first() {
+            Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
+            _ => e,
+        })?;
         let t = match found {
             Resolved::Relation(Relation::Table(t)) => t,
             Resolved::Relation(Relation::View(v)) => {

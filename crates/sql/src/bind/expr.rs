@@ -288,6 +288,12 @@ impl Binder<'_> {
         let text = |s: &str| Bound::new(Expr::Const(Value::text(s)), Type::Unknown);
         Ok(match v {
             ast::Value::Number(s, _) => number(s)?,
+            ast::Value::UnicodeStringLiteral(s) if s.contains('\0') => {
+                return Err(Error::new(
+                    SqlState::SYNTAX_ERROR,
+                    "invalid Unicode escape value",
+                ));
+            }
             ast::Value::SingleQuotedString(s)
             | ast::Value::EscapedStringLiteral(s)
             | ast::Value::UnicodeStringLiteral(s)
@@ -335,6 +341,14 @@ impl Binder<'_> {
         let mut b = self.expr(e, env)?;
         if b.ty.ty == Type::Unknown && matches!(b.expr, Expr::Param(_)) {
             b = self.settle(b)?;
+        }
+        if let Some(fields) = super::json_rows::fields(&b) {
+            let parts = fields.iter().map(|(e, _)| Expr::IsNull {
+                arg: Box::new(e.clone()),
+                not,
+            });
+            let all = self.fold(Expr::And(parts.collect()));
+            return Ok(Bound::new(all, Type::Bool));
         }
         let e = self.fold(Expr::IsNull {
             arg: Box::new(b.expr),

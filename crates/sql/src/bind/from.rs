@@ -8,7 +8,7 @@ use super::expr::Env;
 use super::scope::{CteKind, ScopeColumn, ScopeRel};
 use super::select::Selected;
 use super::{Binder, Rel, Scope};
-use crate::catalog::{self, Resolved, VirtualTable, fold, split_name};
+use crate::catalog::{Resolved, VirtualTable, fold, split_name};
 use crate::expr::{Expr, Slot};
 use crate::plan::node::{self, CatalogSource, Node};
 use base::schema::{Relation, Table, ViewDef, privilege};
@@ -390,14 +390,10 @@ impl Binder<'_> {
             let cols = cte.cols.clone();
             return self.cte_reference(&plain, source, &cols, alias, melt);
         }
-        let found =
-            catalog::resolve(&self.cx.catalog.schema, &self.path, name).map_err(|e| match name
-                .0
-                .first()
-            {
-                Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
-                _ => e,
-            })?;
+        let found = self.relation(name).map_err(|e| match name.0.first() {
+            Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
+            _ => e,
+        })?;
         let schema_name = self
             .cx
             .catalog

@@ -18,6 +18,7 @@ mod expr;
 mod from;
 mod group;
 mod insert;
+mod json_rows;
 mod lock;
 mod ops;
 mod params;

@@ -4,7 +4,7 @@
 //! boundary of a subquery is a scope without relations that notes every slot that is read across it.
 
 use super::{Binder, Bound};
-use crate::catalog::fold;
+use crate::catalog::{self, fold};
 use crate::expr::{Expr, Slot};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Ident};
@@ -179,7 +179,7 @@ impl Binder<'_> {
     }
 
     /// The relation that a qualifier means, and the boundaries on the way.
-    fn find_rel<'s>(
+    pub(super) fn find_rel<'s>(
         &self,
         schema: Option<&str>,
         alias: &str,
@@ -244,7 +244,9 @@ impl Binder<'_> {
                 ))
             }
             [alias, column] => self.qualified(None, alias, column, scope),
-            [schema, alias, column] | [_, schema, alias, column] => {
+            [schema, alias, column] => self.qualified(Some(schema), alias, column, scope),
+            [database, schema, alias, column] => {
+                self.must_be_this_database(database, &names.join("."))?;
                 self.qualified(Some(schema), alias, column, scope)
             }
             _ => Err(Error::new(
@@ -285,6 +287,24 @@ impl Binder<'_> {
                 format!("column {alias}.{column} does not exist"),
             )),
         }
+    }
+
+    /// 0A000 for a name that begins with another database.
+    fn must_be_this_database(&self, database: &str, name: &str) -> Result<()> {
+        if database == self.cx.session.database() {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!(
+            "cross-database references are not implemented: {name}"
+        )))
+    }
+
+    /// What the name of a relation means; 42P01, and 0A000 for one of another database.
+    pub(super) fn relation(&self, name: &ast::ObjectName) -> Result<catalog::Resolved> {
+        if let [ast::ObjectNamePart::Identifier(database), _, _] = &name.0[..] {
+            self.must_be_this_database(&fold(database), &name.to_string())?;
+        }
+        catalog::resolve(&self.cx.catalog.schema, &self.path, name)
     }
 
     fn whole_row(&mut self, rel: &ScopeRel, crossed: &[&RefCell<Vec<Slot>>]) -> Bound {

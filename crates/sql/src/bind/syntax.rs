@@ -16,7 +16,40 @@ const MARK: char = '\u{1}';
 
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
-    overriding(&tables(&row_locks(&join_strings(tokens))))
+    overriding(&tables(&row_locks(&null_tests(join_strings(tokens)))))
+}
+
+/// `x ISNULL` is `x IS NULL`, `x NOTNULL` is `x IS NOT NULL`.
+fn null_tests(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let test = |t: &TokenWithSpan| matches!(word_of(t).as_deref(), Some("isnull" | "notnull"));
+    if !tokens.iter().any(test) {
+        return tokens;
+    }
+    let solid = solid(&tokens);
+    let mut out = Vec::with_capacity(tokens.len() + 4);
+    for (i, t) in tokens.iter().enumerate() {
+        let k = solid.binary_search(&i).unwrap_or(0);
+        let before = k.checked_sub(1).map(|p| &tokens[solid[p]]);
+        // After AS and a dot it is a name.
+        let operand = before.is_some_and(|b| match &b.token {
+            Token::RParen | Token::RBracket | Token::Number(..) | Token::Placeholder(_) => true,
+            Token::SingleQuotedString(_) => true,
+            Token::Word(_) => !matches!(word_of(b).as_deref(), Some("as" | "select" | "distinct")),
+            _ => false,
+        });
+        if !operand || !test(t) {
+            out.push(t.clone());
+            continue;
+        }
+        let words: &[&str] = match word_of(t).as_deref() {
+            Some("notnull") => &["IS", "NOT", "NULL"],
+            _ => &["IS", "NULL"],
+        };
+        for w in words {
+            out.push(TokenWithSpan::new(Token::make_keyword(w), t.span));
+        }
+    }
+    out
 }
 
 /// A token that is neither blank nor comment.

@@ -32,24 +32,20 @@ pub(super) fn register(r: &mut Registry) {
             any: false,
         })
     });
-    for (n, ret) in [("jsonb_agg", JSONB), ("json_agg", JSON)] {
-        r.agg(n, &[ANYELEMENT], ret, |t, s| {
-            Box::new(Elements {
-                ty: t[0],
-                settings: s.clone(),
-                items: None,
-            })
-        });
-    }
-    for (n, ret) in [("jsonb_object_agg", JSONB), ("json_object_agg", JSON)] {
-        r.agg(n, &[ANY, ANY], ret, |t, s| {
-            Box::new(Members {
-                types: [t[0], t[1]],
-                settings: s.clone(),
-                pairs: None,
-            })
-        });
-    }
+    r.agg("jsonb_agg", &[ANYELEMENT], JSONB, |t, s| {
+        Box::new(Elements {
+            ty: t[0],
+            settings: s.clone(),
+            items: None,
+        })
+    });
+    r.agg("jsonb_object_agg", &[ANY, ANY], JSONB, |t, s| {
+        Box::new(Members {
+            types: [t[0], t[1]],
+            settings: s.clone(),
+            pairs: None,
+        })
+    });
 }
 
 struct Strings(Option<String>);

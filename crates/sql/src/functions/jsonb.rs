@@ -252,22 +252,13 @@ const EACH_TEXT: &[(&str, Type)] = &[("key", Type::Text), ("value", Type::Text)]
 
 /// Adds the JSON functions.
 pub(super) fn register(r: &mut Registry) {
-    for (n, ret) in [("to_jsonb", JSONB), ("to_json", JSON)] {
-        r.t(n, &[ANYELEMENT], ret, STA, |a, t, c| {
-            Ok(to_json(&a[0], t[0], c.settings)?.into_value())
-        });
-    }
-    r.t("array_to_json", &[ANYARRAY], JSON, STA, |a, t, c| {
+    r.t("to_jsonb", &[ANYELEMENT], JSONB, STA, |a, t, c| {
         Ok(to_json(&a[0], t[0], c.settings)?.into_value())
     });
-    for (n, ret) in [("jsonb_build_array", JSONB), ("json_build_array", JSON)] {
-        r.t(n, &[], ret, STA_N, build_array);
-        r.variadic(n, &[ANY], ret, STA_N, build_array);
-    }
-    for (n, ret) in [("jsonb_build_object", JSONB), ("json_build_object", JSON)] {
-        r.t(n, &[], ret, STA_N, build_object);
-        r.variadic(n, &[ANY], ret, STA_N, build_object);
-    }
+    r.t("jsonb_build_array", &[], JSONB, STA_N, build_array);
+    r.variadic("jsonb_build_array", &[ANY], JSONB, STA_N, build_array);
+    r.t("jsonb_build_object", &[], JSONB, STA_N, build_object);
+    r.variadic("jsonb_build_object", &[ANY], JSONB, STA_N, build_object);
     for (n, ret) in [("jsonb_object", JSONB), ("json_object", JSON)] {
         r.f(n, &[TEXTARRAY], ret, IMM, object_from_arrays);
         r.f(n, &[TEXTARRAY, TEXTARRAY], ret, IMM, object_from_arrays);

@@ -94,6 +94,9 @@ fn width_bucket(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     if x.is_nan() || low.is_nan() || high.is_nan() {
         return bad("operand, lower bound, and upper bound cannot be NaN");
     }
+    if low.is_infinite() || high.is_infinite() {
+        return bad("lower and upper bounds must be finite");
+    }
     if low == high {
         return bad("lower bound cannot equal upper bound");
     }
@@ -102,13 +105,21 @@ fn width_bucket(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     } else {
         (-x, -low, -high)
     };
-    Ok(Value::Int4(if x < low {
+    let bucket = if x < low {
         0
     } else if x >= high {
-        n as i32 + 1
+        n + 1
     } else {
-        ((x - low) / (high - low) * n as f64) as i32 + 1
-    }))
+        // Halves where the whole width is no number.
+        let part = match high - low {
+            w if w.is_finite() => (x - low) / w,
+            _ => (x / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0),
+        };
+        ((part * n as f64) as i64).min(n - 1) + 1
+    };
+    i32::try_from(bucket)
+        .map(Value::Int4)
+        .map_err(|_| out_of_range(Type::Int4))
 }
 
 fn factorial(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {

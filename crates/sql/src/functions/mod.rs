@@ -18,6 +18,7 @@ pub mod context;
 pub mod datetime;
 mod extract;
 mod from_char;
+mod json_text;
 pub mod jsonb;
 mod math;
 mod operators;

@@ -342,7 +342,11 @@ fn text_concat(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 fn any_concat(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
     let mut s = String::new();
     for (v, t) in a.iter().zip(types) {
-        text::output(v, *t, c.settings, &mut s);
+        match v {
+            // As the cast to text says it, not as it is shown.
+            Value::Bool(b) => s.push_str(if *b { "true" } else { "false" }),
+            v => text::output(v, *t, c.settings, &mut s),
+        }
     }
     Ok(Value::from(s))
 }

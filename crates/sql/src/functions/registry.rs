@@ -129,6 +129,7 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     let mut r = Registry::default();
     super::aggregate::register(&mut r);
     super::jsonb::register(&mut r);
+    super::json_text::register(&mut r);
     super::math::register(&mut r);
     super::array::register(&mut r);
     super::bytes::register(&mut r);

@@ -10,7 +10,7 @@ use super::Session;
 use super::block::Kind;
 use super::client::{Client, Column, Format};
 use super::extended::{Portal, PortalKind};
-use super::prepared::Body;
+use super::prepared::{Body, without_parameters};
 use super::row::{Formats, put_value};
 use super::run::{Run, Sink, Work};
 use super::utility::{Direction, Utility};
@@ -65,7 +65,9 @@ impl<E: Engine> Session<E> {
                 format!("cursor \"{name}\" already exists"),
             ));
         }
-        let st = Arc::new(self.statement(Some(query.clone()), &[])?);
+        let st = Arc::new(without_parameters(
+            self.statement(Some(query.clone()), &[]),
+        )?);
         let Body::Rows(_) = st.body else {
             return Err(Error::internal("a cursor without rows"));
         };

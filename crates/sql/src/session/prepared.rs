@@ -61,6 +61,21 @@ impl Statement {
     }
 }
 
+/// A statement that gets no values: 42P02 when it asks for one.
+pub(super) fn without_parameters(st: Result<Statement>) -> Result<Statement> {
+    match st {
+        Ok(st) if st.params.is_empty() => Ok(st),
+        Ok(_) => Err(no_parameter()),
+        Err(e) if e.code() == SqlState::INDETERMINATE_DATATYPE => Err(no_parameter()),
+        Err(e) => Err(e),
+    }
+}
+
+/// 42P02.
+pub(super) fn no_parameter() -> Error {
+    Error::new(SqlState::UNDEFINED_PARAMETER, "there is no parameter $1")
+}
+
 /// 26000.
 fn unknown(name: &str) -> Error {
     if name.is_empty() {
@@ -366,6 +381,9 @@ impl<E: Engine> Session<E> {
             None => self.shared.engine.catalog(),
         };
         let plan = self.make_plan(ast, &st, catalog)?;
+        if !plan.prepared.params.is_empty() {
+            return Err(no_parameter());
+        }
         if !plan.prepared.touches().tables.is_empty() || plan.prepared.has_subqueries() {
             let what = "cannot use subquery in EXECUTE parameter";
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));

@@ -341,6 +341,7 @@ impl<E: Engine> Session<E> {
         }
         txn.begin_statement()?;
         self.look_at_schema();
+        let settings = self.state.settings.get_mut().savepoint();
         if self.follows() {
             self.placed();
             if let Work::Rows { run, .. } = work
@@ -383,6 +384,11 @@ impl<E: Engine> Session<E> {
         {
             run.park(txn);
         }
+        if self.state.settings.get_mut().savepoint() > settings {
+            // `set_config` does what SET does.
+            self.follow_settings();
+            self.restore_roles();
+        }
         Ok(ended)
     }
 
@@ -391,6 +397,7 @@ impl<E: Engine> Session<E> {
         let txn = self.block.txn.as_ref().expect("begun");
         self.state.txn_id.set(Some(txn.id()));
         self.state.read_only.set(txn.is_read_only());
+        self.state.isolation.set(txn.isolation());
         let forward = self.forwards() && !self.declared_read_only();
         self.state.forward.set(forward);
         let txn = self.block.txn.as_ref().expect("begun");

@@ -3,7 +3,7 @@
 use super::Session;
 use super::client::Severity;
 use super::parse::{Parsed, Stmt, parse_one};
-use super::prepared::Ddl;
+use super::prepared::{Ddl, no_parameter};
 use super::state::State;
 use crate::bind::analyze::Analysis;
 use crate::catalog::{Names, functions};
@@ -185,6 +185,9 @@ fn create_table_as<E: Engine>(
     let select = Statement::Query(Box::new(query.clone()));
     let text = select.to_string();
     let shape = prepare(session, &select, &[], &text, &catalog)?;
+    if !shape.params.is_empty() {
+        return Err(no_parameter());
+    }
     check_privileges(&catalog.schema, session.state.current_role.get(), &shape)?;
     let columns: Vec<_> = shape
         .columns
@@ -195,7 +198,8 @@ fn create_table_as<E: Engine>(
         ddl::create_table_from_columns(create, &columns, txn, ctx)
     })?;
     let mut told = told(outcome);
-    let (Some(id), true) = (made, create.query.is_some()) else {
+    let fill = create.with_data.as_ref().is_none_or(|w| w.data);
+    let (Some(id), true) = (made, fill && create.query.is_some()) else {
         return Ok(told);
     };
     let catalog = session.block.txn.as_ref().expect("begun").catalog();

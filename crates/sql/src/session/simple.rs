@@ -10,7 +10,7 @@ use super::client::Client;
 use super::extended::ends_block;
 use super::literals;
 use super::parse::{Parsed, Stmt, parse, parse_one};
-use super::prepared::{Body, Statement};
+use super::prepared::{Body, Statement, without_parameters};
 use super::row::Formats;
 use super::run::{Run, Sink, Work};
 use crate::engine::Engine;
@@ -108,7 +108,8 @@ impl<E: Engine> Session<E> {
                 self.utility(c, &u, &Formats::Text, true).await?
             }
             Stmt::Sql(_) | Stmt::Extra(_) => {
-                let st = std::sync::Arc::new(self.fresh_statement(Some(parsed), &[]).await?);
+                let st = without_parameters(self.fresh_statement(Some(parsed), &[]).await)?;
+                let st = std::sync::Arc::new(st);
                 match &st.body {
                     Body::Ddl(s) => {
                         let ended = self.execute_work(c, Work::Ddl(s)).await?;

@@ -5,7 +5,7 @@
 
 use super::Shared;
 use super::handle::Handle;
-use super::settings::{Kind, SETTINGS, Scope, Settings, Span, Unit};
+use super::settings::{Kind, SETTINGS, Scope, Settings, Span, Unit, bool_of, isolation_name};
 use super::token::Token;
 use crate::catalog::{
     ActivityRow, CursorRow, DatabaseStats, PreparedRow, SessionFacts, SettingRow,
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use txn::Catalog;
+use txn::{Catalog, Isolation};
 
 /// Microseconds from 1970 to 2000.
 pub const EPOCH: i64 = 946_684_800_000_000;
@@ -49,6 +49,7 @@ pub(super) struct State<E: Engine> {
     pub txn_id: Cell<Option<u64>>,
     /// The running transaction may not write.
     pub read_only: Cell<bool>,
+    pub isolation: Cell<Isolation>,
     /// What it may not do goes to the primary.
     pub forward: Cell<bool>,
     /// The newest position that this session has read or written, and the one that the client was told of.
@@ -76,6 +77,7 @@ impl<E: Engine> State<E> {
             catalog: RefCell::new(shared.engine.catalog()),
             txn_id: Cell::new(None),
             read_only: Cell::new(false),
+            isolation: Cell::new(Isolation::ReadCommitted),
             forward: Cell::new(false),
             seen: Cell::new(Position::ZERO),
             told: Cell::new(Position::ZERO),
@@ -142,6 +144,52 @@ impl<E: Engine> State<E> {
             return Ok(());
         }
         Err(read_only(what))
+    }
+
+    /// What the transaction is that runs, where that is not what new ones will be.
+    fn transaction_mode(&self, name: &str) -> Option<String> {
+        match name {
+            "transaction_isolation" => Some(isolation_name(self.isolation.get()).to_owned()),
+            "transaction_read_only" => {
+                let on = self.read_only.get() && !self.forward.get();
+                Some(if on { "on" } else { "off" }.to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// `set_config` of what a transaction is: too late when it would change it, since the call is a query.
+    fn keep_mode(&self, name: &str, value: &str) -> Result<String> {
+        let now = match self.transaction_mode(name) {
+            Some(m) => m,
+            None => self.settings.borrow().show(name).unwrap_or_default(),
+        };
+        let same = match (bool_of(value), bool_of(&now)) {
+            (Some(a), Some(b)) => a == b,
+            _ => value.eq_ignore_ascii_case(&now),
+        };
+        if same {
+            return Ok(now);
+        }
+        Err(Error::new(
+            SqlState::ACTIVE_SQL_TRANSACTION,
+            format!("\"{name}\" must be set before any query"),
+        ))
+    }
+
+    /// 22023 when there is no such role; 42501 unless `who` is it, or a superuser.
+    fn may_become(&self, role: &str, who: Oid, denied: impl FnOnce() -> String) -> Result<()> {
+        let schema = self.schema();
+        let Some(role) = schema.role_named(role) else {
+            return Err(Error::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("role \"{role}\" does not exist"),
+            ));
+        };
+        if role.id == who || privileges::is_superuser(&schema, who) {
+            return Ok(());
+        }
+        Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, denied()))
     }
 
     fn schema(&self) -> Arc<Schema> {
@@ -305,14 +353,33 @@ impl<E: Engine> SessionContext for State<E> {
         if name.eq_ignore_ascii_case("canon.commit_token") {
             return Some(self.token());
         }
-        self.settings.borrow().show(name)
+        match self.transaction_mode(&name.to_ascii_lowercase()) {
+            None => self.settings.borrow().show(name),
+            mode => mode,
+        }
     }
 
     fn set_setting(&self, name: &str, value: &str, local: bool) -> Result<String> {
         let span = if local { Span::Local } else { Span::Session };
         let superuser = self.is_superuser();
         self.check_setting(name, Some(value))?;
+        let small = name.to_ascii_lowercase();
+        match small.as_str() {
+            "role" if value != "none" => self.may_become(value, self.session_user.get(), || {
+                format!("permission denied to set role \"{value}\"")
+            })?,
+            "session_authorization" => self.may_become(value, self.authenticated, || {
+                "permission denied to set session authorization".to_owned()
+            })?,
+            "transaction_isolation" | "transaction_read_only" | "transaction_deferrable" => {
+                return self.keep_mode(&small, value);
+            }
+            _ => {}
+        }
         let mut s = self.settings.borrow_mut();
+        if small == "session_authorization" {
+            s.force("role", "none", span);
+        }
         let at = s.set(name, Some(value), span, superuser)?;
         let name = s.name(at).to_owned();
         Ok(s.show(&name).unwrap_or_default())
@@ -478,6 +545,7 @@ impl<E: Engine> SessionFacts for State<E> {
         s.all()
             .enumerate()
             .map(|(i, (name, value, _))| {
+                let value = self.transaction_mode(name).unwrap_or(value);
                 setting_row(SETTINGS.get(i), name, value, s.reset_value(i))
             })
             .collect()

@@ -298,6 +298,12 @@ impl<E: Engine> Session<E> {
         if self.block.kind == Kind::None {
             s.commit();
         }
+        self.follow_settings();
+    }
+
+    /// Makes what depends on settings follow them.
+    pub(super) fn follow_settings(&mut self) {
+        let s = self.state.settings.get_mut();
         let name = s.show("application_name").unwrap_or_default();
         let mut a = self.handle.activity.lock();
         if a.application_name != name {
@@ -374,7 +380,7 @@ impl<E: Engine> Session<E> {
         *self.state.catalog.get_mut() = catalog;
         role.ok_or_else(|| {
             Error::new(
-                SqlState::UNDEFINED_OBJECT,
+                SqlState::INVALID_PARAMETER_VALUE,
                 format!("role \"{name}\" does not exist"),
             )
         })

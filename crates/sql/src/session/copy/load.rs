@@ -141,6 +141,9 @@ impl Load {
         if line == "\\." {
             return Ok(Taken::End);
         }
+        if line.contains('\0') {
+            return Err(self.error(super::no_nul()));
+        }
         let n = self.names.len();
         let mut fields = Vec::with_capacity(n);
         let split = match o.format {

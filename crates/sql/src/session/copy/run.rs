@@ -9,7 +9,7 @@ use super::super::Session;
 use super::super::client::{Client, CopyInput, Format};
 use super::super::parse::parse_one;
 use super::super::plans::Plan;
-use super::super::prepared::Body;
+use super::super::prepared::{Body, without_parameters};
 use super::super::row::{Formats, put_row};
 use super::super::run::{Run, Sink, Work, interruption};
 use super::load::{Load, Taken};
@@ -232,7 +232,7 @@ impl<E: Engine> Session<E> {
                 parse_one(&format!("SELECT {} FROM {table}", list(&columns)))?
             }
         };
-        let st = Arc::new(self.statement(parsed, &[])?);
+        let st = Arc::new(without_parameters(self.statement(parsed, &[]))?);
         let Body::Rows(_) = st.body else {
             return Err(Error::unsupported("COPY of this statement"));
         };

@@ -1,7 +1,7 @@
 //! COPY's text format: a line per row, fields between delimiters, backslashes for what would be misread.
 
-use super::{CopyOptions, bad_data};
-use base::Result;
+use super::CopyOptions;
+use base::{Error, Result, SqlState};
 use std::borrow::Cow;
 
 /// The end of the line that begins at `buf[0]`, without its newline, and where the next one begins. None: more is needed.
@@ -106,11 +106,14 @@ fn unescape(raw: &str) -> Result<String> {
         }
     }
     if out.contains(&0) {
-        return Err(bad_data(
-            "invalid byte sequence for encoding \"UTF8\": 0x00",
-        ));
+        return Err(super::no_nul());
     }
-    String::from_utf8(out).map_err(|_| bad_data("invalid byte sequence for encoding \"UTF8\""))
+    String::from_utf8(out).map_err(|_| {
+        Error::new(
+            SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+            "invalid byte sequence for encoding \"UTF8\"",
+        )
+    })
 }
 
 /// Appends a field.
@@ -163,7 +166,9 @@ mod tests {
         fields("1\t\\N\t\t\\x41\\101\\tz", &o, &mut f).unwrap();
         let f: Vec<Option<&str>> = f.iter().map(|f| f.as_deref()).collect();
         assert_eq!(f, [Some("1"), None, Some(""), Some("AA\tz")]);
-        assert!(fields("\\0", &o, &mut Vec::new()).is_err());
-        assert!(fields("\\xff", &o, &mut Vec::new()).is_err());
+        for bad in ["\\0", "\\xff"] {
+            let e = fields(bad, &o, &mut Vec::new()).unwrap_err();
+            assert_eq!(e.code(), SqlState::CHARACTER_NOT_IN_REPERTOIRE);
+        }
     }
 }

@@ -9,7 +9,7 @@ use crate::types::cast::date_to_timestamp;
 use crate::types::datetime::{
     END_DATE, Fields, MIN_DATE, USECS_PER_DAY, calendar, in_range, is_infinite, overflow,
 };
-use base::{Error, Interval, Result, SqlState, Value};
+use base::{Error, Interval, Result, Value};
 
 type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
 
@@ -129,11 +129,12 @@ fn micro_round(x: f64) -> f64 {
 
 /// An interval times a factor; fractions of months become days (30 to the month), fractions of days time.
 pub fn scale(i: &Interval, factor: f64) -> Result<Interval> {
-    if factor.is_nan() {
-        return Err(interval_range());
-    }
+    each_part(i, |x| x * factor)
+}
+
+fn each_part(i: &Interval, change: impl Fn(f64) -> f64) -> Result<Interval> {
     let part = |x: i32| -> Result<(i32, f64)> {
-        let r = f64::from(x) * factor;
+        let r = change(f64::from(x));
         if r.is_nan() || r > f64::from(i32::MAX) || r < f64::from(i32::MIN) {
             return Err(interval_range());
         }
@@ -151,7 +152,7 @@ pub fn scale(i: &Interval, factor: f64) -> Result<Interval> {
     days = days
         .checked_add(extra_days as i32)
         .ok_or_else(interval_range)?;
-    let micros = (i.micros as f64 * factor + secs * 1e6).round_ties_even();
+    let micros = (change(i.micros as f64) + secs * 1e6).round_ties_even();
     if !(-9.223372036854775e18..=9.223372036854775e18).contains(&micros) {
         return Err(interval_range());
     }
@@ -316,31 +317,7 @@ pub fn interval_over(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 
 /// An interval divided; as [`scale`] but each part by division.
 pub fn divide(i: &Interval, d: f64) -> Result<Interval> {
-    let months = (f64::from(i.months) / d) as i32;
-    let mut days = (f64::from(i.days) / d) as i32;
-    let extra_days = micro_round((f64::from(i.months) / d - f64::from(months)) * 30.0);
-    let mut secs = micro_round(
-        (f64::from(i.days) / d - f64::from(days) + extra_days - extra_days.trunc()) * 86_400.0,
-    );
-    if secs.abs() >= 86_400.0 {
-        days += (secs / 86_400.0) as i32;
-        secs -= (secs / 86_400.0).trunc() * 86_400.0;
-    }
-    days = days
-        .checked_add(extra_days as i32)
-        .ok_or_else(interval_range)?;
-    let micros = (i.micros as f64 / d + secs * 1e6).round_ties_even();
-    if !micros.is_finite() || micros.abs() >= 9.223372036854775e18 {
-        return Err(Error::new(
-            SqlState::DATETIME_FIELD_OVERFLOW,
-            "interval out of range",
-        ));
-    }
-    Ok(Interval {
-        months,
-        days,
-        micros: micros as i64,
-    })
+    each_part(i, |x| x / d)
 }
 
 #[cfg(test)]
