@@ -324,7 +324,7 @@ impl<E: Engine> Session<E> {
         let turn = self.turn.take();
         let txn = self.leave();
         let Some(txn) = txn else {
-            self.state.settings.get_mut().commit();
+            self.keep_settings();
             return Ok(());
         };
         let writes = txn.has_writes();
@@ -339,7 +339,7 @@ impl<E: Engine> Session<E> {
         drop(turn);
         match committed {
             Ok(position) => {
-                self.state.settings.get_mut().commit();
+                self.keep_settings();
                 self.shared.counters.commits.add();
                 self.state.saw(position.position());
                 self.lost = self.lost.saturating_sub(1);
@@ -378,6 +378,13 @@ impl<E: Engine> Session<E> {
             self.state.saw(seen.position());
         }
         Some(seen)
+    }
+
+    /// The transaction has committed; a role of SET LOCAL ends with it.
+    fn keep_settings(&mut self) {
+        if self.state.settings.get_mut().commit() {
+            self.restore_roles();
+        }
     }
 
     pub(super) fn undo_settings(&mut self) {

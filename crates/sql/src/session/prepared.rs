@@ -66,7 +66,7 @@ pub(super) fn without_parameters(st: Result<Statement>) -> Result<Statement> {
     match st {
         Ok(st) if st.params.is_empty() => Ok(st),
         Ok(_) => Err(no_parameter()),
-        Err(e) if e.code() == SqlState::INDETERMINATE_DATATYPE => Err(no_parameter()),
+        Err(e) if e.fields().message.contains(" of parameter $") => Err(no_parameter()),
         Err(e) => Err(e),
     }
 }

@@ -362,12 +362,13 @@ impl Settings {
         }
     }
 
-    /// The transaction committed: SET LOCAL ends, SET stays.
-    pub fn commit(&mut self) {
+    /// The transaction committed: SET LOCAL ends, SET stays. Whether there was a SET LOCAL.
+    pub fn commit(&mut self) -> bool {
         if self.undo.is_empty() {
-            return;
+            return false;
         }
         self.undo.clear();
+        let local = !self.covered.is_empty();
         for (at, v) in std::mem::take(&mut self.covered) {
             if self.current[at] != v {
                 self.current[at] = v;
@@ -377,6 +378,7 @@ impl Settings {
                 self.report(at);
             }
         }
+        local
     }
 
     /// The transaction was rolled back: everything set in it ends.
