@@ -178,7 +178,7 @@ impl Txn {
             handle.table_lock(),
             LockMode::Update,
             WaitPolicy::Wait,
-            Wanted::Table(&handle),
+            Wanted::Table(handle),
         )?;
         let shape = handle.storage.shape();
         let own = self.schema.as_mut().expect("in a schema change");
