@@ -574,6 +574,54 @@ async fn who_lost_learns_which_row_and_to_whom() {
     }
 }
 
+/// Of two that wait for each other's row one is told which row, and who has it; schemas are the tables' own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_and_a_lost_race_name_schema_table_key_and_winner() {
+    if common::on_postgres() {
+        return;
+    }
+    let server = Server::start().await;
+    let (a, b) = (server.connect().await, server.connect().await);
+    let table = "CREATE SCHEMA app; CREATE TABLE app.fish (id int PRIMARY KEY, n int);
+                 INSERT INTO app.fish VALUES (1, 0), (2, 0)";
+    a.batch_execute(table).await.unwrap();
+    let change = |id: i32| format!("UPDATE app.fish SET n = n + 1 WHERE id = {id}");
+    for (client, id) in [(&a, 1), (&b, 2)] {
+        let sql = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", change(id));
+        client.batch_execute(&sql).await.unwrap();
+    }
+    let end = async |client: &tokio_postgres::Client, id: i32| {
+        let done = client.batch_execute(&change(id)).await;
+        client.batch_execute("ROLLBACK").await.unwrap();
+        done.err().map(|e| (id, e))
+    };
+    let (first, second) = tokio::join!(end(&a, 2), end(&b, 1));
+    assert!(first.is_none() || second.is_none(), "one of them wins");
+    let (id, error) = first.or(second).expect("one of them loses");
+    let error = error.as_db_error().expect("the server says so");
+    let fields = |e: &tokio_postgres::error::DbError| {
+        let owned = |s: Option<&str>| s.unwrap_or_default().to_owned();
+        (
+            e.code().code().to_owned(),
+            owned(e.schema()),
+            owned(e.table()),
+        )
+    };
+    let (app, fish) = ("app".to_owned(), "fish".to_owned());
+    assert_eq!(fields(error), ("40P01".into(), app.clone(), fish.clone()));
+    let detail = error.detail().expect("a detail");
+    let row = format!("Waiting for row (id)=({id}) of table \"fish\", which transaction ");
+    assert!(detail.starts_with(&row), "{detail}");
+
+    let read = "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT n FROM app.fish WHERE id = 1;
+                INSERT INTO app.fish VALUES (3, 3)";
+    a.batch_execute(read).await.unwrap();
+    b.batch_execute(&change(1)).await.unwrap();
+    let error = a.batch_execute("COMMIT").await.unwrap_err();
+    let error = error.as_db_error().expect("the server says so");
+    assert_eq!(fields(error), ("40001".into(), app, fish));
+}
+
 /// Statements of the simple protocol that differ in their numbers only share a plan, and still mean what they say.
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_do_not_make_a_plan_each() {

@@ -102,7 +102,7 @@ fn join_strings(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     out
 }
 
-/// `TABLE t` is `SELECT * FROM t`.
+/// `TABLE t` is `SELECT * FROM t`, and `ONLY t` is `t`.
 fn tables(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let solid = solid(tokens);
     let mut out = Vec::with_capacity(tokens.len());
@@ -122,6 +122,10 @@ fn tables(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
                 ) || b.token == Token::LParen
             }
         };
+        let from = |b: &TokenWithSpan| {
+            b.token == Token::Comma
+                || matches!(word_of(b).as_deref(), Some("from" | "update" | "join"))
+        };
         let named = solid
             .get(k + 1)
             .is_some_and(|&n| matches!(tokens[n].token, Token::Word(_)));
@@ -138,6 +142,8 @@ fn tables(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
                     t.span,
                 ));
             }
+        } else if named && before.is_some_and(from) && word_of(t).as_deref() == Some("only") {
+            // No table has others below it.
         } else {
             out.push(t.clone());
         }

@@ -10,6 +10,7 @@ use super::constraints::place;
 use super::depend::Node;
 use super::expr_text;
 use super::fill::{Fill, With};
+use super::sequence::Options;
 use super::work::Work;
 use crate::catalog;
 use crate::types::cast::CastKind;
@@ -217,6 +218,42 @@ impl Work<'_> {
             Some(GeneratedAs::ByDefault) => Identity::ByDefault,
             _ => Identity::Always,
         });
+        Ok(())
+    }
+
+    /// ALTER COLUMN … SET GENERATED, SET of its sequence's options, RESTART.
+    pub(super) fn alter_identity(
+        &mut self,
+        table: &ObjectName,
+        column: &Ident,
+        always: Option<bool>,
+        options: &Options,
+    ) -> Result<()> {
+        let mut def = self.own_table(table)?.def.clone();
+        let name = catalog::fold(column);
+        let at = place(&def, &name).ok_or_else(|| no_column(&def, &name))?;
+        let id = def.id;
+        let identity = &mut def.columns[at as usize].identity;
+        match always {
+            _ if identity.is_none() => {
+                let what = format!(
+                    "column \"{name}\" of relation \"{}\" is not an identity column",
+                    def.name
+                );
+                return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what));
+            }
+            Some(true) => *identity = Some(Identity::Always),
+            Some(false) => *identity = Some(Identity::ByDefault),
+            None => {}
+        }
+        if always.is_some() {
+            self.put(Object::Table(def));
+        }
+        if *options != Options::default() {
+            for s in self.owned_sequences(|t, c| (t, c) == (id, at)) {
+                self.change_sequence(s, options)?;
+            }
+        }
         Ok(())
     }
 

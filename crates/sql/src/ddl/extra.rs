@@ -49,6 +49,15 @@ pub enum Extra {
         column: Ident,
         if_exists: bool,
     },
+    /// SET GENERATED, SET of a sequence's options, RESTART.
+    AlterIdentity {
+        table: ObjectName,
+        column: Ident,
+        if_exists: bool,
+        /// ALWAYS, or BY DEFAULT, where it is said.
+        always: Option<bool>,
+        options: Box<Options>,
+    },
     /// VACUUM, ANALYZE, REINDEX, CLUSTER: nothing to do but to see that the relations exist.
     Upkeep {
         tag: &'static str,
@@ -118,6 +127,20 @@ const REFUSED: &[&str] = &[
     "reassign owned",
     "refresh materialized view",
     "security label",
+];
+
+/// What ALTER COLUMN … SET changes of an identity column.
+const IDENTITY: [&str; 10] = [
+    "generated",
+    "increment",
+    "minvalue",
+    "maxvalue",
+    "no",
+    "start",
+    "restart",
+    "cache",
+    "cycle",
+    "sequence",
 ];
 
 /// Reads the tokens of one statement (without its semicolon), if it is one of these. 42601 when it is and is wrong.
@@ -405,6 +428,12 @@ impl Words<'_> {
         let column = word(0) == "alter";
         let skip = usize::from(column && word(1) == "column");
         let drops_identity = column && word(skip + 2) == "drop" && word(skip + 3) == "identity";
+        let alters_identity = column
+            && match word(skip + 2).as_str() {
+                "restart" => true,
+                "set" => IDENTITY.contains(&word(skip + 3).as_str()),
+                _ => false,
+            };
         let tuning = column
             && word(skip + 2) == "set"
             && matches!(
@@ -412,7 +441,7 @@ impl Words<'_> {
                 "statistics" | "storage" | "compression"
             );
         let cluster = word(0) == "cluster" || word(0) == "set" && word(1) == "without";
-        if !(set_schema || drops_identity || tuning || cluster) {
+        if !(set_schema || drops_identity || alters_identity || tuning || cluster) {
             return Ok(None);
         }
         for _ in 0..start {
@@ -439,6 +468,9 @@ impl Words<'_> {
                 if_exists: self.eat("if exists"),
             }));
         }
+        if alters_identity {
+            return self.alter_identity(name, if_exists).map(Some);
+        }
         // How a column is stored or sampled, and the order of CLUSTER, mean nothing here.
         while self.0.next_token().token != Token::EOF {}
         Ok(Some(Extra::Upkeep {
@@ -446,6 +478,40 @@ impl Words<'_> {
             relations: vec![name],
             alone: false,
         }))
+    }
+
+    /// `ALTER c { SET GENERATED … | SET option | RESTART … } …`.
+    fn alter_identity(&mut self, table: ObjectName, if_exists: bool) -> Result<Extra> {
+        self.expect("alter")?;
+        self.eat("column");
+        let column = self.ident()?;
+        let (mut always, mut options) = (None, Options::default());
+        loop {
+            if self.eat("set generated") {
+                let by_default = self.eat("by default");
+                if !by_default {
+                    self.expect("always")?;
+                }
+                once(&mut always, !by_default)?;
+            } else {
+                if !self.at("restart") {
+                    self.expect("set")?;
+                }
+                if self.at("as") || !self.sequence_option(&mut options)? {
+                    return Err(self.wrong());
+                }
+            }
+            if matches!(self.0.peek_token().token, Token::EOF | Token::SemiColon) {
+                break;
+            }
+        }
+        Ok(Extra::AlterIdentity {
+            table,
+            column,
+            if_exists,
+            always,
+            options: Box::new(options),
+        })
     }
 
     fn rename_or_owner(
@@ -490,47 +556,53 @@ impl Words<'_> {
 
     fn sequence_options(&mut self) -> Result<(Options, Option<ObjectName>)> {
         let (mut o, mut owned_by) = (Options::default(), None);
-        loop {
-            if self.eat("as") {
-                let dt = self.0.parse_data_type().map_err(|_| self.wrong())?;
-                once(&mut o.ty, super::column_type(&dt)?.ty)?;
-            } else if self.eat("increment") {
-                self.eat("by");
-                once(&mut o.increment, self.integer()?)?;
-            } else if self.eat("no minvalue") {
-                once(&mut o.min, None)?;
-            } else if self.eat("minvalue") {
-                once(&mut o.min, Some(self.integer()?))?;
-            } else if self.eat("no maxvalue") {
-                once(&mut o.max, None)?;
-            } else if self.eat("maxvalue") {
-                once(&mut o.max, Some(self.integer()?))?;
-            } else if self.eat("start") {
-                self.eat("with");
-                once(&mut o.start, self.integer()?)?;
-            } else if self.eat("restart") {
-                let with = self.eat("with");
-                let number = matches!(
-                    self.0.peek_token().token,
-                    Token::Number(..) | Token::Minus | Token::Plus
-                );
-                let value = (with || number).then(|| self.integer()).transpose()?;
-                once(&mut o.restart, value)?;
-            } else if self.eat("cache") {
-                once(&mut o.cache, self.integer()?)?;
-            } else if self.eat("no cycle") {
-                once(&mut o.cycle, false)?;
-            } else if self.eat("cycle") {
-                once(&mut o.cycle, true)?;
-            } else if self.eat("owned by") {
+        while self.0.peek_token().token != Token::EOF {
+            if self.eat("owned by") {
                 once(&mut owned_by, self.name()?)?;
-            } else if self.0.peek_token().token == Token::EOF {
-                break;
-            } else {
+            } else if !self.sequence_option(&mut o)? {
                 return Err(self.wrong());
             }
         }
         Ok((o, owned_by))
+    }
+
+    /// One option, if one comes next.
+    fn sequence_option(&mut self, o: &mut Options) -> Result<bool> {
+        if self.eat("as") {
+            let dt = self.0.parse_data_type().map_err(|_| self.wrong())?;
+            once(&mut o.ty, super::column_type(&dt)?.ty)?;
+        } else if self.eat("increment") {
+            self.eat("by");
+            once(&mut o.increment, self.integer()?)?;
+        } else if self.eat("no minvalue") {
+            once(&mut o.min, None)?;
+        } else if self.eat("minvalue") {
+            once(&mut o.min, Some(self.integer()?))?;
+        } else if self.eat("no maxvalue") {
+            once(&mut o.max, None)?;
+        } else if self.eat("maxvalue") {
+            once(&mut o.max, Some(self.integer()?))?;
+        } else if self.eat("start") {
+            self.eat("with");
+            once(&mut o.start, self.integer()?)?;
+        } else if self.eat("restart") {
+            let with = self.eat("with");
+            let number = matches!(
+                self.0.peek_token().token,
+                Token::Number(..) | Token::Minus | Token::Plus
+            );
+            let value = (with || number).then(|| self.integer()).transpose()?;
+            once(&mut o.restart, value)?;
+        } else if self.eat("cache") {
+            once(&mut o.cache, self.integer()?)?;
+        } else if self.eat("no cycle") {
+            once(&mut o.cycle, false)?;
+        } else if self.eat("cycle") {
+            once(&mut o.cycle, true)?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     fn role_options(&mut self) -> Result<RoleOptions> {

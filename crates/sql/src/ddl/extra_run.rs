@@ -46,6 +46,20 @@ impl Work<'_> {
                 column,
                 if_exists,
             } => self.drop_identity(table, column, *if_exists),
+            Extra::AlterIdentity {
+                table,
+                column,
+                if_exists,
+                always,
+                options,
+            } => {
+                if *if_exists && self.find(table)?.is_none() {
+                    self.skip_missing(table)?;
+                } else {
+                    self.alter_identity(table, column, *always, options)?;
+                }
+                Ok("ALTER TABLE".into())
+            }
             Extra::Upkeep {
                 tag,
                 relations,

@@ -334,7 +334,9 @@ pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<D
         Extra::CreateSequence { .. } => run(txn, ctx, "CREATE SEQUENCE", |w| w.extra(e)),
         Extra::AlterSequence { .. } => run(txn, ctx, "ALTER SEQUENCE", |w| w.extra(e)),
         Extra::SetSchema { tag, .. } => run(txn, ctx, tag, |w| w.extra(e)),
-        Extra::DropIdentity { .. } => run(txn, ctx, "ALTER TABLE", |w| w.extra(e)),
+        Extra::DropIdentity { .. } | Extra::AlterIdentity { .. } => {
+            run(txn, ctx, "ALTER TABLE", |w| w.extra(e))
+        }
     }
 }
 

@@ -197,6 +197,17 @@ impl Work<'_> {
         self.put(Object::Sequence(def));
     }
 
+    /// Changes the sequence of an identity column.
+    pub(super) fn change_sequence(&mut self, id: Oid, options: &Options) -> Result<()> {
+        let Some(Relation::Sequence(s)) = self.schema.relation(id).cloned() else {
+            return Err(Error::internal("an identity column without its sequence"));
+        };
+        let mut def = (*s).clone();
+        apply(&mut def, options, self.new_generation(), false)?;
+        self.put(Object::Sequence(def));
+        Ok(())
+    }
+
     fn is_identity(&self, def: &SequenceDef) -> bool {
         def.owned_by.is_some_and(|(t, c)| {
             self.schema

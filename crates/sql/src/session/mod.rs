@@ -31,6 +31,7 @@ mod literals;
 mod parse;
 mod plans;
 mod prepared;
+mod refused;
 mod row;
 mod run;
 mod seam;

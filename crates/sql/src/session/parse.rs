@@ -4,6 +4,7 @@
 //! by PostgreSQL's grammar; the rest goes to `sqlparser`. A syntax error anywhere means that nothing of the text runs, as in
 //! PostgreSQL.
 
+use super::refused;
 use super::utility::{self, Utility};
 use crate::ddl::extra::{self, Extra};
 use base::{Error, Result, SqlState};
@@ -54,7 +55,11 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
         let from = starts.byte(sql, first.span.start);
         let to = starts.byte(sql, last.span.end).max(from);
         let text = &sql[from..to.min(sql.len())];
-        let stmt = statement(piece).map_err(|e| locate(e, sql, &starts))?;
+        let stmt = statement(piece).map_err(|e| {
+            let e = locate(e, sql, &starts);
+            let known = (e.code() == SqlState::SYNTAX_ERROR).then(|| refused::named(piece));
+            known.flatten().map_or(e, Error::unsupported)
+        })?;
         out.push(Parsed {
             stmt,
             text: if text == sql {
