@@ -92,7 +92,6 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("", ") . *", "the fields of a row by .*"),
     ("", "between symmetric", ""),
     ("", "group by distinct", ""),
-    ("", "isnull", ""),
     ("", "rows from (", ""),
     ("", "trim ( both from", "trim without characters"),
     ("", "trim ( leading from", "trim without characters"),
