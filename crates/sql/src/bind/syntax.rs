@@ -118,7 +118,7 @@ fn tables(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
             Some(b) => {
                 matches!(
                     word_of(b).as_deref(),
-                    Some("union" | "except" | "intersect")
+                    Some("union" | "except" | "intersect" | "as")
                 ) || b.token == Token::LParen
             }
         };

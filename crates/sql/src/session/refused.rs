@@ -52,7 +52,6 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ),
     ("create table", ") using", "CREATE TABLE USING"),
     ("create table", "as execute", ""),
-    ("create table", "as table", ""),
     ("create table", "compression", ""),
     ("create table", "excluding", "LIKE … EXCLUDING"),
     ("create table", "including", "LIKE … INCLUDING"),
