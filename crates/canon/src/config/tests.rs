@@ -1,0 +1,147 @@
+//! What is read from file, environment and command line, and what is refused.
+
+use super::*;
+
+fn of(text: &str) -> Result<Config> {
+    let file: File = toml::from_str(text).map_err(|e| Error::internal(e.to_string()))?;
+    let flags = Overrides {
+        data: Some("d".into()),
+        ..Overrides::default()
+    };
+    Config::check(file, &flags)
+}
+
+#[test]
+fn the_commented_file_says_the_defaults() {
+    let uncommented: String = COMMENTED
+        .lines()
+        .map(|l| {
+            l.strip_prefix("#")
+                .filter(|l| l.contains(" = ") && !l.starts_with(' '))
+                .unwrap_or(l)
+        })
+        .map(|l| format!("{l}\n"))
+        .collect();
+    let (said, default) = (of(&uncommented).unwrap(), of("").unwrap());
+    assert_eq!(said.listen, default.listen);
+    assert_eq!(said.max_connections, default.max_connections);
+    assert_eq!(said.checkpoint_bytes, default.checkpoint_bytes);
+    assert_eq!(said.segment_bytes, default.segment_bytes);
+    assert_eq!(said.shutdown_timeout, default.shutdown_timeout);
+    assert_eq!(said.snapshot_max_age, default.snapshot_max_age);
+    assert_eq!(said.epoch_max_duration, default.epoch_max_duration);
+    assert_eq!(said.log_level, default.log_level);
+    assert_eq!(said.synchronous_replicas, default.synchronous_replicas);
+    assert_eq!(said.wal_keep_bytes, default.wal_keep_bytes);
+    assert_eq!(said.replay_workers, default.replay_workers);
+    assert_eq!(said.shared_memory, default.shared_memory);
+    assert_eq!(said.log_ring, default.log_ring);
+    assert_eq!(
+        said.replay_policy.to_string(),
+        default.replay_policy.to_string()
+    );
+    assert!(of(COMMENTED).is_ok());
+}
+
+/// `a = 1`, or `# a = 1` in the commented file: the keys, with their sections before them.
+fn keys() -> Vec<String> {
+    let mut section = String::new();
+    let mut keys = Vec::new();
+    for line in COMMENTED.lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            section = format!("{name}_");
+        } else if let Some((key, _)) = line.trim_start_matches(['#', ' ']).split_once(" = ")
+            && key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+            && section != "settings_"
+        {
+            keys.push(format!("{section}{key}").to_uppercase());
+        }
+    }
+    keys.push("SETTINGS".into());
+    keys
+}
+
+#[test]
+fn every_key_has_a_variable_and_others_are_refused() {
+    let one = |name: &str| check_variables([name.to_owned()].into_iter());
+    let keys = keys();
+    assert!(keys.len() > 25, "{keys:?}");
+    for key in keys {
+        assert!(one(&format!("CANON_{key}")).is_ok(), "{key}");
+    }
+    for other in ["CANON_CONFIG", "CANON_PROXY_HTTP", "HOME", "CANONS"] {
+        assert!(one(other).is_ok(), "{other}");
+    }
+    for wrong in ["CANON_MAX_MEMORI", "CANON_", "CANON_FORWARD"] {
+        assert!(one(wrong).unwrap_err().to_string().contains(wrong));
+    }
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let file = "segment_bytes = \"8MB\"\n[forward]\nwait = \"1s\"\n[settings]\nstatement_timeout = \"5s\"\nwork_mem = \"1MB\"";
+    let with = |flags: Overrides| {
+        let data = Some("d".into());
+        Config::check(toml::from_str(file).unwrap(), &Overrides { data, ..flags })
+    };
+    let c = with(Overrides {
+        segment_bytes: Some("16MB".into()),
+        snapshot_max_age: Some("2h".into()),
+        epoch_max_duration: Some("5ms".into()),
+        forward_wait: Some("3s".into()),
+        forward_silence: Some("4s".into()),
+        settings: vec!["Statement_Timeout = 7s".into()],
+        ..Overrides::default()
+    })
+    .unwrap();
+    assert_eq!(c.segment_bytes, 16 << 20);
+    assert_eq!(c.snapshot_max_age, Duration::from_secs(7200));
+    assert_eq!(c.epoch_max_duration, Duration::from_millis(5));
+    assert_eq!(c.forward.wait, Duration::from_secs(3));
+    assert_eq!(c.forward.silence, Duration::from_secs(4));
+    let said = |name: &str| c.settings.iter().find(|s| s.0 == name).unwrap().1.clone();
+    assert_eq!(said("statement_timeout"), "7s");
+    assert_eq!(said("work_mem"), "1MB");
+    for wrong in ["statement_timeout", "nonesuch=1", "statement_timeout=never"] {
+        let settings = vec![wrong.to_owned()];
+        let wrong_flags = Overrides {
+            settings,
+            ..Overrides::default()
+        };
+        assert!(with(wrong_flags).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn mistakes_are_found() {
+    for bad in [
+        "max_conections = 5",
+        "max_connections = 0",
+        "listen = \"nowhere\"",
+        "max_memory = \"8 apples\"",
+        "shutdown_timeout = \"soon\"",
+        "log_level = \"=%\"",
+        "replica_of = \"nowhere\"",
+        "replica_of = \"host=a port=b\"",
+        "synchronous_replicas = 99",
+        "[replay]\npolicy = \"fast\"",
+        "[replay]\nworkers = 1000",
+        "[settings]\nnonesuch = 1",
+        "[settings]\nstatement_timeout = \"never\"",
+    ] {
+        assert!(of(bad).is_err(), "{bad}");
+    }
+    let c = of("[settings]\nstatement_timeout = \"5s\"\ndefault_transaction_isolation = \"read committed\"").unwrap();
+    assert_eq!(c.settings.len(), 2);
+}
+
+#[test]
+fn sizes_and_times() {
+    assert_eq!(size("8GB"), Some(8 << 30));
+    assert_eq!(size("1.5 kB"), Some(1536));
+    assert_eq!(size("7"), Some(7));
+    assert_eq!(size("GB"), None);
+    assert_eq!(duration("90s"), Some(Duration::from_secs(90)));
+    assert_eq!(duration("2min"), Some(Duration::from_secs(120)));
+    assert_eq!(duration("5"), None);
+}
