@@ -214,13 +214,16 @@ pub struct Config {
     pub settings: Vec<(String, String)>,
 }
 
-/// Variables with this beginning that other programs than `canon start` read: the proxy's, and those of tests and of their faults.
-const OTHERS: [&str; 5] = [
+/// Variables with this beginning that are not for `canon start`: the proxy's, those of tests and of their faults, and what Kubernetes sets for a
+/// service whose name is `canon`.
+const OTHERS: [&str; 7] = [
     "CANON_PROXY_",
     "CANON_TEST_",
     "CANON_PG_BIN",
     "CANON_PYTHON",
     "CANON_SYSBENCH",
+    "CANON_SERVICE_",
+    "CANON_PORT",
 ];
 
 /// Refuses a `CANON_*` variable that means nothing to `canon start`: a slip of the pen is no default.
