@@ -454,8 +454,8 @@ mod fault_points {
         died
     }
 
-    /// The same for a point that only a node passes which takes over another's history.
-    async fn run_copy(spec: &str) -> bool {
+    /// The same for a point that only a node passes which takes over another's history, or becomes the primary.
+    async fn run_copy(spec: &str, promoted: bool) -> bool {
         let primary = Server::start().await;
         let sql =
             "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 1000)";
@@ -468,6 +468,14 @@ mod fault_points {
         ];
         let mut server = Server::canon(&[follow[0], follow[1], ("CANON_FAULT", spec)]);
         server.launch();
+        if promoted {
+            server.ready().await;
+            let address = format!("{}:{}", server.host, server.port);
+            let force = ["--force", "--old-primary-is-down"];
+            let mut promote = std::process::Command::new(env!("CARGO_BIN_EXE_canon"));
+            promote.args(["promote", "--server", &address]).args(force);
+            assert!(!promote.status().expect("canon promote").success());
+        }
         let died = server.exited(common::PATIENCE).await.is_some();
         server.kill();
         server.set_env(&follow);
@@ -488,8 +496,9 @@ mod fault_points {
         let named = |e: &str| points.iter().any(|p| p.0 == e && p.1);
         assert!(ENDS.iter().all(|e| named(e)), "{points:?}");
         let one = async |(point, fallible): (String, bool)| {
-            if point.starts_with("wal.switch.") {
-                return (!run_copy(&point).await).then_some(point);
+            let promoted = point == "dir.add_term";
+            if promoted || point.starts_with("wal.switch.") {
+                return (!run_copy(&point, promoted).await).then_some(point);
             }
             let mut died = run(&point).await;
             // Not the first passage: the one in the middle of the load.
