@@ -92,7 +92,7 @@ async fn age_of_snapshots() {
         .unwrap();
 }
 
-/// On a full disk commits wait and new writes are refused; when there is room the server goes on, and has lost nothing.
+/// On a full disk commits wait and new writes are refused; when there is room the server goes on, and has lost nothing. Nor can it say so.
 #[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk() {
@@ -102,7 +102,7 @@ async fn full_disk() {
     let dir = tempfile::tempdir().unwrap();
     let full = dir.path().join("full");
     let fault = format!("wal.before_write:while={}", full.display());
-    let mut server = Server::start_with(&[("CANON_FAULT", &fault)]).await;
+    let mut server = Server::start_with(&[("CANON_FAULT", &fault), (common::MUTE, "")]).await;
     let (first, second) = (server.connect().await, server.connect().await);
     let table = "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)";
     first.batch_execute(table).await.unwrap();

@@ -46,6 +46,9 @@ pub fn update_golden() -> bool {
     std::env::var("UPDATE_GOLDEN").is_ok_and(|v| v == "1")
 }
 
+/// A server with this variable has a standard error that cannot be written.
+pub const MUTE: &str = "CANON_TEST_MUTE";
+
 impl Server {
     pub async fn start() -> Server {
         Server::start_with(&[]).await
@@ -143,6 +146,11 @@ impl Server {
             .append(true)
             .open(process.dir.path().join("log"))
             .expect("a log file");
+        let mute = process.env.iter().any(|(k, _)| k == MUTE);
+        let said = match mute {
+            true => std::fs::OpenOptions::new().write(true).open("/dev/full"),
+            false => log.try_clone(),
+        };
         process.child = Command::new(env!("CARGO_BIN_EXE_canon"))
             .arg("start")
             .arg("--data")
@@ -151,8 +159,8 @@ impl Server {
             .arg(format!("{host}:{port}"))
             .envs(process.env.iter().map(|(k, v)| (k, v)))
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a log file"))
-            .stderr(log)
+            .stdout(log)
+            .stderr(said.expect("a file for what it says"))
             .spawn()
             .expect("canon starts");
     }
