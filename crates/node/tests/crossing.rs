@@ -86,16 +86,22 @@ fn is_lost(r: base::Result<()>) -> bool {
     r.is_err_and(|e| e.code() == SqlState::SERIALIZATION_FAILURE)
 }
 
+/// Two that have each read what the other changes; the second is at its commit, and waits for nobody.
+fn crossed(node: &Node, h: &Arc<TableHandle>) -> (Txn, Txn) {
+    let (mut a, mut b) = (contended(node), contended(node));
+    read(&mut a, h, 0);
+    read(&mut b, h, 1);
+    change(&mut b, h, 0, 50).unwrap();
+    change(&mut a, h, 1, 51).unwrap();
+    assert!(b.readers_in_the_way().is_empty());
+    (a, b)
+}
+
 #[test]
 fn who_is_at_its_commit_does_not_wait_for_one_that_loses_to_it() {
     let dir = tempfile::tempdir().unwrap();
     let (node, [h, _]) = open(dir.path());
-    let (mut a, mut b) = (contended(&node), contended(&node));
-    read(&mut a, &h, 0);
-    read(&mut b, &h, 1);
-    change(&mut b, &h, 0, 50).unwrap();
-    change(&mut a, &h, 1, 51).unwrap();
-    assert!(b.readers_in_the_way().is_empty());
+    let (mut a, b) = crossed(&node, &h);
     // It may still fail, so the other goes on until it has not.
     change(&mut a, &h, 2, 52).unwrap();
     node.commit(b).unwrap();
@@ -118,12 +124,7 @@ fn who_is_at_its_commit_does_not_wait_for_one_that_loses_to_it() {
 fn who_is_overtaken_by_one_that_fails_goes_on_as_before() {
     let dir = tempfile::tempdir().unwrap();
     let (node, [h, _]) = open(dir.path());
-    let (mut a, mut b) = (contended(&node), contended(&node));
-    read(&mut a, &h, 0);
-    read(&mut b, &h, 1);
-    change(&mut b, &h, 0, 50).unwrap();
-    change(&mut a, &h, 1, 51).unwrap();
-    assert!(b.readers_in_the_way().is_empty());
+    let (mut a, b) = crossed(&node, &h);
     drop(b);
     change(&mut a, &h, 2, 52).unwrap();
     // Looks at all it has read at its commit only, as if it had not been overtaken.
