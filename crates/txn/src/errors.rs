@@ -133,10 +133,11 @@ impl Txn {
     /// 55P03 with PostgreSQL's words.
     pub(crate) fn not_available<T>(&self, wanted: Wanted<'_>) -> Result<T> {
         let relation = match wanted {
-            Wanted::Row(t, _) | Wanted::Key(t) | Wanted::Table(t) => t.name(),
-            Wanted::Schema => "pg_class",
+            Wanted::Row(t, _) | Wanted::Key(t) => format!("row in relation \"{}\"", t.name()),
+            Wanted::Table(t) => format!("relation \"{}\"", t.name()),
+            Wanted::Schema => "relation \"pg_class\"".into(),
         };
-        let what = format!("could not obtain lock on row in relation \"{relation}\"");
+        let what = format!("could not obtain lock on {relation}");
         Err(self.about_wanted(Error::new(SqlState::LOCK_NOT_AVAILABLE, what), wanted))
     }
 

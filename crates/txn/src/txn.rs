@@ -406,7 +406,7 @@ impl Txn {
             }
         } else if let Some(c) = conflict {
             self.move_snapshot(&c)?;
-        } else if self.waited && self.portals == 0 {
+        } else if self.waited && self.portals == 0 && self.tracks_reads() {
             self.follow()?;
         } else if contended && self.portals == 0 {
             self.refresh()?;

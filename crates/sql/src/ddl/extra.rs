@@ -5,6 +5,7 @@
 //!
 //! Left out on purpose: grammar of objects that do not exist here; their statements are recognised and refused (0A000).
 
+use super::lock::LockTable;
 use super::reorder::reorder_identity;
 use super::role::RoleOptions;
 use super::sequence::{Options, once};
@@ -65,6 +66,7 @@ pub enum Extra {
         /// Refuses to run inside a transaction block (25001).
         alone: bool,
     },
+    Lock(LockTable),
     /// Known and refused.
     Refused(String),
 }
@@ -150,9 +152,9 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
         Token::Word(w) if w.quote_style.is_none() => Some(w.value.to_lowercase()),
         _ => Some(String::new()),
     });
-    const FIRST: [&str; 11] = [
+    const FIRST: [&str; 12] = [
         "alter", "create", "drop", "import", "reassign", "refresh", "security", "vacuum",
-        "analyze", "analyse", "reindex",
+        "analyze", "analyse", "reindex", "lock",
     ];
     let first = first.unwrap_or_default();
     if !FIRST.contains(&first.as_str()) && first != "cluster" {
@@ -162,6 +164,7 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
         Words(Parser::new(&PostgreSqlDialect {}).with_tokens_with_locations(tokens.to_vec()));
     let extra = match first.as_str() {
         "vacuum" | "analyze" | "analyse" | "reindex" | "cluster" => w.upkeep(&first)?,
+        "lock" => Extra::Lock(w.lock()?),
         _ => {
             if let Some(tokens) = reorder_identity(tokens) {
                 let mut p = Parser::new(&PostgreSqlDialect {}).with_tokens_with_locations(tokens);
@@ -184,7 +187,7 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
     Ok(Some(extra))
 }
 
-struct Words<'a>(Parser<'a>);
+pub(super) struct Words<'a>(pub(super) Parser<'a>);
 
 impl Words<'_> {
     fn peek(&self, n: usize) -> Option<String> {
@@ -201,7 +204,7 @@ impl Words<'_> {
     }
 
     /// Takes these words if they come next.
-    fn eat(&mut self, words: &str) -> bool {
+    pub(super) fn eat(&mut self, words: &str) -> bool {
         let there = self.at(words);
         if there {
             words.split(' ').for_each(|_| {
@@ -211,7 +214,7 @@ impl Words<'_> {
         there
     }
 
-    fn wrong(&self) -> Error {
+    pub(super) fn wrong(&self) -> Error {
         let next = self.0.peek_token().token;
         Error::new(
             SqlState::SYNTAX_ERROR,
@@ -222,7 +225,7 @@ impl Words<'_> {
         )
     }
 
-    fn expect(&mut self, words: &str) -> Result<()> {
+    pub(super) fn expect(&mut self, words: &str) -> Result<()> {
         if self.eat(words) {
             Ok(())
         } else {
@@ -237,7 +240,7 @@ impl Words<'_> {
         }
     }
 
-    fn name(&mut self) -> Result<ObjectName> {
+    pub(super) fn name(&mut self) -> Result<ObjectName> {
         self.0.parse_object_name(false).map_err(|_| self.wrong())
     }
 

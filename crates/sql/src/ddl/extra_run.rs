@@ -76,6 +76,7 @@ impl Work<'_> {
                 }
                 Ok((*tag).into())
             }
+            Extra::Lock(_) => Err(Error::internal("a lock is no change of the schema")),
             Extra::Refused(what) => Err(Error::unsupported(what)),
         }
     }

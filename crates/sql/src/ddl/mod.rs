@@ -26,6 +26,7 @@ mod extra_run;
 mod fill;
 mod grant;
 mod index;
+mod lock;
 mod names;
 pub mod privileges;
 mod reorder;
@@ -320,6 +321,7 @@ fn first_words(text: &str) -> String {
 /// [`execute`] for the statements of [`extra`].
 pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome> {
     match e {
+        Extra::Lock(l) => lock::execute(l, txn, ctx),
         // Nothing changes: no need to wait for who changes something.
         Extra::Upkeep { .. } | Extra::Refused(_) => {
             let schema = (*txn.catalog().schema).clone();

@@ -223,7 +223,6 @@ pub(super) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>, Fault> 
         }
         "listen" => return Ok(Some(Utility::Unsupported("LISTEN"))),
         "notify" => return Ok(Some(Utility::Unsupported("NOTIFY"))),
-        "lock" => return Ok(Some(Utility::Unsupported("LOCK TABLE"))),
         "do" => return Ok(Some(Utility::Unsupported("DO"))),
         "load" => return Ok(Some(Utility::Unsupported("LOAD"))),
         "call" => return Ok(Some(Utility::Unsupported("CALL"))),
