@@ -83,6 +83,37 @@ async fn more_clients_than_connections_wait_and_are_told() {
     assert_eq!(one(&c, "SELECT sum(v) FROM t").await, "2");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_come_and_go_leave_no_connections_behind() {
+    if skip() {
+        return;
+    }
+    let p = Server::start_with(&[("CANON_MAX_CONNECTIONS", "12")]).await;
+    let r = replica_with(&p, "replica", &[]).await;
+    let c = p.connect().await;
+    rows(&c, "CREATE TABLE t (a int PRIMARY KEY)").await;
+    let watch = r.connect().await;
+    let sessions = "SELECT count(*) FROM pg_stat_activity";
+    let alone = one(&c, sessions).await;
+    for i in 0..24 {
+        let client = r.connect().await;
+        rows(&client, &format!("INSERT INTO t VALUES ({i})")).await;
+        drop(client);
+        until(&watch, sessions, "1").await;
+    }
+    let left: usize = one(&c, sessions).await.parse().expect("a number");
+    let alone: usize = alone.parse().expect("a number");
+    assert!(left <= alone + 4, "{alone} sessions became {left}");
+    // More than the primary has room for, all at a time, and none in the middle of something.
+    let mut stay = Vec::new();
+    for i in 24..48 {
+        let client = r.connect().await;
+        rows(&client, &format!("INSERT INTO t VALUES ({i})")).await;
+        stay.push(client);
+    }
+    assert_eq!(one(&c, "SELECT count(*) FROM t").await, "48");
+}
+
 async fn connect(cluster: &Cluster, member: usize) -> Client {
     let (c, connection) = tokio_postgres::connect(&cluster.url(member), NoTls)
         .await

@@ -14,7 +14,8 @@
 //!
 //! **Connections** belong to a client while its transaction is open at the primary, and are everybody's between transactions. The one
 //! that served a client last is given to it again if it is free: then the primary knows its settings and statements, and
-//! only changes travel.
+//! only changes travel. Others get one whose client has gone, or has left it alone for a while (`LEFT_ALONE`), before a new one is made; one
+//! that nobody wants any more is closed (`UNUSED`). So a replica holds as many as its clients use at a time, not as many as there were.
 //!
 //! **What is lost when the primary is.** Before anything was sent: 57P03, and the client's session goes on. In the middle of a
 //! transaction: 08006, and it was rolled back. When what was sent may have committed: 40003 with a token to ask with
@@ -35,8 +36,8 @@ use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 use upstream::Upstream;
 
 /// How a connection for sessions is asked for.
@@ -45,6 +46,13 @@ const LOGIN: [(&str, &str); 1] = [("replication", "forward")];
 /// Looks in a row that have found nothing new, before a primary counts as silent: a node that was stopped itself does not take
 /// the time of that for the other's silence.
 const LOOKS: u32 = 8;
+
+/// A free connection is another client's when its own has not come back to it for this long.
+const LEFT_ALONE: Duration = Duration::from_secs(1);
+/// A free connection is closed when nobody has wanted it for this long.
+const UNUSED: Duration = Duration::from_secs(30);
+/// The owner of what belongs to no client.
+const NOBODY: u64 = 0;
 
 /// What is configured (`[forward]`).
 #[derive(Clone, Debug)]
@@ -81,8 +89,8 @@ pub struct Pool {
     primary: Primary,
     limits: Limits,
     pulse: Pulse,
-    /// Free ones, the one that was used last at the end.
-    idle: Mutex<Vec<Upstream>>,
+    /// Free ones and since when, the one that was used last at the end.
+    idle: Mutex<Vec<(Instant, Upstream)>>,
     /// One for each client that has a connection or is about to.
     places: Arc<Semaphore>,
     /// Connections that there are, and those that are being made.
@@ -99,7 +107,7 @@ impl Pool {
             places: Arc::new(Semaphore::new(limits.connections)),
             limits,
             open: AtomicUsize::new(0),
-            owners: AtomicU64::new(1),
+            owners: AtomicU64::new(NOBODY + 1),
         })
     }
 
@@ -129,22 +137,31 @@ impl Pool {
         loop {
             let found = {
                 let mut idle = self.idle.lock();
-                let mine = idle.iter().position(|u| u.owner == owner);
                 let full = self.open() >= self.limits.connections;
                 // Who has a place finds one of the two.
-                match mine.or_else(|| (full && !idle.is_empty()).then_some(0)) {
-                    Some(at) => Ok(idle.remove(at)),
+                match fitting(&idle, owner, full) {
+                    Some(at) => Ok(idle.remove(at).1),
                     None => Err(Slot::new(self)),
                 }
             };
-            match found {
-                Ok(mut u) => {
-                    if u.is_alive() {
-                        u.serve(owner, place);
-                        return Ok(u);
+            let made = match found {
+                Ok(u) => Ok(u),
+                Err(slot) => connect(slot, core).await,
+            };
+            let mut u = match made {
+                // The primary has no room for one more: one of those that are there, then.
+                Err(e) if e.code() == SqlState::TOO_MANY_CONNECTIONS => {
+                    let mut idle = self.idle.lock();
+                    if idle.is_empty() {
+                        return Err(e);
                     }
+                    idle.remove(0).1
                 }
-                Err(slot) => return connect(slot, owner, core, place).await,
+                made => made?,
+            };
+            if u.is_alive() {
+                u.serve(owner, place);
+                return Ok(u);
             }
         }
     }
@@ -156,7 +173,24 @@ impl Pool {
         }
         let mut idle = self.idle.lock();
         u.rest();
-        idle.push(u);
+        idle.push((Instant::now(), u));
+    }
+
+    /// This client has gone.
+    fn left(&self, owner: u64) {
+        let mut idle = self.idle.lock();
+        let theirs = idle.iter_mut().filter(|(_, u)| u.owner == owner);
+        theirs.for_each(|(_, u)| u.owner = NOBODY);
+    }
+
+    /// Closes free connections that nobody has wanted for long. For a clock.
+    pub fn prune(&self) {
+        let mut idle = self.idle.lock();
+        let used = idle.iter().position(|(since, _)| since.elapsed() < UNUSED);
+        let unused = used.unwrap_or(idle.len());
+        let gone: Vec<_> = idle.drain(..unused).collect();
+        drop(idle);
+        drop(gone);
     }
 
     fn exhausted(&self) -> Error {
@@ -207,20 +241,20 @@ impl Pool {
     }
 }
 
-async fn connect(
-    slot: Slot,
-    owner: u64,
-    core: &Arc<Core>,
-    place: OwnedSemaphorePermit,
-) -> Result<Upstream> {
-    match Upstream::connect(slot, core).await {
-        Ok(mut u) => {
-            u.serve(owner, place);
-            Ok(u)
-        }
-        Err(e) if e.code() == SqlState::CONNECTION_FAILURE => Err(unreachable(&e)),
-        Err(e) => Err(e),
-    }
+/// Which of the free connections a client is to have. `full`: any rather than none.
+fn fitting(idle: &[(Instant, Upstream)], owner: u64, full: bool) -> Option<usize> {
+    let owned = |by: u64| idle.iter().rposition(|(_, u)| u.owner == by);
+    let left_alone = || idle.first().is_some_and(|(t, _)| t.elapsed() >= LEFT_ALONE);
+    let oldest = || (!idle.is_empty() && (full || left_alone())).then_some(0);
+    owned(owner).or_else(|| owned(NOBODY)).or_else(oldest)
+}
+
+async fn connect(slot: Slot, core: &Arc<Core>) -> Result<Upstream> {
+    let made = Upstream::connect(slot, core).await;
+    made.map_err(|e| match e.code() {
+        SqlState::CONNECTION_FAILURE => unreachable(&e),
+        _ => e,
+    })
 }
 
 fn unreachable(e: &Error) -> Error {

@@ -77,6 +77,7 @@ impl Drop for Forwarder {
     fn drop(&mut self) {
         // A transaction in it ends with its connection.
         self.up = None;
+        self.pool.left(self.owner);
     }
 }
 

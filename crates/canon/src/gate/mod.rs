@@ -133,6 +133,7 @@ impl<E: Engine> Gate<E> {
             self.shared
                 .sessions
                 .tick(self.shared.host.monotonic_millis());
+            self.forward.get().inspect(|pool| pool.prune());
         }
     }
 
