@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
-use txn::Cause;
+use txn::{Cause, Spared};
 
 /// What the server is doing, for `/readyz`.
 #[derive(Default)]
@@ -422,6 +422,19 @@ fn engine(p: &mut Page, node: &node::Node) {
             "canon_aborts_total{{reason=\"{}\"}} {}",
             cause.name(),
             m.stats.aborts(cause)
+        );
+    }
+    p.head(
+        "canon_aborts_spared_total",
+        "counter",
+        "Transactions that committed where whole ranges as their footprint would have told them to try again, by what told apart.",
+    );
+    for by in Spared::ALL {
+        _ = writeln!(
+            p.0,
+            "canon_aborts_spared_total{{by=\"{}\"}} {}",
+            by.name(),
+            m.stats.spared(by)
         );
     }
     p.counter(

@@ -18,7 +18,7 @@ mod helpers;
 mod history;
 
 use common::{Server, on_postgres};
-use history::{ROUNDS, assert_keeps, run_on};
+use history::{BY_CONDITION, BY_INDEX, ROUNDS, assert_keeps, run_on, run_with};
 use std::sync::Arc;
 use workload::list_append::{Level, Report};
 
@@ -53,10 +53,35 @@ async fn serializable() {
     keeps("SERIALIZABLE", level).await;
 }
 
+/// Ranges that no index gives: whole tables are scanned, and validation has to know the condition (docs/decisions/0020).
+#[tokio::test(flavor = "multi_thread")]
+async fn serializable_by_conditions() {
+    if on_postgres() {
+        return;
+    }
+    let http = format!("127.0.0.1:{}", common::free_port());
+    let server = Arc::new(Server::start_with(&[("CANON_HTTP", http.as_str())]).await);
+    let servers = std::slice::from_ref(&server);
+    let run = run_with(servers, "SERIALIZABLE", 1, BY_CONDITION).await;
+    assert_keeps(
+        "SERIALIZABLE, by conditions",
+        Level::StrictSerializable,
+        run,
+    );
+    let spared = helpers::counted(&http, "canon_aborts_spared_total{by=\"predicate\"}");
+    println!("{spared} spared");
+    assert!(spared > 0, "no scan met a change that did not matter");
+}
+
 /// Repeats runs until one shows what `level` forbids.
 async fn must_find(name: &'static str, level: Level, env: &[(&str, &str)]) {
+    must_find_by(BY_INDEX, name, level, env).await;
+}
+
+async fn must_find_by(range: &'static str, name: &'static str, level: Level, env: &[(&str, &str)]) {
     for seed in 1..=ROUNDS {
-        let (report, _) = run(name, seed, env).await;
+        let server = Arc::new(Server::start_with(env).await);
+        let (report, _) = run_with(&[server], name, seed, range).await;
         if let Some(found) = report.violations(level).first() {
             println!("{name} {env:?}, round {seed}: {found}");
             return;
@@ -79,6 +104,16 @@ async fn planted_skip_read_validation() {
     if !on_postgres() {
         let env = [("CANON_PLANTED", "skip_read_validation")];
         must_find("SERIALIZABLE", Level::Serializable, &env).await;
+    }
+}
+
+/// A server that overlooks rows that come to pass a condition is found out.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn planted_filter_old_only() {
+    if !on_postgres() {
+        let env = [("CANON_PLANTED", "validation.filter_old_only")];
+        must_find_by(BY_CONDITION, "SERIALIZABLE", Level::Serializable, &env).await;
     }
 }
 

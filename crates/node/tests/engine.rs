@@ -2,6 +2,7 @@
 
 mod courtesies;
 mod full_disk;
+mod predicates;
 mod schemas;
 
 use base::schema::*;

@@ -170,6 +170,11 @@ impl TestDb {
         t.commit(&self.order).map(|_| ())
     }
 
+    /// Commits that a coarser look would have refused.
+    pub fn spared(&self, by: txn::Spared) -> u64 {
+        self.manager.stats.spared(by)
+    }
+
     pub fn prepare_in(
         &self,
         txn: &Txn,

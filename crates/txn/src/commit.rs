@@ -17,15 +17,14 @@
 //! Left out on purpose: group validation; read validity intervals (LT-OCC) belong to `partitioned`.
 
 use base::record::{CommitBuilder, RecordKind};
-use base::{Error, KeyRange, Position, Result, RowRef};
-use store::tree::Direction;
-use store::{Guard, Holder, IndexEntry, NewVersion, Record, SecondaryIndex, pin};
+use base::{Error, KeyRange, Position, Result};
+use store::{Guard, Holder, NewVersion, Record, SecondaryIndex, pin};
 
 use crate::backoff::Backoff;
 use crate::handle::TableHandle;
 use crate::locks::LockMode;
 use crate::manager::Cause;
-use crate::scan::{ALL_COLUMNS, RangeRead};
+use crate::range::{Look, Spared, each_in_range};
 use crate::txn::{Isolation, Txn};
 use crate::writes::{Pending, TableWrites};
 
@@ -162,11 +161,11 @@ impl Txn {
                 let (position, t) = order.begin()?;
                 ticket = Some(t);
                 locked.iter().for_each(|l| l.record.set_holder(position));
-                self.validate(position, &locked, guard)?;
-                Ok(position)
+                let spared = self.validate(position, &locked, guard)?;
+                Ok((position, spared))
             });
-        let position = match ordered {
-            Ok(p) => p,
+        let (position, spared) = match ordered {
+            Ok(done) => done,
             Err(e) => {
                 versions.iter().for_each(|v| memory.add(-v.rounded()));
                 self.undo_locks(&locked, guard);
@@ -198,7 +197,7 @@ impl Txn {
         }
         let (heads, data) = builder.finish(position, 0);
         order.ready(ticket.expect("a position came with a ticket"), heads, data);
-        self.shared.stats.committed();
+        self.shared.stats.committed(spared);
         Ok(position)
     }
 
@@ -230,7 +229,13 @@ impl Txn {
         Ok(())
     }
 
-    fn validate(&self, me: Position, locked: &[Locked<'_>], guard: &Guard) -> Result<()> {
+    /// What kept it from being told to try again, if anything did.
+    fn validate(
+        &self,
+        me: Position,
+        locked: &[Locked<'_>],
+        guard: &Guard,
+    ) -> Result<Option<Spared>> {
         let snapshot = self.view()?.position();
         for l in locked {
             let table = &l.table.table;
@@ -265,9 +270,9 @@ impl Txn {
         if self.options.isolation == Isolation::Serializable
             && !env::fault::planted("skip_read_validation")
         {
-            self.validate_reads(snapshot, me, guard)?;
+            return Ok(self.spared.max(self.validate_reads(snapshot, me, guard)?));
         }
-        Ok(())
+        Ok(self.spared)
     }
 
     /// An optimistic commit's new unique keys, against the newest rows below `me` and against its own.
@@ -322,7 +327,7 @@ impl Txn {
         snapshot: Position,
         me: Position,
         guard: &Guard,
-    ) -> Result<()> {
+    ) -> Result<Option<Spared>> {
         let changed = |table: &TableHandle, key: String, winner: Position, cause| {
             self.shared.stats.abort(cause);
             let what =
@@ -374,34 +379,35 @@ impl Txn {
                 }
             }
         }
+        let mut spared = None;
         for range in &self.ranges {
-            let mut winner = Position::ZERO;
-            let mut precise = false;
-            let mut key = String::new();
+            let mut lost = None;
             range.all(guard, &mut |r, entry| {
-                let newest = newest_below(r, me, guard);
-                if newest <= snapshot {
+                let winner = newest_below(r, me, guard);
+                if winner <= snapshot {
                     return true;
                 }
-                winner = newest;
-                precise = !range.same(r, entry, snapshot, me.prev(), guard);
-                if precise {
-                    key = describe_record(&range.table, r, guard);
+                match range.look(r, entry, snapshot, me.prev(), guard) {
+                    Look::Same => {}
+                    Look::Spared(by) => spared = spared.max(Some(by)),
+                    Look::Changed => {
+                        lost = Some((describe_record(&range.table, r, guard), winner));
+                    }
                 }
-                !precise
+                lost.is_none()
             });
-            if precise {
-                let whole = range.range == KeyRange::all();
-                let cause = if whole {
-                    Cause::TableChanged
-                } else {
-                    Cause::RangeChanged
+            if let Some((key, winner)) = lost {
+                let cause = match range.range == KeyRange::all() {
+                    true => Cause::TableChanged,
+                    false => Cause::RangeChanged,
                 };
                 return changed(&range.table, key, winner, cause);
             }
         }
         // The rows at the snapshot were compared: they were there if it is live still.
-        self.view()?.check().map_err(|_| Txn::snapshot_too_old())
+        let live = self.view()?.check();
+        live.map_err(|_| Txn::snapshot_too_old())?;
+        Ok(spared)
     }
 
     fn undo_locks(&self, locked: &[Locked<'_>], guard: &Guard) {
@@ -521,122 +527,4 @@ fn newest_below(record: &Record, me: Position, guard: &Guard) -> Position {
     record
         .at(me.prev(), guard)
         .map_or(Position::ZERO, |v| v.position())
-}
-
-/// Calls `f` with each record of a range of the primary index or of a secondary one, until it says false.
-pub(crate) fn each_in_range<'g>(
-    table: &'g TableHandle,
-    index: Option<&'g SecondaryIndex>,
-    range: &KeyRange,
-    guard: &'g Guard,
-    f: &mut dyn FnMut(&'g Record, Option<&'g IndexEntry>) -> bool,
-) -> bool {
-    let (lo, hi) = range.bounds();
-    match index {
-        None => {
-            let mut cursor = table
-                .storage
-                .primary
-                .cursor(lo, hi, Direction::Forward, guard);
-            let mut batch = Vec::new();
-            loop {
-                batch.clear();
-                let more = cursor.next_batch(64, &mut batch);
-                if !batch.iter().all(|r| f(r, None)) {
-                    return false;
-                }
-                if !more {
-                    return true;
-                }
-            }
-        }
-        Some(index) => {
-            let mut cursor = index.tree.cursor(lo, hi, Direction::Forward, guard);
-            let mut batch = Vec::new();
-            loop {
-                batch.clear();
-                let more = cursor.next_batch(64, &mut batch);
-                if !batch.iter().all(|e| f(e.record(guard), Some(e))) {
-                    return false;
-                }
-                if !more {
-                    return true;
-                }
-            }
-        }
-    }
-}
-
-/// Whether two versions of a row are the same in these columns.
-pub(crate) fn same_columns(table: &TableHandle, columns: u64, a: &[u8], b: &[u8]) -> bool {
-    if columns == ALL_COLUMNS {
-        return false;
-    }
-    let layout = &table.table.layout;
-    let (a, b) = (layout.row(a), layout.row(b));
-    let mut columns = (0..layout.len()).filter(|i| *i < 64 && columns & 1 << i != 0);
-    columns.all(|i| same_column(a, b, i))
-}
-
-/// The columns in which two versions of a row differ, and always that which stands for no column but is among all of them.
-pub(crate) fn changed_columns(table: &TableHandle, a: &[u8], b: &[u8]) -> u64 {
-    let layout = &table.table.layout;
-    let (a, b) = (layout.row(a), layout.row(b));
-    let changed = (0..layout.len().min(63)).filter(|i| !same_column(a, b, *i));
-    changed.fold(1 << 63, |set, i| set | 1 << i)
-}
-
-fn same_column(a: RowRef<'_>, b: RowRef<'_>, i: usize) -> bool {
-    match (a.is_missing(i), b.is_missing(i)) {
-        (true, true) => true,
-        (false, false) if a.is_null(i) || b.is_null(i) => a.is_null(i) == b.is_null(i),
-        (false, false) => a.raw(i) == b.raw(i),
-        _ => false,
-    }
-}
-
-impl RangeRead {
-    /// Whether what was read of a row, its place in the range and the columns, is the same at two positions. The older one is that of
-    /// a live snapshot.
-    pub(crate) fn same(
-        &self,
-        r: &Record,
-        entry: Option<&IndexEntry>,
-        old: Position,
-        new: Position,
-        guard: &Guard,
-    ) -> bool {
-        let mut scratch = Vec::new();
-        let mut seen = |at| {
-            let row = r.row_at(at, guard)?;
-            let there = match (entry, &self.index) {
-                (Some(e), Some(i)) => i.matches(e, row, &mut scratch),
-                _ => true,
-            };
-            there.then_some(row)
-        };
-        match (seen(old), seen(new)) {
-            (None, None) => true,
-            (Some(a), Some(b)) => same_columns(&self.table, self.columns, a, b),
-            _ => false,
-        }
-    }
-
-    /// Whether `f` holds for each record whose key stands in the range, those passed over left out.
-    pub(crate) fn all(
-        &self,
-        guard: &Guard,
-        f: &mut dyn FnMut(&Record, Option<&IndexEntry>) -> bool,
-    ) -> bool {
-        each_in_range(
-            &self.table,
-            self.index.as_deref(),
-            &self.range,
-            guard,
-            &mut |r, e| {
-                let passed = !self.passed_over.is_empty() && self.passed_over.contains(r.key());
-                passed || f(r, e)
-            },
-        )
-    }
 }

@@ -34,9 +34,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::commit::changed_columns;
 use crate::locks::{Attempt, LockMode, LockName, LockWait, RUNNING_SPACE, TxnId};
 use crate::manager::Cause;
+use crate::range::changed_columns;
 use crate::txn::Txn;
 use crate::writes::{Pending, TableWrites};
 use store::{Expired, Guard, pin};
@@ -211,15 +211,15 @@ impl Txn {
         let before = self.catalog.clone();
         let to = self.take_snapshot();
         let guard = pin();
-        let same = self.others_unchanged(old, to.position(), &guard);
+        let mut spared = self.spared;
+        let same = self.others_unchanged(old, to.position(), &mut spared, &guard);
         let view = self.view.as_mut().expect("checked above");
         if same
             && view
                 .advance(to, &guard)
                 .map_err(|Expired| Txn::snapshot_too_old())?
         {
-            self.moves += 1;
-            self.shared.stats.moved();
+            self.has_moved(spared);
         } else {
             self.catalog = before;
             self.catalog_from = Position::MAX;
@@ -240,7 +240,7 @@ impl Txn {
         }
         let runs = self.shared.readers.has(by);
         let now = self.shared.marks.installed.get();
-        self.validate_reads(self.view()?.position(), now.next(), &pin())?;
+        _ = self.validate_reads(self.view()?.position(), now.next(), &pin())?;
         if !runs {
             // Unless another one has come meanwhile.
             let (set, order) = (Ordering::SeqCst, Ordering::SeqCst);
@@ -256,6 +256,7 @@ impl Txn {
         }
         let now = self.shared.marks.installed.get();
         self.validate_reads(self.view()?.position(), now.next(), &pin())
+            .map(|_| ())
     }
 
     /// At the first statement of a contended transaction: what it reads is shown from now on.

@@ -378,7 +378,7 @@ impl Txn {
                     k.encode(v, &mut key);
                 }
                 let range = KeyRange::prefix(&key);
-                crate::commit::each_in_range(
+                crate::range::each_in_range(
                     child,
                     child.indexes[place].as_deref(),
                     &range,
@@ -446,7 +446,7 @@ impl Txn {
                     .get(&key, &guard)
                     .is_some_and(is_held),
                 // Also rows that had the key once: an abort too many, at most.
-                index => !crate::commit::each_in_range(
+                index => !crate::range::each_in_range(
                     parent,
                     index,
                     &KeyRange::prefix(&key),
@@ -518,7 +518,7 @@ impl Txn {
         let guard = pin();
         let mut found = None;
         let index = table.indexes[place].as_deref();
-        crate::commit::each_in_range(table, index, &range, &guard, &mut |r, entry| {
+        crate::range::each_in_range(table, index, &range, &guard, &mut |r, entry| {
             crate::commit::settle(r);
             let mine = r.key() == row_key || own.is_some_and(|w| w.rows.contains_key(r.key()));
             let live = r.newest(&guard).and_then(|v| v.row());
@@ -599,7 +599,7 @@ fn newest_with_key<'g>(
     };
     let mut found = None;
     let range = KeyRange::prefix(key);
-    crate::commit::each_in_range(table, Some(index), &range, guard, &mut |r, entry| {
+    crate::range::each_in_range(table, Some(index), &range, guard, &mut |r, entry| {
         crate::commit::settle_below(r, me);
         if let (Some(row), Some(e)) = (r.row_at(me.prev(), guard), entry)
             && index.matches(e, row, &mut Vec::new())

@@ -15,6 +15,7 @@ use crate::backoff::Backoff;
 use crate::contention::Readers;
 use crate::handle::{Catalog, RuleCompiler, TableHandle};
 use crate::locks::LockTable;
+use crate::range::Spared;
 use crate::txn::{Txn, TxnOptions};
 
 /// Why a transaction was told to try again.
@@ -22,8 +23,8 @@ use crate::txn::{Txn, TxnOptions};
 pub enum Cause {
     /// A row that was read by key (or its absence) changed before commit, or before the snapshot moved.
     ReadChanged,
-    /// A row came into, left or changed in a range that was read: in a column that the statement looked at, whether or not its
-    /// predicate would have taken the row, which validation does not know.
+    /// A row came into, left or changed in a range that was read, in a column that the statement looked at; and its condition takes the
+    /// row before or after, as far as validation knows it (`range`).
     RangeChanged,
     /// The same in a scan of a whole table.
     TableChanged,
@@ -73,6 +74,7 @@ impl Cause {
 pub struct Stats {
     commits: [Padded; 8],
     aborts: [AtomicU64; Cause::ALL.len()],
+    spared: [AtomicU64; Spared::ALL.len()],
     moves: AtomicU64,
 }
 
@@ -85,7 +87,10 @@ impl Stats {
         self.aborts[cause as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn committed(&self) {
+    pub(crate) fn committed(&self, spared: Option<Spared>) {
+        if let Some(by) = spared {
+            self.spared[by as usize].fetch_add(1, Ordering::Relaxed);
+        }
         thread_local! {
             static MINE: usize = {
                 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -112,6 +117,12 @@ impl Stats {
     /// Transactions told to try again, by cause.
     pub fn aborts(&self, cause: Cause) -> u64 {
         self.aborts[cause as usize].load(Ordering::Relaxed)
+    }
+
+    /// Transactions that committed where a footprint of whole ranges would have told them to try again, by what told that it does not
+    /// matter: one that needed both counts as [`Spared::Predicate`].
+    pub fn spared(&self, by: Spared) -> u64 {
+        self.spared[by as usize].load(Ordering::Relaxed)
     }
 
     /// Snapshots moved forward instead.

@@ -9,7 +9,8 @@
 //! A row is unchanged when its version at t has a position at or below s. That says nothing of rows that are gone: their versions may
 //! be reclaimed here, where nobody held s. So a range carries a digest of the keys that stood in it, and a key says whether a row was
 //! there; both are compared with what is there at t. A row that came and went between s and t is found in neither, and need not be:
-//! the two states are the same. Which columns were looked at is not compared: a change of another column counts as one.
+//! the two states are the same. Which columns were looked at, and what rows
+//! a scan took, is not compared: any change of a row counts as one.
 //!
 //! REPEATABLE READ stands at s still if the versions at s are here for certain (no pass of the reclaimer has begun to treat s as
 //! past); if not it goes forward like SERIALIZABLE, under the same condition, which its promise allows: it may have begun later.
@@ -24,7 +25,7 @@ use store::{View, pin};
 
 use crate::handle::TableHandle;
 use crate::manager::Cause;
-use crate::scan::{ALL_COLUMNS, RangeRead};
+use crate::range::{ALL_COLUMNS, RangeRead};
 use crate::txn::{Isolation, Txn};
 
 impl Txn {
@@ -43,6 +44,7 @@ impl Txn {
                 passed_over: Default::default(),
                 rows: 0,
                 columns: ALL_COLUMNS,
+                filter: None,
             });
         }
     }
@@ -169,6 +171,7 @@ impl Txn {
                 passed_over: Default::default(),
                 rows: r.rows.count as usize,
                 columns: ALL_COLUMNS,
+                filter: None,
             };
             if standing_in(&read, at, Some(f.snapshot), &guard) != Some(r.rows) {
                 return Ok(false);

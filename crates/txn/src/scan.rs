@@ -4,13 +4,13 @@
 //! What has been scanned goes into the footprint piece by piece: a scan that stops early (LIMIT) has read only up to its last row.
 
 use base::{ColumnIdx, KeyRange, Result, RowRef};
-use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use store::tree::Cursor;
 use store::{IndexEntry, Record, SecondaryIndex, entry_key, pin};
 
 use crate::handle::TableHandle;
+use crate::range::{ALL_COLUMNS, RangeRead, RowFilter, set_of};
 use crate::txn::Txn;
 use crate::writes::TableWrites;
 
@@ -30,7 +30,7 @@ pub enum Direction {
 }
 
 /// A resumable position in a range scan; holds no reference into the store.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Scan {
     access: Access,
     /// What is left of the range; shrinks as the scan goes on.
@@ -42,31 +42,7 @@ pub struct Scan {
     /// See [`Scan::read_by`].
     reader: u32,
     columns: u64,
-}
-
-/// A scanned range in a footprint.
-pub(crate) struct RangeRead {
-    pub table: Arc<TableHandle>,
-    pub index: Option<Arc<SecondaryIndex>>,
-    pub range: KeyRange,
-    pub reader: u32,
-    /// Rows (primary-index keys) that SKIP LOCKED passed over: they do not count as read.
-    pub passed_over: HashSet<Box<[u8]>>,
-    /// Rows that it gave.
-    pub rows: usize,
-    /// The columns that were looked at.
-    pub columns: u64,
-}
-
-/// A set of columns with all of them in it; a bit for each of the first 63 otherwise.
-pub(crate) const ALL_COLUMNS: u64 = u64::MAX;
-
-/// These columns as a set.
-fn set_of(columns: &[ColumnIdx]) -> u64 {
-    match columns.iter().max() {
-        Some(63..) => ALL_COLUMNS,
-        _ => columns.iter().fold(0, |set, c| set | 1 << c),
-    }
+    filter: Option<Arc<dyn RowFilter>>,
 }
 
 const BATCH: usize = 32;
@@ -82,6 +58,7 @@ impl Scan {
             entry: None,
             reader: 0,
             columns: ALL_COLUMNS,
+            filter: None,
         }
     }
 
@@ -97,11 +74,19 @@ impl Scan {
         self
     }
 
+    /// The same for somebody to whom only rows matter that this takes. When to stop must not depend on others either: a scan of a unique
+    /// key that ends at its one row, taken or not, has not covered what may come in its place.
+    pub fn filtered_by(mut self, filter: Arc<dyn RowFilter>) -> Scan {
+        self.filter = Some(filter);
+        self
+    }
+
     /// Begins again with another range, keeping what is allocated.
     pub fn restart(&mut self, range: KeyRange) {
         *self = Scan {
             columns: self.columns,
             reader: self.reader,
+            filter: self.filter.take(),
             ..Scan::new(self.access, range, self.direction)
         };
     }
@@ -346,18 +331,21 @@ impl Txn {
             Access::Primary => None,
             Access::Index(i) => table.indexes[i].clone(),
         };
-        let Some(table) = self.handle_of(table) else {
+        let Some(handle) = self.handle_of(table) else {
             return;
         };
+        // The filter knows the columns of the handle that it was made with.
+        let known = Arc::ptr_eq(&handle.table, &table.table);
         scan.entry = Some(self.ranges.len());
         self.ranges.push(RangeRead {
-            table,
+            table: handle,
             index,
             range: covered,
             reader: scan.reader,
-            passed_over: HashSet::new(),
+            passed_over: Default::default(),
             rows,
             columns: scan.columns,
+            filter: scan.filter.clone().filter(|_| known),
         });
     }
 }

@@ -449,7 +449,7 @@ fn check_unique(table: &TableHandle, place: usize, go_on: GoOn<'_>) -> Result<()
     let mut last: Option<Vec<u8>> = None;
     let (mut duplicate, mut stopped) = (None, Ok(()));
     let (mut scratch, mut columns) = (Vec::new(), Vec::new());
-    crate::commit::each_in_range(
+    crate::range::each_in_range(
         table,
         Some(index),
         &base::KeyRange::all(),

@@ -24,8 +24,8 @@ use crate::fk::FkProbe;
 use crate::handle::{Catalog, TableHandle};
 use crate::locks::{LockName, LockWait, TxnId};
 use crate::manager::{Cause, TxnManager};
+use crate::range::{Look, RangeRead, Spared};
 use crate::savepoint::Savepoint;
-use crate::scan::RangeRead;
 use crate::schema_change::OwnSchema;
 use crate::stand::Parked;
 use crate::writes::Writes;
@@ -172,6 +172,8 @@ pub struct Txn {
     pub(crate) looked_again: usize,
     /// Something read has changed: it may still end as if it had ended then, but writes no more.
     pub(crate) outdated: bool,
+    /// Its snapshot moved over a change of a range that did not matter.
+    pub(crate) spared: Option<Spared>,
     /// For rows that are being encoded.
     pub(crate) scratch: Vec<u8>,
 }
@@ -215,6 +217,7 @@ impl Txn {
             courtesy: COURTESY,
             looked_again: 0,
             outdated: false,
+            spared: None,
             scratch: Vec::new(),
         }
     }
@@ -299,7 +302,8 @@ impl Txn {
     }
 
     /// Whether reads must be remembered: by their validation at commit, or by a move of the snapshot.
-    pub(crate) fn tracks_reads(&self) -> bool {
+    #[inline]
+    pub fn tracks_reads(&self) -> bool {
         self.options.isolation != Isolation::ReadCommitted && !self.options.read_only
     }
 
@@ -429,7 +433,8 @@ impl Txn {
         let old = self.view()?.position();
         let to = self.take_snapshot();
         let guard = pin();
-        if !self.others_unchanged(old, to.position(), &guard) {
+        let mut spared = self.spared;
+        if !self.others_unchanged(old, to.position(), &mut spared, &guard) {
             return Ok(());
         }
         let view = self.view.as_mut().expect("checked above");
@@ -437,10 +442,15 @@ impl Txn {
             .advance(to, &guard)
             .map_err(|Expired| Txn::snapshot_too_old())?
         {
-            self.moves += 1;
-            self.shared.stats.moved();
+            self.has_moved(spared);
         }
         Ok(())
+    }
+
+    pub(crate) fn has_moved(&mut self, spared: Option<Spared>) {
+        self.moves += 1;
+        self.spared = spared;
+        self.shared.stats.moved();
     }
 
     fn move_snapshot(&mut self, why: &Conflict) -> Result<()> {
@@ -459,7 +469,8 @@ impl Txn {
         }
         let guard = pin();
         let recheck = !env::fault::planted("move_without_recheck");
-        if recheck && !self.others_unchanged(old, new, &guard) {
+        let mut spared = self.spared;
+        if recheck && !self.others_unchanged(old, new, &mut spared, &guard) {
             return fail(self, Cause::ReadChanged);
         }
         let view = self.view.as_mut().expect("checked above");
@@ -473,16 +484,16 @@ impl Txn {
         } else {
             view.renew(to);
         }
-        self.moves += 1;
-        self.shared.stats.moved();
+        self.has_moved(spared);
         Ok(())
     }
 
-    /// Whether absences and ranges read at `old` are the same at `new`.
+    /// Whether absences and ranges read at `old` are the same at `new`, and what of the ranges had to be asked to know it.
     pub(crate) fn others_unchanged(
         &self,
         old: Position,
         new: Position,
+        spared: &mut Option<Spared>,
         guard: &store::Guard,
     ) -> bool {
         let same = |r: &store::Record| r.at(new, guard).is_none_or(|v| v.position() <= old);
@@ -498,7 +509,17 @@ impl Txn {
             && self.ranges.iter().all(|r| {
                 self.is_unwritten(r, old)
                     || r.all(guard, &mut |rec, e| {
-                        same(rec) || r.same(rec, e, old, new, guard)
+                        if same(rec) {
+                            return true;
+                        }
+                        match r.look(rec, e, old, new, guard) {
+                            Look::Same => true,
+                            Look::Spared(by) => {
+                                *spared = (*spared).max(Some(by));
+                                true
+                            }
+                            Look::Changed => false,
+                        }
                     })
             })
     }

@@ -14,6 +14,12 @@ const TRANSACTIONS: usize = 1500;
 /// How often an anomaly that must be found is looked for.
 pub const ROUNDS: u64 = 8;
 
+/// A range as an index gives it, ...
+pub const BY_INDEX: &str = "k2 BETWEEN $1 AND $2";
+/// ... and as a condition that each row of the table is asked.
+#[allow(dead_code)]
+pub const BY_CONDITION: &str = "k2 + 0 BETWEEN $1 AND $2";
+
 struct Session {
     client: Client,
     append: Statement,
@@ -22,7 +28,7 @@ struct Session {
 }
 
 impl Session {
-    async fn open(server: &Server, level: &str) -> Session {
+    async fn open(server: &Server, level: &str, range: &str) -> Session {
         let client = server.connect().await;
         client
             .batch_execute(&format!(
@@ -30,14 +36,15 @@ impl Session {
             ))
             .await
             .expect("the level can be set");
-        let prepare = async |sql| client.prepare(sql).await.expect("a statement");
+        let prepare = async |sql: &str| client.prepare(sql).await.expect("a statement");
         let append = prepare(
             "INSERT INTO lists (k, k2, v) VALUES ($1, $1, $2) \
              ON CONFLICT (k) DO UPDATE SET v = lists.v || ',' || excluded.v",
         )
         .await;
         let read = prepare("SELECT v FROM lists WHERE k = $1").await;
-        let range = prepare("SELECT k, v FROM lists WHERE k2 BETWEEN $1 AND $2 ORDER BY k2").await;
+        let range = format!("SELECT k, v FROM lists WHERE {range} ORDER BY k2");
+        let range = prepare(&range).await;
         Session {
             client,
             append,
@@ -131,6 +138,16 @@ async fn transaction(
 /// One run, whose clients are shared out among the servers, of which the first is no replica; returns the report and the number of
 /// transactions that failed.
 pub async fn run_on(servers: &[Arc<Server>], level: &'static str, seed: u64) -> (Report, usize) {
+    run_with(servers, level, seed, BY_INDEX).await
+}
+
+/// The same with ranges read by this condition.
+pub async fn run_with(
+    servers: &[Arc<Server>],
+    level: &'static str,
+    seed: u64,
+    range: &'static str,
+) -> (Report, usize) {
     let admin = servers[0].connect().await;
     admin
         .batch_execute(
@@ -146,7 +163,7 @@ pub async fn run_on(servers: &[Arc<Server>], level: &'static str, seed: u64) -> 
     for n in 0..CLIENTS {
         let (server, generator) = (servers[n % servers.len()].clone(), generator.clone());
         tasks.push(tokio::spawn(async move {
-            let session = Session::open(&server, level).await;
+            let session = Session::open(&server, level, range).await;
             let mut history = Vec::new();
             for _ in 0..TRANSACTIONS / CLIENTS {
                 let plans = generator.lock().unwrap().next_txn();
@@ -178,7 +195,7 @@ pub async fn run_on(servers: &[Arc<Server>], level: &'static str, seed: u64) -> 
         history.extend(task.await.expect("a client ends"));
     }
     // At the end everything is read, so that no append stays unseen.
-    let session = Session::open(&servers[0], "SERIALIZABLE").await;
+    let session = Session::open(&servers[0], "SERIALIZABLE", range).await;
     let keys = generator.lock().unwrap().keys();
     let mut ops = Vec::new();
     let invoke = now();

@@ -243,12 +243,16 @@ pub fn get(port: u16, path: &str) -> (u16, String) {
 
 /// How many times connections of the server with this HTTP address went to another of its threads.
 pub fn connections_moved(http: &str) -> u64 {
+    counted(http, "canon_connections_moved_total")
+}
+
+/// What the server with this HTTP address has counted under this name, with its labels.
+pub fn counted(http: &str, name: &str) -> u64 {
     let (_, port) = http.rsplit_once(':').expect("a port");
     let (status, page) = get(port.parse().expect("a number"), "/metrics");
     assert_eq!(status, 200, "{page}");
-    let name = "canon_connections_moved_total ";
-    let moved = page.lines().find_map(|l| l.strip_prefix(name));
-    moved.and_then(|n| n.parse().ok()).expect("a count")
+    let line = |l: &str| l.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    page.lines().find_map(line).expect("a count")
 }
 
 /// Stops or continues a server's process, or whatever the signal does.

@@ -37,7 +37,7 @@ impl SessionFacts for NoFacts {
 }
 
 /// A plan without operators, for expressions that run alone.
-fn bare_plan(slots: usize) -> Plan {
+pub(crate) fn bare_plan(slots: usize) -> Plan {
     Plan {
         root: Root::Rows(Node::Once(Arc::new(vec![]))),
         subplans: vec![],

@@ -49,7 +49,7 @@ use std::sync::Arc;
 const MAX_DEPTH: usize = 64;
 
 /// Expressions nested deeper than this are run on a stack of their own.
-const DEEP: usize = 100;
+pub(crate) const DEEP: usize = 100;
 
 /// An expression with its type.
 #[derive(Clone, Debug)]

@@ -15,6 +15,7 @@ mod build;
 mod cte;
 mod dml;
 mod each;
+mod filter;
 mod insert;
 mod join;
 pub(crate) mod keys;
@@ -29,6 +30,7 @@ pub(crate) mod subquery;
 
 pub use batch::{RowBatch, RowView};
 pub(crate) use each::Each;
+pub(crate) use filter::Asked;
 pub(crate) use point::{is_plain as is_plain_key, key_of as point_key};
 pub(crate) use short::has_order;
 pub(crate) use state::{NodeStats, RowStore, Rt, State, Stats};

@@ -11,7 +11,7 @@ use crate::expr::Slot;
 use crate::plan::node::{CatalogSource, Scan, Virtual};
 use base::{ColumnIdx, KeyRange, Result, RowRef, Value};
 use std::sync::Arc;
-use txn::Direction;
+use txn::{Direction, RowFilter};
 
 const FIRST_BATCH: usize = 16;
 const MOST_BATCH: usize = 256;
@@ -28,6 +28,8 @@ pub struct ScanOp {
     /// Key or range to take next.
     next: usize,
     scan: Option<txn::Scan>,
+    /// What commit may ask of the rows again; made once where it is the same for each scan.
+    asks: Option<Option<Arc<dyn RowFilter>>>,
     rows: Vec<Value>,
     row: usize,
     row_count: usize,
@@ -54,6 +56,7 @@ impl ScanOp {
             ranges: vec![],
             next: 0,
             scan: None,
+            asks: None,
             rows: vec![],
             row: 0,
             row_count: 0,
@@ -88,6 +91,23 @@ impl ScanOp {
         Ok(false)
     }
 
+    /// What commit may ask of the rows again.
+    fn filter(&mut self, rt: &mut Rt<'_>) -> Option<Arc<dyn RowFilter>> {
+        let asked = self.node.asked.as_ref()?;
+        let txn = rt.txn.as_deref().expect("a scan has the transaction");
+        if !txn.tracks_reads() {
+            return None;
+        }
+        if asked.varies() {
+            return super::filter::filter(&self.node, rt);
+        }
+        let node = &self.node;
+        let asks = self
+            .asks
+            .get_or_insert_with(|| super::filter::filter(node, rt));
+        asks.clone()
+    }
+
     /// Reads the next batch; false when nothing is left.
     fn fill(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
         loop {
@@ -103,9 +123,13 @@ impl ScanOp {
                 let scan = txn::Scan::new(self.node.access, r.clone(), self.node.direction);
                 let scan = scan.read_by(reader);
                 // Who locks or changes a row has all of it read.
-                self.scan = Some(match self.node.key_slot {
+                let scan = match self.node.key_slot {
                     Some(_) => scan,
                     None => scan.of_columns(&self.reads),
+                };
+                self.scan = Some(match self.filter(rt) {
+                    Some(f) => scan.filtered_by(f),
+                    None => scan,
                 });
             }
             let txn = rt.txn.take().expect("a scan has the transaction");
@@ -147,7 +171,7 @@ impl ScanOp {
     }
 }
 
-fn decode(row: &RowRef<'_>, columns: &[(ColumnIdx, Slot)], env: &mut [Value]) {
+pub(super) fn decode(row: &RowRef<'_>, columns: &[(ColumnIdx, Slot)], env: &mut [Value]) {
     for &(c, s) in columns {
         env[s as usize] = row.get(c as usize);
     }

@@ -5,8 +5,8 @@
 //! visit, from the table's size alone, and by whether they give the wanted order. A full scan is the last resort also on
 //! small tables: a serializable transaction that scans conflicts with every writer.
 
-use crate::bind::{Binder, TableRef};
-use crate::exec::is_plain_key;
+use crate::bind::{Binder, DEEP, TableRef};
+use crate::exec::{Asked, is_plain_key};
 use crate::expr::{CmpOp, Expr, Matcher, Slot, Subquery, SubqueryKind};
 use crate::functions::Volatility;
 use crate::plan::join::Want;
@@ -423,7 +423,14 @@ pub(crate) fn scan(
         (true, _, true) | (false, Some(_), true) => want.limit,
         _ => None,
     };
+    // One row ends a scan of a unique key, whether or not the filter takes it. Commit has the stack that it has.
+    let ranges = !path.by_key && !path.unique && b.deepest <= DEEP;
+    let asked = ranges.then(|| {
+        let column = |s| t.column_of(s);
+        Asked::of(&filter, &column, t.key_slot)
+    });
     Scan {
+        asked: asked.flatten(),
         table: t.table.clone(),
         handle: t.handle,
         alias: t.alias,

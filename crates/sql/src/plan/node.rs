@@ -3,6 +3,7 @@
 //! Every node says which slots it writes. Children are shared (`Arc`), because an execution's state points at its node.
 
 use crate::catalog::VirtualTable;
+use crate::exec::Asked;
 use crate::expr::{CmpOp, Expr, Slot};
 use crate::functions::{AggregateId, Resolved};
 use base::key::KeyColumn;
@@ -168,6 +169,8 @@ pub struct Scan {
     pub filter: Vec<Expr>,
     /// Whether the filter needs no subquery, and so may run while the rows are being read.
     pub filter_inline: bool,
+    /// What of the filter commit can ask again.
+    pub asked: Option<Asked>,
     /// Columns to decode, with their slots.
     pub columns: Vec<(ColumnIdx, Slot)>,
     /// Slot for the row's key, when it is to be locked, updated or deleted.
