@@ -1,4 +1,5 @@
-//! Reads in real time: at replicas over slow links no strong read is old, and eventual ones are, which the checker sees.
+//! Reads in real time: at replicas over slow links no strong read is old, no bounded one older than it may be, and eventual ones are, which the
+//! checker sees.
 
 use canon::bench::reads::{Outcome, ReadsOptions, measure};
 use canon::{Cluster, Options};
@@ -151,4 +152,123 @@ fn no_strong_read_is_stale_while_primaries_change() {
     assert!(outcome.read_errors > 0, "{total:?}");
     let nodes: BTreeSet<usize> = outcome.reads.keys().map(|k| k.0).collect();
     assert_eq!(nodes.len(), 3, "reads at every node");
+}
+
+/// A primary and a replica whose link takes its time, and a session at each; that at the replica may see what is 100 ms old.
+struct Slow {
+    runtime: tokio::runtime::Runtime,
+    cluster: Cluster,
+    primary: tokio_postgres::Client,
+    replica: tokio_postgres::Client,
+}
+
+/// What a read may be old, and a little more.
+const BOUND: Duration = Duration::from_millis(100);
+const LITTLE: Duration = Duration::from_millis(20);
+/// One way.
+const WAY: Duration = Duration::from_millis(400);
+
+impl Slow {
+    fn start(shared_memory: bool) -> Slow {
+        let quiet = Options {
+            log_level: Some("error".into()),
+            shared_memory: Some(shared_memory),
+            ..Options::default()
+        };
+        let cluster = Cluster::start(quiet, 1).expect("a cluster");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let session = |i: usize| {
+            runtime.block_on(async {
+                let none = tokio_postgres::NoTls;
+                let found = tokio_postgres::connect(&cluster.url(i), none).await;
+                let (client, connection) = found.expect("a session");
+                tokio::spawn(connection);
+                client
+            })
+        };
+        let (primary, replica) = (session(0), session(1));
+        let slow = Slow {
+            runtime,
+            primary,
+            replica,
+            cluster,
+        };
+        slow.write(
+            "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL); INSERT INTO t VALUES (1, 0)",
+        );
+        slow.cluster.catch_up().expect("caught up");
+        slow.set("SET canon.read_consistency = bounded; SET canon.max_staleness = '100ms'");
+        assert_eq!(slow.read(), Ok(0));
+        slow.cluster.delay(1, WAY);
+        slow
+    }
+
+    fn write(&self, sql: &str) {
+        self.runtime
+            .block_on(self.primary.batch_execute(sql))
+            .expect(sql);
+    }
+
+    fn set(&self, sql: &str) {
+        self.runtime
+            .block_on(self.replica.batch_execute(sql))
+            .expect(sql);
+    }
+
+    fn read(&self) -> Result<i32, String> {
+        let sql = "SELECT v FROM t WHERE id = 1";
+        let row = self.runtime.block_on(self.replica.query_one(sql, &[]));
+        let code = |e: tokio_postgres::Error| e.code().map_or(String::new(), |c| c.code().into());
+        row.map(|r| r.get(0)).map_err(code)
+    }
+
+    /// What is read when this was acknowledged longer ago than a read may be old.
+    fn after(&self, v: i32) -> Result<i32, String> {
+        self.write(&format!("UPDATE t SET v = {v}"));
+        std::thread::sleep(BOUND + LITTLE);
+        self.read()
+    }
+}
+
+/// Another test plants a fault.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ONE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+#[test]
+fn no_bounded_read_is_older_than_it_may_be() {
+    let _one = alone();
+    for shared_memory in [false, true] {
+        let s = Slow::start(shared_memory);
+        for v in 1..=3 {
+            assert_eq!(s.after(v), Ok(v), "shared memory: {shared_memory}");
+        }
+        // While the primary is away: what was seen is served for as long as it may be, and not longer.
+        s.cluster.cut(1);
+        s.set("SET canon.read_timeout = '50ms'; SET canon.max_staleness = '1 hour'");
+        assert_eq!(s.read(), Ok(3), "shared memory: {shared_memory}");
+        s.set("SET canon.max_staleness = '100ms'");
+        assert_eq!(s.after(4), Err("57014".into()));
+        s.set("SET canon.max_staleness = '1 hour'");
+        assert_eq!(s.read(), Ok(3), "shared memory: {shared_memory}");
+        s.cluster.heal(1);
+        s.set("SET canon.read_timeout = 0; SET canon.max_staleness = '100ms'");
+        assert_eq!(s.read(), Ok(4), "shared memory: {shared_memory}");
+    }
+}
+
+/// Who took the time at which a message came for the time of what is in it would show what is older.
+#[cfg(feature = "faults")]
+#[test]
+fn planted_bounded_by_arrival() {
+    let _one = alone();
+    let s = Slow::start(false);
+    env::fault::plant("bounded.by_arrival", true);
+    let found = (1..=20).any(|v| s.after(v) == Ok(v - 1));
+    env::fault::disarm();
+    assert!(found, "what is too old is shown");
 }

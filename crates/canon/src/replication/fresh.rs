@@ -14,7 +14,7 @@
 //! looked at only when more is published than this node shows.
 //!
 //! A timestamp that lands is also what the primary has published: replay is told, so that it shows what it has without waiting for
-//! the next tick.
+//! the next tick. And it says as of when that is the newest there was, which is all that a read asks that may be so old (`shown`).
 
 use super::Primary;
 use super::copy_both::{CopyBoth, lost};
@@ -22,6 +22,7 @@ pub use super::lane::FreshStats;
 use super::lane::{Alone, Lane};
 use super::remote::{Tcp, connect, link};
 use super::shared::Mapped;
+use super::shown::{Found, Shown};
 use crate::gate::cores::{self, Core, afterwards};
 use crate::gate::socket::Socket;
 use base::region::{CLUSTER_WORDS, PUBLISHED_WORD, TERM_WORD, row_hash};
@@ -48,8 +49,10 @@ const MOST_BACKOFF: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(10);
 /// Most cores with a connection of their own: the primary has to have room for all. The others share the one of whoever is no core.
 const LANES: usize = 8;
-/// How often it is looked whether this node follows still.
+/// How often it is looked whether this node follows still, and, for reads that may be old, what is published.
 const LOOK: Duration = Duration::from_millis(100);
+/// Over a connection it is fetched at every so manieth look only, while there are no such reads.
+const IDLE: u32 = 10;
 
 fn word(words: &[AtomicU64], w: u32) -> Position {
     Position::from_u64(words[w as usize].load(SeqCst))
@@ -73,6 +76,7 @@ pub struct Fresh {
     following: Option<Arc<Following>>,
     /// The newest that replay was told.
     told: AtomicU64,
+    shown: Shown,
 }
 
 fn gone() -> Error {
@@ -136,6 +140,7 @@ impl Fresh {
             closing: Notify::new(),
             following,
             told: AtomicU64::new(0),
+            shown: Shown::default(),
         }
     }
 
@@ -224,7 +229,17 @@ impl Fresh {
         if matches!(want.policy, ReadPolicy::Stale | ReadPolicy::CommitWait) {
             return ReadPoint::Newest;
         }
-        if let Some(at) = self.published_here() {
+        let visible = || self.node.marks().published.get();
+        let began = match want.consistency {
+            Consistency::Bounded(_) => match self.shown.find(want.arrived, arrived, visible) {
+                Found::Shown => return ReadPoint::Newest,
+                Found::At(at) => return ReadPoint::At(at),
+                Found::Nothing => self.now(),
+            },
+            _ => arrived,
+        };
+        if let Some(at) = self.published_here(began) {
+            count(&self.own().1.stats.looked);
             return ReadPoint::At(at);
         }
         match want.policy {
@@ -256,18 +271,31 @@ impl Fresh {
         }
     }
 
-    /// *Published* of the primary, where its words are mapped: a fetch that takes no waiting.
-    fn published_here(&self) -> Option<Position> {
+    /// *Published* of the primary, where its words are mapped: a fetch that takes no waiting. It began at this time, or later.
+    fn published_here(&self, began: u64) -> Option<Position> {
         let (_, lane) = self.own();
         let mapped = lane.mapped.read();
         let mapped = mapped.as_deref()?;
         let followed = self.followed();
         let at = self.look(mapped, followed, |w| word(w, PUBLISHED_WORD))?;
-        count(&lane.stats.looked);
-        if at > self.node.marks().published.get() {
+        let visible = self.node.marks().published.get();
+        if at > visible {
             self.tell(followed, at);
         }
+        self.shown.told(followed, at, began, visible);
         Some(at)
+    }
+
+    /// Finds out what is published, for reads that may be old.
+    fn ask_ahead(&self, looks: u32) {
+        let now = self.now();
+        // Before the log's connection has said whom it follows no answer counts.
+        if self.published_here(now).is_some() || self.followed() == 0 {
+            return;
+        }
+        if self.shown.is_wanted(now) || looks % IDLE == 1 {
+            self.common().ask(now, Vec::new);
+        }
     }
 
     /// Replay is told what is published in this term, once.
@@ -573,6 +601,7 @@ impl Fresh {
         lane.lost();
         let mut reads = FuturesUnordered::new();
         let mut look = tokio::time::interval(LOOK);
+        let mut looks = 0u32;
         let mut said = None;
         loop {
             tokio::select! {
@@ -596,9 +625,15 @@ impl Fresh {
                         lane.lost();
                     }
                 }
-                _ = look.tick() => if self.node.role() != Role::Replica {
-                    return;
-                },
+                _ = look.tick() => {
+                    if self.node.role() != Role::Replica {
+                        return;
+                    }
+                    looks = looks.wrapping_add(1);
+                    if std::ptr::eq(lane, self.common()) {
+                        self.ask_ahead(looks);
+                    }
+                }
             }
         }
     }
@@ -607,8 +642,10 @@ impl Fresh {
     fn land(&self, lane: &Lane, number: u64, values: &[u64]) -> std::result::Result<(), Rejected> {
         let followed = self.followed();
         match lane.land(number, values, followed) {
-            Ok(at) => {
+            Ok((at, began)) => {
                 self.tell(followed, at);
+                let visible = self.node.marks().published.get();
+                self.shown.told(followed, at, began, visible);
                 Ok(())
             }
             // It was forgotten with a connection.

@@ -148,11 +148,18 @@ impl Lane {
         self.timestamps.lock().begin(now)
     }
 
-    /// An answer came. Wakes all who wait, unless it is of no use.
-    pub fn land(&self, number: u64, values: &[u64], followed: u64) -> Result<Position, Rejected> {
+    /// An answer came: *published* in it, and when its fetch began. Wakes all who wait, unless it is of no use.
+    pub fn land(
+        &self,
+        number: u64,
+        values: &[u64],
+        followed: u64,
+    ) -> Result<(Position, u64), Rejected> {
         let (took, more) = {
             let mut t = self.timestamps.lock();
-            (t.landed(number, values, followed), t.is_due())
+            let began = t.began(number).unwrap_or(0);
+            let took = t.landed(number, values, followed);
+            (took.map(|at| (at, began)), t.is_due())
         };
         if more {
             self.due.notify_one();

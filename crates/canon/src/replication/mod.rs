@@ -8,7 +8,8 @@
 //!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
 //! both      log_ring.rs       the log's ring in memory that both map, where they are on one host
 //! replica   fresh.rs            strong reads: what sessions ask and wait for; the primary's region is read over connections
-//!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs)
+//!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs);
+//!                               reads that may be old: as of when what is shown is the newest there was (shown.rs)
 //! primary   region.rs           its other end
 //!           hand_over.rs        when a replica that is to take over is told so
 //!           reads.rs            what it reads of log and checkpoints;  pace.rs  and not, when its connection is full
@@ -40,6 +41,7 @@ mod remote;
 mod restart;
 pub mod send;
 pub mod shared;
+mod shown;
 
 pub use follow::Follow;
 pub use fresh::Fresh;

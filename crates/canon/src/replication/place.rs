@@ -218,7 +218,8 @@ impl Surroundings for Place {
     }
 
     fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
-        if let Consistency::Bounded(most) = want.consistency
+        if env::fault::planted("bounded.by_arrival")
+            && let Consistency::Bounded(most) = want.consistency
             && self.node.role() == Role::Replica
         {
             let age = self.follow.as_ref().and_then(|f| f.age());

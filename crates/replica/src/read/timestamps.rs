@@ -269,6 +269,12 @@ impl Timestamps {
         }
     }
 
+    /// When a fetch that is in flight began.
+    pub fn began(&self, number: u64) -> Option<u64> {
+        let flight = self.flights.iter().find(|f| f.number == number);
+        flight.map(|f| f.began)
+    }
+
     /// The answer to a fetch came: these values, while the node follows `followed`. *Published* in it. Wake all who wait, and see
     /// [`Timestamps::begin`]; rejected: who waits asks again when the caller has waited a little.
     pub fn landed(
