@@ -354,12 +354,14 @@ impl Fresh {
         let began = self.now();
         loop {
             lane.landed.since(seen).await;
+            // Its core may have a lane of its own by now; what this one has brought is good all the same.
+            let brought = lane.known(arrived);
             lane = self.lane().clone();
             seen = lane.landed.version();
             if let Some(end) = self.follows() {
                 return end;
             }
-            if let Some(at) = self.ask(&lane, arrived, None) {
+            if let Some(at) = brought.or_else(|| self.ask(&lane, arrived, None)) {
                 lane.stats.fetching.fetch_add(self.now() - began, Relaxed);
                 return Ok(ReadPoint::At(at));
             }

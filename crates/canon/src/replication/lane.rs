@@ -134,6 +134,11 @@ impl Lane {
         asked
     }
 
+    /// See [`Timestamps::known`].
+    pub fn known(&self, arrived: u64) -> Option<Position> {
+        self.timestamps.lock().known(arrived)
+    }
+
     /// See [`Timestamps::check`]; what it wants fetched will be.
     pub fn check(&self, at: Position, visible: Position, touches: &[Touch]) -> Check {
         let check = self.timestamps.lock().check(at, visible, touches);

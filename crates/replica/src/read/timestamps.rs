@@ -147,7 +147,7 @@ pub struct Timestamps {
     /// Somebody needs some of them now.
     missing: bool,
     /// Values of slots (and the global and the catalog's), each with *published* of its fetch.
-    known: HashMap<u32, (Position, Position)>,
+    slots: HashMap<u32, (Position, Position)>,
     /// Tables asked for lately, and until which fetch they go along.
     hot: HashMap<u32, u64>,
 }
@@ -166,7 +166,7 @@ impl Timestamps {
             asked: None,
             wanted: BTreeSet::new(),
             missing: false,
-            known: HashMap::new(),
+            slots: HashMap::new(),
             hot: HashMap::new(),
         }
     }
@@ -174,8 +174,7 @@ impl Timestamps {
     /// A timestamp for a read that arrived at this time, or a place among those who wait for one. Times are of any clock that does not go back.
     /// The slots of `touches` come with it: its read needs no second fetch.
     pub fn ask(&mut self, arrived: u64, touches: impl FnOnce() -> Vec<Touch>) -> Ask {
-        let fresh = |began: u64| began >= arrived || env::fault::planted("read.old_fetch");
-        if let Some((_, at)) = self.last.filter(|l| fresh(l.0)) {
+        if let Some(at) = self.known(arrived) {
             return Ask::Known(at);
         }
         if self.flights.iter().any(|f| !f.alone && f.began >= arrived) {
@@ -192,6 +191,12 @@ impl Timestamps {
         let first = self.asked.is_none();
         self.asked = self.asked.max(Some(arrived));
         if first { Ask::First } else { Ask::Joined }
+    }
+
+    /// A timestamp for a read that arrived at this time, if there is one.
+    pub fn known(&self, arrived: u64) -> Option<Position> {
+        let fresh = |began: u64| began >= arrived || env::fault::planted("read.old_fetch");
+        self.last.filter(|l| fresh(l.0)).map(|l| l.1)
     }
 
     fn want(&mut self, word: u32) {
@@ -315,20 +320,20 @@ impl Timestamps {
         }
         if term != self.term {
             // Positions of another history: they may never be reached in this one.
-            self.known.clear();
+            self.slots.clear();
             self.last = None;
             self.term = term;
         }
         let at = Position::from_u64(values[3]);
         for (word, value) in f.words.iter().zip(values).skip(4) {
             let new = (Position::from_u64(*value), at);
-            let old = self.known.entry(*word).or_insert(new);
+            let old = self.slots.entry(*word).or_insert(new);
             if old.1 <= at {
                 *old = new;
             }
         }
         // The word at the end is the term's.
-        self.known.remove(&TERM_WORD);
+        self.slots.remove(&TERM_WORD);
         if !f.alone && self.last.is_none_or(|l| l.0 <= f.began) {
             self.last = Some((f.began, at));
         }
@@ -346,7 +351,7 @@ impl Timestamps {
     }
 
     fn slot(&self, word: u32, at: Position) -> Option<Position> {
-        let (value, as_of) = self.known.get(&word)?;
+        let (value, as_of) = self.slots.get(&word)?;
         (*as_of >= at).then_some(*value)
     }
 
