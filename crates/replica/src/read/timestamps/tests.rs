@@ -264,7 +264,7 @@ fn a_slot_fetched_before_the_timestamp_was_published_is_of_no_use() {
     r.lead(CLUSTER, 4, p(20), p(20));
     let f = begun(&mut t, 8, 9);
     t.landed(f.number, &read(&r, &f), 4).unwrap();
-    assert!(t.known.values().all(|k| k.1 == p(20)));
+    assert!(t.slots.values().all(|k| k.1 == p(20)));
 }
 
 #[test]
