@@ -90,6 +90,21 @@ async fn errors_name_table_line_and_column() {
             format!("1\ta\n2\t{long}\n"),
             format!("22001 value too long for type character varying(10) [COPY t, line 2, column v: \"{cut}...\"]"),
         ),
+        (
+            "COPY t (id, v) FROM STDIN",
+            "1\ta\n2\tb\r\n".into(),
+            "22P04 literal carriage return found in data [COPY t, line 2]".into(),
+        ),
+        (
+            "COPY t (id, v) FROM STDIN",
+            "1\ta\r\n2\tb\n".into(),
+            "22P04 literal newline found in data [COPY t, line 2]".into(),
+        ),
+        (
+            "COPY t (id, v) FROM STDIN (FORMAT csv)",
+            "1,a\r\n2,\"b\n\"\r\n3,c\r".into(),
+            "22P04 unquoted carriage return found in data [COPY t, line 3]".into(),
+        ),
         // A row against the table: its line. Against other rows: its number.
         (
             "COPY t (id, v, n) FROM STDIN",

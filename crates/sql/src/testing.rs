@@ -255,6 +255,7 @@ impl TestDb {
             };
             let cx = DdlContext {
                 role: base::schema::BOOTSTRAP_ROLE,
+                session_user: base::schema::BOOTSTRAP_ROLE,
                 database: "canon",
                 search_path: &self.path,
                 analyzer: &analyzer,

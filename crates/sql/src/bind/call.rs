@@ -1,5 +1,6 @@
 //! Function calls: special forms, aggregates, set-returning functions, plain calls.
 
+use super::blanks::{of_aggregate, sees_blanks};
 use super::expr::Env;
 use super::{Binder, Bound};
 use crate::catalog::split_name;
@@ -193,7 +194,11 @@ impl Binder<'_> {
         let mut bound = Vec::with_capacity(args.len());
         for e in &args {
             let b = self.expr(e, env)?;
-            bound.push(self.json_argument(name, e, b, env.scope)?);
+            let b = self.json_argument(name, e, b, env.scope)?;
+            bound.push(match sees_blanks(name) {
+                true => self.with_blanks(b)?,
+                false => b,
+            });
         }
         if name == "row_to_json" {
             return super::json_rows::row_to_json(bound);
@@ -343,7 +348,11 @@ impl Binder<'_> {
         let mut bound = Vec::with_capacity(args.len());
         for e in args {
             let b = self.expr(e, &mut inner)?;
-            bound.push(self.json_argument(name, e, b, inner.scope)?);
+            let b = self.json_argument(name, e, b, inner.scope)?;
+            bound.push(match sees_blanks(name) {
+                true => self.with_blanks(b)?,
+                false => b,
+            });
         }
         if star && name != "count" || !star && args.is_empty() && name == "count" {
             return Err(Error::new(
@@ -382,6 +391,7 @@ impl Binder<'_> {
                 }
             }
         }
+        let ty = of_aggregate(name, found.ret, bound.first().map(|b| b.ty));
         let distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
         let exprs = self.arguments(&found, bound)?;
         if distinct && !order.iter().all(|k| exprs.iter().any(|e| e.same(&k.expr))) {
@@ -447,7 +457,10 @@ impl Binder<'_> {
                 slot
             }
         };
-        Ok(Bound::new(Expr::Slot(slot), found.ret))
+        Ok(Bound {
+            expr: Expr::Slot(slot),
+            ty,
+        })
     }
 
     /// An aggregate over columns of an outer query alone is that query's in SQL; here it has no such place.

@@ -141,6 +141,10 @@ impl Binder<'_> {
 
     /// CAST and `::`.
     pub fn explicit_cast(&mut self, b: Bound, to: ColumnType) -> Result<Bound> {
+        let b = match to.ty {
+            Type::Bytea => self.with_blanks(b)?,
+            _ => b,
+        };
         let from = b.ty.ty;
         match self.try_coerce(b, to, CastKind::Explicit)? {
             Some(expr) => Ok(Bound { expr, ty: to }),

@@ -196,8 +196,12 @@ impl Binder<'_> {
                 expr,
                 substring_from,
                 substring_for,
+                shorthand,
                 ..
             } => match (substring_from, substring_for) {
+                // It has no form with a pattern.
+                (Some(f), None) if *shorthand => self.call_on("substr", &[expr, f], env),
+                (Some(f), Some(n)) if *shorthand => self.call_on("substr", &[expr, f, n], env),
                 (Some(f), Some(n)) => self.call_on("substring", &[expr, f, n], env),
                 (Some(f), None) => self.call_on("substring", &[expr, f], env),
                 (None, Some(n)) => {
@@ -311,21 +315,32 @@ impl Binder<'_> {
         let Expr::Const(Value::Text(s)) = &b.expr else {
             return self.explicit_cast(b, Type::Interval.into());
         };
-        let mut text = s.to_string();
-        let fields: Vec<String> = [&i.leading_field, &i.last_field]
-            .into_iter()
-            .flatten()
-            .map(|f| f.to_string().to_lowercase())
-            .collect();
-        // A bare number takes the unit of the last field.
-        if let Some(unit) = fields.last()
-            && text.trim().parse::<f64>().is_ok()
-        {
-            text = format!("{text} {unit}");
+        let first = i
+            .leading_field
+            .as_ref()
+            .map(|f| f.to_string().to_lowercase());
+        let last = i.last_field.as_ref().map(|f| f.to_string().to_lowercase());
+        let (first, last) = match (first, last) {
+            (Some(first), None) => (first.clone(), first),
+            (Some(first), Some(last)) => (first, last),
+            (None, _) => (String::new(), String::new()),
+        };
+        let text = super::syntax::interval_text(s, &first, &last);
+        let mut to = ColumnType::plain(Type::Interval);
+        let precision = match i.leading_field {
+            Some(ast::DateTimeField::Second) => i.leading_precision,
+            _ => i.fractional_seconds_precision,
+        };
+        if let Some(n) = precision {
+            to.typmod = n.min(6) as i32;
         }
-        let to = ColumnType::plain(Type::Interval);
         let literal = Bound::new(Expr::Const(Value::from(text)), Type::Unknown);
-        self.explicit_cast(literal, to)
+        let mut b = self.explicit_cast(literal, to)?;
+        if let Expr::Const(Value::Interval(i)) = &mut b.expr {
+            crate::types::datetime::interval::keep_fields(i, &last);
+        }
+        b.ty.typmod = -1;
+        Ok(b)
     }
 
     fn is_null(&mut self, e: &Ast, not: bool, env: &mut Env<'_, '_>) -> Result<Bound> {
@@ -532,7 +547,12 @@ impl Binder<'_> {
                         if let AccessExpr::Subscript(Subscript::Index { index }) = a {
                             let i = self.expr(index, env)?;
                             if b.ty.ty == Type::Jsonb {
-                                b = self.operator("->", b, i)?;
+                                // Not `->`, to which a scalar has an element.
+                                let i = match i.ty.ty {
+                                    Type::Int4 => self.explicit_cast(i, Type::Text.into())?,
+                                    _ => i,
+                                };
+                                b = self.call("jsonb_extract_path", vec![b, i])?;
                             } else {
                                 indexes.push(self.coerce(i, Type::Int4)?);
                             }

@@ -9,6 +9,7 @@
 
 pub mod analyze;
 mod arrays;
+mod blanks;
 mod call;
 mod coerce;
 mod conflict;

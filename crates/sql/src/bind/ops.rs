@@ -35,6 +35,7 @@ impl Binder<'_> {
 
     /// `l op r`.
     pub fn operator(&mut self, op: &str, l: Bound, r: Bound) -> Result<Bound> {
+        let l = self.subject(op, l, &r)?;
         let f = lookup_operator(op, Some(l.ty.ty), r.ty.ty)?;
         let (ret, left, right) = (f.ret, f.args[0], f.args[1]);
         let (a, b) = (self.coerce(l, left)?, self.coerce(r, right)?);
@@ -333,6 +334,7 @@ impl Binder<'_> {
         for i in items {
             let b = self.expr(i, env)?;
             let b = self.settle(b)?;
+            let b = self.with_blanks(b)?;
             fields.push((b.expr, b.ty.ty));
         }
         Ok(Bound::new(Expr::Record(fields), Type::Record))

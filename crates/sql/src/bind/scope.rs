@@ -221,7 +221,7 @@ impl Binder<'_> {
                     return Ok(hit);
                 }
                 if let Some((rel, crossed)) = self.find_rel(None, column, scope) {
-                    return Ok((self.whole_row(&rel.clone(), &crossed), (0, 0)));
+                    return Ok((self.whole_row(&rel.clone(), &crossed)?, (0, 0)));
                 }
                 if column == "tableoid"
                     && let [rel] = &scope.rels[..]
@@ -307,15 +307,13 @@ impl Binder<'_> {
         catalog::resolve(&self.cx.catalog.schema, &self.path, name)
     }
 
-    fn whole_row(&mut self, rel: &ScopeRel, crossed: &[&RefCell<Vec<Slot>>]) -> Bound {
-        let items: Vec<(Expr, Type)> = rel
-            .columns
-            .iter()
-            .map(|c| {
-                let b = self.reference(c, crossed);
-                (b.expr, b.ty.ty)
-            })
-            .collect();
+    fn whole_row(&mut self, rel: &ScopeRel, crossed: &[&RefCell<Vec<Slot>>]) -> Result<Bound> {
+        let mut items: Vec<(Expr, Type)> = Vec::with_capacity(rel.columns.len());
+        for c in &rel.columns {
+            let b = self.reference(c, crossed);
+            let b = self.with_blanks(b)?;
+            items.push((b.expr, b.ty.ty));
+        }
         // A row that an outer join left empty is NULL.
         let empty = items.iter().map(|(e, _)| Expr::IsNull {
             arg: Box::new(e.clone()),
@@ -323,7 +321,7 @@ impl Binder<'_> {
         });
         let whens = vec![(Expr::and(empty.collect()), Expr::NULL)];
         let otherwise = Box::new(Expr::Record(items));
-        Bound::new(Expr::Case { whens, otherwise }, Type::Record)
+        Ok(Bound::new(Expr::Case { whens, otherwise }, Type::Record))
     }
 
     /// The columns of `alias.*`.

@@ -120,7 +120,9 @@ impl Binder<'_> {
             in_aggregate: false,
         };
         let mut targets = self.targets(&s.projection, &mut env)?;
-        self.settle_targets(&mut targets, settle)?;
+        // What stands above the list reads it as it is.
+        let plain = s.distinct.is_none() && env.sets.as_ref().is_some_and(Vec::is_empty);
+        self.settle_targets(&mut targets, settle, plain)?;
         let mut keys = self.group_keys(&s.group_by, &targets, &scope)?;
         let mut sets = env.sets.take();
         let having = match &s.having {
@@ -325,7 +327,12 @@ impl Binder<'_> {
         Ok(Selected::Rel(add_limit(rel, limit, offset)))
     }
 
-    fn settle_targets(&mut self, targets: &mut [Target], settle: Settle<'_>) -> Result<()> {
+    fn settle_targets(
+        &mut self,
+        targets: &mut [Target],
+        settle: Settle<'_>,
+        plain: bool,
+    ) -> Result<()> {
         for (i, t) in targets.iter_mut().enumerate() {
             if t.bound.ty.ty != Type::Unknown {
                 continue;
@@ -333,6 +340,7 @@ impl Binder<'_> {
             let b = t.bound.clone();
             t.bound = match settle {
                 Settle::Later if matches!(b.expr, Expr::Const(_)) => continue,
+                Settle::Later if plain && matches!(b.expr, Expr::Param(_)) => continue,
                 Settle::To(Some(types)) if i < types.len() => {
                     let expr = self.assign(b, &t.name, types[i])?;
                     Bound { expr, ty: types[i] }

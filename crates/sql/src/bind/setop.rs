@@ -342,10 +342,10 @@ impl Binder<'_> {
 }
 
 fn branch_of(r: Rel) -> Branch {
-    // A literal of unknown type is read as the type that the operation settles.
+    // A literal or parameter of unknown type is read as the type that the operation settles.
     let literal = |slot| match &r.node {
         Node::Project(p) => p.exprs.iter().find_map(|(s, e)| match e {
-            Expr::Const(_) if *s == slot => Some(e.clone()),
+            Expr::Const(_) | Expr::Param(_) if *s == slot => Some(e.clone()),
             _ => None,
         }),
         _ => None,

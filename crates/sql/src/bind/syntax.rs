@@ -16,7 +16,36 @@ const MARK: char = '\u{1}';
 
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
-    overriding(&tables(&row_locks(&null_tests(join_strings(tokens)))))
+    let tokens = null_tests(precise_intervals(join_strings(tokens)));
+    overriding(&tables(&row_locks(&tokens)))
+}
+
+/// `interval(2) '1.239'` is `interval '1.239' second(2)`.
+fn precise_intervals(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let interval = |t: &TokenWithSpan| word_of(t).as_deref() == Some("interval");
+    if !tokens.iter().any(interval) {
+        return tokens;
+    }
+    let solid = solid(&tokens);
+    // From the end, so that what is ahead keeps its place.
+    for at in solid.windows(5).rev() {
+        let &[word, open, n, close, string] = at else {
+            continue;
+        };
+        let form = interval(&tokens[word])
+            && tokens[open].token == Token::LParen
+            && matches!(tokens[n].token, Token::Number(..))
+            && tokens[close].token == Token::RParen
+            && matches!(tokens[string].token, Token::SingleQuotedString(_));
+        if form {
+            let mut modifier: Vec<_> = tokens.drain(open..=close).collect();
+            let second = Token::make_keyword("SECOND");
+            modifier.insert(0, TokenWithSpan::new(second, tokens[word].span));
+            let behind = string - (close - open);
+            tokens.splice(behind..behind, modifier);
+        }
+    }
+    tokens
 }
 
 /// `x ISNULL` is `x IS NULL`, `x NOTNULL` is `x IS NOT NULL`.
@@ -273,6 +302,31 @@ pub(super) fn lock_words(c: &LockClause) -> (LockMode, Vec<String>) {
 
 fn part(p: &ObjectNamePart) -> Option<String> {
     p.as_ident().map(fold)
+}
+
+/// The text of `interval 'text' FIRST TO LAST`, with the units that the fields give to numbers without any.
+pub(super) fn interval_text(text: &str, first: &str, last: &str) -> String {
+    let t = text.trim();
+    if last.is_empty() {
+        return text.into();
+    }
+    // A bare number takes the unit of the last field.
+    if t.parse::<f64>().is_ok() {
+        return format!("{text} {last}");
+    }
+    let digits = t.strip_prefix(['-', '+']).unwrap_or(t);
+    let sign = &t[..t.len() - digits.len()];
+    let plain = |s: &str| !s.is_empty() && s.bytes().all(|c| c.is_ascii_digit());
+    match (first, last) {
+        ("minute", "second") if digits.matches(':').count() == 1 => format!("{sign}0:{digits}"),
+        ("day", "hour") => match digits.split_once(' ') {
+            Some((d, h)) if plain(d) && plain(h.trim()) => {
+                format!("{sign}{d} day {sign}{h} hour")
+            }
+            _ => text.into(),
+        },
+        _ => text.into(),
+    }
 }
 
 fn corrupt(what: &str, text: &str, e: impl std::fmt::Display) -> Error {

@@ -236,7 +236,10 @@ pub(crate) fn column_name(e: &Ast) -> Option<String> {
         Ast::Array(_) => "array".into(),
         Ast::Tuple(_) => "row".into(),
         Ast::Extract { .. } => "extract".into(),
-        Ast::Substring { .. } => "substring".into(),
+        Ast::Substring { shorthand, .. } => match shorthand {
+            true => "substr".into(),
+            false => "substring".into(),
+        },
         Ast::Position { .. } => "position".into(),
         Ast::Overlay { .. } => "overlay".into(),
         Ast::AtTimeZone { .. } => "timezone".into(),

@@ -51,6 +51,8 @@ use work::Work;
 pub struct DdlContext<'a> {
     /// The role whose rights count, owner of what is created.
     pub role: Oid,
+    /// Whom the session is for.
+    pub session_user: Oid,
     pub database: &'a str,
     /// Names of schemas, `$user` already replaced.
     pub search_path: &'a [String],

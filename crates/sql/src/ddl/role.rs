@@ -31,6 +31,20 @@ pub struct RoleOptions {
     pub valid_until: Option<String>,
 }
 
+/// 42939 for names that roles may not have.
+fn may_be_named(name: &str) -> Result<()> {
+    let system = name.starts_with("pg_");
+    if !system && !matches!(name, "public" | "none") {
+        return Ok(());
+    }
+    let what = format!("role name \"{name}\" is reserved");
+    let e = Error::new(SqlState(*b"42939"), what);
+    Err(match system {
+        true => e.detail("Role names starting with \"pg_\" are reserved."),
+        false => e,
+    })
+}
+
 impl Work<'_> {
     pub(super) fn role_named(&self, name: &str) -> Result<&Arc<Role>> {
         let id = match name {
@@ -74,16 +88,7 @@ impl Work<'_> {
         options: &RoleOptions,
     ) -> Result<()> {
         self.may_manage_roles("create role")?;
-        if name.starts_with("pg_") || matches!(name, "public" | "none") {
-            let e = Error::new(
-                SqlState(*b"42939"),
-                format!("role name \"{name}\" is reserved"),
-            );
-            return Err(match name.starts_with("pg_") {
-                true => e.detail("Role names starting with \"pg_\" are reserved."),
-                false => e,
-            });
-        }
+        may_be_named(name)?;
         if self.schema.role_named(name).is_some() {
             if if_not_exists {
                 self.notice(
@@ -206,9 +211,20 @@ impl Work<'_> {
                 self.alter_role(&name, &o)?;
             }
             AlterRoleOperation::RenameRole { role_name } => {
-                self.may_manage_roles("rename role")?;
                 let mut role = (**self.role_named(&name)?).clone();
                 let to = self.name(role_name);
+                for (id, who) in [
+                    (self.ctx.session_user, "session user"),
+                    (self.ctx.role, "current user"),
+                ] {
+                    if id == role.id {
+                        return Err(Error::new(
+                            SqlState::FEATURE_NOT_SUPPORTED,
+                            format!("{who} cannot be renamed"),
+                        ));
+                    }
+                }
+                may_be_named(&to)?;
                 if self.schema.role_named(&to).is_some() {
                     return Err(Error::new(
                         SqlState::DUPLICATE_OBJECT,
@@ -218,6 +234,7 @@ impl Work<'_> {
                 if role.superuser && !self.superuser() {
                     return Err(must_be_superuser());
                 }
+                self.may_manage_roles("rename role")?;
                 role.name = to;
                 self.put(Object::Role(role));
             }

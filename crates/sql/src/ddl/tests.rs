@@ -60,6 +60,7 @@ impl Bench {
         let path = ["canon".to_string(), "public".to_string()];
         let ctx = DdlContext {
             role: self.role,
+            session_user: self.role,
             database: "canon",
             search_path: &path,
             analyzer: &Believes,

@@ -417,12 +417,14 @@ fn arrays(r: &mut Registry) {
 fn json(r: &mut Registry) {
     for j in [JSONB, JSON] {
         r.f("->", &[j, TEXT], j, IMM, jsonb::get_key);
-        r.f("->", &[j, INT4], j, IMM, jsonb::get_index);
         r.f("->>", &[j, TEXT], TEXT, IMM, jsonb::get_key_text);
-        r.f("->>", &[j, INT4], TEXT, IMM, jsonb::get_index_text);
         r.f("#>", &[j, TEXTARRAY], j, IMM, jsonb::get_path);
         r.f("#>>", &[j, TEXTARRAY], TEXT, IMM, jsonb::get_path_text);
     }
+    r.f("->", &[JSON, INT4], JSON, IMM, jsonb::get_index);
+    r.f("->>", &[JSON, INT4], TEXT, IMM, jsonb::get_index_text);
+    r.f("->", &[JSONB, INT4], JSONB, IMM, jsonb::get_element);
+    r.f("->>", &[JSONB, INT4], TEXT, IMM, jsonb::get_element_text);
     r.f("@>", &[JSONB, JSONB], BOOL, IMM, jsonb::op_contains);
     r.f("<@", &[JSONB, JSONB], BOOL, IMM, jsonb::op_contained);
     r.f("?", &[JSONB, TEXT], BOOL, IMM, jsonb::exists);

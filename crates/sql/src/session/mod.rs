@@ -23,6 +23,7 @@ mod client;
 mod copy;
 mod cursor;
 mod embedded;
+mod escapes;
 mod extended;
 mod forward;
 mod fresh;

@@ -170,9 +170,55 @@ fn too_deep() -> Error {
 }
 
 fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
-    Tokenizer::new(&PostgreSqlDialect {}, sql)
-        .tokenize_with_location()
-        .map_err(|e| bad_token(sql, &e))
+    let tokens = match tokens(sql) {
+        Err(e) if e.message.contains("encoded string") => tokens(&super::escapes::rewrite(sql)?),
+        other => other,
+    };
+    let tokens = tokens.map_err(|e| bad_token(sql, &e))?;
+    check_numbers(sql, &tokens)?;
+    Ok(tokens)
+}
+
+fn tokens(sql: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
+    Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location()
+}
+
+/// Refuses numbers that a word follows at once (`123abc`), and what other databases take for numbers.
+fn check_numbers(sql: &str, tokens: &[TokenWithSpan]) -> Result<()> {
+    for (i, t) in tokens.iter().enumerate() {
+        let next = tokens.get(i + 1);
+        let word = next.is_some_and(|n| {
+            n.span.start == t.span.end
+                && matches!(&n.token, Token::Word(w) if w.quote_style.is_none())
+        });
+        let junk = match &t.token {
+            Token::Number(n, long) => word || *long || n.contains('_'),
+            Token::Placeholder(p) => {
+                p.starts_with('$') && p[1..].contains(|c: char| !c.is_ascii_digit())
+            }
+            // X'1F' is another thing.
+            Token::HexStringLiteral(_) => {
+                let starts = LineStarts::new(sql);
+                sql[starts.byte(sql, t.span.start)..].starts_with('0')
+            }
+            _ => false,
+        };
+        if junk {
+            let starts = LineStarts::new(sql);
+            let from = starts.byte(sql, t.span.start);
+            let what = match &t.token {
+                Token::Placeholder(_) => "parameter",
+                _ => "numeric literal",
+            };
+            let part = |c: char| !(c.is_alphanumeric() || c == '_' || c == '.' || c == '$');
+            let near = sql[from..].split(part).next().unwrap_or_default();
+            let e = format!("trailing junk after {what} at or near \"{near}\"");
+            return Err(
+                Error::new(SqlState::SYNTAX_ERROR, e).at(starts.character(sql, t.span.start))
+            );
+        }
+    }
+    Ok(())
 }
 
 fn bad_token(sql: &str, e: &TokenizerError) -> Error {

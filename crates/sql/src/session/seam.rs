@@ -144,6 +144,7 @@ fn with_context<E: Engine, R>(
         txn,
         &DdlContext {
             role: state.current_role.get(),
+            session_user: state.session_user.get(),
             database: &shared.database,
             search_path: path,
             analyzer: &analyzer,

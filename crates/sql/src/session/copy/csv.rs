@@ -1,12 +1,13 @@
 //! COPY's CSV format: quotes around what would be misread, doubled inside.
 
+use super::text::LineEnds;
 use super::{CopyOptions, Header, Names, bad_data};
 use base::Result;
 use std::borrow::Cow;
 
 /// The end of the record that begins at `buf[0]`, without its newline, and where the next one begins. Newlines inside of quotes
 /// belong to the record. None: more is needed.
-pub fn record(buf: &[u8], o: &CopyOptions) -> Option<(usize, usize)> {
+pub fn record(buf: &[u8], o: &CopyOptions, ends: &mut LineEnds) -> Result<Option<(usize, usize)>> {
     let (mut quoted, mut i) = (false, 0);
     while i < buf.len() {
         let b = buf[i];
@@ -16,17 +17,12 @@ pub fn record(buf: &[u8], o: &CopyOptions) -> Option<(usize, usize)> {
         }
         if b == o.quote {
             quoted = !quoted;
-        } else if b == b'\n' && !quoted {
-            let end = if i > 0 && buf[i - 1] == b'\r' {
-                i - 1
-            } else {
-                i
-            };
-            return Some((end, i + 1));
+        } else if matches!(b, b'\n' | b'\r') && !quoted {
+            return Ok(ends.at(buf, i, true)?.map(|len| (i, i + len)));
         }
         i += 1;
     }
-    None
+    Ok(ends.none(buf))
 }
 
 /// Takes a record apart: `None` is NULL, which only an unquoted field can be (unless FORCE_NULL says otherwise).
@@ -162,8 +158,12 @@ mod tests {
     #[test]
     fn records_may_hold_newlines_in_quotes() {
         let o = options("COPY t FROM STDIN CSV");
-        assert_eq!(record(b"a,\"b\nc\"\r\nd", &o), Some((7, 9)));
-        assert_eq!(record(b"a,\"b\n", &o), None);
+        let ends = |b: &[u8]| record(b, &o, &mut LineEnds::default()).unwrap();
+        assert_eq!(ends(b"a,\"b\nc\"\r\nd"), Some((7, 9)));
+        assert_eq!(ends(b"a,\"b\n"), None);
+        let mut mixed = LineEnds::default();
+        assert!(record(b"a\n", &o, &mut mixed).is_ok());
+        assert!(record(b"a\rb\n", &o, &mut mixed).is_err());
     }
 
     #[test]

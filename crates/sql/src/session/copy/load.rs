@@ -23,6 +23,7 @@ pub struct Load {
     table: String,
     /// Lines taken so far.
     line: u64,
+    pub line_ends: text::LineEnds,
     rows: Vec<Vec<Value>>,
     /// What they were in the data.
     bytes: usize,
@@ -53,6 +54,7 @@ impl Load {
             names,
             table: table.to_owned(),
             line: 0,
+            line_ends: text::LineEnds::default(),
             rows: Vec::with_capacity(GROUP),
             bytes: 0,
             spare: Vec::new(),
@@ -125,9 +127,13 @@ impl Load {
             return self.take_binary(buf, head, settings);
         }
         let found = match o.format {
-            CopyFormat::Csv => csv::record(buf, o),
-            _ => text::line(buf, 0),
+            CopyFormat::Csv => csv::record(buf, o, &mut self.line_ends),
+            _ => text::line(buf, &mut self.line_ends),
         };
+        let found = found.map_err(|e| {
+            self.line += 1;
+            self.error(e)
+        })?;
         let Some((end, next)) = found else {
             return Ok(Taken::More);
         };

@@ -345,9 +345,7 @@ impl<E: Engine> Session<E> {
             if let Some(why) = self.handle.interrupted() {
                 return Err(interruption(why));
             }
-            if done && !at_end && !buf.is_empty() && copy.options.format != CopyFormat::Binary {
-                buf.push(b'\n');
-            }
+            load.line_ends.last = done;
             let mut from = 0;
             while !at_end {
                 let taken = load.take(&buf[from..], copy, &mut head, &self.output)?;
@@ -365,7 +363,7 @@ impl<E: Engine> Session<E> {
                 return Err(bad_data("a line of the data is too long"));
             }
             if done {
-                if !at_end && !buf.iter().all(|b| *b == b'\n') {
+                if !at_end && !buf.is_empty() {
                     return Err(load.error(bad_data("unexpected end of the data")));
                 }
                 return self.insert_group(load).await;

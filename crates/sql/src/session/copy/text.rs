@@ -4,20 +4,69 @@ use super::CopyOptions;
 use base::{Error, Result, SqlState};
 use std::borrow::Cow;
 
-/// The end of the line that begins at `buf[0]`, without its newline, and where the next one begins. None: more is needed.
-pub fn line(buf: &[u8], from: usize) -> Option<(usize, usize)> {
-    let mut i = from;
+/// How lines end: as the first one does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineEnd {
+    Newline,
+    Return,
+    Both,
+}
+
+/// The ends of the lines of a COPY FROM.
+#[derive(Debug, Default)]
+pub struct LineEnds {
+    /// Those so far.
+    known: Option<LineEnd>,
+    /// There is no more data: what is left is the last line.
+    pub last: bool,
+}
+
+impl LineEnds {
+    /// The length of the line end at `buf[at]`, a newline or a carriage return. None: more is needed to know. 22P04 where it is not that
+    /// of the lines before.
+    pub fn at(&mut self, buf: &[u8], at: usize, csv: bool) -> Result<Option<usize>> {
+        let (found, len) = match (buf[at], buf.get(at + 1)) {
+            (b'\n', _) => (LineEnd::Newline, 1),
+            // A newline behind the carriage return that ends lines begins the next one.
+            (_, Some(b'\n')) if self.known != Some(LineEnd::Return) => (LineEnd::Both, 2),
+            (_, None) if !self.last => return Ok(None),
+            _ => (LineEnd::Return, 1),
+        };
+        if *self.known.get_or_insert(found) == found {
+            return Ok(Some(len));
+        }
+        let (what, escape) = match buf[at] {
+            b'\n' => ("newline", "\"\\n\""),
+            _ => ("carriage return", "\"\\r\""),
+        };
+        let (how, escape) = match csv {
+            true => ("unquoted", "quoted CSV field"),
+            false => ("literal", escape),
+        };
+        let e = super::bad_data(format!("{how} {what} found in data"));
+        Err(e.hint(format!("Use {escape} to represent {what}.")))
+    }
+
+    /// Where a line ends that nothing ends.
+    pub fn none(&self, buf: &[u8]) -> Option<(usize, usize)> {
+        (self.last && !buf.is_empty()).then_some((buf.len(), buf.len()))
+    }
+}
+
+/// The end of the line that begins at `buf[0]`, without its line end, and where the next one begins. None: more is needed.
+pub fn line(buf: &[u8], ends: &mut LineEnds) -> Result<Option<(usize, usize)>> {
+    let mut i = 0;
     loop {
-        // Backslashes are rare: look for the newline first, then whether it is escaped.
-        let n = i + buf.get(i..)?.iter().position(|&b| b == b'\n')?;
-        let slashes = buf[..n].iter().rev().take_while(|&&b| b == b'\\').count();
+        let rest = buf.get(i..).unwrap_or_default();
+        let Some(n) = rest.iter().position(|&b| matches!(b, b'\n' | b'\r')) else {
+            return Ok(ends.none(buf));
+        };
+        let n = i + n;
+        // Backslashes are rare: look for the line end first, then whether it is escaped.
+        let slashes = buf[i..n].iter().rev().take_while(|&&b| b == b'\\').count();
         if slashes % 2 == 0 {
-            let end = if n > 0 && buf[n - 1] == b'\r' {
-                n - 1
-            } else {
-                n
-            };
-            return Some((end, n + 1));
+            let len = ends.at(buf, n, false)?;
+            return Ok(len.map(|len| (n, n + len)));
         }
         i = n + 1;
     }
@@ -102,6 +151,8 @@ fn unescape(raw: &str) -> Result<String> {
                 }
                 i += n;
             }
+            // The end of the data, in the middle of a line.
+            b'.' => return Err(super::bad_data("end-of-copy marker corrupt")),
             c => out.push(c),
         }
     }
@@ -140,10 +191,41 @@ mod tests {
 
     #[test]
     fn lines_end_at_newlines_that_are_not_escaped() {
-        assert_eq!(line(b"a\\\nb\nc", 0), Some((4, 5)));
-        assert_eq!(line(b"a\r\nb", 0), Some((1, 3)));
-        assert_eq!(line(b"a\\\\\nb", 0), Some((3, 4)));
-        assert_eq!(line(b"no end", 0), None);
+        let last = |last| LineEnds { known: None, last };
+        assert_eq!(line(b"the end\r", &mut last(true)).unwrap(), Some((7, 8)));
+        assert_eq!(line(b"the end", &mut last(true)).unwrap(), Some((7, 7)));
+        let line = |b: &[u8]| line(b, &mut last(false)).unwrap();
+        assert_eq!(line(b"a\\\nb\nc"), Some((4, 5)));
+        assert_eq!(line(b"a\r\nb"), Some((1, 3)));
+        assert_eq!(line(b"a\rb\n"), Some((1, 2)));
+        assert_eq!(line(b"a\\\\\nb"), Some((3, 4)));
+        assert_eq!(line(b"no end"), None);
+        assert_eq!(line(b"no end yet\r"), None);
+    }
+
+    #[test]
+    fn all_lines_end_alike() {
+        for (bytes, before, want) in [
+            (&b"a\nb"[..], LineEnd::Newline, Some((1, 2))),
+            (b"a\r\nb", LineEnd::Newline, None),
+            (b"a\rb\n", LineEnd::Newline, None),
+            (b"a\\\rb\n", LineEnd::Newline, Some((4, 5))),
+            (b"a\r\n", LineEnd::Both, Some((1, 3))),
+            (b"a\n", LineEnd::Both, None),
+            (b"a\rb", LineEnd::Both, None),
+            (b"a\rb", LineEnd::Return, Some((1, 2))),
+            (b"a\nb", LineEnd::Return, None),
+        ] {
+            let mut ends = LineEnds {
+                known: Some(before),
+                last: false,
+            };
+            match (line(bytes, &mut ends), want) {
+                (Ok(found), Some(_)) => assert_eq!(found, want, "{bytes:?}"),
+                (Err(e), None) => assert_eq!(e.code().code(), "22P04"),
+                (found, _) => panic!("{bytes:?} {before:?}: {found:?}"),
+            }
+        }
     }
 
     #[test]

@@ -132,6 +132,23 @@ pub fn parse(s: &str, typmod: i32) -> Result<Interval> {
     Ok(i)
 }
 
+/// Drops what is smaller than the last field of `interval … TO last`.
+pub fn keep_fields(i: &mut Interval, last: &str) {
+    let unit = match last {
+        "year" | "month" | "day" => i64::MAX,
+        "hour" => USECS_PER_HOUR,
+        "minute" => USECS_PER_MIN,
+        _ => return,
+    };
+    i.micros = i.micros / unit * unit;
+    if matches!(last, "year" | "month") {
+        i.days = 0;
+    }
+    if last == "year" {
+        i.months = i.months / 12 * 12;
+    }
+}
+
 fn too_large(s: &str) -> Error {
     Error::new(
         INTERVAL_FIELD_OVERFLOW,

@@ -50,8 +50,24 @@ pub fn get_key(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(value(json::of(&a[0])?.get(str_of(&a[1])).cloned()))
 }
 
+/// The element of this number. To PostgreSQL a scalar of `jsonb` is an array of one.
+fn element<'j>(j: &'j Json, at: &Value) -> Option<&'j Json> {
+    match j {
+        Json::Object(_) | Json::Array(_) => j.at(int(at)),
+        scalar => matches!(int(at), 0 | -1).then_some(scalar),
+    }
+}
+
 pub fn get_index(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(value(json::of(&a[0])?.at(int(&a[1])).cloned()))
+}
+
+pub fn get_element(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    Ok(value(element(&json::of(&a[0])?, &a[1]).cloned()))
+}
+
+pub fn get_element_text(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    Ok(text(element(&json::of(&a[0])?, &a[1]).cloned()))
 }
 
 pub fn get_key_text(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
