@@ -1,4 +1,5 @@
-//! `canon::Cluster`: a cluster in this process, as a test of an application would use it: delays, silences, cuts, changes of role.
+//! `canon::Cluster`: a cluster in this process, as a test of an application would use it: delays, silences, cuts, changes of role,
+//! and who gets in where.
 
 use canon::{Cluster, Options};
 use std::io::Write;
@@ -39,6 +40,26 @@ impl Db {
         let c = self.connect(cluster, member);
         self.run(&c, "SET canon.read_consistency = 'eventual'");
         c
+    }
+
+    /// Whether this role gets in at the member.
+    fn log_in(
+        &self,
+        cluster: &Cluster,
+        member: usize,
+        role: &str,
+        password: Option<&str>,
+    ) -> Result<(), String> {
+        let url = cluster.url(member);
+        let mut config: tokio_postgres::Config = url.parse().expect("a URL");
+        config.user(role);
+        password.map(|p| config.password(p));
+        let entered = self.0.block_on(config.connect(NoTls));
+        let code = |e: tokio_postgres::Error| {
+            let code = e.code().map(|c| c.code().to_owned());
+            code.unwrap_or_else(|| e.to_string())
+        };
+        entered.map(drop).map_err(code)
     }
 
     fn run(&self, c: &Client, sql: &str) {
@@ -206,4 +227,51 @@ fn a_replica_that_is_too_slow_says_so_and_loses_nothing() {
     };
     assert_eq!(of(&r), of(&c));
     assert_eq!(of(&c).1, 90_000_000);
+}
+
+#[test]
+fn who_was_just_let_in_at_the_primary_is_let_in_at_a_replica() {
+    for shared_memory in [false, true] {
+        let options = Options {
+            shared_memory: Some(shared_memory),
+            ..quiet()
+        };
+        let db = Db::new();
+        let cluster = Cluster::start(options, 1).expect("a cluster");
+        let p = db.connect(&cluster, 0);
+        let log_in = |role: &str, password| db.log_in(&cluster, 1, role, password);
+        cluster.delay(1, Duration::from_millis(5));
+        for i in 0..5 {
+            let (free, safe) = (format!("free{i}"), format!("safe{i}"));
+            db.run(&p, &format!("CREATE ROLE {free} LOGIN"));
+            assert_eq!(log_in(&free, None), Ok(()));
+            db.run(&p, &format!("CREATE ROLE {safe} LOGIN PASSWORD 'one'"));
+            assert_eq!(log_in(&safe, Some("one")), Ok(()));
+            db.run(&p, &format!("ALTER ROLE {free} NOLOGIN"));
+            db.run(&p, &format!("ALTER ROLE {free} LOGIN"));
+            assert_eq!(log_in(&free, None), Ok(()));
+            // A proof is for the salt that the client was sent: one that is wrong is not looked at again, the next is right.
+            db.run(&p, &format!("ALTER ROLE {safe} PASSWORD 'two'"));
+            if let Err(e) = log_in(&safe, Some("two")) {
+                assert_eq!(e, "28P01");
+                assert_eq!(log_in(&safe, Some("two")), Ok(()));
+            }
+            assert_eq!(log_in(&safe, Some("one")), Err("28P01".into()));
+        }
+        if !shared_memory {
+            continue;
+        }
+        // A schema that does not come is not waited for without end, nor is an answer.
+        assert_eq!(log_in("nobody", None), Err("28000".into()));
+        cluster.hold_replay(1, true).expect("a replica");
+        db.run(&p, "CREATE ROLE late LOGIN");
+        assert_eq!(log_in("late", None), Err("28000".into()));
+        assert_eq!(log_in("free0", None), Ok(()), "what is here is enough");
+        cluster.hold_replay(1, false).expect("a replica");
+        assert_eq!(log_in("late", None), Ok(()));
+        cluster.cut(1);
+        assert_eq!(log_in("nobody", None), Err("28000".into()));
+        assert_eq!(log_in("safe0", Some("one")), Err("28P01".into()));
+        assert_eq!(log_in("safe0", Some("two")), Ok(()));
+    }
 }

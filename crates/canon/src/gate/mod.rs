@@ -19,6 +19,7 @@ mod backend;
 pub(crate) mod connection;
 pub(crate) mod cores;
 pub mod frontend;
+mod look;
 mod place;
 mod scram;
 pub(crate) mod socket;

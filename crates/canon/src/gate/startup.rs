@@ -10,6 +10,8 @@
 //! A server that does not serve yet (`Engine::opening`) lets replicas in, and superusers who ask for it (`canon.maintenance`); others wait
 //! a moment for it and are told 57P03.
 //!
+//! A replica that would refuse a role looks at the primary's newest schema first (`look`).
+//!
 //! `replication=canon` asks for a connection of a replica (`replication::send`), `replication=forward` for one that does the work of
 //! another node's sessions (`forward`): the role must be a superuser or have REPLICATION.
 //!
@@ -19,9 +21,11 @@
 //! Left out on purpose: TLS, PostgreSQL's own replication protocol.
 
 use super::frontend::{self, Reader, violation};
+use super::look::Look;
 use super::scram;
 use super::wire::{Stream, Wire, gone};
 use super::{Gate, Origin};
+use base::schema::Schema;
 use base::{Error, Oid, Result, SqlState};
 use bytes::{Bytes, BytesMut};
 use pgwire::messages::startup::{
@@ -109,7 +113,7 @@ pub async fn start<S: Stream, E: Engine>(
         return Err(gate.too_many());
     }
     authenticate(wire, gate, origin, &hello.user).await?;
-    let hello = on_behalf(gate, hello)?;
+    let hello = on_behalf(gate, hello).await?;
     if hello.replication || hello.forward {
         let catalog = gate.shared.engine.catalog();
         let role = catalog.schema.role_named(&hello.user);
@@ -147,7 +151,7 @@ pub async fn start<S: Stream, E: Engine>(
 }
 
 /// Gives the session to the role that `canon.session_user` names.
-fn on_behalf<E: Engine>(gate: &Gate<E>, mut hello: Hello) -> Result<Hello> {
+async fn on_behalf<E: Engine>(gate: &Gate<E>, mut hello: Hello) -> Result<Hello> {
     let asked = |(name, _): &(String, String)| name == SESSION_USER;
     let Some(at) = hello.parameters.iter().position(asked) else {
         return Ok(hello);
@@ -161,13 +165,10 @@ fn on_behalf<E: Engine>(gate: &Gate<E>, mut hello: Hello) -> Result<Hello> {
             format!("must be superuser to set {SESSION_USER}"),
         ));
     }
-    let role = schema.role_named(&name).ok_or_else(|| {
-        Error::new(
-            SqlState::INVALID_AUTHORIZATION,
-            format!("role \"{name}\" does not exist"),
-        )
-    })?;
-    may_log_in(role)?;
+    if may_log_in(&schema, &name).is_err() {
+        Look::at(&*gate.shared.engine).end().await;
+    }
+    may_log_in(&gate.shared.engine.catalog().schema, &name)?;
     hello.user = name;
     Ok(hello)
 }
@@ -330,25 +331,24 @@ async fn authenticate<S: Stream, E: Engine>(
     origin: &Origin,
     user: &str,
 ) -> Result<()> {
-    let schema = gate.shared.engine.catalog().schema.clone();
-    let role = schema.role_named(user);
-    let verifier = role.and_then(|r| r.password.as_deref());
+    let engine = &*gate.shared.engine;
+    let mut look = Look::at(engine);
+    let mut schema = engine.catalog().schema.clone();
     let trusted = origin.local || gate.allow_passwordless_network;
-    if verifier.is_none() && trusted {
-        let role = role.ok_or_else(|| {
-            Error::new(
-                SqlState::INVALID_AUTHORIZATION,
-                format!("role \"{user}\" does not exist"),
-            )
-        })?;
-        return may_log_in(role);
+    if trusted && may_log_in(&schema, user).is_err() {
+        look.end().await;
+        schema = engine.catalog().schema.clone();
     }
-    let mut nonce = [0; 18];
-    gate.shared.host.random(&mut nonce);
-    let mut x = scram::Exchange::new(user, verifier, &gate.secret, &nonce);
+    if trusted && verifier(&schema, user).is_none() {
+        return may_log_in(&schema, user);
+    }
     wire.out
         .put(&Authentication::SASL(vec![scram::MECHANISM.into()]));
-    let first = password_message(wire).await?;
+    let first = look.beside(password_message(wire)).await?;
+    let mut nonce = [0; 18];
+    gate.shared.host.random(&mut nonce);
+    let schema = engine.catalog().schema.clone();
+    let mut x = scram::Exchange::new(user, verifier(&schema, user), &gate.secret, &nonce);
     let mut r = Reader(&first);
     let mechanism = r.string()?;
     if mechanism != scram::MECHANISM {
@@ -362,18 +362,34 @@ async fn authenticate<S: Stream, E: Engine>(
     wire.out
         .put(&Authentication::SASLContinue(Bytes::from(reply)));
     let last = password_message(wire).await?;
-    let reply = x.last(text(&last)?)?;
+    let reply = match x.last(text(&last)?) {
+        Ok(reply) => reply,
+        Err(e) => {
+            look.end().await;
+            return Err(e);
+        }
+    };
     wire.out.put(&Authentication::SASLFinal(Bytes::from(reply)));
-    may_log_in(role.expect("who has a password is there"))
+    if may_log_in(&schema, user).is_err() {
+        look.end().await;
+    }
+    may_log_in(&engine.catalog().schema, user)
 }
 
-fn may_log_in(role: &base::schema::Role) -> Result<()> {
-    if role.login {
-        return Ok(());
-    }
+/// What the schema keeps of the role's password, if it has one.
+fn verifier<'a>(schema: &'a Schema, user: &str) -> Option<&'a str> {
+    schema.role_named(user)?.password.as_deref()
+}
+
+fn may_log_in(schema: &Schema, user: &str) -> Result<()> {
+    let what = match schema.role_named(user) {
+        Some(role) if role.login => return Ok(()),
+        Some(_) => "is not permitted to log in",
+        None => "does not exist",
+    };
     Err(Error::new(
         SqlState::INVALID_AUTHORIZATION,
-        format!("role \"{}\" is not permitted to log in", role.name),
+        format!("role \"{user}\" {what}"),
     ))
 }
 
