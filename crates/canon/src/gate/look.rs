@@ -22,7 +22,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 /// Longest wait for it.
-const LIMIT: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// See the head of the file. It begins when somebody waits for it, or for something beside it.
 pub(super) struct Look<'a> {
