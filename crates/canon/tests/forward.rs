@@ -401,6 +401,47 @@ async fn a_cursor_is_inside_the_transaction_that_moved() {
     assert_eq!(one(&w, "SELECT v FROM u").await, "0");
 }
 
+/// So does a portal that was bound and has not been run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_portal_that_was_bound_is_inside_the_transaction_that_moved() {
+    use tokio_postgres::IsolationLevel::*;
+    if skip() {
+        return;
+    }
+    let (p, _r, _c, mut w) = pair().await;
+    let other = p.connect().await;
+    rows(&w, "CREATE TABLE u (id int PRIMARY KEY, v int)").await;
+    let sums = "SELECT (SELECT sum(v) FROM t), (SELECT sum(v) FROM u)";
+    for level in [ReadCommitted, RepeatableRead, Serializable] {
+        for read in ["SELECT 1", "SELECT sum(v) FROM u"] {
+            rows(&other, "DELETE FROM t; INSERT INTO t VALUES (1, 0)").await;
+            rows(&other, "DELETE FROM u; INSERT INTO u VALUES (1, 0)").await;
+            let x = w.build_transaction().isolation_level(level).start().await;
+            let x = x.expect("begun");
+            let portal = x.bind("SELECT sum(v) FROM t", &[]).await.expect("bound");
+            x.batch_execute("UPDATE u SET v = v + 1")
+                .await
+                .expect("it moves");
+            // Each misses what the other writes.
+            let writes = format!("BEGIN; {read}; UPDATE t SET v = 1; COMMIT");
+            rows(&other, &writes).await;
+            let seen = x.query_portal(&portal, 0).await.expect("it is here");
+            assert_eq!(seen[0].get::<_, i64>(0), 0, "{level:?}: as it was bound");
+            let code = x.commit().await.map_err(|e| sqlstate(&e));
+            let found = rows(&other, sums).await;
+            let both = match level {
+                Serializable => {
+                    assert_eq!(code, Err("40001".into()), "{read}");
+                    "0"
+                }
+                _ => "1",
+            };
+            let wanted = ["1", both].map(|s| Some(s.to_owned()));
+            assert_eq!(found, [wanted], "{level:?}");
+        }
+    }
+}
+
 /// Whether a transaction only reads is said when it begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_do_not_take_a_transaction_away_without_what_it_has_read() {

@@ -105,7 +105,10 @@ async fn run<S: Stream, E: Engine>(
         let outcome = match message {
             Frontend::Adopt(_) => unreachable!("taken above"),
             Frontend::Bind(b) => {
-                let r = bind(session, &b);
+                let r = match bind(session, &b) {
+                    Ok(()) => session.stand_portal(b.portal).await,
+                    e => e,
+                };
                 bound.clear();
                 if session.may_send_portals() {
                     bound.extend_from_slice(&wire.input.bytes()[..len]);

@@ -137,6 +137,37 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
+    /// After Bind: at a node that follows, a named portal takes its snapshot there, as a cursor does. Its transaction may go on at the
+    /// primary before the portal is run, which stays here and must be inside of that transaction still.
+    pub async fn stand_portal(&mut self, name: &str) -> Result<()> {
+        if name.is_empty() || !self.follows() {
+            return Ok(());
+        }
+        let Some(mut p) = self.portals.remove(name) else {
+            return Ok(());
+        };
+        if let PortalKind::Run(run) = &mut p.kind {
+            self.begin_clock();
+            self.stand(run).await?;
+            self.rest_now(&mut p, true);
+        }
+        self.portals.insert(name.into(), p);
+        Ok(())
+    }
+
+    async fn stand(&mut self, run: &mut Run) -> Result<()> {
+        self.ensure_txn(false);
+        let placed = self.place_for(&run.plan.prepared, run.params()).await;
+        placed.map_err(super::fresh::here)?;
+        let txn = self.block.txn.as_mut().expect("begun");
+        txn.begin_statement()?;
+        self.placed();
+        run.plan = self.plan_again(&run.statement)?;
+        let txn = self.block.txn.as_mut().expect("begun");
+        run.park(txn);
+        Ok(())
+    }
+
     fn parameter(&mut self, p: Option<&[u8]>, ty: ColumnType, format: Format) -> Result<Value> {
         let Some(bytes) = p else {
             return Ok(Value::Null);

@@ -74,6 +74,10 @@ impl Run {
         self.parked = txn.park();
     }
 
+    pub fn params(&self) -> &[Value] {
+        &self.params
+    }
+
     /// Whether it rests between rows, reading at its transaction's snapshot.
     pub fn resting(&self) -> bool {
         self.exec.is_some() && !self.finished
@@ -159,12 +163,7 @@ impl<E: Engine> Session<E> {
     pub(super) fn begin_activity(&mut self, text: &Arc<str>) {
         let now = self.state.now();
         self.state.statement_start.set(now);
-        let hot = &self.state.settings.get_mut().hot;
-        let deadline = hot.statement_timeout.map_or(0, |t| {
-            self.shared.host.monotonic_millis() + t.as_millis() as u64
-        });
-        self.handle.begin(deadline);
-        self.reading.begin();
+        self.begin_clock();
         self.shared.counters.statements.add();
         let mut a = self.handle.activity.lock();
         a.state = "active";
@@ -176,6 +175,16 @@ impl<E: Engine> Session<E> {
         if self.block.txn.is_none() {
             a.xact_start = Some(now);
         }
+    }
+
+    /// Begins what may wait and can be cancelled: its time limits.
+    pub(super) fn begin_clock(&mut self) {
+        let hot = &self.state.settings.get_mut().hot;
+        let deadline = hot.statement_timeout.map_or(0, |t| {
+            self.shared.host.monotonic_millis() + t.as_millis() as u64
+        });
+        self.handle.begin(deadline);
+        self.reading.begin();
     }
 
     /// The session waits for its client.

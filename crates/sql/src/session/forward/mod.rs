@@ -11,7 +11,8 @@
 //! ```
 //! The gate carries messages and replies; what they mean for the session is decided here. A transaction moves once, and all of it
 //! that follows runs there, so that it sees its own writes. (Nothing is logged before commit, so the replica could not show them:
-//! the shortcut of SCC §4.4 does not apply.) Cursors and portals that were opened before stay here, with the snapshot they have.
+//! the shortcut of SCC §4.4 does not apply.) Cursors and named portals that were opened before stay here, with the snapshot that they took
+//! when they were declared or bound.
 //!
 //! What is sent is what the other end does not know yet ([`Known`]): a connection that serves the same session again is told of
 //! changes only.
