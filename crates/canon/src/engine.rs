@@ -133,11 +133,11 @@ impl Engine for NodeEngine {
         self.node.manager().schema_version()
     }
 
-    fn nextval(&self, sequence: &SequenceDef) -> Result<i64> {
+    fn nextval(&self, sequence: &SequenceDef) -> Result<(i64, Position)> {
         self.node.nextval(sequence)
     }
 
-    fn setval(&self, sequence: &SequenceDef, value: i64, is_called: bool) -> Result<()> {
+    fn setval(&self, sequence: &SequenceDef, value: i64, is_called: bool) -> Result<Position> {
         self.node.setval(sequence, value, is_called)
     }
 

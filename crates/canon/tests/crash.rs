@@ -297,6 +297,46 @@ async fn killed_under_load_again_and_again() {
 }
 
 /// Tables made before a crash are there after it, with what was acknowledged into them.
+/// A number that nothing was written with: whoever was told of it has it in another system by now.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_that_was_told_is_not_given_again() {
+    if on_postgres() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let full = dir.path().join("full");
+    let fault = format!("wal.before_write:while={}", full.display());
+    let mut server = Server::start_with(&[("CANON_FAULT", &fault)]).await;
+    let client = server.connect().await;
+    let made = "CREATE SEQUENCE a; CREATE SEQUENCE b";
+    client.batch_execute(made).await.expect("sequences");
+    // Nothing reaches the disk from here on.
+    std::fs::write(&full, "").expect("written");
+    let mut told = Vec::new();
+    for sql in ["SELECT nextval('a')", "SELECT setval('b', 3000)"] {
+        let client = server.connect().await;
+        let asked = tokio::spawn(async move { client.query_one(sql, &[]).await });
+        // Either it is not told, or it stands.
+        let answer = tokio::time::timeout(Duration::from_millis(500), asked).await;
+        let row = answer.ok().and_then(|a| a.expect("no panic").ok());
+        told.push(row.map(|r| r.get::<_, i64>(0)));
+    }
+    server.kill();
+    std::fs::remove_file(&full).expect("removed");
+    server.launch();
+    server.ready().await;
+    let client = server.connect().await;
+    for (sequence, told) in ["a", "b"].into_iter().zip(told) {
+        let sql = format!("SELECT nextval('{sequence}')");
+        let next: i64 = client.query_one(&sql, &[]).await.expect("a number").get(0);
+        assert!(
+            told.is_none_or(|t| t < next),
+            "{sequence}: {told:?} was told, and then {next} given"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn schema_changes_survive() {
     let mut server = Server::start().await;

@@ -564,12 +564,14 @@ impl Node {
         )
     }
 
-    pub fn nextval(&self, def: &SequenceDef) -> Result<i64> {
+    /// The next value, and what has to be published before anybody is told of it.
+    pub fn nextval(&self, def: &SequenceDef) -> Result<(i64, Position)> {
         self.shared.manager.check_accepts_writes()?;
         self.shared.sequences.next(def, &self.shared.pipeline)
     }
 
-    pub fn setval(&self, def: &SequenceDef, value: i64, is_called: bool) -> Result<()> {
+    /// The same.
+    pub fn setval(&self, def: &SequenceDef, value: i64, is_called: bool) -> Result<Position> {
         self.shared.manager.check_accepts_writes()?;
         self.shared
             .sequences

@@ -2,11 +2,12 @@
 //!
 //! Values are taken from a range that a log record has reserved. The record goes into the order before the first value of
 //! its range is handed out, so every commit that can contain such a value comes after it in the log: whatever survives a
-//! crash, survives with the reservation. Nobody waits for a flush here. A crash loses at most the rest of a range.
+//! crash, survives with the reservation. Nobody waits for a flush here: who is given a number is told the position of its record,
+//! and a reply that shows the number waits until that is published. A crash loses at most the rest of a range.
 
 use base::record::{CommitBuilder, RecordKind};
 use base::schema::SequenceDef;
-use base::{Error, Oid, Result, SqlState};
+use base::{Error, Oid, Position, Result, SqlState};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,6 +49,8 @@ impl Logged {
 
 struct State {
     logged: Logged,
+    /// Where that stands in the log; zero: it was there at the start.
+    at: Position,
     /// The last value given out, and whether it was (as `last_value` and `is_called` in PostgreSQL).
     value: i64,
     is_called: bool,
@@ -64,6 +67,7 @@ impl Sequences {
     pub fn restore(&self, id: Oid, logged: Logged) {
         let state = State {
             logged,
+            at: Position::ZERO,
             value: logged.value,
             is_called: logged.is_called,
         };
@@ -89,8 +93,8 @@ impl Sequences {
         })
     }
 
-    /// The next value.
-    pub fn next(&self, def: &SequenceDef, order: &dyn CommitOrder) -> Result<i64> {
+    /// The next value, and what has to be published before anybody is told of it.
+    pub fn next(&self, def: &SequenceDef, order: &dyn CommitOrder) -> Result<(i64, Position)> {
         order.wait_for_room();
         let state = self.state(def);
         let mut s = state.lock();
@@ -121,21 +125,21 @@ impl Sequences {
                 is_called: true,
                 generation: def.generation,
             };
-            log(def.id, logged, order)?;
+            s.at = log(def.id, logged, order)?;
             s.logged = logged;
         }
         (s.value, s.is_called) = (value, true);
-        Ok(value)
+        Ok((value, s.at))
     }
 
-    /// See `Engine::setval`.
+    /// See `Engine::setval`; what has to be published before that is told.
     pub fn set(
         &self,
         def: &SequenceDef,
         value: i64,
         is_called: bool,
         order: &dyn CommitOrder,
-    ) -> Result<()> {
+    ) -> Result<Position> {
         if value < def.min || value > def.max {
             let what = format!(
                 "setval: value {value} is out of bounds for sequence \"{}\" ({}..{})",
@@ -151,13 +155,14 @@ impl Sequences {
             is_called,
             generation: def.generation,
         };
-        log(def.id, logged, order)?;
+        let at = log(def.id, logged, order)?;
         *s = State {
             logged,
+            at,
             value,
             is_called,
         };
-        Ok(())
+        Ok(at)
     }
 
     /// (last value, is called).
@@ -185,6 +190,7 @@ fn fresh(def: &SequenceDef) -> State {
     };
     State {
         logged,
+        at: Position::ZERO,
         value: first(def),
         is_called: false,
     }
@@ -217,19 +223,18 @@ fn at_limit(def: &SequenceDef) -> Error {
     Error::new(SqlState::SEQUENCE_LIMIT, what)
 }
 
-fn log(id: Oid, state: Logged, order: &dyn CommitOrder) -> Result<()> {
+fn log(id: Oid, state: Logged, order: &dyn CommitOrder) -> Result<Position> {
     let mut b = CommitBuilder::new();
     b.push(RecordKind::Sequence, id, &[], &state.encode());
     let (position, ticket) = order.begin()?;
     let (heads, data) = b.finish(position, 0);
     order.ready(ticket, heads, data);
-    Ok(())
+    Ok(position)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Position;
 
     #[derive(Default)]
     struct Log(Mutex<Vec<Logged>>);
@@ -280,7 +285,7 @@ mod tests {
                 s.restore(1, l);
             }
             for _ in 0..(10 + round * 37) {
-                assert!(seen.insert(s.next(&d, &log).unwrap()));
+                assert!(seen.insert(s.next(&d, &log).unwrap().0));
             }
             last = log.0.lock().last().copied();
         }
@@ -292,7 +297,7 @@ mod tests {
         let log = Log::default();
         let s = Sequences::default();
         let d = def(1, 1, 3, 1, false);
-        let three: Vec<i64> = (0..3).map(|_| s.next(&d, &log).unwrap()).collect();
+        let three: Vec<i64> = (0..3).map(|_| s.next(&d, &log).unwrap().0).collect();
         assert_eq!(three, [1, 2, 3]);
         assert_eq!(
             s.next(&d, &log).unwrap_err().code(),
@@ -300,9 +305,9 @@ mod tests {
         );
         let c = def(-2, -5, -1, -1, true);
         let s = Sequences::default();
-        let five: Vec<i64> = (0..5).map(|_| s.next(&c, &log).unwrap()).collect();
+        let five: Vec<i64> = (0..5).map(|_| s.next(&c, &log).unwrap().0).collect();
         assert_eq!(five, [-1, -3, -5, -1, -3]);
         s.set(&c, -3, false, &log).unwrap();
-        assert_eq!((s.look(&c), s.next(&c, &log).unwrap()), ((-3, false), -3));
+        assert_eq!((s.look(&c), s.next(&c, &log).unwrap().0), ((-3, false), -3));
     }
 }

@@ -66,10 +66,10 @@ pub trait Engine: Send + Sync + 'static {
     fn schema_version(&self) -> u64;
 
     /// The next value of a sequence (2200H at its limit). The definition is the caller's transaction's.
-    fn nextval(&self, sequence: &SequenceDef) -> Result<i64>;
+    fn nextval(&self, sequence: &SequenceDef) -> Result<(i64, Position)>;
 
     /// Sets a sequence: the next `nextval` gives `value` (or the one after it when `is_called`).
-    fn setval(&self, sequence: &SequenceDef, value: i64, is_called: bool) -> Result<()>;
+    fn setval(&self, sequence: &SequenceDef, value: i64, is_called: bool) -> Result<Position>;
 
     /// (last value, is called) of a sequence, for `SELECT * FROM seq`.
     fn sequence_state(&self, sequence: &SequenceDef) -> (i64, bool);

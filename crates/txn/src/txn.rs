@@ -535,9 +535,14 @@ impl Txn {
         self.show_intents()
     }
 
-    /// Undoes the statement's writes and forgets what it read; its locks stay.
-    pub fn rollback_statement(&mut self) {
+    /// Undoes the writes of a statement whose error is told. What it read stays read, since the error says something of it.
+    pub fn fail_statement(&mut self) {
         self.writes.rollback(self.mark.writes);
+    }
+
+    /// Undoes the statement's writes and forgets what it read, of which nobody was told; its locks stay.
+    pub fn rollback_statement(&mut self) {
+        self.fail_statement();
         self.absent.truncate(self.mark.absent);
         self.ranges.truncate(self.mark.ranges);
         self.probes.truncate(self.mark.probes);

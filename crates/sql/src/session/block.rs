@@ -338,12 +338,13 @@ impl<E: Engine> Session<E> {
         }
         drop(turn);
         match committed {
-            Ok(position) => {
+            Ok(held) => {
+                let held = self.state.with_drawn(held);
                 self.keep_settings();
                 self.shared.counters.commits.add();
-                self.state.saw(position.position());
+                self.state.saw(held.position());
                 self.lost = self.lost.saturating_sub(1);
-                self.published(position).await
+                self.published(held).await
             }
             Err(e) => {
                 self.undo_settings();
@@ -370,6 +371,7 @@ impl<E: Engine> Session<E> {
         let txn = self.leave();
         self.undo_settings();
         let seen = self.shared.engine.rollback(txn?);
+        let seen = self.state.with_drawn(seen);
         self.shared
             .counters
             .rollbacks

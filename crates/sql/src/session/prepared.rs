@@ -421,7 +421,7 @@ impl<E: Engine> Session<E> {
         match r {
             Ok(_) => txn.end_statement()?,
             Err(e) => {
-                txn.rollback_statement();
+                txn.fail_statement();
                 return Err(e);
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! begin_statement -> run -> end_statement            ok: next statement, or commit
-//!        ^              \-> error: rollback_statement, take the rows back, then
+//!        ^              \-> error: undo the statement, take the rows back, then
 //!        |                    BLOCKED   wait for the lock (lock_timeout, statement_timeout, cancel)   --+
 //!        +--------------------RESTART   the snapshot has moved   ---------------------------------------+
 //!                             40001, 40P01 in a transaction of its own: roll back, a short pause, from the beginning
@@ -284,7 +284,7 @@ impl<E: Engine> Session<E> {
                         txn.stop_waiting();
                         return Ok(ended);
                     }
-                    self.undo_statement(settings);
+                    self.undo_statement(settings, false);
                     if let Work::Rows { run, .. } = work {
                         run.again();
                     }
@@ -299,13 +299,15 @@ impl<E: Engine> Session<E> {
                 Ok(ended) => return Ok(ended),
                 Err(e) => e,
             };
-            self.undo_statement(settings);
-            if !e.code().is_internal()
-                || matches!(e.code(), SqlState::ELSEWHERE | SqlState::FORWARD)
-            {
+            let internal = e.code().is_internal();
+            let moves = matches!(e.code(), SqlState::ELSEWHERE | SqlState::FORWARD);
+            // Rows that have been sent cannot be taken back.
+            let sent = internal && !moves && !c.rewind(mark);
+            self.undo_statement(settings, !internal || sent);
+            if !internal || moves {
                 return Err(e);
             }
-            if !c.rewind(mark) {
+            if sent {
                 let txn = self.block.txn.as_mut();
                 return Err(txn.and_then(|t| t.take_conflict()).unwrap_or_else(|| {
                     Error::new(
@@ -330,10 +332,13 @@ impl<E: Engine> Session<E> {
     }
 
     /// Takes back what the statement did that ran last: its writes, and settings that its functions changed since there were `settings`
-    /// changes.
-    fn undo_statement(&mut self, settings: usize) {
+    /// changes. `told`: the client has seen, or will see, something of what it read.
+    fn undo_statement(&mut self, settings: usize, told: bool) {
         let txn = self.block.txn.as_mut().expect("a statement runs in one");
-        txn.rollback_statement();
+        match told {
+            true => txn.fail_statement(),
+            false => txn.rollback_statement(),
+        }
         let s = self.state.settings.get_mut();
         if s.savepoint() > settings {
             s.rollback_to(settings);

@@ -15,7 +15,7 @@ use crate::engine::{Engine, GoOn, Outcome};
 use crate::functions::SessionContext;
 use crate::standing::Standing;
 use base::schema::{Relation, Schema, SequenceDef, privilege};
-use base::{Error, Oid, Position, Result, SqlState, Type, Value};
+use base::{Error, Held, Oid, Position, Result, SqlState, Type, Value};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,6 +55,8 @@ pub(super) struct State<E: Engine> {
     /// The newest position that this session has read or written, and the one that the client was told of.
     pub seen: Cell<Position>,
     pub told: Cell<Position>,
+    /// What has to be published before numbers of sequences are told that the transaction was given.
+    pub drawn: Cell<Position>,
     pub prepared: RefCell<Vec<PreparedRow>>,
     pub cursors: RefCell<Vec<CursorRow>>,
     /// What functions have warned of and the client was not told yet.
@@ -80,6 +82,7 @@ impl<E: Engine> State<E> {
             isolation: Cell::new(Isolation::ReadCommitted),
             forward: Cell::new(false),
             seen: Cell::new(Position::ZERO),
+            drawn: Cell::new(Position::ZERO),
             told: Cell::new(Position::ZERO),
             prepared: RefCell::default(),
             cursors: RefCell::default(),
@@ -100,6 +103,19 @@ impl<E: Engine> State<E> {
     /// The session depends on this position from now on.
     pub fn saw(&self, p: Position) {
         self.seen.set(self.seen.get().max(p));
+    }
+
+    /// A number of a sequence was given that is not lost once this is published.
+    fn drew(&self, at: Position) {
+        self.drawn.set(self.drawn.get().max(at));
+    }
+
+    /// What the end of the transaction has to wait for, with the numbers that it has drawn.
+    pub fn with_drawn(&self, held: Held) -> Held {
+        match (held, self.drawn.take()) {
+            (Held::Published(p), drawn) => Held::Published(p.max(drawn)),
+            (held, _) => held,
+        }
     }
 
     /// The session is another's from now on, who has seen nothing.
@@ -403,7 +419,8 @@ impl<E: Engine> SessionContext for State<E> {
         if !self.is_of_identity(&def) {
             self.may_use(sequence, privilege::USAGE | privilege::UPDATE)?;
         }
-        let v = self.shared.engine.nextval(&def)?;
+        let (v, at) = self.shared.engine.nextval(&def)?;
+        self.drew(at);
         self.last_values.borrow_mut().insert(sequence, v);
         self.last_sequence.set(Some(sequence));
         Ok(v)
@@ -436,7 +453,8 @@ impl<E: Engine> SessionContext for State<E> {
         self.may_write("setval()")?;
         let def = self.sequence(sequence)?;
         self.may_use(sequence, privilege::UPDATE)?;
-        self.shared.engine.setval(&def, value, is_called)?;
+        let at = self.shared.engine.setval(&def, value, is_called)?;
+        self.drew(at);
         if is_called {
             self.last_values.borrow_mut().insert(sequence, value);
             self.last_sequence.set(Some(sequence));

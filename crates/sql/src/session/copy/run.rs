@@ -400,10 +400,12 @@ impl<E: Engine> Session<E> {
                 }
                 Err(e) => e,
             };
-            self.block.txn.as_mut().expect("begun").rollback_statement();
+            let txn = self.block.txn.as_mut().expect("begun");
             if !e.code().is_internal() {
+                txn.fail_statement();
                 return Err(e);
             }
+            txn.rollback_statement();
             if e.code() == SqlState::BLOCKED {
                 self.wait_for_lock().await?;
             }
