@@ -223,6 +223,10 @@ async fn rows_that_do_not_meet_the_condition_are_left_out() {
             "42804 argument of WHERE must be type boolean, not type integer",
         ),
         ("WHERE n <", "42601 syntax error at end of input"),
+        // Nobody gives a COPY values.
+        ("WHERE n > $1", "42P02 there is no parameter $1"),
+        ("WHERE id = 1 OR (n > $4)", "42P02 there is no parameter $4"),
+        ("WHERE v <> '$1' AND n < 100", "COPY 2"),
         (
             "WHERE true) UNION (SELECT true",
             "42601 syntax error at or near \")\"",

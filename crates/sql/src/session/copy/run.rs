@@ -14,11 +14,13 @@ use super::super::row::{Formats, put_row};
 use super::super::run::{Run, Sink, Work, interruption};
 use super::load::{Load, Taken};
 use super::{CopyFormat, CopyOptions, CopyStmt, CopyWhat, Header, bad_data, binary, csv, text};
+use crate::ddl::expr_text::tokens;
 use crate::engine::Engine;
 use crate::exec::{Each, ExecContext, RowView};
 use crate::types::{OutputSettings, text as text_values, typename};
 use base::{Error, Result, SqlState, Type};
 use futures::future::{Either, select};
+use sqlparser::tokenizer::Token;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -271,8 +273,18 @@ impl<E: Engine> Session<E> {
         if let Some(filter) = &copy.filter {
             sql.push_str(&format!(" RETURNING ({filter}\n)"));
         }
+        let parsed = parse_one(&sql)?;
+        if let Some(filter) = &copy.filter {
+            // The numbers are the columns' places here, and no values of the client's.
+            for t in tokens(filter) {
+                if let Token::Placeholder(p) = t {
+                    let what = format!("there is no parameter {p}");
+                    return Err(Error::new(SqlState::UNDEFINED_PARAMETER, what));
+                }
+            }
+        }
         // Places in a text that the client has not sent are of no use to it.
-        let st = self.statement(parse_one(&sql)?, &[]);
+        let st = self.statement(parsed, &[]);
         let st = Arc::new(st.map_err(|e| e.at(0))?);
         let plan = self.plan(&st)?;
         self.ensure_txn(false);
