@@ -345,31 +345,52 @@ impl Binder<'_> {
 
     fn is_null(&mut self, e: &Ast, not: bool, env: &mut Env<'_, '_>) -> Result<Bound> {
         if let Some(items) = self.row_items(e) {
-            // A row is NULL when all its fields are, and not NULL when none is.
+            // A row is NULL when all its fields are, and not NULL when none is; a field that is a row is not NULL.
             let mut parts = Vec::new();
             for i in items {
-                parts.push(self.is_null(i, not, env)?.expr);
+                let arg = Box::new(self.tested(i, env)?.expr);
+                parts.push(Expr::IsNull { arg, not });
             }
             let all = self.fold(Expr::And(parts));
             return Ok(Bound::new(all, Type::Bool));
         }
-        let mut b = self.expr(e, env)?;
-        if b.ty.ty == Type::Unknown && matches!(b.expr, Expr::Param(_)) {
-            b = self.settle(b)?;
-        }
-        if let Some(fields) = super::json_rows::fields(&b) {
-            let parts = fields.iter().map(|(e, _)| Expr::IsNull {
-                arg: Box::new(e.clone()),
-                not,
-            });
-            let all = self.fold(Expr::And(parts.collect()));
-            return Ok(Bound::new(all, Type::Bool));
-        }
-        let e = self.fold(Expr::IsNull {
-            arg: Box::new(b.expr),
-            not,
-        });
+        let b = self.tested(e, env)?;
+        let e = self.null_test(b, not);
         Ok(Bound::new(e, Type::Bool))
+    }
+
+    fn tested(&mut self, e: &Ast, env: &mut Env<'_, '_>) -> Result<Bound> {
+        let b = self.expr(e, env)?;
+        match b.expr {
+            Expr::Param(_) if b.ty.ty == Type::Unknown => self.settle(b),
+            _ => Ok(b),
+        }
+    }
+
+    /// The test of what is bound: of the fields of a row, in each branch where there are some.
+    fn null_test(&self, b: Bound, not: bool) -> Expr {
+        let plain = |arg| {
+            let arg = Box::new(arg);
+            Expr::IsNull { arg, not }
+        };
+        if let Some(fields) = super::json_rows::fields(&b) {
+            let parts = fields.iter().map(|(e, _)| plain(e.clone()));
+            return self.fold(Expr::And(parts.collect()));
+        }
+        let branch = |e| self.null_test(Bound { expr: e, ty: b.ty }, not);
+        let record = b.ty.ty == Type::Record;
+        self.fold(match b.expr {
+            Expr::Case { whens, otherwise } if record => Expr::Case {
+                whens: whens.into_iter().map(|(c, e)| (c, branch(e))).collect(),
+                otherwise: Box::new(branch(*otherwise)),
+            },
+            Expr::Let { slot, value, body } if record => Expr::Let {
+                slot,
+                value,
+                body: Box::new(branch(*body)),
+            },
+            e => plain(e),
+        })
     }
 
     fn is_bool(

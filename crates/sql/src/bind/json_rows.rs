@@ -15,13 +15,26 @@ use sqlparser::ast::Expr as Ast;
 pub(super) fn fields(b: &Bound) -> Option<&[(Expr, Type)]> {
     match &b.expr {
         Expr::Record(items) if b.ty.ty == Type::Record => Some(items),
-        // The row of a relation is NULL where an outer join left it empty.
-        Expr::Case { otherwise, .. } if b.ty.ty == Type::Record => match &**otherwise {
-            Expr::Record(items) => Some(items),
-            _ => None,
-        },
+        // The row of a relation; any other CASE has more than one row, or a NULL of its own.
+        Expr::Case { whens, otherwise } if b.ty.ty == Type::Record => {
+            let ([(test, Expr::Const(Value::Null))], Expr::Record(items)) =
+                (&whens[..], &**otherwise)
+            else {
+                return None;
+            };
+            test.same(&left_empty(items)).then_some(items)
+        }
         _ => None,
     }
+}
+
+/// Whether an outer join left the row of a relation empty, which makes it NULL.
+pub(super) fn left_empty(items: &[(Expr, Type)]) -> Expr {
+    let empty = items.iter().map(|(e, _)| Expr::IsNull {
+        arg: Box::new(e.clone()),
+        not: false,
+    });
+    Expr::and(empty.collect())
 }
 
 /// `row_to_json(row)`, whose argument is an object by now.

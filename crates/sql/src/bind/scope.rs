@@ -314,12 +314,7 @@ impl Binder<'_> {
             let b = self.with_blanks(b)?;
             items.push((b.expr, b.ty.ty));
         }
-        // A row that an outer join left empty is NULL.
-        let empty = items.iter().map(|(e, _)| Expr::IsNull {
-            arg: Box::new(e.clone()),
-            not: false,
-        });
-        let whens = vec![(Expr::and(empty.collect()), Expr::NULL)];
+        let whens = vec![(super::json_rows::left_empty(&items), Expr::NULL)];
         let otherwise = Box::new(Expr::Record(items));
         Ok(Bound::new(Expr::Case { whens, otherwise }, Type::Record))
     }
