@@ -6,12 +6,11 @@ use super::extended::Portal;
 use super::parse::{Parsed, Stmt};
 use super::plans::{Cached, Plan};
 use super::row::Formats;
-use super::run::{Run, Work};
+use super::run::{Run, Sink, Work};
 use super::seam;
 use super::utility::Utility;
 use crate::catalog::PreparedRow;
 use crate::engine::Engine;
-use crate::exec::ExecContext;
 use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -364,7 +363,7 @@ impl<E: Engine> Session<E> {
     /// The values of a SELECT of one row without tables, with their types.
     async fn evaluate<C: Client>(
         &mut self,
-        _c: &mut C,
+        c: &mut C,
         ast: &Arc<sqlparser::ast::Statement>,
     ) -> Result<Vec<(Value, ColumnType)>> {
         let st = Statement {
@@ -388,50 +387,19 @@ impl<E: Engine> Session<E> {
             let what = "cannot use subquery in EXECUTE parameter";
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
         }
-        let auto = self.block.txn.is_none() && self.autocommit();
-        self.ensure_txn(auto);
-        if self.follows() {
-            self.place().await.map_err(super::fresh::here)?;
-            self.placed();
-        }
-        let mut row = Vec::new();
-        let r = {
-            let Session {
-                block,
-                state,
-                output,
-                ..
-            } = &mut *self;
-            let txn = block.txn.as_mut().expect("begun");
-            let cx = ExecContext {
-                settings: output,
-                session: state,
-                facts: state,
-            };
-            txn.begin_statement().and_then(|()| {
-                plan.prepared
-                    .start(Vec::new())
-                    .for_each_row(txn, &cx, 0, &mut |v| {
-                        row = (0..v.width()).map(|i| v.get(i)).collect();
-                        Ok(())
-                    })
-            })
+        let types: Vec<ColumnType> = plan.prepared.columns.iter().map(|c| c.ty).collect();
+        let mut rows = Vec::new();
+        // As any statement of this block: what its functions do and are told is this transaction's.
+        let mut run = Run::new(Arc::new(st), plan, Vec::new(), Formats::Text);
+        let work = Work::Rows {
+            run: &mut run,
+            max_rows: 0,
+            describe: false,
+            sink: Sink::Keep(&mut rows),
         };
-        let txn = self.block.txn.as_mut().expect("begun");
-        match r {
-            Ok(_) => txn.end_statement()?,
-            Err(e) => {
-                txn.fail_statement();
-                return Err(e);
-            }
-        }
-        if auto {
-            self.commit().await?;
-        }
-        Ok(row
-            .into_iter()
-            .zip(plan.prepared.columns.iter().map(|c| c.ty))
-            .collect())
+        self.execute_work(c, work).await?;
+        let row = rows.pop().unwrap_or_default();
+        Ok(row.into_iter().zip(types).collect())
     }
 
     /// The columns that a statement gives, if it gives rows.
