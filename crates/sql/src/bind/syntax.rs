@@ -142,14 +142,18 @@ fn tables(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
             continue;
         }
         let before = k.checked_sub(1).map(|p| &tokens[solid[p]]);
-        let starts = match before {
+        let starts = match before.map(|b| (word_of(b), &b.token)) {
             None => true,
-            Some(b) => {
-                matches!(
-                    word_of(b).as_deref(),
-                    Some("union" | "except" | "intersect" | "as")
-                ) || b.token == Token::LParen
-            }
+            Some((Some(w), _)) => match w.as_str() {
+                "union" | "except" | "intersect" => true,
+                // Of CREATE TABLE; in a SELECT it may be the name of a column.
+                "as" => {
+                    let mut words = solid[..k].iter().filter_map(|&i| word_of(&tokens[i]));
+                    words.next().as_deref() == Some("create") && !words.any(|w| w == "select")
+                }
+                _ => false,
+            },
+            Some((None, b)) => *b == Token::LParen,
         };
         let from = |b: &TokenWithSpan| {
             b.token == Token::Comma
