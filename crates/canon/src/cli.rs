@@ -164,8 +164,8 @@ pub fn main() -> ExitCode {
             let variables =
                 std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
             crate::config::check_variables(variables)
-                .and_then(|()| Config::load(&config))
-                .and_then(crate::server::run)
+                .and_then(|foreign| Ok((foreign, Config::load(&config)?)))
+                .and_then(|(foreign, config)| crate::server::run(Config { foreign, ..config }))
         }
         Command::Status { http } => return crate::status::run(&http),
         Command::Promote { options } => promote(&options),

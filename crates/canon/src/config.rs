@@ -1,7 +1,11 @@
 //! The server's configuration: one commented file, `CANON_*` variables, command-line flags; the later wins.
 //!
-//! Everything is checked here, before a disk or a socket is touched: an unknown key or variable, a size that is none, an
-//! address that cannot be one.
+//! Everything is checked here, before a disk or a socket is touched: an unknown key, a variable that is nearly a known one
+//! ([`variables`]), a size that is none, an address that cannot be one.
+
+mod variables;
+
+pub use variables::check_variables;
 
 use crate::forward;
 use crate::replication::Primary;
@@ -212,41 +216,8 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Defaults of session settings.
     pub settings: Vec<(String, String)>,
-}
-
-/// Variables with this beginning that are not for `canon start`: the proxy's, those of tests and of their faults, and what Kubernetes sets for a
-/// service whose name is `canon`.
-const OTHERS: [&str; 7] = [
-    "CANON_PROXY_",
-    "CANON_TEST_",
-    "CANON_PG_BIN",
-    "CANON_PYTHON",
-    "CANON_SYSBENCH",
-    "CANON_SERVICE_",
-    "CANON_PORT",
-];
-
-/// Refuses a `CANON_*` variable that means nothing to `canon start`: a slip of the pen is no default.
-pub fn check_variables(names: impl Iterator<Item = String>) -> Result<()> {
-    use clap::Args;
-    let command = Overrides::augment_args(clap::Command::new("start"));
-    let known = |name: &str| {
-        let mut read = command.get_arguments().filter_map(|a| a.get_env());
-        read.any(|v| v == name) || OTHERS.iter().any(|o| name.starts_with(o))
-    };
-    let faults =
-        |name: &str| cfg!(feature = "faults") && matches!(name, "CANON_FAULT" | "CANON_PLANTED");
-    let mut ours = names.filter(|n| n.starts_with("CANON_"));
-    match ours.find(|n| !known(n) && !faults(n)) {
-        None => Ok(()),
-        Some(name) => Err(Error::new(
-            SqlState::INVALID_PARAMETER_VALUE,
-            format!("unknown variable {name}"),
-        )
-        .hint(
-            "canon start --help names the variables; each key of the configuration file has one.",
-        )),
-    }
+    /// Variables of the environment that look like ours and mean nothing.
+    pub foreign: Vec<String>,
 }
 
 fn bad(key: &str, value: &str, why: &str) -> Error {
@@ -457,6 +428,7 @@ impl Config {
             log_level,
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
             settings,
+            foreign: Vec::new(),
         };
         if config.epoch_max_duration.is_zero() {
             return Err(bad("epoch_max_duration", "0", "more than nothing"));

@@ -95,6 +95,10 @@ fn raise_open_files(config: &Config) {
 /// Runs a server until it is told to stop.
 pub fn run(config: Config) -> Result<()> {
     start_logging(&config);
+    if !config.foreign.is_empty() {
+        let names = config.foreign.join(", ");
+        warn!("variables that mean nothing here: {names}");
+    }
     raise_open_files(&config);
     let runtime = runtime()?;
     runtime.block_on(async {

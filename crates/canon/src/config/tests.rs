@@ -61,20 +61,58 @@ fn keys() -> Vec<String> {
     keys
 }
 
+fn check(names: &[&str]) -> Result<Vec<String>> {
+    check_variables(names.iter().map(|n| (*n).to_owned()))
+}
+
 #[test]
-fn every_key_has_a_variable_and_others_are_refused() {
-    let one = |name: &str| check_variables([name.to_owned()].into_iter());
+fn every_key_has_a_variable_and_slips_are_refused() {
     let keys = keys();
     assert!(keys.len() > 25, "{keys:?}");
     for key in keys {
-        assert!(one(&format!("CANON_{key}")).is_ok(), "{key}");
+        assert!(check(&[&format!("CANON_{key}")]).unwrap().is_empty());
     }
-    for other in ["CANON_CONFIG", "CANON_PROXY_HTTP", "HOME", "CANONS"] {
-        assert!(one(other).is_ok(), "{other}");
+    let others = ["CANON_CONFIG", "CANON_PROXY_HTTP", "HOME", "CANONS"];
+    assert!(check(&others).unwrap().is_empty());
+    for (wrong, meant) in [
+        ("CANON_MAX_MEMORI", "CANON_MAX_MEMORY"),
+        ("CANON_FORWARD_WIAT", "CANON_FORWARD_WAIT"),
+        ("CANON_SETTING", "CANON_SETTINGS"),
+        ("CANON_DATE", "CANON_DATA"),
+    ] {
+        let e = check(&["HOME", wrong]).unwrap_err().to_string();
+        assert!(e.contains(wrong) && e.contains(meant), "{e}");
     }
-    for wrong in ["CANON_MAX_MEMORI", "CANON_", "CANON_FORWARD"] {
-        assert!(one(wrong).unwrap_err().to_string().contains(wrong));
+}
+
+#[test]
+fn a_start_is_not_refused_for_the_variables_of_others() {
+    // Services of Kubernetes, called canon, canon-primary and canon-http-2.
+    let mut links = Vec::new();
+    for service in ["CANON", "CANON_PRIMARY", "CANON_HTTP_2"] {
+        for end in [
+            "SERVICE_HOST",
+            "SERVICE_PORT",
+            "SERVICE_PORT_PGSQL",
+            "PORT",
+            "PORT_5432_TCP",
+            "PORT_5432_TCP_PROTO",
+            "PORT_5432_TCP_PORT",
+            "PORT_5432_TCP_ADDR",
+        ] {
+            links.push(format!("{service}_{end}"));
+        }
     }
+    let links: Vec<&str> = links.iter().map(String::as_str).collect();
+    assert_eq!(check(&links).unwrap(), Vec::<String>::new());
+    // Those that somebody wrote are named in the log.
+    let written = [
+        "CANON_IMAGE_TAG",
+        "CANON_LISTEN_PORT",
+        "CANON_PORTS",
+        "CANON_PORT_OF_CALL",
+    ];
+    assert_eq!(check(&written).unwrap(), written);
 }
 
 #[test]
