@@ -1,114 +1,11 @@
 //! How fresh reads at a replica are, over real sockets: what every level of `canon.read_consistency` shows and what it waits for, when
 //! links are slow and when replay stands still; tokens; WAIT FOR LSN.
 
-use canon::{Cluster, Options};
-use std::time::{Duration, Instant};
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+#[path = "replica_reads/helpers.rs"]
+mod helpers;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const SLOW: Duration = Duration::from_millis(5);
-
-/// A primary and a replica, and a runtime for their clients.
-struct Test {
-    runtime: tokio::runtime::Runtime,
-    cluster: Cluster,
-}
-
-impl Test {
-    fn start(schema: &str) -> Test {
-        Test::start_with(schema, 1)
-    }
-
-    fn start_with(schema: &str, replicas: usize) -> Test {
-        let options = Options {
-            log_level: Some("error".into()),
-            ..Options::default()
-        };
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build();
-        let t = Test {
-            runtime: runtime.expect("a runtime"),
-            cluster: Cluster::start(options, replicas).expect("a cluster"),
-        };
-        let p = t.primary();
-        t.run(&p, schema);
-        t.cluster.catch_up().expect("caught up");
-        t
-    }
-
-    fn primary(&self) -> Client {
-        self.connect(self.cluster.primary(), "")
-    }
-
-    fn replica(&self) -> Client {
-        self.connect(self.cluster.replicas()[0], "")
-    }
-
-    fn try_connect(&self, member: usize, options: &str) -> Result<Client, String> {
-        let mut config: tokio_postgres::Config = self.cluster.url(member).parse().expect("a URL");
-        config.options(options);
-        self.runtime.block_on(async {
-            let (client, connection) = config.connect(NoTls).await.map_err(|e| code(&e))?;
-            tokio::spawn(connection);
-            Ok(client)
-        })
-    }
-
-    fn connect(&self, member: usize, options: &str) -> Client {
-        self.try_connect(member, options).expect("a session")
-    }
-
-    fn hold(&self, on: bool) {
-        let replica = self.cluster.replicas()[0];
-        self.cluster.hold_replay(replica, on).expect("a replica");
-    }
-
-    fn run(&self, c: &Client, sql: &str) {
-        self.runtime.block_on(c.batch_execute(sql)).expect(sql);
-    }
-
-    /// The first field, by the simple protocol.
-    fn one(&self, c: &Client, sql: &str) -> String {
-        let rows = self.runtime.block_on(c.simple_query(sql)).expect(sql);
-        first(&rows).expect(sql)
-    }
-
-    fn refused(&self, c: &Client, sql: &str) -> String {
-        match self.runtime.block_on(c.simple_query(sql)) {
-            Ok(r) => panic!("{sql} gave {r:?}"),
-            Err(e) => code(&e),
-        }
-    }
-
-    /// Waits until a session at the replica waits to read something fresh.
-    fn until_somebody_waits(&self) {
-        let watch = self.replica();
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ReadFreshness'";
-        let deadline = Instant::now() + PATIENCE;
-        while self.one(&watch, sql) == "0" {
-            assert!(Instant::now() < deadline, "nobody waits");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-fn first(rows: &[SimpleQueryMessage]) -> Option<String> {
-    rows.iter().find_map(|m| match m {
-        SimpleQueryMessage::Row(r) => r.get(0).map(str::to_owned),
-        _ => None,
-    })
-}
-
-fn code(e: &tokio_postgres::Error) -> String {
-    e.code()
-        .map_or_else(|| "connection".into(), |c| c.code().to_owned())
-}
-
-const TABLES: &str = "CREATE TABLE a (id int PRIMARY KEY, v int NOT NULL);
-    INSERT INTO a SELECT i, 0 FROM generate_series(1, 100) i;
-    CREATE TABLE b (id int PRIMARY KEY, v int NOT NULL);
-    INSERT INTO b SELECT i, 0 FROM generate_series(1, 100) i";
+use helpers::*;
+use tokio_postgres::NoTls;
 
 #[test]
 fn what_one_session_has_committed_any_other_sees_at_once() {

@@ -36,6 +36,13 @@ impl Txn {
         }
     }
 
+    /// Forgets a position of [`Txn::stand_at`] that no statement has taken: the wait for it failed, or what comes has to be newer.
+    pub fn stand_nowhere(&mut self) {
+        if self.next.take().is_some() && self.schema.is_none() {
+            (self.catalog_from, self.catalog) = self.shared.newest_catalog();
+        }
+    }
+
     /// What this node shows is as new as the next statement wants it, which takes its snapshot by itself; the schema is looked at now, for
     /// who plans before that.
     pub fn look_at_newest(&mut self) {

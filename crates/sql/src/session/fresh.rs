@@ -7,6 +7,7 @@
 //!                                     the schema there
 //!                    may_read         what the plan touches at that position is here, or is waited for
 //! names unknown      renew_schema     plans are made with the schema that this node shows; one that fails is made again with the newest
+//! Parse              newest_schema    and one whose columns are told before it runs is made with the newest
 //! ```
 //! The waits are futures of the session. They end by themselves, or by cancel, `statement_timeout`, or `canon.read_timeout`, after
 //! which `canon.stale_action` says what is done. At a primary none of this runs: it is two questions per statement, and a wait (`settle`) only
@@ -198,8 +199,15 @@ impl<E: Engine> Session<E> {
     /// The same, where it is known what will be read.
     async fn place_to_read(&mut self, reads: &Reads<'_>) -> Result<()> {
         let want = self.want();
-        let takes = self.block.txn.as_ref().is_some_and(Txn::wants_snapshot);
-        if !takes || self.reading.placed == Some(want.arrived) {
+        let Some(txn) = &mut self.block.txn else {
+            return Ok(());
+        };
+        if self.reading.placed == Some(want.arrived) {
+            return Ok(());
+        }
+        // That was for a message that came before this one.
+        txn.stand_nowhere();
+        if !txn.wants_snapshot() {
             return Ok(());
         }
         let Some(at) = self.point(&want, reads).await? else {
@@ -214,9 +222,14 @@ impl<E: Engine> Session<E> {
             return Ok(());
         }
         let at = txn.stand_at(at);
-        self.await_readable(at, &[Touch::Catalog], &want).await?;
-        // Whether or not it had to wait: a change may have come since the transaction took its place.
+        let here = self.await_readable(at, &[Touch::Catalog], &want).await;
         let txn = self.block.txn.as_mut().expect("looked at above");
+        if let Err(e) = here {
+            // A savepoint may keep the transaction: what it reads next is not to be of a schema that is not known to be the one there.
+            txn.stand_nowhere();
+            return Err(e);
+        }
+        // Whether or not it had to wait: a change may have come since the transaction took its place.
         txn.look_again();
         // Not before it is known that there is such a position: a token may lie.
         self.reading.placed = Some(want.arrived);
@@ -286,18 +299,23 @@ impl<E: Engine> Session<E> {
         if self.block.kind == super::block::Kind::Failed {
             return Ok(false);
         }
+        self.newest_schema().await.map_err(here)
+    }
+
+    /// Waits for the schema that a read now would see, and for no more. Whether it may be another one than before.
+    pub(super) async fn newest_schema(&mut self) -> Result<bool> {
         if let Some(txn) = &self.block.txn {
             let before = txn.schema_version();
-            self.place().await.map_err(here)?;
+            self.place().await?;
             let after = self.block.txn.as_ref().map(Txn::schema_version);
             return Ok(after != Some(before));
         }
         let want = self.want();
-        let Some(at) = self.point(&want, &Vec::new).await.map_err(here)? else {
+        let Some(at) = self.point(&want, &Vec::new).await? else {
             return Ok(false);
         };
-        let waited = self.await_readable(at, &[Touch::Catalog], &want).await;
-        waited.map(|_| true).map_err(here)
+        self.await_readable(at, &[Touch::Catalog], &want).await?;
+        Ok(true)
     }
 
     /// Waits, for as long as the session's patience lasts.
