@@ -4,7 +4,32 @@
 #[path = "replica_reads/helpers.rs"]
 mod helpers;
 
+use futures::StreamExt;
 use helpers::*;
+use tokio_postgres::Client;
+
+/// Makes a change while the replica stands still, and lets it go on when what runs meanwhile waits for the change. What that gives.
+fn meanwhile<T: Send>(t: &Test, change: &str, runs: impl FnOnce() -> T + Send) -> T {
+    t.hold(true);
+    t.run(&t.primary(), change);
+    std::thread::scope(|s| {
+        let runs = s.spawn(runs);
+        t.until_somebody_waits();
+        t.hold(false);
+        runs.join().expect("it ends")
+    })
+}
+
+/// What COPY … TO STDOUT sends.
+fn copied(t: &Test, c: &Client, sql: &str) -> String {
+    t.runtime.block_on(async {
+        let stream = c.copy_out(sql).await;
+        let stream = stream.unwrap_or_else(|e| panic!("{sql}: {e} {:?}", e.as_db_error()));
+        let pieces: Vec<_> = stream.collect().await;
+        let pieces = pieces.into_iter().map(|p| p.expect("a piece"));
+        String::from_utf8(pieces.flatten().collect()).expect("text")
+    })
+}
 
 /// A wait that fails leaves nothing behind in a transaction that a savepoint keeps: no schema, and no place to stand.
 #[test]
@@ -57,5 +82,32 @@ fn a_statement_is_as_fresh_as_its_own_message() {
     assert_eq!(t.one(&r, "SELECT sum(v) FROM a"), "100");
     let n = t.runtime.block_on(r.query_one(&prepared, &[]));
     assert_eq!(n.expect("a row").get::<_, i64>(0), 1);
+    t.run(&r, "COMMIT");
+}
+
+#[test]
+fn copy_has_the_columns_of_an_acknowledged_change() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    t.run(&p, "DELETE FROM a WHERE id > 1");
+    let copy = "COPY a TO STDOUT (FORMAT csv, HEADER)";
+    let c = &r;
+    assert_eq!(copied(&t, c, copy), "id,v\n1,0\n");
+    let add = "ALTER TABLE a ADD COLUMN w int DEFAULT 7";
+    let found = meanwhile(&t, add, || copied(&t, c, copy));
+    assert_eq!(found, "id,v,w\n1,0,7\n");
+    let add = "ALTER TABLE a ADD COLUMN x int DEFAULT 8";
+    let found = meanwhile(&t, add, || copied(&t, c, "COPY a (x, id) TO STDOUT"));
+    assert_eq!(found, "8\t1\n");
+    let drop = "ALTER TABLE a DROP COLUMN v";
+    let found = meanwhile(&t, drop, || copied(&t, c, copy));
+    assert_eq!(found, "id,w,x\n1,7,8\n");
+    let create = "CREATE TABLE n (id int); INSERT INTO n VALUES (3)";
+    let found = meanwhile(&t, create, || copied(&t, c, "COPY n TO STDOUT"));
+    assert_eq!(found, "3\n");
+    t.run(&r, "BEGIN ISOLATION LEVEL READ COMMITTED; SAVEPOINT s");
+    let add = "ALTER TABLE a ADD COLUMN y int DEFAULT 9";
+    let found = meanwhile(&t, add, || copied(&t, c, copy));
+    assert_eq!(found, "id,w,x,y\n1,7,8,9\n");
     t.run(&r, "COMMIT");
 }

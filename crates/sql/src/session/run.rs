@@ -47,6 +47,8 @@ pub struct Run {
     params: Vec<Value>,
     exec: Option<Execution>,
     pub finished: bool,
+    /// Nobody was told of its columns before it runs: they may become others until then.
+    untold: bool,
     /// The snapshot of its own that it rests at (READ COMMITTED).
     parked: Option<txn::Parked>,
 }
@@ -65,8 +67,15 @@ impl Run {
             params,
             exec: None,
             finished: false,
+            untold: false,
             parked: None,
         }
+    }
+
+    /// The same, of a statement whose columns are told with its rows.
+    pub fn untold(mut self) -> Run {
+        self.untold = true;
+        self
     }
 
     /// Rests here: what it reads stays as it is now, whatever snapshots the transaction's statements take meanwhile.
@@ -438,7 +447,7 @@ impl<E: Engine> Session<E> {
         }
         match sink {
             Sink::Keep(rows) => rows.clear(),
-            Sink::Copy(out) => out.begin(c),
+            Sink::Copy(out) => out.begin(c, &run.plan.columns),
             Sink::Client | Sink::Nowhere => {}
         }
         let Run {
@@ -545,8 +554,7 @@ impl<E: Engine> Session<E> {
         let version = self.state.catalog.get_mut().schema.version;
         if run.plan.prepared.schema_version != version {
             let plan = self.plan(&run.statement)?;
-            // Only who prepared it has been told of columns yet.
-            if plan.columns != run.plan.columns && run.statement.first_plan().is_some() {
+            if plan.columns != run.plan.columns && !run.untold {
                 return Err(Error::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "cached plan must not change result type",

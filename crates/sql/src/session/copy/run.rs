@@ -6,10 +6,10 @@
 //! `TO STDOUT` is a SELECT whose rows are written in another way.
 
 use super::super::Session;
-use super::super::client::{Client, CopyInput, Format};
+use super::super::client::{Client, Column, CopyInput, Format};
 use super::super::parse::parse_one;
 use super::super::plans::Plan;
-use super::super::prepared::{Body, without_parameters};
+use super::super::prepared::{Body, Statement, without_parameters};
 use super::super::row::{Formats, put_row};
 use super::super::run::{Run, Sink, Work, interruption};
 use super::load::{Load, Taken};
@@ -110,8 +110,9 @@ impl CopyOut {
     }
 
     /// Says how the rows will come.
-    pub fn begin<C: Client>(&mut self, c: &mut C) {
+    pub fn begin<C: Client>(&mut self, c: &mut C, columns: &[Column]) {
         self.started = false;
+        self.names = columns.iter().map(|c| c.name.to_string()).collect();
         let f = match self.options.format {
             CopyFormat::Binary => Format::Binary,
             _ => Format::Text,
@@ -226,15 +227,28 @@ impl<E: Engine> Session<E> {
         Ok((table, columns))
     }
 
-    async fn copy_to<C: Client>(&mut self, c: &mut C, copy: &CopyStmt) -> Result<u64> {
-        let parsed = match &copy.what {
+    /// The query of a COPY TO. Which columns a table has shows where it is read: at a replica that may be in a newer schema.
+    fn copied(&mut self, what: &CopyWhat) -> Result<Statement> {
+        let parsed = match what {
             CopyWhat::Query(q) => Some(q.clone()),
-            table => {
-                let (table, columns) = self.copy_target(table)?;
-                parse_one(&format!("SELECT {} FROM {table}", list(&columns)))?
+            CopyWhat::Table { columns, .. } => {
+                let (table, named) = self.copy_target(what)?;
+                let named = match columns.is_empty() {
+                    true => "*".to_owned(),
+                    false => list(&named),
+                };
+                parse_one(&format!("SELECT {named} FROM {table}"))?
             }
         };
-        let st = Arc::new(without_parameters(self.statement(parsed, &[]))?);
+        without_parameters(self.statement(parsed, &[]))
+    }
+
+    async fn copy_to<C: Client>(&mut self, c: &mut C, copy: &CopyStmt) -> Result<u64> {
+        let st = match self.copied(&copy.what) {
+            Err(e) if self.renew_schema(&e).await? => self.copied(&copy.what),
+            st => st,
+        };
+        let st = Arc::new(st?);
         let Body::Rows(_) = st.body else {
             return Err(Error::unsupported("COPY of this statement"));
         };
@@ -244,12 +258,12 @@ impl<E: Engine> Session<E> {
         }
         let mut out = CopyOut {
             options: copy.options.clone(),
-            names: plan.columns.iter().map(|c| c.name.to_string()).collect(),
+            names: Vec::new(),
             line: Vec::new(),
             field: String::new(),
             started: false,
         };
-        let mut run = Run::new(st, plan, Vec::new(), Formats::Text);
+        let mut run = Run::new(st, plan, Vec::new(), Formats::Text).untold();
         let work = Work::Rows {
             run: &mut run,
             max_rows: 0,
