@@ -6,7 +6,7 @@ mod helpers;
 
 use futures::StreamExt;
 use helpers::*;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// Makes a change while the replica stands still, and lets it go on when what runs meanwhile waits for the change. What that gives.
 fn meanwhile<T: Send>(t: &Test, change: &str, runs: impl FnOnce() -> T + Send) -> T {
@@ -18,6 +18,17 @@ fn meanwhile<T: Send>(t: &Test, change: &str, runs: impl FnOnce() -> T + Send) -
         t.hold(false);
         runs.join().expect("it ends")
     })
+}
+
+/// Number of fields of the first row, by the simple protocol.
+fn width(t: &Test, c: &Client, sql: &str) -> usize {
+    let all = t.runtime.block_on(c.simple_query(sql));
+    let all = all.unwrap_or_else(|e| panic!("{sql}: {e} {:?}", e.as_db_error()));
+    let row = all.iter().find_map(|m| match m {
+        SimpleQueryMessage::Row(r) => Some(r.len()),
+        _ => None,
+    });
+    row.expect(sql)
 }
 
 /// What COPY … TO STDOUT sends.
@@ -110,4 +121,60 @@ fn copy_has_the_columns_of_an_acknowledged_change() {
     let found = meanwhile(&t, add, || copied(&t, c, copy));
     assert_eq!(found, "id,w,x,y\n1,7,8,9\n");
     t.run(&r, "COMMIT");
+}
+
+/// Only who knows what the columns were before the change is told that they are others now.
+#[test]
+fn results_have_the_columns_of_an_acknowledged_change() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    let c = &r;
+    let rows = |rows: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>| {
+        let rows = rows.unwrap_or_else(|e| panic!("{e} {:?}", e.as_db_error()));
+        rows[0].len()
+    };
+    let simple = |sql: &'static str| -> Box<dyn Fn() -> usize + Send + Sync> {
+        let t = &t;
+        Box::new(move || {
+            let n = width(t, c, sql);
+            t.run(c, "COMMIT; DEALLOCATE ALL");
+            n
+        })
+    };
+    let fields = || {
+        let all = copied(&t, c, "COPY (SELECT * FROM a ORDER BY id) TO STDOUT");
+        all.lines().next().expect("a line").split('\t').count()
+    };
+    let ways: Vec<Box<dyn Fn() -> usize + Send + Sync>> = vec![
+        simple("SELECT * FROM a"),
+        simple("SELECT * FROM a WHERE id = 1"),
+        simple("BEGIN; SELECT * FROM a"),
+        simple("BEGIN; DECLARE c CURSOR FOR SELECT * FROM a; FETCH c"),
+        simple("BEGIN READ ONLY; DECLARE c SCROLL CURSOR FOR SELECT * FROM a; FETCH c"),
+        simple("PREPARE q AS SELECT * FROM a; EXECUTE q"),
+        Box::new(fields),
+        Box::new(|| rows(t.runtime.block_on(c.query("SELECT * FROM a", &[])))),
+        Box::new(|| rows(t.runtime.block_on(c.query_typed("SELECT * FROM a", &[])))),
+    ];
+    let mut columns = 2;
+    for (n, way) in ways.iter().enumerate() {
+        assert_eq!(way(), columns, "{n}");
+        columns += 1;
+        let add = format!("ALTER TABLE a ADD COLUMN c{n} int");
+        assert_eq!(meanwhile(&t, &add, way), columns, "{n}");
+        // The same columns of another table.
+        let again =
+            "CREATE TABLE other AS SELECT * FROM a; DROP TABLE a; ALTER TABLE other RENAME TO a";
+        assert_eq!(meanwhile(&t, again, way), columns, "{n}");
+    }
+    // Who has been told.
+    let known = t.runtime.block_on(r.prepare("SELECT * FROM a"));
+    let known = known.expect("prepared");
+    t.run(&p, "ALTER TABLE a ADD COLUMN more int");
+    let e = t.runtime.block_on(r.query(&known, &[]));
+    assert_eq!(code(&e.expect_err("others")), "0A000");
+    let again = t.runtime.block_on(r.prepare("SELECT * FROM a"));
+    let again = again.expect("prepared");
+    assert_eq!(again.columns().len(), columns + 1);
+    assert_eq!(rows(t.runtime.block_on(r.query(&again, &[]))), columns + 1);
 }

@@ -65,6 +65,16 @@ impl<E: Engine> Session<E> {
                 format!("cursor \"{name}\" already exists"),
             ));
         }
+        // The snapshot must not move from here on, whether or not a row was fetched.
+        self.settle().await?;
+        self.ensure_txn(false);
+        if self.follows() {
+            self.place().await.map_err(super::fresh::here)?;
+        }
+        let txn = self.block.txn.as_mut().expect("begun");
+        txn.begin_statement()?;
+        self.placed();
+        // It has the columns that its tables have there.
         let st = Arc::new(without_parameters(
             self.statement(Some(query.clone()), &[]),
         )?);
@@ -77,15 +87,6 @@ impl<E: Engine> Session<E> {
                 .detail("Scrollable cursors must be READ ONLY."));
         }
         let mut run = Run::new(st.clone(), plan, Vec::new(), Formats::Text);
-        // The snapshot must not move from here on, whether or not a row was fetched.
-        self.settle().await?;
-        self.ensure_txn(false);
-        if self.follows() {
-            self.place().await.map_err(super::fresh::here)?;
-        }
-        let txn = self.block.txn.as_mut().expect("begun");
-        txn.begin_statement()?;
-        self.placed();
         let txn = self.block.txn.as_mut().expect("begun");
         run.park(txn);
         let mut portal = Portal::new(PortalKind::Run(run), self.block.depth);

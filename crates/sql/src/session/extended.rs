@@ -70,7 +70,10 @@ impl<E: Engine> Session<E> {
         if name.is_empty() {
             self.forget("");
         }
-        let st = self.fresh_statement(parsed, types).await?;
+        if self.follows() {
+            self.begin_clock();
+        }
+        let st = self.newest_statement(parsed, types).await?;
         self.keep(name, st, false)
     }
 

@@ -150,6 +150,39 @@ impl<E: Engine> Session<E> {
         Err(e)
     }
 
+    /// The same for who is told of its columns before it runs, and can take no others then: with the schema that a read now would see.
+    pub(super) async fn newest_statement(
+        &mut self,
+        parsed: Option<Parsed>,
+        declared: &[Oid],
+    ) -> Result<Statement> {
+        let st = self.fresh_statement(parsed.clone(), declared).await?;
+        let Some(first) = st.first_plan().filter(|_| self.follows()) else {
+            return Ok(st);
+        };
+        let same_everywhere = first.prepared.read_only && first.prepared.touches().is_empty();
+        if first.columns.is_empty() || same_everywhere {
+            return Ok(st);
+        }
+        match self.newest_schema().await {
+            // It will run elsewhere.
+            Err(e) if e.code() == SqlState::ELSEWHERE => return Ok(st),
+            waited => _ = waited?,
+        }
+        match first.prepared.schema_version == self.schema_version() {
+            true => Ok(st),
+            false => self.statement(parsed, declared),
+        }
+    }
+
+    /// The schema that plans are made for now.
+    fn schema_version(&self) -> u64 {
+        match &self.block.txn {
+            Some(t) => t.schema_version(),
+            None => self.shared.engine.schema_version(),
+        }
+    }
+
     /// The plan of a statement for the schema that is seen now: its last one, one that another session made, or a new one.
     pub(super) fn plan(&mut self, st: &Statement) -> Result<Arc<Plan>> {
         if self.stale {
@@ -158,10 +191,7 @@ impl<E: Engine> Session<E> {
         let Body::Rows(ast) = &st.body else {
             return Err(Error::internal("a statement without a plan was planned"));
         };
-        let version = match &self.block.txn {
-            Some(t) => t.schema_version(),
-            None => self.shared.engine.schema_version(),
-        };
+        let version = self.schema_version();
         let same = |env: &Arc<str>| Arc::ptr_eq(env, &self.env) || **env == *self.env;
         if let Some((env, plan)) = &*st.slot.lock()
             && plan.prepared.schema_version == version
@@ -303,7 +333,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// PREPARE.
-    pub(super) fn prepare_sql(
+    pub(super) async fn prepare_sql(
         &mut self,
         name: &str,
         types: &[String],
@@ -313,7 +343,8 @@ impl<E: Engine> Session<E> {
             .iter()
             .map(|t| seam::type_named(t).map(|t| t.ty.oid()))
             .collect::<Result<_>>()?;
-        let st = self.statement(Some(parsed.clone()), &declared)?;
+        let st = self.newest_statement(Some(parsed.clone()), &declared);
+        let st = st.await?;
         if !matches!(st.body, Body::Rows(_)) {
             return Err(Error::new(
                 SqlState::SYNTAX_ERROR,

@@ -85,7 +85,7 @@ impl<E: Engine> Session<E> {
         match st.ok().filter(same).map(std::sync::Arc::new) {
             Some(st) => {
                 let plan = self.plan(&st).ok()?;
-                Some(Run::new(st, plan, n.values, Formats::Text))
+                Some(Run::new(st, plan, n.values, Formats::Text).untold())
             }
             None => {
                 if self.not_normal.len() == MOST_NOT_NORMAL {
@@ -117,7 +117,7 @@ impl<E: Engine> Session<E> {
                     }
                     _ => {
                         let plan = self.plan(&st)?;
-                        let mut run = Run::new(st, plan, Vec::new(), Formats::Text);
+                        let mut run = Run::new(st, plan, Vec::new(), Formats::Text).untold();
                         let work = Work::Rows {
                             run: &mut run,
                             max_rows: 0,

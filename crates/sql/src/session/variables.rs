@@ -120,7 +120,7 @@ impl<E: Engine> Session<E> {
             }
             Utility::Discard(what) => return self.discard(what).map(Some),
             Utility::Prepare { name, types, stmt } => {
-                self.prepare_sql(name, types, stmt)?;
+                self.prepare_sql(name, types, stmt).await?;
                 "PREPARE"
             }
             Utility::Execute { name, args } => {
