@@ -226,3 +226,37 @@ async fn a_session_that_is_not_there_is_refused() {
         assert!(raw.message().is_none(), "it ends");
     }
 }
+
+/// What may not go to the primary may not run here, whenever that was said.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_locked_where_nothing_is_forwarded() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let r = replica_with(&p, "taker", &[]).await;
+    let w = r.connect().await;
+    let t = "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0)";
+    rows(&w, t).await;
+    rows(&w, "CREATE SEQUENCE s").await;
+    rows(&w, "BEGIN; SELECT v FROM t; SET canon.forward = off").await;
+    rows(&w, "SAVEPOINT a").await;
+    for sql in [
+        "SELECT * FROM t FOR UPDATE",
+        "SELECT * FROM t WHERE id = 1 FOR SHARE",
+        "UPDATE t SET v = 1",
+        "SELECT nextval('s')",
+        "CREATE TABLE x (id int)",
+    ] {
+        assert_eq!(refused(&w, sql).await.0, "25006", "{sql}");
+        rows(&w, "ROLLBACK TO a").await;
+        let e = w.query(sql, &[]).await.expect_err(sql);
+        assert_eq!(sqlstate(&e), "25006", "{sql}");
+        rows(&w, "ROLLBACK TO a").await;
+    }
+    assert_eq!(one(&w, "SHOW transaction_read_only").await, "on");
+    rows(&w, "SET canon.forward = on").await;
+    assert_eq!(one(&w, "SHOW transaction_read_only").await, "off");
+    rows(&w, "UPDATE t SET v = 2; COMMIT").await;
+    assert_eq!(one(&w, "SELECT v FROM t").await, "2");
+}

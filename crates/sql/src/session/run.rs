@@ -419,11 +419,13 @@ impl<E: Engine> Session<E> {
     pub(super) fn look_at_schema(&mut self) {
         let txn = self.block.txn.as_ref().expect("begun");
         self.state.txn_id.set(Some(txn.id()));
-        self.state.read_only.set(txn.is_read_only());
         self.state.isolation.set(txn.isolation());
         let forward = self.forwards() && !self.declared_read_only();
         self.state.forward.set(forward);
         let txn = self.block.txn.as_ref().expect("begun");
+        // One that could go to the primary when it began may stay here by now.
+        let stays = self.follows() && !forward && !self.forward.moved;
+        self.state.read_only.set(txn.is_read_only() || stays);
         let old = self.state.catalog.get_mut();
         if !txn.sees(old) {
             *old = txn.catalog();
