@@ -427,7 +427,7 @@ fn engine(p: &mut Page, node: &node::Node) {
     p.head(
         "canon_aborts_spared_total",
         "counter",
-        "Transactions that committed where whole ranges as their footprint would have told them to try again, by what told apart.",
+        "Transactions that committed where whole rows and ranges as their footprint would have told them to try again, by what told apart.",
     );
     for by in Spared::ALL {
         _ = writeln!(

@@ -117,6 +117,16 @@ async fn planted_filter_old_only() {
     }
 }
 
+/// A server that takes every change of a row for one of other columns is found out.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn planted_no_columns() {
+    if !on_postgres() {
+        let env = [("CANON_PLANTED", "validation.no_columns")];
+        must_find("SERIALIZABLE", Level::Serializable, &env).await;
+    }
+}
+
 /// A server that moves a snapshot forward over reads that have changed is found out.
 #[cfg(feature = "faults")]
 #[tokio::test(flavor = "multi_thread")]

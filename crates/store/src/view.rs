@@ -39,6 +39,8 @@ struct Row {
     record: NonNull<Record>,
     /// Place in `storages`.
     storage: usize,
+    /// What was looked at, as the caller has it.
+    columns: u64,
 }
 
 impl Row {
@@ -106,13 +108,13 @@ impl View {
         }
     }
 
-    /// The row of this key at the snapshot; with `keep`, a live row's record is kept as read.
+    /// The row of this key at the snapshot; with `keep`, a live row's record is kept as read, together with that: what of it is looked at.
     #[inline]
     pub fn get<'g>(
         &mut self,
         storage: &'g Arc<Storage>,
         key: &[u8],
-        keep: bool,
+        keep: Option<u64>,
         guard: &'g Guard,
     ) -> Result<Option<Found<'g>>, Expired> {
         let found = self.find(storage, key, guard)?.and_then(|record| {
@@ -125,13 +127,17 @@ impl View {
         });
         // After the look: what it saw was whole if the snapshot is live still.
         self.check()?;
-        if let (Some(f), true) = (&found, keep) {
+        if let (Some(f), Some(columns)) = (&found, keep) {
             if self.rows.is_empty() {
                 self.rows.reserve(FEW);
             }
             let record = NonNull::from(f.record);
             let storage = self.place_of(storage);
-            self.rows.push(Row { record, storage });
+            self.rows.push(Row {
+                record,
+                storage,
+                columns,
+            });
         }
         Ok(found)
     }
@@ -213,7 +219,15 @@ impl View {
                 if r.row_at(position, guard).is_some() {
                     let record = NonNull::from(*r);
                     let storage = place;
-                    self.ahead.push((tail(r.key()), Row { record, storage }));
+                    let columns = 0;
+                    self.ahead.push((
+                        tail(r.key()),
+                        Row {
+                            record,
+                            storage,
+                            columns,
+                        },
+                    ));
                 }
             }
         }
@@ -269,36 +283,41 @@ impl View {
         self.storages.iter().any(|s| s.is_changing())
     }
 
-    /// Whether `holds` is true of each kept record.
+    /// Whether `holds` is true of each kept record, with its storage and what of it was looked at.
     pub fn all(
         &self,
         _guard: &Guard,
-        mut holds: impl FnMut(&Record) -> bool,
+        mut holds: impl FnMut(&Record, &Arc<Storage>, u64) -> bool,
     ) -> Result<bool, Expired> {
         self.check()?;
-        // SAFETY: kept while it showed a live row at a snapshot that this view has held ever since, or at an older one from
-        // which `advance` moved on; the snapshot is not expired, as was checked under `guard`.
-        Ok(self.rows.iter().all(|r| holds(unsafe { r.record() })))
+        // Kept while it showed a live row at a snapshot that this view has held ever since, or at an older one from which `advance`
+        // moved on; the snapshot is not expired, as was checked under `guard`.
+        let mut holds = |r: &Row| {
+            // SAFETY: as said above.
+            let record = unsafe { r.record() };
+            holds(record, &self.storages[r.storage], r.columns)
+        };
+        Ok(self.rows.iter().all(&mut holds))
     }
 
-    /// The storage that a record comes from, among those that were read by key.
-    pub fn storage_of(&self, record: &Record, guard: &Guard) -> Option<&Arc<Storage>> {
-        let same = |found: &Record| std::ptr::eq(found, record);
-        self.storages
-            .iter()
-            .find(|s| s.primary.get(record.key(), guard).is_some_and(same))
-    }
-
-    /// Moves to a newer snapshot if every kept record shows the same version there, else leaves all as it is.
-    pub fn advance(&mut self, to: Snapshot, guard: &Guard) -> Result<bool, Expired> {
+    /// Moves to a newer snapshot if every kept record shows the same version there, or a row of which `same` says so (record, storage,
+    /// what of it was looked at); else leaves all as it is.
+    pub fn advance(
+        &mut self,
+        to: Snapshot,
+        guard: &Guard,
+        mut same: impl FnMut(&Record, &Arc<Storage>, u64) -> bool,
+    ) -> Result<bool, Expired> {
         assert!(
             to.position() >= self.position(),
             "a snapshot moves forward only"
         );
         let (old, new) = (self.position(), to.position());
-        if !self.all(guard, |r| {
-            r.at(new, guard).is_some_and(|v| v.position() <= old)
-        })? {
+        let live = |r: &Record, s: &Arc<Storage>, columns| match r.at(new, guard) {
+            Some(v) => v.position() <= old || v.row().is_some() && same(r, s, columns),
+            None => false,
+        };
+        if !self.all(guard, live)? {
             return Ok(false);
         }
         self.ahead.clear();

@@ -24,7 +24,7 @@ use crate::backoff::Backoff;
 use crate::handle::TableHandle;
 use crate::locks::LockMode;
 use crate::manager::Cause;
-use crate::range::{Look, Spared, each_in_range};
+use crate::range::{Look, Spared, each_in_range, same_row};
 use crate::txn::{Isolation, Txn};
 use crate::writes::{Pending, TableWrites};
 
@@ -346,18 +346,20 @@ impl Txn {
             self.shared.stats.abort(Cause::SchemaChanged);
             return Err(self.schema_moved(None));
         }
-        let mut lost = None;
-        let view = self.view()?;
-        let whole = view.all(guard, |r| {
+        let (mut lost, mut spared) = (None, None);
+        let whole = self.view()?.all(guard, |r, storage, columns| {
             let winner = newest_below(r, me, guard);
-            if winner > snapshot {
-                // Only now is it asked which table the row is of.
-                let storage = view.storage_of(r, guard).map(|s| s.id);
-                let mut tables = self.catalog.tables.values();
-                let table = tables.find(|t| Some(t.storage.id) == storage);
-                lost = table.map(|t| (t, describe_record(t, r, guard), winner));
+            if winner <= snapshot {
+                return true;
             }
-            winner <= snapshot
+            // Only now is it asked which table the row is of.
+            let table = self.table_of(storage);
+            if table.is_some_and(|t| same_row(t, columns, r, (snapshot, me.prev()), guard)) {
+                spared = Some(Spared::Columns);
+                return true;
+            }
+            lost = table.map(|t| (t, describe_record(t, r, guard), winner));
+            false
         });
         if !whole.map_err(|_| Txn::snapshot_too_old())? {
             let Some((table, key, winner)) = lost else {
@@ -379,7 +381,6 @@ impl Txn {
                 }
             }
         }
-        let mut spared = None;
         for range in &self.ranges {
             let mut lost = None;
             range.all(guard, &mut |r, entry| {

@@ -7,7 +7,7 @@
 //!
 //! - **Moves.** At the start of each statement the snapshot moves forward while everything read is unchanged (`Txn::refresh`), so
 //!   that a row is read as it is now, and its time until commit is short. When something has changed, the first write says so at once.
-//! - **Giving way.** Each shows what it has read, of ranges with the columns. A commit that would change some of it waits until the reader has ended,
+//! - **Giving way.** Each shows what it has read, with the columns. A commit that would change some of it waits until the reader has ended,
 //!   but not for long and never in a circle: readers end as the older of the two, instead of in vain.
 //! - **Intents.** After each statement that wrote, it shows what it is about to change: rows, and the columns of them. A statement that has read some of
 //!   that is undone, waits for the writer's end, and reads what he leaves: he has little left to do, the reader most of it. Otherwise
@@ -39,7 +39,7 @@ use crate::manager::Cause;
 use crate::range::changed_columns;
 use crate::txn::Txn;
 use crate::writes::{Pending, TableWrites};
-use store::{Expired, Guard, pin};
+use store::{Guard, pin};
 
 /// Reads that a transaction shows at most, and changes.
 const SHOWN: usize = 1024;
@@ -104,15 +104,15 @@ struct Intent {
 
 /// A read of a storage by primary key.
 enum Read {
-    Key(Box<[u8]>),
     /// With the columns that were looked at.
+    Key(Box<[u8]>, u64),
     Range(KeyRange, u64),
 }
 
 impl Read {
     fn covers(&self, key: &[u8]) -> bool {
         match self {
-            Read::Key(k) => **k == *key,
+            Read::Key(k, _) => **k == *key,
             Read::Range(r, _) => {
                 let (lo, hi) = r.bounds();
                 let above = match lo {
@@ -132,10 +132,8 @@ impl Read {
 
     /// Whether the change is one of what was looked at.
     fn meets(&self, i: &Intent) -> bool {
-        let looked_at = match (self, i.columns) {
-            (Read::Range(_, looked), Some(changed)) => looked & changed != 0,
-            _ => true,
-        };
+        let (Read::Key(_, looked) | Read::Range(_, looked)) = self;
+        let looked_at = i.columns.is_none_or(|changed| looked & changed != 0);
         looked_at && self.covers(&i.key)
     }
 }
@@ -213,12 +211,7 @@ impl Txn {
         let guard = pin();
         let mut spared = self.spared;
         let same = self.others_unchanged(old, to.position(), &mut spared, &guard);
-        let view = self.view.as_mut().expect("checked above");
-        if same
-            && view
-                .advance(to, &guard)
-                .map_err(|Expired| Txn::snapshot_too_old())?
-        {
+        if same && self.advance(to, &mut spared, &guard)? {
             self.has_moved(spared);
         } else {
             self.catalog = before;
@@ -285,9 +278,9 @@ impl Txn {
         self.footprint.is_some()
     }
 
-    pub(crate) fn show_key(&self, storage: u32, key: &[u8]) {
+    pub(crate) fn show_key(&self, storage: u32, key: &[u8], columns: u64) {
         if let Some(f) = &self.footprint {
-            f.show(storage, Read::Key(key.into()));
+            f.show(storage, Read::Key(key.into(), columns));
         }
     }
 

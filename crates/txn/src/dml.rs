@@ -246,7 +246,7 @@ impl Txn {
             .as_mut()
             .ok_or_else(|| Error::internal("a change before begin_statement"))?;
         let found = view
-            .get(&handle.storage, key, false, &guard)
+            .get(&handle.storage, key, None, &guard)
             .map_err(|Expired| Txn::snapshot_too_old())?
             .ok_or_else(|| Error::internal("a row that was not read is changed"))?;
         let row = read(handle.table.layout.row(found.row));

@@ -9,6 +9,7 @@
 //!
 //! This crate knows no log and no SQL text.
 
+mod advance;
 mod backoff;
 mod commit;
 mod contention;
@@ -34,7 +35,7 @@ pub use commit::CommitOrder;
 pub use handle::{Catalog, RuleCompiler, TableHandle, TableRules, Tables};
 pub use locks::{LockMode, LockTable, LockWait, WaitPolicy};
 pub use manager::{Cause, Stats, TxnManager};
-pub use range::{RowFilter, Spared};
+pub use range::{ALL_COLUMNS, RowFilter, Spared, column_set};
 pub use scan::{Access, Direction, Scan};
 pub use schema_change::{fill_index, fill_indexes, follow_changes, is_rewrite, replay_changes};
 pub use stand::Parked;

@@ -21,7 +21,8 @@ use crate::txn::{Txn, TxnOptions};
 /// Why a transaction was told to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// A row that was read by key (or its absence) changed before commit, or before the snapshot moved.
+    /// A row that was read by key changed, in a column that the statement looked at, before commit or before the snapshot moved; or its
+    /// absence did.
     ReadChanged,
     /// A row came into, left or changed in a range that was read, in a column that the statement looked at; and its condition takes the
     /// row before or after, as far as validation knows it (`range`).
@@ -119,7 +120,7 @@ impl Stats {
         self.aborts[cause as usize].load(Ordering::Relaxed)
     }
 
-    /// Transactions that committed where a footprint of whole ranges would have told them to try again, by what told that it does not
+    /// Transactions that committed where a footprint of whole rows and ranges would have told them to try again, by what told that it does not
     /// matter: one that needed both counts as [`Spared::Predicate`].
     pub fn spared(&self, by: Spared) -> u64 {
         self.spared[by as usize].load(Ordering::Relaxed)

@@ -68,12 +68,11 @@ impl Txn {
             return Ok(Some(f));
         }
         let mut whole = true;
-        view.all(&guard, |r| {
+        view.all(&guard, |r, storage, _| {
             let at = r.at(f.snapshot, &guard).map(|v| v.position());
-            let storage = view.storage_of(r, &guard).map(|s| s.id);
-            match (storage, at) {
-                (Some(storage), Some(saw)) => f.reads.push(ReadEntry {
-                    storage,
+            match at {
+                Some(saw) => f.reads.push(ReadEntry {
+                    storage: storage.id,
                     key: r.key().into(),
                     saw,
                     live: true,
@@ -147,7 +146,7 @@ impl Txn {
                 return Ok(false);
             };
             let view = self.view.as_mut().expect("just taken");
-            let found = view.get(&t.storage, &r.key, true, &guard);
+            let found = view.get(&t.storage, &r.key, Some(ALL_COLUMNS), &guard);
             match found.map_err(|_| Txn::snapshot_too_old())? {
                 Some(found) if r.live && found.position <= f.snapshot => {}
                 None if !r.live => self.absent.push((t.clone(), r.key.clone())),

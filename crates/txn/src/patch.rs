@@ -8,6 +8,7 @@ use store::{Expired, pin};
 
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
+use crate::range::ALL_COLUMNS;
 use crate::txn::Txn;
 
 impl Txn {
@@ -70,7 +71,7 @@ impl Txn {
             .as_mut()
             .ok_or_else(|| Error::internal("a statement runs before begin_statement"))?;
         let found = view
-            .get(&handle.storage, key, keep, &guard)
+            .get(&handle.storage, key, keep.then_some(ALL_COLUMNS), &guard)
             .map_err(|Expired| Txn::snapshot_too_old())?;
         let Some(found) = found else {
             if keep && let Some(h) = self.handle_of(&handle) {

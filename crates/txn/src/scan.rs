@@ -10,7 +10,7 @@ use store::tree::Cursor;
 use store::{IndexEntry, Record, SecondaryIndex, entry_key, pin};
 
 use crate::handle::TableHandle;
-use crate::range::{ALL_COLUMNS, RangeRead, RowFilter, set_of};
+use crate::range::{ALL_COLUMNS, RangeRead, RowFilter, column_set};
 use crate::txn::Txn;
 use crate::writes::TableWrites;
 
@@ -70,7 +70,7 @@ impl Scan {
 
     /// The same for somebody who looks at these columns only: others of the rows may change.
     pub fn of_columns(mut self, columns: &[ColumnIdx]) -> Scan {
-        self.columns = set_of(columns);
+        self.columns = column_set(columns);
         self
     }
 

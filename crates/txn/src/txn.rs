@@ -23,8 +23,8 @@ use crate::contention::{COURTESY, Footprint};
 use crate::fk::FkProbe;
 use crate::handle::{Catalog, TableHandle};
 use crate::locks::{LockName, LockWait, TxnId};
-use crate::manager::{Cause, TxnManager};
-use crate::range::{Look, RangeRead, Spared};
+use crate::manager::TxnManager;
+use crate::range::{ALL_COLUMNS, RangeRead, Spared};
 use crate::savepoint::Savepoint;
 use crate::schema_change::OwnSchema;
 use crate::stand::Parked;
@@ -427,108 +427,6 @@ impl Txn {
         self.check_overtaken()
     }
 
-    /// After a wait: whoever held the row has most likely changed it, so the snapshot moves at once if it may. If not, the
-    /// statement finds out by itself whether it has to.
-    fn follow(&mut self) -> Result<()> {
-        let old = self.view()?.position();
-        let to = self.take_snapshot();
-        let guard = pin();
-        let mut spared = self.spared;
-        if !self.others_unchanged(old, to.position(), &mut spared, &guard) {
-            return Ok(());
-        }
-        let view = self.view.as_mut().expect("checked above");
-        if view
-            .advance(to, &guard)
-            .map_err(|Expired| Txn::snapshot_too_old())?
-        {
-            self.has_moved(spared);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn has_moved(&mut self, spared: Option<Spared>) {
-        self.moves += 1;
-        self.spared = spared;
-        self.shared.stats.moved();
-    }
-
-    fn move_snapshot(&mut self, why: &Conflict) -> Result<()> {
-        let fail = |this: &Txn, cause| {
-            this.shared.stats.abort(cause);
-            Err(why.error())
-        };
-        if self.portals > 0 {
-            return fail(self, Cause::PortalOpen);
-        }
-        let old = self.view()?.position();
-        let to = self.take_snapshot();
-        let new = to.position();
-        if new < why.winner {
-            return fail(self, Cause::ReadChanged);
-        }
-        let guard = pin();
-        let recheck = !env::fault::planted("move_without_recheck");
-        let mut spared = self.spared;
-        if recheck && !self.others_unchanged(old, new, &mut spared, &guard) {
-            return fail(self, Cause::ReadChanged);
-        }
-        let view = self.view.as_mut().expect("checked above");
-        if recheck {
-            if !view
-                .advance(to, &guard)
-                .map_err(|Expired| Txn::snapshot_too_old())?
-            {
-                return fail(self, Cause::ReadChanged);
-            }
-        } else {
-            view.renew(to);
-        }
-        self.has_moved(spared);
-        Ok(())
-    }
-
-    /// Whether absences and ranges read at `old` are the same at `new`, and what of the ranges had to be asked to know it.
-    pub(crate) fn others_unchanged(
-        &self,
-        old: Position,
-        new: Position,
-        spared: &mut Option<Spared>,
-        guard: &store::Guard,
-    ) -> bool {
-        let same = |r: &store::Record| r.at(new, guard).is_none_or(|v| v.position() <= old);
-        let moved = |t: &TableHandle| t.storage.is_changing() && !self.owns_shape(t);
-        let changing = self.absent.iter().any(|(t, _)| moved(t))
-            || self.ranges.iter().any(|r| moved(&r.table))
-            || self.view.as_ref().is_some_and(View::is_schema_changed) && self.schema.is_none();
-        !changing
-            && self
-                .absent
-                .iter()
-                .all(|(t, k)| t.storage.primary.get(k, guard).is_none_or(same))
-            && self.ranges.iter().all(|r| {
-                self.is_unwritten(r, old)
-                    || r.all(guard, &mut |rec, e| {
-                        if same(rec) {
-                            return true;
-                        }
-                        match r.look(rec, e, old, new, guard) {
-                            Look::Same => true,
-                            Look::Spared(by) => {
-                                *spared = (*spared).max(Some(by));
-                                true
-                            }
-                            Look::Changed => false,
-                        }
-                    })
-            })
-    }
-
-    /// Whether for certain nothing has been written to the table since this snapshot that an installed position shows.
-    pub(crate) fn is_unwritten(&self, r: &RangeRead, since: Position) -> bool {
-        self.shared.all_own_from(since) && r.table.storage.last_written() <= since
-    }
-
     /// Runs the checks that stand at the end of a statement (foreign keys). May ask to block or restart.
     pub fn end_statement(&mut self) -> Result<()> {
         self.check_foreign_keys()?;
@@ -575,12 +473,23 @@ impl Txn {
         key: &[u8],
         f: impl FnOnce(RowRef<'_>) -> R,
     ) -> Result<Option<R>> {
+        self.get_columns(table, key, ALL_COLUMNS, f)
+    }
+
+    /// The same for somebody who looks at these columns only ([`column_set`](crate::column_set)): others of the row may change.
+    pub fn get_columns<R>(
+        &mut self,
+        table: &TableHandle,
+        key: &[u8],
+        columns: u64,
+        f: impl FnOnce(RowRef<'_>) -> R,
+    ) -> Result<Option<R>> {
         if let Some(p) = self.writes.get(table.storage.id, key) {
             return Ok(p.row.as_deref().map(|r| f(table.table.layout.row(r))));
         }
         let keep = self.tracks_reads();
         if self.shows_reads() {
-            self.show_key(table.storage.id, key);
+            self.show_key(table.storage.id, key, columns);
         }
         let guard = pin();
         let view = self
@@ -588,7 +497,7 @@ impl Txn {
             .as_mut()
             .ok_or_else(|| Error::internal("a read before begin_statement"))?;
         let found = view
-            .get(&table.storage, key, keep, &guard)
+            .get(&table.storage, key, keep.then_some(columns), &guard)
             .map_err(|Expired| Txn::snapshot_too_old())?;
         if let Some(found) = found {
             return Ok(Some(f(table.table.layout.row(found.row))));

@@ -20,7 +20,7 @@ pub fn run(
     if !key_of(p, &st.params, &mut key)? {
         return Ok(0);
     }
-    let hit = txn.get(p.scan.handle(), &key, |row| {
+    let hit = txn.get_columns(p.scan.handle(), &key, p.reads, |row| {
         f(RowView::Stored {
             row,
             columns: &p.columns,

@@ -69,13 +69,18 @@ impl ScanOp {
     }
 
     fn next_by_key(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
+        // Who locks or changes a row has all of it read.
+        let reads = match self.node.key_slot {
+            Some(_) => txn::ALL_COLUMNS,
+            None => txn::column_set(&self.reads),
+        };
         while self.next < self.keys.len() {
             let key = std::mem::take(&mut self.keys[self.next]);
             self.next += 1;
             let columns = &self.columns;
             let st = &mut *rt.st;
             let txn = rt.txn.as_deref_mut().expect("a scan has the transaction");
-            let hit = txn.get(self.node.handle(), &key, |row| {
+            let hit = txn.get_columns(self.node.handle(), &key, reads, |row| {
                 decode(&row, columns, &mut st.env);
             })?;
             if hit.is_none() {

@@ -460,8 +460,10 @@ pub(crate) fn point(n: &Node, outputs: &[Slot]) -> Option<Point> {
         return None;
     }
     let column = |o: &Slot| s.columns.iter().find(|(_, x)| x == o).map(|(c, _)| *c);
+    let columns: Vec<ColumnIdx> = outputs.iter().map(column).collect::<Option<_>>()?;
     Some(Point {
-        columns: outputs.iter().map(column).collect::<Option<_>>()?,
+        reads: txn::column_set(&columns),
+        columns,
         scan: Arc::clone(s),
     })
 }

@@ -55,6 +55,8 @@ pub enum Root {
 pub struct Point {
     pub scan: Arc<Scan>,
     pub columns: Vec<ColumnIdx>,
+    /// The columns as `txn` has them.
+    pub reads: u64,
 }
 
 /// A range of one table, short in most runs: no operator tree is needed.

@@ -1,0 +1,136 @@
+//! Moving a snapshot forward: everything that earlier statements read is looked up at the newer one, and compared as commit compares it
+//! (`commit`, `range`). Rows by key lie in the view, which does the moving; absences and ranges are looked at first.
+//!
+//! Left out on purpose: going back, and going on to where only some of it is the same.
+
+use base::{Position, Result};
+use std::sync::Arc;
+use store::{Expired, View, pin};
+
+use crate::handle::TableHandle;
+use crate::manager::Cause;
+use crate::range::{Look, RangeRead, Spared, same_row};
+use crate::txn::{Conflict, Txn};
+
+impl Txn {
+    /// After a wait: whoever held the row has most likely changed it, so the snapshot moves at once if it may. If not, the
+    /// statement finds out by itself whether it has to.
+    pub(crate) fn follow(&mut self) -> Result<()> {
+        let old = self.view()?.position();
+        let to = self.take_snapshot();
+        let guard = pin();
+        let mut spared = self.spared;
+        if !self.others_unchanged(old, to.position(), &mut spared, &guard) {
+            return Ok(());
+        }
+        if self.advance(to, &mut spared, &guard)? {
+            self.has_moved(spared);
+        }
+        Ok(())
+    }
+
+    /// Moves the snapshot if the rows that were read by key are the same there.
+    pub(crate) fn advance(
+        &mut self,
+        to: store::Snapshot,
+        spared: &mut Option<Spared>,
+        guard: &store::Guard,
+    ) -> Result<bool> {
+        let mut view = self.view.take().expect("a statement has run");
+        let between = (view.position(), to.position());
+        let moved = view.advance(to, guard, |r, storage, columns| {
+            let table = self.table_of(storage);
+            let same = table.is_some_and(|t| same_row(t, columns, r, between, guard));
+            if same {
+                *spared = (*spared).max(Some(Spared::Columns));
+            }
+            same
+        });
+        self.view = Some(view);
+        moved.map_err(|Expired| Txn::snapshot_too_old())
+    }
+
+    /// The table whose rows are here, as the transaction sees it.
+    pub(crate) fn table_of(&self, storage: &store::Storage) -> Option<&Arc<TableHandle>> {
+        let mut tables = self.catalog.tables.values();
+        tables.find(|t| t.storage.id == storage.id)
+    }
+
+    pub(crate) fn has_moved(&mut self, spared: Option<Spared>) {
+        self.moves += 1;
+        self.spared = spared;
+        self.shared.stats.moved();
+    }
+
+    pub(crate) fn move_snapshot(&mut self, why: &Conflict) -> Result<()> {
+        let fail = |this: &Txn, cause| {
+            this.shared.stats.abort(cause);
+            Err(why.error())
+        };
+        if self.portals > 0 {
+            return fail(self, Cause::PortalOpen);
+        }
+        let old = self.view()?.position();
+        let to = self.take_snapshot();
+        let new = to.position();
+        if new < why.winner {
+            return fail(self, Cause::ReadChanged);
+        }
+        let guard = pin();
+        let recheck = !env::fault::planted("move_without_recheck");
+        let mut spared = self.spared;
+        if recheck && !self.others_unchanged(old, new, &mut spared, &guard) {
+            return fail(self, Cause::ReadChanged);
+        }
+        if recheck {
+            if !self.advance(to, &mut spared, &guard)? {
+                return fail(self, Cause::ReadChanged);
+            }
+        } else if let Some(view) = &mut self.view {
+            view.renew(to);
+        }
+        self.has_moved(spared);
+        Ok(())
+    }
+
+    /// Whether absences and ranges read at `old` are the same at `new`, and what of the ranges had to be asked to know it.
+    pub(crate) fn others_unchanged(
+        &self,
+        old: Position,
+        new: Position,
+        spared: &mut Option<Spared>,
+        guard: &store::Guard,
+    ) -> bool {
+        let same = |r: &store::Record| r.at(new, guard).is_none_or(|v| v.position() <= old);
+        let moved = |t: &TableHandle| t.storage.is_changing() && !self.owns_shape(t);
+        let changing = self.absent.iter().any(|(t, _)| moved(t))
+            || self.ranges.iter().any(|r| moved(&r.table))
+            || self.view.as_ref().is_some_and(View::is_schema_changed) && self.schema.is_none();
+        !changing
+            && self
+                .absent
+                .iter()
+                .all(|(t, k)| t.storage.primary.get(k, guard).is_none_or(same))
+            && self.ranges.iter().all(|r| {
+                self.is_unwritten(r, old)
+                    || r.all(guard, &mut |rec, e| {
+                        if same(rec) {
+                            return true;
+                        }
+                        match r.look(rec, e, old, new, guard) {
+                            Look::Same => true,
+                            Look::Spared(by) => {
+                                *spared = (*spared).max(Some(by));
+                                true
+                            }
+                            Look::Changed => false,
+                        }
+                    })
+            })
+    }
+
+    /// Whether for certain nothing has been written to the table since this snapshot that an installed position shows.
+    pub(crate) fn is_unwritten(&self, r: &RangeRead, since: Position) -> bool {
+        self.shared.all_own_from(since) && r.table.storage.last_written() <= since
+    }
+}
