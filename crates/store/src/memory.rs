@@ -2,10 +2,14 @@
 //!
 //! Counted are records, versions, index entries (with the allocator's rounding to 16 bytes) and, on demand, tree nodes. The
 //! limit is soft by what is in flight: a statement is refused when the sum stands above it.
+//!
+//! Rows and entries that go one by one are taken off one by one. Those of a table or an index that goes whole are taken off by the
+//! tree that held them ([`Debt`]): when nobody may read it any more, and once more, for the difference, when it is dropped.
 
 use base::{Error, Result, SqlState};
 use env::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicIsize, AtomicUsize};
+use std::sync::{Arc, OnceLock, Weak};
 
 const SHARDS: usize = 16;
 
@@ -16,9 +20,11 @@ const SMALL: u64 = 64 << 20;
 #[derive(Default)]
 struct Shard(AtomicI64);
 
+type Shards = [Shard; SHARDS];
+
 /// Bytes in use and their limit.
 pub struct Memory {
-    shards: [Shard; SHARDS],
+    shards: Arc<Shards>,
     limit: AtomicU64,
     /// The most that was in use since pages were given back.
     peak: AtomicU64,
@@ -27,7 +33,7 @@ pub struct Memory {
 impl Default for Memory {
     fn default() -> Self {
         Memory {
-            shards: Default::default(),
+            shards: Arc::default(),
             limit: AtomicU64::new(u64::MAX),
             peak: AtomicU64::new(0),
         }
@@ -42,13 +48,16 @@ fn shard() -> usize {
     MINE.with(|m| *m)
 }
 
+#[inline]
+fn add(shards: &Shards, bytes: isize) {
+    shards[shard()].0.fetch_add(bytes as i64, Ordering::Relaxed);
+}
+
 impl Memory {
     /// Counts bytes taken (positive) or given back (negative).
     #[inline]
     pub fn add(&self, bytes: isize) {
-        self.shards[shard()]
-            .0
-            .fetch_add(bytes as i64, Ordering::Relaxed);
+        add(&self.shards, bytes);
     }
 
     /// Bytes in use.
@@ -105,6 +114,32 @@ impl Memory {
                 .detail(format!("Rows take {used} bytes; max_memory is {limit}."))
                 .hint("Delete rows or raise max_memory."),
         )
+    }
+}
+
+/// What a tree's entries take of the memory that they were counted in.
+#[derive(Default)]
+pub(crate) struct Debt {
+    shards: OnceLock<Weak<Shards>>,
+    paid: AtomicIsize,
+}
+
+impl Debt {
+    /// Entries come that are counted there.
+    #[inline]
+    pub fn to(&self, memory: &Memory) {
+        if self.shards.get().is_none() {
+            _ = self.shards.set(Arc::downgrade(&memory.shards));
+        }
+    }
+
+    /// Takes off what the tree holds, but for what was taken off before. Entries that come or go beside it are counted as ever: the
+    /// next call, by the last owner at the latest, makes up for them. Nothing is asked when the whole memory is gone.
+    pub fn pay(&self, holds: impl FnOnce() -> isize) {
+        if let Some(shards) = self.shards.get().and_then(Weak::upgrade) {
+            let holds = holds();
+            add(&shards, self.paid.swap(holds, Ordering::Relaxed) - holds);
+        }
     }
 }
 

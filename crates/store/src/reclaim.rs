@@ -27,9 +27,10 @@ use crate::tree::prefetch;
 /// All storages of a node, with what they share.
 #[derive(Default)]
 pub struct Store {
+    /// Dropped first: the storages of a node that ends need not count what they give back.
+    pub memory: Memory,
     storages: RwLock<HashMap<RelId, Arc<Storage>>>,
     pub snapshots: Snapshots,
-    pub memory: Memory,
 }
 
 /// Records that a pass goes through under one guard.
@@ -78,21 +79,11 @@ impl Store {
         self.storages.write().entry(storage.id).or_insert(storage);
     }
 
-    /// Forgets a storage; its rows go when the last user of it does.
+    /// Forgets a storage; its rows count no more, and go when the last user of it does.
     pub fn remove(&self, id: RelId) {
         let gone = self.storages.write().remove(&id);
         if let Some(s) = gone {
-            let guard = pin();
-            let mut bytes = 0;
-            s.for_each(&guard, |r| {
-                bytes += rounded(r.bytes());
-                let mut v = r.newest(&guard);
-                while let Some(x) = v {
-                    bytes += rounded(x.bytes());
-                    v = x.older(&guard);
-                }
-            });
-            self.memory.add(-bytes);
+            s.pay_back();
         }
     }
 
@@ -170,12 +161,13 @@ impl Store {
                 .is_none_or(|v| v.older(guard).is_none())
         {
             record.kill();
-            let bytes = record.bytes() + record.newest(guard).map_or(0, |v| v.bytes());
+            let tombstone = record.newest(guard).map_or(0, |v| rounded(v.bytes()));
+            let bytes = rounded(record.bytes()) + tombstone;
             let gone = s
                 .primary
                 .remove_if(record.key(), |r| std::ptr::eq(r, record), guard);
             assert!(gone, "a record in the queue is in the tree");
-            self.memory.add(-rounded(bytes));
+            self.memory.add(-bytes);
             done.records += 1;
             return;
         }

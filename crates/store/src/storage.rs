@@ -12,11 +12,11 @@ use crossbeam_epoch::{Guard, pin};
 use env::sync::atomic::{AtomicU64, Ordering};
 use env::sync::{Mutex, RwLock};
 use std::convert::Infallible;
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::memory::{Memory, rounded};
+use crate::memory::{Debt, Memory, rounded};
 use crate::record::{IndexEntry, Record};
 use crate::tree::{Direction, Entry, Tree};
 
@@ -67,7 +67,40 @@ impl IndexSpec {
 /// A secondary index. A change of the table's columns makes a new one over the same tree.
 pub struct SecondaryIndex {
     pub spec: IndexSpec,
-    pub tree: Arc<Tree<IndexEntry>>,
+    pub tree: Arc<IndexTree>,
+}
+
+/// The entries of an index, whatever its spec.
+#[derive(Default)]
+pub struct IndexTree {
+    tree: Tree<IndexEntry>,
+    debt: Debt,
+}
+
+impl Deref for IndexTree {
+    type Target = Tree<IndexEntry>;
+
+    #[inline]
+    fn deref(&self) -> &Tree<IndexEntry> {
+        &self.tree
+    }
+}
+
+impl IndexTree {
+    fn pay_back(&self) {
+        self.debt.pay(|| {
+            let mut bytes = 0;
+            let each = |e: &IndexEntry| bytes += rounded(IndexEntry::bytes(e.key().len()));
+            each_of(&self.tree, &pin(), each);
+            bytes
+        });
+    }
+}
+
+impl Drop for IndexTree {
+    fn drop(&mut self) {
+        self.pay_back();
+    }
 }
 
 impl SecondaryIndex {
@@ -93,6 +126,7 @@ impl SecondaryIndex {
             .tree
             .get_or_insert(key, || IndexEntry::alloc(key, record), guard);
         if new {
+            self.tree.debt.to(memory);
             memory.add(rounded(IndexEntry::bytes(key.len())));
         }
         new
@@ -143,6 +177,7 @@ pub struct Storage {
     /// See [`Storage::written_at`].
     newest: AtomicU64,
     pub(crate) stale: Mutex<Vec<Stale>>,
+    debt: Debt,
 }
 
 impl Storage {
@@ -158,6 +193,7 @@ impl Storage {
             live: AtomicU64::new(0),
             newest: AtomicU64::new(0),
             stale: Mutex::default(),
+            debt: Debt::default(),
         }
     }
 
@@ -172,9 +208,32 @@ impl Storage {
             .primary
             .get_or_insert(key, || Record::alloc(key), guard);
         if new {
+            self.debt.to(memory);
             memory.add(rounded(r.bytes()));
         }
         r
+    }
+
+    /// Its rows and entries count no more: for a storage that nobody may read any more. Who has it keeps them in memory all the same.
+    pub fn pay_back(&self) {
+        self.indexes().iter().for_each(|i| i.tree.pay_back());
+        self.pay_back_rows();
+    }
+
+    fn pay_back_rows(&self) {
+        self.debt.pay(|| {
+            let guard = pin();
+            let mut bytes = 0;
+            self.for_each(&guard, |r| {
+                bytes += rounded(r.bytes());
+                let mut v = r.newest(&guard);
+                while let Some(x) = v {
+                    bytes += rounded(x.bytes());
+                    v = x.older(&guard);
+                }
+            });
+            bytes
+        });
     }
 
     /// A commit at this position writes here. Said before the commit counts as installed.
@@ -249,9 +308,11 @@ impl Storage {
         });
     }
 
-    /// Takes indexes away that nobody can read any more.
+    /// Takes indexes away that nobody can read any more. Their entries count no more.
     pub fn detach(&self, gone: impl Fn(RelId) -> bool) {
-        self.change_indexes(|all| all.retain(|i| !gone(i.spec.id)));
+        let mut taken = Vec::new();
+        self.change_indexes(|all| taken.extend(all.extract_if(.., |i| gone(i.spec.id))));
+        taken.iter().for_each(|i| i.tree.pay_back());
     }
 
     /// Links an entry for each version of each record: a new index over rows that are there. Attach it before, so that the
@@ -362,12 +423,8 @@ impl Storage {
     }
 
     /// Calls `f` with each record, in key order.
-    pub fn for_each<'g>(&'g self, guard: &'g Guard, mut f: impl FnMut(&'g Record)) {
-        let all = self.try_for_each(guard, |r| {
-            f(r);
-            Ok::<(), Infallible>(())
-        });
-        let Ok(()) = all;
+    pub fn for_each<'g>(&'g self, guard: &'g Guard, f: impl FnMut(&'g Record)) {
+        each_of(&self.primary, guard, f);
     }
 
     /// The same until `f` fails.
@@ -376,19 +433,7 @@ impl Storage {
         guard: &'g Guard,
         mut f: impl FnMut(&'g Record) -> Result<(), E>,
     ) -> Result<(), E> {
-        use std::ops::Bound::Unbounded;
-        let mut cursor =
-            self.primary
-                .cursor(Unbounded, Unbounded, crate::tree::Direction::Forward, guard);
-        let mut batch = Vec::new();
-        loop {
-            batch.clear();
-            let more = cursor.next_batch(256, &mut batch);
-            batch.iter().try_for_each(|r| f(r))?;
-            if !more {
-                return Ok(());
-            }
-        }
+        try_each_of(&self.primary, guard, &mut f)
     }
 
     /// Takes back every version above `above`, index entries included. Nobody else may use the storage meanwhile.
@@ -420,6 +465,38 @@ impl Storage {
             r.unlock();
         });
     }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        self.pay_back_rows();
+    }
+}
+
+fn try_each_of<'g, T: Entry, E>(
+    tree: &'g Tree<T>,
+    guard: &'g Guard,
+    f: &mut impl FnMut(&'g T) -> Result<(), E>,
+) -> Result<(), E> {
+    let all = Bound::Unbounded;
+    let mut cursor = tree.cursor(all, all, Direction::Forward, guard);
+    let mut batch = Vec::new();
+    loop {
+        batch.clear();
+        let more = cursor.next_batch(256, &mut batch);
+        batch.iter().try_for_each(|e| f(e))?;
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+fn each_of<'g, T: Entry>(tree: &'g Tree<T>, guard: &'g Guard, mut f: impl FnMut(&'g T)) {
+    let all = try_each_of(tree, guard, &mut |e| {
+        f(e);
+        Ok::<(), Infallible>(())
+    });
+    let Ok(()) = all;
 }
 
 /// Whether a version of the record has this index key.

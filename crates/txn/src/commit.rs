@@ -102,7 +102,9 @@ impl Txn {
         if let Some(f) = &self.footprint {
             f.committed_at(position);
         }
-        self.schema = None;
+        if let Some(mut own) = self.schema.take() {
+            own.forget_unused(&self.catalog);
+        }
         Ok(position)
     }
 

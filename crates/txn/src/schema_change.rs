@@ -13,7 +13,7 @@
 
 use base::schema::{Change, Object, TableDef};
 use base::{Error, Oid, Position, Result, SqlState};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use store::{CHANGING, NewVersion, RETIRED, SecondaryIndex, Storage, Store, pin};
@@ -37,8 +37,18 @@ pub(crate) struct OwnSchema {
     quiesced: Vec<(Arc<Storage>, u64)>,
     /// Indexes that were made here and are attached to their storages.
     attached: Vec<(Arc<Storage>, u32)>,
-    /// (mark of the writes, changes, attached indexes, catalog before) of each step, for savepoints.
-    steps: Vec<(usize, usize, usize, Arc<Catalog>)>,
+    steps: Vec<Step>,
+}
+
+/// How all was before a step, for savepoints.
+struct Step {
+    /// Of the writes.
+    mark: usize,
+    changes: usize,
+    attached: usize,
+    catalog: Arc<Catalog>,
+    /// The storages that it began.
+    private: Vec<u32>,
 }
 
 impl OwnSchema {
@@ -50,6 +60,32 @@ impl OwnSchema {
     fn detach_from(&mut self, n: usize) {
         for (storage, id) in self.attached.drain(n..) {
             storage.detach(|i| i == id);
+        }
+    }
+
+    /// Storages that were begun here come to nothing: nobody else has seen a row of them.
+    fn forget_private(&mut self, gone: impl IntoIterator<Item = u32>) {
+        for id in gone {
+            if let Some(storage) = self.private.remove(&id) {
+                storage.pay_back();
+            }
+        }
+    }
+
+    /// What was begun here and is of no table in the end: of one that was dropped, truncated or rewritten again.
+    pub(crate) fn forget_unused(&mut self, catalog: &Catalog) {
+        let (mut storages, mut indexes) = (HashSet::new(), HashSet::new());
+        for t in catalog.tables.values() {
+            storages.insert(t.storage.id);
+            indexes.extend(t.indexes.iter().flatten().map(|i| i.spec.id));
+        }
+        let unused = |id: &u32| !storages.contains(id);
+        let gone: Vec<u32> = self.private.keys().copied().filter(unused).collect();
+        self.forget_private(gone);
+        for (storage, id) in self.attached.drain(..) {
+            if !indexes.contains(&id) {
+                storage.detach(|i| i == id);
+            }
         }
     }
 
@@ -120,12 +156,13 @@ impl Txn {
     pub fn change_schema(&mut self, changes: Vec<Change>) -> Result<()> {
         assert!(self.schema.is_some(), "lock_schema comes first");
         let before = self.catalog.clone();
-        let step = (
-            self.writes.mark(),
-            self.schema.as_ref().map_or(0, |s| s.changes.len()),
-            self.schema.as_ref().map_or(0, |s| s.attached.len()),
-            before.clone(),
-        );
+        let mut step = Step {
+            mark: self.writes.mark(),
+            changes: self.schema.as_ref().map_or(0, |s| s.changes.len()),
+            attached: self.schema.as_ref().map_or(0, |s| s.attached.len()),
+            catalog: before.clone(),
+            private: Vec::new(),
+        };
         for c in &changes {
             let id = match c {
                 Change::Put(o) => o.id(),
@@ -144,9 +181,10 @@ impl Txn {
                     .get(&t.id)
                     .is_none_or(|h| h.storage.id != t.storage)
             {
-                own.private
-                    .entry(t.storage)
-                    .or_insert_with(|| Arc::new(Storage::new(t.storage)));
+                own.private.entry(t.storage).or_insert_with(|| {
+                    step.private.push(t.storage);
+                    Arc::new(Storage::new(t.storage))
+                });
             }
         }
         let catalog = build_catalog(&self.shared.store, &before, schema, &own.private);
@@ -348,11 +386,11 @@ impl Txn {
     /// Takes back schema changes made since the mark.
     pub(crate) fn rollback_schema(&mut self, mark: usize) {
         let Some(own) = &mut self.schema else { return };
-        while let Some((at, changes, attached, catalog)) = own.steps.pop_if(|s| s.0 >= mark) {
-            debug_assert!(at >= mark);
-            own.changes.truncate(changes);
-            own.detach_from(attached);
-            self.catalog = catalog;
+        while let Some(step) = own.steps.pop_if(|s| s.mark >= mark) {
+            own.changes.truncate(step.changes);
+            own.detach_from(step.attached);
+            own.forget_private(step.private);
+            self.catalog = step.catalog;
         }
     }
 
@@ -362,6 +400,8 @@ impl Txn {
             return;
         };
         own.detach_from(0);
+        let private: Vec<u32> = own.private.keys().copied().collect();
+        own.forget_private(private);
         for (storage, shape) in own.quiesced {
             storage.set_shape(shape);
         }
