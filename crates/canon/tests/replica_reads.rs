@@ -115,6 +115,19 @@ fn what_has_not_changed_is_read_at_once_and_what_has_is_waited_for() {
     assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 1"), "1");
     assert_eq!(t.one(&r, "SELECT count(*) FROM a"), "100");
     t.run(&r, "COMMIT");
+    // One that only reads remembers nothing: it moves while nobody has been told of anything.
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        t.run(&r, &format!("BEGIN ISOLATION LEVEL {level} READ ONLY"));
+        assert_eq!(t.one(&r, "SELECT v FROM a WHERE id = 1"), "1", "{level}");
+        assert_eq!(t.one(&r, "SELECT count(*) FROM b"), "100", "{level}");
+        assert_eq!(t.refused(&r, "DELETE FROM b"), "25006", "{level}");
+        t.run(&r, "ROLLBACK");
+        t.run(&r, &format!("BEGIN ISOLATION LEVEL {level} READ ONLY"));
+        assert_eq!(t.one(&r, "SELECT count(*) FROM b"), "100", "{level}");
+        let late = t.refused(&r, "SELECT v FROM a WHERE id = 1");
+        assert_eq!(late, "40001", "{level}");
+        t.run(&r, "ROLLBACK");
+    }
     // Other ways to end a wait.
     t.run(
         &r,

@@ -50,13 +50,16 @@ impl Txn {
     }
 
     /// What the transaction has read so far, for another node; `None` where there is nothing that must stay the same. 40001 where that is
-    /// not known, because the transaction was one that only reads.
+    /// not known, because the transaction was one that only reads, and has.
     pub fn reads(&self) -> Result<Option<Footprint>> {
         if self.view.is_none() || self.options.isolation == Isolation::ReadCommitted {
             return Ok(None);
         }
         if !self.tracks_reads() {
-            return Err(changed());
+            return match self.has_told || self.portals > 0 {
+                true => Err(changed()),
+                false => Ok(None),
+            };
         }
         let guard = pin();
         let view = self.view()?;

@@ -152,6 +152,8 @@ pub struct Txn {
     pub(crate) conflict: Option<Conflict>,
     /// An error that it gave tells of the newest state, which may be above the snapshot.
     told_of_newest: AtomicBool,
+    /// A statement has come to an end, so that somebody knows what it read.
+    pub(crate) has_told: bool,
     /// The last run of the statement ended in a wait.
     pub(crate) waited: bool,
     pub(crate) savepoints: Vec<Savepoint>,
@@ -204,6 +206,7 @@ impl Txn {
             queued: None,
             conflict: None,
             told_of_newest: AtomicBool::new(false),
+            has_told: false,
             waited: false,
             savepoints: Vec::new(),
             mark: Mark::default(),
@@ -429,18 +432,20 @@ impl Txn {
 
     /// Runs the checks that stand at the end of a statement (foreign keys). May ask to block or restart.
     pub fn end_statement(&mut self) -> Result<()> {
+        self.has_told = true;
         self.check_foreign_keys()?;
         self.show_intents()
     }
 
     /// Undoes the writes of a statement whose error is told. What it read stays read, since the error says something of it.
     pub fn fail_statement(&mut self) {
+        self.has_told = true;
         self.writes.rollback(self.mark.writes);
     }
 
     /// Undoes the statement's writes and forgets what it read, of which nobody was told; its locks stay.
     pub fn rollback_statement(&mut self) {
-        self.fail_statement();
+        self.writes.rollback(self.mark.writes);
         self.absent.truncate(self.mark.absent);
         self.ranges.truncate(self.mark.ranges);
         self.probes.truncate(self.mark.probes);
