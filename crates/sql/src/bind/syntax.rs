@@ -17,7 +17,37 @@ const MARK: char = '\u{1}';
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let tokens = null_tests(precise_intervals(join_strings(tokens)));
-    overriding(&tables(&row_locks(&tokens)))
+    overriding(&tables(&row_locks(&before_conflict(tokens))))
+}
+
+/// `SELECT 1 ON CONFLICT` is `SELECT 1 WHERE TRUE ON CONFLICT`: behind a list of columns the parser would take ON for a name.
+fn before_conflict(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = solid(&tokens);
+    let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
+    let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
+    let Some(on) = (1..solid.len()).find(|&k| is(k, "on") && is(k + 1, "conflict")) else {
+        return tokens;
+    };
+    // The last clause before it, of the statement itself.
+    let mut depth = 0;
+    let clause = (0..on).rev().find_map(|k| {
+        match tokens[solid[k]].token {
+            Token::RParen => depth += 1,
+            Token::LParen => depth -= 1,
+            _ => {}
+        }
+        let clauses = [
+            "select", "from", "where", "group", "having", "order", "limit", "offset", "fetch",
+            "for", "values", "insert", "window", "table",
+        ];
+        word(k).filter(|w| depth == 0 && clauses.contains(&w.as_str()))
+    });
+    if clause.as_deref() == Some("select") {
+        let (at, span) = (solid[on], tokens[solid[on]].span);
+        let words = ["WHERE", "TRUE"].map(|w| TokenWithSpan::new(Token::make_keyword(w), span));
+        tokens.splice(at..at, words);
+    }
+    tokens
 }
 
 /// `interval(2) '1.239'` is `interval '1.239' second(2)`.
