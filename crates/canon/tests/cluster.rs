@@ -239,12 +239,26 @@ fn who_was_just_let_in_at_the_primary_is_let_in_at_a_replica() {
         let db = Db::new();
         let cluster = Cluster::start(options, 1).expect("a cluster");
         let p = db.connect(&cluster, 0);
+        let r = db.connect(&cluster, 1);
         let log_in = |role: &str, password| db.log_in(&cluster, 1, role, password);
         cluster.delay(1, Duration::from_millis(5));
         for i in 0..5 {
             let (free, safe) = (format!("free{i}"), format!("safe{i}"));
             db.run(&p, &format!("CREATE ROLE {free} LOGIN"));
             assert_eq!(log_in(&free, None), Ok(()));
+            for (j, sql) in [
+                "SET ROLE x",
+                "SET SESSION AUTHORIZATION x",
+                "SET role = 'x'",
+            ]
+            .iter()
+            .enumerate()
+            {
+                let name = format!("played{i}{j}");
+                db.run(&p, &format!("CREATE ROLE {name}"));
+                db.run(&r, &sql.replace('x', &name));
+                db.run(&r, "RESET SESSION AUTHORIZATION; RESET ROLE");
+            }
             db.run(&p, &format!("CREATE ROLE {safe} LOGIN PASSWORD 'one'"));
             assert_eq!(log_in(&safe, Some("one")), Ok(()));
             db.run(&p, &format!("ALTER ROLE {free} NOLOGIN"));

@@ -94,14 +94,22 @@ impl<E: Engine> Session<E> {
                 "SET"
             }
             Utility::Set { name, value, local } => {
+                let of_role = ["role", "session_authorization"];
+                if let Some(v) = value
+                    && of_role.iter().any(|n| n.eq_ignore_ascii_case(name))
+                {
+                    self.look_for_role(Some(&joined(name, v))).await?;
+                }
                 self.set(c, name, value.as_deref(), *local)?;
                 "SET"
             }
             Utility::SetRole { role, local, reset } => {
+                self.look_for_role(role.as_deref()).await?;
                 self.set_role(c, role.as_deref(), *local)?;
                 if *reset { "RESET" } else { "SET" }
             }
             Utility::SetAuthorization { user, local, reset } => {
+                self.look_for_role(user.as_deref()).await?;
                 self.set_authorization(c, user.as_deref(), *local)?;
                 if *reset { "RESET" } else { "SET" }
             }
@@ -159,6 +167,12 @@ impl<E: Engine> Session<E> {
             Utility::Copy(copy) => return self.copy(c, copy).await.map(Some),
             Utility::Nothing(tag) => tag,
             Utility::Checkpoint => {
+                if !self.state.is_superuser() {
+                    return Err(Error::new(
+                        SqlState::INSUFFICIENT_PRIVILEGE,
+                        "must be superuser to do CHECKPOINT",
+                    ));
+                }
                 self.state
                     .blocking(|go_on| self.shared.engine.checkpoint(go_on))?;
                 "CHECKPOINT"
@@ -314,6 +328,17 @@ impl<E: Engine> Session<E> {
             t.set_durability(s.hot.durability());
         }
         self.stale = true;
+    }
+
+    /// At a node that follows: waits for the newest roles if this one is not there.
+    async fn look_for_role(&mut self, name: Option<&str>) -> Result<()> {
+        if let Some(name) = name.filter(|n| *n != "none" && self.follows())
+            && self.role_id(name).is_err()
+        {
+            let why = Error::new(SqlState::UNDEFINED_OBJECT, "a role");
+            self.renew_schema(&why).await?;
+        }
+        Ok(())
     }
 
     /// SET ROLE: a superuser may become anybody, others themselves.
