@@ -20,6 +20,8 @@ pub struct Effect {
     pub draws: bool,
     /// Whether a block is open behind it; none: as before it.
     pub block: Option<bool>,
+    /// It asks for transactions that only read.
+    pub reads_only: bool,
 }
 
 impl std::ops::BitOrAssign for Effect {
@@ -29,6 +31,7 @@ impl std::ops::BitOrAssign for Effect {
         self.commits |= o.commits;
         self.rolls_back |= o.rolls_back;
         self.draws |= o.draws;
+        self.reads_only |= o.reads_only;
         self.block = o.block.or(self.block);
     }
 }
@@ -126,6 +129,7 @@ fn one(words: &[String]) -> Effect {
     if e.begins || e.commits || e.rolls_back {
         e.block = Some(e.begins || has("CHAIN") && !has("NO"));
     }
+    e.reads_only = (e.begins || is(0, "SET")) && (has("ONLY") || has("TRANSACTION_READ_ONLY"));
     e
 }
 

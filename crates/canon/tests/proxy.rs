@@ -4,6 +4,9 @@ mod common;
 #[allow(dead_code)]
 #[path = "replication/helpers.rs"]
 mod helpers;
+#[allow(dead_code)]
+#[path = "wire_abuse/raw.rs"]
+mod raw;
 
 use canon::proxy::{Options, Running};
 use common::{PATIENCE, Server, connect_to, sqlstate};
@@ -28,6 +31,11 @@ async fn replica(primary: &Server) -> Server {
 
 /// A proxy that is told of these nodes, with a door for each kind of session.
 async fn proxy(nodes: &[&Server]) -> Running {
+    asking(nodes, Duration::from_millis(50)).await
+}
+
+/// One that asks its nodes as often as this.
+async fn asking(nodes: &[&Server], check_interval: Duration) -> Running {
     let any = || "127.0.0.1:0".to_owned();
     let options = Options {
         nodes: nodes
@@ -41,7 +49,7 @@ async fn proxy(nodes: &[&Server]) -> Running {
         user: "canon".into(),
         max_connections: 100,
         max_lag: PATIENCE,
-        check_interval: Duration::from_millis(50),
+        check_interval,
         patience: PATIENCE,
         shutdown_timeout: Duration::from_secs(5),
         allow_passwordless_network: false,
@@ -227,6 +235,8 @@ enum Does {
     Write,
     /// A transaction that reads, writes and sees what it has written.
     Block,
+    /// The same, with BEGIN and COMMIT as prepared statements.
+    Prepared,
 }
 
 /// A client that must never see an error outside of a transaction, and what it did.
@@ -288,6 +298,9 @@ impl Steady {
                 .prepare("SELECT v, current_setting('my.own') FROM n WHERE id = $1")
                 .await
                 .map_err(|e| told("prepare", &e))?;
+            let begin = c.prepare("BEGIN").await.map_err(|e| told("prepare", &e))?;
+            let commit = c.prepare("COMMIT").await;
+            let commit = commit.map_err(|e| told("prepare", &e))?;
             let (mut n, mut errors) = (0, 0);
             while !s.load(Ordering::SeqCst) {
                 match does {
@@ -301,13 +314,19 @@ impl Steady {
                         }
                         Err(e) => return Err(told("write", &e)),
                     },
-                    Does::Block => {
+                    Does::Block | Does::Prepared => {
                         let block = async {
-                            c.batch_execute("BEGIN").await?;
+                            match does {
+                                Does::Prepared => drop(c.execute(&begin, &[]).await?),
+                                _ => c.batch_execute("BEGIN").await?,
+                            }
                             let before: i64 = c.query_one(&read, &[&id]).await?.get(0);
                             c.execute(&add, &[&id]).await?;
                             let after: i64 = c.query_one(&read, &[&id]).await?.get(0);
-                            c.batch_execute("COMMIT").await?;
+                            match does {
+                                Does::Prepared => drop(c.execute(&commit, &[]).await?),
+                                _ => c.batch_execute("COMMIT").await?,
+                            }
                             Ok::<_, tokio_postgres::Error>((before, after))
                         };
                         match block.await {
@@ -345,6 +364,61 @@ impl Steady {
                 d.fetch_add(1, Ordering::SeqCst);
             }
             Ok((n, errors))
+        });
+        Steady { stop, done, task }
+    }
+
+    /// Pipelines two statements with each Sync, and a Flush behind that as libpq of PostgreSQL 18 does, so many at a time.
+    fn pipelines(proxy: &Running, door: usize, id: i32, at_a_time: usize) -> Steady {
+        let address = ("127.0.0.1", proxy.listening[door].port());
+        let mut raw = raw::Raw(std::net::TcpStream::connect(address).expect("the proxy listens"));
+        let limited = raw.0.set_read_timeout(Some(PATIENCE));
+        limited.expect("a limit");
+        let mut hello = 196_608i32.to_be_bytes().to_vec();
+        hello.extend(b"user\0canon\0database\0canon\0\0");
+        raw.send(&raw::framed(&hello));
+        let mut cycle = Vec::new();
+        for sql in [
+            "SELECT v FROM n WHERE id = ",
+            "UPDATE n SET v = v + 1 WHERE id = ",
+        ] {
+            let parse = format!("\0{sql}{id}\0\0\0");
+            cycle.extend(raw::message(b'P', parse.as_bytes()));
+            cycle.extend(raw::message(b'B', &[0; 8]));
+            cycle.extend(raw::message(b'E', &[0; 5]));
+        }
+        cycle.extend(raw::message(b'S', b""));
+        cycle.extend(raw::message(b'H', b""));
+        let (stop, done) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (s, d) = (stop.clone(), done.clone());
+        let task = tokio::task::spawn_blocking(move || {
+            raw.until(b'Z').expect("a session");
+            let (mut n, mut errors, mut due) = (0, 0, 0);
+            loop {
+                while due < at_a_time && !s.load(Ordering::SeqCst) {
+                    raw.send(&cycle);
+                    due += 1;
+                }
+                if due == 0 {
+                    return Ok((n, errors));
+                }
+                let seen = raw.until(b'Z').expect("the connection stays");
+                due -= 1;
+                match seen.iter().find(|m| m.0 == b'E') {
+                    None => n += 1,
+                    Some(e) => {
+                        let code = raw::field(&e.1, b'C');
+                        if !["25006", "40001", "57P03"].contains(&code.as_str()) {
+                            return Err(format!("{code} {}", raw::field(&e.1, b'M')));
+                        }
+                        errors += 1;
+                    }
+                }
+                d.fetch_add(1, Ordering::SeqCst);
+            }
         });
         Steady { stop, done, task }
     }
@@ -553,5 +627,38 @@ async fn a_promotion_is_noticed_by_open_transactions_only_and_once() {
     assert_eq!(refused(&open, "SELECT 1").await.0, "25P02");
     rows(&open, "ROLLBACK").await;
     assert_eq!(one(&open, "SELECT v FROM n WHERE id = 8").await, "3");
+    proxy.stop().await;
+}
+
+/// The proxy asks its nodes so seldom that it is the refusals of the old primary that must lead everybody away from there.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_begins_at_a_node_that_has_handed_over_goes_on_at_its_successor() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    counters(&c, 8).await;
+    let r = replica(&p).await;
+    r.connect().await;
+    let proxy = asking(&[&p, &r], Duration::from_secs(5)).await;
+    reaches(&proxy, STANDBY, &r).await;
+    let mut clients = Vec::new();
+    for i in 0..4 {
+        let does = [Does::Prepared, Does::Block][i as usize % 2];
+        let attrs = ["primary", "any"][i as usize / 2];
+        clients.push(Steady::start(&proxy, attrs, does, i).await);
+    }
+    for (i, at_a_time) in [(4, 1), (5, 1), (6, 2)] {
+        clients.push(Steady::pipelines(&proxy, PRIMARY, i, at_a_time));
+    }
+    Steady::some(&clients, 20).await;
+    promote(&r, &[]);
+    Steady::some(&clients, 50).await;
+    let there = r.connect().await;
+    let errors = Steady::end(clients, &there).await;
+    // One for the transaction that was open, one for each that was pipelined.
+    assert!(errors[..6].iter().all(|n| *n <= 1), "{errors:?}");
+    assert!(errors[6] <= 2, "{errors:?}");
     proxy.stop().await;
 }

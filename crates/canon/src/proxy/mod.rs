@@ -36,6 +36,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
+/// While a session waits for a node, nodes are asked as often as this.
+const WAITING: Duration = Duration::from_millis(100);
+
 /// What `canon proxy` is told.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -128,6 +131,8 @@ pub struct Proxy {
     router: Mutex<Router>,
     /// What is known of nodes has changed.
     news: Notify,
+    /// All nodes are to be asked at once how they are.
+    ask: tokio::sync::watch::Sender<()>,
     clients: Mutex<HashMap<SessionId, Arc<Client>>>,
     watches: Mutex<HashMap<NodeId, JoinHandle<()>>>,
     next: AtomicI32,
@@ -173,6 +178,7 @@ impl Running {
         let proxy = Arc::new(Proxy {
             router: Mutex::new(Router::new(options.max_lag)),
             news: Notify::new(),
+            ask: tokio::sync::watch::Sender::new(()),
             clients: Mutex::default(),
             watches: Mutex::default(),
             next: AtomicI32::new(0),
@@ -312,6 +318,17 @@ impl Proxy {
         self.news.notify_waiters();
     }
 
+    /// A node has refused what a session wanted: until it has been asked, which is now, it leads nobody.
+    pub(crate) fn refused(self: &Arc<Self>, id: NodeId) {
+        self.event(Event::Refused(id));
+        self.ask();
+    }
+
+    /// Something has changed at the nodes: asks all of them now.
+    pub(crate) fn ask(&self) {
+        self.ask.send_replace(());
+    }
+
     /// Where a node is, with the proxy's own role.
     pub(crate) fn node(&self, id: NodeId) -> Primary {
         let address = self.router.lock().nodes[id].address.clone();
@@ -333,7 +350,13 @@ impl Proxy {
             if let Some(id) = self.router.lock().pick(attrs, avoid) {
                 return Ok(id);
             }
-            if tokio::time::timeout_at(until, news).await.is_err() {
+            let soon = until.min(tokio::time::Instant::now() + WAITING);
+            if tokio::time::timeout_at(soon, news).await.is_ok() {
+                continue;
+            }
+            // Somebody waits for what the nodes are going to say.
+            self.ask();
+            if tokio::time::Instant::now() >= until {
                 let what = match attrs {
                     Attrs::Primary => "no primary can be reached",
                     Attrs::Standby => "no replica can be reached",

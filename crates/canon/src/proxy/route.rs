@@ -80,13 +80,15 @@ pub enum Event {
     Seen(NodeId, Seen),
     /// It does not answer.
     Down(NodeId),
-    /// It takes no writes.
-    Deposed(NodeId),
+    /// It has refused: it leads nobody and is not fresh until it is asked again.
+    Refused(NodeId),
     Opened {
         session: SessionId,
         node: NodeId,
         attrs: Attrs,
     },
+    /// It was asked to move and had nowhere to go.
+    Stayed(SessionId),
     Ended(SessionId),
     Tick,
 }
@@ -149,9 +151,14 @@ impl Router {
                 n.unheard = 0;
             }
             Event::Down(id) => self.nodes[id].seen = None,
-            Event::Deposed(id) => {
-                if let Some(s) = self.nodes[id].seen.as_mut().filter(|s| s.primary) {
+            Event::Refused(id) => {
+                if let Some(s) = &mut self.nodes[id].seen {
                     (s.primary, s.age) = (false, None);
+                }
+            }
+            Event::Stayed(session) => {
+                if let Some(p) = self.sessions.get_mut(&session) {
+                    p.asked = None;
                 }
             }
             Event::Opened {

@@ -167,8 +167,14 @@ impl Session {
                 self.front.flush().await.map_err(|e| gone(&e))?;
                 return Err(Error::new(SqlState::ADMIN_SHUTDOWN, ""));
             }
-            if self.track.is_between() && self.own.move_on.swap(false, Ordering::SeqCst) {
-                self.consider_moving().await?;
+            if self.track.is_between() {
+                if let Some(primary) = self.track.leaves() {
+                    self.leave(primary).await?;
+                    continue;
+                }
+                if self.own.move_on.swap(false, Ordering::SeqCst) {
+                    self.consider_moving().await?;
+                }
             }
             match self.wait().await {
                 Woke::Go => {}
@@ -192,7 +198,8 @@ impl Session {
             input: bin,
             output: bout,
         } = &mut self.back.end;
-        let room = (cout.len() < HIGH_WATER, bout.len() < HIGH_WATER);
+        let mut room = (cout.len() < HIGH_WATER, bout.len() < HIGH_WATER);
+        room.1 &= !self.track.drains() || cin.len() < HIGH_WATER;
         let waiting = (!cout.is_empty(), !bout.is_empty());
         cin.reserve(CHUNK);
         bin.reserve(CHUNK);
@@ -219,6 +226,11 @@ impl Session {
     /// Takes the client's messages; false: it has said that it goes.
     async fn hear_client(&mut self) -> Result<bool> {
         while self.back.end.output.len() < HIGH_WATER {
+            // What belongs to a COPY that is under way goes through, and the client may go.
+            let kind = self.front.input.first();
+            if self.track.drains() && !matches!(kind, Some(b'd' | b'c' | b'f' | b'X')) {
+                break;
+            }
             let Some((kind, m)) = self.front.message()? else {
                 break;
             };
@@ -263,25 +275,34 @@ impl Session {
                     bytes,
                     primary,
                     tries,
-                } => self.send_on(&bytes, primary, tries).await?,
+                    opening,
+                } => self.send_on(&bytes, &opening, primary, tries).await?,
             }
         }
         Ok(())
     }
 
     /// The node has refused, as so many have now: sends these to another one.
-    async fn send_on(&mut self, bytes: &[u8], primary: bool, tries: u32) -> Result<()> {
+    async fn send_on(
+        &mut self,
+        bytes: &[u8],
+        opening: &[String],
+        primary: bool,
+        tries: u32,
+    ) -> Result<()> {
         Counters::add(&self.proxy.counters.reruns);
         match tries {
             1 => self.until = Instant::now() + self.proxy.options.patience,
             _ => tokio::time::sleep(PAUSE).await,
         }
         let here = self.back.node;
-        // Until it is asked again it leads nobody.
-        self.proxy.event(Event::Deposed(here));
+        self.proxy.refused(here);
         let attrs = takes_refused(self.attrs, primary);
         let relocated = match Instant::now() < self.until {
-            true => self.relocate(attrs, Some(here), self.until, false).await,
+            true => {
+                let block = Block::Open(opening);
+                self.relocate(attrs, Some(here), self.until, block).await
+            }
             false => Err(Error::new(
                 SqlState::CANNOT_CONNECT_NOW,
                 "every node has refused for as long as the proxy tries",
@@ -291,9 +312,7 @@ impl Session {
             Ok(()) => self.back.end.put(bytes),
             Err(e) if e.code() == SqlState::CANNOT_CONNECT_NOW => {
                 Counters::add(&self.proxy.counters.told);
-                let reply = self
-                    .track
-                    .give_up(if primary { "25006" } else { "57P03" }, &e.fields().message);
+                let reply = self.track.refused(primary, &e.fields().message);
                 self.front.put(&reply);
             }
             Err(e) => return Err(e),
@@ -309,6 +328,7 @@ impl Session {
         if nothing_run.is_none() {
             // It did not say goodbye.
             self.proxy.event(Event::Down(node));
+            self.proxy.ask();
         }
         let until = Instant::now() + self.proxy.options.patience;
         match self.track.lost(nothing_run == Some(true)) {
@@ -316,7 +336,8 @@ impl Session {
                 if !bytes.is_empty() {
                     Counters::add(&self.proxy.counters.reruns);
                 }
-                self.relocate(self.attrs, Some(node), until, false).await?;
+                self.relocate(self.attrs, Some(node), until, Block::None)
+                    .await?;
                 self.back.end.put(&bytes);
             }
             Loss::Told {
@@ -327,8 +348,11 @@ impl Session {
                     Counters::add(&self.proxy.counters.told);
                 }
                 self.front.put(&reply);
-                self.relocate(self.attrs, Some(node), until, failed_block)
-                    .await?;
+                let block = match failed_block {
+                    true => Block::Failed,
+                    false => Block::None,
+                };
+                self.relocate(self.attrs, Some(node), until, block).await?;
             }
             Loss::End(last) => {
                 self.front.put(&last);
@@ -337,6 +361,21 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// The node has refused what the client knows of: goes to another one before anything new is begun.
+    async fn leave(&mut self, primary: bool) -> Result<()> {
+        let here = self.back.node;
+        self.proxy.refused(here);
+        let attrs = takes_refused(self.attrs, primary);
+        let until = Instant::now() + self.proxy.options.patience;
+        match self.relocate(attrs, Some(here), until, Block::None).await {
+            Err(e) if e.code() == SqlState::CANNOT_CONNECT_NOW => {
+                self.track.stays();
+                Ok(())
+            }
+            r => r,
+        }
     }
 
     /// The router has asked for a move: is there a better node now?
@@ -349,16 +388,17 @@ impl Session {
         };
         // Who has drawn numbers may ask for them: it moves only when it must.
         let Some(target) = target.filter(|t| *t != here && !(fits && self.track.draws())) else {
+            if !fits {
+                self.proxy.event(Event::Stayed(self.id));
+            }
             return Ok(());
         };
-        match self.attach(target, false).await {
-            Ok(()) => Ok(()),
-            // It stays where it is.
-            Err(e) => {
-                debug!(error = %e, "a move failed");
-                Ok(())
-            }
+        // When that fails it stays where it is, and is asked again.
+        if let Err(e) = self.attach(target, Block::None).await {
+            debug!(error = %e, "a move failed");
+            self.proxy.event(Event::Stayed(self.id));
         }
+        Ok(())
     }
 
     /// Goes on at another node, waiting for one within the time.
@@ -367,14 +407,14 @@ impl Session {
         attrs: Attrs,
         avoid: Option<NodeId>,
         until: Instant,
-        failed_block: bool,
+        block: Block<'_>,
     ) -> Result<()> {
         loop {
             // What the client was told does not wait for that.
             let told = self.front.flush();
             told.await.map_err(|e| gone(&e))?;
             let node = self.proxy.pick(attrs, avoid, until).await?;
-            match self.attach(node, failed_block).await {
+            match self.attach(node, block).await {
                 Ok(()) => return Ok(()),
                 Err(e) if Instant::now() >= until => return Err(e),
                 Err(e) => {
@@ -390,7 +430,7 @@ impl Session {
     }
 
     /// Opens a node with the proxy's own role, gives it what the session has, and lets go of the old one.
-    async fn attach(&mut self, node: NodeId, failed_block: bool) -> Result<()> {
+    async fn attach(&mut self, node: NodeId, block: Block<'_>) -> Result<()> {
         let mut at = self.proxy.node(node);
         at.database = self.hello.database.clone();
         let mut parameters: Vec<(&str, &str)> = vec![(SESSION_USER, &self.hello.user)];
@@ -400,7 +440,7 @@ impl Session {
         let mut link = Link::connect(&at, &parameters).await?;
         let told = link.parameters.clone();
         let carry = self.track.carry();
-        let given = give(&mut link, &carry, failed_block);
+        let given = give(&mut link, &carry, block);
         let limit = self.proxy.options.patience;
         let given = tokio::time::timeout(limit, given).await;
         given.map_err(|_| gone(&io::ErrorKind::TimedOut.into()))??;
@@ -439,10 +479,21 @@ fn takes_refused(attrs: Attrs, write: bool) -> Attrs {
     }
 }
 
-/// Gives a connection what a session has. A part that the node refuses is left out: using it is then an error there.
-async fn give(link: &mut Link, carry: &Carry, failed_block: bool) -> Result<()> {
+/// The transaction that a session goes on in at another node.
+#[derive(Clone, Copy)]
+enum Block<'a> {
+    None,
+    /// One that has failed.
+    Failed,
+    /// What these make of it; none: between transactions.
+    Open(&'a [String]),
+}
+
+/// Gives a connection what a session has. A part that is refused is left out: using it is then an error there. A node that says it cannot
+/// serve now gets no session.
+async fn give(link: &mut Link, carry: &Carry, block: Block<'_>) -> Result<()> {
     let survives = |r: Result<()>| match r {
-        Err(e) if e.code() == SqlState::CONNECTION_FAILURE => Err(e),
+        Err(e) if elsewhere(&e) => Err(e),
         _ => Ok(()),
     };
     let quoted = |v: &str| v.replace('\'', "''");
@@ -468,13 +519,18 @@ async fn give(link: &mut Link, carry: &Carry, failed_block: bool) -> Result<()> 
         m.extend_from_slice(&[b'S', 0, 0, 0, 4]);
         survives(link.exchange(&m).await)?;
     }
-    if failed_block {
-        survives(link.query("BEGIN").await.map(drop))?;
-        survives(
-            link.query("SELECT the_transaction_was_lost_with_its_node")
-                .await
-                .map(drop),
-        )?;
+    match block {
+        Block::None => {}
+        Block::Failed => {
+            survives(link.query("BEGIN").await.map(drop))?;
+            let fails = "SELECT the_transaction_was_lost_with_its_node";
+            survives(link.query(fails).await.map(drop))?;
+        }
+        Block::Open(all) => {
+            for sql in all {
+                link.query(sql).await?;
+            }
+        }
     }
     Ok(())
 }

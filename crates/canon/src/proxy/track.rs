@@ -14,7 +14,9 @@
 //! | in an open transaction | 40001, once; the transaction has failed, as the client will see until it rolls back |
 //!
 //! What was refused on its own, a write with 25006 (its node is not the primary any more) or anything with 57P03 (its node cannot serve
-//! now), is sent to another node, the write to the primary. In an open transaction 57P03 becomes 40001.
+//! now), is sent to another node, the write to the primary. So is the first statement of a block, with its BEGIN: nothing of that block has
+//! been shown. In any other open transaction the refusal becomes 40001. A session whose client knows of a refusal leaves that node as soon
+//! as nothing is under way, and nothing new is begun there.
 //!
 //! Carried: settings (the node tells of every change), prepared statements of the protocol and of SQL. What PREPARE makes by way of the
 //! extended protocol cannot be carried: such a session ends with its node.
@@ -23,10 +25,11 @@
 //! is kept to run again.
 
 mod cycle;
+mod loss;
 
-use super::message::{cstr, error, field, parameter, ready, status, text, with_code};
-use crate::words::{self, Course, Effect};
-use cycle::{Ack, Cycle};
+use super::message::{cstr, error, parameter, ready, status, text};
+use crate::words::{self, Effect};
+use cycle::{Ack, Cycle, opens};
 use sql::session::Token;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -39,6 +42,9 @@ const REFUSALS: u32 = 100;
 /// The same of nodes that take no writes: while a primary hands over, those that pass writes on to it refuse them, too, and it may be found
 /// to lead once more by a word that was under way.
 const NO_WRITES: u32 = 10;
+
+/// Statements that open a block and are kept to open it elsewhere.
+const OPENING: usize = 16;
 
 /// What is to be done with a client's message.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,6 +74,8 @@ pub enum Heard {
         primary: bool,
         /// How many nodes have refused it.
         tries: u32,
+        /// What must be run before them: what has opened the block.
+        opening: Vec<String>,
     },
 }
 
@@ -97,9 +105,17 @@ pub struct Track {
     /// What the last ReadyForQuery said: `I`, `T` or `E`.
     status: u8,
     pending: VecDeque<Cycle>,
+    /// The block that is open has shown nothing: these have made it what it is.
+    opening: Option<Vec<String>>,
+    /// The block that is open was asked to read only.
+    reads_only: bool,
+    /// The node has refused, and the client knows: the session should leave it; whether only the primary will do.
+    leave: Option<bool>,
+    /// What the node's ReadyForQuery behind a refusal said.
+    refused_in: u8,
     statements: BTreeMap<Vec<u8>, (Vec<u8>, Effect)>,
     /// Effects of portals as the client has named them, before they are acknowledged.
-    portals: HashMap<Vec<u8>, Effect>,
+    portals: HashMap<Vec<u8>, (Effect, Option<String>)>,
     texts: BTreeMap<String, String>,
     settings: BTreeMap<String, String>,
     /// What the client was told of settings.
@@ -121,6 +137,12 @@ pub struct Track {
     skipping: bool,
 }
 
+/// The text of a Parse message.
+fn parsed_text(message: &[u8]) -> String {
+    let body = message.get(5..).unwrap_or_default();
+    text(cstr(cstr(body).1).0)
+}
+
 const LOST: &str = "the node was lost and the transaction with it: run the transaction again";
 const UNKNOWN: &str =
     "the node was lost before it answered: it is not known whether this has committed";
@@ -140,6 +162,10 @@ impl Track {
         Track {
             status: b'I',
             pending: VecDeque::new(),
+            opening: None,
+            reads_only: false,
+            leave: None,
+            refused_in: b'I',
             statements: BTreeMap::new(),
             portals: HashMap::new(),
             texts: BTreeMap::new(),
@@ -166,6 +192,23 @@ impl Track {
     /// Nothing is under way, whatever ties the session to its node.
     pub fn is_idle(&self) -> bool {
         self.status == b'I' && self.pending.is_empty()
+    }
+
+    /// The session should go to another node when nothing is under way, as this one has refused; whether only the primary will do.
+    pub fn leaves(&self) -> Option<bool> {
+        self.leave
+    }
+
+    /// It stays where it is: there is no other node.
+    pub fn stays(&mut self) {
+        self.leave = None;
+    }
+
+    /// Nothing is to be begun at this node: the session leaves it when what is under way is done.
+    pub fn drains(&self) -> bool {
+        let tied = self.pinned || self.astray || self.skipping;
+        let open = self.status != b'I' || self.pending.iter().any(|c| !c.closed);
+        self.leave.is_some() && !tied && !open
     }
 
     /// Whether a move may be noticed after all, by a client that asks for the number it has drawn.
@@ -235,6 +278,7 @@ impl Track {
             out.extend(self.parameter(name, value).unwrap_or_default());
         }
         self.settings = carried;
+        self.leave = None;
         self.token = token.or(self.token.take());
         out
     }
@@ -303,6 +347,10 @@ impl Track {
             };
         }
         let behind = self.pending.back().is_some_and(|c| !c.closed);
+        if kind == b'H' && !behind {
+            // Behind Sync there is nothing to wait for.
+            return Said::Nothing;
+        }
         if !copying && !behind {
             self.pending.push_back(Cycle {
                 whole: true,
@@ -325,8 +373,9 @@ impl Track {
             b'P' | b'B' | b'C' if cycle.skipped() => {}
             b'Q' => {
                 cycle.mixed = behind;
-                cycle.effect |= effect;
-                cycle.text = Some(text(cstr(body).0));
+                let sql = text(cstr(body).0);
+                cycle.run(effect, opens(&sql).then(|| sql.clone()));
+                cycle.text = Some(sql);
                 cycle.closed = true;
             }
             b'F' => {
@@ -342,10 +391,17 @@ impl Track {
             }
             b'B' => {
                 let (portal, rest) = cstr(body);
-                let of = self.statement(cstr(rest).0).unwrap_or(unknown);
+                cycle.binds += 1;
+                let name = cstr(rest).0;
+                let of = self.statement(name).unwrap_or(unknown);
+                let of = (of, self.opener(name));
                 self.portals.insert(portal.to_vec(), of);
             }
-            b'E' => cycle.effect |= *self.portals.get(cstr(body).0).unwrap_or(&unknown),
+            b'E' => {
+                let of = self.portals.get(cstr(body).0);
+                let (effect, opener) = of.map_or((unknown, None), |p| (p.0, p.1.clone()));
+                cycle.run(effect, opener);
+            }
             b'C' => {
                 let statement = body.first() == Some(&b'S');
                 let name = cstr(body.get(1..).unwrap_or_default()).0.to_vec();
@@ -386,6 +442,25 @@ impl Track {
         })
     }
 
+    /// The text of the statement of this name, if it opens a block.
+    fn opener(&self, name: &[u8]) -> Option<String> {
+        let parsed = |a: &Ack| match a {
+            Ack::Parse {
+                name: n, message, ..
+            } if n == name && !message.is_empty() => Some(parsed_text(message)),
+            _ => None,
+        };
+        let under_way = self.pending.iter().rev();
+        let under_way = under_way.flat_map(|c| c.acks.iter().rev()).find_map(parsed);
+        let sql = under_way.or_else(|| Some(parsed_text(&self.statements.get(name)?.0)))?;
+        opens(&sql).then_some(sql)
+    }
+
+    /// Nothing has been shown since the session was between transactions.
+    fn is_fresh(&self) -> bool {
+        self.status == b'I' || (self.status == b'T' && self.opening.is_some())
+    }
+
     /// Hands out what was held of the cycle that is being answered.
     fn held(&mut self) -> Vec<u8> {
         match self.pending.front_mut() {
@@ -414,13 +489,16 @@ impl Track {
             b'G' => self.copies(),
             _ => {}
         }
+        let fresh = self.is_fresh();
         let Some(front) = self.pending.front_mut() else {
             return Heard::Forward;
         };
-        let acknowledges = matches!(kind, b'1' | b'2' | b'3' | b'n' | b't' | b'T');
+        let opened = || matches!(cstr(body).0, b"BEGIN" | b"START TRANSACTION" | b"SAVEPOINT");
+        let acknowledges =
+            matches!(kind, b'1' | b'2' | b'3' | b'n' | b't' | b'T') || (kind == b'C' && opened());
         let may_hold = front.whole && front.held.len() + whole.len() <= KEPT;
         let unseen = !front.answered && !front.flushed;
-        if acknowledges && may_hold && unseen && self.status == b'I' {
+        if acknowledges && may_hold && unseen && fresh {
             front.held.extend_from_slice(whole);
             return Heard::Nothing;
         }
@@ -504,62 +582,26 @@ impl Track {
         }
     }
 
-    fn error(&mut self, body: &[u8], whole: &[u8], out: &mut Vec<u8>) -> Heard {
-        let code = field(body, b'C').unwrap_or_default();
-        let fatal = matches!(field(body, b'V').as_deref(), Some("FATAL" | "PANIC"));
-        if fatal && matches!(code.as_str(), "57P01" | "57P02" | "57P03") {
-            let nothing_run =
-                field(body, b'D').as_deref() == Some(crate::gate::connection::NOTHING_RUN);
-            return Heard::Ending { nothing_run };
-        }
-        let read_only = self.settings.get("default_transaction_read_only");
-        let writable = self.endpoint && read_only.is_none_or(|v| v == "off");
-        let most = match code.as_str() {
-            "25006" if writable => NO_WRITES,
-            "57P03" => REFUSALS,
-            _ => 0,
-        };
-        let may_wait = self.status == b'I' && self.pending.len() == 1;
-        if let Some(front) = self.pending.front_mut() {
-            // What follows in the cycle is skipped, and not acknowledged. Is a query, too? Then one ReadyForQuery less comes.
-            front.acks.truncate(front.acknowledged);
-            self.astray |= front.mixed;
-            let alone = !front.answered && !front.flushed && front.whole && !front.effect.begins;
-            if may_wait && alone && front.refusals < most {
-                front.held.extend_from_slice(whole);
-                front.refused = true;
-                front.refusals += 1;
-                front.for_primary = code == "25006";
-                return Heard::Nothing;
-            }
-            front.failed = true;
-        }
-        let held = self.held();
-        out.extend_from_slice(&held);
-        if self.status == b'T' && code == "57P03" {
-            // Its node cannot go on with the transaction: for the client it is lost as it is with its node.
-            out.extend_from_slice(&with_code(whole, &code, "40001"));
-            return Heard::Nothing;
-        }
-        Heard::Forward
-    }
-
     fn ready(&mut self, status: u8, out: &mut Vec<u8>) -> Heard {
         if let Some(front) = self.pending.front_mut() {
             let alone = front.refused && !front.answered && front.closed && front.whole;
             let (primary, tries) = (front.for_primary, front.refusals);
             // What the client has sent meanwhile is at the node already, and stays there.
-            if alone && status == b'I' && self.pending.len() == 1 {
+            if alone && status != b'T' && self.pending.len() == 1 {
                 let bytes = self.again();
+                self.refused_in = status;
                 return Heard::Elsewhere {
                     bytes,
                     primary,
                     tries,
+                    opening: self.opening.clone().unwrap_or_default(),
                 };
             }
             let held = self.held();
             out.extend_from_slice(&held);
-            self.pending.pop_front();
+            if let Some(done) = self.pending.pop_front() {
+                self.opened(&done, status);
+            }
         }
         self.status = status;
         // (A cycle that is on its way may have named some.)
@@ -567,73 +609,6 @@ impl Track {
             self.portals.clear();
         }
         Heard::Forward
-    }
-
-    /// What is pending, to be sent once more.
-    fn again(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for c in &mut self.pending {
-            bytes.extend_from_slice(&c.bytes);
-            for a in c.acks.iter().take(c.acknowledged) {
-                if let Ack::Parse { name, .. } = a {
-                    self.statements.remove(name);
-                }
-            }
-            (c.acknowledged, c.completed) = (0, 0);
-            c.held.clear();
-            c.acks = cycle::parses(&c.bytes);
-            (c.refused, c.failed) = (false, false);
-        }
-        bytes
-    }
-
-    /// Nobody takes what is pending: an answer to each of it.
-    pub fn give_up(&mut self, code: &str, what: &str) -> Vec<u8> {
-        let mut reply = Vec::new();
-        for c in self.pending.drain(..) {
-            reply.extend(error("ERROR", code, what));
-            if c.closed {
-                reply.extend(ready(self.status));
-            } else {
-                self.skipping = true;
-            }
-        }
-        reply
-    }
-
-    /// The node is gone.
-    pub fn lost(&mut self, nothing_run: bool) -> Loss {
-        if self.pinned || self.astray {
-            return Loss::End(error("FATAL", "57P01", GONE));
-        }
-        let in_block = self.status != b'I';
-        if self.pending.is_empty() {
-            if !in_block {
-                return Loss::Silent(vec![]);
-            }
-            // A transaction that has failed already fails on.
-            self.doomed = self.status == b'T';
-            return Loss::Told {
-                reply: vec![],
-                failed_block: true,
-            };
-        }
-        let unanswered = self.pending.front().is_some_and(|c| !c.answered);
-        let again = |c: &Cycle| c.whole && (nothing_run || c.refused || c.effect.may_run_again());
-        if !in_block && unanswered && self.pending.iter().all(again) {
-            return Loss::Silent(self.again());
-        }
-        let mut course = Course::new(in_block);
-        self.pending.iter().for_each(|c| course.then(c.effect));
-        let (code, what) = match course.may_have_committed && !nothing_run {
-            true => ("40003", UNKNOWN),
-            false => ("40001", LOST),
-        };
-        self.status = if course.block { b'E' } else { b'I' };
-        Loss::Told {
-            reply: self.give_up(code, what),
-            failed_block: course.block,
-        }
     }
 }
 

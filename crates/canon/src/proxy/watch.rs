@@ -11,10 +11,14 @@ use crate::replication::link::Link;
 use base::Result;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch::Receiver;
 use tracing::{info, warn};
 
 /// What a node must answer within.
 const LIMIT: Duration = Duration::from_secs(2);
+
+/// What lies at least between two questions.
+const LEAST: Duration = Duration::from_millis(30);
 
 const STANDING: &str = "SELECT pg_is_in_recovery(),
     (SELECT received_tli FROM pg_stat_wal_receiver WHERE status = 'streaming'),
@@ -23,9 +27,9 @@ const FOLLOWERS: &str = "SELECT application_name, client_addr FROM pg_stat_repli
 
 /// Runs until it is aborted.
 pub async fn watch(proxy: Arc<Proxy>, id: NodeId) {
-    let mut up = None;
+    let (mut up, mut ask) = (None, proxy.ask.subscribe());
     loop {
-        let why = match follow(&proxy, id, &mut up).await {
+        let why = match follow(&proxy, id, &mut up, &mut ask).await {
             Ok(()) => "its role has changed".to_owned(),
             Err(e) => {
                 proxy.event(Event::Down(id));
@@ -38,12 +42,17 @@ pub async fn watch(proxy: Arc<Proxy>, id: NodeId) {
             }
         };
         tracing::debug!(node = %proxy.node(id), why, "asking anew");
-        tokio::time::sleep(proxy.options.check_interval).await;
+        pause(&proxy, &mut ask).await;
     }
 }
 
 /// One connection, until it fails or the node has another role.
-async fn follow(proxy: &Arc<Proxy>, id: NodeId, up: &mut Option<bool>) -> Result<()> {
+async fn follow(
+    proxy: &Arc<Proxy>,
+    id: NodeId,
+    up: &mut Option<bool>,
+    ask: &mut Receiver<()>,
+) -> Result<()> {
     let node = proxy.node(id);
     let parameters = [
         ("application_name", "canon proxy"),
@@ -73,8 +82,15 @@ async fn follow(proxy: &Arc<Proxy>, id: NodeId, up: &mut Option<bool>) -> Result
                 });
             }
         }
-        tokio::time::sleep(proxy.options.check_interval).await;
+        pause(proxy, ask).await;
     }
+}
+
+/// Up to the next question: the interval, or less when something has happened.
+async fn pause(proxy: &Proxy, ask: &mut Receiver<()>) {
+    let all = proxy.options.check_interval;
+    tokio::time::sleep(LEAST.min(all)).await;
+    _ = tokio::time::timeout(all.saturating_sub(LEAST), ask.changed()).await;
 }
 
 async fn limited<T>(f: impl Future<Output = Result<T>>) -> Result<T> {

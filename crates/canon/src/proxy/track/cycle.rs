@@ -26,13 +26,18 @@ pub struct Cycle {
     /// The client waits for acknowledgements: it has sent Flush.
     pub flushed: bool,
     pub effect: Effect,
+    /// Statements that it runs, as far as they are known: no more than the first is kept.
+    pub runs: usize,
+    pub first: Option<String>,
+    /// Portals that it makes.
+    pub binds: usize,
     /// Of a simple query.
     pub text: Option<String>,
     pub acks: Vec<Ack>,
     pub acknowledged: usize,
     /// Statements of the text that are done.
     pub completed: usize,
-    /// Acknowledgements that the client has not been given yet, and the 25006 that may follow them.
+    /// Acknowledgements that the client has not been given yet, and the refusal that may follow them.
     pub held: Vec<u8>,
     pub refused: bool,
     /// How often another node was tried because of that, and whether only the primary will do.
@@ -46,6 +51,27 @@ pub struct Cycle {
 }
 
 impl Cycle {
+    /// It shows nothing of the data: it parses and describes.
+    pub fn shows_nothing(&self) -> bool {
+        self.runs + self.binds == 0
+    }
+
+    /// Runs one more.
+    pub fn run(&mut self, effect: Effect, text: Option<String>) {
+        self.effect |= effect;
+        self.runs += 1;
+        if self.runs == 1 {
+            self.first = text;
+        }
+    }
+
+    /// All that it does is to begin a block or to set a mark in one: it shows nothing, and may be done again elsewhere.
+    pub fn opening(&self) -> Option<&str> {
+        let first = self.first.as_deref().filter(|_| self.runs == 1)?;
+        let alone = opens(first) && words::statements(first).len() == 1;
+        alone.then_some(first)
+    }
+
     /// The node skips what comes up to Sync, and it does not run anywhere else.
     pub fn skipped(&self) -> bool {
         self.failed || self.refused && !self.whole
@@ -98,8 +124,19 @@ impl Cycle {
         self.bytes = Vec::new();
         self.flushed |= next.flushed;
         self.effect |= next.effect;
+        self.runs += next.runs;
+        self.binds += next.binds;
         self.acks.extend(next.acks);
     }
+}
+
+/// Whether a text begins with a statement that opens a block or sets a mark in one.
+pub fn opens(sql: &str) -> bool {
+    let word = sql.trim_start();
+    ["BEGIN", "START", "SAVEPOINT"].iter().any(|w| {
+        let first = word.get(..w.len());
+        first.is_some_and(|f| f.eq_ignore_ascii_case(w))
+    })
 }
 
 /// The acknowledgements that these messages ask for.

@@ -1,7 +1,9 @@
 //! Sessions whose nodes go at every point.
 
-use super::super::message::message;
+use super::super::message::{field, message};
 use super::*;
+
+mod refused;
 
 fn whole(kind: u8, body: &[u8]) -> Vec<u8> {
     message(kind, body)
@@ -230,99 +232,6 @@ fn a_commit_without_an_answer_is_unknown() {
     assert_eq!((code(&reply).as_str(), failed_block), ("40001", true));
 }
 
-#[test]
-fn a_write_at_a_node_that_leads_no_more_goes_to_the_primary() {
-    let mut s = S::new();
-    s.extended("", "INSERT INTO t VALUES (1)");
-    for n in 1..=10 {
-        for k in *b"12n" {
-            assert_eq!(s.hear(k, b"").0, Heard::Nothing);
-        }
-        assert_eq!(s.refuse("25006"), Heard::Nothing);
-        let (heard, out) = s.hear(b'Z', b"I");
-        let Heard::Elsewhere {
-            bytes,
-            primary,
-            tries,
-        } = heard
-        else {
-            panic!("{heard:?}")
-        };
-        assert!(bytes[0] == b'P' && out.is_empty() && primary);
-        assert_eq!(tries, n);
-    }
-    // Nobody takes it: now the client is told.
-    assert_eq!(s.hear(b'1', b"").0, Heard::Nothing);
-    let e = error("ERROR", "25006", "no");
-    let (heard, out) = s.hear(b'E', &e[5..]);
-    assert_eq!((heard, out[0]), (Heard::Forward, b'1'));
-    assert_eq!(s.hear(b'Z', b"I").0, Heard::Forward);
-    // A node that cannot serve now: others are tried.
-    s.q("SELECT 1");
-    for tries in 1..=3 {
-        assert_eq!(s.refuse("57P03"), Heard::Nothing);
-        let elsewhere = Heard::Elsewhere {
-            bytes: whole(b'Q', b"SELECT 1\0"),
-            primary: false,
-            tries,
-        };
-        assert_eq!(s.hear(b'Z', b"I").0, elsewhere);
-    }
-    s.got("T", "SELECT 1", b'I');
-    // A session that asked for it is told at once.
-    s.q("SET default_transaction_read_only = on");
-    s.hear(b'S', b"default_transaction_read_only\0on\0");
-    s.hear(b'Z', b"I");
-    s.q("INSERT INTO t VALUES (1)");
-    assert_eq!(s.refuse("25006"), Heard::Forward);
-}
-
-#[test]
-fn a_refusal_is_the_clients_when_another_cycle_is_at_the_node() {
-    for (one, two) in [
-        ("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)"),
-        ("SELECT 1", "SELECT 2"),
-    ] {
-        let mut s = S::new();
-        s.q(one);
-        assert_eq!(s.refuse("57P03"), Heard::Nothing);
-        // Between the error and ReadyForQuery.
-        s.q(two);
-        let (heard, out) = s.hear(b'Z', b"I");
-        assert_eq!((heard, code(&out).as_str()), (Heard::Forward, "57P03"));
-        assert!(out.ends_with(b"Z\0\0\0\x05I"));
-        // The second one is answered as if there had been no first.
-        let (heard, out) = s.hear(b'C', b"DONE\0");
-        assert_eq!((heard, out[0]), (Heard::Forward, b'C'));
-        s.hear(b'Z', b"I");
-        assert!(s.0.is_between());
-    }
-}
-
-#[test]
-fn who_waits_for_a_refusal_before_he_ends_his_cycle_gets_it() {
-    for flush_first in [true, false] {
-        let mut s = S::new();
-        s.say(b'P', b"\0SELECT 1\0\0\0");
-        let e = error("ERROR", "57P03", "no");
-        let out = if flush_first {
-            s.say(b'H', b"");
-            s.hear(b'E', &e[5..]).1
-        } else {
-            assert_eq!(s.hear(b'E', &e[5..]), (Heard::Nothing, vec![]));
-            let Said::Reply(out) = s.say(b'H', b"") else {
-                panic!("held")
-            };
-            out
-        };
-        assert_eq!(code(&out), "57P03", "{flush_first}");
-        assert_eq!(s.say(b'S', b""), Said::Forward);
-        let (heard, out) = s.hear(b'Z', b"I");
-        assert_eq!((heard, out), (Heard::Forward, ready(b'I')));
-        assert!(s.0.is_between());
-    }
-}
-
 /// What a client is told when its node goes while these texts have no answer, and whether a failed block is left.
 fn told(block: bool, texts: &[&str]) -> (String, bool) {
     let mut s = S::new();
@@ -462,20 +371,6 @@ fn statements_that_are_closed_leave_nothing_behind() {
     let t = &s.0;
     let held = t.statements.len() + t.portals.len() + t.texts.len() + t.pending.len();
     assert_eq!(held, 0);
-}
-
-#[test]
-fn a_node_that_cannot_go_on_with_a_transaction_has_lost_it() {
-    let mut s = S::new();
-    s.q("BEGIN").got("", "BEGIN", b'T').q("SELECT 1");
-    let e = error("ERROR", "57P03", "no");
-    let (heard, out) = s.hear(b'E', &e[5..]);
-    assert_eq!((heard, code(&out).as_str()), (Heard::Nothing, "40001"));
-    assert_eq!(out.len(), e.len());
-    // What comes after it is the node's word.
-    s.hear(b'Z', b"E");
-    s.q("SELECT 1");
-    assert_eq!(s.refuse("25P02"), Heard::Forward);
 }
 
 #[test]

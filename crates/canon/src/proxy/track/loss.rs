@@ -1,0 +1,162 @@
+//! What becomes of what is under way when a node refuses it, or is lost.
+//!
+//! A refusal is held back while the client has seen nothing of the cycle, nor of its block; at ReadyForQuery what was sent goes to another
+//! node. In every other case the client is told, and leaves the node when nothing is under way.
+//!
+//! Left out on purpose: which node is next (`route`).
+
+use super::super::message::{error, field, ready, with_code};
+use super::cycle::{self, Ack, Cycle};
+use super::{GONE, Heard, LOST, Loss, NO_WRITES, OPENING, REFUSALS, Track, UNKNOWN};
+use crate::words::Course;
+
+impl Track {
+    pub(super) fn error(&mut self, body: &[u8], whole: &[u8], out: &mut Vec<u8>) -> Heard {
+        let code = field(body, b'C').unwrap_or_default();
+        let fatal = matches!(field(body, b'V').as_deref(), Some("FATAL" | "PANIC"));
+        if fatal && matches!(code.as_str(), "57P01" | "57P02" | "57P03") {
+            let nothing_run =
+                field(body, b'D').as_deref() == Some(crate::gate::connection::NOTHING_RUN);
+            return Heard::Ending { nothing_run };
+        }
+        let read_only = self.settings.get("default_transaction_read_only");
+        let front = self.pending.front();
+        let asked = self.reads_only || front.is_some_and(|c| c.effect.reads_only);
+        let writable = self.endpoint && !asked && read_only.is_none_or(|v| v == "off");
+        let block = self.status == b'T' || front.is_some_and(|c| c.effect.begins);
+        let most = match code.as_str() {
+            "25006" if writable => NO_WRITES,
+            "57P03" => REFUSALS,
+            _ => 0,
+        };
+        if most > 0 {
+            self.leave = Some(code == "25006");
+        }
+        let may_wait = self.is_fresh() && self.pending.len() == 1;
+        if let Some(front) = self.pending.front_mut() {
+            // What follows in the cycle is skipped, and not acknowledged. Is a query, too? Then one ReadyForQuery less comes.
+            front.acks.truncate(front.acknowledged);
+            self.astray |= front.mixed;
+            let alone = !front.answered && !front.flushed && front.whole;
+            if may_wait && alone && front.refusals < most {
+                front.held.extend_from_slice(whole);
+                front.refused = true;
+                front.refusals += 1;
+                front.for_primary = code == "25006";
+                return Heard::Nothing;
+            }
+            front.failed = true;
+        }
+        let held = self.held();
+        out.extend_from_slice(&held);
+        if block && most > 0 {
+            // Its node cannot go on with the transaction: for the client it is lost as it is with its node.
+            out.extend_from_slice(&with_code(whole, &code, "40001"));
+            return Heard::Nothing;
+        }
+        Heard::Forward
+    }
+
+    /// This is done, and has left the session so: is there a block that has shown nothing?
+    pub(super) fn opened(&mut self, done: &Cycle, status: u8) {
+        self.reads_only = status != b'I' && (self.reads_only || done.effect.reads_only);
+        if status != b'T' {
+            self.opening = None;
+            return;
+        }
+        let first = self.status == b'I';
+        let opening = self.opening.take();
+        self.opening = match (done.opening(), opening) {
+            (Some(sql), None) if first => Some(vec![sql.to_owned()]),
+            (Some(sql), Some(mut all)) if all.len() < OPENING => {
+                all.push(sql.to_owned());
+                Some(all)
+            }
+            (None, all) if !first && done.shows_nothing() => all,
+            _ => None,
+        };
+    }
+
+    /// What is pending, to be sent once more.
+    pub(super) fn again(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for c in &mut self.pending {
+            bytes.extend_from_slice(&c.bytes);
+            for a in c.acks.iter().take(c.acknowledged) {
+                if let Ack::Parse { name, .. } = a {
+                    self.statements.remove(name);
+                }
+            }
+            (c.acknowledged, c.completed) = (0, 0);
+            c.held.clear();
+            c.acks = cycle::parses(&c.bytes);
+            (c.refused, c.failed) = (false, false);
+        }
+        bytes
+    }
+
+    /// No node takes what this one has refused. Where it has opened a block, that has failed there.
+    pub fn refused(&mut self, primary: bool, what: &str) -> Vec<u8> {
+        let block = self.refused_in == b'E';
+        if block {
+            (self.status, self.opening) = (b'E', None);
+        }
+        let code = match primary {
+            _ if block => "40001",
+            true => "25006",
+            false => "57P03",
+        };
+        self.give_up(code, what)
+    }
+
+    /// Nobody takes what is pending: an answer to each of it.
+    pub fn give_up(&mut self, code: &str, what: &str) -> Vec<u8> {
+        let mut reply = Vec::new();
+        self.leave = None;
+        for c in self.pending.drain(..) {
+            reply.extend(error("ERROR", code, what));
+            if c.closed {
+                reply.extend(ready(self.status));
+            } else {
+                self.skipping = true;
+            }
+        }
+        reply
+    }
+
+    /// The node is gone.
+    pub fn lost(&mut self, nothing_run: bool) -> Loss {
+        if self.pinned || self.astray {
+            return Loss::End(error("FATAL", "57P01", GONE));
+        }
+        let in_block = self.status != b'I';
+        self.opening = None;
+        if self.pending.is_empty() {
+            if !in_block {
+                return Loss::Silent(vec![]);
+            }
+            // A transaction that has failed already fails on.
+            self.doomed = self.status == b'T';
+            return Loss::Told {
+                reply: vec![],
+                failed_block: true,
+            };
+        }
+        let unanswered = self.pending.front().is_some_and(|c| !c.answered);
+        let again = |c: &Cycle| c.whole && (nothing_run || c.refused || c.effect.may_run_again());
+        if !in_block && unanswered && self.pending.iter().all(again) {
+            return Loss::Silent(self.again());
+        }
+        let mut course = Course::new(in_block);
+        self.pending.iter().for_each(|c| course.then(c.effect));
+        let (code, what) = match course.may_have_committed && !nothing_run {
+            true => ("40003", UNKNOWN),
+            false => ("40001", LOST),
+        };
+        self.status = if course.block { b'E' } else { b'I' };
+        Loss::Told {
+            reply: self.give_up(code, what),
+            failed_block: course.block,
+        }
+    }
+}
