@@ -48,6 +48,7 @@ async fn memory() {
     client.batch_execute(table).await.unwrap();
     let insert = "INSERT INTO t (v) SELECT repeat('x', 1000) FROM generate_series(1, 200)";
     until(&client, insert, "53200", &[""]).await;
+    until(&client, &insert.replace("200", "1"), "53200", &[""]).await;
     assert!(count(&client).await > 1000);
     let update = "UPDATE t SET v = v || 'y' WHERE id = 1";
     let refused = client.batch_execute(update).await.unwrap_err();

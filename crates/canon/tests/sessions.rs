@@ -632,3 +632,38 @@ async fn a_checkpoint_is_waited_for_no_longer_than_wanted() {
     c.batch_execute("RESET statement_timeout").await.unwrap();
     c.batch_execute("CHECKPOINT").await.unwrap();
 }
+
+/// What a transaction has changed counts in `max_memory` before it commits, and no longer when it is undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_committed_takes_memory() {
+    if on_postgres() {
+        return;
+    }
+    let server = Server::start_with(&[("CANON_MAX_MEMORY", "16MB")]).await;
+    let (one, other) = (server.connect().await, server.connect().await);
+    let table = "CREATE TABLE t (id bigserial PRIMARY KEY, v text)";
+    one.batch_execute(table).await.unwrap();
+    let insert =
+        |n| format!("INSERT INTO t (v) SELECT repeat('x', 1000) FROM generate_series(1, {n})");
+    let refused = one.batch_execute(&insert(40_000)).await.unwrap_err();
+    assert_eq!(sqlstate(&refused), "53200");
+    // Nor in pieces, and nobody else gets what one holds.
+    let mut pieces = Ok(());
+    one.batch_execute("BEGIN; SAVEPOINT a").await.unwrap();
+    for _ in 0..400 {
+        pieces = one.batch_execute(&insert(100)).await;
+        if pieces.is_err() {
+            break;
+        }
+    }
+    assert_eq!(sqlstate(&pieces.expect_err("there is no room")), "53200");
+    let mut last = Ok(());
+    for _ in 0..200 {
+        last = last.and(other.batch_execute(&insert(1)).await);
+    }
+    assert_eq!(sqlstate(&last.expect_err("there is no room")), "53200");
+    one.batch_execute("ROLLBACK TO a").await.unwrap();
+    other.batch_execute(&insert(1)).await.unwrap();
+    one.batch_execute(&insert(100)).await.unwrap();
+    one.batch_execute("COMMIT").await.unwrap();
+}

@@ -1,7 +1,7 @@
 //! What the rows take: a counter spread over cache lines, and the limit that refuses writes before the machine does.
 //!
-//! Counted are records, versions, index entries (with the allocator's rounding to 16 bytes) and, on demand, tree nodes. The
-//! limit is soft by what is in flight: a statement is refused when the sum stands above it.
+//! Counted are records, versions, index entries (with the allocator's rounding to 16 bytes), what running transactions have changed and
+//! not committed, and, on demand, tree nodes. A row is refused when the sum stands above the limit.
 //!
 //! Rows and entries that go one by one are taken off one by one. Those of a table or an index that goes whole are taken off by the
 //! tree that held them ([`Debt`]): when nobody may read it any more, and once more, for the difference, when it is dropped.

@@ -224,6 +224,7 @@ impl Txn {
             kept: kept.checked_sub(1),
         };
         self.writes.put(handle, shared, key, change);
+        self.charge();
     }
 
     /// The row of this key as this transaction sees it: what `read` takes of it, position of the committed version, whether there is one.

@@ -38,6 +38,7 @@ impl Txn {
         self.rollback_schema(self.savepoints[i].writes);
         self.writes
             .rollback(self.savepoints[i].writes.min(self.writes.mark()));
+        self.charge();
         Ok(())
     }
 

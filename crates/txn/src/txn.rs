@@ -142,6 +142,8 @@ pub struct Txn {
     pub(crate) absent: Vec<(Arc<TableHandle>, Box<[u8]>)>,
     pub(crate) ranges: Vec<RangeRead>,
     pub(crate) writes: Writes,
+    /// Of its bytes, those that count in the store's memory.
+    charged: usize,
     /// Checks that stand at the statement's end, then (optimistic) at commit.
     pub(crate) probes: Vec<FkProbe>,
     /// What is held or waited for; a name may stand here twice, after a wait that was given up.
@@ -200,6 +202,7 @@ impl Txn {
             absent: Vec::new(),
             ranges: Vec::new(),
             writes: Writes::default(),
+            charged: 0,
             probes: Vec::new(),
             locks: Vec::new(),
             wait: None,
@@ -441,6 +444,17 @@ impl Txn {
     pub fn fail_statement(&mut self) {
         self.has_told = true;
         self.writes.rollback(self.mark.writes);
+        self.charge();
+    }
+
+    /// What is not committed takes memory, too, which is counted with that of rows.
+    pub(crate) fn charge(&mut self) {
+        let bytes = self.writes.bytes();
+        let more = bytes as isize - self.charged as isize;
+        if more != 0 {
+            self.shared.store.memory.add(more);
+            self.charged = bytes;
+        }
     }
 
     /// Undoes the statement's writes and forgets what it read, of which nobody was told; its locks stay.
@@ -586,6 +600,7 @@ impl Drop for Txn {
         if self.footprint.is_some() {
             self.shared.readers.remove(self.id);
         }
+        self.shared.store.memory.add(-(self.charged as isize));
         self.stop_waiting();
         for name in self.locks.drain(..) {
             self.shared.locks.release(self.id, name);

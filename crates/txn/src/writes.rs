@@ -35,6 +35,8 @@ struct Undo {
     table: usize,
     key: Box<[u8]>,
     before: Option<Pending>,
+    /// What the change added to [`Writes::bytes`].
+    bytes: usize,
 }
 
 /// All changes.
@@ -104,12 +106,14 @@ impl Writes {
             });
             self.tables.len() - 1
         });
-        self.bytes += 160 + key.len() + change.row.as_ref().map_or(0, |r| r.len());
+        let bytes = 160 + key.len() + change.row.as_ref().map_or(0, |r| r.len());
+        self.bytes += bytes;
         let before = self.set(i, key, Some(change));
         self.undo.push(Undo {
             table: i,
             key: key.into(),
             before,
+            bytes,
         });
     }
 
@@ -158,6 +162,7 @@ impl Writes {
     pub fn rollback(&mut self, mark: usize) {
         while self.undo.len() > mark {
             let u = self.undo.pop().expect("longer than the mark");
+            self.bytes -= u.bytes;
             self.set(u.table, &u.key, u.before);
         }
     }
