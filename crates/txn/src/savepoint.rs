@@ -36,8 +36,7 @@ impl Txn {
         let i = self.find_savepoint(name)?;
         self.savepoints.truncate(i + 1);
         self.rollback_schema(self.savepoints[i].writes);
-        self.writes
-            .rollback(self.savepoints[i].writes.min(self.writes.mark()));
+        self.writes.rollback(self.savepoints[i].writes);
         self.charge();
         Ok(())
     }

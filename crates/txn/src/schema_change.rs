@@ -157,7 +157,7 @@ impl Txn {
         assert!(self.schema.is_some(), "lock_schema comes first");
         let before = self.catalog.clone();
         let mut step = Step {
-            mark: self.writes.mark(),
+            mark: self.writes.mark_schema(),
             changes: self.schema.as_ref().map_or(0, |s| s.changes.len()),
             attached: self.schema.as_ref().map_or(0, |s| s.attached.len()),
             catalog: before.clone(),

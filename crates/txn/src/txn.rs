@@ -443,6 +443,7 @@ impl Txn {
     /// Undoes the writes of a statement whose error is told. What it read stays read, since the error says something of it.
     pub fn fail_statement(&mut self) {
         self.has_told = true;
+        self.rollback_schema(self.mark.writes);
         self.writes.rollback(self.mark.writes);
         self.charge();
     }
@@ -457,8 +458,9 @@ impl Txn {
         }
     }
 
-    /// Undoes the statement's writes and forgets what it read, of which nobody was told; its locks stay.
+    /// Undoes the statement's writes and changes of the schema, and forgets what it read, of which nobody was told; its locks stay.
     pub fn rollback_statement(&mut self) {
+        self.rollback_schema(self.mark.writes);
         self.writes.rollback(self.mark.writes);
         self.absent.truncate(self.mark.absent);
         self.ranges.truncate(self.mark.ranges);

@@ -2,7 +2,7 @@
 //!
 //! One net change per row. Rows stand in key order so that scans can merge them; each secondary index has its own order
 //! over the rows that are there after the transaction. An undo list holds what each change replaced; a savepoint is a length
-//! of that list.
+//! of that list. Changes of the schema stand in it, too: what was written before one is undone under the table's handle of then.
 
 use base::{Position, RelId};
 use std::collections::BTreeMap;
@@ -31,12 +31,20 @@ pub struct TableWrites {
     pub by_index: Vec<BTreeMap<Box<[u8]>, Box<[u8]>>>,
 }
 
-struct Undo {
-    table: usize,
-    key: Box<[u8]>,
-    before: Option<Pending>,
-    /// What the change added to [`Writes::bytes`].
-    bytes: usize,
+enum Undo {
+    Row {
+        table: usize,
+        key: Box<[u8]>,
+        before: Option<Pending>,
+        /// What the change added to [`Writes::bytes`].
+        bytes: usize,
+    },
+    /// The last of the tables had no changes before.
+    FirstOf,
+    /// A change of the schema begins.
+    Schema,
+    /// The table's handle gave way to another.
+    Table { table: usize, before: TableWrites },
 }
 
 /// All changes.
@@ -104,12 +112,13 @@ impl Writes {
                 rows: BTreeMap::new(),
                 by_index,
             });
+            self.undo.push(Undo::FirstOf);
             self.tables.len() - 1
         });
         let bytes = 160 + key.len() + change.row.as_ref().map_or(0, |r| r.len());
         self.bytes += bytes;
         let before = self.set(i, key, Some(change));
-        self.undo.push(Undo {
+        self.undo.push(Undo::Row {
             table: i,
             key: key.into(),
             before,
@@ -153,18 +162,38 @@ impl Writes {
     /// The rows that were changed since the mark, as they will be.
     pub fn since(&self, mark: usize) -> impl Iterator<Item = (&TableWrites, &[u8], &Pending)> {
         self.undo.iter().skip(mark).filter_map(|u| {
-            let t = &self.tables[u.table];
-            Some((t, &u.key[..], t.rows.get(&u.key)?))
+            let Undo::Row { table, key, .. } = u else {
+                return None;
+            };
+            let t = &self.tables[*table];
+            Some((t, &key[..], t.rows.get(key)?))
         })
     }
 
     /// Undoes everything since the mark.
     pub fn rollback(&mut self, mark: usize) {
         while self.undo.len() > mark {
-            let u = self.undo.pop().expect("longer than the mark");
-            self.bytes -= u.bytes;
-            self.set(u.table, &u.key, u.before);
+            match self.undo.pop().expect("longer than the mark") {
+                Undo::Row {
+                    table,
+                    key,
+                    before,
+                    bytes,
+                } => {
+                    self.bytes -= bytes;
+                    self.set(table, &key, before);
+                }
+                Undo::FirstOf => _ = self.tables.pop(),
+                Undo::Schema => {}
+                Undo::Table { table, before } => self.tables[table] = before,
+            }
         }
+    }
+
+    /// The mark of a change of the schema, which no later savepoint shares.
+    pub fn mark_schema(&mut self) -> usize {
+        self.undo.push(Undo::Schema);
+        self.undo.len() - 1
     }
 
     /// A change of the schema gave the table a new handle (and maybe new storage: then `rekey` gives each row its new key).
@@ -175,17 +204,18 @@ impl Writes {
         rekey: Option<&dyn Fn(&[u8]) -> Vec<u8>>,
     ) {
         let Some(i) = self.place(old) else { return };
-        let rows = std::mem::take(&mut self.tables[i].rows);
         let by_index = new.indexes.iter().map(|_| BTreeMap::new()).collect();
-        self.tables[i] = TableWrites {
+        let now = TableWrites {
             table: new.clone(),
             rows: BTreeMap::new(),
             by_index,
         };
-        for (key, change) in rows {
+        let before = std::mem::replace(&mut self.tables[i], now);
+        for (key, change) in &before.rows {
+            let change = change.clone();
             match (rekey, &change.row) {
                 (None, _) => {
-                    self.set(i, &key, Some(change));
+                    self.set(i, key, Some(change));
                 }
                 (Some(f), Some(row)) => {
                     let key = f(row);
@@ -202,6 +232,6 @@ impl Writes {
                 (Some(_), None) => {}
             }
         }
-        self.undo.clear();
+        self.undo.push(Undo::Table { table: i, before });
     }
 }
