@@ -241,8 +241,8 @@ impl Order {
         }
     }
 
-    /// Takes what is installed and not yet drained, up to about `max_bytes`. One at a time may drain. The position of the last ticket taken, holes included;
-    /// none when there is nothing.
+    /// Takes what is installed and not yet drained: `max_bytes` at most, or one commit that is larger. One at a time may drain. The position of the
+    /// last ticket taken, holes included; none when there is nothing.
     pub fn drain(&self, max_bytes: usize, out: &mut Vec<Logged>) -> Option<Position> {
         let from = self.drained.load(Ordering::Relaxed);
         let end = self.installed.load(Ordering::SeqCst);
@@ -252,8 +252,15 @@ impl Order {
             let slot = self.slot(at);
             let position = Position::from_u64(slot.position.load(Ordering::Relaxed));
             if slot.state.load(Ordering::Acquire) == READY {
-                let (heads, data) = std::mem::take(&mut *slot.record.lock());
-                bytes += heads.len() + data.len();
+                let mut record = slot.record.lock();
+                let size = record.0.len() + record.1.len();
+                // The log takes no group of more than its limit, to which one commit alone may come near.
+                if bytes > 0 && bytes + size > max_bytes {
+                    break;
+                }
+                let (heads, data) = std::mem::take(&mut *record);
+                drop(record);
+                bytes += size;
                 out.push(Logged {
                     position,
                     heads,
@@ -407,6 +414,31 @@ mod tests {
             seen.windows(2).all(|w| w[0].position < w[1].position),
             "drained in order"
         );
+    }
+
+    #[test]
+    fn a_large_commit_is_drained_by_itself() {
+        let o = order();
+        let sizes = [3, 4, 0, 3, 100, 1, 10, 1];
+        for n in sizes {
+            let (_, ticket) = o.begin().unwrap();
+            match n {
+                0 => o.abort(ticket),
+                n => o.ready(ticket, vec![0; 1], vec![0; n - 1]),
+            }
+        }
+        let next = || {
+            let mut out = vec![];
+            let last = o.drain(10, &mut out);
+            let end = out.last().map(|l| l.position);
+            assert!(end <= last);
+            let bytes = |l: &Logged| l.heads.len() + l.data.len();
+            out.iter().map(bytes).collect::<Vec<_>>()
+        };
+        let groups: [&[usize]; 6] = [&[3, 4, 3], &[100], &[1], &[10], &[1], &[]];
+        groups.iter().for_each(|g| assert_eq!(next(), *g));
+        assert!(o.is_idle());
+        assert_eq!(o.pending_bytes.load(Ordering::Relaxed), 0);
     }
 
     /// What waits for the log is bounded, and who has a position or wants one never waits for that.
