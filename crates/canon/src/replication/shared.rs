@@ -16,7 +16,6 @@
 //! Left out on purpose: sharing between users (a file is its owner's alone).
 
 use base::region::{ALIVE_WORD, NAME_WORD, Region, WORDS, Words};
-use replica::ship::RING_WORDS;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -27,8 +26,6 @@ use store::{Alive, MAPPED_BYTES, MappedWords, is_marked};
 const DIRECTORY: &str = "/dev/shm";
 const PREFIX: &str = "canon-region-";
 const RING_PREFIX: &str = "canon-ring-";
-/// What our files are called, and how long each kind is.
-const KINDS: [(&str, usize); 2] = [(PREFIX, MAPPED_BYTES), (RING_PREFIX, RING_WORDS * 8)];
 
 pub(super) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
@@ -103,12 +100,10 @@ pub(super) fn remove_left() {
     for entry in all.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let kind = KINDS.iter().find(|k| name.starts_with(k.0));
-        // One that is being made is not whole yet.
-        let whole = |bytes| entry.metadata().is_ok_and(|m| m.len() == bytes as u64);
-        if kind.is_some_and(|k| whole(k.1))
-            && open(&entry.path()).is_ok_and(|f| f.try_lock().is_ok())
-        {
+        let ours = [PREFIX, RING_PREFIX].iter().any(|p| name.starts_with(p));
+        // It is locked before anything is written to it: one that is empty may be about to be.
+        let begun = entry.metadata().is_ok_and(|m| m.len() > 0);
+        if ours && begun && open(&entry.path()).is_ok_and(|f| f.try_lock().is_ok()) {
             _ = std::fs::remove_file(entry.path());
         }
     }
@@ -154,6 +149,26 @@ mod tests {
         // As when it cannot be mapped.
         drop(made);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_goes_whole_or_not() {
+        if !Path::new(DIRECTORY).is_dir() {
+            return;
+        }
+        let path = |n: u64| ring_path(u64::from(std::process::id()) << 32 | 0x2000 | n);
+        let held = Made::new(path(0), 100).expect("made");
+        std::fs::write(path(1), [0; 100]).expect("written");
+        std::fs::write(path(2), []).expect("written");
+        // Somebody else may be at it just now.
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while path(1).exists() && std::time::Instant::now() < limit {
+            remove_left();
+        }
+        let there = [0, 1, 2].map(|n| path(n).exists());
+        drop(held);
+        _ = std::fs::remove_file(path(2));
+        assert_eq!(there, [true, false, true]);
     }
 
     #[test]
