@@ -62,7 +62,7 @@ async fn follow(
     let mut link = Link::connect(&node, &parameters).await?;
     let term = link.parameters.iter().find(|p| p.0 == "canon.term");
     let own = term.and_then(|t| t.1.parse().ok()).unwrap_or(0);
-    let mut was = None;
+    let (mut was, mut told) = (None, Vec::new());
     loop {
         let seen = limited(standing(&mut link, own)).await?;
         if was.is_some_and(|w| w != seen.primary) {
@@ -75,7 +75,14 @@ async fn follow(
         (*up, was) = (Some(true), Some(seen.primary));
         proxy.event(Event::Seen(id, seen));
         if seen.primary {
-            for address in limited(followers(&mut link)).await? {
+            for (name, address) in limited(followers(&mut link)).await? {
+                let Some(address) = address else {
+                    if !told.contains(&name) {
+                        info!(%node, name, "a replica's name is not HOST:PORT: only --nodes can say where it is");
+                        told.push(name);
+                    }
+                    continue;
+                };
                 proxy.event(Event::Found {
                     address,
                     configured: false,
@@ -115,14 +122,15 @@ async fn standing(link: &mut Link, own: u64) -> Result<Seen> {
     })
 }
 
-async fn followers(link: &mut Link) -> Result<Vec<String>> {
+/// The names of those that follow it, with their addresses.
+async fn followers(link: &mut Link) -> Result<Vec<(String, Option<String>)>> {
     let mut found = Vec::new();
     for row in link.query(FOLLOWERS).await? {
         let mut fields = row.into_iter();
         let (name, from) = (fields.next().flatten(), fields.next().flatten());
-        if let Some(address) = address(&name.unwrap_or_default(), from.as_deref()).await {
-            found.push(address);
-        }
+        let name = name.unwrap_or_default();
+        let address = address(&name, from.as_deref()).await;
+        found.push((name, address));
     }
     Ok(found)
 }
