@@ -140,7 +140,7 @@ impl Binder<'_> {
                 cols: named(cols.to_vec(), &cte.alias, name)?,
                 kind: CteKind::Work(work),
             });
-            b.step(e, &inner)
+            b.in_recursion(name, |b| b.step(e, &inner))
         };
         let (first, step, distinct, cols) =
             self.recursive_parts(&q.body, scope, name, &mut step)?;
@@ -224,6 +224,9 @@ impl Binder<'_> {
                 )
             }
             CteSource::Rows { id, work } => {
+                if work {
+                    self.recurs(name)?;
+                }
                 self.relations += 1;
                 let shown = alias.map_or(name.to_owned(), |a| fold(&a.name));
                 if let Some(at) = self.lazy.iter().position(|(l, _)| *l == id)

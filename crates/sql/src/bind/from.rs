@@ -161,13 +161,24 @@ impl Binder<'_> {
         visible: &Scope<'_>,
         melt: bool,
     ) -> Result<(From, Names)> {
+        let first = self.recursions();
         let (mut item, mut names) = self.factor(&t.relation, outer, visible, melt)?;
         for j in &t.joins {
+            let before = self.recursions();
             let (right, right_names) = {
                 let mut seen = Scope::inside(visible);
                 (seen.rels, seen.star) = (names.rels.clone(), names.star.clone());
                 self.factor(&j.relation, outer, &seen, melt)?
             };
+            match &j.join_operator {
+                JoinOperator::Left(_) | JoinOperator::LeftOuter(_) => {
+                    self.no_recursion_since(before, "an outer join")?;
+                }
+                JoinOperator::Right(_) | JoinOperator::RightOuter(_) if before > first => {
+                    self.no_recursion_since(first, "an outer join")?;
+                }
+                _ => {}
+            }
             (item, names) = self.join(j, item, names, right, right_names, outer)?;
         }
         Ok((item, names))

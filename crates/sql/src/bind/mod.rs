@@ -24,6 +24,7 @@ mod lock;
 mod ops;
 mod params;
 mod query;
+mod recursion;
 mod rows;
 mod scope;
 mod select;
@@ -83,6 +84,9 @@ pub(crate) struct Binder<'a> {
     pub ctes: usize,
     /// Recursive CTEs that are read once, to be planned where they are read.
     pub lazy: Vec<(usize, Node)>,
+    pub recursion: recursion::Recursion,
+    /// Slots of functions in FROM that give plain values, with the names of the relations.
+    pub scalars: Vec<(Slot, String)>,
     pub relations: usize,
     pub privileges: Vec<(Oid, u32)>,
     pub locks_rows: bool,
@@ -112,6 +116,8 @@ impl<'a> Binder<'a> {
             subplans: vec![],
             ctes: 0,
             lazy: vec![],
+            recursion: recursion::Recursion::default(),
+            scalars: vec![],
             relations: 0,
             privileges: vec![],
             locks_rows: false,

@@ -135,6 +135,9 @@ impl Binder<'_> {
             });
         }
         let ordinality = ordinality.then(|| out.pop().expect("the ordinality column"));
+        if ordinality.is_none() && f.columns.is_empty() {
+            self.scalars.push((out[0], shown.clone()));
+        }
         let rel = ScopeRel {
             alias: shown.clone(),
             schema: None,

@@ -308,6 +308,16 @@ impl Binder<'_> {
     }
 
     fn whole_row(&mut self, rel: &ScopeRel, crossed: &[&RefCell<Vec<Slot>>]) -> Result<Bound> {
+        // The row of a function that gives plain values is such a value.
+        if let [c] = &rel.columns[..]
+            && let Expr::Slot(s) = c.expr
+            && self
+                .scalars
+                .iter()
+                .any(|(slot, name)| *slot == s && *name == rel.alias)
+        {
+            return Ok(self.reference(c, crossed));
+        }
         let mut items: Vec<(Expr, Type)> = Vec::with_capacity(rel.columns.len());
         for c in &rel.columns {
             let b = self.reference(c, crossed);

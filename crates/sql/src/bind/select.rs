@@ -133,6 +133,9 @@ impl Binder<'_> {
             }
             None => None,
         };
+        if env.aggs.as_ref().is_some_and(|a| !a.is_empty()) {
+            self.no_aggregates_over(&items)?;
+        }
         env.clause = "ORDER BY";
         let visible = targets.len();
         let mut order = Vec::new();

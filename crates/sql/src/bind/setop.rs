@@ -70,7 +70,19 @@ impl Binder<'_> {
                 set_quantifier,
                 right,
             } => {
-                let (l, r) = (self.branch(left, scope)?, self.branch(right, scope)?);
+                let first = self.recursions();
+                let l = self.branch(left, scope)?;
+                let second = self.recursions();
+                let r = self.branch(right, scope)?;
+                match (op, *set_quantifier == SetQuantifier::All) {
+                    (SetOperator::Except, all) => {
+                        self.no_recursion_since(if all { first } else { second }, "EXCEPT")?;
+                    }
+                    (SetOperator::Intersect, true) => {
+                        self.no_recursion_since(first, "INTERSECT")?;
+                    }
+                    _ => {}
+                }
                 self.combine(*op, *set_quantifier, l, r)?
             }
             other => branch_of(self.set_expr(other, scope, None)?),

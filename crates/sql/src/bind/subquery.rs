@@ -22,7 +22,7 @@ impl Binder<'_> {
             ));
         }
         let boundary = Scope::boundary(env.scope);
-        let rel = self.query(q, &boundary, None)?;
+        let rel = self.in_subquery(|b| b.query(q, &boundary, None))?;
         self.subplans.push(rel.node);
         Ok(Planned {
             plan: self.subplans.len() - 1,

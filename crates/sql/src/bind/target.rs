@@ -240,6 +240,7 @@ pub(crate) fn column_name(e: &Ast) -> Option<String> {
             true => "substr".into(),
             false => "substring".into(),
         },
+        Ast::BinaryOp { op, .. } if op.to_string() == "OVERLAPS" => "overlaps".into(),
         Ast::Position { .. } => "position".into(),
         Ast::Overlay { .. } => "overlay".into(),
         Ast::AtTimeZone { .. } => "timezone".into(),

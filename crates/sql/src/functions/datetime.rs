@@ -351,7 +351,16 @@ fn zone_of(v: &Value) -> Result<Zone> {
             "interval time zone must not include months or days",
         )),
         Value::Interval(i) => Ok(Zone::fixed((i.micros / USECS_PER_SEC) as i32)),
-        v => Zone::parse(v.as_str().expect("text")),
+        // To AT TIME ZONE a number is POSIX's, which counts to the west.
+        v => match v.as_str().expect("text") {
+            s if s
+                .trim_start()
+                .starts_with(['+', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) =>
+            {
+                Ok(Zone::fixed(-Zone::parse(s)?.offset_at(0)))
+            }
+            s => Zone::parse(s),
+        },
     }
 }
 

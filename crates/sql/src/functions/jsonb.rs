@@ -3,6 +3,7 @@
 use super::registry::{Registry, names::*};
 use super::{EvalContext, RowSource};
 use crate::types::json::{self, Json};
+use crate::types::json_raw::{self, Raw};
 use crate::types::ops::jsonb::{self as ops, Change, change, path, walk};
 use crate::types::{DateStyle, OutputSettings, text};
 use base::{Array, Error, Numeric, Result, SqlState, Type, Value};
@@ -246,6 +247,28 @@ fn keys(a: &[Value]) -> Result<Box<dyn RowSource>> {
     }
 }
 
+type Piece = fn(&str) -> Result<Value>;
+
+fn raw_elements(a: &[Value], make: Piece) -> Result<Box<dyn RowSource>> {
+    match json_raw::open(ops::raw(&a[0])?)? {
+        Raw::Array(v) => rows(
+            v.into_iter()
+                .map(|s| Ok(vec![make(s)?]))
+                .collect::<Result<_>>()?,
+        ),
+        Raw::Object(_) => Err(bad("cannot call json_array_elements on a non-array")),
+        Raw::Scalar(_) => Err(bad("cannot call json_array_elements on a scalar")),
+    }
+}
+
+fn raw_each(a: &[Value], name: &str, make: Piece) -> Result<Box<dyn RowSource>> {
+    let Raw::Object(m) = json_raw::open(ops::raw(&a[0])?)? else {
+        return Err(bad(format!("cannot call {name} on a non-object")));
+    };
+    let row = |(k, s): (String, &str)| Ok(vec![Value::from(k), make(s)?]);
+    rows(m.into_iter().map(row).collect::<Result<_>>()?)
+}
+
 const EACH: &[(&str, Type)] = &[("key", Type::Text), ("value", Type::Jsonb)];
 const EACH_JSON: &[(&str, Type)] = &[("key", Type::Text), ("value", Type::Json)];
 const EACH_TEXT: &[(&str, Type)] = &[("key", Type::Text), ("value", Type::Text)];
@@ -271,23 +294,32 @@ pub(super) fn register(r: &mut Registry) {
     for (n, arg) in [("jsonb_array_length", JSONB), ("json_array_length", JSON)] {
         r.f(n, &[arg], INT4, IMM, array_length);
     }
-    for (n, arg) in [("jsonb_extract_path", JSONB), ("json_extract_path", JSON)] {
-        r.variadic(n, &[arg, TEXT], arg, IMM, |a, _, _| {
-            Ok(extract(&json::of(&a[0])?, &a[1..])
-                .cloned()
-                .map_or(Value::Null, Json::into_value))
-        });
-    }
-    for (n, arg) in [
-        ("jsonb_extract_path_text", JSONB),
-        ("json_extract_path_text", JSON),
-    ] {
-        r.variadic(n, &[arg, TEXT], TEXT, IMM, |a, _, _| {
-            Ok(extract(&json::of(&a[0])?, &a[1..])
-                .cloned()
-                .map_or(Value::Null, Json::into_text_value))
-        });
-    }
+    r.variadic(
+        "jsonb_extract_path",
+        &[JSONB, TEXT],
+        JSONB,
+        IMM,
+        |a, _, _| {
+            let j = json::of(&a[0])?;
+            let found = extract(&j, &a[1..]).cloned();
+            Ok(found.map_or(Value::Null, Json::into_value))
+        },
+    );
+    let name = "jsonb_extract_path_text";
+    r.variadic(name, &[JSONB, TEXT], TEXT, IMM, |a, _, _| {
+        let j = json::of(&a[0])?;
+        let found = extract(&j, &a[1..]).cloned();
+        Ok(found.map_or(Value::Null, Json::into_text_value))
+    });
+    r.variadic("json_extract_path", &[JSON, TEXT], JSON, IMM, |a, _, _| {
+        let path: Vec<Option<&str>> = a[1..].iter().map(Value::as_str).collect();
+        Ok(json_raw::value(json_raw::walk(ops::raw(&a[0])?, &path)?))
+    });
+    let name = "json_extract_path_text";
+    r.variadic(name, &[JSON, TEXT], TEXT, IMM, |a, _, _| {
+        let path: Vec<Option<&str>> = a[1..].iter().map(Value::as_str).collect();
+        json_raw::text(json_raw::walk(ops::raw(&a[0])?, &path)?)
+    });
     r.f("jsonb_set", &[JSONB, TEXTARRAY, JSONB], JSONB, IMM, set);
     r.f(
         "jsonb_set",
@@ -310,11 +342,14 @@ pub(super) fn register(r: &mut Registry) {
         IMM,
         insert,
     );
-    for (n, arg) in [("jsonb_strip_nulls", JSONB), ("json_strip_nulls", JSON)] {
-        r.f(n, &[arg], arg, IMM, |a, _| {
-            Ok(strip_nulls(json::of(&a[0])?).into_value())
-        });
-    }
+    r.f("jsonb_strip_nulls", &[JSONB], JSONB, IMM, |a, _| {
+        Ok(strip_nulls(json::of(&a[0])?).into_value())
+    });
+    r.f("json_strip_nulls", &[JSON], JSON, IMM, |a, _| {
+        let mut out = String::new();
+        json_raw::without_nulls(ops::raw(&a[0])?, &mut out)?;
+        Ok(Value::Json(out.into()))
+    });
     r.f("jsonb_pretty", &[JSONB], TEXT, IMM, |a, _| {
         let mut s = String::new();
         json::of(&a[0])?.write_pretty(0, &mut s);
@@ -338,31 +373,40 @@ pub(super) fn register(r: &mut Registry) {
         each(a, "jsonb_each", Json::into_value)
     });
     r.records("json_each", &[JSON], EACH_JSON, IMM, |a, _, _| {
-        each(a, "json_each", Json::into_value)
+        raw_each(a, "json_each", |s| Ok(json_raw::value(Some(s))))
     });
     r.records("jsonb_each_text", &[JSONB], EACH_TEXT, IMM, |a, _, _| {
         each(a, "jsonb_each_text", Json::into_text_value)
     });
     r.records("json_each_text", &[JSON], EACH_TEXT, IMM, |a, _, _| {
-        each(a, "json_each_text", Json::into_text_value)
+        raw_each(a, "json_each_text", |s| json_raw::text(Some(s)))
     });
-    for (j, arg) in [("jsonb", JSONB), ("json", JSON)] {
-        let name = |s: &str| -> &'static str {
-            match (j, s) {
-                ("jsonb", "elements") => "jsonb_array_elements",
-                ("json", "elements") => "json_array_elements",
-                ("jsonb", "text") => "jsonb_array_elements_text",
-                ("json", "text") => "json_array_elements_text",
-                ("jsonb", _) => "jsonb_object_keys",
-                _ => "json_object_keys",
-            }
-        };
-        r.set(name("elements"), &[arg], arg, IMM, |a, _, _| {
-            elements(a, Json::into_value)
-        });
-        r.set(name("text"), &[arg], TEXT, IMM, |a, _, _| {
-            elements(a, Json::into_text_value)
-        });
-        r.set(name("keys"), &[arg], TEXT, IMM, |a, _, _| keys(a));
-    }
+    r.set("jsonb_array_elements", &[JSONB], JSONB, IMM, |a, _, _| {
+        elements(a, Json::into_value)
+    });
+    r.set(
+        "jsonb_array_elements_text",
+        &[JSONB],
+        TEXT,
+        IMM,
+        |a, _, _| elements(a, Json::into_text_value),
+    );
+    r.set("jsonb_object_keys", &[JSONB], TEXT, IMM, |a, _, _| keys(a));
+    r.set("json_array_elements", &[JSON], JSON, IMM, |a, _, _| {
+        raw_elements(a, |s| Ok(json_raw::value(Some(s))))
+    });
+    r.set("json_array_elements_text", &[JSON], TEXT, IMM, |a, _, _| {
+        raw_elements(a, |s| json_raw::text(Some(s)))
+    });
+    r.set(
+        "json_object_keys",
+        &[JSON],
+        TEXT,
+        IMM,
+        |a, _, _| match json_raw::open(ops::raw(&a[0])?)? {
+            Raw::Object(m) => rows(m.into_iter().map(|(k, _)| vec![Value::from(k)]).collect()),
+            Raw::Array(_) => Err(bad("cannot call json_object_keys on an array")),
+            Raw::Scalar(_) => Err(bad("cannot call json_object_keys on a scalar")),
+        },
+    );
 }

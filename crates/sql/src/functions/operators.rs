@@ -415,14 +415,16 @@ fn arrays(r: &mut Registry) {
 }
 
 fn json(r: &mut Registry) {
-    for j in [JSONB, JSON] {
-        r.f("->", &[j, TEXT], j, IMM, jsonb::get_key);
-        r.f("->>", &[j, TEXT], TEXT, IMM, jsonb::get_key_text);
-        r.f("#>", &[j, TEXTARRAY], j, IMM, jsonb::get_path);
-        r.f("#>>", &[j, TEXTARRAY], TEXT, IMM, jsonb::get_path_text);
-    }
-    r.f("->", &[JSON, INT4], JSON, IMM, jsonb::get_index);
-    r.f("->>", &[JSON, INT4], TEXT, IMM, jsonb::get_index_text);
+    r.f("->", &[JSONB, TEXT], JSONB, IMM, jsonb::get_key);
+    r.f("->>", &[JSONB, TEXT], TEXT, IMM, jsonb::get_key_text);
+    r.f("#>", &[JSONB, TEXTARRAY], JSONB, IMM, jsonb::get_path);
+    r.f("#>>", &[JSONB, TEXTARRAY], TEXT, IMM, jsonb::get_path_text);
+    r.f("->", &[JSON, TEXT], JSON, IMM, jsonb::raw_key);
+    r.f("->>", &[JSON, TEXT], TEXT, IMM, jsonb::raw_key_text);
+    r.f("->", &[JSON, INT4], JSON, IMM, jsonb::raw_index);
+    r.f("->>", &[JSON, INT4], TEXT, IMM, jsonb::raw_index_text);
+    r.f("#>", &[JSON, TEXTARRAY], JSON, IMM, jsonb::raw_path);
+    r.f("#>>", &[JSON, TEXTARRAY], TEXT, IMM, jsonb::raw_path_text);
     r.f("->", &[JSONB, INT4], JSONB, IMM, jsonb::get_element);
     r.f("->>", &[JSONB, INT4], TEXT, IMM, jsonb::get_element_text);
     r.f("@>", &[JSONB, JSONB], BOOL, IMM, jsonb::op_contains);

@@ -97,10 +97,8 @@ fn numbers(a: &[Value], _: &[Type], _: Ctx<'_, '_>) -> Result<Box<dyn RowSource>
     if numeric::signum(step) == 0 {
         return Err(bad("step size cannot equal zero"));
     }
-    // Every value shows the greatest scale of the start and the step.
-    let zero = numeric::trunc(&Numeric::from(0), step.scale());
     Ok(Box::new(Numbers {
-        next: numeric::add(numeric::of(&a[0]), &zero)?,
+        next: numeric::of(&a[0]).clone(),
         stop: numeric::of(&a[1]).clone(),
         step: step.clone(),
     }))

@@ -86,7 +86,7 @@ fn sets_are_those_of_postgresql() {
         (
             "generate_series",
             &["1::numeric", "2::numeric", "0.5::numeric"],
-            "1.0;1.5;2.0",
+            "1;1.5;2.0",
         ),
         (
             "generate_series",

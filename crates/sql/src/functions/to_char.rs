@@ -107,6 +107,7 @@ pub(super) fn parse(f: &str) -> Vec<Node<'_>> {
                 if !translated && !head.eq_ignore_ascii_case("FX") {
                     break;
                 }
+                fill &= !translated;
             }
             at += 2;
         }

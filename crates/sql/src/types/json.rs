@@ -249,17 +249,18 @@ pub fn parse(s: &str) -> Result<Json> {
     Ok(j)
 }
 
-struct Parser<'a> {
-    s: &'a str,
-    at: usize,
+/// Reads a text from front to back.
+pub(super) struct Parser<'a> {
+    pub s: &'a str,
+    pub at: usize,
 }
 
-impl Parser<'_> {
-    fn peek(&self) -> Option<u8> {
+impl<'a> Parser<'a> {
+    pub fn peek(&self) -> Option<u8> {
         self.s.as_bytes().get(self.at).copied()
     }
 
-    fn blanks(&mut self) {
+    pub fn blanks(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
@@ -332,12 +333,22 @@ impl Parser<'_> {
     }
 
     fn object(&mut self, depth: usize) -> Result<Json> {
-        self.at += 1;
         let mut pairs = Vec::new();
+        self.members(depth, &mut |k, v, _| pairs.push((k, v)))?;
+        Ok(Json::object(pairs))
+    }
+
+    /// The members of the object here: each one's key, value and the value's text.
+    pub fn members(
+        &mut self,
+        depth: usize,
+        f: &mut dyn FnMut(String, Json, &'a str),
+    ) -> Result<()> {
+        self.at += 1;
         self.blanks();
         if self.peek() == Some(b'}') {
             self.at += 1;
-            return Ok(Json::Object(pairs));
+            return Ok(());
         }
         loop {
             self.blanks();
@@ -351,14 +362,15 @@ impl Parser<'_> {
             }
             self.at += 1;
             self.blanks();
+            let from = self.at;
             let v = self.value(depth + 1)?;
-            pairs.push((k, v));
+            f(k, v, &self.s[from..self.at]);
             self.blanks();
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b'}') => {
                     self.at += 1;
-                    return Ok(Json::object(pairs));
+                    return Ok(());
                 }
                 _ => return Err(self.unexpected("Expected \",\" or \"}\", but found")),
             }
@@ -366,22 +378,30 @@ impl Parser<'_> {
     }
 
     fn array(&mut self, depth: usize) -> Result<Json> {
-        self.at += 1;
         let mut items = Vec::new();
+        self.elements(depth, &mut |v, _| items.push(v))?;
+        Ok(Json::Array(items))
+    }
+
+    /// The elements of the array here, each with its text.
+    pub fn elements(&mut self, depth: usize, f: &mut dyn FnMut(Json, &'a str)) -> Result<()> {
+        self.at += 1;
         self.blanks();
         if self.peek() == Some(b']') {
             self.at += 1;
-            return Ok(Json::Array(items));
+            return Ok(());
         }
         loop {
             self.blanks();
-            items.push(self.value(depth + 1)?);
+            let from = self.at;
+            let v = self.value(depth + 1)?;
+            f(v, &self.s[from..self.at]);
             self.blanks();
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b']') => {
                     self.at += 1;
-                    return Ok(Json::Array(items));
+                    return Ok(());
                 }
                 _ => return Err(self.unexpected("Expected \",\" or \"]\", but found")),
             }

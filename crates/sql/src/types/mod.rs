@@ -17,6 +17,7 @@ pub mod cast;
 pub mod datetime;
 pub mod float;
 pub mod json;
+pub mod json_raw;
 pub mod numeric;
 pub mod ops;
 pub mod settings;

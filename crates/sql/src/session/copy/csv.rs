@@ -107,9 +107,19 @@ fn next_is(b: &[u8], at: usize, o: &CopyOptions) -> bool {
 
 /// Appends a field; the only one of its row is quoted when it could be taken for the end-of-data mark.
 pub fn put(v: &str, o: &CopyOptions, name: &str, alone: bool, out: &mut Vec<u8>) {
-    let special = |b: u8| b == o.delimiter || b == o.quote || b == b'\n' || b == b'\r';
     let force = o.force_quote != Names::None && o.force_quote.has(name);
-    if !(force || v == o.null || v.bytes().any(special) || (alone && v == "\\.")) {
+    quote_if(force || v == o.null || (alone && v == "\\."), v, o, out);
+}
+
+/// Appends the name of a column.
+pub fn put_name(name: &str, o: &CopyOptions, out: &mut Vec<u8>) {
+    quote_if(name == o.null, name, o, out);
+}
+
+/// Appends a text, in quotes if they are asked for or needed.
+fn quote_if(force: bool, v: &str, o: &CopyOptions, out: &mut Vec<u8>) {
+    let special = |b: u8| b == o.delimiter || b == o.quote || b == b'\n' || b == b'\r';
+    if !force && !v.bytes().any(special) {
         return out.extend_from_slice(v.as_bytes());
     }
     out.push(o.quote);

@@ -98,7 +98,8 @@ impl CopyOut {
                         self.line.push(self.options.delimiter);
                     }
                     if f == CopyFormat::Csv {
-                        csv::put(n, &self.options, "", false, &mut self.line);
+                        // FORCE_QUOTE is about values.
+                        csv::put_name(n, &self.options, &mut self.line);
                     } else {
                         text::put(n, &self.options, &mut self.line);
                     }

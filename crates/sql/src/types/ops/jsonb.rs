@@ -1,7 +1,8 @@
-//! Operators of `jsonb` (and `->`, `->>`, `#>`, `#>>` of `json`).
+//! Operators of `jsonb`, and `->`, `->>`, `#>`, `#>>` of `json`, which give pieces of its text.
 
 use crate::functions::EvalContext;
 use crate::types::json::{self, Json};
+use crate::types::json_raw;
 use base::{Array, Error, Result, SqlState, Value};
 
 type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
@@ -58,8 +59,39 @@ fn element<'j>(j: &'j Json, at: &Value) -> Option<&'j Json> {
     }
 }
 
-pub fn get_index(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    Ok(value(json::of(&a[0])?.at(int(&a[1])).cloned()))
+/// The text of a `json`.
+pub fn raw(v: &Value) -> Result<&str> {
+    match v {
+        Value::Json(s) => Ok(s),
+        v => Err(Error::internal(format!("{v:?} is no JSON"))),
+    }
+}
+
+pub fn raw_key(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    Ok(json_raw::value(json_raw::member(
+        raw(&a[0])?,
+        str_of(&a[1]),
+    )?))
+}
+
+pub fn raw_key_text(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    json_raw::text(json_raw::member(raw(&a[0])?, str_of(&a[1]))?)
+}
+
+pub fn raw_index(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    Ok(json_raw::value(json_raw::element(raw(&a[0])?, int(&a[1]))?))
+}
+
+pub fn raw_index_text(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    json_raw::text(json_raw::element(raw(&a[0])?, int(&a[1]))?)
+}
+
+pub fn raw_path(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    Ok(json_raw::value(json_raw::walk(raw(&a[0])?, &path(&a[1]))?))
+}
+
+pub fn raw_path_text(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    json_raw::text(json_raw::walk(raw(&a[0])?, &path(&a[1]))?)
 }
 
 pub fn get_element(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
@@ -72,10 +104,6 @@ pub fn get_element_text(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 
 pub fn get_key_text(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(text(json::of(&a[0])?.get(str_of(&a[1])).cloned()))
-}
-
-pub fn get_index_text(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    Ok(text(json::of(&a[0])?.at(int(&a[1])).cloned()))
 }
 
 pub fn get_path(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
