@@ -3,7 +3,7 @@
 
 use base::{Oid, Position, Result};
 use replica::ReplicaMarks;
-use replica::read::Timestamps;
+use replica::read::{AsOf, Timestamps};
 use replica::replay::{Build, Policy, ReplayOptions, SchemaSink, Stepper};
 use replica::ship::receiver::{Command, Event};
 use replica::ship::{Acked, Identity, Message, Read, Receiver, Ring, RingReader, RingWriter};
@@ -77,6 +77,8 @@ pub struct Follower {
     pub connection: Option<usize>,
     /// What it knows of the primary's region.
     pub timestamps: Timestamps,
+    /// As of when what it shows is the newest there was.
+    pub as_of: AsOf,
     /// The ring was overrun and has not been restarted.
     lost: bool,
     /// The last copy did not come: the next is begun then.
@@ -120,6 +122,7 @@ impl Follower {
             held: None,
             connection: None,
             timestamps: Timestamps::new(0),
+            as_of: AsOf::default(),
             lost: false,
             copy_from: 0,
             agreed: false,
@@ -155,6 +158,7 @@ impl Follower {
         let store = engine.store().clone();
         let stepper = Stepper::new(store, marks.clone(), sink, last, options);
         self.timestamps = Timestamps::new(dir.cluster());
+        self.as_of = AsOf::default();
         self.following = Some(Following {
             engine,
             marks,

@@ -3,6 +3,9 @@
 //!
 //! A read arrives, gets its timestamp from the machine that the server uses, takes its snapshot there, and reads when the slots say that it
 //! may: then `invariants::reads` looks at what it sees.
+//!
+//! A read that may be so old is a strong one that arrived so much earlier: it is made then, with what it has to see, and begins later. Only those
+//! are looked at that what a node shows is new enough for: they ask nothing.
 
 use base::Position;
 use base::region::row_hash;
@@ -17,6 +20,8 @@ use crate::world::{What, World};
 
 /// Microseconds after which a reader gives up.
 const PATIENCE: u64 = 3_000_000;
+/// The oldest that a read may be.
+const OLDEST: u64 = 200_000;
 
 enum Stage {
     /// It has no timestamp.
@@ -32,6 +37,8 @@ pub struct StrongRead {
     pub node: usize,
     life: u64,
     arrived: u64,
+    /// Later than it arrived: it may be so old.
+    begins: u64,
     /// What it has to see.
     pub acknowledged: BTreeSet<(Position, u64)>,
     /// Rows by key; none: the table.
@@ -42,6 +49,10 @@ pub struct StrongRead {
 }
 
 impl StrongRead {
+    pub fn may_be_old(&self) -> bool {
+        self.begins > self.arrived
+    }
+
     fn touches(&self, storage: u32) -> Vec<Touch> {
         let row = |k: &Vec<u8>| Touch::Row(storage, row_hash(storage, k));
         let mut all = vec![Touch::Catalog];
@@ -66,11 +77,15 @@ impl World {
             node: i,
             life: self.machines[i].life,
             arrived: self.now,
+            begins: self.now,
             acknowledged: self.model.all_acknowledged(),
             keys,
             stage: Stage::Asks,
             again: 0,
         };
+        if self.now.is_multiple_of(3) {
+            self.strong_later(&read);
+        }
         match &self.machines[i].up {
             Some(Running::Follower(f)) if f.following.is_some() => self.strong.push(read),
             // One that does not know whether it leads sends readers elsewhere.
@@ -80,6 +95,20 @@ impl World {
                 self.check_read(&read, &snapshot);
             }
             _ => {}
+        }
+    }
+
+    /// The same is asked later, of what is shown then.
+    fn strong_later(&mut self, read: &StrongRead) {
+        if matches!(&self.machines[read.node].up, Some(Running::Follower(f)) if f.following.is_some())
+        {
+            self.strong.push(StrongRead {
+                begins: self.now + 1 + self.now % OLDEST,
+                acknowledged: read.acknowledged.clone(),
+                keys: read.keys.clone(),
+                stage: Stage::Asks,
+                ..*read
+            });
         }
     }
 
@@ -100,7 +129,11 @@ impl World {
         let (life, now): (u64, u64) = (self.machines[i].life, self.now);
         for r in mine {
             let r: StrongRead = r;
-            if r.life != life || now - r.arrived > PATIENCE {
+            if r.life != life || now > r.begins + PATIENCE {
+                continue;
+            }
+            if now < r.begins {
+                self.strong.push(r);
                 continue;
             }
             let left = self.on_node(i, |w, up| match up {
@@ -123,6 +156,14 @@ impl World {
             return Some(r);
         };
         let (now, storage) = (self.now, following.engine.table.storage.id);
+        if r.may_be_old() {
+            if f.as_of.reached(visible).is_some_and(|b| b >= r.arrived) {
+                let engine = &following.engine;
+                let snapshot = engine.store().snapshots.take(|| visible);
+                self.see(&r, engine, f.dir.as_ref().map(|d| d.terms()), &snapshot);
+            }
+            return None;
+        }
         loop {
             match std::mem::replace(&mut r.stage, Stage::Asks) {
                 Stage::Asks => match f.timestamps.ask(r.arrived, || r.touches(storage)) {
@@ -226,9 +267,11 @@ impl World {
             };
             let following = f.following.as_ref()?;
             let followed = following.followed();
+            let began = f.timestamps.began(number).unwrap_or(0);
             match f.timestamps.landed(number, values, followed) {
                 Ok(at) => {
                     following.marks.hear(followed, at);
+                    f.as_of.told(followed, at, began);
                 }
                 Err(why) => w.say(|| format!("node {i} rejects an answer: {why:?}")),
             }

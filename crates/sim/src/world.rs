@@ -100,9 +100,10 @@ pub struct Report {
     pub checkpoints: u64,
     pub snapshots: u64,
     pub reads: u64,
-    /// Strong reads that came to their end, and those of them that stood above what was visible.
+    /// Strong reads that came to their end, those of them that stood above what was visible, and those that might be old.
     pub strong: u64,
     pub ahead: u64,
+    pub bounded: u64,
     pub fetches: u64,
     /// Commits acknowledged and lost, as their promise allowed.
     pub forgiven: u64,
@@ -132,6 +133,7 @@ impl Report {
         self.reads += other.reads;
         self.strong += other.strong;
         self.ahead += other.ahead;
+        self.bounded += other.bounded;
         self.fetches += other.fetches;
         self.forgiven += other.forgiven;
         self.false_premises.extend(other.false_premises.clone());
@@ -154,8 +156,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{} strong reads, {} of them above what was visible, {} fetches",
-            self.strong, self.ahead, self.fetches
+            "{} strong reads, {} of them above what was visible, {} that might be old, {} fetches",
+            self.strong, self.ahead, self.bounded, self.fetches
         )?;
         write!(
             f,
@@ -678,10 +680,9 @@ impl World {
     }
 
     fn broken(&mut self, c: usize, primary: bool) -> usize {
-        let connection = self.net.connections[c].clone();
         let to = match primary {
-            true => connection.primary,
-            false => connection.replica,
+            true => self.net.connections[c].primary,
+            false => self.net.connections[c].replica,
         };
         self.on_node(to, |w, up| match up {
             Running::Primary(p) if primary => {

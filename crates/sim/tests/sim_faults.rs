@@ -17,6 +17,8 @@ fn every_planted_fault_is_found() {
         "forward.no_footprint",
         // A timestamp whose fetch began before the read arrived.
         "read.old_fetch",
+        // A read that may be old, of what the primary had and is not here yet.
+        "read.as_of_unshown",
         // A slot that another row lowers.
         "read.slot_lowered",
         // A node that forgets that it holds what the cluster does not have.

@@ -1,4 +1,4 @@
-//! A strong read sees everything that was acknowledged before it arrived, at whatever node (SCC §4.1), and of what it reads exactly the state at
+//! A strong read sees everything that was acknowledged before it arrived (one that may be old: so much earlier), at whatever node (SCC §4.1), and of what it reads exactly the state at
 //! its timestamp, though replay has not come so far (§4.2). Commits that a fail-over may lose, and has lost, are not asked for; nor is
 //! anything when an operator was wrong about what is down.
 
@@ -27,6 +27,7 @@ impl World {
             terms.expect("whoever is read at has a history"),
         );
         self.report.strong += 1;
+        self.report.bounded += u64::from(r.may_be_old());
         self.say(|| format!("node {}: a strong read at {at}", r.node));
         if !self.report.false_premises.is_empty() {
             return;
