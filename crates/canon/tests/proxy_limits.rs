@@ -10,7 +10,7 @@ mod programs;
 
 use canon::proxy::{Options, Running};
 use common::{PATIENCE, Server, connect_to, sqlstate};
-use helpers::{one, rows, skip};
+use helpers::{one, promote, refused, rows, skip};
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Config, Error};
@@ -288,4 +288,81 @@ async fn libpq_finds_the_door_that_it_looks_for() {
     // The endpoint takes writes, wherever the session is.
     assert!(psql(&[ANY], "read-write").await.is_some());
     assert_eq!(psql(&[ANY], "read-only").await, None);
+}
+
+/// A replica that nobody points to the new primary goes on following the old one, and its reads wait for what that one cannot say.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_at_a_replica_that_a_promotion_has_left_behind_goes_on_elsewhere() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    rows(&p.connect().await, "CREATE TABLE t (a int PRIMARY KEY)").await;
+    let (heir, mut left) = (replica(&p).await, replica(&p).await);
+    let proxy = Running::start(options(&[&p, &heir, &left])).await;
+    let proxy = proxy.expect("a proxy");
+    let there = left.connect().await;
+    let mut sessions: Vec<(String, Client)> = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    // Two there: one that reads, one in a transaction. (They move as long as not all nodes have their share.)
+    let at = async |sessions: &[(String, Client)]| -> Vec<usize> {
+        let sql = "SELECT coalesce(string_agg(application_name, ' '), '') FROM pg_stat_activity WHERE application_name LIKE 'mine%'";
+        let names = one(&there, sql).await;
+        let is = |i: &usize| names.split(' ').any(|n| n == sessions[*i].0);
+        (0..sessions.len()).filter(is).collect()
+    };
+    while at(&sessions).await.len() < 2 {
+        assert!(Instant::now() < deadline, "no sessions at the replica");
+        assert!(sessions.len() < 40, "none of these is at the replica");
+        let name = format!("mine{}", sessions.len());
+        let mut config = config(&proxy, ANY);
+        config.application_name(&name);
+        let c = connect_to(&config).await.expect("a session");
+        rows(&c, "SELECT count(*) FROM t").await;
+        sessions.push((name, c));
+    }
+    // In transactions, they stay.
+    for (_, c) in &sessions {
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT count(*) FROM t";
+        rows(c, begin).await;
+    }
+    let found = at(&sessions).await;
+    assert!(found.len() >= 2, "{found:?}");
+    let (reads, block) = (&sessions[found[0]].1, &sessions[found[1]].1);
+    rows(&there, "SET canon.read_consistency = 'eventual'").await;
+    promote(&heir, &[]);
+    // An open transaction notices one error.
+    let told = tokio::time::timeout(PATIENCE, refused(block, "SELECT count(*) FROM t")).await;
+    assert_eq!(told.expect("it does not wait for ever").0, "40001");
+    rows(block, "ROLLBACK").await;
+    assert_eq!(one(block, "SELECT count(*) FROM t").await, "0");
+    // A transaction that ends meanwhile notices nothing, nor does the read that follows it.
+    rows(reads, "COMMIT").await;
+    for _ in 0..20 {
+        let n = tokio::time::timeout(PATIENCE, one(reads, "SELECT count(*) FROM t")).await;
+        assert_eq!(n.expect("it does not wait for ever"), "0");
+    }
+    rows(reads, "INSERT INTO t VALUES (1)").await;
+    assert_eq!(one(block, "SELECT count(*) FROM t").await, "1");
+    drop(sessions);
+
+    // Pointed to the new primary it is as good as any, in the new term.
+    left.kill();
+    let (of, name) = (
+        format!("{}:{}", heir.host, heir.port),
+        format!("{}:{}", left.host, left.port),
+    );
+    left.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", &name)]);
+    left.launch();
+    left.ready().await;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let c = connect(&proxy, ANY).await.expect("a session");
+        if one(&c, "SELECT pg_is_in_recovery()").await == "t" {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no session at the replica");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    proxy.stop().await;
 }

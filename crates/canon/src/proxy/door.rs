@@ -9,6 +9,7 @@ use super::session::{LINGER, PAUSE, STARTUP_LIMIT, TELL};
 use super::track::Track;
 use super::{Client, Proxy};
 use crate::gate::connection::NOTHING_RUN;
+use crate::replication::Primary;
 use crate::replication::link::server_error;
 use base::{Error, Result, SqlState};
 use bytes::BytesMut;
@@ -105,7 +106,11 @@ async fn cancel(proxy: &Proxy, id: SessionId, secret: i32) {
         .and_then(|c| *c.at.lock());
     let Some((node, key)) = at else { return };
     Counters::add(&proxy.counters.cancels);
-    let node = proxy.node(node);
+    cancel_at(proxy.node(node), key).await;
+}
+
+/// Ends what runs at a node over the connection with this key.
+pub async fn cancel_at(node: Primary, key: [u8; 8]) {
     let send = async {
         let mut s = TcpStream::connect((node.host.as_str(), node.port)).await?;
         let mut m = 16u32.to_be_bytes().to_vec();

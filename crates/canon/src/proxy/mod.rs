@@ -29,7 +29,7 @@ use route::{Attrs, Command, Event, NodeId, Router, SessionId};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -121,6 +121,8 @@ pub(crate) struct Client {
     secret: i32,
     wake: Notify,
     move_on: AtomicBool,
+    /// Its node may keep it waiting for ever: 1, reads leave; 2, transactions too.
+    pull: AtomicU8,
     /// Where its statements run, and the key of a cancel request there.
     at: Mutex<Option<(NodeId, [u8; 8])>>,
 }
@@ -310,6 +312,12 @@ impl Proxy {
                 Command::Move(s) => {
                     if let Some(c) = self.clients.lock().get(&s) {
                         c.move_on.store(true, Ordering::SeqCst);
+                        c.wake.notify_one();
+                    }
+                }
+                Command::Pull { session, block } => {
+                    if let Some(c) = self.clients.lock().get(&session) {
+                        c.pull.store(1 + u8::from(block), Ordering::SeqCst);
                         c.wake.notify_one();
                     }
                 }

@@ -8,8 +8,10 @@
 //!                       prefer-standby  as standby, else as any
 //! of those the one with the fewest sessions for its age, and among equals the one that was taken longest ago
 //! ```
-//! A session is asked to move when its node is none of those any more, or has clearly more sessions than another; it does so when it is
-//! between transactions. A lost connection is noticed by the session itself, which asks for a node again.
+//! Fresh is who hears the primary of the newest term and is not old. A session is asked to move when its node is none of those any more,
+//! or has clearly more sessions than another; it does so when it is between transactions. Where it may wait for ever, as at a replica that
+//! goes on following a primary which leads no more, it is pulled away also from the middle of a read. A lost connection is noticed by the
+//! session itself, which asks for a node again.
 //!
 //! Left out on purpose: weights of machines, and what a session does. Every node takes every statement, so a session with writes is as
 //! well at a replica, which passes them on.
@@ -67,6 +69,8 @@ pub struct NodeState {
     pub forgotten: bool,
     /// Ticks since it was last seen, or named by a primary.
     unheard: u32,
+    /// Ticks since it was fresh.
+    stale: u32,
     taken: u64,
 }
 
@@ -101,6 +105,8 @@ pub enum Command {
     Forget(NodeId),
     /// The session should find another node when it can.
     Move(SessionId),
+    /// Also in the middle of a read of which nothing has come, and where asked, of a transaction: what it waits for may never come there.
+    Pull { session: SessionId, block: bool },
 }
 
 struct Placed {
@@ -123,6 +129,10 @@ pub struct Router {
 const FORGET: u32 = 50;
 /// Ticks after which a session that was asked to move may be asked again.
 const AGAIN: u64 = 25;
+/// Ticks after which sessions are pulled away from a node that is old or does not answer.
+const STALE: u32 = 10;
+/// The same of one that follows a primary which leads no more: it may be told of the new one.
+const OVER: u32 = 5;
 /// What a node may have more than another before sessions move.
 const SLACK: usize = 2;
 
@@ -191,6 +201,7 @@ impl Router {
                 sessions: 0,
                 forgotten: false,
                 unheard: 0,
+                stale: 0,
                 taken: 0,
             });
             return commands.push(Command::Watch(self.nodes.len() - 1));
@@ -211,7 +222,12 @@ impl Router {
 
     fn tick(&mut self, commands: &mut Vec<Command>) {
         self.ticks += 1;
+        let leads = self.primary();
+        let term = self.term();
         for (id, n) in self.nodes.iter_mut().enumerate() {
+            let fresh =
+                Some(id) == leads || n.seen.is_some_and(|s| is_fresh(&s, term, self.max_age));
+            n.stale = if fresh { 0 } else { n.stale + 1 };
             n.unheard += u32::from(n.seen.is_none());
             if !n.configured && !n.forgotten && n.unheard > FORGET {
                 n.forgotten = true;
@@ -221,6 +237,21 @@ impl Router {
         let asked_lately = |p: &Placed| p.asked.is_some_and(|at| at + AGAIN > self.ticks);
         let mut sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
         sessions.sort_unstable();
+        for &session in &sessions {
+            let Placed { node, attrs, .. } = self.sessions[&session];
+            let n = &self.nodes[node];
+            // What it follows will not go on.
+            let over = n.forgotten || n.seen.is_some_and(|s| s.term < term);
+            if n.stale >= if over { OVER } else { STALE } {
+                let fit = self.fitting(attrs);
+                if !fit.is_empty() && !fit.contains(&node) {
+                    commands.push(Command::Pull {
+                        session,
+                        block: over,
+                    });
+                }
+            }
+        }
         sessions.retain(|s| !asked_lately(&self.sessions[s]));
         // As if those that are asked had gone already.
         let mut counts: Vec<usize> = self.nodes.iter().map(|n| n.sessions).collect();
@@ -262,12 +293,18 @@ impl Router {
             .map(|(_, id)| id)
     }
 
+    /// The primary's term; 0: there is none.
+    fn term(&self) -> u64 {
+        let leads = self.primary().and_then(|p| self.nodes[p].seen);
+        leads.map_or(0, |s| s.term)
+    }
+
     /// The nodes that a session may be at, the best kind of them.
     fn fitting(&self, attrs: Attrs) -> Vec<NodeId> {
-        let primary = self.primary();
+        let (primary, term) = (self.primary(), self.term());
         let replicas = |fresh: bool| -> Vec<NodeId> {
             let of = self.nodes.iter().enumerate().filter(|(_, n)| !n.forgotten);
-            let is = |s: &Seen| !s.primary && (!fresh || s.age.is_some_and(|a| a <= self.max_age));
+            let is = |s: &Seen| !s.primary && (!fresh || is_fresh(s, term, self.max_age));
             of.filter(|(_, n)| n.seen.as_ref().is_some_and(is))
                 .map(|(id, _)| id)
                 .collect()
@@ -283,7 +320,7 @@ impl Router {
             Attrs::Any => any(),
             Attrs::Primary => primary.map(|p| vec![p]),
             Attrs::Standby => standby(),
-            Attrs::PreferStandby => standby().or_else(any),
+            Attrs::PreferStandby => first([replicas(true), any().unwrap_or_default()]),
         }
         .unwrap_or_default()
     }
@@ -308,6 +345,11 @@ impl Router {
         self.nodes[id].taken = self.taken;
         Some(id)
     }
+}
+
+/// Whether a node hears the primary of this term, or of a newer one, and is no older than that.
+fn is_fresh(s: &Seen, term: u64, max_age: Duration) -> bool {
+    s.term >= term && s.age.is_some_and(|a| a <= max_age)
 }
 
 #[cfg(test)]
@@ -398,6 +440,57 @@ mod tests {
         r.handle(Event::Seen(1, seen(false, 2, Some(0))));
         r.handle(Event::Down(2));
         assert_eq!(r.primary(), None);
+    }
+
+    #[test]
+    fn who_waits_at_a_node_that_will_not_go_on_is_pulled_away() {
+        let pulled = |r: &mut Router| -> Vec<Command> {
+            let all = r.handle(Event::Tick).into_iter();
+            all.filter(|c| matches!(c, Command::Pull { .. })).collect()
+        };
+        let mut r = cluster();
+        for s in 0..3 {
+            open(&mut r, s, Attrs::Any);
+        }
+        assert!(pulled(&mut r).is_empty());
+        let session = |r: &Router, node| {
+            let at = r.sessions.iter().find(|(_, p)| p.node == node);
+            *at.expect("one is there").0
+        };
+        // 2 leads; 0 has handed over, and 1 goes on following that one: it is as fresh as ever.
+        r.handle(Event::Seen(0, seen(false, 1, None)));
+        r.handle(Event::Seen(2, seen(true, 2, Some(0))));
+        for _ in 1..OVER {
+            assert!(pulled(&mut r).is_empty(), "they have time to go themselves");
+        }
+        let mut both = [session(&r, 0), session(&r, 1)];
+        both.sort_unstable();
+        let both = both.map(|session| Command::Pull {
+            session,
+            block: true,
+        });
+        assert_eq!(pulled(&mut r), both);
+        for _ in 0..9 {
+            assert_eq!(r.pick(Attrs::Any, None), Some(2));
+            assert_eq!(r.pick(Attrs::PreferStandby, None), Some(2));
+        }
+        // Re-pointed, but far behind: only reads, and after a while.
+        r.handle(Event::Seen(0, seen(false, 2, Some(0))));
+        r.handle(Event::Seen(1, seen(false, 2, Some(0))));
+        assert!(pulled(&mut r).is_empty());
+        r.handle(Event::Seen(1, seen(false, 2, Some(5_000))));
+        for _ in 1..STALE {
+            assert!(pulled(&mut r).is_empty());
+        }
+        let reads = Command::Pull {
+            session: session(&r, 1),
+            block: false,
+        };
+        assert_eq!(pulled(&mut r), [reads]);
+        // Nowhere else to go.
+        r.handle(Event::Down(0));
+        r.handle(Event::Down(2));
+        assert!(pulled(&mut r).is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Whole messages go from one buffer to the other; the track says which of them, and what to do when the node is lost. A move opens the new
 //! node first, gives it what the session has, and then lets go of the old one.
 
-use super::door::{begin, elsewhere, farewell, hello};
+use super::door::{begin, cancel_at, elsewhere, farewell, hello};
 use super::end::{CHUNK, End, gone};
 use super::hello::Hello;
 use super::metrics::Counters;
@@ -73,6 +73,7 @@ pub async fn serve(proxy: Arc<Proxy>, stream: TcpStream, address: SocketAddr, at
         secret: random(&proxy),
         wake: tokio::sync::Notify::new(),
         move_on: false.into(),
+        pull: 0.into(),
         at: Default::default(),
     });
     let Some(id) = register(&proxy, &own) else {
@@ -175,6 +176,11 @@ impl Session {
                 if self.own.move_on.swap(false, Ordering::SeqCst) {
                     self.consider_moving().await?;
                 }
+            }
+            let pull = self.own.pull.swap(0, Ordering::SeqCst);
+            if pull > 0 && self.track.waits(pull > 1) {
+                self.pulled().await?;
+                continue;
             }
             match self.wait().await {
                 Woke::Go => {}
@@ -376,6 +382,17 @@ impl Session {
             }
             r => r,
         }
+    }
+
+    /// What the session waits for may never come where it is: as if that node were lost.
+    async fn pulled(&mut self) -> Result<()> {
+        let at = *self.own.at.lock();
+        if let Some((node, key)) = at {
+            debug!(node = %self.proxy.node(node), "a statement is taken away");
+            tokio::spawn(cancel_at(self.proxy.node(node), key));
+        }
+        self.ending = Some(false);
+        self.lost().await
     }
 
     /// The router has asked for a move: is there a better node now?

@@ -111,6 +111,9 @@ pub struct Track {
     reads_only: bool,
     /// The node has refused, and the client knows: the session should leave it; whether only the primary will do.
     leave: Option<bool>,
+    /// Cycles that are done, and how many were when it was last asked whether it waits.
+    done: u64,
+    asked: Option<u64>,
     /// What the node's ReadyForQuery behind a refusal said.
     refused_in: u8,
     statements: BTreeMap<Vec<u8>, (Vec<u8>, Effect)>,
@@ -165,6 +168,8 @@ impl Track {
             opening: None,
             reads_only: false,
             leave: None,
+            done: 0,
+            asked: None,
             refused_in: b'I',
             statements: BTreeMap::new(),
             portals: HashMap::new(),
@@ -601,6 +606,7 @@ impl Track {
             out.extend_from_slice(&held);
             if let Some(done) = self.pending.pop_front() {
                 self.opened(&done, status);
+                self.done += 1;
             }
         }
         self.status = status;

@@ -30,7 +30,10 @@ pub async fn watch(proxy: Arc<Proxy>, id: NodeId) {
     let (mut up, mut ask) = (None, proxy.ask.subscribe());
     loop {
         let why = match follow(&proxy, id, &mut up, &mut ask).await {
-            Ok(()) => "its role has changed".to_owned(),
+            Ok(()) => {
+                tracing::debug!(node = %proxy.node(id), "its role or its term has changed");
+                continue;
+            }
             Err(e) => {
                 proxy.event(Event::Down(id));
                 let why = format!("{} {}", e.code(), e.fields().message);
@@ -46,7 +49,7 @@ pub async fn watch(proxy: Arc<Proxy>, id: NodeId) {
     }
 }
 
-/// One connection, until it fails or the node has another role.
+/// One connection, until it fails or the node has another role or follows in another term: that is told at the start.
 async fn follow(
     proxy: &Arc<Proxy>,
     id: NodeId,
@@ -61,10 +64,12 @@ async fn follow(
     ];
     let mut link = Link::connect(&node, &parameters).await?;
     let term = link.parameters.iter().find(|p| p.0 == "canon.term");
-    let own = term.and_then(|t| t.1.parse().ok()).unwrap_or(0);
+    let term = term.and_then(|t| t.1.parse().ok()).unwrap_or(0);
+    // What a replica says of the term that it hears is 32 bits of it.
+    let sign = (term as i32).to_string();
     let (mut was, mut told) = (None, Vec::new());
     loop {
-        let seen = limited(standing(&mut link, own)).await?;
+        let (seen, heard) = limited(standing(&mut link, term)).await?;
         if was.is_some_and(|w| w != seen.primary) {
             return Ok(());
         }
@@ -90,6 +95,9 @@ async fn follow(
             }
         }
         pause(proxy, ask).await;
+        if heard.is_some_and(|h| h != sign) {
+            return Ok(());
+        }
     }
 }
 
@@ -105,21 +113,19 @@ async fn limited<T>(f: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(LIMIT, f).await.map_err(late)?
 }
 
-async fn standing(link: &mut Link, own: u64) -> Result<Seen> {
+/// How it is, and a sign of the term of the primary that it hears.
+async fn standing(link: &mut Link, term: u64) -> Result<(Seen, Option<String>)> {
     let rows = link.query(STANDING).await?;
     let field = |i: usize| rows.first().and_then(|r| r.get(i).cloned()).flatten();
     let primary = field(0).as_deref() == Some("f");
-    let heard: Option<u64> = field(1).and_then(|t| t.parse().ok());
+    let heard = field(1);
     let age: Option<f64> = field(2).and_then(|s| s.parse().ok());
-    Ok(Seen {
-        primary,
-        term: own.max(heard.unwrap_or(0)),
-        age: match primary {
-            true => Some(Duration::ZERO),
-            // Without its primary a replica is as old as one can be.
-            false => heard.and(age).map(|s| Duration::from_secs_f64(s.max(0.0))),
-        },
-    })
+    let age = match primary {
+        true => Some(Duration::ZERO),
+        // Without its primary a replica is as old as one can be.
+        false => (age.filter(|_| heard.is_some())).map(|s| Duration::from_secs_f64(s.max(0.0))),
+    };
+    Ok((Seen { primary, term, age }, heard))
 }
 
 /// The names of those that follow it, with their addresses.

@@ -124,6 +124,25 @@ impl Track {
         reply
     }
 
+    /// Whether it waits for the same as when it was last asked, of which nothing has come, and would lose nothing by being told that the
+    /// node is gone: a read runs elsewhere. `block`: a transaction may be lost, too, as long as it has not been told to commit.
+    pub fn waits(&mut self, block: bool) -> bool {
+        let same = self.asked.replace(self.done) == Some(self.done);
+        let front = self.pending.front();
+        let unanswered = front.is_some_and(|c| c.closed && !c.answered);
+        if !same || !unanswered || self.pinned || self.astray {
+            return false;
+        }
+        let again = |c: &Cycle| c.whole && c.effect.may_run_again();
+        let mut course = Course::new(true);
+        self.pending.iter().for_each(|c| course.then(c.effect));
+        match self.status {
+            b'I' => self.pending.iter().all(again),
+            b'T' => block && !course.may_have_committed,
+            _ => false,
+        }
+    }
+
     /// The node is gone.
     pub fn lost(&mut self, nothing_run: bool) -> Loss {
         if self.pinned || self.astray {

@@ -246,3 +246,34 @@ fn a_flush_behind_sync_begins_nothing() {
     assert_eq!(s.say(b'H', b""), Said::Nothing);
     assert!(s.0.is_between());
 }
+
+#[test]
+fn who_waits_for_the_same_again_may_be_taken_away() {
+    // (in a block, what is sent, with the leave of a transaction, without)
+    for (block, sql, with, without) in [
+        (false, "SELECT 1", true, true),
+        (false, "INSERT INTO t VALUES (1)", false, false),
+        (true, "SELECT 1", true, false),
+        (true, "INSERT INTO t VALUES (1)", true, false),
+        (true, "COMMIT", false, false),
+    ] {
+        for (leave, expected) in [(true, with), (false, without)] {
+            let mut s = S::new();
+            if block {
+                s.q("BEGIN; SELECT 1").got("CTD", "SELECT 1", b'T');
+            }
+            assert!(!s.0.waits(leave), "for nothing");
+            s.q(sql);
+            assert_eq!(s.0.waits(leave), expected, "{sql} {block} {leave}");
+        }
+    }
+    // Something else each time, or some of it has come.
+    let mut s = S::new();
+    s.q("SELECT 1");
+    assert!(!s.0.waits(true));
+    s.got("TD", "SELECT 1", b'I').q("SELECT 2");
+    assert!(!s.0.waits(true));
+    s.hear(b'T', b"\0\0");
+    s.hear(b'D', b"\0\0");
+    assert!(!s.0.waits(true));
+}
