@@ -369,8 +369,16 @@ async fn a_replica_that_could_not_be_promoted_follows_again() {
     if skip() {
         return;
     }
+    // Before its term is on the disk, and after.
+    for fault in ["dir.add_term:full", "node.before_flusher:error"] {
+        could_not_be_promoted(fault).await;
+    }
+}
+
+#[cfg(feature = "faults")]
+async fn could_not_be_promoted(fault: &str) {
     let p = Server::start().await;
-    let r = replica_with(&p, "heir", &[("CANON_FAULT", "dir.add_term:full")]).await;
+    let r = replica_with(&p, "heir", &[("CANON_FAULT", fault)]).await;
     let c = p.connect().await;
     bank(&c).await;
     assert_equal(&c, &r).await;

@@ -8,7 +8,7 @@ use base::region::Region;
 use base::schema::{Change, Schema, SequenceDef, encode_changes};
 use base::{Error, Held, Position, Result, SqlState, Watermarks};
 use commit::PublishedWait;
-use env::JoinHandle;
+use env::{JoinHandle, fault};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -236,6 +236,8 @@ impl Node {
     }
 
     pub(crate) fn start_flusher(&self, writer: LogWriter) -> Result<()> {
+        fault::fallible("node.before_flusher")
+            .map_err(|e| Error::new(SqlState::IO_ERROR, format!("no thread for the log: {e}")))?;
         let s = self.shared.clone();
         let body = move || s.pipeline.run(writer, &s.manager, &s.options.env);
         self.spawn("flusher", Box::new(body))

@@ -17,6 +17,9 @@ use wal::LogWriter;
 
 use crate::node::{LOOK, Node, Shared};
 
+/// How long a term that does not begin is tried to be taken off the disk.
+const TAKE_BACK: Duration = Duration::from_secs(10);
+
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -136,10 +139,40 @@ impl Node {
         let shared = self.shared();
         let env = &shared.options.env;
         let term = next_term(known, env.clock.unix_micros(), env.random.next_u64());
-        shared
-            .dir
-            .add_term(term, start)
-            .map_err(crate::node::failed)?;
+        let (terms, before) = (shared.dir.terms(), self.term());
+        let begun = match shared.dir.add_term(term, start) {
+            Ok(()) => self.lead(log, term, start),
+            Err(e) => Err(crate::node::failed(e)),
+        };
+        if begun.is_err() {
+            shared.term.store(before, Ordering::SeqCst);
+            self.take_back(term, &terms);
+        }
+        begun.map(|()| term)
+    }
+
+    /// The term does not begin after all. Whoever hears of one makes way for it, so none that nobody leads may stay on the disk.
+    fn take_back(&self, term: u64, terms: &[(u64, Position)]) {
+        let shared = self.shared();
+        let clock = &shared.options.env.clock;
+        let until = clock.monotonic_nanos() + TAKE_BACK.as_nanos() as u64;
+        while let Err(e) = shared.dir.set_terms(terms) {
+            if !e.is_retryable() || clock.monotonic_nanos() > until {
+                env::say!(
+                    "canon: the node is not promoted, but term {term} could not be taken off its disk: {e}"
+                );
+                env::say!(
+                    "canon: stopping now. If it is started as a replica again, its primary takes no more writes: promote it then, or make it anew"
+                );
+                std::process::abort();
+            }
+            clock.sleep(LOOK);
+        }
+    }
+
+    /// The term is on the disk. Nothing of it is in the log after an error.
+    fn lead(&self, log: Option<LogWriter>, term: u64, start: Position) -> Result<()> {
+        let shared = self.shared();
         shared.term.store(term, Ordering::SeqCst);
         let manager = &shared.manager;
         manager.raise_oids();
@@ -156,19 +189,19 @@ impl Node {
         let region = &shared.pipeline.region;
         let published = shared.manager.marks.published.get();
         region.lead(shared.dir.cluster(), term, start, published);
+        // The term's first commit is empty: from here on this node's log says which term it is of. Nobody else has a position yet.
+        let p = &shared.pipeline;
+        let (position, ticket) = p.begin()?;
         if let Some(mut log) = log {
             log.set_term(term);
             self.start_flusher(log)?;
         }
         shared.role.store(Role::Primary as u8, Ordering::SeqCst);
         manager.set_standby(false);
-        // The term's first commit is empty: from here on this node's log says which term it is of.
-        let p = &shared.pipeline;
-        let (position, ticket) = p.begin()?;
         let (heads, data) = base::record::CommitBuilder::new().finish(position, 0);
         p.ready(ticket, heads, data);
         p.shipping.settle();
-        Ok(term)
+        Ok(())
     }
 
     /// Another node's term is known to this one. A primary of an older term takes no more commits from here on; what it has acknowledged

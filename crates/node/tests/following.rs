@@ -315,6 +315,37 @@ fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
     assert_eq!((everything(&again), again.term()), (now, promoted.term));
 }
 
+/// Whoever hears of a term makes way for it: one that does not begin after all leaves no trace.
+#[test]
+fn a_promotion_that_fails_leaves_no_term() {
+    let mem = env::MemDisk::new();
+    let disk = env::FaultyDisk::new(Arc::new(mem.clone()));
+    let open = |replica| {
+        let options = NodeOptions {
+            env: env::Env::os().with_disk(Arc::new(disk.clone())),
+            replica,
+            ..NodeOptions::default()
+        };
+        Node::open(Path::new("/n"), options).unwrap()
+    };
+    drop(open(false));
+    let node = open(true);
+    let terms = node.terms();
+    // Once: it has the term in its place by then.
+    let failed = AtomicBool::new(false);
+    disk.refuse(move |op, path| {
+        let this = op == env::faulty_disk::Op::SyncDir && path == Path::new("/n");
+        this && !failed.swap(true, Ordering::SeqCst)
+    });
+    node.promote().unwrap_err();
+    assert_eq!((node.role(), node.term()), (Role::Replica, 1));
+    drop(node);
+    let node = open(true);
+    assert_eq!((node.terms(), node.heard_term()), (terms, 1));
+    let promoted = node.promote().unwrap();
+    assert_eq!(node.terms().last(), Some(&(promoted.term, promoted.start)));
+}
+
 #[test]
 fn a_replica_that_was_away_resumes_from_its_own_log() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

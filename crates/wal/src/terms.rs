@@ -31,7 +31,8 @@ pub(crate) struct Terms {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     known: Mutex<List>,
-    writing: Mutex<()>,
+    /// Held by who writes: whether the file may say something else, because writing it has failed.
+    unsure: Mutex<bool>,
 }
 
 impl Terms {
@@ -49,7 +50,7 @@ impl Terms {
             disk,
             dir: dir.to_owned(),
             known: Mutex::new(known),
-            writing: Mutex::default(),
+            unsure: Mutex::default(),
         })
     }
 
@@ -57,14 +58,18 @@ impl Terms {
         self.known.lock().clone()
     }
 
+    /// After an error the file may hold these terms all the same: what was known before is known still, and setting it again writes it.
     pub(crate) fn set(&self, terms: &[(u64, Position)]) -> Result<()> {
         assert!(is_history(terms), "{terms:?} is no history of terms");
-        let _one_at_a_time = self.writing.lock();
-        if *self.known.lock() == terms {
+        let mut unsure = self.unsure.lock();
+        if !*unsure && *self.known.lock() == terms {
             return Ok(());
         }
         // Sessions ask what is known, and do not wait for the disk.
-        replace(&*self.disk, &self.dir, TERMS_FILE, text(terms).as_bytes())?;
+        prepare(&*self.disk, &self.dir, TERMS_FILE, text(terms).as_bytes())?;
+        *unsure = true;
+        put_in_place(&*self.disk, &self.dir, TERMS_FILE)?;
+        *unsure = false;
         *self.known.lock() = terms.to_vec();
         Ok(())
     }
@@ -133,15 +138,28 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<List> {
 
 /// Writes a small file whole or not at all, durably.
 pub(crate) fn replace(disk: &dyn Disk, dir: &Path, name: &str, content: &[u8]) -> Result<()> {
-    let path = dir.join(name);
-    let temporary = dir.join(format!("{name}.tmp"));
+    prepare(disk, dir, name, content)?;
+    put_in_place(disk, dir, name)
+}
+
+fn temporary(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.tmp"))
+}
+
+fn prepare(disk: &dyn Disk, dir: &Path, name: &str, content: &[u8]) -> Result<()> {
+    let temporary = temporary(dir, name);
     let file = disk
         .open(&temporary, OpenMode::Truncate)
         .map_err(|e| Error::io("creation", &temporary, e))?;
     file.write_all_at(content, 0)
         .and_then(|()| file.sync_data())
-        .map_err(|e| Error::io("writing", &temporary, e))?;
-    disk.rename(&temporary, &path)
+        .map_err(|e| Error::io("writing", &temporary, e))
+}
+
+/// After an error the new content may be there or not.
+fn put_in_place(disk: &dyn Disk, dir: &Path, name: &str) -> Result<()> {
+    let temporary = temporary(dir, name);
+    disk.rename(&temporary, &dir.join(name))
         .map_err(|e| Error::io("renaming", &temporary, e))?;
     disk.sync_dir(dir).map_err(|e| Error::sync(dir, e))
 }

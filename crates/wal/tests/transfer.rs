@@ -5,6 +5,7 @@ mod common;
 
 use base::Position;
 use common::*;
+use env::faulty_disk::Op;
 use env::{Disk, MemDisk, PowerCut};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -177,6 +178,26 @@ fn a_crash_leaves_the_old_terms_or_the_new() {
             return added.unwrap();
         }
     }
+}
+
+/// The new terms are in their place, and the directory could not be synced: nobody knows which of them a start finds.
+#[test]
+fn terms_that_may_have_been_written_can_be_taken_back() {
+    let (mem, disk) = mem();
+    drop(open(disk).unwrap());
+    let faulty = faulty(&mem);
+    let dir = open(Arc::new(faulty.clone())).unwrap();
+    let old = dir.terms();
+    let root = dir.path().to_owned();
+    faulty.refuse(move |op, path| op == Op::SyncDir && path == root);
+    dir.add_term(2, at(8)).unwrap_err();
+    assert_eq!(dir.terms(), old);
+    let found = || open(Arc::new(mem.fork())).unwrap().terms();
+    assert_eq!(found().len(), 2, "the fault comes too early");
+    dir.set_terms(&old).unwrap_err();
+    faulty.refuse(|_, _| false);
+    dir.set_terms(&old).unwrap();
+    assert_eq!((found(), dir.terms()), (old.clone(), old));
 }
 
 #[test]
