@@ -178,3 +178,34 @@ fn results_have_the_columns_of_an_acknowledged_change() {
     assert_eq!(again.columns().len(), columns + 1);
     assert_eq!(rows(t.runtime.block_on(r.query(&again, &[]))), columns + 1);
 }
+
+/// A cursor that is declared while an acknowledged change of its table is on its way reads the table that there is after the change, and
+/// counts as having read it when its transaction moves.
+#[test]
+fn a_cursor_is_inside_the_transaction_whatever_became_of_its_table() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    let c = &r;
+    let count = "SELECT count(*) FROM a";
+    for (n, change) in [
+        "TRUNCATE a",
+        "DROP TABLE a; CREATE TABLE a (id int PRIMARY KEY, v int NOT NULL)",
+        "ALTER TABLE a ALTER v TYPE bigint",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let before = t.one(&p, count);
+        assert_eq!(t.one(&r, count), before);
+        let declare = format!("BEGIN ISOLATION LEVEL SERIALIZABLE; DECLARE c CURSOR FOR {count}");
+        meanwhile(&t, change, || t.run(c, &declare));
+        t.run(&r, "UPDATE b SET v = v + 1 WHERE id = 1");
+        let seen = t.one(&r, "FETCH c");
+        assert_eq!(t.one(&p, count), seen, "{change}");
+        // Each misses what the other writes.
+        let read = "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT v FROM b WHERE id = 1";
+        assert_eq!(t.one(&p, read), "0");
+        t.run(&p, &format!("INSERT INTO a VALUES ({n} + 1000, 0); COMMIT"));
+        assert_eq!(t.refused(&r, "COMMIT"), "40001", "{change}");
+    }
+}

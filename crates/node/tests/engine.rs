@@ -634,3 +634,17 @@ fn a_schema_change_can_be_cancelled_at_each_step() {
     let by = Access::Index(h.indexes.len() - 1);
     assert_eq!(all(&mut t, &h, by, Direction::Forward).len(), 602);
 }
+
+/// What an open cursor will read has to be known: of what is not, nobody could say whether it stayed the same.
+#[test]
+fn a_promise_to_read_what_is_not_there_is_refused() {
+    let (_dir, node, h) = with_rows(3);
+    let mut t = begin(&node, Isolation::Serializable, false);
+    t.will_read(&[h.storage.id]).unwrap();
+    let ranges = t.reads().unwrap().expect("it reads").ranges;
+    assert_eq!(ranges.len(), 1);
+    let gone = h.storage.id + 1_000_000;
+    let e = t.will_read(&[gone]).unwrap_err();
+    assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE);
+    node.rollback(t);
+}

@@ -30,12 +30,15 @@ use crate::txn::{Isolation, Txn};
 
 impl Txn {
     /// All rows of these tables count as read: what stays here when the transaction moves (a cursor) may read them yet, at its snapshot.
-    pub fn will_read(&mut self, storages: &[RelId]) {
+    /// 40001 where one of them is not of the schema there: then it cannot be said what is read.
+    pub fn will_read(&mut self, storages: &[RelId]) -> Result<()> {
         if !self.tracks_reads() || self.view.is_none() {
-            return;
+            return Ok(());
         }
-        let tables = self.catalog.tables.values();
-        for table in tables.filter(|t| storages.contains(&t.storage.id)) {
+        for &storage in storages {
+            let mut tables = self.catalog.tables.values();
+            let table = tables.find(|t| t.storage.id == storage);
+            let table = table.ok_or_else(changed)?;
             self.ranges.push(RangeRead {
                 table: table.clone(),
                 index: None,
@@ -47,6 +50,7 @@ impl Txn {
                 filter: None,
             });
         }
+        Ok(())
     }
 
     /// What the transaction has read so far, for another node; `None` where there is nothing that must stay the same. 40001 where that is

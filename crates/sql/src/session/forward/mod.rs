@@ -291,7 +291,7 @@ impl<E: Engine> Session<E> {
     /// What the primary must know before the next message, which begins a transaction there or (`SAME`) goes on with one. The
     /// transaction that ran here ends with it; cursors keep its snapshot. After an error `known` is as it was.
     pub fn set_out(&mut self, known: &mut Known, token: u64) -> Result<Vec<u8>> {
-        self.promise_portals();
+        self.promise_portals()?;
         let reads = match &self.block.txn {
             Some(t) if self.block.kind != Kind::None => t.reads()?,
             _ => None,
@@ -361,7 +361,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Open portals stay here and read on at this snapshot: what they may read must be the same where the transaction goes on.
-    fn promise_portals(&mut self) {
+    fn promise_portals(&mut self) -> Result<()> {
         let mut storages = Vec::new();
         for p in self.portals.values().chain(&self.unnamed_portal) {
             if let PortalKind::Run(run) = &p.kind
@@ -370,8 +370,9 @@ impl<E: Engine> Session<E> {
                 storages.extend(&run.plan.prepared.touches().tables);
             }
         }
-        if let Some(t) = &mut self.block.txn {
-            t.will_read(&storages);
+        match &mut self.block.txn {
+            Some(t) => t.will_read(&storages),
+            None => Ok(()),
         }
     }
 
