@@ -209,3 +209,41 @@ fn a_cursor_is_inside_the_transaction_whatever_became_of_its_table() {
         assert_eq!(t.refused(&r, "COMMIT"), "40001", "{change}");
     }
 }
+
+/// What `regclass` shows and finds are look-ups, too.
+#[test]
+fn names_of_relations_are_as_new_as_what_is_read() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    let c = &r;
+    let mut name = "a".to_owned();
+    for (n, way) in ["", "::text", "format", "typed"].into_iter().enumerate() {
+        let number = format!("SELECT '{name}'::regclass::oid");
+        let old = t.one(&r, &number);
+        assert_eq!(old, t.one(&p, &number));
+        let again = format!("DROP TABLE {name}; CREATE TABLE {name} (id int)");
+        let new = meanwhile(&t, &again, || t.one(c, &number));
+        assert_ne!(new, old);
+        assert_eq!(new, t.one(&p, &number));
+        let next = format!("a{n}");
+        let rename = format!("ALTER TABLE {name} RENAME TO {next}");
+        let shown = match way {
+            "format" => format!("SELECT format('%s', {new}::regclass)"),
+            way => format!("SELECT {new}::regclass{}", way.trim_start_matches("typed")),
+        };
+        let found = meanwhile(&t, &rename, || match way {
+            "typed" => {
+                let sql = "SELECT $1::oid::regclass::text";
+                let number: u32 = new.parse().expect("a number");
+                let rows = t.runtime.block_on(c.query(sql, &[&number]));
+                rows.expect(sql)[0].get(0)
+            }
+            _ => t.one(c, &shown),
+        });
+        assert_eq!(found, next, "{shown}");
+        name = next;
+    }
+    let number = "SELECT to_regnamespace('later') IS NOT NULL AND 'later'::regnamespace::oid > 0";
+    let found = meanwhile(&t, "CREATE SCHEMA later", || t.one(c, number));
+    assert_eq!(found, "t");
+}

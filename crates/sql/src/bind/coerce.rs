@@ -26,6 +26,12 @@ fn same_representation(from: Type, to: Type) -> bool {
         )
 }
 
+/// Whether the text of its values is a name in the schema. (Types and functions are the same in every schema.)
+pub(super) fn names_relations(ty: Type) -> bool {
+    let of = ty.element().unwrap_or(ty);
+    matches!(of, Type::RegClass | Type::RegNamespace)
+}
+
 impl Binder<'_> {
     /// Folds a freshly made node.
     pub fn fold(&self, e: Expr) -> Expr {
@@ -41,6 +47,7 @@ impl Binder<'_> {
     ) -> Result<Option<Expr>> {
         let explicit = context == CastKind::Explicit;
         let mut from = b.ty;
+        self.looks_up |= names_relations(from.ty) || names_relations(to.ty);
         if from.ty == Type::Unknown {
             match &b.expr {
                 Expr::Param(i) => {

@@ -211,6 +211,7 @@ impl<'a> Binder<'a> {
             _ => None,
         };
         let read_only = !self.locks_rows && !self.writes && root.target().is_none();
+        self.looks_up |= cols.iter().any(|c| coerce::names_relations(c.ty.ty));
         Ok(Arc::new(Prepared {
             touches: Default::default(),
             params,

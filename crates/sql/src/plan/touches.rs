@@ -194,6 +194,23 @@ mod tests {
         assert_eq!(flags("SELECT * FROM pg_settings"), (0, false, false));
         assert_eq!(flags("SELECT * FROM pg_sequences"), (0, false, true));
         assert_eq!(flags("SELECT * FROM pg_stat_activity"), (0, false, false));
+        // Names of relations, however they come to be looked up.
+        for sql in [
+            "SELECT 'a'::regclass::oid",
+            "SELECT 'public'::regnamespace::oid",
+            "SELECT 1 WHERE 5 = 'a'::regclass",
+            "SELECT 16384::regclass",
+            "SELECT 16384::oid::regclass::text",
+            "SELECT format('%s', 16384::regclass)",
+            "SELECT $1::text::regclass::oid",
+            "SELECT concat($1::regclass)",
+            "SELECT 2200::regnamespace",
+        ] {
+            assert_eq!(flags(sql), (0, true, false), "{sql}");
+        }
+        for sql in ["SELECT 25::regtype", "SELECT pg_typeof(1)::text"] {
+            assert_eq!(flags(sql), (0, false, false), "{sql}");
+        }
     }
 
     #[test]
