@@ -289,3 +289,31 @@ fn who_was_just_let_in_at_the_primary_is_let_in_at_a_replica() {
         assert_eq!(log_in("safe0", Some("two")), Ok(()));
     }
 }
+
+/// Who does not wait any more for a promotion has not taken it back: the old primary has been asked, and may lead no more by now.
+#[test]
+fn a_promotion_goes_on_when_nobody_waits_for_it() {
+    let cluster = Cluster::start(quiet(), 1).expect("a cluster");
+    let db = Db::new();
+    let replica = cluster.replicas()[0];
+    let c = db.connect_to_what_is_shown(&cluster, replica);
+    let first = |sql: &str| {
+        let row = db.0.block_on(c.query_one(sql, &[]));
+        row.map(|r| r.get::<_, bool>(0))
+    };
+    // What is asked comes to the primary after this, and its answer after twice this.
+    cluster.delay(replica, Duration::from_millis(1500));
+    assert!(!first("SELECT pg_promote(true, 1)").expect("an answer"));
+    db.run(&c, "SET statement_timeout = '100ms'");
+    let e = first("SELECT pg_promote()").expect_err("no time");
+    let e = e.as_db_error().expect("an answer");
+    assert_eq!(e.code().code(), "57014");
+    assert_eq!(e.detail(), Some("The promotion goes on."));
+    db.run(&c, "RESET statement_timeout");
+    let deadline = Instant::now() + PATIENCE;
+    while first("SELECT pg_is_in_recovery()").expect("an answer") {
+        assert!(Instant::now() < deadline, "nobody leads");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    db.run(&c, "CREATE TABLE here (id int)");
+}

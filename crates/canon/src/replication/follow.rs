@@ -50,12 +50,7 @@ mod take_over;
 /// The first answer of the primary. An error: it will never do.
 type FirstWord = Option<Result<Word>>;
 
-/// Somebody wants this node to become the primary, or does not want it any more.
-enum Request {
-    Promote(Asked),
-    Cancel,
-}
-
+/// Somebody wants this node to become the primary.
 struct Asked {
     force: bool,
     answer: std::sync::mpsc::Sender<Result<String>>,
@@ -93,8 +88,8 @@ pub struct Follow {
     state: Mutex<State>,
     first: watch::Sender<FirstWord>,
     restart: watch::Sender<Option<Restart>>,
-    requests: mpsc::UnboundedSender<Request>,
-    incoming: Mutex<Option<mpsc::UnboundedReceiver<Request>>>,
+    requests: mpsc::UnboundedSender<Asked>,
+    incoming: Mutex<Option<mpsc::UnboundedReceiver<Asked>>>,
 }
 
 impl Follow {
@@ -209,43 +204,44 @@ impl Follow {
         });
     }
 
-    /// Asks for a promotion and waits on this thread, as long as it is to go on. The report; `None`: not in time, it may still come.
+    /// 55000 for who wants to be handed over to.
+    fn unconnected(&self) -> Error {
+        Error::new(
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!(
+                "the primary {} is not connected and cannot hand over",
+                self.primary
+            ),
+        )
+        .hint("If it is down for good: canon promote --force --old-primary-is-down.")
+    }
+
+    /// Asks for a promotion and waits on this thread, as long as it is to go on. The report; `None`: not in time.
+    ///
+    /// The promotion goes on when nobody waits for it any more: the old primary may have sealed itself by then, and would be the primary of
+    /// nobody if this node forgot what it had asked for.
     pub fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {
         if !force && !self.is_connected() {
-            return Err(Error::new(
-                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                format!(
-                    "the primary {} is not connected and cannot hand over",
-                    self.primary
-                ),
-            )
-            .hint("If it is down for good: canon promote --force --old-primary-is-down."));
+            return Err(self.unconnected());
         }
         let (answer, answered) = std::sync::mpsc::channel();
         let gone = || Error::internal("nothing is followed any more");
         self.requests
-            .send(Request::Promote(Asked { force, answer }))
+            .send(Asked { force, answer })
             .map_err(|_| gone())?;
         let until = Instant::now() + wait;
         let answer = || loop {
             let left = until.saturating_duration_since(Instant::now());
             match answered.recv_timeout(left.min(LOOK)) {
-                Ok(done) => return (false, done.map(Some)),
-                Err(RecvTimeoutError::Disconnected) => return (false, Err(gone())),
-                Err(RecvTimeoutError::Timeout) if left.is_zero() => return (true, Ok(None)),
+                Ok(done) => return done.map(Some),
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Err(e) = go_on() {
-                        return (true, Err(e));
-                    }
+                    go_on().map_err(|e| e.detail("The promotion goes on."))?;
                 }
             }
         };
-        let (given_up, answer) = tokio::task::block_in_place(answer);
-        // Who does not wait at all has it done in its own time.
-        if given_up && !wait.is_zero() {
-            _ = self.requests.send(Request::Cancel);
-        }
-        answer
+        tokio::task::block_in_place(answer)
     }
 
     /// Follows until this node is promoted, or has to start again.
@@ -314,7 +310,7 @@ struct Task<'a> {
 
 impl Task<'_> {
     /// The status that it ends with.
-    async fn run(&mut self, mut incoming: mpsc::UnboundedReceiver<Request>) -> &'static str {
+    async fn run(&mut self, mut incoming: mpsc::UnboundedReceiver<Asked>) -> &'static str {
         let mut failures = 0u32;
         let mut silent = false;
         loop {
@@ -356,6 +352,11 @@ impl Task<'_> {
             match end {
                 End::Lost => {
                     // Whoever asked to be handed over to asks again: the next primary may be another.
+                    if !self.asked.is_empty() {
+                        warn!(
+                            "not promoted: the connection to the primary ended before it had handed over"
+                        );
+                    }
                     for r in self.asked.drain(..) {
                         _ = r.answer.send(Err(Error::new(
                             SqlState::CONNECTION_FAILURE,
@@ -411,7 +412,7 @@ impl Task<'_> {
     async fn connected(
         &mut self,
         mut link: CopyBoth<TcpStream>,
-        incoming: &mut mpsc::UnboundedReceiver<Request>,
+        incoming: &mut mpsc::UnboundedReceiver<Asked>,
     ) -> End {
         self.receiver.handle(Event::Connected, &mut self.commands);
         let moved = self.following.moved.clone();

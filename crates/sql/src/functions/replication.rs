@@ -69,6 +69,7 @@ fn canon_promote(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
             SqlState::QUERY_CANCELED,
             "the promotion did not end in time",
         )
+        .detail("The promotion goes on.")
     };
     let done = c.session.promote(force, time)?;
     done.map(Value::from).ok_or_else(late)

@@ -2,23 +2,20 @@
 //!
 //! Left out on purpose: who asks (`Follow::promote`), and how long the answer may take.
 
-use super::{End, Request, State, Task};
+use super::{Asked, End, State, Task};
 use base::Error;
 use node::Promoted;
 use replica::ship::receiver::Event;
 use tracing::{error, info};
 
 impl Task<'_> {
-    pub(super) fn request(&mut self, r: Option<Request>) -> Option<End> {
-        let r = match r? {
-            Request::Promote(r) => r,
-            Request::Cancel => {
-                self.asked.clear();
-                self.receiver.handle(Event::Cancel, &mut self.commands);
-                return None;
-            }
-        };
+    pub(super) fn request(&mut self, r: Option<Asked>) -> Option<End> {
+        let r = r?;
         let force = r.force;
+        if !force && !self.receiver.is_streaming() {
+            _ = r.answer.send(Err(self.follow.unconnected()));
+            return None;
+        }
         self.asked.push(r);
         if force {
             let s = self.follow.state.lock();
