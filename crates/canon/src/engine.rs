@@ -118,7 +118,13 @@ impl Engine for NodeEngine {
             let mut published = pin!(node.published(held));
             poll_fn(|cx| match published.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(Ok(())),
-                Poll::Pending if decides_no_more(&node, held) => Poll::Ready(Err(undecided(held))),
+                // (What the last of them decided before it went counts.)
+                Poll::Pending if decides_no_more(&node, held) => {
+                    match published.as_mut().poll(cx) {
+                        Poll::Ready(()) => Poll::Ready(Ok(())),
+                        Poll::Pending => Poll::Ready(Err(undecided(held))),
+                    }
+                }
                 Poll::Pending => Poll::Pending,
             })
             .await

@@ -355,6 +355,11 @@ impl Steady {
                         }
                     }
                 }
+                if does == Does::Prepared {
+                    // Nothing stands between its transactions.
+                    d.fetch_add(1, Ordering::SeqCst);
+                    continue;
+                }
                 let row = c.query_one(&read, &[&id]).await;
                 let row = row.map_err(|e| told("read", &e))?;
                 let (v, own): (i64, String) = (row.get(0), row.get(1));

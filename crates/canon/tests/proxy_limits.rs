@@ -55,12 +55,14 @@ async fn connect(proxy: &Running, door: usize) -> Result<Client, Error> {
 
 /// A replica that is called by its address, so that the proxy finds it.
 async fn replica(primary: &Server) -> Server {
-    let mut s = Server::canon(&[]);
-    let (of, name) = (
-        format!("{}:{}", primary.host, primary.port),
-        format!("{}:{}", s.host, s.port),
-    );
-    s.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", &name)]);
+    let s = Server::canon(&[]);
+    let name = format!("{}:{}", s.host, s.port);
+    named(s, primary, &name).await
+}
+
+async fn named(mut s: Server, primary: &Server, name: &str) -> Server {
+    let of = format!("{}:{}", primary.host, primary.port);
+    s.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", name)]);
     s.launch();
     s.ready().await;
     s
@@ -276,6 +278,8 @@ async fn libpq_finds_the_door_that_it_looks_for() {
         (&[PRIMARY], "standby", None),
         (&[STANDBY], "standby", Some("t")),
         (&[STANDBY], "primary", None),
+        // It takes writes, and passes them on.
+        (&[STANDBY], "read-only", None),
         // libpq goes through them in this order.
         (&[STANDBY, PRIMARY], "primary", Some("f")),
         (&[PRIMARY, STANDBY], "standby", Some("t")),
@@ -365,4 +369,55 @@ async fn who_reads_at_a_replica_that_a_promotion_has_left_behind_goes_on_elsewhe
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     proxy.stop().await;
+}
+
+/// Ends it with the test.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_cannot_be_found_by_its_name_is_told_of_once() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let _unknown = named(Server::canon(&[]), &p, "reports").await;
+    let path = p.scratch().join("proxy.log");
+    let log = std::fs::File::create(&path).expect("a file");
+    let mut proxy = std::process::Command::new(env!("CARGO_BIN_EXE_canon"));
+    let nodes = format!("{}:{}", p.host, p.port);
+    proxy.args(["proxy", "--listen", "127.0.0.1:0", "--nodes", &nodes]);
+    proxy.args(["--check-interval", "50ms", "--log-level", "info"]);
+    let _proxy = Process(proxy.stderr(log).spawn().expect("it runs"));
+    let said = async |what: &str| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let log = std::fs::read_to_string(&path).expect("a log");
+            if log.lines().any(|l| l.contains(what)) {
+                return log;
+            }
+            assert!(Instant::now() < deadline, "{what}: {log}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    said("is not HOST:PORT").await;
+    // Others are found, by further checks.
+    let known = replica(&p).await;
+    let log = said(&format!(
+        "node={}:{} role=\"replica\"",
+        known.host, known.port
+    ))
+    .await;
+    let lines = log.lines().filter(|l| l.contains("is not HOST:PORT"));
+    let lines: Vec<&str> = lines.collect();
+    assert!(
+        lines.len() == 1 && lines[0].contains("WARN") && lines[0].contains("\"reports\""),
+        "{log}"
+    );
 }

@@ -83,7 +83,7 @@ async fn follow(
             for (name, address) in limited(followers(&mut link)).await? {
                 let Some(address) = address else {
                     if !told.contains(&name) {
-                        info!(%node, name, "a replica's name is not HOST:PORT: only --nodes can say where it is");
+                        warn!(%node, name, "a replica's name is not HOST:PORT: only --nodes can say where it is");
                         told.push(name);
                     }
                     continue;
