@@ -264,6 +264,14 @@ impl LogDir {
         Ok(true)
     }
 
+    /// Gives the room of the spares back to the disk. How many there were.
+    fn give_up_spares(&self) -> usize {
+        let spares = std::mem::take(&mut self.spares.lock().files);
+        // One that stays is found at the next start.
+        let gone = |p: &&PathBuf| self.disk.remove(p).is_ok();
+        spares.iter().filter(gone).count()
+    }
+
     /// A new file of this size, allocated and durable but for its name; removed again on failure. With `pause`: synced in small
     /// steps, so that the log's syncs never queue behind the whole of it.
     fn fill(&self, path: &Path, size: u64, pause: Option<&dyn Fn()>) -> Result<Arc<dyn DiskFile>> {
@@ -316,7 +324,12 @@ impl LogDir {
             first: header.first,
         };
         let path = self.path(name);
-        let made = self.begin(&mut header, size, spare.as_deref(), &path);
+        let mut made = self.begin(&mut header, size, spare.as_deref(), &path);
+        // One of its own size takes no spare, and what they lie on may be the room that it wants.
+        let full = matches!(made, Err(Error::DiskFull { .. }));
+        if full && size != self.options.segment_size && self.give_up_spares() > 0 {
+            made = self.begin(&mut header, size, None, &path);
+        }
         if made.is_err()
             && let Some(spare) = spare
         {

@@ -4,7 +4,9 @@ mod common;
 
 use base::Position;
 use common::*;
+use env::faulty_disk::Op;
 use proptest::prelude::*;
+use std::sync::Arc;
 use wal::{Commit, Error, LogPoint, LogReader, LogWriter};
 
 #[test]
@@ -97,6 +99,32 @@ fn a_group_that_does_not_fit_begins_a_segment_and_a_huge_one_gets_its_own() {
         assert_eq!(lasts(&groups), (from + 1..=5).collect::<Vec<_>>());
         assert_eq!(reader.end().last, at(5));
     }
+}
+
+/// A group that needs a segment of its own size takes no spare: it takes their room.
+#[test]
+fn a_huge_group_on_a_full_disk_takes_the_room_of_the_spares() {
+    let (mem, _) = mem();
+    let faulty = faulty(&mem);
+    let (dir, _, recovered) = recover(Arc::new(faulty.clone())).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    log.append_group(&[commit(1, 100)], at(0)).unwrap();
+    log.sync().unwrap();
+    assert!(dir.log().prepare_spare(&|| ()).unwrap());
+    faulty.set_room(Some(1000));
+    let disk = faulty.clone();
+    faulty.refuse(move |op, path| {
+        let name = path.file_name().unwrap_or_default();
+        if op == Op::Remove && name.to_string_lossy().starts_with("spare-") {
+            disk.set_room(None);
+        }
+        false
+    });
+    log.append_group(&[commit(2, 20_000)], at(1)).unwrap();
+    log.sync().unwrap();
+    assert_eq!(dir.log().spares(), 0);
+    let groups = read_all(&dir, Position::ZERO).unwrap().0;
+    assert_eq!(lasts(&groups), [1, 2]);
 }
 
 #[test]
