@@ -139,7 +139,8 @@ impl Shared {
     pub(crate) fn run_checkpoints(&self) {
         self.options.env.spawn.give_way();
         let clock = &self.options.env.clock;
-        let mut at_bytes = 0;
+        // None: what the last checkpoint left is not known, nor whether one now makes room.
+        let mut at_bytes = None;
         // After a failure it is tried again, by and by less often.
         let (mut not_before, mut pause) = (0, AGAIN);
         loop {
@@ -168,8 +169,8 @@ impl Shared {
             let asked = wanted > self.checkpoint.0.lock().done;
             // Log that was kept for somebody who does not need it any more goes by the checkpoint that is there; a new one may make room, too.
             let grown = match full {
-                true => !self.has_pruned() && bytes != at_bytes,
-                false => bytes - at_bytes > self.options.checkpoint_bytes,
+                true => !self.has_pruned() && at_bytes != Some(bytes),
+                false => bytes - at_bytes.unwrap_or(0) > self.options.checkpoint_bytes,
             };
             if asked || grown && clock.monotonic_nanos() >= not_before {
                 while fault::fallible("node.before_checkpoint").is_err()
@@ -179,7 +180,7 @@ impl Shared {
                 }
                 let done = self.write_checkpoint();
                 match &done {
-                    Ok(()) => (at_bytes, not_before, pause) = (bytes, 0, AGAIN),
+                    Ok(()) => (at_bytes, not_before, pause) = (Some(bytes), 0, AGAIN),
                     Err(_) => {
                         not_before = clock.monotonic_nanos() + pause.as_nanos() as u64;
                         pause = (2 * pause).min(16 * AGAIN);
@@ -205,7 +206,12 @@ impl Shared {
             _ => self.options.env.clock.sleep(SPARE_PAUSE),
         };
         while !stops() {
-            let rest = match log.prepare_spare(&pause) {
+            // What becomes free then is for what waits for room, which may need more than a segment.
+            let made = match self.is_disk_full() {
+                true => Ok(false),
+                false => log.prepare_spare(&pause),
+            };
+            let rest = match made {
                 Ok(true) => continue,
                 Ok(false) => SPARE_LOOK,
                 Err(e) => {

@@ -35,6 +35,9 @@ const GROUP_BYTES: usize = 4 << 20;
 /// How often a write to a full disk is tried again.
 const RETRY: Duration = Duration::from_millis(50);
 
+/// How often it is, when the node stops, before what waits for room is given up: for a second.
+const LAST_TRIES: u32 = 20;
+
 /// How long commits gather for which nobody waits.
 const GATHER: Duration = Duration::from_micros(250);
 
@@ -171,11 +174,15 @@ impl Pipeline {
             // What those wait for who were in a hurry before is in this group.
             self.order.take_hurry();
             let mut done = self.flush_group(w, manager, env);
+            let mut last_tries = 0;
             while done == Flushed::Full {
                 if self.stop.load(Ordering::SeqCst) {
-                    self.give_up(w);
-                    *held = None;
-                    return;
+                    if last_tries == LAST_TRIES {
+                        self.give_up(w);
+                        *held = None;
+                        return;
+                    }
+                    last_tries += 1;
                 }
                 env.clock.sleep(RETRY);
                 done = self.flush_group(w, manager, env);

@@ -167,10 +167,7 @@ fn a_full_disk_makes_room_for_itself() {
         grow_the_log(&node, &h, v);
     }
     assert!(segments(&node) >= 3 && node.checkpoints() == 0);
-    let segment = |op, p: &Path| {
-        op == Op::Open && p.starts_with("/n/wal") && p.extension().is_some_and(|e| e == "tmp")
-    };
-    disk.refuse(segment);
+    disk.refuse(opens_a_segment);
     for v in 0..100 {
         grow_the_log(&node, &h, v);
     }
@@ -194,7 +191,9 @@ fn a_full_disk_makes_room_for_itself() {
     node.checkpoint().unwrap();
     let kept = segments(&node);
     assert!(kept >= 3, "the replica needs them");
-    disk.refuse(move |op, p| op == Op::Open && (p.starts_with("/n/checkpoint") || segment(op, p)));
+    disk.refuse(move |op, p| {
+        op == Op::Open && (p.starts_with("/n/checkpoint") || opens_a_segment(op, p))
+    });
     let before = full();
     let n = node.clone();
     let writes = std::thread::spawn(move || {
@@ -210,6 +209,69 @@ fn a_full_disk_makes_room_for_itself() {
     shipping.leave(follower);
     ends("it waits for room", move || writes.join().unwrap());
     assert_eq!(node.checkpoints(), written);
+}
+
+/// A commit that needs a segment of its own, which no spare is.
+fn commit_much(node: &Node, h: &TableHandle) -> Held {
+    let mut t = begin(node, Isolation::Serializable, true);
+    for id in 100..120 {
+        let long = Value::from(format!("{id:04000}"));
+        t.insert(h, &[Value::Int8(id), Value::Int8(id), long])
+            .unwrap();
+    }
+    node.commit(t).unwrap()
+}
+
+fn opens_a_segment(op: Op, p: &Path) -> bool {
+    op == Op::Open && p.starts_with("/n/wal") && p.extension().is_some_and(|e| e == "tmp")
+}
+
+/// So does one that is started on a full disk, whose first commit finds no room.
+#[test]
+fn a_start_on_a_full_disk_makes_room_for_itself() {
+    let mem = MemDisk::new();
+    let (_, node, h) = on_faulty_disk(&mem);
+    change_one(&node, &h, 1);
+    drop((node, h));
+    let (disk, node, h) = on_faulty_disk(&mem);
+    disk.refuse(opens_a_segment);
+    let held = commit_much(&node, &h);
+    until("no checkpoint is tried", || node.checkpoints() > 0);
+    assert!(!node.is_published(held));
+    disk.refuse(|_, _| false);
+    until("it waits for room", || node.is_published(held));
+}
+
+/// What waits for room when the node stops is given up only after some more tries.
+#[test]
+fn a_node_that_stops_does_not_give_up_at_once() {
+    let mem = MemDisk::new();
+    let (disk, node, h) = on_faulty_disk(&mem);
+    change_one(&node, &h, 1);
+    let stops = Arc::new(AtomicBool::new(false));
+    let (told, tries) = (stops.clone(), std::sync::atomic::AtomicU64::new(0));
+    disk.refuse(move |op, p| {
+        let full = || !told.load(SeqCst) || tries.fetch_add(1, SeqCst) < 10;
+        op == Op::Open && p.starts_with("/n/checkpoint") || opens_a_segment(op, p) && full()
+    });
+    let held = commit_much(&node, &h);
+    let full = || node.flush_stats().disk_full.load(Relaxed);
+    until("the disk is never full", || full() > 0);
+    let n = node.clone();
+    let stopping = std::thread::spawn(move || n.stop());
+    let ends_soon = || {
+        let refused = node.manager().check_accepts_writes().err();
+        refused.is_some_and(|e| e.code() == SqlState::ADMIN_SHUTDOWN)
+    };
+    until("it does not stop", ends_soon);
+    stops.store(true, SeqCst);
+    ends("it does not stop", move || stopping.join().unwrap());
+    assert_eq!(node.flush_stats().given_up.load(Relaxed), 0);
+    assert!(node.is_published(held));
+    drop((node, h));
+    let (_, node, h) = on_faulty_disk(&mem);
+    let mut t = begin(&node, Isolation::Serializable, true);
+    assert_eq!(value(&mut t, &h, 119), Some(119));
 }
 
 /// While a checkpoint is written, which may take long, segments are made ready for the log.
