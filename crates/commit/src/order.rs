@@ -120,12 +120,15 @@ impl Order {
         &self.ring[ticket as usize % RING]
     }
 
-    /// Waits while too much waits for the log. Before [`Order::begin`], by who holds nothing yet that another commit waits for.
-    pub fn wait_for_room(&self) {
+    /// Waits while too much waits for the log. Before [`Order::begin`], by who holds nothing yet that another commit waits for. `go_on` is asked
+    /// every few milliseconds: an error of it ends the wait.
+    pub fn wait_for_room<E>(&self, go_on: impl Fn() -> Result<(), E>) -> Result<(), E> {
         while self.is_full() && !self.next.lock().closed {
+            go_on()?;
             let mut held = self.room.0.lock();
             self.room.1.wait_for(&mut held, Duration::from_millis(5));
         }
+        Ok(())
     }
 
     fn is_full(&self) -> bool {
@@ -354,6 +357,10 @@ impl Order {
 mod tests {
     use super::*;
 
+    fn always() -> Result<(), ()> {
+        Ok(())
+    }
+
     fn order() -> Order {
         Order::new(Position::new(4, 7), Arc::default())
     }
@@ -390,7 +397,7 @@ mod tests {
                 let o = &o;
                 s.spawn(move || {
                     for i in 0..20_000u64 {
-                        o.wait_for_room();
+                        o.wait_for_room(always).unwrap();
                         let (_, ticket) = o.begin().unwrap();
                         if (i + t) % 7 == 0 {
                             o.abort(ticket)
@@ -450,6 +457,13 @@ mod tests {
         let (p, big) = o.begin().unwrap();
         o.ready(big, vec![], vec![0; MAX_PENDING_BYTES as usize + 1]);
         assert!(o.is_full());
+        // Who waits is told when it is in vain.
+        let asked = AtomicU64::new(0);
+        let told = o.wait_for_room(|| match asked.fetch_add(1, Ordering::Relaxed) {
+            0..3 => Ok(()),
+            n => Err(n),
+        });
+        assert_eq!(told, Err(3));
         // One that had found room before.
         let (_, third) = o.begin().unwrap();
         o.abort(third);
@@ -458,7 +472,7 @@ mod tests {
         let mut out = vec![];
         while o.drain(1 << 20, &mut out).is_some() {}
         assert!(!o.is_full());
-        o.wait_for_room();
+        o.wait_for_room(always).unwrap();
         for _ in 0..MAX_PENDING {
             o.begin().unwrap();
         }

@@ -566,15 +566,24 @@ impl Node {
         )
     }
 
+    /// What is written now does not wait long for the log; 53100 where it would wait for room on the disk.
+    fn find_room(&self) -> Result<()> {
+        let Shared {
+            manager, pipeline, ..
+        } = &*self.shared;
+        manager.check_accepts_writes()?;
+        CommitOrder::wait_for_room(pipeline, &|| manager.check_accepts_writes())
+    }
+
     /// The next value, and what has to be published before anybody is told of it.
     pub fn nextval(&self, def: &SequenceDef) -> Result<(i64, Position)> {
-        self.shared.manager.check_accepts_writes()?;
+        self.find_room()?;
         self.shared.sequences.next(def, &self.shared.pipeline)
     }
 
     /// The same.
     pub fn setval(&self, def: &SequenceDef, value: i64, is_called: bool) -> Result<Position> {
-        self.shared.manager.check_accepts_writes()?;
+        self.find_room()?;
         self.shared
             .sequences
             .set(def, value, is_called, &self.shared.pipeline)

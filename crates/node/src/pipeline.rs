@@ -363,8 +363,8 @@ fn handed_over() -> Error {
 pub struct Quiet<'a>(pub &'a Pipeline);
 
 impl CommitOrder for Quiet<'_> {
-    fn wait_for_room(&self) {
-        self.0.wait_for_room();
+    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        CommitOrder::wait_for_room(self.0, go_on)
     }
 
     fn begin(&self) -> Result<(Position, u64)> {
@@ -389,8 +389,8 @@ pub struct Marked<'a> {
 }
 
 impl CommitOrder for Marked<'_> {
-    fn wait_for_room(&self) {
-        self.order.wait_for_room();
+    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.order.wait_for_room(go_on)
     }
 
     fn begin(&self) -> Result<(Position, u64)> {
@@ -417,8 +417,8 @@ impl CommitOrder for Marked<'_> {
 
 /// The order as transactions see it.
 impl CommitOrder for Pipeline {
-    fn wait_for_room(&self) {
-        self.order.wait_for_room();
+    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.order.wait_for_room(go_on)
     }
 
     fn begin(&self) -> Result<(Position, u64)> {

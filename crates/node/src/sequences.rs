@@ -93,9 +93,8 @@ impl Sequences {
         })
     }
 
-    /// The next value, and what has to be published before anybody is told of it.
+    /// The next value, and what has to be published before anybody is told of it. The caller has waited for room in the log.
     pub fn next(&self, def: &SequenceDef, order: &dyn CommitOrder) -> Result<(i64, Position)> {
-        order.wait_for_room();
         let state = self.state(def);
         let mut s = state.lock();
         if s.logged.generation != def.generation {
@@ -132,7 +131,7 @@ impl Sequences {
         Ok((value, s.at))
     }
 
-    /// See `Engine::setval`; what has to be published before that is told.
+    /// See `Engine::setval`; what has to be published before that is told. The caller has waited for room in the log.
     pub fn set(
         &self,
         def: &SequenceDef,
@@ -147,7 +146,6 @@ impl Sequences {
             );
             return Err(Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, what));
         }
-        order.wait_for_room();
         let state = self.state(def);
         let mut s = state.lock();
         let logged = Logged {
@@ -240,7 +238,9 @@ mod tests {
     struct Log(Mutex<Vec<Logged>>);
 
     impl CommitOrder for Log {
-        fn wait_for_room(&self) {}
+        fn wait_for_room(&self, _: &dyn Fn() -> Result<()>) -> Result<()> {
+            Ok(())
+        }
 
         fn begin(&self) -> Result<(Position, u64)> {
             Ok((Position::new(1, 0), 0))

@@ -546,7 +546,9 @@ fn an_error_after_a_restart_is_told_at_once() {
 struct Broken;
 
 impl txn::CommitOrder for Broken {
-    fn wait_for_room(&self) {}
+    fn wait_for_room(&self, _: &dyn Fn() -> base::Result<()>) -> base::Result<()> {
+        Ok(())
+    }
 
     fn begin(&self) -> base::Result<(Position, u64)> {
         panic!("on purpose")

@@ -28,8 +28,8 @@ pub struct Ordered {
 }
 
 impl CommitOrder for Ordered {
-    fn wait_for_room(&self) {
-        self.order.wait_for_room();
+    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.order.wait_for_room(go_on)
     }
 
     fn begin(&self) -> Result<(Position, u64)> {

@@ -27,7 +27,9 @@ struct Order {
 }
 
 impl CommitOrder for Order {
-    fn wait_for_room(&self) {}
+    fn wait_for_room(&self, _: &dyn Fn() -> Result<()>) -> Result<()> {
+        Ok(())
+    }
 
     fn begin(&self) -> Result<(Position, u64)> {
         let mut n = self.next.lock();

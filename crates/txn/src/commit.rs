@@ -30,8 +30,9 @@ use crate::writes::{Pending, TableWrites};
 
 /// Where a commit gets its position and leaves its record. `node` puts this over the order and the log.
 pub trait CommitOrder {
-    /// Waits while too much waits for the log; before a commit locks anything, because the log may wait for who waits for that.
-    fn wait_for_room(&self);
+    /// Waits while too much waits for the log; before a commit locks anything, because the log may wait for who waits for that. `go_on` is
+    /// asked every few milliseconds: an error of it ends the wait.
+    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()>;
 
     /// The next position, and a ticket for its place in the order. An error (a full disk, say) refuses the commit.
     fn begin(&self) -> Result<(Position, u64)>;
@@ -90,6 +91,11 @@ impl Txn {
             return Ok(snapshot);
         }
         self.shared.check_accepts_writes()?;
+        // Before the guard: what is unlinked meanwhile could not be freed.
+        order.wait_for_room(&|| {
+            self.shared.check_accepts_writes()?;
+            self.check_interrupt()
+        })?;
         self.writes.tables.sort_by_key(|t| t.table.storage.id);
         for t in &mut self.writes.tables {
             t.rows.retain(|_, p| p.row.is_some() || p.existed);
@@ -109,7 +115,6 @@ impl Txn {
     }
 
     fn commit_writes(&self, order: &dyn CommitOrder, guard: &Guard) -> Result<Position> {
-        order.wait_for_room();
         // A panic would leave records locked, or a place in the order open: every commit after it would wait for ever, and nobody would see why.
         let _whole = env::say::Whole("a commit");
         let memory = &self.shared.store.memory;

@@ -4,8 +4,8 @@ use super::*;
 use base::Held;
 use env::faulty_disk::Op;
 use env::{FaultyDisk, MemDisk};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// A node on a disk in memory whose room can be set, with its one table; small segments, and no checkpoint by itself.
 fn on_faulty_disk(mem: &MemDisk) -> (FaultyDisk, Arc<Node>, Arc<TableHandle>) {
@@ -242,6 +242,59 @@ fn a_start_on_a_full_disk_makes_room_for_itself() {
     until("it waits for room", || node.is_published(held));
 }
 
+/// A commit that waits because the log does not keep up can be cancelled, and is told when the disk becomes full meanwhile.
+#[test]
+fn who_waits_for_the_log_is_told_when_it_is_in_vain() {
+    let (disk, node, h) = on_faulty_disk(&MemDisk::new());
+    let (held, full) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (hold, is_full) = (held.clone(), full.clone());
+    disk.refuse(move |op, p| {
+        let this = op == Op::Write && p.starts_with("/n/wal");
+        while this && hold.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        this && is_full.load(SeqCst)
+    });
+    let interrupt = Arc::new(txn::Interrupt::default());
+    let commits = Arc::new(AtomicU64::new(0));
+    let writer = |from: i64| {
+        let (node, h, commits) = (node.clone(), h.clone(), commits.clone());
+        let options = TxnOptions {
+            interrupt: interrupt.clone(),
+            ..TxnOptions::default()
+        };
+        std::thread::spawn(move || {
+            for id in from.. {
+                let mut t = node.begin(options.clone(), false);
+                let done = t
+                    .begin_statement()
+                    .and_then(|()| t.insert(&h, &row(id, 10)));
+                if let Err(e) = done.and_then(|()| node.commit(t)) {
+                    return e.code();
+                }
+                commits.fetch_add(1, SeqCst);
+            }
+            unreachable!("it goes on")
+        })
+    };
+    let ended = |t: std::thread::JoinHandle<SqlState>| ends("it waits", move || t.join().unwrap());
+    let first = writer(1);
+    until("the log takes all", || commits.load(SeqCst) >= 8192);
+    interrupt.0.store(txn::Interrupt::CANCEL, SeqCst);
+    assert_eq!(ended(first), SqlState::QUERY_CANCELED);
+    interrupt.0.store(txn::Interrupt::NONE, SeqCst);
+    let second = writer(1 << 20);
+    full.store(true, SeqCst);
+    held.store(false, SeqCst);
+    assert_eq!(ended(second), SqlState::DISK_FULL);
+    disk.refuse(|_, _| false);
+    let accepts = || node.manager().check_accepts_writes().is_ok();
+    until("there is room", accepts);
+}
+
 /// What waits for room when the node stops is given up only after some more tries.
 #[test]
 fn a_node_that_stops_does_not_give_up_at_once() {
@@ -249,7 +302,7 @@ fn a_node_that_stops_does_not_give_up_at_once() {
     let (disk, node, h) = on_faulty_disk(&mem);
     change_one(&node, &h, 1);
     let stops = Arc::new(AtomicBool::new(false));
-    let (told, tries) = (stops.clone(), std::sync::atomic::AtomicU64::new(0));
+    let (told, tries) = (stops.clone(), AtomicU64::new(0));
     disk.refuse(move |op, p| {
         let full = || !told.load(SeqCst) || tries.fetch_add(1, SeqCst) < 10;
         op == Op::Open && p.starts_with("/n/checkpoint") || opens_a_segment(op, p) && full()
