@@ -220,6 +220,47 @@ fn what_is_open_here_is_not_read_elsewhere() {
     t.hold(false);
 }
 
+/// Where a replica does not know in time what a statement is about, the primary does.
+#[test]
+fn what_is_not_known_here_in_time_is_read_elsewhere() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    t.run(&r, "SET canon.read_timeout = '50ms'");
+    t.hold(true);
+    t.run(&p, "CREATE TABLE n (id int); INSERT INTO n VALUES (7)");
+    let read = "SELECT id FROM n";
+    assert_eq!(t.refused(&r, read), "57014");
+    t.run(&r, "SET canon.stale_action = 'forward'");
+    assert_eq!(t.one(&r, read), "7");
+    assert_eq!(t.one(&r, "TABLE n"), "7");
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let begin = format!("BEGIN ISOLATION LEVEL {level}");
+        t.run(&r, &begin);
+        assert_eq!(t.one(&r, read), "7", "{level}");
+        assert_eq!(t.one(&r, "SELECT id + 1 FROM n WHERE id = 7"), "8");
+        t.run(&r, "COMMIT");
+        assert_eq!(t.one(&r, &format!("{begin} READ ONLY; {read}")), "7");
+        t.run(&r, "COMMIT");
+    }
+    t.run(&r, "PREPARE q AS SELECT id FROM n");
+    assert_eq!(t.one(&r, "EXECUTE q"), "7");
+    t.run(&r, "BEGIN; DECLARE c CURSOR FOR SELECT id FROM n");
+    assert_eq!(t.one(&r, "FETCH c"), "7");
+    t.run(&r, "COMMIT");
+    // What is not there is not there.
+    assert_eq!(t.refused(&r, "SELECT id FROM m"), "42P01");
+    // The client is to be told of columns, here.
+    let e = t
+        .runtime
+        .block_on(r.prepare(read))
+        .expect_err("not in time");
+    assert_eq!(code(&e), "57014");
+    t.hold(false);
+    t.run(&r, "RESET canon.stale_action; RESET canon.read_timeout");
+    assert_eq!(t.one(&r, read), "7");
+    assert_eq!(t.one(&r, "EXECUTE q"), "7");
+}
+
 #[test]
 fn every_level_shows_what_it_promises() {
     let t = Test::start(TABLES);

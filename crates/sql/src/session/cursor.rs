@@ -69,7 +69,8 @@ impl<E: Engine> Session<E> {
         self.settle().await?;
         self.ensure_txn(false);
         if self.follows() {
-            self.place().await.map_err(super::fresh::here)?;
+            let placed = self.place().await;
+            placed.map_err(|e| self.or_elsewhere(e))?;
         }
         let txn = self.block.txn.as_mut().expect("begun");
         txn.begin_statement()?;

@@ -299,7 +299,16 @@ impl<E: Engine> Session<E> {
         if self.block.kind == super::block::Kind::Failed {
             return Ok(false);
         }
-        self.newest_schema().await.map_err(here)
+        let waited = self.newest_schema().await;
+        waited.map_err(|e| self.or_elsewhere(e))
+    }
+
+    /// For what has not begun: the gate takes it to the primary, where that can be.
+    pub(super) fn or_elsewhere(&mut self, e: Error) -> Error {
+        match self.forwards() {
+            true => e,
+            false => here(e),
+        }
     }
 
     /// Waits for the schema that a read now would see, and for no more. Whether it may be another one than before.
