@@ -440,6 +440,41 @@ fn token(cluster: &str, term: u64, position: u64) -> String {
 
 const LEVELS: [&str; 4] = ["strong", "session", "bounded", "eventual"];
 
+/// A transaction that stands before the token of its session shows nothing older than that: it shows nothing.
+#[test]
+fn a_token_counts_also_inside_of_a_transaction() {
+    let t = Test::start(TABLES);
+    let (p, r, other) = (t.primary(), t.replica(), t.primary());
+    let read = "SELECT v FROM a WHERE id = 1";
+    let mut v = 0;
+    for c in [&p, &r] {
+        for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            t.run(c, &format!("BEGIN ISOLATION LEVEL {level}"));
+            assert_eq!(t.one(c, read), v.to_string());
+            let seen = t.one(c, "SHOW canon.commit_token");
+            v += 1;
+            t.run(&other, &format!("UPDATE a SET v = {v} WHERE id = 1"));
+            let token = t.one(&other, "SHOW canon.commit_token");
+            t.run(c, &format!("SET canon.min_token = '{seen}'"));
+            t.one(c, read);
+            t.run(c, "SAVEPOINT s");
+            t.one(
+                c,
+                &format!("SELECT set_config('canon.min_token', '{token}', false)"),
+            );
+            if level == "READ COMMITTED" {
+                assert_eq!(t.one(c, read), v.to_string());
+            } else {
+                assert_eq!(t.refused(c, read), "55000", "{level}");
+                // The token goes with what set it.
+                t.run(c, "ROLLBACK TO s");
+                assert_eq!(t.one(c, read), (v - 1).to_string());
+            }
+            t.run(c, "ROLLBACK; RESET canon.min_token");
+        }
+    }
+}
+
 #[test]
 fn a_token_that_stands_for_nothing_is_refused_at_every_level() {
     let t = Test::start(TABLES);

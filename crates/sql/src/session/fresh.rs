@@ -103,6 +103,20 @@ impl<E: Engine> Session<E> {
         token.max(self.state.seen.get())
     }
 
+    /// 55000 for what would read in a transaction that stands before its session's token, which was set since.
+    #[inline]
+    pub(super) fn stands_at_its_token(&mut self) -> Result<()> {
+        let Some(token) = self.state.settings.get_mut().hot.min_token else {
+            return Ok(());
+        };
+        let txn = self.block.txn.as_ref();
+        let one = txn.filter(|t| t.isolation() != Isolation::ReadCommitted);
+        match one.and_then(Txn::snapshot) {
+            Some(at) if at < token.position => Err(token.after_the_snapshot()),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a token that does not stand for anything: 22023 and 55000, see [`Token::check`] and [`Token::from_the_future`]. What this
     /// node shows it knows; of what it does not, and of terms that it has not heard of, the primary is asked, at any level: a token is
     /// of what was published before, so a fetch that begins after it came brings that, or more. While the primary cannot be asked this

@@ -220,8 +220,9 @@ impl<E: Engine> Session<E> {
         if self.stale {
             self.refresh();
         }
-        if self.block.txn.is_none() {
-            self.reach_floor().await?;
+        match &self.block.txn {
+            None => self.reach_floor().await?,
+            Some(_) => self.stands_at_its_token()?,
         }
         let auto = self.autocommit();
         let mark = c.mark();

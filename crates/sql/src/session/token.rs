@@ -113,6 +113,18 @@ impl Token {
         }
     }
 
+    /// 55000: the transaction has taken its snapshot, and keeps it.
+    pub fn after_the_snapshot(&self) -> Error {
+        Error::new(
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!(
+                "canon.min_token {} is of after the transaction's snapshot",
+                lsn(self.position)
+            ),
+        )
+        .hint("Set it before the first query of the transaction, or use READ COMMITTED.")
+    }
+
     /// 55000: nobody has given this position yet.
     pub fn from_the_future(&self) -> Error {
         Error::new(
