@@ -363,6 +363,7 @@ impl Track {
             });
         }
         let cycle = self.pending.back_mut().expect("one is there");
+        cycle.asks |= !matches!(kind, b'S' | b'H');
         if copying || cycle.bytes.len() + whole.len() > KEPT {
             cycle.whole = false;
             cycle.bytes = Vec::new();

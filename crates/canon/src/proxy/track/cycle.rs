@@ -29,6 +29,8 @@ pub struct Cycle {
     /// Statements that it runs, as far as they are known: no more than the first is kept.
     pub runs: usize,
     pub first: Option<String>,
+    /// There is more in it than Sync.
+    pub asks: bool,
     /// Portals that it makes.
     pub binds: usize,
     /// Of a simple query.
@@ -126,6 +128,7 @@ impl Cycle {
         self.effect |= next.effect;
         self.runs += next.runs;
         self.binds += next.binds;
+        self.asks |= next.asks;
         self.acks.extend(next.acks);
     }
 }

@@ -114,7 +114,10 @@ impl Track {
         let mut reply = Vec::new();
         self.leave = None;
         for c in self.pending.drain(..) {
-            reply.extend(error("ERROR", code, what));
+            // One error for each, and none for a Sync that stands alone.
+            if c.asks && !c.failed {
+                reply.extend(error("ERROR", code, what));
+            }
             if c.closed {
                 reply.extend(ready(self.status));
             } else {
@@ -150,16 +153,16 @@ impl Track {
         }
         let in_block = self.status != b'I';
         self.opening = None;
-        if self.pending.is_empty() {
-            if !in_block {
-                return Loss::Silent(vec![]);
-            }
-            // A transaction that has failed already fails on.
+        if in_block && self.pending.iter().all(|c| c.closed && !c.asks) {
+            // A transaction that has failed already fails on. What runs nothing does not take the word of it.
             self.doomed = self.status == b'T';
             return Loss::Told {
-                reply: vec![],
+                reply: self.give_up("40001", LOST),
                 failed_block: true,
             };
+        }
+        if self.pending.is_empty() {
+            return Loss::Silent(vec![]);
         }
         let unanswered = self.pending.front().is_some_and(|c| !c.answered);
         let again = |c: &Cycle| c.whole && (nothing_run || c.refused || c.effect.may_run_again());

@@ -277,3 +277,44 @@ fn who_waits_for_the_same_again_may_be_taken_away() {
     s.hear(b'D', b"\0\0");
     assert!(!s.0.waits(true));
 }
+
+/// Who pipelines counts the answers.
+#[test]
+fn a_lost_node_is_one_error_for_each_cycle_and_none_for_a_sync_alone() {
+    let errors = |r: &[u8]| r.windows(5).filter(|w| *w == b"40001").count();
+    // In a block, with nothing but Sync under way: the next statement is told.
+    let mut s = S::new();
+    s.q("BEGIN; SELECT 1").got("CTD", "SELECT 1", b'T');
+    s.say(b'S', b"");
+    let told = Loss::Told {
+        reply: ready(b'T'),
+        failed_block: true,
+    };
+    assert_eq!(s.0.lost(false), told);
+    assert!(matches!(s.say(b'Q', b"SELECT 1\0"), Said::Reply(r) if errors(&r) == 1));
+
+    // Behind a statement.
+    let mut s = S::new();
+    s.q("BEGIN; SELECT 1").got("CTD", "SELECT 1", b'T');
+    s.q("SELECT 2");
+    s.say(b'S', b"");
+    let Loss::Told { reply, .. } = s.0.lost(false) else {
+        panic!("told")
+    };
+    assert_eq!(errors(&reply), 1);
+    assert_eq!(
+        reply.windows(6).filter(|w| *w == b"Z\0\0\0\x05E").count(),
+        2
+    );
+
+    // One that has failed already, and is not ended.
+    let mut s = S::new();
+    s.q("BEGIN; SELECT 1").got("CTD", "SELECT 1", b'T');
+    s.say(b'P', b"\0nonsense\0\0\0");
+    assert_eq!(s.refuse("42601"), Heard::Forward);
+    let Loss::Told { reply, .. } = s.0.lost(false) else {
+        panic!("told")
+    };
+    assert!(reply.is_empty());
+    assert_eq!(s.say(b'S', b""), Said::Reply(ready(b'E')));
+}
