@@ -550,6 +550,28 @@ async fn cursors_stay_where_they_were_opened() {
     assert_eq!(one(&c, "SELECT v FROM t WHERE id = 1").await, "100");
 }
 
+/// The values of Bind are those of the cursor's query.
+#[tokio::test(flavor = "multi_thread")]
+async fn cursors_get_the_values_of_their_bind() {
+    if skip() {
+        return;
+    }
+    let (_p, _r, c, w) = pair().await;
+    rows(&w, "INSERT INTO t SELECT n, 0 FROM generate_series(1, 9) n").await;
+    for c in [&c, &w] {
+        rows(c, "BEGIN").await;
+        for more in ["", " FOR UPDATE"] {
+            let declare = format!("DECLARE c CURSOR FOR SELECT id FROM t WHERE id > $1{more}");
+            c.execute(&declare, &[&7i32]).await.expect("declared");
+            assert_eq!(rows(c, "FETCH ALL c").await.len(), 2, "{more}");
+            rows(c, "CLOSE c").await;
+        }
+        let e = refused(c, "DECLARE c CURSOR FOR SELECT id FROM t WHERE id > $1").await;
+        assert_eq!(e.0, "42P02");
+        rows(c, "ROLLBACK").await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn copy_and_cancel_go_through() {
     if skip() {

@@ -100,6 +100,9 @@ with psycopg.connect(url) as conn:
         cur.itersize = 7
         cur.execute("SELECT id FROM m WHERE id < 50 ORDER BY id")
         same([r[0] for r in cur], list(range(50)))
+    with conn.cursor(name="with values") as cur:
+        cur.execute("SELECT id FROM m WHERE id >= %s AND id < %s ORDER BY id", (7, 12))
+        same([r[0] for r in cur], list(range(7, 12)))
     conn.commit()
 
     # Streaming row by row.

@@ -46,6 +46,7 @@ impl<E: Engine> Session<E> {
             scroll,
             hold,
             query,
+            values,
         } = u
         else {
             unreachable!("called for DECLARE");
@@ -76,9 +77,13 @@ impl<E: Engine> Session<E> {
         txn.begin_statement()?;
         self.placed();
         // It has the columns that its tables have there.
-        let st = Arc::new(without_parameters(
-            self.statement(Some(query.clone()), &[]),
-        )?);
+        let types: Vec<_> = values.iter().map(|(_, t)| t.ty.oid()).collect();
+        let st = self.statement(Some(query.clone()), &types);
+        let st = Arc::new(match values.is_empty() {
+            true => without_parameters(st)?,
+            false => st?,
+        });
+        let values = values.iter().map(|(v, _)| v.clone()).collect();
         let Body::Rows(_) = st.body else {
             return Err(Error::internal("a cursor without rows"));
         };
@@ -87,7 +92,7 @@ impl<E: Engine> Session<E> {
             return Err(Error::unsupported("DECLARE SCROLL CURSOR … FOR UPDATE")
                 .detail("Scrollable cursors must be READ ONLY."));
         }
-        let mut run = Run::new(st.clone(), plan, Vec::new(), Formats::Text);
+        let mut run = Run::new(st.clone(), plan, values, Formats::Text);
         let txn = self.block.txn.as_mut().expect("begun");
         run.park(txn);
         let mut portal = Portal::new(PortalKind::Run(run), self.block.depth);

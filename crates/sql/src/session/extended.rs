@@ -38,8 +38,8 @@ pub struct Portal {
 #[expect(clippy::large_enum_variant)]
 pub enum PortalKind {
     Run(Run),
-    /// A statement without a plan, and the formats of what it may show.
-    Other(Arc<Statement>, Formats),
+    /// A statement without a plan, the formats of what it may show, and its values.
+    Other(Arc<Statement>, Formats, Vec<Value>),
 }
 
 impl Portal {
@@ -104,22 +104,15 @@ impl<E: Engine> Session<E> {
         let kind = match &st.body {
             Body::Rows(_) => {
                 let plan = self.plan_again(&st)?;
-                let mut values = Vec::with_capacity(params.len());
-                for (i, p) in params.enumerate() {
-                    let format = match param_formats {
-                        [] => Format::Text,
-                        [one] => *one,
-                        many => many[i],
-                    };
-                    let v = self.parameter(p, st.params[i], format);
-                    values.push(v.map_err(|e| parameter_error(e, portal, i))?);
-                }
+                let values = self.parameters(portal, &st, param_formats, params)?;
                 let formats = Self::result_formats(result_formats, plan.columns.len())?;
                 PortalKind::Run(Run::new(st, plan, values, formats))
             }
             _ => {
                 let columns = self.columns_of(&st)?.map_or(0, |c| c.len());
-                PortalKind::Other(st, Self::result_formats(result_formats, columns)?)
+                let formats = Self::result_formats(result_formats, columns)?;
+                let values = self.parameters(portal, &st, param_formats, params)?;
+                PortalKind::Other(st, formats, values)
             }
         };
         let p = Portal::new(kind, depth);
@@ -171,6 +164,27 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
+    /// The values of Bind.
+    fn parameters<'a>(
+        &mut self,
+        portal: &str,
+        st: &Statement,
+        formats: &[Format],
+        params: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
+    ) -> Result<Vec<Value>> {
+        let mut values = Vec::with_capacity(params.len());
+        for (i, p) in params.enumerate() {
+            let format = match formats {
+                [] => Format::Text,
+                [one] => *one,
+                many => many[i],
+            };
+            let v = self.parameter(p, st.params[i], format);
+            values.push(v.map_err(|e| parameter_error(e, portal, i))?);
+        }
+        Ok(values)
+    }
+
     fn parameter(&mut self, p: Option<&[u8]>, ty: ColumnType, format: Format) -> Result<Value> {
         let Some(bytes) = p else {
             return Ok(Value::Null);
@@ -207,7 +221,7 @@ impl<E: Engine> Session<E> {
                 let n = r.plan.columns.len();
                 Ok((n > 0).then(|| (r.plan.columns.clone(), r.formats.list(n))))
             }
-            PortalKind::Other(st, f) => {
+            PortalKind::Other(st, f, _) => {
                 let (st, f) = (st.clone(), f.clone());
                 let columns = self.columns_of(&st)?;
                 Ok(columns.map(|c| {
@@ -287,7 +301,7 @@ impl<E: Engine> Session<E> {
                 }
                 Ok(())
             }
-            PortalKind::Other(st, formats) => {
+            PortalKind::Other(st, formats, values) => {
                 if again {
                     return Err(Error::new(
                         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -295,11 +309,18 @@ impl<E: Engine> Session<E> {
                     ));
                 }
                 let (st, formats) = (st.clone(), formats.clone());
+                let given = std::mem::take(values);
                 self.begin_activity(&st.text);
                 match &st.body {
                     Body::Empty => c.empty_query(),
                     Body::Utility(u) => {
-                        let tag = self.utility(c, u, &formats, false).await?;
+                        let mut u = u.clone();
+                        if !given.is_empty()
+                            && let Utility::Declare { values, .. } = Arc::make_mut(&mut u)
+                        {
+                            *values = given.into_iter().zip(st.params.iter().copied()).collect();
+                        }
+                        let tag = self.utility(c, &u, &formats, false).await?;
                         if let Some(tag) = tag {
                             c.command_complete(&tag);
                         }

@@ -128,6 +128,14 @@ impl<E: Engine> Session<E> {
             st.params = plan.prepared.params.clone();
             st.first = Some(plan);
         }
+        if let Body::Utility(u) = &st.body
+            && let Utility::Declare { query, .. } = &**u
+            && query.text.contains('$')
+        {
+            // A cursor's query gets its values when the cursor is declared.
+            self.not_failed()?;
+            st.params = self.statement(Some(query.clone()), declared)?.params;
+        }
         Ok(st)
     }
 

@@ -12,6 +12,7 @@ pub use words::{Words, text_of};
 use super::copy::CopyStmt;
 use super::parse::{Fault, Parsed};
 use super::wait_for::{self, WaitFor};
+use base::{ColumnType, Value};
 use sqlparser::ast::Statement;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 use std::sync::Arc;
@@ -99,6 +100,8 @@ pub enum Utility {
         scroll: Option<bool>,
         hold: bool,
         query: Parsed,
+        /// What Bind gave for the query's parameters.
+        values: Vec<(Value, ColumnType)>,
     },
     Fetch {
         name: String,

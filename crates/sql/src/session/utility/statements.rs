@@ -122,6 +122,7 @@ impl Words<'_> {
             scroll,
             hold,
             query,
+            values: Vec::new(),
         })
     }
 
