@@ -185,7 +185,7 @@ impl Node {
         if log.is_none() {
             shared.pipeline.set_term(term);
         }
-        shared.pipeline.open_after(start.after_promotion());
+        shared.pipeline.open_after(start.after_promotion(term));
         let region = &shared.pipeline.region;
         let published = shared.manager.marks.published.get();
         region.lead(shared.dir.cluster(), term, start, published);

@@ -279,7 +279,7 @@ impl World {
         self.switched(i, forced, &dir.terms(), start);
         let log: LogWriter = following.log;
         let floor = following.floor;
-        let (needed, next) = (self.config.needed, start.after_promotion());
+        let (needed, next) = (self.config.needed, start.after_promotion(term));
         let mut p = Primary::new(dir, engine, log, needed, floor, next);
         self.machines[i].watched.renew(p.terms.clone());
         self.machines[i].follows = None;
