@@ -14,6 +14,7 @@ pub mod record;
 pub mod region;
 pub mod row;
 pub mod schema;
+pub mod text;
 pub mod types;
 pub mod value;
 
@@ -23,5 +24,6 @@ pub use id::{ColumnIdx, Oid, RelId};
 pub use numeric::Numeric;
 pub use position::{Held, Position, Watermark, Watermarks};
 pub use row::{RowLayout, RowRef};
+pub use text::{bad_text, text};
 pub use types::{ColumnType, Type};
 pub use value::{Array, Interval, Value};

@@ -4,7 +4,7 @@ use crate::engine::{NodeEngine, Surroundings};
 use crate::gate::Gate;
 use crate::http::Probe;
 use crate::replication::{Fresh, Place, ReplicaLag};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -52,14 +52,28 @@ impl Page {
         _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn counter(&mut self, name: &str, help: &str, v: impl std::fmt::Display) {
+    fn counter(&mut self, name: &str, help: &str, v: impl Display) {
         self.head(name, "counter", help);
         _ = writeln!(self.0, "{name} {v}");
     }
 
-    fn gauge(&mut self, name: &str, help: &str, v: impl std::fmt::Display) {
+    fn gauge(&mut self, name: &str, help: &str, v: impl Display) {
         self.head(name, "gauge", help);
         _ = writeln!(self.0, "{name} {v}");
+    }
+
+    /// One counter for each value of a label.
+    fn counters<V: Display, N: Display>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        all: impl IntoIterator<Item = (V, N)>,
+    ) {
+        self.head(name, "counter", help);
+        for (value, n) in all {
+            _ = writeln!(self.0, "{name}{{{label}=\"{value}\"}} {n}");
+        }
     }
 
     /// A sum of times with its count.
@@ -150,16 +164,15 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
         "Transactions of sessions that were rolled back.",
         n(&c.rollbacks),
     );
-    p.head("canon_errors_total", "counter", "Errors given to clients.");
-    _ = writeln!(
-        p.0,
-        "canon_errors_total{{code=\"40001\"}} {}",
-        n(&c.serialization_failures)
-    );
-    _ = writeln!(
-        p.0,
-        "canon_errors_total{{code=\"40P01\"}} {}",
-        n(&c.deadlocks)
+    let errors = [
+        ("40001", n(&c.serialization_failures)),
+        ("40P01", n(&c.deadlocks)),
+    ];
+    p.counters(
+        "canon_errors_total",
+        "Errors given to clients.",
+        "code",
+        errors,
     );
     p.counter(
         "canon_retries_total",
@@ -281,14 +294,12 @@ fn replication(p: &mut Page, place: &Place) {
         );
     }
     let (in_ring, in_messages) = place.senders.batches();
-    p.head(
+    p.counters(
         "canon_replication_batches_total",
-        "counter",
         "Batches of the log sent to replicas, by how.",
+        "how",
+        [("ring", in_ring), ("message", in_messages)],
     );
-    for (how, n) in [("ring", in_ring), ("message", in_messages)] {
-        _ = writeln!(p.0, "canon_replication_batches_total{{how=\"{how}\"}} {n}");
-    }
     p.head(
         "canon_replica_connected",
         "gauge",
@@ -324,23 +335,18 @@ fn strong_reads(p: &mut Page, fresh: &Fresh) {
         "Answers of a node that is not the primary that is followed.",
         n(&s.rejected),
     );
-    p.head(
+    let how = [
+        ("reused", n(&s.reused)),
+        ("joined", n(&s.joined)),
+        ("fetched", n(&s.began)),
+        ("looked", n(&s.looked)),
+    ];
+    p.counters(
         "canon_read_timestamps_total",
-        "counter",
         "Timestamps given to reads: of a fetch that had landed, in flight, or begun for it, or looked up in shared memory.",
+        "how",
+        how,
     );
-    for (how, value) in [
-        ("reused", &s.reused),
-        ("joined", &s.joined),
-        ("fetched", &s.began),
-        ("looked", &s.looked),
-    ] {
-        _ = writeln!(
-            p.0,
-            "canon_read_timestamps_total{{how=\"{how}\"}} {}",
-            n(value)
-        );
-    }
     for (name, help, values) in [
         (
             "canon_reads_at_once_total",
@@ -353,11 +359,9 @@ fn strong_reads(p: &mut Page, fresh: &Fresh) {
             &s.waits,
         ),
     ] {
-        p.head(name, "counter", help);
         let levels = ["visible", "global", "catalog", "table", "row"];
-        for (level, value) in levels.iter().zip(values) {
-            _ = writeln!(p.0, "{name}{{level=\"{level}\"}} {}", n(value));
-        }
+        let levels = levels.iter().zip(values.iter().map(n));
+        p.counters(name, help, "level", levels);
     }
     let waits: u64 = s.waits.iter().map(n).sum();
     p.times(
@@ -411,32 +415,18 @@ fn engine(p: &mut Page, node: &node::Node) {
         "Transactions that wrote and committed, the library's included.",
         m.stats.commits(),
     );
-    p.head(
+    p.counters(
         "canon_aborts_total",
-        "counter",
         "Transactions told to try again, by cause.",
+        "reason",
+        Cause::ALL.map(|c| (c.name(), m.stats.aborts(c))),
     );
-    for cause in Cause::ALL {
-        _ = writeln!(
-            p.0,
-            "canon_aborts_total{{reason=\"{}\"}} {}",
-            cause.name(),
-            m.stats.aborts(cause)
-        );
-    }
-    p.head(
+    p.counters(
         "canon_aborts_spared_total",
-        "counter",
         "Transactions that committed where whole rows and ranges as their footprint would have told them to try again, by what told apart.",
+        "by",
+        Spared::ALL.map(|by| (by.name(), m.stats.spared(by))),
     );
-    for by in Spared::ALL {
-        _ = writeln!(
-            p.0,
-            "canon_aborts_spared_total{{by=\"{}\"}} {}",
-            by.name(),
-            m.stats.spared(by)
-        );
-    }
     p.counter(
         "canon_snapshot_moves_total",
         "Snapshots moved forward instead of an abort.",

@@ -113,10 +113,7 @@ fn one(text: &str, out: &mut String) -> Result<usize> {
             out.push_str(&text[..taken]);
             return Ok(taken);
         }
-        let valid = std::str::from_utf8(&bytes)
-            .ok()
-            .filter(|s| !s.contains('\0'));
-        for c in valid.ok_or_else(|| bad_bytes(&bytes))?.chars() {
+        for c in base::text(&bytes)?.chars() {
             match c {
                 '\'' => out.push_str("''"),
                 '\\' => out.push_str("\\\\"),
@@ -188,32 +185,6 @@ fn unicode(text: &str) -> Result<Option<(u32, usize)>> {
                 .hint("Unicode escapes must be \\uXXXX or \\UXXXXXXXX."),
         ),
     }
-}
-
-fn bad_bytes(bytes: &[u8]) -> Error {
-    let good = match std::str::from_utf8(bytes) {
-        Ok(s) => s.find('\0').unwrap_or(0),
-        Err(e) => {
-            let valid = &bytes[..e.valid_up_to()];
-            valid.iter().position(|b| *b == 0).unwrap_or(valid.len())
-        }
-    };
-    // PostgreSQL shows as many bytes as the first one promises.
-    let promised = match bytes[good] {
-        0xc0..0xe0 => 2,
-        0xe0..0xf0 => 3,
-        0xf0..0xf8 => 4,
-        _ => 1,
-    };
-    let shown = bytes[good..].iter().take(promised);
-    let shown: Vec<String> = shown.map(|b| format!("0x{b:02x}")).collect();
-    Error::new(
-        SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-        format!(
-            "invalid byte sequence for encoding \"UTF8\": {}",
-            shown.join(" ")
-        ),
-    )
 }
 
 #[cfg(test)]

@@ -191,15 +191,7 @@ impl<E: Engine> Session<E> {
         };
         match format {
             Format::Binary => binary::decode(bytes, ty.ty),
-            Format::Text => {
-                let s = std::str::from_utf8(bytes).map_err(|_| {
-                    Error::new(
-                        SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-                        "invalid byte sequence for encoding \"UTF8\"",
-                    )
-                })?;
-                text::input(s, ty, &self.output)
-            }
+            Format::Text => text::input(base::text(bytes)?, ty, &self.output),
         }
     }
 

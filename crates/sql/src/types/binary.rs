@@ -125,31 +125,6 @@ fn bytes<const N: usize>(b: &[u8]) -> Result<[u8; N]> {
         .map_err(|_| malformed("incorrect binary data format"))
 }
 
-fn utf8(b: &[u8]) -> Result<&str> {
-    let bad = |at: usize| {
-        let shown: Vec<String> = b[at..]
-            .iter()
-            .take(2)
-            .map(|x| format!("0x{x:02x}"))
-            .collect();
-        Error::new(
-            SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-            format!(
-                "invalid byte sequence for encoding \"UTF8\": {}",
-                shown.join(" ")
-            ),
-        )
-    };
-    let s = std::str::from_utf8(b).map_err(|e| bad(e.valid_up_to()))?;
-    match b.iter().position(|&x| x == 0) {
-        Some(_) => Err(Error::new(
-            SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-            "invalid byte sequence for encoding \"UTF8\": 0x00",
-        )),
-        None => Ok(s),
-    }
-}
-
 /// Reads a value from its binary form; 22P03 when it is malformed.
 pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
     Ok(match ty {
@@ -193,12 +168,12 @@ pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
         Type::Uuid => Value::Uuid(Box::new(bytes(b)?)),
         Type::Bytea => Value::Bytea(b.into()),
         Type::Json => {
-            let s = utf8(b)?;
+            let s = base::text(b)?;
             json::parse(s)?;
             Value::Json(s.into())
         }
         Type::Jsonb => match b.split_first() {
-            Some((1, rest)) => json::parse(utf8(rest)?)?.into_value(),
+            Some((1, rest)) => json::parse(base::text(rest)?)?.into_value(),
             Some((v, _)) => {
                 return Err(Error::internal(format!(
                     "unsupported jsonb version number {v}"
@@ -207,9 +182,9 @@ pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
             None => return Err(malformed("insufficient data left in message")),
         },
         Type::Numeric => Value::from(get_numeric(b)?),
-        Type::Bpchar => Value::text(utf8(b)?.trim_end_matches(' ')),
+        Type::Bpchar => Value::text(base::text(b)?.trim_end_matches(' ')),
         t if t.element().is_some() => Value::Array(Box::new(get_array(b, t)?)),
-        _ => Value::text(utf8(b)?),
+        _ => Value::text(base::text(b)?),
     })
 }
 

@@ -96,8 +96,7 @@ fn quoted(line: &str, mut i: usize, o: &CopyOptions) -> Result<(String, usize)> 
             _ => break,
         }
     }
-    let text = String::from_utf8(field)
-        .map_err(|_| bad_data("invalid byte sequence for encoding \"UTF8\""))?;
+    let text = String::from_utf8(field).map_err(|e| base::bad_text(e.as_bytes()))?;
     Ok((text, i))
 }
 

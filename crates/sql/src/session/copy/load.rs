@@ -138,17 +138,9 @@ impl Load {
             return Ok(Taken::More);
         };
         self.line += 1;
-        let line = std::str::from_utf8(&buf[..end]).map_err(|_| {
-            self.error(Error::new(
-                SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-                "invalid byte sequence for encoding \"UTF8\"",
-            ))
-        })?;
+        let line = base::text(&buf[..end]).map_err(|e| self.error(e))?;
         if line == "\\." {
             return Ok(Taken::End);
-        }
-        if line.contains('\0') {
-            return Err(self.error(super::no_nul()));
         }
         let n = self.names.len();
         let mut fields = Vec::with_capacity(n);

@@ -406,14 +406,6 @@ fn one_byte(what: &str, v: &str) -> Result<u8> {
 }
 
 /// 22P04 about a line of the data.
-/// 22021: text holds no zero bytes.
-fn no_nul() -> Error {
-    Error::new(
-        SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-        "invalid byte sequence for encoding \"UTF8\": 0x00",
-    )
-}
-
 fn bad_data(m: impl Into<String>) -> Error {
     Error::new(SqlState::BAD_COPY_FILE_FORMAT, m)
 }

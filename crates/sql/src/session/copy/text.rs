@@ -1,7 +1,7 @@
 //! COPY's text format: a line per row, fields between delimiters, backslashes for what would be misread.
 
 use super::CopyOptions;
-use base::{Error, Result, SqlState};
+use base::Result;
 use std::borrow::Cow;
 
 /// How lines end: as the first one does.
@@ -156,15 +156,11 @@ fn unescape(raw: &str) -> Result<String> {
             c => out.push(c),
         }
     }
-    if out.contains(&0) {
-        return Err(super::no_nul());
+    match String::from_utf8(out) {
+        Ok(s) if !s.contains('\0') => Ok(s),
+        Ok(s) => Err(base::bad_text(s.as_bytes())),
+        Err(e) => Err(base::bad_text(e.as_bytes())),
     }
-    String::from_utf8(out).map_err(|_| {
-        Error::new(
-            SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-            "invalid byte sequence for encoding \"UTF8\"",
-        )
-    })
 }
 
 /// Appends a field.
@@ -188,6 +184,7 @@ pub fn put(v: &str, o: &CopyOptions, out: &mut Vec<u8>) {
 mod tests {
     use super::super::tests::options;
     use super::*;
+    use base::SqlState;
 
     #[test]
     fn lines_end_at_newlines_that_are_not_escaped() {
