@@ -386,9 +386,7 @@ impl Drop for Tasks {
 
 /// What is here is served though the primary is not followed, where that may be.
 fn show_own_log(config: &Config, node: &Node, why: &str) {
-    // More than one replica must have a commit before it is decided: what this one has may not be.
-    if config.synchronous_replicas <= 1
-        && let Some(primary) = &config.replica_of
+    if let Some(primary) = &config.replica_of
         && node.show_own_log()
     {
         warn!(%primary, "serving what is here without the primary's log: {why}");

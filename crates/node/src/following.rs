@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use wal::Group;
 
+use crate::node::Node;
 use crate::notice::Notice;
 use crate::outcomes::Outcomes;
 use crate::own_log::OwnLog;
@@ -379,5 +380,29 @@ impl Following {
             .fetch_max(sent_micros.max(0) as u64, Ordering::Relaxed);
         let now = env.clock.unix_micros().max(0) as u64;
         s.heard_at_micros.store(now, Ordering::Relaxed);
+    }
+}
+
+impl Node {
+    /// A replica shows what it has in its log, though its primary cannot be asked, if all of that is decided by the policy; whether it is.
+    pub fn show_own_log(&self) -> bool {
+        let shows = self.has_decided_log();
+        if shows && let Some(f) = self.following() {
+            f.show(self.recovered_end());
+        }
+        shows
+    }
+
+    /// Where one replica must have a commit, this one has it, and had it of a primary, which ships only what it has itself. But what a node
+    /// wrote when it led may be nowhere else: that is decided only where no replica is asked for. And one that holds what the
+    /// cluster's history does not have shows nothing.
+    fn has_decided_log(&self) -> bool {
+        let came = || self.dir().has_led().is_ok_and(|led| !led);
+        let decided = match self.shared().options.synchronous_replicas {
+            0 => true,
+            1 => came(),
+            _ => false,
+        };
+        decided && self.diverged().is_none()
     }
 }

@@ -216,6 +216,7 @@ impl Node {
                 let published = self.marks().published.get();
                 let region = &s.pipeline.region;
                 region.lead(s.dir.cluster(), self.term(), last, published);
+                s.dir.lead().map_err(failed)?;
                 self.start_flusher(writer)?;
                 // Where no replica is asked for, this disk is enough.
                 self.shared.pipeline.shipping.settle();
@@ -377,17 +378,6 @@ impl Node {
     /// The end of what the start found.
     pub fn recovered_end(&self) -> Position {
         self.marks().floor
-    }
-
-    /// A replica shows what it has in its log, though its primary cannot be asked. True to the policy where one replica at most must have
-    /// a commit before it is decided: then all that is here is, as a primary ships only what it has itself. Not so at a node that holds what
-    /// the cluster's history does not have, which shows nothing. Whether it does.
-    pub fn show_own_log(&self) -> bool {
-        let agrees = self.diverged().is_none();
-        if agrees && let Some(f) = self.following() {
-            f.show(self.recovered_end());
-        }
-        agrees
     }
 
     /// What the start found.

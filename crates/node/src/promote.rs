@@ -140,7 +140,8 @@ impl Node {
         let env = &shared.options.env;
         let term = next_term(known, env.clock.unix_micros(), env.random.next_u64());
         let (terms, before) = (shared.dir.terms(), self.term());
-        let begun = match shared.dir.add_term(term, start) {
+        let said = shared.dir.lead();
+        let begun = match said.and_then(|()| shared.dir.add_term(term, start)) {
             Ok(()) => self.lead(log, term, start),
             Err(e) => Err(crate::node::failed(e)),
         };

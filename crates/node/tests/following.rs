@@ -459,3 +459,52 @@ fn what_a_start_finds_is_shown_when_the_policy_holds_for_it() {
     futures::executor::block_on(one.opened());
     assert_eq!(everything(&one).0.len() as i64, N);
 }
+
+/// Nobody else may have what a node wrote when it led: where a replica must have a commit, it shows that to nobody before it is known.
+#[test]
+fn an_old_primary_does_not_show_what_may_be_its_own_alone() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    seed(a.path(), 3);
+    copy(a.path(), b.path());
+    let as_replica = |path: &Path, synchronous_replicas| {
+        let options = NodeOptions {
+            replica: true,
+            synchronous_replicas,
+            ..NodeOptions::default()
+        };
+        Arc::new(Node::open(path, options).unwrap())
+    };
+    // Its replica has a part of it.
+    let primary = primary_at(a.path(), 1);
+    let replica = replica_at(b.path());
+    let link = Link::new(&primary, &replica);
+    futures::executor::block_on(primary.opened());
+    // As whoever connects it says when their histories agree.
+    replica.dir().follow().unwrap();
+    drop(link);
+    let mut t = begin(&primary, false, Durability::Local);
+    put(&mut t, 1, 77);
+    let held = primary.commit(t).unwrap();
+    futures::executor::block_on(primary.published(Held::Flushed(held.position())));
+    drop((primary, replica));
+
+    let old = as_replica(a.path(), 1);
+    assert!(!old.show_own_log());
+    assert!(!old.is_open());
+    drop(old);
+    // Where no replica is asked for, it is decided.
+    let old = as_replica(a.path(), 0);
+    assert!(old.show_own_log());
+    futures::executor::block_on(old.opened());
+    // The replica had all of its primary.
+    let replica = as_replica(b.path(), 1);
+    assert!(replica.show_own_log());
+    futures::executor::block_on(replica.opened());
+    drop(replica);
+    let replica = as_replica(b.path(), 2);
+    assert!(!replica.show_own_log());
+    // Promoted and started as a replica again, it has led.
+    replica.promote().unwrap();
+    drop(replica);
+    assert!(!as_replica(b.path(), 1).show_own_log());
+}

@@ -209,14 +209,20 @@ impl World {
         for command in out {
             self.do_receive(i, f, command);
         }
-        f.agreed |= f.receiver.is_streaming();
+        if f.receiver.is_streaming() && !std::mem::replace(&mut f.agreed, true) {
+            let dir = f.dir.as_ref().expect("who follows has one");
+            dir.follow()
+                .unwrap_or_else(|e| panic!("that it follows is not written: {e}"));
+        }
     }
 
-    /// A node that starts has waited for its primary's word: it shows what it has, where one replica is enough for a commit.
+    /// A node that starts has waited for its primary's word: it shows what it has, where one replica is enough for a commit and it had all
+    /// of a primary.
     pub fn show_own_log(&mut self, i: usize, f: &mut Follower) {
         let dir = f.dir.as_ref();
         let parted = dir.is_some_and(|d| d.diverged().is_ok_and(|d| d.is_some()));
-        if f.agreed || parted || self.config.needed > 1 {
+        let led = dir.is_some_and(|d| d.has_led().is_ok_and(|led| led));
+        if f.agreed || parted || self.config.needed > usize::from(!led) {
             return;
         }
         if let Some(following) = &mut f.following {

@@ -112,6 +112,8 @@ impl Primary {
         floor: Position,
         next: Position,
     ) -> Primary {
+        dir.lead()
+            .unwrap_or_else(|e| panic!("that it leads is not written: {e}"));
         let terms = dir.terms();
         let term = terms.last().expect("never empty").0;
         let last = log.last();

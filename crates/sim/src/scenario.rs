@@ -1,8 +1,10 @@
 //! What chance brings about too seldom, step by step. The seed still decides everything between the steps.
 
+use crate::follower::FIRST_WORD;
 use crate::network::Weather;
 use crate::world::World;
 use crate::{Report, caught};
+use base::Position;
 
 /// Steps until the next thing of a scenario happens, at most.
 const MOST: usize = 60_000;
@@ -44,6 +46,44 @@ pub fn lost_as_the_old_primary_comes_back(seed: u64, loud: bool) -> Result<Repor
         w.crash(1);
         w.take_over(0);
         w.net.cut.clear();
+        w.heal()
+    })
+}
+
+/// A primary writes what no other node has and is lost; it comes back as a replica of a successor that it does not reach. One replica must have
+/// a commit, and its log has more than any has: that is shown to nobody, and set aside when it hears of its successor.
+pub fn the_old_primary_cannot_ask(seed: u64, loud: bool) -> Result<Report, String> {
+    let mut world = World::new(seed, loud);
+    let c = &mut world.config;
+    (c.needed, c.weak, c.sloppy, c.weather) = (1, false, false, Weather::CALM);
+    world.net.weather = Weather::CALM;
+    caught(world, |w| {
+        w.mending = true;
+        w.begin();
+        w.go("follow", |w| {
+            w.machines[0].primary().is_some_and(|p| p.joined() == 3)
+        });
+        let before = w.report.acknowledged;
+        w.go("acknowledge", |w| w.report.acknowledged > before + 3);
+        w.net.cut = vec![0];
+        let shipped = |w: &World| {
+            w.machines[0]
+                .primary()
+                .map_or(Position::ZERO, |p| p.shipped)
+        };
+        let cut_at = shipped(w);
+        w.go("write alone", |w| shipped(w) > cut_at);
+        w.crash(0);
+        let (best, considered) = w.best_candidate(false).expect("the others are up");
+        w.considered = considered;
+        w.promote(best, true);
+        w.go("come back", |w| w.machines[0].follower().is_some());
+        let back = w.now;
+        w.go("wait for a word", |w| w.now > back + 2 * FIRST_WORD);
+        let shown = w.machines[0].follower().map(|f| f.shown());
+        assert_eq!(shown, Some(None), "it shows what is its own alone");
+        w.net.cut.clear();
+        w.go("set it aside", |w| w.report.set_aside > 0);
         w.heal()
     })
 }

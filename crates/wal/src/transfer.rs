@@ -5,6 +5,7 @@
 //! DIR/CANON_SWITCH                       it is here whole: the rest is void. Or: the log ends at this place
 //! DIR/CANON_HEARD                        the newest term that this node has heard of, when its history is of an older one
 //! DIR/CANON_DIVERGED                     the term whose history does not have all that is here, and where they parted, while it is so
+//! DIR/CANON_LED                          this node has led: what it wrote may be nowhere else, until a primary that it follows has it
 //! DIR/set-aside/TERM-EPOCH.ORDER.log     groups above that position that the cluster's history does not have, one after the other
 //! DIR/set-aside/TERM-EPOCH.ORDER.txt     what they were, for a person
 //! DIR/set-aside/TERM-EPOCH.ORDER.ckpt    only when the log no longer reached back to the position
@@ -43,6 +44,8 @@ pub(crate) const MARK: &str = "CANON_SWITCH";
 const HEARD: &str = "CANON_HEARD";
 
 pub(crate) const DIVERGED: &str = "CANON_DIVERGED";
+
+const LED: &str = "CANON_LED";
 
 /// What a directory changes to, when that is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +160,37 @@ impl DataDir {
 
     /// All that is here is in the history that counts.
     pub fn agree(&self) -> Result<()> {
-        let path = self.path().join(DIVERGED);
+        self.forget(DIVERGED)
+    }
+
+    /// This node writes commits of its own from here on, and some of them may be nowhere else. Durable when this returns; comes before the
+    /// first of them.
+    pub fn lead(&self) -> Result<()> {
+        match self.has_led()? {
+            true => Ok(()),
+            false => terms::replace(&*self.disk, self.path(), LED, b""),
+        }
+    }
+
+    /// Whether commits that are here may have come from nobody.
+    pub fn has_led(&self) -> Result<bool> {
+        let path = self.path().join(LED);
+        match self.disk.read(&path) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::io("reading", &path, e)),
+        }
+    }
+
+    /// The primary that this node follows has all that is here: the node leads no more.
+    pub fn follow(&self) -> Result<()> {
+        self.unseal()?;
+        self.agree()?;
+        self.forget(LED)
+    }
+
+    fn forget(&self, file: &str) -> Result<()> {
+        let path = self.path().join(file);
         match self.disk.remove(&path) {
             Ok(()) => {
                 let path = self.path();

@@ -153,6 +153,29 @@ fn a_history_that_parted_says_so_until_it_is_another_or_counts() {
 }
 
 #[test]
+fn who_has_led_says_so_until_its_primary_has_all_that_is_here() {
+    let (mem, disk) = mem();
+    let dir = open(disk.clone()).unwrap();
+    assert!(!dir.has_led().unwrap());
+    for _ in 0..2 {
+        dir.lead().unwrap();
+    }
+    // Whatever becomes of what was its own alone.
+    dir.diverge(9, at(3)).unwrap();
+    dir.agree().unwrap();
+    dir.set_terms(&dir.terms()).unwrap();
+    drop(dir);
+    mem.power_cut(PowerCut::LoseAll);
+    let dir = open(disk.clone()).unwrap();
+    assert!(dir.has_led().unwrap());
+    dir.follow().unwrap();
+    dir.follow().unwrap();
+    drop(dir);
+    mem.power_cut(PowerCut::LoseAll);
+    assert!(!open(disk).unwrap().has_led().unwrap());
+}
+
+#[test]
 fn a_crash_leaves_the_old_terms_or_the_new() {
     for nth in 1.. {
         let (mem, disk) = mem();

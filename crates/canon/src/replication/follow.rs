@@ -612,7 +612,10 @@ impl Task<'_> {
             s.age.forget_beyond(began);
             s.sent.forget_beyond(began);
             // It leads no more, if it ever did.
-            self.unseal();
+            let dir = self.follow.node.dir();
+            if let Err(e) = tokio::task::block_in_place(|| dir.follow()) {
+                error!("that this node follows could not be written: {e}");
+            }
             info!(primary = %self.follow.primary, "following");
             self.follow.say_first(Ok(Word::Agreed));
         }
