@@ -247,3 +247,26 @@ fn names_of_relations_are_as_new_as_what_is_read() {
     let found = meanwhile(&t, "CREATE SCHEMA later", || t.one(c, number));
     assert_eq!(found, "t");
 }
+
+/// What is told of the schema and reads no table.
+#[test]
+fn what_is_told_of_the_schema_is_as_new_as_what_is_read() {
+    let t = Test::start(TABLES);
+    let r = t.replica();
+    let c = &r;
+    t.run(c, "SET search_path = later, public");
+    assert_eq!(t.one(c, "SELECT current_schema()"), "public");
+    let found = meanwhile(&t, "CREATE SCHEMA later", || {
+        t.one(c, "SELECT current_schema")
+    });
+    assert_eq!(found, "later");
+    let gone = meanwhile(&t, "DROP SCHEMA later", || {
+        t.one(c, "SELECT current_schemas(false)")
+    });
+    assert_eq!(gone, "{public}");
+    let explain = "EXPLAIN (COSTS OFF) SELECT id FROM a WHERE v = 5";
+    assert_eq!(t.one(c, explain), "Seq Scan on a");
+    let index = "CREATE INDEX by_v ON a (v)";
+    let plan = meanwhile(&t, index, || t.one(c, explain));
+    assert_eq!(plan, "Index Scan using by_v on a");
+}

@@ -1,6 +1,7 @@
 //! A primary and a replica in this process, clients of both, and ways to hold the replica back.
 
 use canon::{Cluster, Options};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -11,6 +12,8 @@ pub const SLOW: Duration = Duration::from_millis(5);
 pub struct Test {
     pub runtime: tokio::runtime::Runtime,
     pub cluster: Cluster,
+    /// A session at the replica, made before anybody is held: its login would wait, too.
+    watch: Mutex<Option<(usize, Client)>>,
 }
 
 impl Test {
@@ -29,10 +32,12 @@ impl Test {
         let t = Test {
             runtime: runtime.expect("a runtime"),
             cluster: Cluster::start(options, replicas).expect("a cluster"),
+            watch: Mutex::default(),
         };
         let p = t.primary();
         t.run(&p, schema);
         t.cluster.catch_up().expect("caught up");
+        *t.watch.lock().expect("nobody panicked") = Some((t.cluster.replicas()[0], t.replica()));
         t
     }
 
@@ -82,10 +87,15 @@ impl Test {
 
     /// Waits until a session at the replica waits to read something fresh.
     pub fn until_somebody_waits(&self) {
-        let watch = self.replica();
+        let replica = self.cluster.replicas()[0];
+        let mut watch = self.watch.lock().expect("nobody panicked");
+        if watch.as_ref().is_none_or(|w| w.0 != replica) {
+            *watch = Some((replica, self.replica()));
+        }
+        let (_, watch) = watch.as_ref().expect("just made");
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ReadFreshness'";
         let deadline = Instant::now() + PATIENCE;
-        while self.one(&watch, sql) == "0" {
+        while self.one(watch, sql) == "0" {
             assert!(Instant::now() < deadline, "nobody waits");
             std::thread::sleep(Duration::from_millis(5));
         }

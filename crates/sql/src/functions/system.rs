@@ -227,10 +227,13 @@ pub(super) fn register(r: &mut Registry) {
     r.f("session_user", &[], NAME, STA, |_, c| {
         Ok(Value::from(c.session.session_user()))
     });
-    r.f("current_schema", &[], NAME, STA, |_, c| {
+    // Which of the search path there are.
+    r.lookup("current_schema", &[], NAME, |_, _, c| {
         Ok(c.session.schemas(false).into_iter().next().into())
     });
-    r.f("current_schemas", &[BOOL], NAMEARRAY, STA, schemas);
+    r.lookup("current_schemas", &[BOOL], NAMEARRAY, |a, _, c| {
+        schemas(a, c)
+    });
     r.f("current_setting", &[TEXT], TEXT, STA, current_setting);
     r.f("current_setting", &[TEXT, BOOL], TEXT, STA, current_setting);
     r.f("set_config", &[TEXT, TEXT, BOOL], TEXT, VOL_N, set_config);

@@ -45,6 +45,9 @@ impl Touches {
             Root::Update(u) => self.node(&u.input),
             Root::Delete(d) => self.node(&d.input),
             Root::Explain { analyze, inner, .. } => {
+                let of = Touches::of(&inner.plan);
+                // A plan is one of the newest schema's, as its result is.
+                self.catalog |= !of.is_empty();
                 if *analyze {
                     self.plan(&inner.plan);
                 }
@@ -174,8 +177,6 @@ mod tests {
             ("INSERT INTO b VALUES (1, 2) ON CONFLICT DO NOTHING", "b"),
             ("UPDATE b SET v = (SELECT max(v) FROM c)", "bc"),
             ("DELETE FROM a USING c WHERE a.id = c.id", "ac"),
-            ("EXPLAIN SELECT * FROM a", ""),
-            ("EXPLAIN ANALYZE SELECT * FROM a", "a"),
         ] {
             let p = db.prepare(sql, &[]).unwrap();
             let mut got = p.touches().tables.clone();
@@ -191,6 +192,11 @@ mod tests {
             (t.tables.len(), t.catalog, t.unversioned)
         };
         assert_eq!(flags("SELECT * FROM pg_class"), (0, true, false));
+        assert_eq!(flags("EXPLAIN SELECT * FROM a"), (0, true, false));
+        assert_eq!(flags("EXPLAIN ANALYZE SELECT * FROM a"), (1, true, false));
+        assert_eq!(flags("EXPLAIN SELECT 1"), (0, false, false));
+        assert_eq!(flags("SELECT current_schema"), (0, true, false));
+        assert_eq!(flags("SELECT current_schemas(true)"), (0, true, false));
         assert_eq!(flags("SELECT * FROM pg_settings"), (0, false, false));
         assert_eq!(flags("SELECT * FROM pg_sequences"), (0, false, true));
         assert_eq!(flags("SELECT * FROM pg_stat_activity"), (0, false, false));
