@@ -33,6 +33,7 @@ mod parse;
 mod plans;
 mod prepared;
 mod refused;
+mod roles;
 mod row;
 mod run;
 mod seam;
@@ -235,6 +236,8 @@ impl<E: Engine> Session<E> {
             })?
             .clone();
         let state = State::new(shared.clone(), handle.clone(), role.id);
+        state.roles.borrow_mut().mean(user, role.id);
+        let mut roles = Vec::new();
         {
             let mut s = state.settings.borrow_mut();
             s.max_connections = shared.max_connections;
@@ -244,16 +247,23 @@ impl<E: Engine> Session<E> {
             }
             s.initialise("session_authorization", user);
             s.initialise("is_superuser", if role.superuser { "on" } else { "off" });
+            let mut set = |name: &str, value: &str| match roles::is_of_role(name) {
+                true => {
+                    roles.push((name.to_owned(), value.to_owned()));
+                    Ok(())
+                }
+                false => s.set_at_start(name, value, role.superuser),
+            };
             for (name, value) in parameters {
                 match name.as_str() {
                     "user" | "database" | "replication" => {}
                     _ if name.starts_with("_pq_.") => {}
                     "options" => {
                         for (n, v) in variables::options(value)? {
-                            s.set_at_start(&n, &v, role.superuser)?;
+                            set(&n, &v)?;
                         }
                     }
-                    n => s.set_at_start(n, value, role.superuser)?,
+                    n => set(n, value)?,
                 }
             }
         }
@@ -294,6 +304,7 @@ impl<E: Engine> Session<E> {
             lost: 0,
             turn: None,
         };
+        session.begin_as(&roles)?;
         session.refresh();
         Ok(session)
     }

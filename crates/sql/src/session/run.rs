@@ -432,6 +432,7 @@ impl<E: Engine> Session<E> {
             *old = txn.catalog();
             self.output.catalog = None;
         }
+        self.find_roles();
         if self.output.catalog.is_none() {
             self.output.catalog = Some(seam::lookup(self.state.catalog.get_mut(), &self.path));
         }

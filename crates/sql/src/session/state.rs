@@ -5,6 +5,7 @@
 
 use super::Shared;
 use super::handle::Handle;
+use super::roles::Roles;
 use super::settings::{Kind, SETTINGS, Scope, Settings, Span, Unit, bool_of, isolation_name};
 use super::token::Token;
 use crate::catalog::{
@@ -42,6 +43,8 @@ pub(super) struct State<E: Engine> {
     pub authenticated: Oid,
     pub session_user: Cell<Oid>,
     pub current_role: Cell<Oid>,
+    /// Whom their names mean.
+    pub roles: RefCell<Roles>,
     /// Microseconds since 2000.
     pub statement_start: Cell<i64>,
     /// The schema as the running transaction sees it, for functions that look names up.
@@ -75,6 +78,7 @@ impl<E: Engine> State<E> {
             authenticated: user,
             session_user: Cell::new(user),
             current_role: Cell::new(user),
+            roles: RefCell::default(),
             statement_start: Cell::new(0),
             catalog: RefCell::new(shared.engine.catalog()),
             txn_id: Cell::new(None),
@@ -193,22 +197,7 @@ impl<E: Engine> State<E> {
         ))
     }
 
-    /// 22023 when there is no such role; 42501 unless `who` is it, or a superuser.
-    fn may_become(&self, role: &str, who: Oid, denied: impl FnOnce() -> String) -> Result<()> {
-        let schema = self.schema();
-        let Some(role) = schema.role_named(role) else {
-            return Err(Error::new(
-                SqlState::INVALID_PARAMETER_VALUE,
-                format!("role \"{role}\" does not exist"),
-            ));
-        };
-        if role.id == who || privileges::is_superuser(&schema, who) {
-            return Ok(());
-        }
-        Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, denied()))
-    }
-
-    fn schema(&self) -> Arc<Schema> {
+    pub fn schema(&self) -> Arc<Schema> {
         self.catalog.borrow().schema.clone()
     }
 
@@ -381,12 +370,8 @@ impl<E: Engine> SessionContext for State<E> {
         self.check_setting(name, Some(value))?;
         let small = name.to_ascii_lowercase();
         match small.as_str() {
-            "role" if value != "none" => self.may_become(value, self.session_user.get(), || {
-                format!("permission denied to set role \"{value}\"")
-            })?,
-            "session_authorization" => self.may_become(value, self.authenticated, || {
-                "permission denied to set session authorization".to_owned()
-            })?,
+            "role" if value != "none" => self.may_act_as(value)?,
+            "session_authorization" => self.may_be(value)?,
             "transaction_isolation" | "transaction_read_only" | "transaction_deferrable" => {
                 return self.keep_mode(&small, value);
             }

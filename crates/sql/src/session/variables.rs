@@ -1,8 +1,9 @@
-//! The statements of [`Utility`], run: transaction control, SET and SHOW, roles, DISCARD.
+//! The statements of [`Utility`], run: transaction control, SET and SHOW, DISCARD.
 
 use super::Session;
 use super::block::Kind;
 use super::client::{Client, Column, Format};
+use super::roles::is_of_role;
 use super::row::{Formats, put_value};
 use super::settings::{self, Span};
 use super::utility::{SetValue, Utility};
@@ -94,9 +95,8 @@ impl<E: Engine> Session<E> {
                 "SET"
             }
             Utility::Set { name, value, local } => {
-                let of_role = ["role", "session_authorization"];
                 if let Some(v) = value
-                    && of_role.iter().any(|n| n.eq_ignore_ascii_case(name))
+                    && is_of_role(name)
                 {
                     self.look_for_role(Some(&joined(name, v))).await?;
                 }
@@ -299,7 +299,7 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
-    fn local_warning<C: Client>(&mut self, c: &mut C, local: bool) {
+    pub(super) fn local_warning<C: Client>(&mut self, c: &mut C, local: bool) {
         if local && self.block.kind == Kind::None {
             let e = "SET LOCAL can only be used in transaction blocks";
             self.warn(c, SqlState::NO_ACTIVE_SQL_TRANSACTION, e);
@@ -307,7 +307,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// After a change: outside of a block it is committed at once.
-    fn changed_settings(&mut self) {
+    pub(super) fn changed_settings(&mut self) {
         let s = self.state.settings.get_mut();
         if self.block.kind == Kind::None {
             s.commit();
@@ -326,111 +326,6 @@ impl<E: Engine> Session<E> {
         drop(a);
         if let Some(t) = &mut self.block.txn {
             t.set_durability(s.hot.durability());
-        }
-        self.stale = true;
-    }
-
-    /// At a node that follows: waits for the newest roles if this one is not there.
-    async fn look_for_role(&mut self, name: Option<&str>) -> Result<()> {
-        if let Some(name) = name.filter(|n| *n != "none" && self.follows())
-            && self.role_id(name).is_err()
-        {
-            let why = Error::new(SqlState::UNDEFINED_OBJECT, "a role");
-            self.renew_schema(&why).await?;
-        }
-        Ok(())
-    }
-
-    /// SET ROLE: a superuser may become anybody, others themselves.
-    fn set_role<C: Client>(&mut self, c: &mut C, role: Option<&str>, local: bool) -> Result<()> {
-        self.local_warning(c, local);
-        let me = self.state.session_user.get();
-        let id = match role {
-            None => me,
-            Some(name) => self.role_id(name)?,
-        };
-        let schema = self.state.catalog.get_mut().schema.clone();
-        if id != me && !crate::ddl::privileges::is_superuser(&schema, me) {
-            return Err(Error::new(
-                SqlState::INSUFFICIENT_PRIVILEGE,
-                format!(
-                    "permission denied to set role \"{}\"",
-                    role.unwrap_or("none")
-                ),
-            ));
-        }
-        let span = if local { Span::Local } else { Span::Session };
-        let s = self.state.settings.get_mut();
-        s.force("role", role.unwrap_or("none"), span);
-        self.changed_settings();
-        self.restore_roles();
-        Ok(())
-    }
-
-    fn set_authorization<C: Client>(
-        &mut self,
-        c: &mut C,
-        user: Option<&str>,
-        local: bool,
-    ) -> Result<()> {
-        self.local_warning(c, local);
-        let me = self.state.authenticated;
-        let id = match user {
-            None => me,
-            Some(name) => self.role_id(name)?,
-        };
-        let schema = self.state.catalog.get_mut().schema.clone();
-        if id != me && !crate::ddl::privileges::is_superuser(&schema, me) {
-            return Err(Error::new(
-                SqlState::INSUFFICIENT_PRIVILEGE,
-                "permission denied to set session authorization",
-            ));
-        }
-        let name = self.state.role_name(id);
-        let span = if local { Span::Local } else { Span::Session };
-        let s = self.state.settings.get_mut();
-        s.force("session_authorization", &name, span);
-        s.force("role", "none", span);
-        self.changed_settings();
-        self.restore_roles();
-        Ok(())
-    }
-
-    fn role_id(&mut self, name: &str) -> Result<base::Oid> {
-        let catalog = match &self.block.txn {
-            Some(t) => t.catalog(),
-            None => self.shared.engine.catalog(),
-        };
-        let role = catalog.schema.role_named(name).map(|r| r.id);
-        *self.state.catalog.get_mut() = catalog;
-        role.ok_or_else(|| {
-            Error::new(
-                SqlState::INVALID_PARAMETER_VALUE,
-                format!("role \"{name}\" does not exist"),
-            )
-        })
-    }
-
-    /// Makes the roles what the settings say, after one was set or a SET was undone.
-    pub(super) fn restore_roles(&mut self) {
-        let s = self.state.settings.get_mut();
-        let user = s.show("session_authorization").unwrap_or_default();
-        let role = s.show("role").unwrap_or_default();
-        let schema = self.state.catalog.get_mut().schema.clone();
-        let id = |n: &str| schema.role_named(n).map(|r| r.id);
-        let user = id(&user).unwrap_or(self.state.authenticated);
-        self.state.session_user.set(user);
-        let current = if role == "none" {
-            user
-        } else {
-            id(&role).unwrap_or(user)
-        };
-        self.state.current_role.set(current);
-        let on = crate::ddl::privileges::is_superuser(&schema, current);
-        let now = if on { "on" } else { "off" };
-        let s = self.state.settings.get_mut();
-        if s.show("is_superuser").as_deref() != Some(now) {
-            s.initialise_shown("is_superuser", now);
         }
         self.stale = true;
     }

@@ -8,10 +8,13 @@
 //! become who it should) every message is refused.
 
 use super::bytes::{Get, Put, malformed};
-use super::{ANEW, EXPLICIT, IMPLICIT, Known, NOTHING, SAME, read_carried, read_statements};
+use super::{
+    ANEW, EXPLICIT, IMPLICIT, Known, NOTHING, SAME, read_bearer, read_roles, read_statements,
+};
 use crate::engine::Engine;
 use crate::session::Session;
 use crate::session::block::Kind;
+use crate::session::roles::Roles;
 use crate::session::settings::Change;
 use crate::session::token::Token;
 use crate::session::utility::Modes;
@@ -139,19 +142,22 @@ impl<E: Engine> Session<E> {
     }
 
     fn become_session(&mut self, s: &[u8]) -> Result<()> {
-        let (user, list) = read_carried(s)?;
+        let bearer = read_bearer(s)?;
         let catalog = self.shared.engine.catalog();
-        let role = catalog.schema.role_named(&user).ok_or_else(|| {
+        let role = catalog.schema.role(bearer.login).ok_or_else(|| {
             Error::new(
                 SqlState::INVALID_AUTHORIZATION,
-                format!("role \"{user}\" does not exist"),
+                format!("role with OID {} does not exist", bearer.login),
             )
         })?;
         self.state.authenticated = role.id;
         self.handle.activity.lock().user = role.id;
         *self.state.catalog.get_mut() = catalog.clone();
+        let roles = self.state.roles.get_mut();
+        *roles = Roles::default();
+        roles.learn(bearer.roles);
         let settings = self.state.settings.get_mut();
-        settings.take_over(&list);
+        settings.take_over(&bearer.settings);
         let name = settings.show("application_name").unwrap_or_default();
         self.handle.activity.lock().application_name = name;
         self.restore_roles();
@@ -171,6 +177,7 @@ impl<E: Engine> Session<E> {
                 local: r.u8()? == 1,
             })
         })?;
+        let roles = read_roles(r)?;
         let savepoints = r.list(|r| Ok((r.text()?.to_owned(), r.u32()? as usize)))?;
         let term = r.u64()?;
         let reads = r.option()?;
@@ -179,6 +186,7 @@ impl<E: Engine> Session<E> {
             Some(b) => Some(Footprint::decode_reads(b).ok_or_else(malformed)?),
             None => None,
         };
+        self.state.roles.get_mut().learn(roles);
         self.block.begin(kind == EXPLICIT, modes);
         let mut changed = 0;
         for (name, at) in &savepoints {
@@ -221,6 +229,7 @@ impl<E: Engine> Session<E> {
         let settings = self.state.settings.get_mut();
         changes.iter().for_each(|c| settings.change(c));
         if !changes.is_empty() {
+            self.see_roles();
             self.restore_roles();
         }
     }

@@ -32,6 +32,7 @@ use super::Session;
 use super::block::Kind;
 use super::client::TxnStatus;
 use super::extended::PortalKind;
+use super::roles::{Meaning, is_of_role};
 use super::settings::Carried;
 use super::utility::Modes;
 use crate::engine::Engine;
@@ -127,15 +128,38 @@ fn read_statements(r: &mut Get<'_>) -> Result<(Vec<String>, Vec<(String, Source)
     Ok((gone, added))
 }
 
-fn read_carried(b: &[u8]) -> Result<(String, Vec<Carried>)> {
+/// Who a session is and its settings, as they were when the transaction began.
+struct Bearer {
+    login: Oid,
+    settings: Vec<Carried>,
+    roles: Vec<Meaning>,
+}
+
+fn read_bearer(b: &[u8]) -> Result<Bearer> {
     let mut r = Get(b);
-    let user = r.text()?.to_owned();
-    let list = r.list(|r| {
+    let login = r.u32()?;
+    let settings = r.list(|r| {
         let mut text = || r.text().map(str::to_owned);
         Ok((text()?, text()?, text()?))
     })?;
+    let roles = read_roles(&mut r)?;
     r.end()?;
-    Ok((user, list))
+    Ok(Bearer {
+        login,
+        settings,
+        roles,
+    })
+}
+
+fn read_roles(r: &mut Get<'_>) -> Result<Vec<Meaning>> {
+    r.list(|r| Ok((r.text()?.to_owned(), r.u32()?)))
+}
+
+fn put_roles(b: &mut Put, roles: &[Meaning]) {
+    b.u32(roles.len() as u32);
+    for (name, role) in roles {
+        b.text(name).u32(*role);
+    }
 }
 
 impl Modes {
@@ -203,16 +227,17 @@ impl<E: Engine> Session<E> {
         (u64::from_le_bytes(b) >> 1).max(1)
     }
 
-    /// Identity and settings, as they were when the transaction began.
+    /// See [`Bearer`].
     fn session_bytes(&mut self) -> Vec<u8> {
-        let user = self.state.authenticated;
-        let user = self.state.role_name(user);
         let list = self.state.settings.get_mut().carried();
         let mut b = Put::default();
-        b.text(&user).u32(list.len() as u32);
+        b.u32(self.state.authenticated).u32(list.len() as u32);
         for (name, base, value) in &list {
             b.text(name).text(base).text(value);
         }
+        let of_roles = list.iter().filter(|c| is_of_role(&c.0));
+        let names = of_roles.flat_map(|c| [&*c.1, &*c.2]);
+        put_roles(&mut b, &self.state.roles.get_mut().meanings(names));
         b.0
     }
 
@@ -337,6 +362,9 @@ impl<E: Engine> Session<E> {
         for c in &changes {
             b.text(&c.name).text(&c.value).u8(u8::from(c.local));
         }
+        let of_roles = changes.iter().filter(|c| is_of_role(&c.name));
+        let names = of_roles.map(|c| &*c.value);
+        put_roles(&mut b, &self.state.roles.get_mut().meanings(names));
         let savepoints = self.block.savepoint_list();
         b.u32(savepoints.len() as u32);
         for (name, at) in &savepoints {
@@ -463,9 +491,10 @@ impl<E: Engine> Session<E> {
         r.end()?;
         self.state.saw(position);
         if let Some(s) = session {
-            let (_, list) = read_carried(s)?;
+            let bearer = read_bearer(s)?;
+            self.state.roles.get_mut().learn(bearer.roles);
             let settings = self.state.settings.get_mut();
-            settings.take_over(&list);
+            settings.take_over(&bearer.settings);
             // It was told by the primary's messages.
             settings.told();
             self.restore_roles();

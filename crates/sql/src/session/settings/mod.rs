@@ -251,6 +251,13 @@ impl Settings {
 
     /// What the connection asked for when it began: the value that RESET goes back to.
     pub fn set_at_start(&mut self, name: &str, value: &str, superuser: bool) -> Result<()> {
+        if super::roles::is_of_role(name) {
+            // Who may is asked elsewhere (`roles`).
+            return Err(Error::new(
+                SqlState::CANT_CHANGE_RUNTIME_PARAM,
+                format!("parameter \"{name}\" cannot be changed"),
+            ));
+        }
         let at = self.set(name, Some(value), Span::Session, superuser)?;
         self.base[at] = self.current[at].clone();
         self.undo.clear();
