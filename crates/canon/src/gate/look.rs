@@ -1,33 +1,47 @@
-//! A replica's look at the newest schema, for logins that would be refused otherwise: a role that was just made at the primary gets in here.
+//! A replica's look at the newest schema, for logins: a role, a password or the end of one that was acknowledged at the primary counts here.
 //!
 //! ```text
-//! startup message ──▶ role is not there, or may not log in ──▶ the look, LIMIT at most ──▶ as if it came now
-//!                 ──▶ SCRAM: the look goes on beside the client's first message; nobody waits for it
-//!                     a proof that is wrong ──▶ the look, LIMIT at most ──▶ refused; who tries again is measured by the newest schema
+//! startup message ──▶ the look, SOON at most, whoever it is ──▶ role is not there, or may not log in ──▶ the look, LIMIT at most ──▶ as if it came now
+//!                                                           ──▶ SCRAM: a look that is not over goes on beside the client's first message
+//!                                                               a proof that is wrong ──▶ the look, LIMIT at most ──▶ refused
 //! ```
-//! Whoever gets in has waited for nothing. Before a proof is known to be right or wrong nothing waits that depends on the name, and then all who
-//! are wrong wait alike: so outsiders cannot tell by the clock which roles exist. (To those who need no password the server says so
-//! in words.) A proof is made for the salt that the client was sent, so it cannot be looked at again with another.
+//! Before a proof is known to be right or wrong nothing waits that depends on the name, and then all who are wrong wait alike: so outsiders
+//! cannot tell by the clock which roles exist. (To those who need no password the server says so in words.) A proof is made for the salt
+//! that the client was sent, so it cannot be looked at again with another.
 //!
-//! Looks share their fetches with those of strong reads (docs/fresh-reads.md). While the primary cannot be asked a refusal is what it was, LIMIT
-//! later.
+//! Looks share their fetches with those of strong reads (docs/fresh-reads.md). While the primary cannot be asked, or what it has done does not
+//! come, what is shown decides: after one that was in vain others wait BRIEFLY, until one is not.
 //!
-//! Left out on purpose: looks for those who get in. A password that was just changed at the primary may be good here until the schema is.
+//! Left out on purpose: looks for sessions that there are. What a role may do is asked with each statement.
 
 use base::Result;
 use futures::future::{BoxFuture, Either, select};
 use sql::engine::Engine;
 use sql::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Touch};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Longest wait for it.
 const LIMIT: Duration = Duration::from_secs(5);
+/// Longest wait of those who may get in without it.
+const SOON: Duration = Duration::from_secs(2);
+/// The same while looks are in vain.
+const BRIEFLY: Duration = Duration::from_millis(250);
+
+/// What the looks of a server have come to.
+#[derive(Default)]
+pub(super) struct Looks {
+    /// The last one was.
+    in_vain: AtomicBool,
+}
 
 /// See the head of the file. It begins when somebody waits for it, or for something beside it.
 pub(super) struct Look<'a> {
-    /// None: it is over.
-    ends: Option<BoxFuture<'a, ()>>,
+    /// None: it is over. Whether it came to something.
+    ends: Option<BoxFuture<'a, bool>>,
+    looks: &'a Looks,
 }
 
 /// Until this node shows the schema that a strong read would see that arrives now.
@@ -54,14 +68,29 @@ async fn renewed<E: Engine>(engine: &E) -> Result<()> {
 
 impl<'a> Look<'a> {
     /// At a primary there is nothing to wait for.
-    pub fn at<E: Engine>(engine: &'a E) -> Look<'a> {
+    pub fn at<E: Engine>(engine: &'a E, looks: &'a Looks) -> Look<'a> {
         let look = async move {
             // Why it could not be is for nobody who is not logged in.
-            _ = tokio::time::timeout(LIMIT, renewed(engine)).await;
+            matches!(timeout(LIMIT, renewed(engine)).await, Ok(Ok(())))
         };
         let follows = engine.in_recovery();
         Look {
-            ends: follows.then(|| Box::pin(look) as BoxFuture<'a, ()>),
+            ends: follows.then(|| Box::pin(look) as BoxFuture<'a, bool>),
+            looks,
+        }
+    }
+
+    /// Waits for it as everybody does.
+    pub async fn soon(&mut self) {
+        let Some(ends) = &mut self.ends else { return };
+        let patience = match self.looks.in_vain.load(Relaxed) {
+            true => BRIEFLY,
+            false => SOON,
+        };
+        let ended = timeout(patience, ends).await;
+        self.looks.in_vain.store(ended != Ok(true), Relaxed);
+        if ended.is_ok() {
+            self.ends = None;
         }
     }
 

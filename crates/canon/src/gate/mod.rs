@@ -66,6 +66,7 @@ pub struct Gate<E: Engine> {
     /// Roles without a password get in from other machines too.
     pub allow_passwordless_network: bool,
     secret: [u8; 32],
+    looks: look::Looks,
     open: AtomicUsize,
     closing: AtomicBool,
     /// Then replicas go, too; how many of the connections they are.
@@ -101,6 +102,7 @@ impl<E: Engine> Gate<E> {
             shared,
             allow_passwordless_network,
             secret,
+            looks: look::Looks::default(),
             open: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
             sessions_over: AtomicBool::new(false),

@@ -10,7 +10,7 @@
 //! A server that does not serve yet (`Engine::opening`) lets replicas in, and superusers who ask for it (`canon.maintenance`); others wait
 //! a moment for it and are told 57P03.
 //!
-//! A replica that would refuse a role looks at the primary's newest schema first (`look`).
+//! A replica looks at the primary's newest schema first (`look`).
 //!
 //! `replication=canon` asks for a connection of a replica (`replication::send`), `replication=forward` for one that does the work of
 //! another node's sessions (`forward`): the role must be a superuser or have REPLICATION.
@@ -166,7 +166,7 @@ async fn on_behalf<E: Engine>(gate: &Gate<E>, mut hello: Hello) -> Result<Hello>
         ));
     }
     if may_log_in(&schema, &name).is_err() {
-        Look::at(&*gate.shared.engine).end().await;
+        Look::at(&*gate.shared.engine, &gate.looks).end().await;
     }
     may_log_in(&gate.shared.engine.catalog().schema, &name)?;
     hello.user = name;
@@ -332,7 +332,8 @@ async fn authenticate<S: Stream, E: Engine>(
     user: &str,
 ) -> Result<()> {
     let engine = &*gate.shared.engine;
-    let mut look = Look::at(engine);
+    let mut look = Look::at(engine, &gate.looks);
+    look.soon().await;
     let mut schema = engine.catalog().schema.clone();
     let trusted = origin.local || gate.allow_passwordless_network;
     if trusted && may_log_in(&schema, user).is_err() {
