@@ -1,10 +1,11 @@
-//! Savepoints among changes of the schema: each goes back to the tables and rows of then.
+//! Savepoints among changes of the schema: each goes back to the tables and rows of then. What was told before stays read.
 
 mod accounts;
 mod schemas;
 
 use accounts::{TABLE, accounts, define, handle, key, put};
-use base::schema::{Change, Object, TableDef};
+use base::schema::{Change, FkAction, ForeignKey, Object, TableDef};
+use base::{Result, SqlState, Value};
 use node::{Node, NodeOptions};
 use txn::{Durability, Txn, TxnOptions};
 
@@ -110,4 +111,95 @@ fn a_statement_that_begins_again_changes_the_schema_once() {
     put(&mut t, 1, 1);
     commit(&node, t);
     assert_eq!(rows(&node), [1]);
+}
+
+const CHILDREN: u32 = TABLE + 100;
+
+/// A row of two numbers in the table of accounts, or in that of their children.
+fn insert(t: &mut Txn, table: u32, id: i64, v: i64) -> Result<()> {
+    let h = t.catalog().table(table).unwrap().clone();
+    t.insert(&h, &[Value::Int8(id), Value::Int8(v)])?;
+    t.end_statement()
+}
+
+fn delete(t: &mut Txn, table: u32, id: i64) -> Result<()> {
+    let h = t.catalog().table(table).unwrap().clone();
+    t.get(&h, &key(id), |_| ())?;
+    t.delete(&h, &key(id))?;
+    t.end_statement()
+}
+
+/// Runs in the savepoint that the first has gone back to; then the other changes what the error said, and commits.
+fn told_and_changed(
+    fails: impl Fn(&mut Txn) -> Result<()>,
+    code: SqlState,
+    change: impl Fn(&mut Txn) -> Result<()>,
+) {
+    let (_dir, node) = open();
+    let mut parents = accounts(false);
+    parents.indexes.push(schemas::unique(TABLE + 5, "one_v", 1));
+    let mut children = schemas::table(
+        CHILDREN,
+        "children",
+        accounts(false).columns,
+        vec![schemas::index(CHILDREN + 3, "of", 1)],
+    );
+    children.foreign_keys.push(ForeignKey {
+        id: CHILDREN + 9,
+        name: "fk".into(),
+        columns: vec![1],
+        ref_table: TABLE,
+        ref_columns: vec![0],
+        ref_index: TABLE + 2,
+        on_delete: FkAction::NoAction,
+        on_update: FkAction::NoAction,
+    });
+    define(&node, parents);
+    define(&node, children);
+    let new = || accounts::begin(&node, false, Durability::On);
+    let mut t = new();
+    put(&mut t, 1, 10);
+    put(&mut t, 2, 20);
+    t.end_statement().unwrap();
+    t.begin_statement().unwrap();
+    insert(&mut t, CHILDREN, 1, 2).unwrap();
+    commit(&node, t);
+
+    let mut reader = new();
+    reader.savepoint("s");
+    let e = fails(&mut reader).unwrap_err();
+    assert_eq!(e.code(), code);
+    reader.fail_statement();
+    reader.rollback_to_savepoint("s").unwrap();
+    let mut other = new();
+    change(&mut other).unwrap();
+    commit(&node, other);
+    reader.begin_statement().unwrap();
+    put(&mut reader, 7, 70);
+    reader.end_statement().unwrap();
+    let lost = node.commit(reader).unwrap_err();
+    assert_eq!(lost.code(), SqlState::SERIALIZATION_FAILURE);
+}
+
+#[test]
+fn what_an_error_said_counts_as_read() {
+    let update = |t: &mut Txn| {
+        put(t, 1, 11);
+        t.end_statement()
+    };
+    told_and_changed(
+        |t| insert(t, TABLE, 9, 10),
+        SqlState::UNIQUE_VIOLATION,
+        update,
+    );
+    told_and_changed(
+        |t| insert(t, CHILDREN, 2, 5),
+        SqlState::FOREIGN_KEY_VIOLATION,
+        |t| insert(t, TABLE, 5, 50),
+    );
+    told_and_changed(
+        |t| delete(t, TABLE, 2),
+        SqlState::FOREIGN_KEY_VIOLATION,
+        |t| delete(t, CHILDREN, 1),
+    );
 }

@@ -12,6 +12,7 @@ use crate::fk::same;
 use crate::handle::{Handle, TableHandle};
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::Cause;
+use crate::range::column_set;
 use crate::txn::{InsertOutcome, Isolation, Txn};
 use crate::writes::Pending;
 
@@ -368,13 +369,25 @@ impl Txn {
             let found = found.filter(|k| k[..] != *not);
             if let Some(other) = &found {
                 self.is_in_snapshot(handle, other)?;
+                self.is_read(handle, place, other)?;
             }
             return Ok(found);
         }
         if !own {
             self.is_in_snapshot(handle, &other)?;
+            self.is_read(handle, place, &other)?;
         }
         Ok(Some(other))
+    }
+
+    /// That a row has the key is told, or acted on: it counts as read, in the columns of the key.
+    fn is_read(&mut self, handle: &TableHandle, place: usize, key: &[u8]) -> Result<()> {
+        if self.tracks_reads() {
+            let columns = handle.table.def.indexes[place].columns.iter();
+            let columns: Vec<_> = columns.map(|c| c.column).collect();
+            self.get_columns(handle, key, column_set(&columns), |_| ())?;
+        }
+        Ok(())
     }
 
     /// A row in the way that came after the snapshot is no duplicate yet: it says that the transaction looked at an older state.

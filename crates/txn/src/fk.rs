@@ -15,6 +15,7 @@ use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::Cause;
+use crate::range::{ALL_COLUMNS, RangeRead};
 use crate::scan::{Access, Direction, Scan};
 use crate::txn::Txn;
 use crate::writes::Pending;
@@ -265,7 +266,7 @@ impl Txn {
         let found = newest_with_key(&parent, &key, place, Position::MAX, &guard);
         let Some(record) = found.filter(|r| self.writes.get(parent.storage.id, r.key()).is_none())
         else {
-            return self.parent_error(p, &parent);
+            return self.no_parent(p, &parent, key, place);
         };
         if self.options.locking {
             let name = parent.row_lock(record.key());
@@ -280,7 +281,7 @@ impl Txn {
             let guard = pin();
             let still = newest_with_key(&parent, &key, place, Position::MAX, &guard);
             if still.is_none_or(|r| r.key() != row_key) {
-                return self.parent_error(p, &parent);
+                return self.no_parent(p, &parent, key, place);
             }
         }
         Ok(())
@@ -298,6 +299,32 @@ impl Txn {
             .range::<[u8], _>(range.bounds())
             .next()
             .is_some()
+    }
+
+    /// The error says that no parent is there, which counts as read.
+    fn no_parent(
+        &mut self,
+        p: &FkProbe,
+        parent: &Arc<TableHandle>,
+        key: Vec<u8>,
+        place: usize,
+    ) -> Result<()> {
+        if self.tracks_reads() {
+            match parent.indexes[place].clone() {
+                None => self.absent.push((parent.clone(), key.into())),
+                index => self.ranges.push(RangeRead {
+                    table: parent.clone(),
+                    index,
+                    range: KeyRange::prefix(&key),
+                    reader: 0,
+                    passed_over: Default::default(),
+                    rows: 0,
+                    columns: ALL_COLUMNS,
+                    filter: None,
+                }),
+            }
+        }
+        self.parent_error(p, parent)
     }
 
     fn parent_error(&self, p: &FkProbe, parent: &TableHandle) -> Result<()> {
@@ -332,6 +359,10 @@ impl Txn {
                 .is_none()
         {
             return Ok(());
+        }
+        // The error says that there are some: they count as read.
+        if self.tracks_reads() {
+            self.children(&p.child, &fk, &p.values)?;
         }
         Err(self.children_error(p))
     }
