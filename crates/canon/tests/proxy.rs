@@ -550,6 +550,8 @@ async fn under_load(forced: bool) -> (Server, Server, Running, Vec<Steady>, Clie
     let open = connect(&proxy, PRIMARY).await;
     rows(&open, "SET lock_timeout = '7s'; PREPARE mine AS SELECT 7").await;
     rows(&open, "BEGIN; UPDATE n SET v = 100 WHERE id = 8").await;
+    // Ends with the transaction, however that ends.
+    rows(&open, "SET LOCAL lock_timeout = '9s'").await;
     Steady::some(&clients, 20).await;
     (p, r, proxy, clients, open)
 }

@@ -7,10 +7,13 @@ mod common;
 mod helpers;
 #[path = "clients/programs.rs"]
 mod programs;
+#[allow(dead_code)]
+#[path = "wire_abuse/raw.rs"]
+mod raw;
 
 use canon::proxy::{Options, Running};
 use common::{PATIENCE, Server, connect_to, sqlstate};
-use helpers::{one, promote, refused, rows, skip};
+use helpers::{one, promote, refused, rows, skip, until};
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Config, Error};
@@ -367,6 +370,95 @@ async fn who_reads_at_a_replica_that_a_promotion_has_left_behind_goes_on_elsewhe
         }
         assert!(Instant::now() < deadline, "no session at the replica");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    proxy.stop().await;
+}
+
+/// A session that has begun to go to a replica which, as it turns out, goes on following the old primary: it is not kept waiting there.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_on_his_way_to_a_replica_that_is_left_behind_goes_elsewhere() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    rows(&p.connect().await, "CREATE TABLE t (a int PRIMARY KEY)").await;
+    let heir = named(Server::canon(&[]), &p, "heir").await;
+    let left = replica(&p).await;
+    // The proxy does not reach the heir at first.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = closed.local_addr().expect("it is bound");
+    drop(closed);
+    let mut o = options(&[&p, &left]);
+    o.nodes.push(at.to_string());
+    o.patience = Duration::from_secs(3600);
+    let proxy = Running::start(o).await.expect("a proxy");
+    let mut mine = config(&proxy, ANY);
+    mine.application_name("mine");
+    let mut elsewhere = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    let c = loop {
+        let c = connect_to(&mine).await.expect("a session");
+        if one(&c, "SELECT pg_is_in_recovery()").await == "f" {
+            break c;
+        }
+        assert!(Instant::now() < deadline, "no session at the primary");
+        elsewhere.push(c);
+    };
+    drop(elsewhere);
+    c.execute("INSERT INTO t VALUES (1)", &[])
+        .await
+        .expect("written");
+    let count = c.prepare("SELECT count(*) FROM t").await.expect("prepared");
+    let there = left.connect().await;
+    rows(&there, "SET canon.read_consistency = 'eventual'").await;
+    let coming = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mine'";
+    until(&there, coming, "0").await;
+    promote(&heir, &[]);
+    until(&there, coming, "1").await;
+    let read = tokio::spawn(async move { c.query_one(&count, &[]).await });
+    // Now it is there.
+    let listener = tokio::net::TcpListener::bind(at).await.expect("the port");
+    let leads = (heir.host.clone(), heir.port);
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.expect("a connection");
+            let mut node = tokio::net::TcpStream::connect(leads.clone()).await;
+            tokio::spawn(async move {
+                let node = node.as_mut().expect("it listens");
+                _ = tokio::io::copy_bidirectional(&mut client, node).await;
+            });
+        }
+    });
+    let row = tokio::time::timeout(PATIENCE, read).await;
+    let row = row.expect("it does not wait for ever").expect("a task");
+    assert_eq!(row.expect("a row").get::<_, i64>(0), 1);
+    proxy.stop().await;
+}
+
+/// A session that its node ends for what the client does ends for the client, too, and its node is not taken for lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_idle_for_too_long_is_gone() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let proxy = Running::start(options(&[&p])).await.expect("a proxy");
+    for (limit, begin, code) in [
+        ("idle_session_timeout", "", "57P05"),
+        ("idle_in_transaction_session_timeout", "BEGIN", "25P03"),
+    ] {
+        let address = ("127.0.0.1", proxy.listening[ANY].port());
+        let mut c = raw::Raw(std::net::TcpStream::connect(address).expect("the proxy listens"));
+        let limited = c.0.set_read_timeout(Some(PATIENCE));
+        limited.expect("a limit");
+        c.send(&raw::startup(&p));
+        c.until(b'Z').expect("a session");
+        let set = format!("SET {limit} = '50ms'; {begin}\0");
+        c.send(&raw::message(b'Q', set.as_bytes()));
+        c.until(b'Z').expect("it is set");
+        let said = c.message().expect("an error");
+        assert_eq!((said.0, raw::field(&said.1, b'C').as_str()), (b'E', code));
+        assert!(c.message().is_none(), "the connection ends");
     }
     proxy.stop().await;
 }

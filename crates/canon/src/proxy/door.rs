@@ -195,7 +195,7 @@ pub async fn begin(
 }
 
 /// 57P03: the proxy's patience has ended, with this for its last reason.
-fn none(why: &Error) -> Error {
+pub fn none(why: &Error) -> Error {
     let what = format!("no node can be reached: {}", why.fields().message);
     Error::new(SqlState::CANNOT_CONNECT_NOW, what)
 }
@@ -288,6 +288,7 @@ async fn log_in(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::end::MAX_WORD;
 
     /// Two ends of one connection.
     async fn pair() -> (End, TcpStream) {
@@ -300,6 +301,7 @@ mod tests {
     /// What comes of a login at a node that says this.
     async fn login(node: &[u8], trusted: bool) -> Result<Option<[u8; 8]>> {
         let ((mut front, _client), (mut back, mut far)) = (pair().await, pair().await);
+        front.most = MAX_WORD;
         far.write_all(node).await.unwrap();
         let first = back.next().await.unwrap();
         let mut track = Track::new(true);
@@ -319,6 +321,20 @@ mod tests {
         assert_eq!(e.code(), SqlState::INVALID_AUTHORIZATION);
         let proved = [&r(12)[..], &r(0), &rest].concat();
         assert_eq!(login(&proved, false).await.unwrap(), Some(*b"12345678"));
+    }
+
+    #[tokio::test]
+    async fn who_has_proved_nothing_does_not_send_much() {
+        let ((mut front, mut client), (mut back, mut far)) = (pair().await, pair().await);
+        front.most = MAX_WORD;
+        far.write_all(&r(10)).await.unwrap();
+        // A password that is far longer than what there is of it.
+        client.write_all(b"p\x10\0\0\0").await.unwrap();
+        drop(client);
+        let first = back.next().await.unwrap();
+        let mut track = Track::new(true);
+        let e = log_in(&mut front, &mut back, first, true, &mut track).await;
+        assert_eq!(e.unwrap_err().code(), SqlState::PROTOCOL_VIOLATION);
     }
 
     #[test]

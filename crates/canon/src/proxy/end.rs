@@ -8,7 +8,9 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 /// Longest message.
-const MAX_MESSAGE: usize = 1 << 30;
+pub const MAX_MESSAGE: usize = 1 << 30;
+/// The same of a client that has not proved who it is.
+pub const MAX_WORD: usize = 64 << 10;
 pub const CHUNK: usize = 16 << 10;
 
 /// One end.
@@ -17,6 +19,8 @@ pub struct End {
     pub writer: OwnedWriteHalf,
     pub input: BytesMut,
     pub output: BytesMut,
+    /// Longest message that is taken.
+    pub most: usize,
 }
 
 impl End {
@@ -28,6 +32,7 @@ impl End {
             writer,
             input: BytesMut::from(input),
             output: BytesMut::new(),
+            most: MAX_MESSAGE,
         }
     }
 
@@ -54,7 +59,7 @@ impl End {
         };
         let (kind, len) = (head[0], [head[1], head[2], head[3], head[4]]);
         let len = u32::from_be_bytes(len) as usize;
-        if !(4..=MAX_MESSAGE).contains(&len) {
+        if !(4..=self.most).contains(&len) {
             return Err(Error::new(
                 SqlState::PROTOCOL_VIOLATION,
                 "invalid message length",

@@ -346,6 +346,17 @@ impl Proxy {
         p
     }
 
+    /// Waits until such a session may not be at this node any more.
+    pub(crate) async fn unfit(&self, node: NodeId, attrs: Attrs) {
+        loop {
+            let news = self.news.notified();
+            if !self.router.lock().fits(node, attrs) {
+                return;
+            }
+            news.await;
+        }
+    }
+
     /// The node for a session, waiting for one within what is left of the time.
     pub(crate) async fn pick(
         &self,

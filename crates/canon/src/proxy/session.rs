@@ -7,12 +7,12 @@
 //! Whole messages go from one buffer to the other; the track says which of them, and what to do when the node is lost. A move opens the new
 //! node first, gives it what the session has, and then lets go of the old one.
 
-use super::door::{begin, cancel_at, elsewhere, farewell, hello};
-use super::end::{CHUNK, End, gone};
+use super::door::{begin, cancel_at, elsewhere, farewell, hello, none};
+use super::end::{CHUNK, End, MAX_MESSAGE, MAX_WORD, gone};
 use super::hello::Hello;
 use super::metrics::Counters;
 use super::route::{Attrs, Event, NodeId, SessionId};
-use super::track::{Carry, Heard, Loss, Said, Track};
+use super::track::{Carry, Heard, Loss, Said, Track, rollback};
 use super::{Client, Proxy};
 use crate::gate::startup::{REPORT_SETTINGS, SESSION_USER};
 use crate::replication::link::Link;
@@ -63,6 +63,7 @@ struct Session {
 /// Serves a client until it goes.
 pub async fn serve(proxy: Arc<Proxy>, stream: TcpStream, address: SocketAddr, attrs: Attrs) {
     let mut front = End::new(stream, &[]);
+    front.most = MAX_WORD;
     let started = tokio::time::timeout(STARTUP_LIMIT, hello(&proxy, &mut front));
     let hello = match started.await {
         Ok(Ok(Some(hello))) => hello,
@@ -98,6 +99,7 @@ pub async fn serve(proxy: Arc<Proxy>, stream: TcpStream, address: SocketAddr, at
         Ok(None) => return,
         Err(e) => return farewell(front, &e).await,
     };
+    front.most = MAX_MESSAGE;
     let mut session = Session {
         proxy,
         id,
@@ -197,14 +199,18 @@ impl Session {
             writer: to_client,
             input: cin,
             output: cout,
+            ..
         } = &mut self.front;
         let End {
             reader: from_node,
             writer: to_node,
             input: bin,
             output: bout,
+            ..
         } = &mut self.back.end;
-        let mut room = (cout.len() < HIGH_WATER, bout.len() < HIGH_WATER);
+        let read = cout.len() < HIGH_WATER;
+        // What the client says may be answered here.
+        let mut room = (read, read && bout.len() < HIGH_WATER);
         room.1 &= !self.track.drains() || cin.len() < HIGH_WATER;
         let waiting = (!cout.is_empty(), !bout.is_empty());
         cin.reserve(CHUNK);
@@ -231,7 +237,7 @@ impl Session {
 
     /// Takes the client's messages; false: it has said that it goes.
     async fn hear_client(&mut self) -> Result<bool> {
-        while self.back.end.output.len() < HIGH_WATER {
+        while self.back.end.output.len() < HIGH_WATER && self.front.output.len() < HIGH_WATER {
             // What belongs to a COPY that is under way goes through, and the client may go.
             let kind = self.front.input.first();
             if self.track.drains() && !matches!(kind, Some(b'd' | b'c' | b'f' | b'X')) {
@@ -246,6 +252,13 @@ impl Session {
                 Said::Both(r) => {
                     self.front.put(&r);
                     self.back.end.put(&m);
+                }
+                Said::Ends(r) => {
+                    if !r.is_empty() {
+                        Counters::add(&self.proxy.counters.told);
+                    }
+                    self.front.put(&r);
+                    self.back.end.put(&rollback());
                 }
                 Said::Reply(r) => {
                     if r.first() == Some(&b'E') {
@@ -276,6 +289,10 @@ impl Session {
             match heard {
                 Heard::Forward => self.front.put(&m),
                 Heard::Nothing => {}
+                Heard::Last => {
+                    self.front.put(&m);
+                    return self.close().await;
+                }
                 Heard::Ending { nothing_run } => self.ending = Some(nothing_run),
                 Heard::Elsewhere {
                     bytes,
@@ -362,11 +379,16 @@ impl Session {
             }
             Loss::End(last) => {
                 self.front.put(&last);
-                _ = tokio::time::timeout(LINGER, self.front.flush()).await;
-                return Err(gone(&io::ErrorKind::ConnectionAborted.into()));
+                return self.close().await;
             }
         }
         Ok(())
+    }
+
+    /// The client has been given its last message.
+    async fn close(&mut self) -> Result<()> {
+        _ = tokio::time::timeout(LINGER, self.front.flush()).await;
+        Err(gone(&io::ErrorKind::ConnectionAborted.into()))
     }
 
     /// The node has refused what the client knows of: goes to another one before anything new is begun.
@@ -411,7 +433,7 @@ impl Session {
             return Ok(());
         };
         // When that fails it stays where it is, and is asked again.
-        if let Err(e) = self.attach(target, Block::None).await {
+        if let Err(e) = self.attach(target, self.attrs, Block::None).await {
             debug!(error = %e, "a move failed");
             self.proxy.event(Event::Stayed(self.id));
         }
@@ -431,9 +453,9 @@ impl Session {
             let told = self.front.flush();
             told.await.map_err(|e| gone(&e))?;
             let node = self.proxy.pick(attrs, avoid, until).await?;
-            match self.attach(node, block).await {
+            match self.attach(node, attrs, block).await {
                 Ok(()) => return Ok(()),
-                Err(e) if Instant::now() >= until => return Err(e),
+                Err(e) if Instant::now() >= until => return Err(none(&e)),
                 Err(e) => {
                     if e.code() == SqlState::CONNECTION_FAILURE {
                         self.proxy.event(Event::Down(node));
@@ -447,20 +469,31 @@ impl Session {
     }
 
     /// Opens a node with the proxy's own role, gives it what the session has, and lets go of the old one.
-    async fn attach(&mut self, node: NodeId, block: Block<'_>) -> Result<()> {
+    async fn attach(&mut self, node: NodeId, attrs: Attrs, block: Block<'_>) -> Result<()> {
         let mut at = self.proxy.node(node);
         at.database = self.hello.database.clone();
         let mut parameters: Vec<(&str, &str)> = vec![(SESSION_USER, &self.hello.user)];
         let own = self.hello.parameters.iter();
         parameters.extend(own.map(|(k, v)| (k.as_str(), v.as_str())));
         parameters.extend(TELL);
-        let mut link = Link::connect(&at, &parameters).await?;
-        let told = link.parameters.clone();
         let carry = self.track.carry();
-        let given = give(&mut link, &carry, block);
+        let opened = async {
+            let mut link = Link::connect(&at, &parameters).await?;
+            let told = link.parameters.clone();
+            give(&mut link, &carry, block).await?;
+            Ok::<_, Error>((link, told))
+        };
+        // A node that is none for this session any more may keep it waiting for ever.
         let limit = self.proxy.options.patience;
-        let given = tokio::time::timeout(limit, given).await;
-        given.map_err(|_| gone(&io::ErrorKind::TimedOut.into()))??;
+        let (link, told) = tokio::select! {
+            r = tokio::time::timeout(limit, opened) => {
+                r.map_err(|_| gone(&io::ErrorKind::TimedOut.into()))??
+            }
+            () = self.proxy.unfit(node, attrs) => {
+                let what = format!("{at} does not serve such sessions any more");
+                return Err(Error::new(SqlState::CANNOT_CONNECT_NOW, what));
+            }
+        };
         let (pid, secret) = link.key();
         let mut key = [0; 8];
         key[..4].copy_from_slice(&pid.to_be_bytes());

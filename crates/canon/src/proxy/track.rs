@@ -26,6 +26,7 @@
 
 mod cycle;
 mod loss;
+pub use loss::rollback;
 
 use super::message::{cstr, error, parameter, ready, status, text};
 use crate::words::{self, Effect};
@@ -43,6 +44,9 @@ const REFUSALS: u32 = 100;
 /// to lead once more by a word that was under way.
 const NO_WRITES: u32 = 10;
 
+/// Nodes that may be lost one after the other while they run the same: it may be what ends them.
+const LOSSES: u32 = 3;
+
 /// Statements that open a block and are kept to open it elsewhere.
 const OPENING: usize = 16;
 
@@ -55,6 +59,8 @@ pub enum Said {
     Reply(Vec<u8>),
     /// The client gets this, and the node sees it.
     Both(Vec<u8>),
+    /// The client gets this, and the node rolls back.
+    Ends(Vec<u8>),
     Terminate,
 }
 
@@ -64,6 +70,8 @@ pub enum Heard {
     Forward,
     /// Kept back, or not for the client.
     Nothing,
+    /// The node has ended the session, for what the client did or did not do: it gets this, and is gone.
+    Last,
     /// The node ends the connection. `nothing_run`: none of what is pending has run.
     Ending {
         nothing_run: bool,
@@ -121,6 +129,10 @@ pub struct Track {
     portals: HashMap<Vec<u8>, (Effect, Option<String>)>,
     texts: BTreeMap<String, String>,
     settings: BTreeMap<String, String>,
+    /// What those were before the transaction that has changed them; none: they were not set.
+    before: BTreeMap<String, Option<String>>,
+    /// The statement that is done was COMMIT.
+    committed: bool,
     /// What the client was told of settings.
     told: BTreeMap<String, String>,
     /// The node that is connected follows another one.
@@ -138,6 +150,8 @@ pub struct Track {
     doomed: bool,
     /// After an error of ours inside of the extended protocol, up to Sync.
     skipping: bool,
+    /// What is skipped began with COMMIT; whether that was to be run.
+    commit: Option<bool>,
 }
 
 /// The text of a Parse message.
@@ -175,6 +189,8 @@ impl Track {
             portals: HashMap::new(),
             texts: BTreeMap::new(),
             settings: BTreeMap::new(),
+            before: BTreeMap::new(),
+            committed: false,
             told: BTreeMap::new(),
             standby: false,
             endpoint,
@@ -185,6 +201,7 @@ impl Track {
             astray: false,
             doomed: false,
             skipping: false,
+            commit: None,
         }
     }
 
@@ -301,10 +318,14 @@ impl Track {
         }
         if self.skipping {
             if kind != b'S' {
+                self.commit = self.commit.map(|runs| runs || kind == b'E');
                 return Said::Nothing;
             }
             self.skipping = false;
-            return Said::Reply(ready(self.status));
+            return match self.commit.take() {
+                Some(true) => self.ends(vec![]),
+                _ => Said::Reply(ready(self.status)),
+            };
         }
         let effect = match kind {
             b'Q' => words::effect(&text(cstr(body).0)),
@@ -325,11 +346,19 @@ impl Track {
             }
             (self.doomed, self.status) = (false, b'E');
             let answer = error("ERROR", "40001", LOST);
+            let effect = match kind {
+                b'B' => self.statement(cstr(cstr(body).1).0).unwrap_or_default(),
+                _ => effect,
+            };
+            // COMMIT that fails ends the transaction, too.
+            let over = effect.commits && !effect.writes && effect.block == Some(false);
             match kind {
                 // The failed transaction that stands in its place takes this.
-                b'Q' | b'P' if effect.rolls_back => {}
+                b'Q' | b'P' | b'B' if effect.rolls_back => {}
+                b'Q' if over => return self.ends(answer),
                 b'Q' | b'F' => return Said::Reply([answer, ready(b'E')].concat()),
                 _ => {
+                    self.commit = over.then_some(false);
                     self.skipping = true;
                     return Said::Reply(answer);
                 }
@@ -433,9 +462,10 @@ impl Track {
             } if n == name => Some(*effect),
             _ => None,
         };
-        let (cycle, before) = (self.pending.back()?, self.pending.len() - 1);
+        let before = self.pending.len().saturating_sub(1);
         // If that fails, so does all that follows in the cycle.
-        if let Some(e) = cycle.acks.iter().rev().find_map(parsed) {
+        let cycle = self.pending.back();
+        if let Some(e) = cycle.and_then(|c| c.acks.iter().rev().find_map(parsed)) {
             return Some(e);
         }
         // What an earlier cycle parses may fail: then the name is still the other statement's.
@@ -483,13 +513,18 @@ impl Track {
         let body = &whole[5.min(whole.len())..];
         match kind {
             b'S' => {
-                let told = parameter(body).and_then(|(name, v)| self.parameter(&name, &v));
+                let told = parameter(body).and_then(|(name, v)| {
+                    let before = self.settings.get(&name);
+                    (self.before.entry(name.clone())).or_insert_with(|| before.cloned());
+                    self.parameter(&name, &v)
+                });
                 out.extend_from_slice(&told.unwrap_or_default());
                 return Heard::Nothing;
             }
             b'N' | b'A' => return Heard::Forward,
             b'E' => return self.error(body, whole, out),
             b'Z' => return self.ready(body.first().copied().unwrap_or(b'I'), out),
+            b'C' if self.pending.front().is_some_and(|c| c.ours) => return Heard::Nothing,
             b'C' => self.complete(&text(cstr(body).0)),
             b'1' | b'3' => self.acknowledged(),
             b'G' => self.copies(),
@@ -558,6 +593,8 @@ impl Track {
         };
         let at = front.completed;
         front.completed += 1;
+        // (With AND CHAIN a block goes on.)
+        self.committed = tag == "COMMIT";
         if !matches!(
             tag,
             "PREPARE" | "DEALLOCATE" | "DISCARD ALL" | "DEALLOCATE ALL"
@@ -609,6 +646,9 @@ impl Track {
                 self.opened(&done, status);
                 self.done += 1;
             }
+        }
+        if std::mem::take(&mut self.committed) || status == b'I' {
+            self.before.clear();
         }
         self.status = status;
         // (A cycle that is on its way may have named some.)

@@ -48,6 +48,10 @@ pub struct Cycle {
     pub answered: bool,
     /// After an error that the client has: the node skips what comes up to Sync.
     pub failed: bool,
+    /// Nodes that were lost while it ran.
+    pub losses: u32,
+    /// It is not the client's: he gets its ReadyForQuery.
+    pub ours: bool,
     /// A simple query stands behind messages that no Sync has ended.
     pub mixed: bool,
 }

@@ -5,10 +5,17 @@
 //!
 //! Left out on purpose: which node is next (`route`).
 
-use super::super::message::{error, field, ready, with_code};
+use super::super::message::{error, field, message, ready, with_code};
 use super::cycle::{self, Ack, Cycle};
-use super::{GONE, Heard, LOST, Loss, NO_WRITES, OPENING, REFUSALS, Track, UNKNOWN};
-use crate::words::Course;
+use super::{GONE, Heard, LOSSES, LOST, Loss, NO_WRITES, OPENING, REFUSALS, Said, Track, UNKNOWN};
+use crate::words::{self, Course};
+
+const ROLLBACK: &str = "ROLLBACK";
+
+/// As a query.
+pub fn rollback() -> Vec<u8> {
+    message(b'Q', format!("{ROLLBACK}\0").as_bytes())
+}
 
 impl Track {
     pub(super) fn error(&mut self, body: &[u8], whole: &[u8], out: &mut Vec<u8>) -> Heard {
@@ -18,6 +25,10 @@ impl Track {
             let nothing_run =
                 field(body, b'D').as_deref() == Some(crate::gate::connection::NOTHING_RUN);
             return Heard::Ending { nothing_run };
+        }
+        if fatal {
+            out.extend_from_slice(&self.held());
+            return Heard::Last;
         }
         let read_only = self.settings.get("default_transaction_read_only");
         let front = self.pending.front();
@@ -77,8 +88,37 @@ impl Track {
         };
     }
 
+    /// The node is to end the transaction that stands in place of the one that was lost; the client gets this, and its ReadyForQuery.
+    pub(super) fn ends(&mut self, reply: Vec<u8>) -> Said {
+        self.pending.push_back(Cycle {
+            bytes: rollback(),
+            whole: true,
+            closed: true,
+            asks: true,
+            failed: true,
+            ours: true,
+            effect: words::effect(ROLLBACK),
+            runs: 1,
+            text: Some(ROLLBACK.to_owned()),
+            ..Cycle::default()
+        });
+        Said::Ends(reply)
+    }
+
+    /// What the transaction that is lost has set is as it was before.
+    fn unset(&mut self) {
+        for (name, value) in std::mem::take(&mut self.before) {
+            match value {
+                Some(v) => self.settings.insert(name, v),
+                None => self.settings.remove(&name),
+            };
+        }
+        (self.reads_only, self.committed) = (false, false);
+    }
+
     /// What is pending, to be sent once more.
     pub(super) fn again(&mut self) -> Vec<u8> {
+        self.unset();
         let mut bytes = Vec::new();
         for c in &mut self.pending {
             bytes.extend_from_slice(&c.bytes);
@@ -153,6 +193,7 @@ impl Track {
         }
         let in_block = self.status != b'I';
         self.opening = None;
+        self.unset();
         if in_block && self.pending.iter().all(|c| c.closed && !c.asks) {
             // A transaction that has failed already fails on. What runs nothing does not take the word of it.
             self.doomed = self.status == b'T';
@@ -165,8 +206,13 @@ impl Track {
             return Loss::Silent(vec![]);
         }
         let unanswered = self.pending.front().is_some_and(|c| !c.answered);
-        let again = |c: &Cycle| c.whole && (nothing_run || c.refused || c.effect.may_run_again());
+        let again = |c: &Cycle| {
+            let harmless = c.effect.may_run_again() && c.losses < LOSSES;
+            c.whole && (nothing_run || c.refused || harmless)
+        };
         if !in_block && unanswered && self.pending.iter().all(again) {
+            let front = self.pending.front_mut();
+            front.expect("one is there").losses += u32::from(!nothing_run);
             return Loss::Silent(self.again());
         }
         let mut course = Course::new(in_block);
