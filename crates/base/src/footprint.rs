@@ -112,6 +112,8 @@ pub struct WriteTouch {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     pub snapshot: Position,
+    /// The number of a snapshot that the primary keeps at this position for the transaction; 0: none.
+    pub hold: u64,
     pub reads: Vec<ReadEntry>,
     pub ranges: Vec<RangeEntry>,
     pub writes: Vec<WriteTouch>,
@@ -122,11 +124,12 @@ impl Footprint {
     /// write.
     ///
     /// ```text
-    /// snapshot u64 | n u32 | n x read: storage u32, saw u64, live u8, key | n u32 | n x range:
+    /// snapshot u64 | hold u64 | n u32 | n x read: storage u32, saw u64, live u8, key | n u32 | n x range:
     /// storage u32, index u32, lo, hi, count u64, digest u64        bound: kind u8, key      key: length u32, bytes
     /// ```
     pub fn encode_reads(&self) -> Vec<u8> {
         let mut b = self.snapshot.as_u64().to_le_bytes().to_vec();
+        b.extend_from_slice(&self.hold.to_le_bytes());
         b.extend_from_slice(&(self.reads.len() as u32).to_le_bytes());
         for r in &self.reads {
             b.extend_from_slice(&r.storage.to_le_bytes());
@@ -158,6 +161,7 @@ impl Footprint {
         let b = &mut b;
         let mut f = Footprint {
             snapshot: Position::from_u64(u64_of(b)?),
+            hold: u64_of(b)?,
             ..Footprint::default()
         };
         for _ in 0..u32_of(b)? {

@@ -6,7 +6,7 @@ use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
 use node::{Node, Role};
 use sql::engine::{Engine, GoOn, Opening, Outcome, Published};
-use sql::reading::{History, ReadPoint, ReadWant, Reads, Touch, Waiting};
+use sql::reading::{History, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use sql::standing::Standing;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -57,6 +57,8 @@ pub trait Surroundings: Send + Sync {
     fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>>;
     /// See `Engine::read_point`.
     fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint;
+    /// See `Engine::hold`, of a node that follows.
+    fn hold(&self, want: &ReadWant) -> Option<Waiting<Kept>>;
     /// See `Engine::readable`.
     fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>>;
     /// The clock that fetches are stamped with.
@@ -189,6 +191,13 @@ impl Engine for NodeEngine {
         match self.surroundings.get() {
             Some(s) => s.read_point(want, reads),
             None => ReadPoint::Newest,
+        }
+    }
+
+    fn hold(&self, want: &ReadWant) -> Option<Waiting<Kept>> {
+        match self.node.role() {
+            Role::Replica => self.surroundings.get()?.hold(want),
+            _ => None,
         }
     }
 

@@ -487,6 +487,11 @@ fn engine(p: &mut Page, node: &node::Node) {
         "Snapshots that somebody reads at, and the newest.",
         m.store.snapshots.live(decided).len(),
     );
+    p.gauge(
+        "canon_snapshots_held",
+        "Snapshots kept for transactions at replicas, which may yet write.",
+        m.held(),
+    );
     p.head("canon_position", "gauge", "Watermarks, as raw positions.");
     for (name, at) in [
         ("installed", node.marks().installed.get()),

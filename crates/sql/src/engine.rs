@@ -1,6 +1,6 @@
 //! What SQL needs of the machine below it. `node` implements this; tests may implement it over anything.
 
-use crate::reading::{History, ReadPoint, ReadWant, Reads, Touch, Waiting};
+use crate::reading::{History, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use crate::standing::Standing;
 use base::schema::SequenceDef;
 use base::{Error, Held, Position, Result, SqlState};
@@ -101,6 +101,12 @@ pub trait Engine: Send + Sync + 'static {
     /// touch as far as that is known yet, so that what [`readable`](Engine::readable) asks for may be fetched in the same round trip.
     fn read_point(&self, _want: &ReadWant, _reads: &Reads<'_>) -> ReadPoint {
         ReadPoint::Newest
+    }
+
+    /// Keeps a snapshot at the primary for a transaction here that keeps its own when it moves there: at what is published when it is
+    /// asked, so that it is also where a read that wants this may stand. `None`: nothing is kept for such reads, or by this node.
+    fn hold(&self, _want: &ReadWant) -> Option<Waiting<Kept>> {
+        None
     }
 
     /// Whether the state at `at` may be read here as far as these are concerned: `None` when it may now, else a future that is

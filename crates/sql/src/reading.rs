@@ -15,6 +15,7 @@ use base::{Position, RelId, Result};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
+use txn::Hold;
 
 /// What the reads of a session promise (`canon.read_consistency`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,9 @@ pub enum ReadPoint {
     /// To be fetched first. An error: the primary cannot be asked, and the read cannot be what it wants.
     Wait(Waiting<ReadPoint>),
 }
+
+/// What the primary keeps for a transaction that may move to it; none: no more needs to be asked, this node has become the primary.
+pub type Kept = Option<Box<dyn Hold>>;
 
 /// A future that a session waits in; dropping it gives up.
 pub type Waiting<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;

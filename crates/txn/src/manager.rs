@@ -14,6 +14,7 @@ use store::{SecondaryIndex, Storage, Store, pin};
 use crate::backoff::Backoff;
 use crate::contention::Readers;
 use crate::handle::{Catalog, RuleCompiler, TableHandle};
+use crate::hold::Holds;
 use crate::locks::LockTable;
 use crate::range::Spared;
 use crate::txn::{Txn, TxnOptions};
@@ -142,6 +143,7 @@ pub struct TxnManager {
     pub store: Arc<Store>,
     pub locks: LockTable,
     pub(crate) readers: Readers,
+    pub(crate) holds: Holds,
     pub marks: Arc<Watermarks>,
     pub stats: Stats,
     /// (valid from, version), ascending; never empty.
@@ -166,6 +168,7 @@ impl TxnManager {
             store,
             locks: LockTable::default(),
             readers: Readers::default(),
+            holds: Holds::default(),
             marks,
             stats: Stats::default(),
             catalogs: RwLock::new(vec![(from, Arc::new(catalog))]),

@@ -12,11 +12,12 @@
 //! the two states are the same. Which columns were looked at, and what rows
 //! a scan took, is not compared: any change of a row counts as one.
 //!
-//! REPEATABLE READ stands at s still if the versions at s are here for certain (no pass of the reclaimer has begun to treat s as
-//! past); if not it goes forward like SERIALIZABLE, under the same condition, which its promise allows: it may have begun later.
-//! READ COMMITTED brings nothing.
+//! REPEATABLE READ stands at s still: the primary has kept a snapshot there for it (`hold`). Where that is lost (the primary is another
+//! one by now, the connection that kept it broke, it went over its age limit) or was never asked for (reads that may be old), it stands
+//! at s if the versions at s are here for certain, since no pass of the reclaimer has begun to treat s as past; if not it goes forward
+//! like SERIALIZABLE, under the same condition, which its promise allows: it may have begun later. READ COMMITTED brings nothing.
 //!
-//! Left out on purpose: telling the primary beforehand which positions replicas' transactions stand at, so that it keeps them.
+//! Left out on purpose: keeping what SERIALIZABLE has read; what changed since would be told to it by its commit anyway.
 
 use base::footprint::{RangeEntry, ReadEntry, RowSet};
 use base::{Error, Footprint, KeyRange, RelId, Result, SqlState};
@@ -69,6 +70,7 @@ impl Txn {
         let view = self.view()?;
         let mut f = Footprint {
             snapshot: view.position(),
+            hold: self.held_at(view.position()),
             ..Footprint::default()
         };
         if env::fault::planted("forward.no_footprint") {
@@ -119,7 +121,10 @@ impl Txn {
         assert!(self.view.is_none(), "a footprint comes before statements");
         let kept = match self.options.isolation {
             Isolation::ReadCommitted => return Ok(()),
-            Isolation::RepeatableRead => self.shared.store.snapshots.take_at(f.snapshot),
+            Isolation::RepeatableRead => {
+                let held = self.shared.take_held(f.hold, f.snapshot);
+                held.or_else(|| self.shared.store.snapshots.take_at(f.snapshot))
+            }
             Isolation::Serializable => None,
         };
         let snapshot = match kept {

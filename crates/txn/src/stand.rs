@@ -38,7 +38,11 @@ impl Txn {
 
     /// Forgets a position of [`Txn::stand_at`] that no statement has taken: the wait for it failed, or what comes has to be newer.
     pub fn stand_nowhere(&mut self) {
-        if self.next.take().is_some() && self.schema.is_none() {
+        let had = self.next.take().is_some();
+        if had {
+            self.hold = None;
+        }
+        if had && self.schema.is_none() {
             (self.catalog_from, self.catalog) = self.shared.newest_catalog();
         }
     }

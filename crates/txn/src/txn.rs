@@ -22,6 +22,7 @@ use store::{Expired, View, pin};
 use crate::contention::{COURTESY, Footprint};
 use crate::fk::FkProbe;
 use crate::handle::{Catalog, TableHandle};
+use crate::hold::Hold;
 use crate::locks::{LockName, LockWait, TxnId};
 use crate::manager::TxnManager;
 use crate::range::{ALL_COLUMNS, RangeRead, Spared};
@@ -166,6 +167,8 @@ pub struct Txn {
     at_published: bool,
     /// The snapshot that the next statement takes ([`Txn::stand_at`]).
     pub(crate) next: Option<store::Snapshot>,
+    /// What the primary keeps for it, at the position of its one snapshot ([`Txn::stand_held`]).
+    pub(crate) hold: Option<Box<dyn Hold>>,
     pub(crate) moves: u32,
     /// What others may see of its reads.
     pub(crate) footprint: Option<Arc<Footprint>>,
@@ -217,6 +220,7 @@ impl Txn {
             resumed: None,
             at_published,
             next: None,
+            hold: None,
             moves: 0,
             footprint: None,
             behind: None,

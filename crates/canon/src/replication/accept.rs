@@ -1,7 +1,7 @@
 //! How a connection of a replica begins: the one command that it takes, and the step over to CopyBoth.
 
 use super::copy_both::CopyBoth;
-use super::{region, send};
+use super::{holds, region, send};
 use crate::gate::frontend::{self, Frontend};
 use crate::gate::wire::{Stream, Wire, gone};
 use base::{Error, Result, SqlState};
@@ -21,6 +21,7 @@ pub(super) async fn copy_both<S: Stream>(wire: &mut Wire<S>) -> Result<CopyBoth<
 pub(super) enum Asked {
     Log,
     Region,
+    Holds,
 }
 
 /// Waits for the query that begins it all.
@@ -34,6 +35,7 @@ pub(super) async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<Asked> {
                     let all = [
                         (send::COMMAND, Asked::Log),
                         (region::COMMAND, Asked::Region),
+                        (holds::COMMAND, Asked::Holds),
                     ];
                     all.into_iter().find(|(c, _)| q.eq_ignore_ascii_case(c))
                 }
@@ -43,9 +45,10 @@ pub(super) async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<Asked> {
             wire.input.take(len);
             return asked.map(|a| a.1).ok_or_else(|| {
                 let what = format!(
-                    "a connection with replication=canon takes {} or {} and nothing else",
+                    "a connection with replication=canon takes {}, {} or {} and nothing else",
                     send::COMMAND,
-                    region::COMMAND
+                    region::COMMAND,
+                    holds::COMMAND
                 );
                 Error::new(SqlState::SYNTAX_ERROR, what)
             });

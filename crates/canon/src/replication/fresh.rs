@@ -18,6 +18,7 @@
 
 use super::Primary;
 use super::copy_both::{CopyBoth, lost};
+use super::holds::Holds;
 pub use super::lane::FreshStats;
 use super::lane::{Alone, Lane};
 use super::remote::{Tcp, connect, link};
@@ -46,11 +47,11 @@ use tracing::{info, warn};
 /// Longest pause between tries to connect.
 const MOST_BACKOFF: Duration = Duration::from_secs(1);
 /// Before the primary is asked again whose answer could not be used.
-const AGAIN: Duration = Duration::from_millis(10);
+pub(super) const AGAIN: Duration = Duration::from_millis(10);
 /// Most cores with a connection of their own: the primary has to have room for all. The others share the one of whoever is no core.
 const LANES: usize = 8;
 /// How often it is looked whether this node follows still, and, for reads that may be old, what is published.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// Over a connection it is fetched at every so manieth look only, while there are no such reads.
 const IDLE: u32 = 10;
 
@@ -64,9 +65,9 @@ fn count(a: &AtomicU64) {
 
 /// See the head of the file.
 pub struct Fresh {
-    primary: Primary,
-    name: String,
-    node: Arc<Node>,
+    pub(super) primary: Primary,
+    pub(super) name: String,
+    pub(super) node: Arc<Node>,
     env: Env,
     /// One for each core, and the one of whoever is no core.
     lanes: Vec<Arc<Lane>>,
@@ -77,6 +78,7 @@ pub struct Fresh {
     /// The newest that replay was told.
     told: AtomicU64,
     shown: Shown,
+    pub(super) holds: Arc<Holds>,
 }
 
 fn gone() -> Error {
@@ -141,6 +143,7 @@ impl Fresh {
             following,
             told: AtomicU64::new(0),
             shown: Shown::default(),
+            holds: Arc::default(),
         }
     }
 
@@ -152,7 +155,7 @@ impl Fresh {
     }
 
     /// The term whose primary's answers count: a few loads.
-    fn followed(&self) -> u64 {
+    pub(super) fn followed(&self) -> u64 {
         let following = self.following.as_ref();
         following.map_or(0, |f| f.followed())
     }
@@ -299,7 +302,7 @@ impl Fresh {
     }
 
     /// Replay is told what is published in this term, once.
-    fn tell(&self, term: u64, at: Position) {
+    pub(super) fn tell(&self, term: u64, at: Position) {
         let told = &self.told;
         if told.load(Relaxed) < at.as_u64()
             && told.fetch_max(at.as_u64(), Relaxed) < at.as_u64()
@@ -337,7 +340,7 @@ impl Fresh {
     }
 
     /// An error, or an answer, of a node that follows no more.
-    fn follows(&self) -> Option<Result<ReadPoint>> {
+    pub(super) fn follows(&self) -> Option<Result<ReadPoint>> {
         match self.node.role() {
             Role::Primary => Some(Ok(leading(&self.node))),
             Role::Sealed => Some(Err(gone())),
@@ -530,8 +533,12 @@ impl Fresh {
         self.closing.notify_waiters();
     }
 
-    /// Reads the primary's region until this node follows no more.
+    /// Reads the primary's region until this node follows no more, and has it keep snapshots.
     pub async fn run(&self) {
+        tokio::join!(self.read_region(), self.run_holds());
+    }
+
+    async fn read_region(&self) {
         let mut failures = 0u32;
         let mut silent = false;
         while self.node.role() == Role::Replica {

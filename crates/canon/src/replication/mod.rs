@@ -11,6 +11,7 @@
 //!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs);
 //!                               reads that may be old: as of when what is shown is the newest there was (shown.rs)
 //! primary   region.rs           its other end
+//! both      holds.rs            snapshots that the primary keeps for transactions of REPEATABLE READ that may move to it
 //!           hand_over.rs        when a replica that is to take over is told so
 //!           reads.rs            what it reads of log and checkpoints;  pace.rs  and not, when its connection is full
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
@@ -29,6 +30,7 @@ pub mod follow;
 pub mod fresh;
 mod freshness;
 mod hand_over;
+mod holds;
 mod lane;
 pub mod link;
 mod log_ring;

@@ -8,7 +8,7 @@ use crate::engine::Surroundings;
 use base::{Error, Position, Result, SqlState};
 use node::{Node, Role};
 use sql::engine::GoOn;
-use sql::reading::{Consistency, ReadPoint, ReadWant, Reads, Touch, Waiting};
+use sql::reading::{Consistency, Kept, ReadPoint, ReadPolicy, ReadWant, Reads, Touch, Waiting};
 use sql::standing::{Receiver, Sender, Standing, lsn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -231,6 +231,16 @@ impl Surroundings for Place {
             Some(f) => f.read_point(want, reads),
             None => handed_over(&self.node, want),
         }
+    }
+
+    fn hold(&self, want: &ReadWant) -> Option<Waiting<Kept>> {
+        let fresh = self.fresh.as_ref()?;
+        let level = matches!(
+            want.consistency,
+            Consistency::Strong | Consistency::Bounded(_)
+        );
+        let asks = level && !matches!(want.policy, ReadPolicy::Stale | ReadPolicy::CommitWait);
+        asks.then(|| Box::pin(fresh.clone().keep()) as Waiting<Kept>)
     }
 
     fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>> {

@@ -16,8 +16,8 @@ use super::hand_over::HandOver;
 use super::log_ring::{self, LogRing};
 use super::pace::{HIGH_WATER, is_too_much};
 use super::reads::{Read, disk, facts, open_checkpoint, read_log};
-use super::region;
 use super::shared::Exposed;
+use super::{holds, region};
 use crate::gate::Origin;
 use crate::gate::wire::{Stream, Wire};
 use base::{Error, Oid, Position, Result, SqlState};
@@ -226,9 +226,12 @@ pub async fn serve<S: Stream>(
     origin: &Origin,
     user: Oid,
 ) -> Result<()> {
-    let asked = command(wire).await?;
-    if asked == Asked::Region {
-        return region::serve(wire, senders.node.region(), senders.exposed.get()).await;
+    match command(wire).await? {
+        Asked::Region => {
+            return region::serve(wire, senders.node.region(), senders.exposed.get()).await;
+        }
+        Asked::Holds => return holds::serve(wire, &senders.node).await,
+        Asked::Log => {}
     }
     if senders.node.role() == Role::Replica {
         return Err(Error::new(

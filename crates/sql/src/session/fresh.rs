@@ -7,6 +7,7 @@
 //!                                     the schema there
 //!                    may_read         what the plan touches at that position is here, or is waited for
 //! names unknown      renew_schema     plans are made with the schema that this node shows; one that fails is made again with the newest
+//! REPEATABLE READ    stand_held       that may write: the position is where the primary keeps a snapshot for it (`hold`)
 //! Parse              newest_schema    and one whose columns are told before it runs is made with the newest
 //! ```
 //! The waits are futures of the session. They end by themselves, or by cancel, `statement_timeout`, or `canon.read_timeout`, after
@@ -30,6 +31,9 @@ use base::{Error, Held, Position, Result, SqlState, Value};
 use futures::future::{Either, select};
 use std::pin::pin;
 use txn::{Isolation, Txn};
+
+/// How often a snapshot is asked of the primary that this node is then found to have gone past. Once in some hundred times it has.
+const MOST_HOLDS: u32 = 8;
 
 /// What a session remembers of its reads.
 #[derive(Default)]
@@ -224,18 +228,23 @@ impl<E: Engine> Session<E> {
         if !txn.wants_snapshot() {
             return Ok(());
         }
-        let Some(at) = self.point(&want, reads).await? else {
-            return Ok(());
+        let at = match self.stand_held(&want).await? {
+            Some(at) => at,
+            None => {
+                let Some(at) = self.point(&want, reads).await? else {
+                    return Ok(());
+                };
+                let here = self.shared.engine.published_position();
+                let txn = self.block.txn.as_mut().expect("looked at above");
+                if at <= here {
+                    txn.look_at_newest();
+                    self.reading.placed = Some(want.arrived);
+                    self.reading.known = self.reading.known.max(at);
+                    return Ok(());
+                }
+                txn.stand_at(at)
+            }
         };
-        let here = self.shared.engine.published_position();
-        let txn = self.block.txn.as_mut().expect("looked at above");
-        if at <= here {
-            txn.look_at_newest();
-            self.reading.placed = Some(want.arrived);
-            self.reading.known = self.reading.known.max(at);
-            return Ok(());
-        }
-        let at = txn.stand_at(at);
         let here = self.await_readable(at, &[Touch::Catalog], &want).await;
         let txn = self.block.txn.as_mut().expect("looked at above");
         if let Err(e) = here {
@@ -249,6 +258,37 @@ impl<E: Engine> Session<E> {
         self.reading.placed = Some(want.arrived);
         self.reading.known = self.reading.known.max(at);
         Ok(())
+    }
+
+    /// A block at REPEATABLE READ that may write, and then goes on at the primary: stands where the primary keeps a snapshot for it, if it
+    /// does.
+    async fn stand_held(&mut self, want: &ReadWant) -> Result<Option<Position>> {
+        let kind = self.block.kind;
+        let txn = self.block.txn.as_ref().expect("looked at above");
+        let keeps = kind != super::block::Kind::None
+            && txn.isolation() == Isolation::RepeatableRead
+            && !txn.is_read_only();
+        if !keeps || !self.forwards() {
+            return Ok(None);
+        }
+        if let Some(t) = self.state.settings.get_mut().hot.min_token {
+            self.vouch(t, want).await?;
+        }
+        let floor = self.floor(want);
+        for _ in 0..MOST_HOLDS {
+            let Some(asked) = self.shared.engine.hold(want) else {
+                break;
+            };
+            let Some(hold) = self.wait_fresh(asked).await? else {
+                break;
+            };
+            let at = hold.position();
+            let txn = self.block.txn.as_mut().expect("looked at above");
+            if at >= floor && txn.stand_held(hold) {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
     }
 
     /// The same for the statement of this plan. One that reads nothing that nodes share needs none, where it does not choose for others.

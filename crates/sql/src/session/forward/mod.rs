@@ -41,6 +41,7 @@ use bytes::{Get, Put};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use txn::{Hold, Txn};
 
 /// The kinds of work that an adoption begins.
 const NOTHING: u8 = 0;
@@ -87,6 +88,8 @@ pub struct Forward {
     pub(super) elsewhere: HashMap<Box<str>, Source>,
     /// Raised by each change of the prepared statements.
     pub(super) version: u64,
+    /// What the primary keeps for the transaction that is on its way there.
+    pub(super) hold: Option<Box<dyn Hold>>,
     /// This session is another's, at the primary.
     pub(super) adopted: Option<Box<Adopted>>,
 }
@@ -374,6 +377,7 @@ impl<E: Engine> Session<E> {
         b.u64(history.terms.last().map_or(0, |t| t.0));
         b.option(reads.as_deref());
         self.forward.moved = true;
+        self.forward.hold = self.block.txn.as_mut().and_then(Txn::take_hold);
         self.close_other_portals();
         if self.portals.is_empty() {
             self.close_portal("");
@@ -441,6 +445,8 @@ impl<E: Engine> Session<E> {
 
     /// The primary says ReadyForQuery: this session stands as the one there.
     pub fn stands(&mut self, status: TxnStatus) {
+        // It has arrived.
+        self.forward.hold = None;
         match status {
             TxnStatus::Idle => {
                 if self.block.status() != TxnStatus::Idle || self.forward.moved {
@@ -461,6 +467,7 @@ impl<E: Engine> Session<E> {
 
     /// The transaction that ran at the primary is lost. `failed`: the client is in a block that it has to roll back.
     pub fn lost(&mut self, failed: bool) {
+        self.forward.hold = None;
         self.abandon();
         self.forward.moved = false;
         if failed {
