@@ -242,6 +242,7 @@ mod tests {
         rows.add(7, b"b");
         let f = Footprint {
             snapshot: Position::new(3, 4),
+            hold: 9,
             reads: vec![ReadEntry {
                 storage: 7,
                 key: (*b"key").into(),

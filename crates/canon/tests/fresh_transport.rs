@@ -172,6 +172,17 @@ async fn in_shared_memory_a_dead_primary_answers_nothing() {
 
 /// A connection of a replica on which the region is read; what follows is CopyData.
 fn region_of(s: &Server) -> std::net::TcpStream {
+    use std::io::Read;
+    let mut t = asked(s, "READ_REGION");
+    let mut head = [0; 5];
+    t.read_exact(&mut head).expect("a place");
+    let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize - 4;
+    t.read_exact(&mut vec![0; len]).expect("a place");
+    t
+}
+
+/// One that this command has turned over.
+fn asked(s: &Server, command: &str) -> std::net::TcpStream {
     use std::io::{Read, Write};
     let mut t = std::net::TcpStream::connect((s.host.as_str(), s.port)).expect("a connection");
     let mut body = 196_608u32.to_be_bytes().to_vec();
@@ -182,22 +193,16 @@ fn region_of(s: &Server) -> std::net::TcpStream {
     t.write_all(&(body.len() as u32 + 4).to_be_bytes())
         .and_then(|()| t.write_all(&body))
         .expect("written");
-    let command = b"READ_REGION\0";
-    let head = [b"Q", &(command.len() as u32 + 4).to_be_bytes()[..]].concat();
-    t.write_all(&head)
-        .and_then(|()| t.write_all(command))
+    let head = [b"Q", &(command.len() as u32 + 5).to_be_bytes()[..]].concat();
+    t.write_all(&[&head, command.as_bytes(), b"\0"].concat())
         .expect("written");
-    // CopyBothResponse and the place come last.
+    // CopyBothResponse comes last.
     let mut seen = Vec::new();
     let mut byte = [0; 1];
     while !seen.ends_with(b"W\0\0\0\x07\x01\0\0") {
         t.read_exact(&mut byte).expect("an answer");
         seen.push(byte[0]);
     }
-    let mut head = [0; 5];
-    t.read_exact(&mut head).expect("a place");
-    let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize - 4;
-    t.read_exact(&mut vec![0; len]).expect("a place");
     t
 }
 
@@ -227,6 +232,23 @@ async fn rubbish_ends_the_connection_and_nothing_else() {
         &[&number[..], &vec![0; 1 << 20]].concat(),
     ] {
         let mut t = region_of(&s);
+        _ = t.write_all(&frame(body));
+        let mut rest = Vec::new();
+        _ = t.read_to_end(&mut rest);
+        assert_eq!(rest.first(), Some(&b'E'), "{} bytes", body.len());
+    }
+    // Snapshots that are to be kept: one is, and what was never kept is let go.
+    let mut t = asked(&s, "HOLD_SNAPSHOTS");
+    for kind in [2u8, 1] {
+        t.write_all(&frame(&[&[kind], &number[..]].concat()))
+            .expect("written");
+    }
+    let mut answer = vec![0; 5 + 8 + 48];
+    t.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer[5..13], number);
+    assert_eq!(answer[29..37], answer[53..61], "the term");
+    for body in [&[3, 0, 0, 0, 0, 0, 0, 0, 0][..], b"", &[1, 2]] {
+        let mut t = asked(&s, "HOLD_SNAPSHOTS");
         _ = t.write_all(&frame(body));
         let mut rest = Vec::new();
         _ = t.read_to_end(&mut rest);
