@@ -81,11 +81,25 @@ impl Server {
         }
     }
 
+    /// Of what is started next.
+    pub fn set_env(&mut self, name: &str, value: Option<&str>) {
+        match value {
+            Some(v) => self.program.env(name, v),
+            None => self.program.env_remove(name),
+        };
+    }
+
+    /// `kill -9` for all of it.
+    pub fn kill(&mut self) -> Result<()> {
+        process::kill_tree(self.pid());
+        let waited = self.child.wait();
+        waited.map(drop).map_err(|e| format!("{}: {e}", self.name))
+    }
+
     /// `kill -9` for all of it, then the same start again; gives the time until it answers.
     pub fn crash_and_restart(&mut self, guard: &mut Guard) -> Result<Duration> {
-        process::kill_tree(self.pid());
+        self.kill()?;
         let fail = |e: std::io::Error| format!("{}: {e}", self.name);
-        self.child.wait().map_err(fail)?;
         let begun = Instant::now();
         self.child = self.program.spawn().map_err(fail)?;
         guard.process(self.pid())?;

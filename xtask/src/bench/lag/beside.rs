@@ -220,7 +220,7 @@ impl Bench {
         match kind {
             Kind::Canon => {
                 println!("starting canon");
-                let cluster = Cluster::start(program, &self.directory, 1, Media::Ring, guard)?;
+                let cluster = Cluster::start(program, &self.directory, 1, Media::Ring, &[], guard)?;
                 self.canon = Some(cluster);
                 Ok(())
             }

@@ -37,9 +37,11 @@ impl Media {
     }
 }
 
-/// The primary first.
+/// The primary first, as long as it is one.
 pub struct Cluster {
     pub nodes: Vec<Node>,
+    /// Which of them is the primary.
+    pub leader: usize,
 }
 
 impl Cluster {
@@ -48,6 +50,7 @@ impl Cluster {
         directory: &Path,
         replicas: usize,
         media: Media,
+        settings: &[(&str, &str)],
         guard: &mut Guard,
     ) -> Result<Cluster> {
         let mut nodes: Vec<Node> = Vec::new();
@@ -63,23 +66,25 @@ impl Cluster {
                 "message"
             };
             start.env("CANON_REPLICATION_RING", ring);
+            start.envs(settings.iter().copied());
             start.args(["--listen", &format!("127.0.0.1:{port}")]);
             start.args(["--http", &format!("127.0.0.1:{http}")]);
             start.args(["--max-connections", "300", "--log-level", "warn"]);
+            start.args(["--node-name", &format!("node-{i}")]);
             if let Some(primary) = nodes.first() {
                 let of = format!("127.0.0.1:{}", primary.server.port);
-                start.args(["--replica-of", &of, "--node-name", &format!("replica-{i}")]);
+                start.env("CANON_REPLICA_OF", of);
             }
             let log = directory.join(format!("node-{replicas}-{i}.log"));
             let mut server = server::start("canon", start, port, "-TERM", &log, guard)?;
             server.ready()?;
             nodes.push(Node { server, http });
         }
-        Ok(Cluster { nodes })
+        Ok(Cluster { nodes, leader: 0 })
     }
 
     pub fn primary(&self) -> &Node {
-        &self.nodes[0]
+        &self.nodes[self.leader]
     }
 
     pub fn replicas(&self) -> &[Node] {
@@ -105,6 +110,13 @@ impl Cluster {
 impl Node {
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.server.port)
+    }
+
+    /// The one value that this gives.
+    pub fn one(&self, sql: &str) -> Result<String> {
+        let rows = self.server.sql(sql)?;
+        let value = rows.rows.first().and_then(|r| r.first()?.clone());
+        value.ok_or_else(|| format!("{sql}: no value"))
     }
 
     /// A metric without labels.

@@ -1,16 +1,16 @@
 //! `cargo xtask bench reads`: strong reads at replicas: that none is stale, and what they cost. A page and charts in `docs/results/`.
 //!
-//! Sections: *stale* (`canon bench-reads`, the real-time checker, with 1 and 4 replicas, under full write load, while replicas are
-//! killed; peers beside it when `--peers` names the directory of their scripts, or those alone with `--only peers`), *price* (sysbench at the replica under each
+//! Sections: *stale* (`canon bench-reads`, the real-time checker, with 1 and 4 replicas, under full write load, while replicas or
+//! the primary are killed and primaries change; peers beside it when `--peers` names the directory of their scripts, or those alone with `--only peers`), *price* (sysbench at the replica under each
 //! `canon.read_policy` while the primary writes, paced so that the machine is not full, then as fast as it goes), *fetches* (as the load
 //! grows), *breakdown* (one mechanism after the other, with 1, 2, 4 and 8 replicas), *forward* (writing transactions at a replica). Rounds are interleaved; a ratio is the median of the rounds' ratios, and its
 //! interval (95 %, by order statistics) is from the second to the last but one of nine rounds.
 //!
-//! Left out on purpose: RDMA, which no machine of ours has; throughput with more replicas than cores; forced promotions, after which
-//! replicas must be pointed at the new primary (the tests of the proxy and the simulation do them).
+//! Left out on purpose: RDMA, which no machine of ours has; throughput with more replicas than cores.
 
 mod breakdown;
 pub(super) mod cluster;
+mod failures;
 mod forward;
 mod peers;
 
@@ -21,6 +21,7 @@ use crate::clients::Clients;
 use crate::guard::Guard;
 use crate::{Result, command, server};
 use cluster::{Cluster, Done, Load, Media, after, measure};
+use failures::Failures;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -193,7 +194,7 @@ impl Bench {
         let _ = std::fs::remove_dir_all(&home);
         std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
         let guard = &mut self.guard;
-        let cluster = Cluster::start(&program, &home, replicas, media, guard)?;
+        let cluster = Cluster::start(&program, &home, replicas, media, &[], guard)?;
         let port = format!("--pgsql-port={}", cluster.primary().server.port);
         let mut prepare = Command::new(&self.clients.sysbench);
         prepare.args([
@@ -226,9 +227,13 @@ impl Bench {
         };
         self.stale_head();
         for replicas in [1, 4] {
-            for (consistency, failures) in
-                [("strong", false), ("strong", true), ("eventual", false)]
-            {
+            for (consistency, failures) in [
+                ("strong", Failures::None),
+                ("strong", Failures::Replicas),
+                ("strong", Failures::Primary),
+                ("strong", Failures::Promotions),
+                ("eventual", Failures::None),
+            ] {
                 let n = if consistency == "strong" {
                     reads
                 } else {
@@ -237,31 +242,35 @@ impl Bench {
                 let program = self.binary();
                 let home = self
                     .directory
-                    .join(format!("{consistency}-{replicas}-{failures}"));
+                    .join(format!("{consistency}-{replicas}-{}", failures as u8));
                 std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
-                let mut c =
-                    Cluster::start(&program, &home, replicas, Media::Ring, &mut self.guard)?;
+                let mut c = Cluster::start(
+                    &program,
+                    &home,
+                    replicas,
+                    Media::Ring,
+                    failures.settings(),
+                    &mut self.guard,
+                )?;
                 let all: Vec<String> = c.nodes.iter().map(|n| n.address()).collect();
                 let init = format!("SET canon.read_consistency = {consistency}");
                 // Eventual reads at the replicas only, as at the peers.
                 let strong = consistency == "strong";
                 let read = if strong { &all[..] } else { &all[1..] };
-                let out = self.probe(&all[..1], read, &init, n, |guard| {
-                    if failures {
-                        // kill -9 of one replica after the other, all through the run.
-                        for node in c.nodes.iter_mut().skip(1) {
-                            std::thread::sleep(Duration::from_millis(1500));
-                            node.server.crash_and_restart(guard)?;
-                        }
-                    }
+                // Where the primary changes, every node is written at; who fails goes to the next.
+                let changes = failures == Failures::Promotions;
+                let write = if changes { &all[..] } else { &all[..1] };
+                let mut struck = 0;
+                let out = self.probe(write, read, &init, n, |guard| {
+                    failures.strike(struck, &mut c, guard)?;
+                    struck += 1;
                     Ok(())
                 })?;
-                let killed = if failures {
-                    "kill -9 of replicas"
-                } else {
-                    "none"
+                let failed = match struck {
+                    _ if failures == Failures::None => failures.name().into(),
+                    n => format!("{} ({n} times)", failures.name()),
                 };
-                let row = row("canon", replicas, consistency, killed, &out);
+                let row = row("canon", replicas, consistency, &failed, &out);
                 self.line(&row);
                 drop(c);
                 let _ = std::fs::remove_dir_all(&home);

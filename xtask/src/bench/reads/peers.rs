@@ -189,7 +189,7 @@ impl Bench {
         let home = self.directory.join("beside-peers");
         std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
         let program = self.binary();
-        let c = Cluster::start(&program, &home, 1, Media::Tcp, &mut self.guard)?;
+        let c = Cluster::start(&program, &home, 1, Media::Tcp, &[], &mut self.guard)?;
         let ports = (c.nodes[0].server.port, c.nodes[1].server.port);
         let init = |kind: &str| format!("SET canon.read_consistency = {kind}");
         for kind in ["strong", "eventual"] {
