@@ -132,7 +132,7 @@ pub struct Overrides {
     /// Follow this primary: HOST:PORT, or a connection string with user and password (else PGPASSWORD)
     #[arg(long, value_name = "PRIMARY", env = "CANON_REPLICA_OF")]
     pub replica_of: Option<String>,
-    /// What this node, and no other, calls itself to others; HOST:PORT lets a proxy find it; else its host's name and port
+    /// What this node, and no other, calls itself to others; a proxy looks for it at HOST:PORT; else its host's name and port
     #[arg(long, value_name = "NAME", env = "CANON_NODE_NAME")]
     pub node_name: Option<String>,
     /// Replicas that must have a commit on disk before it counts as durable

@@ -226,6 +226,11 @@ impl Server {
             let deposed = tokio::task::spawn_blocking(move || senders.depose(heard));
             deposed.await.map_err(system)?;
         }
+        let at: Vec<SocketAddr> = (listeners.iter())
+            .filter_map(|l| l.local_addr().ok())
+            .collect();
+        let far = at.iter().find(|a| !a.ip().is_loopback());
+        let listen = far.or(at.first()).copied();
         let follow = config.replica_of.as_ref().map(|primary| {
             let name = config.node_name.clone();
             Arc::new(Follow::new(
@@ -235,6 +240,7 @@ impl Server {
                 env.clone(),
                 failed,
                 config.log_ring,
+                listen,
             ))
         });
         if let Some(follow) = &follow {

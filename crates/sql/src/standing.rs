@@ -17,6 +17,8 @@ pub struct Sender {
     pub name: String,
     pub client_addr: Option<String>,
     pub client_port: Option<i32>,
+    /// Where it takes clients.
+    pub listen: Option<String>,
     pub since: i64,
     /// `backup` (it receives a checkpoint), `catchup`, `streaming`.
     pub state: &'static str,

@@ -257,12 +257,18 @@ impl<E: Engine> Gate<E> {
                 }
                 connection::serve(wire, &mut session, forward.as_mut()).await
             }
-            Started::Replica { user } => self.ship(wire, origin, user).await,
+            Started::Replica { user, listen } => self.ship(wire, origin, user, listen).await,
         }
     }
 
     /// Serves a replica until it goes or the server closes.
-    async fn ship<S: Stream>(&self, wire: &mut Wire<S>, origin: &Origin, user: Oid) -> End {
+    async fn ship<S: Stream>(
+        &self,
+        wire: &mut Wire<S>,
+        origin: &Origin,
+        user: Oid,
+        listen: Option<SocketAddr>,
+    ) -> End {
         let Some(senders) = self.senders.get() else {
             return End::Fatal(Error::unsupported("replication"));
         };
@@ -279,7 +285,7 @@ impl<E: Engine> Gate<E> {
         self.shipping.fetch_add(1, Ordering::SeqCst);
         let _shipped = Shipped(&self.shipping);
         let ended = tokio::select! {
-            r = send::serve(wire, senders, origin, user) => r,
+            r = send::serve(wire, senders, origin, user, listen) => r,
             () = closing => Ok(()),
         };
         match ended {

@@ -34,6 +34,7 @@ use pgwire::messages::startup::{
 use pgwire::messages::{DecodeContext, Message};
 use sql::engine::Engine;
 use sql::session::{Handle, Peer, SERVER_VERSION, Session, TxnStatus};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 pub const REPORT_SETTINGS: &str = "canon.report_settings";
 /// The start-up parameter that names the role that a session is for.
 pub const SESSION_USER: &str = "canon.session_user";
+/// The start-up parameter by which a replica says where it takes clients: an address and a port.
+pub const LISTEN: &str = "canon.listen";
 /// How long a connection waits for a server that does not serve yet.
 const OPENING: Duration = Duration::from_secs(5);
 /// Longest first message.
@@ -92,9 +95,10 @@ async fn opened<E: Engine>(gate: &Gate<E>) -> Result<()> {
 /// What a connection is for.
 pub enum Started<E: Engine> {
     Session(Box<Session<E>>),
-    /// A replica, logged in as this role.
+    /// A replica, logged in as this role, and where it says that it takes clients.
     Replica {
         user: Oid,
+        listen: Option<SocketAddr>,
     },
 }
 
@@ -127,7 +131,9 @@ pub async fn start<S: Stream, E: Engine>(
         if hello.replication {
             wire.out.put(&Authentication::Ok);
             wire.out.ready(TxnStatus::Idle);
-            return Ok(Some(Started::Replica { user }));
+            let listen = hello.parameters.iter().find(|p| p.0 == LISTEN);
+            let listen = listen.and_then(|p| p.1.parse().ok());
+            return Ok(Some(Started::Replica { user, listen }));
         }
     }
     if hello.database != gate.shared.database {

@@ -42,7 +42,7 @@ const WAITING: Duration = Duration::from_millis(100);
 /// What `canon proxy` is told.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Nodes of the cluster; one that answers is enough, replicas of the primary are found by their names where these are HOST:PORT
+    /// Nodes of the cluster; one that answers is enough, replicas of the primary are found
     #[arg(
         long,
         value_name = "HOST:PORT,…",

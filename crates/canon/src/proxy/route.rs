@@ -214,6 +214,12 @@ impl Router {
         }
     }
 
+    /// Of the addresses at which a node may be the one by which it is known, else the first.
+    pub fn known(&self, addresses: &[String]) -> Option<String> {
+        let known = |a: &&String| self.nodes.iter().any(|n| n.address == **a);
+        addresses.iter().find(known).or(addresses.first()).cloned()
+    }
+
     fn leave(&mut self, session: SessionId) {
         if let Some(p) = self.sessions.remove(&session) {
             self.nodes[p.node].sessions -= 1;
@@ -511,6 +517,16 @@ mod tests {
         }
         let counts: Vec<usize> = r.nodes.iter().map(|n| n.sessions).collect();
         assert!(counts.iter().all(|c| (12..=15).contains(c)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_node_with_two_addresses_is_one() {
+        let r = cluster();
+        let at = |all: &[&str]| r.known(&all.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>());
+        assert_eq!(at(&["db2:1", "h:1"]).as_deref(), Some("h:1"));
+        assert_eq!(at(&["h:2", "h:1"]).as_deref(), Some("h:2"));
+        assert_eq!(at(&["db4:1", "h:4"]).as_deref(), Some("db4:1"));
+        assert_eq!(at(&[]), None);
     }
 
     #[test]

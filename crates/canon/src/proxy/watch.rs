@@ -1,7 +1,8 @@
 //! Asks one node how it is, again and again, over a connection of the proxy's own role.
 //!
-//! A primary also tells which replicas follow it. Those whose name is HOST:PORT, as it is by default, are nodes too, at that address;
-//! where the name of the host means nothing here, at the address that the primary sees them come from.
+//! A primary also tells which replicas follow it. They are nodes, too: those whose name is HOST:PORT, as it is by default, at that address,
+//! or where the name of the host means nothing here, at the address that the primary sees them come from; all others where they say that
+//! they listen. One that is known at either address already is that one.
 
 use super::Proxy;
 use super::route::{Event, NodeId, Seen};
@@ -23,7 +24,8 @@ const LEAST: Duration = Duration::from_millis(30);
 const STANDING: &str = "SELECT pg_is_in_recovery(),
     (SELECT received_tli FROM pg_stat_wal_receiver WHERE status = 'streaming'),
     extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())";
-const FOLLOWERS: &str = "SELECT application_name, client_addr FROM pg_stat_replication";
+const FOLLOWERS: &str =
+    "SELECT application_name, client_addr, canon_listen FROM pg_stat_replication";
 
 /// Runs until it is aborted.
 pub async fn watch(proxy: Arc<Proxy>, id: NodeId) {
@@ -80,10 +82,10 @@ async fn follow(
         (*up, was) = (Some(true), Some(seen.primary));
         proxy.event(Event::Seen(id, seen));
         if seen.primary {
-            for (name, address) in limited(followers(&mut link)).await? {
-                let Some(address) = address else {
+            for (name, addresses) in limited(followers(&mut link)).await? {
+                let Some(address) = proxy.router.lock().known(&addresses) else {
                     if !told.contains(&name) {
-                        warn!(%node, name, "a replica's name is not HOST:PORT: only --nodes can say where it is");
+                        warn!(%node, name, "a replica does not say where it is: only --nodes can");
                         told.push(name);
                     }
                     continue;
@@ -128,15 +130,16 @@ async fn standing(link: &mut Link, term: u64) -> Result<(Seen, Option<String>)> 
     Ok((Seen { primary, term, age }, heard))
 }
 
-/// The names of those that follow it, with their addresses.
-async fn followers(link: &mut Link) -> Result<Vec<(String, Option<String>)>> {
+/// The names of those that follow it, with the addresses at which they may be, the best one first.
+async fn followers(link: &mut Link) -> Result<Vec<(String, Vec<String>)>> {
     let mut found = Vec::new();
     for row in link.query(FOLLOWERS).await? {
         let mut fields = row.into_iter();
-        let (name, from) = (fields.next().flatten(), fields.next().flatten());
-        let name = name.unwrap_or_default();
-        let address = address(&name, from.as_deref()).await;
-        found.push((name, address));
+        let mut next = || fields.next().flatten();
+        let (name, from, listens) = (next().unwrap_or_default(), next(), next());
+        let mut all: Vec<String> = address(&name, from.as_deref()).await.into_iter().collect();
+        all.extend(listens);
+        found.push((name, all));
     }
     Ok(found)
 }

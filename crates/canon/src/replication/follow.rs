@@ -18,6 +18,7 @@ use super::link::Link;
 use super::log_ring::Offered;
 use super::restart::{Restart, Word};
 use super::send::COMMAND as START_REPLICATION;
+use crate::gate::startup::LISTEN;
 use base::{Error, Position, Result, SqlState};
 use env::Env;
 use node::{Following, Node};
@@ -26,6 +27,7 @@ use replica::ship::receiver::{Command, Event};
 use replica::ship::{Acked, Heard, Identity, Message, Receiver, RingWriter};
 use sql::engine::GoOn;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -76,6 +78,8 @@ struct State {
 pub struct Follow {
     primary: Primary,
     name: String,
+    /// Where this node takes clients.
+    listen: Option<String>,
     node: Arc<Node>,
     env: Env,
     /// Whether to offer a ring for the log (`log_ring`); no more after one in which something was found that cannot be.
@@ -101,11 +105,13 @@ impl Follow {
         env: Env,
         failed: u32,
         offers: bool,
+        listen: Option<SocketAddr>,
     ) -> Follow {
         let (requests, incoming) = mpsc::unbounded_channel();
         Follow {
             primary,
             name,
+            listen: listen.map(|a| a.to_string()),
             node,
             env,
             offers: AtomicBool::new(offers),
@@ -678,7 +684,8 @@ impl Follow {
     }
 
     async fn connect(&self) -> Result<CopyBoth<TcpStream>> {
-        let parameters = [("replication", "canon"), ("application_name", &*self.name)];
+        let mut parameters = vec![("replication", "canon"), ("application_name", &*self.name)];
+        parameters.extend(self.listen.as_deref().map(|at| (LISTEN, at)));
         let link = Link::connect(&self.primary, &parameters).await?;
         link.copy_both(START_REPLICATION).await
     }

@@ -188,6 +188,7 @@ impl Surroundings for Place {
                 name: f.name,
                 client_addr: seen.address.map(|a| a.ip().to_string()),
                 client_port: seen.address.map(|a| i32::from(a.port())),
+                listen: seen.listen.map(|a| a.to_string()),
                 since: f.connected_micros - EPOCH,
                 state: f.state,
                 sent: f.sent,

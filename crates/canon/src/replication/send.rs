@@ -73,6 +73,7 @@ pub struct Senders {
 struct Peer {
     user: Oid,
     address: Option<SocketAddr>,
+    listen: Option<SocketAddr>,
     received: Freshness,
     persisted: Freshness,
     visible: Freshness,
@@ -83,6 +84,8 @@ pub struct Seen {
     pub follower: Follower,
     pub user: Oid,
     pub address: Option<SocketAddr>,
+    /// Where it takes clients, as far as that is known.
+    pub listen: Option<SocketAddr>,
     pub received_age: Option<i64>,
     pub persisted_age: Option<i64>,
     pub visible_age: Option<i64>,
@@ -123,6 +126,7 @@ impl Senders {
             Some(Seen {
                 user: p.user,
                 address: p.address,
+                listen: p.listen,
                 received_age: p.received.age(now),
                 persisted_age: p.persisted.age(now),
                 visible_age: p.visible.age(now),
@@ -225,6 +229,7 @@ pub async fn serve<S: Stream>(
     senders: &Arc<Senders>,
     origin: &Origin,
     user: Oid,
+    listen: Option<SocketAddr>,
 ) -> Result<()> {
     match command(wire).await? {
         Asked::Region => {
@@ -244,13 +249,25 @@ pub async fn serve<S: Stream>(
     let hello = tokio::time::timeout(SILENCE, link.next())
         .await
         .map_err(|_| broken("no Hello came"))??;
-    let mut sending = Sending::new(senders.clone(), origin, user, hello).await?;
+    let mut sending = Sending::new(senders.clone(), origin, user, listen, hello).await?;
     let done = sending.run(&mut link).await;
     if done.is_ok() {
         // A refusal is the last word.
         _ = tokio::time::timeout(Duration::from_secs(1), link.flush()).await;
     }
     done
+}
+
+/// Where others reach a replica that listens here and comes from there. Who listens everywhere is at the address that it comes from; of a
+/// loopback only its own machine knows.
+fn reached_at(listen: Option<SocketAddr>, from: Option<SocketAddr>) -> Option<SocketAddr> {
+    let (listen, from) = (listen?, from?.ip().to_canonical());
+    let here = listen.ip().to_canonical();
+    match here {
+        _ if here.is_unspecified() => Some(SocketAddr::new(from, listen.port())),
+        _ if here.is_loopback() && !from.is_loopback() => None,
+        _ => Some(SocketAddr::new(here, listen.port())),
+    }
 }
 
 /// One connection.
@@ -288,6 +305,7 @@ impl Sending {
         senders: Arc<Senders>,
         origin: &Origin,
         user: Oid,
+        listen: Option<SocketAddr>,
         hello: Message,
     ) -> Result<Sending> {
         let Message::Hello {
@@ -308,6 +326,7 @@ impl Sending {
         let peer = Peer {
             user,
             address: origin.address,
+            listen: reached_at(listen, origin.address),
             received: Freshness::default(),
             persisted: Freshness::default(),
             visible: Freshness::default(),

@@ -46,6 +46,7 @@ pub(super) fn pg_stat_replication(cx: &CatalogScan<'_>, rows: &mut Rows) -> Resu
                 text(if s.synchronous { "quorum" } else { "async" }),
             ),
             ("reply_time", time(s.replied)),
+            ("canon_listen", maybe(s.listen.as_ref())),
         ]);
     }
     Ok(())

@@ -18,6 +18,7 @@ fn a_hand_over_to_who_has_gone_seals_nothing() {
     let peer = Peer {
         user: 10,
         address: None,
+        listen: None,
         received: Freshness::default(),
         persisted: Freshness::default(),
         visible: Freshness::default(),
@@ -37,4 +38,42 @@ fn who_has_heard_of_a_newer_term_does_not_forget_it() {
     drop(s);
     let s = senders(scratch.path());
     assert_eq!((s.node.term(), s.node.heard_term()), (term, term + 9));
+}
+
+#[test]
+fn a_replica_is_where_it_listens_as_seen_from_here() {
+    for (listen, from, wanted) in [
+        (
+            "0.0.0.0:5433",
+            Some("10.0.0.2:40000"),
+            Some("10.0.0.2:5433"),
+        ),
+        (
+            "[::]:5433",
+            Some("[::ffff:10.0.0.2]:40000"),
+            Some("10.0.0.2:5433"),
+        ),
+        (
+            "[::]:5433",
+            Some("[2001:db8::2]:40000"),
+            Some("[2001:db8::2]:5433"),
+        ),
+        (
+            "10.1.0.2:5433",
+            Some("10.0.0.2:40000"),
+            Some("10.1.0.2:5433"),
+        ),
+        (
+            "127.0.0.1:5433",
+            Some("127.0.0.1:40000"),
+            Some("127.0.0.1:5433"),
+        ),
+        ("127.0.0.1:5433", Some("10.0.0.2:40000"), None),
+        ("0.0.0.0:5433", None, None),
+    ] {
+        let at = |a: &str| a.parse().expect("an address");
+        let found = reached_at(Some(at(listen)), from.map(at));
+        assert_eq!(found, wanted.map(at), "{listen} {from:?}");
+    }
+    assert_eq!(reached_at(None, "10.0.0.2:1".parse().ok()), None);
 }
