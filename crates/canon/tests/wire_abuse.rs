@@ -300,18 +300,20 @@ async fn malformed_messages() {
             raw.send(&message(b'p', b"secret\0"));
             raw.ends();
         }),
-        ("invalid UTF-8", |server| {
+        ("invalid UTF-8, and NUL", |server| {
             let mut raw = Raw::session(server);
             raw.send(&query(b"SELECT '\xff\xfe'"));
             assert_eq!(raw.error(), "22021");
             raw.send(&parse("", b"SELECT '\xc3'", &[]));
             raw.send(&sync());
             assert_eq!(raw.error(), "22021");
-            raw.send(&parse("", b"SELECT $1::text", &[]));
-            raw.send(&bind("", "", &[b"\xed\xa0\x80"]));
-            raw.send(&execute("", 0));
-            raw.send(&sync());
-            assert_eq!(raw.error(), "22021");
+            for value in [&b"\xed\xa0\x80"[..], b"a\0b"] {
+                raw.send(&parse("", b"SELECT $1::text", &[]));
+                raw.send(&bind("", "", &[value]));
+                raw.send(&execute("", 0));
+                raw.send(&sync());
+                assert_eq!(raw.error(), "22021");
+            }
             raw.send(&query(b"SELECT 1"));
             raw.until(b'D').expect("the session goes on");
         }),
