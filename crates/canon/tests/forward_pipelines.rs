@@ -200,3 +200,75 @@ async fn who_waits_for_copy_data_waits_for_other_things_too() {
     raw.send(&message(b'c', &[]));
     assert_eq!(kinds(&run(&mut raw, "SELECT 1")), "TDCZ");
 }
+
+/// A text whose first statements run here goes on at the primary where one of them first has to, and nothing of it runs twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_goes_on_elsewhere_from_where_it_must() {
+    if skip() {
+        return;
+    }
+    let (p, r, w) = pair().await;
+    let c = p.connect().await;
+    rows(&c, "CREATE SEQUENCE q").await;
+    rows(&c, "CREATE VIEW drawn AS SELECT nextval('q') AS n").await;
+    let mut raw = Raw::session(&r);
+    let sum = "SELECT sum(v) FROM t";
+    // What is prepared in the text itself.
+    let add = "PREPARE add AS UPDATE t SET v = v + 1 WHERE id = 1; EXECUTE add; SELECT v FROM t WHERE id = 1";
+    assert_eq!(kinds(&run(&mut raw, add)), "CCTDCZ");
+    assert_eq!(one(&w, sum).await, "1");
+    assert_eq!(kinds(&run(&mut raw, "EXECUTE add")), "CZ");
+    // What only shows when it runs.
+    let all = "SELECT v FROM t WHERE id = 2; SELECT n FROM drawn; SELECT 1";
+    assert_eq!(kinds(&run(&mut raw, all)), "TDCTDCTDCZ");
+    assert_eq!(one(&c, "SELECT nextval('q')").await, "2");
+    // After the end of a block that stays here.
+    for (begin, end) in [
+        ("BEGIN READ ONLY; SELECT 1", "COMMIT"),
+        ("BEGIN READ ONLY", "COMMIT AND CHAIN; ROLLBACK"),
+        ("BEGIN; SELECT 1 / 0", "ROLLBACK"),
+        ("BEGIN; SAVEPOINT s; SELECT 1 / 0", "ROLLBACK TO s"),
+    ] {
+        for write in ["CREATE TABLE made (id int)", "UPDATE t SET v = v + 1"] {
+            let before = one(&c, sum).await;
+            run(&mut raw, begin);
+            let text = format!("{end}; {write}; SELECT count(*) FROM t");
+            let seen = run(&mut raw, &text);
+            let ends = "C".repeat(end.matches(';').count() + 2);
+            assert_eq!(kinds(&seen), format!("{ends}TDCZ"), "{begin}; {text}");
+            run(&mut raw, "COMMIT");
+            match write.starts_with('C') {
+                true => drop(rows(&c, "DROP TABLE made").await),
+                false => assert_ne!(one(&c, sum).await, before),
+            }
+        }
+    }
+    // A text of one statement ends what was begun before it, also where that goes on.
+    run(&mut raw, "BEGIN READ ONLY");
+    let before = one(&c, "SELECT v FROM t WHERE id = 2").await;
+    let write = "UPDATE t SET v = v + 1 WHERE id = 2";
+    assert_eq!(kinds(&run(&mut raw, &format!("COMMIT; {write}"))), "CCZ");
+    assert_ne!(one(&c, "SELECT v FROM t WHERE id = 2").await, before);
+    assert_eq!(kinds(&run(&mut raw, write)), "CZ");
+    for node in [&p, &r] {
+        let mut raw = Raw::session(node);
+        let unfinished = [
+            parse("", b"SELECT 1", &[]),
+            bind("", "", &[]),
+            execute("", 0),
+        ]
+        .concat();
+        raw.send(&[unfinished, query(write.as_bytes())].concat());
+        assert_eq!(kinds(&ready(&mut raw)), "12DCCZ");
+        rows(&c, write).await;
+    }
+    // It is one transaction, and an error has its place in the text.
+    let before = one(&c, sum).await;
+    let text = "PREPARE more AS UPDATE t SET v = v + 1;\n EXECUTE more; SELECT nothing";
+    let seen = run(&mut raw, text);
+    assert_eq!(kinds(&seen), "CCEZ");
+    let error = &seen[2];
+    let at = text.find("nothing").expect("there") + 1;
+    assert_eq!(field(&error.1, b'P'), at.to_string());
+    assert_eq!(one(&c, sum).await, before);
+}

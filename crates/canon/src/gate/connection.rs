@@ -217,12 +217,17 @@ async fn run<S: Stream, E: Engine>(
                 let sql = q.to_owned();
                 wire.input.take(len);
                 let (idle, mark) = (session.status() == TxnStatus::Idle, wire.mark());
-                match (session.simple(wire, &sql).await, &mut forward) {
+                let ran = session.simple(wire, &sql).await;
+                let rest = session.rest_of_text();
+                match (ran, &mut forward) {
                     (Ok(()), _) => ready(wire, session).await?,
                     // (About a cursor that is here when the transaction has moved: it cannot follow.)
                     (Err(e), Some(f))
-                        if is_for_others(&e) && !session.has_moved() && wire.rewind(mark) =>
+                        if is_for_others(&e)
+                            && !session.has_moved()
+                            && (rest.is_some() || wire.rewind(mark)) =>
                     {
+                        let (sql, idle) = rest.map_or((sql, idle), |rest| (rest, false));
                         f.simple(wire, session, &sql, idle, &mut skipping).await?;
                     }
                     (Err(e), _) => {

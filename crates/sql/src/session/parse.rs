@@ -73,6 +73,19 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
     Ok(out)
 }
 
+/// The text from its statement of this number on, counted from 0; blanks stand for what was before, so that places stay.
+pub(super) fn from_statement(sql: &str, number: usize) -> Result<String> {
+    let tokens = tokenize(sql)?;
+    let word = |t: &&TokenWithSpan| !matches!(t.token, Token::Whitespace(_) | Token::EOF);
+    let pieces = tokens.split(|t| t.token == Token::SemiColon);
+    let mut firsts = pieces.filter_map(|p| p.iter().find(word));
+    let starts = LineStarts::new(sql);
+    let at = firsts.nth(number);
+    let at = at.map_or(sql.len(), |t| starts.byte(sql, t.span.start));
+    let blank = |c: char| if c == '\n' { c } else { ' ' };
+    Ok(sql[..at].chars().map(blank).collect::<String>() + &sql[at..])
+}
+
 /// The one statement of a text, or none; 42601 when there are several.
 pub fn parse_one(sql: &str) -> Result<Option<Parsed>> {
     let mut all = parse(sql)?;

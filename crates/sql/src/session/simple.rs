@@ -9,12 +9,12 @@ use super::block::Kind;
 use super::client::Client;
 use super::extended::ends_block;
 use super::literals;
-use super::parse::{Parsed, Stmt, parse, parse_one};
+use super::parse::{Parsed, Stmt, from_statement, parse, parse_one};
 use super::prepared::{Body, Statement, without_parameters};
 use super::row::Formats;
 use super::run::{Run, Sink, Work};
 use crate::engine::Engine;
-use base::Result;
+use base::{Result, SqlState};
 
 /// Texts that are remembered to have no plan in their normal form.
 const MOST_NOT_NORMAL: usize = 256;
@@ -58,7 +58,23 @@ impl<E: Engine> Session<E> {
             if n > 1 {
                 self.begin_implicit();
             }
-            self.one(c, parsed, i + 1 == n).await?;
+            let mark = c.mark();
+            let r = match i {
+                0 => Ok(()),
+                // What was before may have changed what runs where.
+                _ => self.check_place(std::slice::from_ref(&parsed)),
+            };
+            let r = match r {
+                Ok(()) => self.one(c, parsed, i + 1 == n).await,
+                e => e,
+            };
+            if let Err(e) = r {
+                let moves = matches!(e.code(), SqlState::FORWARD | SqlState::ELSEWHERE);
+                if i > 0 && moves && c.rewind(mark) {
+                    self.forward.rest = Some(from_statement(sql, i)?);
+                }
+                return Err(e);
+            }
         }
         self.report(c);
         Ok(())
@@ -66,7 +82,8 @@ impl<E: Engine> Session<E> {
 
     /// The run of a text whose form without integers has a plan, or gets one.
     fn in_normal_form(&mut self, sql: &str) -> Option<Run> {
-        if self.block.kind == Kind::Failed {
+        // One that was begun before the text ends with it (`one`).
+        if matches!(self.block.kind, Kind::Failed | Kind::Implicit) {
             return None;
         }
         let n = literals::normal(sql)?;

@@ -17,8 +17,8 @@
 //! What is sent is what the other end does not know yet ([`Known`]): a connection that serves the same session again is told of
 //! changes only.
 //!
-//! Left out on purpose: a ROLLBACK TO ends younger cursors here when ReadyForQuery comes, not in the middle of a pipeline; EXECUTE of a statement that locks or writes in the middle of several statements of one text, seen only when it
-//! runs, and such functions inside of views: 25006 where the text cannot be begun anew.
+//! Left out on purpose: a ROLLBACK TO ends younger cursors here when ReadyForQuery comes, not in the middle of a pipeline. What is seen to lock or
+//! write only when it runs (such functions inside of views) is 25006 where rows of it have left.
 
 mod adopt;
 mod bytes;
@@ -84,6 +84,8 @@ pub struct Forward {
     pub(super) way: bool,
     /// The transaction runs at the primary.
     pub(super) moved: bool,
+    /// What is left of a text whose first statements have run here.
+    pub(super) rest: Option<String>,
     /// Statements prepared at the other node, not yet made here.
     pub(super) elsewhere: HashMap<Box<str>, Source>,
     /// Raised by each change of the prepared statements.
@@ -384,6 +386,11 @@ impl<E: Engine> Session<E> {
             self.end_here();
         }
         Ok(b.0)
+    }
+
+    /// After a text that does not run here, or not all of it: what is to run at the primary, if the statements before have run here.
+    pub fn rest_of_text(&mut self) -> Option<String> {
+        self.forward.rest.take()
     }
 
     /// The text of the statement of this name, to be shown.
