@@ -204,11 +204,22 @@ impl RowLayout {
         true
     }
 
-    /// A view of an encoded row. The bytes must have been made by [`RowLayout::encode`] of this table (any version).
+    /// Whether an encoded row has no columns that came to the table after this layout.
+    #[inline]
+    pub fn knows(&self, bytes: &[u8]) -> bool {
+        (u16_at(bytes, 2) & !WIDE) as usize <= self.len()
+    }
+
+    /// A view of an encoded row. The bytes must have been made by [`RowLayout::encode`] of this table (any version). Of one that this
+    /// layout does not know, nothing is seen: all columns are missing. Who may meet such a row asks [`RowLayout::knows`].
     #[inline]
     pub fn row<'a>(&'a self, bytes: &'a [u8]) -> RowRef<'a> {
         let head = u16_at(bytes, 2);
         let columns = head & !WIDE;
+        let (columns, fixed_len) = match self.fixed_len.get(columns as usize) {
+            Some(len) => (columns, *len),
+            None => (0, 0),
+        };
         let fixed = (HEADER + (columns as usize).div_ceil(8)) as u32;
         RowRef {
             layout: self,
@@ -216,7 +227,7 @@ impl RowLayout {
             columns,
             end_width: if head & WIDE == 0 { 2 } else { 4 },
             fixed,
-            ends: fixed + self.fixed_len[columns as usize],
+            ends: fixed + fixed_len,
         }
     }
 

@@ -425,9 +425,9 @@ macro_rules! files {
 }
 
 files! {
-    aborted_read circular_information_flow deadlock dirty_write foreign_key_race intermediate_read
-    lock_modes lock_table lost_update nowait_skip_locked observed_transaction_vanishes phantom
-    open_portal predicate_many_preceders predicate_many_preceders_write read_only_anomaly read_skew
+    aborted_read altered_meanwhile circular_information_flow deadlock dirty_write foreign_key_race
+    intermediate_read lock_modes lock_table lost_update nowait_skip_locked
+    observed_transaction_vanishes phantom open_portal predicate_many_preceders predicate_many_preceders_write read_only_anomaly read_skew
     read_skew_predicate scans_that_miss snapshot_moved unique_race wait_and_recheck write_skew
     write_skew_error write_skew_predicate write_skew_scan
 }

@@ -278,9 +278,9 @@ impl View {
         }
     }
 
-    /// Whether a schema change has touched the rows of a storage that was read by key.
-    pub fn is_schema_changed(&self) -> bool {
-        self.storages.iter().any(|s| s.is_changing())
+    /// Whether a schema change has touched the rows of a storage that was read by key, and that is not one of its `own`.
+    pub fn is_schema_changed(&self, own: impl Fn(&Storage) -> bool) -> bool {
+        self.storages.iter().any(|s| s.is_changing() && !own(s))
     }
 
     /// Whether `holds` is true of each kept record, with its storage and what of it was looked at.

@@ -5,7 +5,7 @@
 
 use base::{Position, Result};
 use std::sync::Arc;
-use store::{Expired, View, pin};
+use store::{Expired, pin};
 
 use crate::handle::TableHandle;
 use crate::manager::Cause;
@@ -104,8 +104,11 @@ impl Txn {
         let same = |r: &store::Record| r.at(new, guard).is_none_or(|v| v.position() <= old);
         let moved = |t: &TableHandle| t.storage.is_changing() && !self.owns_shape(t);
         let changing = self.absent.iter().any(|(t, _)| moved(t))
-            || self.ranges.iter().any(|r| moved(&r.table))
-            || self.view.as_ref().is_some_and(View::is_schema_changed) && self.schema.is_none();
+            || self
+                .ranges
+                .iter()
+                .any(|r| moved(&r.table) || self.has_lost_index(r))
+            || (self.view.as_ref()).is_some_and(|v| v.is_schema_changed(|s| self.owns(s)));
         !changing
             && self
                 .absent
@@ -127,6 +130,19 @@ impl Txn {
                         }
                     })
             })
+    }
+
+    /// Whether a change of the schema has dropped the index of a range since: who writes now says nothing there.
+    pub(crate) fn has_lost_index(&self, r: &RangeRead) -> bool {
+        let Some(index) = &r.index else { return false };
+        if r.table.storage.shape() == r.table.shape {
+            return false;
+        }
+        let committed = self.shared.catalog();
+        let now = committed.table(r.table.table.def.id);
+        let now = now.filter(|t| t.storage.id == r.table.storage.id);
+        let mut indexes = now.into_iter().flat_map(|t| t.indexes.iter().flatten());
+        !indexes.any(|i| i.spec.id == index.spec.id)
     }
 
     /// Whether for certain nothing has been written to the table since this snapshot that an installed position shows.

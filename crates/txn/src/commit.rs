@@ -349,7 +349,11 @@ impl Txn {
             self.shared.stats.abort(Cause::SchemaChanged);
             return Err(self.schema_moved(Some(t)));
         }
-        if self.view()?.is_schema_changed() && self.schema.is_none() {
+        if let Some(r) = self.ranges.iter().find(|r| self.has_lost_index(r)) {
+            self.shared.stats.abort(Cause::SchemaChanged);
+            return Err(self.schema_moved(Some(&r.table)));
+        }
+        if self.view()?.is_schema_changed(|s| self.owns(s)) {
             self.shared.stats.abort(Cause::SchemaChanged);
             return Err(self.schema_moved(None));
         }

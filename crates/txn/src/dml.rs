@@ -185,7 +185,8 @@ impl Txn {
         self.check_outdated()?;
         let handle = match self.catalog.table(table.table.def.id) {
             Some(h) if std::ptr::eq(&**h, table) => Handle::Same(table),
-            Some(h) => Handle::Newer(h.clone()),
+            Some(h) if h.has_columns_of(table) => Handle::Newer(h.clone()),
+            Some(h) => return Err(self.schema_moved(Some(h))),
             None => return Err(Error::internal("a table that the schema does not have")),
         };
         if handle.shape != handle.storage.shape() && !self.owns_shape(&handle) {
@@ -199,6 +200,7 @@ impl Txn {
             }
             return Err(self.schema_moved(Some(&handle)));
         }
+        self.own_writes(&handle)?;
         if self.writes.bytes() > MAX_WRITE_BYTES {
             let what =
                 format!("transaction is too big: the limit is {MAX_WRITE_BYTES} bytes of changes");

@@ -15,7 +15,7 @@ use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::Cause;
-use crate::range::{ALL_COLUMNS, RangeRead};
+use crate::range::RangeRead;
 use crate::scan::{Access, Direction, Scan};
 use crate::txn::Txn;
 use crate::writes::Pending;
@@ -262,6 +262,7 @@ impl Txn {
         if self.own_parent(&parent, &key, place) {
             return Ok(());
         }
+        let (parent, key, place) = self.newest_parent(&parent, &fk, &p.values, (key, place));
         let guard = pin();
         let found = newest_with_key(&parent, &key, place, Position::MAX, &guard);
         let Some(record) = found.filter(|r| self.writes.get(parent.storage.id, r.key()).is_none())
@@ -287,6 +288,21 @@ impl Txn {
         Ok(())
     }
 
+    /// A parent as it is now, with the key that is looked for and the place of its index.
+    fn newest_parent(
+        &self,
+        parent: &Arc<TableHandle>,
+        fk: &ForeignKey,
+        values: &[Value],
+        known: (Vec<u8>, usize),
+    ) -> (Arc<TableHandle>, Vec<u8>, usize) {
+        let now = self.newest_of(parent);
+        match parent_key(&now, fk, values) {
+            Ok((key, place)) => (now, key, place),
+            Err(_) => (parent.clone(), known.0, known.1),
+        }
+    }
+
     fn own_parent(&self, parent: &TableHandle, key: &[u8], place: usize) -> bool {
         let Some(w) = self.writes.of(parent.storage.id) else {
             return false;
@@ -295,10 +311,8 @@ impl Txn {
             return w.rows.get(key).is_some_and(|p| p.row.is_some());
         }
         let range = KeyRange::prefix(key);
-        w.by_index[place]
-            .range::<[u8], _>(range.bounds())
-            .next()
-            .is_some()
+        let index = w.by_index.get(place);
+        index.is_some_and(|i| i.range::<[u8], _>(range.bounds()).next().is_some())
     }
 
     /// The error says that no parent is there, which counts as read.
@@ -312,16 +326,11 @@ impl Txn {
         if self.tracks_reads() {
             match parent.indexes[place].clone() {
                 None => self.absent.push((parent.clone(), key.into())),
-                index => self.ranges.push(RangeRead {
-                    table: parent.clone(),
-                    index,
-                    range: KeyRange::prefix(&key),
-                    reader: 0,
-                    passed_over: Default::default(),
-                    rows: 0,
-                    columns: ALL_COLUMNS,
-                    filter: None,
-                }),
+                index => {
+                    let range = KeyRange::prefix(&key);
+                    let read = RangeRead::whole(parent.clone(), index, range);
+                    self.ranges.push(read);
+                }
             }
         }
         self.parent_error(p, parent)
@@ -355,7 +364,7 @@ impl Txn {
         let (key, place) = parent_key(&parent, &fk, &p.values)?;
         if self.own_parent(&parent, &key, place)
             || self
-                .children_now(&p.child, &fk, &p.values, Position::MAX)
+                .children_now(&self.newest_of(&p.child), &fk, &p.values, Position::MAX)
                 .is_none()
         {
             return Ok(());
@@ -505,15 +514,18 @@ impl Txn {
             match p.kind {
                 Side::Parent if own => {}
                 Side::Parent => {
-                    let found = newest_with_key(parent, &key, place, me, guard);
+                    let (parent, key, place) =
+                        self.newest_parent(parent, fk, &p.values, (key, place));
+                    let found = newest_with_key(&parent, &key, place, me, guard);
                     let found =
                         found.filter(|r| self.writes.get(parent.storage.id, r.key()).is_none());
                     if found.is_none() {
-                        return self.parent_error(p, parent);
+                        return self.parent_error(p, &parent);
                     }
                 }
                 Side::Children => {
-                    if !own && self.children_now(&p.child, fk, &p.values, me).is_some() {
+                    let child = self.newest_of(&p.child);
+                    if !own && self.children_now(&child, fk, &p.values, me).is_some() {
                         return Err(self.children_error(p));
                     }
                 }

@@ -200,9 +200,19 @@ impl TableHandle {
         format!("({})=({})", names.join(", "), values.join(", "))
     }
 
+    /// Whether rows that were made for that handle of the table are rows for this one.
+    pub(crate) fn has_columns_of(&self, other: &TableHandle) -> bool {
+        let kinds = |t: &TableHandle| {
+            let columns = t.table.def.columns.iter();
+            let kinds = columns.map(|c| (c.type_oid, c.dropped));
+            kinds.collect::<Vec<_>>()
+        };
+        kinds(self) == kinds(other)
+    }
+
     /// The primary key of a stored row, as errors show it.
     pub fn describe_row(&self, row: &[u8]) -> String {
-        if self.primary.is_none() {
+        if self.primary.is_none() || !self.table.layout.knows(row) {
             return "(row)".into();
         }
         self.describe(&self.key_columns, &self.table.layout.row(row).values())

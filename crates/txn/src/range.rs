@@ -12,7 +12,7 @@
 //! ```
 //! What lies between the two does not matter, as ever: the transaction stands at one position. The filter is asked last, and only of
 //! rows that have a newer version. It says no only of what it is certain of: an error, or a condition that it does not know, is a yes.
-//! It is not asked where the schema of the table has changed since.
+//! It is not asked where the schema of the table has changed since; and a row with columns that came later matters as it is.
 //!
 //! A row that was read by key is kept with its columns, too ([`same_row`]).
 //!
@@ -184,6 +184,24 @@ fn same_column(a: RowRef<'_>, b: RowRef<'_>, i: usize) -> bool {
 }
 
 impl RangeRead {
+    /// Everything in a range.
+    pub(crate) fn whole(
+        table: Arc<TableHandle>,
+        index: Option<Arc<SecondaryIndex>>,
+        range: KeyRange,
+    ) -> RangeRead {
+        RangeRead {
+            table,
+            index,
+            range,
+            reader: 0,
+            passed_over: HashSet::new(),
+            rows: 0,
+            columns: ALL_COLUMNS,
+            filter: None,
+        }
+    }
+
     /// What was read of a row, its place in the range, the columns and whether it was taken, compared at two positions. The older one is
     /// that of a live snapshot.
     pub(crate) fn look(
@@ -194,6 +212,12 @@ impl RangeRead {
         new: Position,
         guard: &Guard,
     ) -> Look {
+        let layout = &self.table.table.layout;
+        let grown = |at| r.row_at(at, guard).is_some_and(|row| !layout.knows(row));
+        // Where it stands among the others is not known.
+        if grown(new) || grown(old) {
+            return Look::Changed;
+        }
         let mut scratch = Vec::new();
         let mut seen = |at| {
             let row = r.row_at(at, guard)?;
@@ -219,7 +243,6 @@ impl RangeRead {
         }
         // The planted bug: who comes to pass is overlooked.
         let after = after.filter(|_| !env::fault::planted("validation.filter_old_only"));
-        let layout = &self.table.table.layout;
         let taken = |row: Option<&[u8]>| row.is_some_and(|r| filter.takes(layout.row(r)));
         match taken(before) || taken(after) {
             true => Look::Changed,

@@ -179,7 +179,7 @@ impl Txn {
         let guard = pin();
         let at = self.view()?.position();
         let mut source = Source::new(table, scan.access, from, scan.direction, &guard);
-        let own = self.writes.of(table.storage.id);
+        let own = self.own_writes(table)?;
         let mut mine = own
             .map(|w| own_rows(w, scan.access, from, scan.direction))
             .into_iter()
@@ -275,7 +275,7 @@ impl Txn {
             }
             let layout = &table.table.layout;
             let mut rows: Vec<RowRef<'_>> = Vec::with_capacity(stored.len());
-            match self.writes.of(table.storage.id) {
+            match self.own_writes(table)? {
                 None => rows.extend(stored.iter().map(|s| layout.row(s.row))),
                 Some(own) => {
                     let mut mine = own_rows(own, access, &range, direction).peekable();

@@ -23,6 +23,7 @@ use crate::handle::{Catalog, TableHandle};
 use crate::locks::{LockMode, LockName, WaitPolicy};
 use crate::manager::{TxnManager, build_catalog, publish_table};
 use crate::txn::Txn;
+use crate::writes::TableWrites;
 
 /// The lock that serialises schema changes.
 const SCHEMA_LOCK: LockName = LockName { space: 0, hash: 0 };
@@ -145,10 +146,32 @@ impl Txn {
 
     /// Whether the handle's storage is in this transaction's hands.
     pub(crate) fn owns_shape(&self, table: &TableHandle) -> bool {
+        self.owns(&table.storage)
+    }
+
+    pub(crate) fn owns(&self, storage: &Storage) -> bool {
         self.schema.as_ref().is_some_and(|s| {
-            s.private.contains_key(&table.storage.id)
-                || s.quiesced.iter().any(|(q, _)| q.id == table.storage.id)
+            s.private.contains_key(&storage.id)
+                || s.quiesced.iter().any(|(q, _)| q.id == storage.id)
         })
+    }
+
+    /// The table as it is now: who wrote its newest rows may know of a change of it that this transaction does not.
+    pub(crate) fn newest_of(&self, table: &Arc<TableHandle>) -> Arc<TableHandle> {
+        if table.storage.shape() == table.shape || self.owns_shape(table) {
+            return table.clone();
+        }
+        let now = self.shared.catalog();
+        now.table(table.table.def.id).unwrap_or(table).clone()
+    }
+
+    /// What this transaction has changed in the table. 40001 when that was under another shape of it: others have changed the table since,
+    /// and a commit would be refused.
+    pub(crate) fn own_writes(&self, table: &TableHandle) -> Result<Option<&TableWrites>> {
+        match self.writes.of(table.storage.id) {
+            Some(w) if w.table.shape != table.shape => Err(self.schema_moved(Some(table))),
+            own => Ok(own),
+        }
     }
 
     /// Applies changes to the transaction's schema. New tables and storages are usable at once; new indexes are built, and constraints

@@ -317,6 +317,10 @@ impl<E: Engine> Session<E> {
             if !internal || moves {
                 return Err(e);
             }
+            // The schema may be another one then, and the plan with it.
+            if let Work::Rows { run, .. } = work {
+                run.again();
+            }
             if sent {
                 let txn = self.block.txn.as_mut();
                 return Err(txn.and_then(|t| t.take_conflict()).unwrap_or_else(|| {
