@@ -190,6 +190,23 @@ async fn prepared_statements_of_a_moved_block_are_seen_here() {
     });
     assert_eq!(done.expect("it was its turn"), 1);
     rows(w, "COMMIT").await;
+    // Told of here, too, before and after it is used.
+    rows(
+        w,
+        "BEGIN; INSERT INTO t VALUES (3, 0); PREPARE two AS SELECT 2; ROLLBACK",
+    )
+    .await;
+    let told = "SELECT statement FROM pg_prepared_statements WHERE name = 'two'";
+    for _ in 0..2 {
+        let all = rows(w, told).await;
+        assert_eq!(all, [[Some("SELECT 2".to_owned())]]);
+        assert_eq!(one(w, "EXECUTE two").await, "2");
+    }
+    rows(w, "DEALLOCATE two").await;
+    assert_eq!(
+        one(w, &format!("SELECT count(*) FROM ({told}) x")).await,
+        "0"
+    );
 }
 
 /// Nothing runs on a connection between nodes as nobody, or as another session than the one that is there.

@@ -35,6 +35,7 @@ use super::extended::PortalKind;
 use super::roles::{Meaning, is_of_role};
 use super::settings::Carried;
 use super::utility::Modes;
+use crate::catalog::PreparedRow;
 use crate::engine::Engine;
 use base::{Error, Oid, Position, Result, SqlState};
 use bytes::{Get, Put};
@@ -296,6 +297,15 @@ impl<E: Engine> Session<E> {
         }
         for (name, source) in added {
             self.forget(&name);
+            if !name.is_empty() {
+                self.state.prepared.get_mut().push(PreparedRow {
+                    name: name.clone(),
+                    statement: source.text.to_string(),
+                    prepare_time: self.state.statement_start.get(),
+                    parameter_types: source.types.to_vec(),
+                    from_sql: source.from_sql,
+                });
+            }
             self.forward.elsewhere.insert(name.into(), source);
             self.forward.version += 1;
         }
@@ -307,11 +317,15 @@ impl<E: Engine> Session<E> {
             return Ok(());
         };
         let version = self.forward.version;
+        let rows = self.state.prepared.get_mut();
+        let row = rows.iter().position(|r| *r.name == *name);
+        let row = row.map(|at| rows.remove(at));
         let made = super::parse::parse_one(&source.text)
             .and_then(|parsed| self.statement(parsed, &source.types))
             .and_then(|st| self.keep(name, st, source.from_sql));
         if made.is_err() {
             self.forward.elsewhere.insert(name.into(), source);
+            self.state.prepared.get_mut().extend(row);
         }
         // It is the same statement.
         self.forward.version = version;
