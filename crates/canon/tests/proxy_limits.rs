@@ -432,6 +432,8 @@ async fn who_is_on_his_way_to_a_replica_that_is_left_behind_goes_elsewhere() {
     let row = tokio::time::timeout(PATIENCE, read).await;
     let row = row.expect("it does not wait for ever").expect("a task");
     assert_eq!(row.expect("a row").get::<_, i64>(0), 1);
+    // Nor is anything left there that waits.
+    until(&there, coming, "0").await;
     proxy.stop().await;
 }
 

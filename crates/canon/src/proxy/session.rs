@@ -17,6 +17,7 @@ use super::{Client, Proxy};
 use crate::gate::startup::{REPORT_SETTINGS, SESSION_USER};
 use crate::replication::link::Link;
 use base::{Error, Result, SqlState};
+use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -477,28 +478,34 @@ impl Session {
         parameters.extend(own.map(|(k, v)| (k.as_str(), v.as_str())));
         parameters.extend(TELL);
         let carry = self.track.carry();
+        let begun = Mutex::new(None);
         let opened = async {
             let mut link = Link::connect(&at, &parameters).await?;
+            *begun.lock() = Some(key(&link));
             let told = link.parameters.clone();
             give(&mut link, &carry, block).await?;
             Ok::<_, Error>((link, told))
         };
         // A node that is none for this session any more may keep it waiting for ever.
         let limit = self.proxy.options.patience;
-        let (link, told) = tokio::select! {
+        let opened = tokio::select! {
             r = tokio::time::timeout(limit, opened) => {
-                r.map_err(|_| gone(&io::ErrorKind::TimedOut.into()))??
+                r.unwrap_or_else(|_| Err(gone(&io::ErrorKind::TimedOut.into())))
             }
             () = self.proxy.unfit(node, attrs) => {
                 let what = format!("{at} does not serve such sessions any more");
-                return Err(Error::new(SqlState::CANNOT_CONNECT_NOW, what));
+                Err(Error::new(SqlState::CANNOT_CONNECT_NOW, what))
             }
         };
-        let (pid, secret) = link.key();
-        let mut key = [0; 8];
-        key[..4].copy_from_slice(&pid.to_be_bytes());
-        key[4..].copy_from_slice(&secret.to_be_bytes());
-        *self.own.at.lock() = Some((node, key));
+        let begun = begun.into_inner();
+        if opened.is_err()
+            && let Some(key) = begun
+        {
+            // What waits there does not see that nobody is there for it.
+            tokio::spawn(cancel_at(at, key));
+        }
+        let (link, told) = opened?;
+        *self.own.at.lock() = begun.map(|key| (node, key));
         let (stream, input) = link.into_parts();
         let new = Back {
             end: End::new(stream, &input),
@@ -518,6 +525,15 @@ impl Session {
         });
         Ok(())
     }
+}
+
+/// What a cancel request for a connection says.
+fn key(link: &Link) -> [u8; 8] {
+    let (pid, secret) = link.key();
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&pid.to_be_bytes());
+    key[4..].copy_from_slice(&secret.to_be_bytes());
+    key
 }
 
 /// Who takes what a node has refused: the primary, which runs everything. A session that wants a replica stays with those, unless it must
