@@ -80,7 +80,7 @@ fn cases() -> impl Strategy<Value = Case> {
         (
             0..EXACT.len() + COARSE.len(),
             0..4,
-            0..5usize,
+            0..7usize,
             any::<bool>(),
         ),
         prop::collection::vec(row, 0..10),
