@@ -91,6 +91,10 @@ impl Server {
 
     /// `kill -9` for all of it.
     pub fn kill(&mut self) -> Result<()> {
+        // Its number may be another's once it was waited for.
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return Ok(());
+        }
         process::kill_tree(self.pid());
         let waited = self.child.wait();
         waited.map(drop).map_err(|e| format!("{}: {e}", self.name))

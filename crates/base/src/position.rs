@@ -183,10 +183,14 @@ impl Watermarks {
     /// Everything up to `to` is published.
     pub fn publish(&self, to: Position) {
         if to > self.published.get() {
-            if let Some(r) = self.region.get() {
+            let region = self.region.get();
+            if let Some(r) = region {
                 r.publish(to);
             }
             self.published.raise(to);
+            if let Some(r) = region {
+                r.published(to);
+            }
         }
     }
 

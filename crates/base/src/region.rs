@@ -19,7 +19,7 @@ use crate::key;
 use crate::position::Position;
 use crate::record::{COMMIT_HEAD, CommitHead, RECORD_HEAD, RecordHead, RecordKind};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Says what the words are, and the version of the layout.
@@ -131,8 +131,14 @@ impl Region {
     }
 
     /// The node leads this term. Everything may have been modified up to `recovered`, since nobody counted. Any of it may have been
-    /// acknowledged, so nobody learns anything here before all of it is published.
-    pub fn lead(&self, cluster: u128, term: u64, recovered: Position, published: Position) {
+    /// acknowledged, so nobody learns anything here before all of it is published: by the node's own mark, which `published` reads.
+    pub fn lead(
+        &self,
+        cluster: u128,
+        term: u64,
+        recovered: Position,
+        published: impl Fn() -> Position,
+    ) {
         let w = self.words.words();
         let to = recovered.as_u64();
         w[GLOBAL_WORD as usize..]
@@ -143,7 +149,11 @@ impl Region {
         w[CLUSTER_WORDS[1] as usize].store(cluster as u64, Ordering::Release);
         *self.lock() = Some((term, recovered));
         self.is_coming.store(true, Ordering::SeqCst);
+        // The other side of `published`: one of the two sees what the other has done.
+        fence(Ordering::SeqCst);
+        let published = published();
         self.publish(published);
+        self.begin_term(published);
     }
 
     /// The node leads no more: whoever reads from now on learns nothing.
@@ -172,21 +182,26 @@ impl Region {
     #[inline]
     pub fn publish(&self, to: Position) {
         raise(&self.words.words()[PUBLISHED_WORD as usize], to.as_u64());
+    }
+
+    /// The node's own mark has been raised to this. A term begins after that, so that whoever finds the node leading finds there, too, what
+    /// was acknowledged before.
+    #[inline]
+    pub fn published(&self, to: Position) {
+        fence(Ordering::SeqCst);
         if self.is_coming.load(Ordering::SeqCst) {
-            self.begin_term();
+            self.begin_term(to);
         }
     }
 
     #[cold]
-    fn begin_term(&self) {
+    fn begin_term(&self, published: Position) {
         let mut coming = self.lock();
-        let w = self.words.words();
-        let published = w[PUBLISHED_WORD as usize].load(Ordering::SeqCst);
-        let Some((term, _)) = coming.take_if(|c| published >= c.1.as_u64()) else {
+        let Some((term, _)) = coming.take_if(|c| published >= c.1) else {
             return;
         };
         self.is_coming.store(false, Ordering::SeqCst);
-        w[TERM_WORD as usize].store(term, Ordering::SeqCst);
+        self.words.words()[TERM_WORD as usize].store(term, Ordering::SeqCst);
     }
 
     /// A commit with these heads (`record`) is installed at its position. Call before it counts as installed.
@@ -256,7 +271,7 @@ mod tests {
         use RecordKind::{Delete, Put, Schema};
         let (early, late) = (Position::new(2, 1), Position::new(2, 5));
         let r = Region::default();
-        r.lead(7, 3, Position::new(1, 0), Position::new(1, 0));
+        r.lead(7, 3, Position::new(1, 0), || Position::new(1, 0));
         // A key that changes: a row goes, a row comes.
         r.modified(&commit(late, &[(Delete, 9, b"a"), (Put, 9, b"b")]));
         r.modified(&commit(early, &[(Put, 9, b"a"), (Put, 10, b"c")]));
@@ -280,11 +295,14 @@ mod tests {
     fn a_new_leader_knows_nothing_of_what_was_before() {
         let r = Region::default();
         let at = Position::new(5, 5);
-        r.lead(1, 4, at, at.prev());
+        r.lead(1, 4, at, || at.prev());
         assert!((GLOBAL_WORD..WORDS as u32).all(|w| value(&r, w) == at.as_u64()));
         // Some of it may have been acknowledged and is not published.
         assert_eq!((r.term(), r.waits_for()), (0, Some(at)));
+        // Not before the node's own mark stands there: who finds it leading asks that.
         r.publish(at);
+        assert_eq!((r.term(), r.waits_for()), (0, Some(at)));
+        r.published(at);
         assert_eq!((r.term(), value(&r, MAGIC_WORD)), (4, MAGIC));
         assert_eq!(r.waits_for(), None);
         r.resign();

@@ -213,7 +213,7 @@ impl Node {
             Role::Replica => self.start_following(writer)?,
             _ => {
                 let (s, last) = (&self.shared, self.report.last);
-                let published = self.marks().published.get();
+                let published = || self.marks().published.get();
                 let region = &s.pipeline.region;
                 region.lead(s.dir.cluster(), self.term(), last, published);
                 s.dir.lead().map_err(failed)?;

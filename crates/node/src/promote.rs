@@ -188,7 +188,7 @@ impl Node {
         }
         shared.pipeline.open_after(start.after_promotion(term));
         let region = &shared.pipeline.region;
-        let published = shared.manager.marks.published.get();
+        let published = || shared.manager.marks.published.get();
         region.lead(shared.dir.cluster(), term, start, published);
         // The term's first commit is empty: from here on this node's log says which term it is of. Nobody else has a position yet.
         let p = &shared.pipeline;

@@ -121,7 +121,7 @@ impl Primary {
         quorum.begin_term(term);
         let order = Order::new(next, engine.marks().clone());
         let region = engine.marks().region.get_or_init(Arc::default).clone();
-        let published = engine.marks().published.get();
+        let published = || engine.marks().published.get();
         region.lead(dir.cluster(), term, last, published);
         Primary {
             dir,

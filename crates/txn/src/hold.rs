@@ -67,11 +67,11 @@ impl TxnManager {
         self.holds.0.lock().all.len()
     }
 
-    /// Takes one out, if it stands there.
+    /// Takes one out, if it stands there and has not gone over its age limit.
     pub(crate) fn take_held(&self, number: u64, at: Position) -> Option<Snapshot> {
         let mut kept = self.holds.0.lock();
         kept.all.get(&number).filter(|s| s.position() == at)?;
-        kept.all.remove(&number)
+        kept.all.remove(&number).filter(|s| !s.is_expired())
     }
 }
 
@@ -79,6 +79,9 @@ impl Txn {
     /// At a replica: the transaction's one snapshot stands where the primary keeps one for it. No: what this node shows is past it, and
     /// some of what it needs may be gone here; then another is to be asked for.
     pub fn stand_held(&mut self, hold: Box<dyn Hold>) -> bool {
+        if hold.position() < self.shared.marks.floor {
+            return false;
+        }
         let Some(s) = self.shared.store.snapshots.take_at(hold.position()) else {
             return false;
         };
@@ -129,6 +132,10 @@ mod tests {
         assert_eq!(m.store.snapshots.live(newest), [at, newest]);
         drop(mine);
         assert_eq!(m.store.snapshots.live(newest), [newest]);
+        assert_eq!(m.held(), 0);
+        let (old, at) = m.hold();
+        m.store.snapshots.tick(1_000, 10);
+        assert!(m.take_held(old, at).is_none(), "over its age limit");
         assert_eq!(m.held(), 0);
     }
 }

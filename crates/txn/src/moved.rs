@@ -119,11 +119,13 @@ impl Txn {
     /// means that it cannot.
     pub fn adopt_reads(&mut self, f: &Footprint) -> Result<()> {
         assert!(self.view.is_none(), "a footprint comes before statements");
+        let mut held = false;
         let kept = match self.options.isolation {
             Isolation::ReadCommitted => return Ok(()),
             Isolation::RepeatableRead => {
-                let held = self.shared.take_held(f.hold, f.snapshot);
-                held.or_else(|| self.shared.store.snapshots.take_at(f.snapshot))
+                let found = self.shared.take_held(f.hold, f.snapshot);
+                held = found.is_some();
+                found.or_else(|| self.shared.store.snapshots.take_at(f.snapshot))
             }
             Isolation::Serializable => None,
         };
@@ -138,15 +140,16 @@ impl Txn {
         // What a replica shows is published here; else it followed another history.
         let known = snapshot.position() >= f.snapshot;
         self.view = Some(View::new(snapshot));
-        if known && self.take_over(f)? {
+        if known && self.take_over(f, held)? {
             return Ok(());
         }
         self.shared.stats.abort(Cause::ReadChanged);
         Err(changed())
     }
 
-    /// Looks everything up and keeps it as read; whether it is as it was.
-    fn take_over(&mut self, f: &Footprint) -> Result<bool> {
+    /// Looks everything up and keeps it as read; whether it is as it was. `held`: it is, as this is the very snapshot. (What is read counts all
+    /// the same: it says whether the snapshot may move.)
+    fn take_over(&mut self, f: &Footprint, held: bool) -> Result<bool> {
         let guard = pin();
         let catalog = self.catalog.clone();
         let table = |storage| -> Option<&Arc<TableHandle>> {
@@ -160,8 +163,8 @@ impl Txn {
             let view = self.view.as_mut().expect("just taken");
             let found = view.get(&t.storage, &r.key, Some(ALL_COLUMNS), &guard);
             match found.map_err(|_| Txn::snapshot_too_old())? {
-                Some(found) if r.live && found.position <= f.snapshot => {}
-                None if !r.live => self.absent.push((t.clone(), r.key.clone())),
+                Some(found) if held || r.live && found.position <= f.snapshot => {}
+                None if held || !r.live => self.absent.push((t.clone(), r.key.clone())),
                 _ => return Ok(false),
             }
         }
@@ -184,7 +187,7 @@ impl Txn {
                 columns: ALL_COLUMNS,
                 filter: None,
             };
-            if standing_in(&read, at, Some(f.snapshot), &guard) != Some(r.rows) {
+            if !held && standing_in(&read, at, Some(f.snapshot), &guard) != Some(r.rows) {
                 return Ok(false);
             }
             self.ranges.push(read);

@@ -212,6 +212,7 @@ impl Forwarder {
 
     /// Gets a connection and tells it who the session is and where its transaction stands.
     async fn begin<E: Engine>(&mut self, session: &mut Session<E>) -> Result<()> {
+        session.may_promise().await?;
         let mut up = match self.up.take() {
             Some(u) => u,
             None => {

@@ -19,7 +19,7 @@
 
 use super::Fresh;
 use super::accept::copy_both;
-use super::copy_both::{CopyBoth, broken};
+use super::copy_both::{CopyBoth, lost};
 use super::fresh::AGAIN;
 use super::link::Link;
 use crate::gate::wire::{Stream, Wire};
@@ -35,6 +35,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tracing::{debug, warn};
 use txn::{Hold, TxnManager};
 
 /// The command that turns a connection over.
@@ -43,7 +44,10 @@ pub const COMMAND: &str = "HOLD_SNAPSHOTS";
 /// A primary that does not answer for so long is taken for gone.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Most that are kept for one node.
+/// Answers in bytes that a replica may leave unread before it is asked no more.
+const UNREAD: usize = 1 << 20;
+
+/// Most that are kept for one node. Whoever asks then is told number 0.
 const MOST: usize = 1 << 16;
 
 const KEEP: u8 = 1;
@@ -107,16 +111,22 @@ pub async fn serve<S: Stream>(wire: &mut Wire<S>, node: &Node) -> Result<()> {
             }
             continue;
         }
-        if mine.1.len() >= MOST {
-            return Err(broken("too many snapshots are to be kept"));
-        }
         let region = node.region();
-        let (term, (kept, at)) = (region.term(), mine.0.hold());
-        mine.1.insert(kept);
+        let term = region.term();
+        let (kept, at) = match mine.1.len() < MOST {
+            true => mine.0.hold(),
+            false => (0, Position::ZERO),
+        };
+        if kept != 0 {
+            mine.1.insert(kept);
+        }
         let cluster = node.cluster();
         let (high, low) = ((cluster >> 64) as u64, cluster as u64);
         let values = [high, low, term, kept, at.as_u64(), region.term()];
         link.send_with(|out| encode_answer(number, &values, out));
+        if link.pending() > UNREAD {
+            link.flush().await.map_err(|e| lost(&e))?;
+        }
     }
 }
 
@@ -127,6 +137,8 @@ struct Queue {
     connection: u64,
     out: Vec<Request>,
     waiting: HashMap<u64, oneshot::Sender<(Told, Held)>>,
+    /// No connection could be made, so none is tried before; whoever asks until then is told at once.
+    again: Option<Instant>,
     /// Nobody will send any more.
     closed: bool,
 }
@@ -163,11 +175,12 @@ impl Drop for Held {
 }
 
 impl Holds {
-    /// Asks for one. The answer is lost with the connection.
+    /// Asks for one. The answer is lost with the connection, and if there is none.
     fn ask(&self) -> oneshot::Receiver<(Told, Held)> {
         let (tell, told) = oneshot::channel();
         let mut q = self.queue.lock();
-        if !q.closed {
+        let refused = q.again.is_some_and(|at| Instant::now() < at);
+        if !q.closed && !refused {
             q.last += 1;
             let number = q.last;
             q.out.push((KEEP, number));
@@ -180,7 +193,7 @@ impl Holds {
 
     fn let_go(&self, connection: u64, number: u64) {
         let mut q = self.queue.lock();
-        if q.connection == connection && !q.closed {
+        if q.connection == connection && !q.closed && number != 0 {
             q.out.push((LET_GO, number));
             drop(q);
             self.moved.notify_one();
@@ -207,15 +220,20 @@ impl Holds {
         }
     }
 
-    /// A connection ended, or none was had: whoever waits asks again.
-    fn lost(&self, closed: bool) {
+    /// A connection ended, or none was had and none is tried before this: whoever waits learns it.
+    fn lost(&self, again: Option<Instant>) {
         let mut q = self.queue.lock();
         q.connection += 1;
-        q.closed |= closed;
+        q.again = again;
         q.out.clear();
         let waiting = std::mem::take(&mut q.waiting);
         drop(q);
         drop(waiting);
+    }
+
+    fn close(&self) {
+        self.queue.lock().closed = true;
+        self.lost(None);
     }
 
     fn is_wanted(&self) -> bool {
@@ -263,6 +281,7 @@ impl Fresh {
             }
         };
         let carrying = async {
+            let mut failures = 0u32;
             loop {
                 while !holds.is_wanted() {
                     holds.moved.notified().await;
@@ -275,37 +294,52 @@ impl Fresh {
                     let link = Link::connect(&self.primary, &parameters).await?;
                     link.copy_both(COMMAND).await
                 };
-                // Why it failed is said where the region is read; who waits tries again.
-                if let Ok(mut link) = connecting.await {
-                    let why = holds.drive(&mut link).await;
-                    tracing::debug!(
-                        "snapshots are kept at the primary no more: {}",
-                        why.fields().message
-                    );
-                }
-                holds.lost(false);
-                tokio::time::sleep(AGAIN).await;
+                let again = match connecting.await {
+                    Ok(mut link) => {
+                        failures = 0;
+                        let why = holds.drive(&mut link).await;
+                        debug!("snapshots are kept no more: {}", why.fields().message);
+                        None
+                    }
+                    Err(why) => {
+                        failures += 1;
+                        if failures == 1 {
+                            let what = "the primary keeps no snapshots for transactions here";
+                            warn!(primary = %self.primary, "{what}: {}", why.fields().message);
+                        }
+                        let step = AGAIN * (1 << failures.min(6));
+                        Some(Instant::now() + step)
+                    }
+                };
+                holds.lost(again);
             }
         };
         tokio::select! {
             () = looking => {}
             () = carrying => {}
         }
-        holds.lost(true);
+        holds.close();
     }
 
-    /// See `Engine::hold`. Until the primary has answered, or this node follows no more.
+    /// See `Engine::hold`. Until the primary has answered, or this node follows no more. None is kept, either, while it can be asked for
+    /// timestamps and cannot be asked for this (it takes no more connections, say): reads are not to wait for that.
     pub(super) async fn keep(self: Arc<Fresh>) -> Result<Kept> {
         loop {
             if let Some(end) = self.follows() {
                 return end.map(|_| None);
             }
-            if let Ok((told, held)) = self.holds.ask().await
-                && told.cluster == self.node.cluster()
-                && let Some(term) = told.term.filter(|t| *t == self.followed())
-            {
-                self.tell(term, told.at);
-                return Ok(Some(Box::new(held)));
+            match self.holds.ask().await {
+                Ok((told, held)) if told.cluster == self.node.cluster() => {
+                    if told.number == 0 {
+                        return Ok(None);
+                    }
+                    if let Some(term) = told.term.filter(|t| *t == self.followed()) {
+                        self.tell(term, told.at);
+                        return Ok(Some(Box::new(held)));
+                    }
+                }
+                Err(_) if self.is_connected() => return Ok(None),
+                _ => {}
             }
             tokio::time::sleep(AGAIN).await;
         }
@@ -360,12 +394,18 @@ mod tests {
         drop(held);
         assert_eq!(sent(), [(LET_GO, 42)]);
         // Of a connection that is gone nothing is to be let go.
-        holds.lost(false);
+        holds.lost(None);
         holds.let_go(0, 41);
         assert!(sent().is_empty());
         let mut asked = holds.ask();
-        holds.lost(true);
-        assert!(asked.try_recv().is_err(), "it is asked for again");
+        assert!(asked.try_recv().unwrap().is_none() && sent().len() == 1);
+        // No connection is to be had: for a while whoever asks is told so at once.
+        holds.lost(Some(Instant::now() + SILENCE));
+        assert!(asked.try_recv().is_err());
+        assert!(holds.ask().try_recv().is_err() && sent().is_empty());
+        holds.lost(None);
+        assert!(holds.ask().try_recv().unwrap().is_none());
+        holds.close();
         assert!(holds.ask().try_recv().is_err());
     }
 }

@@ -202,7 +202,7 @@ mod tests {
     fn a_turn_has_one_fetch_and_it_brings_the_slots() {
         let region = Region::default();
         let at = Position::from_u64(40);
-        region.lead(7, 3, Position::from_u64(20), at);
+        region.lead(7, 3, Position::from_u64(20), || at);
         let mut other = CommitBuilder::new();
         other.push(RecordKind::Put, TABLE, b"z", b"");
         region.modified(&other.finish(Position::from_u64(35), 0).0);

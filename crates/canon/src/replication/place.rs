@@ -236,11 +236,8 @@ impl Surroundings for Place {
 
     fn hold(&self, want: &ReadWant) -> Option<Waiting<Kept>> {
         let fresh = self.fresh.as_ref()?;
-        let level = matches!(
-            want.consistency,
-            Consistency::Strong | Consistency::Bounded(_)
-        );
-        let asks = level && !matches!(want.policy, ReadPolicy::Stale | ReadPolicy::CommitWait);
+        let strong = want.consistency == Consistency::Strong;
+        let asks = strong && !matches!(want.policy, ReadPolicy::Stale | ReadPolicy::CommitWait);
         asks.then(|| Box::pin(fresh.clone().keep()) as Waiting<Kept>)
     }
 

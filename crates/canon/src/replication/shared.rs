@@ -184,7 +184,7 @@ mod tests {
         assert!(Mapped::find(name + 1, &path).is_none(), "another region");
         assert!(Mapped::find(name, "").is_none());
         let at = Position::new(3, 1);
-        region.lead(1, 9, at, at);
+        region.lead(1, 9, at, || at);
         let mapped = Mapped::find(name, &path).expect("the region");
         let values = || {
             let word = |w: u32| mapped.words()[w as usize].load(Ordering::SeqCst);

@@ -20,7 +20,7 @@
 use base::Position;
 
 /// Version of the messages. A peer of another version is refused with words, at `Hello`.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Longest name of a node.
 pub const MAX_NAME: usize = 255;

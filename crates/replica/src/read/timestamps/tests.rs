@@ -13,7 +13,7 @@ fn p(n: u64) -> Position {
 /// A primary of term 3 that has published this.
 fn primary(at: u64) -> Region {
     let r = Region::default();
-    r.lead(CLUSTER, 3, Position::ZERO, Position::ZERO);
+    r.lead(CLUSTER, 3, Position::ZERO, || Position::ZERO);
     r.publish(p(at));
     r
 }
@@ -172,7 +172,7 @@ fn answers_of_others_and_of_other_terms_are_rejected() {
     r.resign();
     assert_eq!(rejected(&r, 3), Rejected::NotPrimary);
     let other = Region::default();
-    other.lead(7, 3, p(1), p(1));
+    other.lead(7, 3, p(1), || p(1));
     assert_eq!(rejected(&other, 3), Rejected::Cluster(7));
     // It ceased to be the primary while the words were read.
     let f = begun(&mut t, 50, 50);
@@ -261,7 +261,7 @@ fn a_slot_fetched_before_the_timestamp_was_published_is_of_no_use() {
     let c = t.check(p(20), p(15), &[Touch::Table(2)]);
     assert_eq!(c, Check::Wait(p(20), Level::Table));
     // A primary of another term may have counted from elsewhere.
-    r.lead(CLUSTER, 4, p(20), p(20));
+    r.lead(CLUSTER, 4, p(20), || p(20));
     let f = begun(&mut t, 8, 9);
     t.landed(f.number, &read(&r, &f), 4).unwrap();
     assert!(t.slots.values().all(|k| k.1 == p(20)));
@@ -277,7 +277,7 @@ fn a_timestamp_of_another_history_is_not_given_out() {
     assert_eq!(ask(&mut t, 1), Ask::Known(p(90)));
     // Promoted behind 50: nobody has 90, perhaps never.
     let r = Region::default();
-    r.lead(CLUSTER, 4, p(50), p(50));
+    r.lead(CLUSTER, 4, p(50), || p(50));
     t.landed(early.number, &read(&r, &early), 4).unwrap();
     assert_eq!(ask(&mut t, 1), Ask::Known(p(50)));
 }

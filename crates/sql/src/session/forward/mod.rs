@@ -37,12 +37,13 @@ use super::settings::Carried;
 use super::utility::Modes;
 use crate::catalog::PreparedRow;
 use crate::engine::Engine;
-use base::{Error, Oid, Position, Result, SqlState};
+use crate::reading::Touch;
+use base::{Error, Oid, Position, RelId, Result, SqlState};
 use bytes::{Get, Put};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use txn::{Hold, Txn};
+use txn::{Hold, Isolation, Txn};
 
 /// The kinds of work that an adoption begins.
 const NOTHING: u8 = 0;
@@ -413,8 +414,20 @@ impl<E: Engine> Session<E> {
         found.map_or_else(|_| String::new(), |st| st.text.to_string())
     }
 
-    /// Open portals stay here and read on at this snapshot: what they may read must be the same where the transaction goes on.
-    fn promise_portals(&mut self) -> Result<()> {
+    /// Before [`Session::set_out`]: waits until all is here that open portals may read, which has to be told.
+    pub async fn may_promise(&mut self) -> Result<()> {
+        let level = self.block.txn.as_ref().map(Txn::isolation);
+        let tables = self.portal_tables();
+        if tables.is_empty() || level.is_none_or(|l| l == Isolation::ReadCommitted) {
+            return Ok(());
+        }
+        let touches: Vec<Touch> = tables.into_iter().map(Touch::Table).collect();
+        let waited = self.may_touch(&touches).await;
+        waited.map_err(super::fresh::here)
+    }
+
+    /// The tables that open portals may read yet.
+    fn portal_tables(&self) -> Vec<RelId> {
         let mut storages = Vec::new();
         for p in self.portals.values().chain(&self.unnamed_portal) {
             if let PortalKind::Run(run) = &p.kind
@@ -423,6 +436,12 @@ impl<E: Engine> Session<E> {
                 storages.extend(&run.plan.prepared.touches().tables);
             }
         }
+        storages
+    }
+
+    /// Open portals stay here and read on at this snapshot: what they may read must be the same where the transaction goes on.
+    fn promise_portals(&mut self) -> Result<()> {
+        let storages = self.portal_tables();
         match &mut self.block.txn {
             Some(t) => t.will_read(&storages),
             None => Ok(()),
