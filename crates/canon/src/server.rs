@@ -11,6 +11,7 @@
 use crate::config::{Config, LogFormat};
 use crate::engine::{NodeEngine, Surroundings};
 use crate::forward::Pool;
+use crate::gate::waiting::WaitingRoom;
 use crate::gate::{self, Gate};
 use crate::host::EnvHost;
 use crate::http;
@@ -192,7 +193,14 @@ impl Server {
             listeners.push(bind(address).await?);
         }
         let failed = match &config.replica_of {
-            Some(primary) => bootstrap::prepare(config, primary, restart).await?,
+            Some(primary) => {
+                let why =
+                    format!("the database system is starting up: a copy of {primary} is to come");
+                let room = WaitingRoom::open(listeners, why);
+                let failed = bootstrap::prepare(config, primary, restart).await;
+                listeners = room.close().await;
+                failed?
+            }
             None => 0,
         };
         let (exposed, region) = match config.shared_memory {

@@ -273,3 +273,42 @@ async fn reads_do_not_wait_for_a_snapshot_that_cannot_be_kept() {
     assert_eq!(one(&w, "SELECT v FROM t").await, "0");
     rows(&w, "COMMIT").await;
 }
+
+/// A cursor that was opened before the move is read and closed with messages of the extended protocol, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_stays_for_extended_messages_too() {
+    if skip() {
+        return;
+    }
+    let pair = Pair::start(true).await;
+    let w = pair.r.connect().await;
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let before = w.prepare("SELECT 7").await.expect("prepared");
+        rows(&w, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        rows(&w, "DECLARE c CURSOR FOR SELECT id FROM t ORDER BY id").await;
+        let ids = async |sql: &str| -> Vec<i32> {
+            let found = w.query(sql, &[]).await;
+            let found = found.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+            found.iter().map(|r| r.get(0)).collect()
+        };
+        assert_eq!(ids("FETCH 2 FROM c").await, [1, 2]);
+        rows(&w, "UPDATE t SET v = v + 1 WHERE id = 5").await;
+        assert_eq!(ids("FETCH 2 FROM c").await, [3, 4], "{level}");
+        let fetch = w.prepare("FETCH 1 FROM c").await.expect("prepared here");
+        // Between two of its runs something runs at the primary, in one pipeline.
+        let (a, n, b) = tokio::join!(
+            w.query_one(&fetch, &[]),
+            w.execute("UPDATE t SET v = v + 1 WHERE id = $1", &[&6i32]),
+            w.query_one(&fetch, &[]),
+        );
+        let (a, b): (i32, i32) = (a.expect("a row").get(0), b.expect("a row").get(0));
+        assert_eq!((a, n.expect("changed"), b), (5, 1, 6), "{level}");
+        assert_eq!(w.query_one(&before, &[]).await.unwrap().get::<_, i32>(0), 7);
+        assert_eq!(w.execute("CLOSE c", &[]).await.expect("closed"), 0);
+        let gone = w.query("FETCH 1 FROM c", &[]).await.expect_err("closed");
+        assert_eq!(common::sqlstate(&gone), "34000");
+        rows(&w, "ROLLBACK").await;
+        drop(fetch);
+        assert_eq!(ids("SELECT id FROM t WHERE id = 1").await, [1]);
+    }
+}

@@ -670,3 +670,25 @@ async fn who_may_follow() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_before_the_first_copy_is_told_so() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start().await;
+    p.kill();
+    let primary = format!("{}:{}", p.host, p.port);
+    let mut r = Server::canon(&[("CANON_REPLICA_OF", &primary)]);
+    r.launch();
+    let told = r.not_serving().await;
+    assert!(told.contains("is to come"), "{told}");
+    // And let in when it has come.
+    p.launch();
+    p.ready().await;
+    r.ready().await;
+    assert_eq!(
+        one(&r.connect().await, "SELECT pg_is_in_recovery()").await,
+        "t"
+    );
+}

@@ -212,7 +212,6 @@ impl Forwarder {
 
     /// Gets a connection and tells it who the session is and where its transaction stands.
     async fn begin<E: Engine>(&mut self, session: &mut Session<E>) -> Result<()> {
-        session.may_promise().await?;
         let mut up = match self.up.take() {
             Some(u) => u,
             None => {
@@ -290,23 +289,24 @@ impl Forwarder {
         let mut here = false;
         match frontend::decode(kind, body) {
             Ok(Frontend::Parse { name, query, .. }) => {
+                here = session.is_about_local_cursor(query);
                 self.prepared.insert(name.to_owned(), query.to_owned());
             }
             Ok(Frontend::Bind(b)) => {
                 if b.portal.is_empty() {
                     session.close(true, "");
                 }
-                // The name is taken by one that runs here, and what comes later would be meant for that.
-                here = session.has_portal(b.portal);
                 let known = session.text_of(b.statement);
                 let text = self.prepared.get(b.statement).unwrap_or(&known);
+                // The name may be taken by one that runs here, and what comes later would be meant for that.
+                here = session.has_portal(b.portal) || session.is_about_local_cursor(text);
                 let mut effect = words::effect(text);
                 if *text != known {
                     // A Parse without an answer may have failed.
                     effect |= words::effect(&known);
                 }
                 self.portals.insert(b.portal.to_owned(), effect);
-                if !std::mem::replace(&mut self.begun, true) {
+                if !here && !std::mem::replace(&mut self.begun, true) {
                     session.begin_forwarded(text);
                 }
             }
@@ -314,6 +314,20 @@ impl Forwarder {
                 Frontend::Describe { portal: true, name } | Frontend::Close { portal: true, name },
             ) => {
                 here = session.has_portal(name);
+            }
+            Ok(
+                Frontend::Describe {
+                    portal: false,
+                    name,
+                }
+                | Frontend::Close {
+                    portal: false,
+                    name,
+                },
+            ) => {
+                let known = session.text_of(name);
+                let text = self.prepared.get(name).unwrap_or(&known);
+                here = session.is_about_local_cursor(text);
             }
             Ok(Frontend::Execute { portal, .. }) => {
                 here = session.has_portal(portal);

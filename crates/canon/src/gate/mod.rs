@@ -3,7 +3,7 @@
 //! ```text
 //! listener -> connection task: startup.rs (who is it) -> connection.rs (messages) -> sql::session
 //!                              wire.rs (bytes in and out), frontend.rs and backend.rs (messages)
-//!                              cores.rs (threads), socket.rs
+//!                              cores.rs (threads), socket.rs; waiting.rs (before there is a node)
 //! clock task: every few milliseconds, time limits of statements and lock waits
 //! ```
 //! `pgwire` gives the messages of the start and the rarer replies; the loop over messages and the data path are our own, so that
@@ -24,6 +24,7 @@ mod place;
 mod scram;
 pub(crate) mod socket;
 pub(crate) mod startup;
+pub mod waiting;
 pub mod wire;
 
 use crate::forward::{Pool, relay::Forwarder};
@@ -53,6 +54,8 @@ pub struct Origin {
     pub local: bool,
 }
 
+/// At the end of a server, before reads that wait for its primary are told that it ends.
+const READS_LIMIT: Duration = Duration::from_secs(1);
 /// Who has not said who he is by then is disconnected.
 const STARTUP_LIMIT: Duration = Duration::from_secs(60);
 /// How long a client gets to take the error that ends its connection.
@@ -299,17 +302,25 @@ impl<E: Engine> Gate<E> {
     }
 
     /// Stops taking connections, lets running transactions end within `limit`, then ends the rest. Replicas stay until then: commits may
-    /// wait for them.
+    /// wait for them. Reads that wait for their primary are ended sooner: where it is gone, they would wait for nothing.
     pub async fn close(&self, limit: Duration) {
         self.closing.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
-        let until = tokio::time::Instant::now() + limit;
+        let began = tokio::time::Instant::now();
+        let until = began + limit;
         // Sessions leave by themselves where nothing is under way; connections that never became one are not waited for.
         let mut quiet = 0;
         let sessions_open = || self.open() > self.shipping.load(Ordering::SeqCst);
         while sessions_open() && quiet < 25 && tokio::time::Instant::now() < until {
             let sessions = self.shared.sessions.list();
             sessions.iter().for_each(|h| h.leave());
+            if began.elapsed() > READS_LIMIT {
+                let waits = |h: &&Arc<sql::session::Handle>| {
+                    h.activity.lock().waits == Some(sql::session::Waits::Freshness)
+                };
+                let waiting = sessions.iter().filter(waits);
+                waiting.for_each(|h| h.interrupt(Reason::Terminate));
+            }
             let busy = |h: &Arc<sql::session::Handle>| h.activity.lock().state != "idle";
             quiet = if sessions.iter().any(busy) {
                 0

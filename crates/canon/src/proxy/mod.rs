@@ -15,7 +15,7 @@
 mod door;
 mod end;
 mod hello;
-mod message;
+pub(crate) mod message;
 mod metrics;
 pub mod route;
 mod session;

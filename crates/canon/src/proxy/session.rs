@@ -176,6 +176,13 @@ impl Session {
                     self.leave(primary).await?;
                     continue;
                 }
+                if self.track.forgets() {
+                    let here = self.back.node;
+                    if let Err(e) = self.attach(here, self.attrs, Block::None).await {
+                        debug!(error = %e, "the node gives no other connection");
+                    }
+                    continue;
+                }
                 if self.own.move_on.swap(false, Ordering::SeqCst) {
                     self.consider_moving().await?;
                 }

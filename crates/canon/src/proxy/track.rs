@@ -119,6 +119,8 @@ pub struct Track {
     reads_only: bool,
     /// The node has refused, and the client knows: the session should leave it; whether only the primary will do.
     leave: Option<bool>,
+    /// What the session has seen is not in the node's history any more, and the client knows: it is to begin there anew.
+    forgets: bool,
     /// Cycles that are done, and how many were when it was last asked whether it waits.
     done: u64,
     asked: Option<u64>,
@@ -182,6 +184,7 @@ impl Track {
             opening: None,
             reads_only: false,
             leave: None,
+            forgets: false,
             done: 0,
             asked: None,
             refused_in: b'I',
@@ -224,6 +227,11 @@ impl Track {
     /// It stays where it is: there is no other node.
     pub fn stays(&mut self) {
         self.leave = None;
+    }
+
+    /// The same, of a connection to this node that does not ask for what is lost; once.
+    pub fn forgets(&mut self) -> bool {
+        std::mem::take(&mut self.forgets)
     }
 
     /// Nothing is to be begun at this node: the session leaves it when what is under way is done.

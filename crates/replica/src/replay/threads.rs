@@ -119,6 +119,8 @@ impl Replay {
             }
             core.done.wait(seen);
         }
+        // The look above may have been left to another thread, which found the state taken by the question: nobody looks then.
+        self.running.snapshot();
         let failure = core.failure();
         self.stop();
         failure.map_or(Ok(()), Err)

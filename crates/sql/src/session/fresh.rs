@@ -327,15 +327,6 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
-    /// Waits until this can be read at the transaction's snapshot.
-    pub(super) async fn may_touch(&mut self, touches: &[Touch]) -> Result<()> {
-        if let Some(at) = self.block.txn.as_ref().and_then(Txn::snapshot) {
-            let want = self.want();
-            self.await_readable(at, touches, &want).await?;
-        }
-        Ok(())
-    }
-
     /// Whether it had to wait.
     async fn await_readable(
         &mut self,

@@ -51,7 +51,7 @@ pub use client::{Client, Column, CopyInput, Format, Severity, TxnStatus};
 pub use embedded::{Answer, Embedded};
 pub use extended::Next;
 pub use forward::{Known, refused};
-pub use handle::{Activity, Handle, Reason, Sessions};
+pub use handle::{Activity, Handle, Reason, Sessions, Waits};
 pub use plans::Plans;
 pub use row::Formats;
 pub use run::interruption;

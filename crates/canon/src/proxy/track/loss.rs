@@ -10,6 +10,9 @@ use super::cycle::{self, Ack, Cycle};
 use super::{GONE, Heard, LOSSES, LOST, Loss, NO_WRITES, OPENING, REFUSALS, Said, Track, UNKNOWN};
 use crate::words::{self, Course};
 
+/// How what is said of such tokens ends (`sql::session::token`).
+const NOT_IN_HISTORY: &str = "is not in this server's history";
+
 const ROLLBACK: &str = "ROLLBACK";
 
 /// As a query.
@@ -43,6 +46,7 @@ impl Track {
         if most > 0 {
             self.leave = Some(code == "25006");
         }
+        self.notice_lost_history(&code, body);
         let may_wait = self.is_fresh() && self.pending.len() == 1;
         if let Some(front) = self.pending.front_mut() {
             // What follows in the cycle is skipped, and not acknowledged. Is a query, too? Then one ReadyForQuery less comes.
@@ -66,6 +70,18 @@ impl Track {
             return Heard::Nothing;
         }
         Heard::Forward
+    }
+
+    /// A promotion by force has lost what the session has seen (its own commit, say): the client is told once, and its reads ask for
+    /// that no more. A token that it has set itself is its own affair.
+    fn notice_lost_history(&mut self, code: &str, body: &[u8]) {
+        let what = field(body, b'M').unwrap_or_default();
+        let own = self.settings.get("canon.min_token");
+        let lost = what.starts_with("canon.min_token ") && what.ends_with(NOT_IN_HISTORY);
+        if code == "55000" && lost && self.token.is_some() && own.is_none_or(String::is_empty) {
+            self.token = None;
+            self.forgets = true;
+        }
     }
 
     /// This is done, and has left the session so: is there a block that has shown nothing?

@@ -37,13 +37,12 @@ use super::settings::Carried;
 use super::utility::Modes;
 use crate::catalog::PreparedRow;
 use crate::engine::Engine;
-use crate::reading::Touch;
 use base::{Error, Oid, Position, RelId, Result, SqlState};
 use bytes::{Get, Put};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use txn::{Hold, Isolation, Txn};
+use txn::{Hold, Txn};
 
 /// The kinds of work that an adoption begins.
 const NOTHING: u8 = 0;
@@ -412,18 +411,6 @@ impl<E: Engine> Session<E> {
     pub fn text_of(&mut self, name: &str) -> String {
         let found = self.find_statement(name);
         found.map_or_else(|_| String::new(), |st| st.text.to_string())
-    }
-
-    /// Before [`Session::set_out`]: waits until all is here that open portals may read, which has to be told.
-    pub async fn may_promise(&mut self) -> Result<()> {
-        let level = self.block.txn.as_ref().map(Txn::isolation);
-        let tables = self.portal_tables();
-        if tables.is_empty() || level.is_none_or(|l| l == Isolation::ReadCommitted) {
-            return Ok(());
-        }
-        let touches: Vec<Touch> = tables.into_iter().map(Touch::Table).collect();
-        let waited = self.may_touch(&touches).await;
-        waited.map_err(super::fresh::here)
     }
 
     /// The tables that open portals may read yet.

@@ -169,3 +169,32 @@ fn a_read_that_ends_one_node_after_the_other_is_not_sent_to_all() {
     };
     assert_eq!(code(&reply), "40001");
 }
+
+#[test]
+fn a_commit_that_a_promotion_has_lost_is_told_of_once() {
+    let what = "canon.min_token 00000001/00000002 of term 3 is not in this server's history";
+    let e = error("ERROR", "55000", what);
+    let mut s = S::new();
+    s.hear(b'S', b"canon.commit_token\x007-3-9\0");
+    assert!(
+        s.0.carry()
+            .settings
+            .iter()
+            .any(|c| c.0 == "canon.min_token")
+    );
+    s.q("SELECT 1");
+    assert_eq!(s.hear(b'E', &e[5..]).0, Heard::Forward);
+    s.hear(b'Z', b"I");
+    assert!(s.0.is_between() && s.0.forgets() && !s.0.forgets());
+    assert!(s.0.carry().settings.is_empty());
+    // What the client asks for itself it goes on asking for.
+    let mut s = S::new();
+    s.q("SET canon.min_token = '7-3-9'");
+    s.hear(b'C', b"SET\0");
+    s.hear(b'S', b"canon.min_token\x007-3-9\0");
+    s.hear(b'Z', b"I");
+    s.q("SELECT 1");
+    assert_eq!(s.hear(b'E', &e[5..]).0, Heard::Forward);
+    s.hear(b'Z', b"I");
+    assert!(!s.0.forgets());
+}
