@@ -194,11 +194,19 @@ impl Server {
         }
         let failed = match &config.replica_of {
             Some(primary) => {
-                let why =
-                    format!("the database system is starting up: a copy of {primary} is to come");
-                let room = WaitingRoom::open(listeners, why);
+                // Where there is a database, it is not long before that is served, or says why not.
+                let empty = tokio::task::block_in_place(|| bootstrap::is_wanting(config))?;
+                let mut room = None;
+                if empty {
+                    let what = format!("a copy of {primary} is to come");
+                    let why = format!("the database system is starting up: {what}");
+                    let all = std::mem::take(&mut listeners);
+                    room = Some(WaitingRoom::open(all, why));
+                }
                 let failed = bootstrap::prepare(config, primary, restart).await;
-                listeners = room.close().await;
+                if let Some(room) = room {
+                    listeners = room.close().await;
+                }
                 failed?
             }
             None => 0,

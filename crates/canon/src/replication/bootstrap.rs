@@ -50,7 +50,7 @@ fn open(config: &Config, cluster: Option<u128>) -> Result<DataDir> {
 }
 
 /// Whether there is no database here. (Opening finishes what a crash has left.)
-fn is_wanting(config: &Config) -> Result<bool> {
+pub fn is_wanting(config: &Config) -> Result<bool> {
     Ok(!config.data.join("CANON_VERSION").exists()
         || open(config, None)?.is_empty().map_err(disk)?)
 }
