@@ -252,6 +252,8 @@ async fn reads_do_not_wait_for_a_snapshot_that_cannot_be_kept() {
     )
     .await;
     let w = r.connect().await;
+    // One that waited would wait for ever.
+    rows(&w, "SET statement_timeout = '60s'").await;
     assert_eq!(one(&w, "SELECT v FROM t").await, "0");
     let mut all = vec![];
     while let Ok(c) = connect_to(&p.config()).await {

@@ -305,3 +305,26 @@ async fn a_replica_is_as_new_as_its_primary_also_when_that_lost_what_it_had_publ
     }
     while figure("canon_replica_lag_positions ").await > 0.0 {}
 }
+
+/// A replica that is to end does not wait for reads that nobody can answer any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_whose_primary_is_gone_does_not_hold_up_the_end() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start().await;
+    let mut r = replica_with(&p, "ends", &[("CANON_SHUTDOWN_TIMEOUT", "1h")]).await;
+    let (w, other) = (r.connect().await, r.connect().await);
+    rows(&w, "CREATE TABLE t (id int PRIMARY KEY)").await;
+    assert_eq!(one(&w, "SELECT count(*) FROM t").await, "0");
+    p.kill();
+    let read =
+        tokio::spawn(async move { w.simple_query("BEGIN; SELECT count(*) FROM t").await.err() });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ReadFreshness'";
+    until(&other, waits, "1").await;
+    signal(&r, "-TERM");
+    let ended = r.exited(PATIENCE).await;
+    assert!(ended.is_some_and(|s| s.success()), "{}", r.log_tail());
+    let told = read.await.expect("no panic").expect("an error");
+    assert_eq!(common::sqlstate(&told), "57P01");
+}

@@ -12,17 +12,8 @@ const MOST: usize = 60_000;
 /// A commit is at two of four nodes, as its policy asks, and they are lost one after the other: the old primary comes back with more than
 /// its successor has, and while it gives that up the successor is lost. What both had is now at one node, which must not have taken it away.
 pub fn lost_as_the_old_primary_comes_back(seed: u64, loud: bool) -> Result<Report, String> {
-    let mut world = World::new(seed, loud);
-    let c = &mut world.config;
-    (c.needed, c.weak, c.sloppy, c.weather) = (1, false, false, Weather::CALM);
-    world.net.weather = Weather::CALM;
-    caught(world, |w| {
-        // Nothing breaks but what is broken here.
-        w.mending = true;
-        w.begin();
-        w.go("follow", |w| {
-            w.machines[0].primary().is_some_and(|p| p.joined() == 3)
-        });
+    caught(calm(seed, loud), |w| {
+        w.all_follow();
         w.net.cut = vec![2, 3];
         let before = w.report.acknowledged;
         w.go("acknowledge", |w| w.report.acknowledged > before + 3);
@@ -53,16 +44,8 @@ pub fn lost_as_the_old_primary_comes_back(seed: u64, loud: bool) -> Result<Repor
 /// A primary writes what no other node has and is lost; it comes back as a replica of a successor that it does not reach. One replica must have
 /// a commit, and its log has more than any has: that is shown to nobody, and set aside when it hears of its successor.
 pub fn the_old_primary_cannot_ask(seed: u64, loud: bool) -> Result<Report, String> {
-    let mut world = World::new(seed, loud);
-    let c = &mut world.config;
-    (c.needed, c.weak, c.sloppy, c.weather) = (1, false, false, Weather::CALM);
-    world.net.weather = Weather::CALM;
-    caught(world, |w| {
-        w.mending = true;
-        w.begin();
-        w.go("follow", |w| {
-            w.machines[0].primary().is_some_and(|p| p.joined() == 3)
-        });
+    caught(calm(seed, loud), |w| {
+        w.all_follow();
         let before = w.report.acknowledged;
         w.go("acknowledge", |w| w.report.acknowledged > before + 3);
         w.net.cut = vec![0];
@@ -88,7 +71,25 @@ pub fn the_old_primary_cannot_ask(seed: u64, loud: bool) -> Result<Report, Strin
     })
 }
 
+/// One replica must have a commit, and nobody is wrong about what is down.
+fn calm(seed: u64, loud: bool) -> World {
+    let mut world = World::new(seed, loud);
+    let c = &mut world.config;
+    (c.needed, c.weak, c.sloppy, c.weather) = (1, false, false, Weather::CALM);
+    world.net.weather = Weather::CALM;
+    world
+}
+
 impl World {
+    /// Begins; nothing breaks but what a scenario breaks.
+    fn all_follow(&mut self) {
+        self.mending = true;
+        self.begin();
+        self.go("follow", |w| {
+            w.machines[0].primary().is_some_and(|p| p.joined() == 3)
+        });
+    }
+
     /// Steps until this holds, with nobody who mends.
     fn go(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
         for _ in 0..MOST {
