@@ -1,15 +1,14 @@
-//! Rules for Rust files: `unsafe` in one room, a header that teaches, a length one can read, nothing unfinished.
+//! Rules for Rust files: `unsafe` in one room, a header that teaches, files one can read, nothing unfinished.
 
 use super::lexer::{code_only, lines_with_word};
 use super::{Finding, Tree};
+use std::collections::BTreeMap;
 
 pub const RULES: &[fn(&Tree) -> Vec<Finding>] = &[unsafe_in_store, header, length, unfinished];
 
-/// Lines. Readers suffer beyond; the median to aim for is near 300.
-const LONGEST: usize = 700;
-
-/// Files over the limit, each with the length it may not grow beyond. A ratchet: lower it when the file shrinks.
-const LONG: &[(&str, usize)] = &[];
+/// Lines. The longest median that the files of one crate may have: most files of a crate can be read in one sitting.
+/// A single file may be longer, where one concept is.
+const LONGEST_MEDIAN: usize = 320;
 
 fn unsafe_in_store(tree: &Tree) -> Vec<Finding> {
     let outside = |path: &str| !path.starts_with("crates/store/");
@@ -33,26 +32,23 @@ fn header(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
+/// The median length of each crate's files, tests aside.
 fn length(tree: &Tree) -> Vec<Finding> {
-    lengths(tree, LONG)
-}
-
-fn lengths(tree: &Tree, exceptions: &[(&str, usize)]) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut crates: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for file in tree.with_extension("rs") {
-        let lines = file.text.lines().count();
-        let exception = exceptions.iter().find(|(path, _)| *path == file.path);
-        let limit = exception.map_or(LONGEST, |(_, limit)| *limit);
-        if lines > limit {
-            let what = format!("{lines} lines, over the limit of {limit}");
-            findings.push(Finding::new(&file.path, 0, what));
-        } else if exception.is_some() && lines <= LONGEST {
-            let what = "is short enough now: take it out of the exceptions";
-            findings.push(Finding::new(&file.path, 0, what));
+        if let Some((house, _)) = file.path.split_once("/src/") {
+            let lines = file.text.lines().count();
+            crates.entry(house).or_default().push(lines);
         }
     }
-    for (path, _) in exceptions.iter().filter(|(p, _)| tree.get(p).is_none()) {
-        findings.push(Finding::new(path, 0, "is an exception but not a file"));
+    let mut findings = Vec::new();
+    for (house, mut lines) in crates {
+        lines.sort_unstable();
+        let median = lines[lines.len() / 2];
+        if median > LONGEST_MEDIAN {
+            let what = format!("the median file has {median} lines, over {LONGEST_MEDIAN}");
+            findings.push(Finding::new(house, 0, what));
+        }
     }
     findings
 }
@@ -103,19 +99,22 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_fails_unless_listed_and_a_stale_listing_fails() {
-        let long = "//\n".repeat(LONGEST + 1);
-        let t = tree(&[("a.rs", &long), ("b.rs", "//\n")]);
-        assert_eq!(lengths(&t, &[]).len(), 1);
-        assert_eq!(lengths(&t, &[("a.rs", LONGEST + 1)]), []);
-        assert_eq!(
-            lengths(&t, &[("a.rs", LONGEST + 1), ("b.rs", 900)]).len(),
-            1
-        );
-        assert_eq!(
-            lengths(&t, &[("a.rs", LONGEST + 1), ("gone.rs", 900)]).len(),
-            1
-        );
+    fn a_crate_whose_median_file_is_long_fails() {
+        let long = "//\n".repeat(LONGEST_MEDIAN + 1);
+        let short = "//\n";
+        let one_long = tree(&[
+            ("crates/a/src/a.rs", &long),
+            ("crates/a/src/b.rs", short),
+            ("crates/a/src/c.rs", short),
+        ]);
+        assert_eq!(length(&one_long), []);
+        let most_long = tree(&[
+            ("crates/a/src/a.rs", &long),
+            ("crates/a/src/b.rs", &long),
+            ("crates/a/src/c.rs", short),
+        ]);
+        assert_eq!(length(&most_long).len(), 1);
+        assert_eq!(length(&most_long)[0].path, "crates/a");
     }
 
     #[test]
