@@ -80,6 +80,9 @@ pub struct RangeEntry {
     /// What stood in it: the keys of its rows in order, as a digest. Who validates it elsewhere may not have the versions of
     /// deleted rows any more, so that a row went away is found by its absence here.
     pub rows: RowSet,
+    /// A digest of the positions of those rows' versions in order. It travels in a [`Candidate`](crate::Candidate), whose snapshot may hold
+    /// versions above the prefix, so that no single greatest position stands for the range.
+    pub versions: u64,
 }
 
 /// How many rows there were, and a digest of their primary-index keys in order.
@@ -98,14 +101,23 @@ impl RowSet {
     }
 }
 
-/// A row that was written and the position of the version it overwrites (ZERO for none).
+/// `digest` of the positions before, with the next one.
+pub fn add_version(digest: u64, position: Position) -> u64 {
+    let mixed = digest.rotate_left(23) ^ position.as_u64();
+    mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// A row that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WriteTouch {
+pub struct WriteEntry {
     pub storage: RelId,
     pub key: Box<[u8]>,
+    /// Position of the version that it follows, tombstones too; ZERO for none.
     pub overwrites: Position,
-    /// Whether the transaction read the row first.
-    pub blind: bool,
+    /// Whether a committed row is replaced or deleted; false for an insert.
+    pub existed: bool,
+    /// The new row; none: deleted.
+    pub row: Option<Box<[u8]>>,
 }
 
 /// Everything that decides whether a transaction may commit.
@@ -116,12 +128,12 @@ pub struct Footprint {
     pub hold: u64,
     pub reads: Vec<ReadEntry>,
     pub ranges: Vec<RangeEntry>,
-    pub writes: Vec<WriteTouch>,
+    pub writes: Vec<WriteEntry>,
 }
 
 impl Footprint {
-    /// The snapshot and what was read, as bytes for another node. What was written stays here: a footprint travels before the first
-    /// write.
+    /// The snapshot and what was read, as bytes for another node. What was written does not travel with it: a transaction moves before its first
+    /// write. ([`Candidate`](crate::Candidate) carries both.)
     ///
     /// ```text
     /// snapshot u64 | hold u64 | n u32 | n x read: storage u32, saw u64, live u8, key | n u32 | n x range:
@@ -184,36 +196,37 @@ impl Footprint {
                 index,
                 range: KeyRange { lo, hi },
                 rows: RowSet { count, digest },
+                versions: 0,
             });
         }
         b.is_empty().then_some(f)
     }
 }
 
-fn put_key(b: &mut Vec<u8>, key: &[u8]) {
+pub(crate) fn put_key(b: &mut Vec<u8>, key: &[u8]) {
     b.extend_from_slice(&(key.len() as u32).to_le_bytes());
     b.extend_from_slice(key);
 }
 
-fn byte_of(b: &mut &[u8]) -> Option<u8> {
+pub(crate) fn byte_of(b: &mut &[u8]) -> Option<u8> {
     let (first, rest) = b.split_first()?;
     *b = rest;
     Some(*first)
 }
 
-fn u32_of(b: &mut &[u8]) -> Option<u32> {
+pub(crate) fn u32_of(b: &mut &[u8]) -> Option<u32> {
     let (first, rest) = b.split_first_chunk()?;
     *b = rest;
     Some(u32::from_le_bytes(*first))
 }
 
-fn u64_of(b: &mut &[u8]) -> Option<u64> {
+pub(crate) fn u64_of(b: &mut &[u8]) -> Option<u64> {
     let (first, rest) = b.split_first_chunk()?;
     *b = rest;
     Some(u64::from_le_bytes(*first))
 }
 
-fn key_of(b: &mut &[u8]) -> Option<Box<[u8]>> {
+pub(crate) fn key_of(b: &mut &[u8]) -> Option<Box<[u8]>> {
     let n = u32_of(b)? as usize;
     let (key, rest) = b.split_at_checked(n)?;
     *b = rest;
@@ -257,6 +270,7 @@ mod tests {
                     hi: Bound::Unbounded,
                 },
                 rows,
+                versions: 0,
             }],
             writes: Vec::new(),
         };

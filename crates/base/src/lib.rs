@@ -3,6 +3,7 @@
 //!
 //! There is no I/O, no clock and no lock in this crate.
 
+pub mod candidate;
 pub mod error;
 pub mod footprint;
 pub mod id;
@@ -18,6 +19,7 @@ pub mod text;
 pub mod types;
 pub mod value;
 
+pub use candidate::{Candidate, Isolation};
 pub use error::{Error, Result, SqlState};
 pub use footprint::{Footprint, KeyRange};
 pub use id::{ColumnIdx, Oid, RelId};

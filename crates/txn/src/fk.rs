@@ -29,6 +29,8 @@ pub(crate) struct FkProbe {
     /// The referenced columns' values.
     values: Vec<Value>,
     kind: Side,
+    /// The rows that referenced the old key have followed (CASCADE, SET NULL, SET DEFAULT): one that is there all the same came meanwhile.
+    followed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,6 +85,7 @@ impl Txn {
                 place,
                 values,
                 kind: Side::Parent,
+                followed: false,
             });
         }
     }
@@ -139,6 +142,7 @@ impl Txn {
                 place,
                 values: values.clone(),
                 kind: Side::Children,
+                followed: !matches!(action, FkAction::NoAction | FkAction::Restrict),
             };
             if action == FkAction::NoAction {
                 self.probes.push(probe);
@@ -158,6 +162,42 @@ impl Txn {
             self.probes.push(probe);
         }
         Ok(())
+    }
+
+    /// The same where the actions were carried out already, on another node: only the probes are noted.
+    pub(crate) fn note_children(
+        &mut self,
+        table: &TableHandle,
+        old: &[Value],
+        new: Option<&[Value]>,
+    ) {
+        for (child_id, place) in &table.table.referenced_by {
+            let Some(child) = self.catalog.table(*child_id).cloned() else {
+                continue;
+            };
+            let fk = &child.table.def.foreign_keys[*place];
+            let Some(values) = values_of(old, &fk.ref_columns) else {
+                continue;
+            };
+            let unchanged = |n: &[Value]| {
+                let mut columns = fk.ref_columns.iter();
+                columns.all(|c| same(&old[*c as usize], &n[*c as usize]))
+            };
+            if new.is_some_and(unchanged) {
+                continue;
+            }
+            let action = match new {
+                Some(_) => fk.on_update,
+                None => fk.on_delete,
+            };
+            self.probes.push(FkProbe {
+                place: *place,
+                values,
+                kind: Side::Children,
+                followed: !matches!(action, FkAction::NoAction | FkAction::Restrict),
+                child,
+            });
+        }
     }
 
     fn change_child(
@@ -437,6 +477,13 @@ impl Txn {
     fn children_error(&self, p: &FkProbe) -> Error {
         self.tells_of_newest();
         let fk = p.fk();
+        if p.followed {
+            let what = "could not serialize access: a row that references a changed key was added concurrently";
+            return Error::new(SqlState::SERIALIZATION_FAILURE, what)
+                .hint("The transaction might succeed if retried.")
+                .table(&self.namespace_of(&p.child), p.child.name())
+                .constraint(&fk.name);
+        }
         let parent = self
             .catalog
             .table(fk.ref_table)

@@ -11,6 +11,7 @@
 
 mod advance;
 mod backoff;
+mod candidate;
 mod commit;
 mod contention;
 mod dml;

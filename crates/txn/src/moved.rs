@@ -19,8 +19,8 @@
 //!
 //! Left out on purpose: keeping what SERIALIZABLE has read; what changed since would be told to it by its commit anyway.
 
-use base::footprint::{RangeEntry, ReadEntry, RowSet};
-use base::{Error, Footprint, KeyRange, RelId, Result, SqlState};
+use base::footprint::{RangeEntry, ReadEntry, RowSet, add_version};
+use base::{Error, Footprint, KeyRange, Position, RelId, Result, SqlState};
 use std::sync::Arc;
 use store::{View, pin};
 
@@ -28,6 +28,28 @@ use crate::handle::TableHandle;
 use crate::manager::Cause;
 use crate::range::{ALL_COLUMNS, RangeRead};
 use crate::txn::{Isolation, Txn};
+
+/// What "it is as it was" means for a footprint that is looked up again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AsRead {
+    /// It is, because this is the very snapshot.
+    Held,
+    /// Every version lies at or below the footprint's snapshot, which is a prefix.
+    UpTo,
+    /// Every version is the one that was read: the snapshot may have held versions above its prefix.
+    Exactly,
+}
+
+impl AsRead {
+    /// Whether a row that was found at this position is the one that was read.
+    fn is(self, read: &ReadEntry, found: Position, snapshot: Position) -> bool {
+        match self {
+            AsRead::Held => true,
+            AsRead::UpTo => read.live && found <= snapshot,
+            AsRead::Exactly => read.live && found == read.saw,
+        }
+    }
+}
 
 impl Txn {
     /// All rows of these tables count as read: what stays here when the transaction moves (a cursor) may read them yet, at its snapshot.
@@ -98,17 +120,19 @@ impl Txn {
             f.reads.push(ReadEntry {
                 storage: table.storage.id,
                 key: key.clone(),
-                saw: base::Position::ZERO,
+                saw: Position::ZERO,
                 live: false,
             });
         }
         for r in &self.ranges {
-            let rows = standing_in(r, f.snapshot, None, &guard).expect("no limit is given");
+            let (rows, versions) =
+                standing_in(r, f.snapshot, None, &guard).expect("no limit is given");
             f.ranges.push(RangeEntry {
                 storage: r.table.storage.id,
                 index: r.index.as_ref().map_or(r.table.storage.id, |i| i.spec.id),
                 range: r.range.clone(),
                 rows,
+                versions,
             });
         }
         view.check().map_err(|_| Txn::snapshot_too_old())?;
@@ -132,7 +156,7 @@ impl Txn {
         let snapshot = match kept {
             Some(s) => {
                 self.catalog = self.shared.catalog_at(s.position());
-                self.catalog_from = base::Position::MAX;
+                self.catalog_from = Position::MAX;
                 s
             }
             None => self.take_snapshot(),
@@ -140,16 +164,17 @@ impl Txn {
         // What a replica shows is published here; else it followed another history.
         let known = snapshot.position() >= f.snapshot;
         self.view = Some(View::new(snapshot));
-        if known && self.take_over(f, held)? {
+        let as_read = if held { AsRead::Held } else { AsRead::UpTo };
+        if known && self.take_over(f, as_read)? {
             return Ok(());
         }
         self.shared.stats.abort(Cause::ReadChanged);
         Err(changed())
     }
 
-    /// Looks everything up and keeps it as read; whether it is as it was. `held`: it is, as this is the very snapshot. (What is read counts all
-    /// the same: it says whether the snapshot may move.)
-    fn take_over(&mut self, f: &Footprint, held: bool) -> Result<bool> {
+    /// Looks everything up and keeps it as read; whether it is as it was. (What is read at a held snapshot counts all the same: it says
+    /// whether the snapshot may move.)
+    pub(crate) fn take_over(&mut self, f: &Footprint, as_read: AsRead) -> Result<bool> {
         let guard = pin();
         let catalog = self.catalog.clone();
         let table = |storage| -> Option<&Arc<TableHandle>> {
@@ -163,8 +188,10 @@ impl Txn {
             let view = self.view.as_mut().expect("just taken");
             let found = view.get(&t.storage, &r.key, Some(ALL_COLUMNS), &guard);
             match found.map_err(|_| Txn::snapshot_too_old())? {
-                Some(found) if held || r.live && found.position <= f.snapshot => {}
-                None if held || !r.live => self.absent.push((t.clone(), r.key.clone())),
+                Some(found) if as_read.is(r, found.position, f.snapshot) => {}
+                None if as_read == AsRead::Held || !r.live => {
+                    self.absent.push((t.clone(), r.key.clone()));
+                }
                 _ => return Ok(false),
             }
         }
@@ -187,7 +214,17 @@ impl Txn {
                 columns: ALL_COLUMNS,
                 filter: None,
             };
-            if !held && standing_in(&read, at, Some(f.snapshot), &guard) != Some(r.rows) {
+            let same = match as_read {
+                AsRead::Held => true,
+                AsRead::UpTo => {
+                    let now = standing_in(&read, at, Some(f.snapshot), &guard);
+                    now.is_some_and(|(rows, _)| rows == r.rows)
+                }
+                AsRead::Exactly => {
+                    standing_in(&read, at, None, &guard) == Some((r.rows, r.versions))
+                }
+            };
+            if !same {
                 return Ok(false);
             }
             self.ranges.push(read);
@@ -196,14 +233,14 @@ impl Txn {
     }
 }
 
-/// The rows in a range at a position; `None` when one of them is younger than `oldest`.
+/// The rows in a range at a position, and the digest of their versions; `None` when one of them is younger than `oldest`.
 fn standing_in(
     r: &RangeRead,
-    at: base::Position,
-    oldest: Option<base::Position>,
+    at: Position,
+    oldest: Option<Position>,
     guard: &store::Guard,
-) -> Option<RowSet> {
-    let (mut set, mut scratch) = (RowSet::default(), Vec::new());
+) -> Option<(RowSet, u64)> {
+    let (mut set, mut versions, mut scratch) = (RowSet::default(), 0, Vec::new());
     let old = r.all(guard, &mut |record, entry| {
         let Some(v) = record.at(at, guard) else {
             return true;
@@ -215,16 +252,17 @@ fn standing_in(
             return true;
         }
         set.add(r.table.storage.id, record.key());
+        versions = add_version(versions, v.position());
         oldest.is_none_or(|o| v.position() <= o)
     });
-    old.then_some(set)
+    old.then_some((set, versions))
 }
 
-fn changed() -> Error {
+pub(crate) fn changed() -> Error {
     Error::new(
         SqlState::SERIALIZATION_FAILURE,
         "could not serialize access due to read/write dependencies among transactions",
     )
-    .detail("What the transaction read at a replica has changed at the primary since.")
+    .detail("What the transaction read at another node has changed at the primary since.")
     .hint("The transaction might succeed if retried.")
 }

@@ -31,12 +31,7 @@ use crate::schema_change::OwnSchema;
 use crate::stand::Parked;
 use crate::writes::Writes;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Isolation {
-    ReadCommitted,
-    RepeatableRead,
-    Serializable,
-}
+pub use base::Isolation;
 
 /// What an acknowledgement of COMMIT promises (`synchronous_commit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,150 @@
+//! A transaction that asks to commit, as a value: it can be certified on the node that ran it or on another one.
+//!
+//! It carries what certification needs and nothing else: the snapshot, what was read where that counts, and each write with the position of
+//! the version that it overwrites (PSP §3.3: "the keys with the versions seen"). The certifier looks all of it up again below the position
+//! that it gives; the rows themselves are those that become the newest.
+//!
+//! ```text
+//! number u64 | level u8 | n u32, reads (Footprint::encode_reads) | one versions u64 for each range
+//! | n u32 | n x write: storage u32, overwrites u64, flags u8, key, row if there is one      key, row: length u32, bytes
+//! ```
+//!
+//! Left out on purpose: schema changes, which commit where they run; rights, which the node that takes candidates checks itself.
+
+use crate::footprint::{WriteEntry, byte_of, key_of, put_key, u32_of, u64_of};
+use crate::{Footprint, Position};
+
+/// The isolation levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
+/// See the head of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Names the request: one that is repeated has the same number and is answered again, never run again. It cannot be guessed.
+    pub number: u64,
+    pub level: Isolation,
+    /// What it read (at SERIALIZABLE) and wrote.
+    pub footprint: Footprint,
+}
+
+const EXISTED: u8 = 1;
+const HAS_ROW: u8 = 2;
+
+impl Candidate {
+    /// As bytes for another node.
+    pub fn encode(&self) -> Vec<u8> {
+        let f = &self.footprint;
+        let mut b = self.number.to_le_bytes().to_vec();
+        b.push(match self.level {
+            Isolation::ReadCommitted => 0,
+            Isolation::RepeatableRead => 1,
+            Isolation::Serializable => 2,
+        });
+        put_key(&mut b, &f.encode_reads());
+        for r in &f.ranges {
+            b.extend_from_slice(&r.versions.to_le_bytes());
+        }
+        b.extend_from_slice(&(f.writes.len() as u32).to_le_bytes());
+        for w in &f.writes {
+            b.extend_from_slice(&w.storage.to_le_bytes());
+            b.extend_from_slice(&w.overwrites.as_u64().to_le_bytes());
+            let row = w.row.as_ref();
+            b.push((u8::from(w.existed) * EXISTED) | (u8::from(row.is_some()) * HAS_ROW));
+            put_key(&mut b, &w.key);
+            if let Some(row) = row {
+                put_key(&mut b, row);
+            }
+        }
+        b
+    }
+
+    /// The opposite; `None`: malformed. The rows are checked against their tables by the node that adopts the candidate.
+    pub fn decode(mut b: &[u8]) -> Option<Candidate> {
+        let b = &mut b;
+        let number = u64_of(b)?;
+        let level = match byte_of(b)? {
+            0 => Isolation::ReadCommitted,
+            1 => Isolation::RepeatableRead,
+            2 => Isolation::Serializable,
+            _ => return None,
+        };
+        let mut footprint = Footprint::decode_reads(&key_of(b)?)?;
+        for r in &mut footprint.ranges {
+            r.versions = u64_of(b)?;
+        }
+        for _ in 0..u32_of(b)? {
+            let (storage, overwrites) = (u32_of(b)?, Position::from_u64(u64_of(b)?));
+            let flags = byte_of(b)?;
+            if flags & !(EXISTED | HAS_ROW) != 0 {
+                return None;
+            }
+            let key = key_of(b)?;
+            let row = match flags & HAS_ROW {
+                0 => None,
+                _ => Some(key_of(b)?),
+            };
+            footprint.writes.push(WriteEntry {
+                storage,
+                key,
+                overwrites,
+                existed: flags & EXISTED != 0,
+                row,
+            });
+        }
+        b.is_empty().then_some(Candidate {
+            number,
+            level,
+            footprint,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KeyRange;
+    use crate::footprint::{RangeEntry, ReadEntry, RowSet};
+
+    #[test]
+    fn a_candidate_travels_and_every_prefix_of_it_is_refused() {
+        let write = |row: Option<&[u8]>| WriteEntry {
+            storage: 7,
+            key: (*b"k").into(),
+            overwrites: Position::new(1, 1),
+            existed: row.is_none(),
+            row: row.map(Into::into),
+        };
+        let c = Candidate {
+            number: 99,
+            level: Isolation::Serializable,
+            footprint: Footprint {
+                snapshot: Position::new(3, 4),
+                hold: 0,
+                reads: vec![ReadEntry {
+                    storage: 7,
+                    key: (*b"key").into(),
+                    saw: Position::ZERO,
+                    live: false,
+                }],
+                ranges: vec![RangeEntry {
+                    storage: 7,
+                    index: 7,
+                    range: KeyRange::all(),
+                    rows: RowSet::default(),
+                    versions: 12,
+                }],
+                writes: vec![write(Some(b"row")), write(None)],
+            },
+        };
+        let b = c.encode();
+        assert_eq!(Candidate::decode(&b), Some(c));
+        for n in 0..b.len() {
+            assert_eq!(Candidate::decode(&b[..n]), None, "{n}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A transaction as a candidate, and a candidate as a transaction.
+//!
+//! ```text
+//! the node that ran it    Txn::candidate         what it read (SERIALIZABLE) and wrote, with the versions seen
+//! the certifier           TxnManager::adopt      an optimistic transaction with the same reads and writes, ready for `Txn::commit`
+//! ```
+//! Adopting checks what can be checked early: the tables are defined as they were at the candidate's snapshot, rows read are the versions
+//! that were read, rows to be replaced are the versions that were seen. `Txn::commit` checks all of it again below its position, which is
+//! what decides. So certification on another node is the commit that exists, and it is as parallel as commits are: record locks keep
+//! apart what conflicts (PSP §3.3.2 needs classes and executors for that).
+//!
+//! | level | what is certified |
+//! |---|---|
+//! | READ COMMITTED, REPEATABLE READ | the versions replaced, unique keys, foreign keys |
+//! | SERIALIZABLE | and all that was read, whole rows and ranges without their conditions |
+//!
+//! Left out on purpose: schema changes; row locks of the origin, which guard only there; columns and conditions of reads.
+
+use base::footprint::WriteEntry;
+use base::{Candidate, Error, Footprint, Position, Result, SqlState};
+use std::sync::Arc;
+use store::pin;
+
+use crate::commit::describe_record;
+use crate::manager::{Cause, TxnManager};
+use crate::moved::{AsRead, changed};
+use crate::txn::{Isolation, Txn, TxnOptions};
+
+fn damaged() -> Error {
+    let what = "a candidate names a row that its table cannot have";
+    Error::new(SqlState::DATA_CORRUPTED, what)
+}
+
+impl Txn {
+    /// The transaction as a value for a certifier. `number` names the request. 40001 where it is not known any more what was read; 0A000
+    /// when it changed the schema.
+    pub fn candidate(&self, number: u64) -> Result<Candidate> {
+        if self.schema.is_some() {
+            let what = "a transaction that changes the schema is not certified elsewhere";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
+        }
+        let level = self.options.isolation;
+        let mut footprint = match level {
+            Isolation::Serializable => self.reads()?.unwrap_or_default(),
+            _ => Footprint::default(),
+        };
+        footprint.snapshot = self.view()?.position();
+        footprint.hold = 0;
+        for t in &self.writes.tables {
+            let changes = t.rows.iter().filter(|(_, p)| p.row.is_some() || p.existed);
+            footprint.writes.extend(changes.map(|(key, p)| WriteEntry {
+                storage: t.table.storage.id,
+                key: key.clone(),
+                overwrites: p.saw,
+                existed: p.existed,
+                row: p.row.clone(),
+            }));
+        }
+        Ok(Candidate {
+            number,
+            level,
+            footprint,
+        })
+    }
+
+    /// Takes one write of a candidate as its own.
+    fn adopt_write(&mut self, w: &WriteEntry, snapshot: Position) -> Result<()> {
+        let mut tables = self.catalog.tables.values();
+        let found = tables.find(|t| t.storage.id == w.storage).cloned();
+        let Some(table) = found else {
+            self.shared.stats.abort(Cause::SchemaChanged);
+            return Err(self.schema_moved(None));
+        };
+        if self.shared.defined_from(&table) > snapshot {
+            self.shared.stats.abort(Cause::SchemaChanged);
+            return Err(self.schema_moved(Some(&table)));
+        }
+        let handle = self.for_write(&table)?;
+        let layout = &handle.table.layout;
+        let new = match w.row.as_deref() {
+            Some(row) if layout.check(row) => Some(layout.row(row).values()),
+            Some(_) => return Err(damaged()),
+            None => None,
+        };
+        if let (Some(_), Some(row)) = (handle.primary, &new) {
+            let mut key = Vec::new();
+            handle.primary_key(row, &mut key)?;
+            if key[..] != w.key[..] {
+                return Err(damaged());
+            }
+        }
+        let mut old = None;
+        if w.existed {
+            let guard = pin();
+            let view = self.view.as_mut().expect("a statement has begun");
+            let seen = view.get(&handle.storage, &w.key, None, &guard);
+            match seen.map_err(|_| Txn::snapshot_too_old())? {
+                Some(seen)
+                    if seen.position == w.overwrites
+                        || env::fault::planted("candidate.no_versions") =>
+                {
+                    old = Some(layout.row(seen.row).values());
+                }
+                _ => {
+                    let record = handle.storage.primary.get(&w.key, &guard);
+                    let key = record.map_or_else(
+                        || "(row)".to_owned(),
+                        |r| describe_record(&handle, r, &guard),
+                    );
+                    let newest = record.and_then(|r| r.newest(&guard));
+                    let winner = newest.map_or(Position::ZERO, |v| v.position());
+                    self.shared.stats.abort(Cause::WriteConflict);
+                    let what = "could not serialize access due to concurrent update";
+                    return Err(self.lost_to(what, &handle, &key, winner));
+                }
+            }
+        }
+        let mut saw = w.overwrites;
+        if env::fault::planted("candidate.no_versions") {
+            // The planted bug: what is newest now is taken for what was seen.
+            saw = self.shared.newest_position(&handle, &w.key);
+        }
+        self.put(&handle, &w.key, w.row.clone(), saw, w.existed);
+        if let Some(new) = &new {
+            self.note_parents(&handle, old.as_deref(), new);
+        }
+        if let Some(old) = &old {
+            self.note_children(&handle, old, new.as_deref());
+        }
+        Ok(())
+    }
+}
+
+impl TxnManager {
+    /// A transaction that stands where the candidate's stood, with what it read and wrote. Its commit certifies. An error is the verdict.
+    pub fn adopt(self: &Arc<Self>, c: &Candidate) -> Result<Txn> {
+        let isolation = match c.level {
+            // Its statements are over: what it replaces has to be what it saw.
+            Isolation::ReadCommitted => Isolation::RepeatableRead,
+            level => level,
+        };
+        let options = TxnOptions {
+            isolation,
+            locking: false,
+            ..TxnOptions::default()
+        };
+        let mut txn = self.begin(options, false);
+        txn.begin_statement()?;
+        let f = &c.footprint;
+        // A snapshot above what is installed here is of another history.
+        let known = txn.view()?.position() >= f.snapshot;
+        let reads = isolation == Isolation::Serializable;
+        if !known || reads && !txn.take_over(f, AsRead::Exactly)? {
+            self.stats.abort(Cause::ReadChanged);
+            return Err(changed());
+        }
+        for w in &f.writes {
+            txn.adopt_write(w, f.snapshot)?;
+        }
+        txn.end_statement()?;
+        Ok(txn)
+    }
+}

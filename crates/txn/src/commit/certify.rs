@@ -1,0 +1,227 @@
+//! Certification: whether what a prepared commit read and replaced is still so at its position.
+//!
+//! Every level certifies that the versions it replaces are the ones it saw, and (without locks) unique keys and foreign keys.
+//! SERIALIZABLE certifies all that it read. What is unchanged from the snapshot to the position could as well have been read at the
+//! position, so the transaction is serial there.
+//!
+//! The order of the steps matters: the position is taken first, and every look at a record waits until the commits below the position have
+//! settled there ([`settle_below`]).
+//!
+//! Left out on purpose: conditions of rows that were read by key (`range` says which conditions are known).
+
+use base::{Error, KeyRange, Position, Result};
+use store::{Guard, Record, pin};
+
+use super::prepare::{Locked, Prepared};
+use super::settle_below;
+use crate::handle::TableHandle;
+use crate::manager::Cause;
+use crate::range::{Look, Spared, each_in_range, same_row};
+use crate::txn::{Isolation, Txn};
+
+impl Prepared<'_> {
+    /// Decides at the position `me`, which the order has given to this commit. What kept the transaction from a retry, if anything did.
+    pub(super) fn certify(&self, me: Position) -> Result<Option<Spared>> {
+        let (txn, guard) = (self.txn, self.guard);
+        let snapshot = txn.view()?.position();
+        self.locked.iter().for_each(|l| l.record.set_holder(me));
+        for l in &self.locked {
+            let table = &l.table.table;
+            if table.storage.shape() != table.shape && !txn.owns_shape(table) {
+                txn.shared.stats.abort(Cause::SchemaChanged);
+                return Err(txn.schema_moved(Some(table)));
+            }
+            let newest = l.record.newest(guard);
+            let newest_position = newest.map_or(Position::ZERO, |v| v.position());
+            // What was left of a deleted row may have been reclaimed since: the key is as free as it was.
+            let as_free = newest.is_none() && !l.change.existed;
+            if newest_position != l.change.saw && !as_free {
+                let duplicate = !l.change.existed && newest.is_some_and(|v| v.row().is_some());
+                txn.shared.stats.abort(Cause::WriteConflict);
+                if duplicate && let (Some(place), Some(row)) = (table.primary, &l.change.row) {
+                    return Err(txn.unique_error(
+                        table,
+                        place,
+                        &table.table.layout.row(row).values(),
+                    ));
+                }
+                let what = "could not serialize access due to concurrent update";
+                return Err(txn.lost_to(what, table, &describe(l), newest_position));
+            }
+            if !txn.options.locking && !env::fault::planted("commit.no_unique") {
+                self.validate_unique(me, l)?;
+            }
+        }
+        if !txn.options.locking {
+            txn.probes_hold(me, guard)?;
+        }
+        if txn.options.isolation == Isolation::Serializable
+            && !env::fault::planted("skip_read_validation")
+        {
+            return Ok(txn.spared.max(txn.validate_reads(snapshot, me, guard)?));
+        }
+        Ok(txn.spared)
+    }
+
+    /// An optimistic commit's new unique keys, against the newest rows below `me` and against its own.
+    fn validate_unique(&self, me: Position, l: &Locked<'_>) -> Result<()> {
+        let (txn, guard) = (self.txn, self.guard);
+        let table = &l.table.table;
+        for (index, columns) in l.claims() {
+            let Some(row) = &l.change.row else { continue };
+            let has_null = index.spec.columns_of(row, &mut Vec::new());
+            if has_null && !index.spec.nulls_not_distinct {
+                continue;
+            }
+            let range = KeyRange::prefix(columns);
+            let mut clash = false;
+            each_in_range(table, Some(index), &range, guard, &mut |r, entry| {
+                if std::ptr::eq(r, l.record) {
+                    return true;
+                }
+                settle_below(r, me);
+                let own = self.locked.iter().find(|o| std::ptr::eq(o.record, r));
+                let row = match own {
+                    Some(o) => o.change.row.as_deref(),
+                    None => r.row_at(me.prev(), guard),
+                };
+                clash = match (row, entry) {
+                    (Some(row), Some(e)) => index.matches(e, row, &mut Vec::new()),
+                    _ => false,
+                };
+                !clash
+            });
+            if clash {
+                txn.shared.stats.abort(Cause::WriteConflict);
+                let place = table
+                    .indexes
+                    .iter()
+                    .position(|i| i.as_deref().is_some_and(|i| i.spec.id == index.spec.id));
+                let place = place
+                    .ok_or_else(|| Error::internal("an index that the table does not have"))?;
+                return Err(txn.unique_error(table, place, &table.table.layout.row(row).values()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Txn {
+    pub(crate) fn validate_reads(
+        &self,
+        snapshot: Position,
+        me: Position,
+        guard: &Guard,
+    ) -> Result<Option<Spared>> {
+        let changed = |table: &TableHandle, key: String, winner: Position, cause| {
+            self.shared.stats.abort(cause);
+            let what =
+                "could not serialize access due to read/write dependencies among transactions";
+            Err(self.lost_to(what, table, &key, winner))
+        };
+        // A schema change marks the rows before it asks for its position, so one with a smaller position is seen here.
+        let tables = self.absent.iter().map(|a| &a.0);
+        let mut tables = tables.chain(self.ranges.iter().map(|r| &r.table));
+        let moved = tables.find(|t| t.storage.is_changing() && !self.owns_shape(t));
+        if let Some(t) = moved {
+            self.shared.stats.abort(Cause::SchemaChanged);
+            return Err(self.schema_moved(Some(t)));
+        }
+        if let Some(r) = self.ranges.iter().find(|r| self.has_lost_index(r)) {
+            self.shared.stats.abort(Cause::SchemaChanged);
+            return Err(self.schema_moved(Some(&r.table)));
+        }
+        if self.view()?.is_schema_changed(|s| self.owns(s)) {
+            self.shared.stats.abort(Cause::SchemaChanged);
+            return Err(self.schema_moved(None));
+        }
+        let (mut lost, mut spared) = (None, None);
+        let whole = self.view()?.all(guard, |r, storage, columns| {
+            let winner = newest_below(r, me, guard);
+            if winner <= snapshot {
+                return true;
+            }
+            // Only now is it asked which table the row is of.
+            let table = self.table_of(storage);
+            if table.is_some_and(|t| same_row(t, columns, r, (snapshot, me.prev()), guard)) {
+                spared = Some(Spared::Columns);
+                return true;
+            }
+            lost = table.map(|t| (t, describe_record(t, r, guard), winner));
+            false
+        });
+        if !whole.map_err(|_| Txn::snapshot_too_old())? {
+            let Some((table, key, winner)) = lost else {
+                self.shared.stats.abort(Cause::SchemaChanged);
+                return Err(self.schema_moved(None));
+            };
+            return changed(table, key, winner, Cause::ReadChanged);
+        }
+        for (table, key) in &self.absent {
+            if let Some(r) = table.storage.primary.get(key, guard) {
+                let winner = newest_below(r, me, guard);
+                if winner > snapshot {
+                    return changed(
+                        table,
+                        describe_record(table, r, guard),
+                        winner,
+                        Cause::ReadChanged,
+                    );
+                }
+            }
+        }
+        for range in &self.ranges {
+            let mut lost = None;
+            range.all(guard, &mut |r, entry| {
+                let winner = newest_below(r, me, guard);
+                if winner <= snapshot {
+                    return true;
+                }
+                match range.look(r, entry, snapshot, me.prev(), guard) {
+                    Look::Same => {}
+                    Look::Spared(by) => spared = spared.max(Some(by)),
+                    Look::Changed => {
+                        lost = Some((describe_record(&range.table, r, guard), winner));
+                    }
+                }
+                lost.is_none()
+            });
+            if let Some((key, winner)) = lost {
+                let cause = match range.range == KeyRange::all() {
+                    true => Cause::TableChanged,
+                    false => Cause::RangeChanged,
+                };
+                return changed(&range.table, key, winner, cause);
+            }
+        }
+        // The rows at the snapshot were compared: they were there if it is live still.
+        let live = self.view()?.check();
+        live.map_err(|_| Txn::snapshot_too_old())?;
+        Ok(spared)
+    }
+}
+
+pub(super) fn describe(l: &Locked<'_>) -> String {
+    match l.change.row.as_deref() {
+        Some(row) => l.table.table.describe_row(row),
+        None => describe_record(&l.table.table, l.record, &pin()),
+    }
+}
+
+/// The key of a record as errors show it, from its newest row.
+pub(crate) fn describe_record(table: &TableHandle, record: &Record, guard: &Guard) -> String {
+    let mut version = record.newest(guard);
+    while let Some(v) = version.filter(|v| v.row().is_none()) {
+        version = v.older(guard);
+    }
+    let row = version.and_then(|v| v.row());
+    row.map_or_else(|| "(row)".into(), |r| table.describe_row(r))
+}
+
+/// The position of the newest version below `me`, once every commit below has settled.
+fn newest_below(record: &Record, me: Position, guard: &Guard) -> Position {
+    settle_below(record, me);
+    record
+        .at(me.prev(), guard)
+        .map_or(Position::ZERO, |v| v.position())
+}

@@ -1,0 +1,136 @@
+//! Commit: prepare, take a position, certify, install; all on the committing thread.
+//!
+//! ```text
+//! prepare    lock the records of the write set (in key order), link their index entries     every scan sees them from here
+//! order      take the position                                                             the one global step
+//! certify    compare what was read and replaced with the commits below the position
+//! install    push the versions, unlock, hand the record to the log                         `installed` passes the position
+//! undo       where one of them fails: unlink, unlock, leave a hole
+//! ```
+//! Position order is serialization order, because snapshots are prefixes of it. So certification comes *after* the position (not
+//! before it, as in Silo): whatever a commit with a smaller position wrote is then locked or installed, and a commit that is met
+//! with a larger position does not matter. A certifier waits for smaller positions only, so no two wait for each other.
+//!
+//! The four parts are values and steps of their own ([`Prepared`]), because other topologies put time between them: partitions
+//! prepare at several shards before any of them installs (COCO §3), and a site sends what it prepared as a
+//! [`base::Candidate`] that the primary certifies (PSP §3.3).
+//!
+//! Left out on purpose: group validation; read validity intervals (LT-OCC), which belong to partitions.
+
+mod certify;
+mod install;
+mod prepare;
+
+use base::{Error, Position, Result};
+use store::{Holder, Record, pin};
+
+use crate::backoff::Backoff;
+use crate::txn::Txn;
+
+pub(crate) use certify::describe_record;
+
+/// Where a commit gets its position and leaves its record. `node` puts this over the order and the log.
+pub trait CommitOrder {
+    /// Waits while too much waits for the log; before a commit locks anything, because the log may wait for who waits for that. `go_on` is
+    /// asked every few milliseconds: an error of it ends the wait.
+    fn wait_for_room(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()>;
+
+    /// The next position, and a ticket for its place in the order. An error (a full disk, say) refuses the commit.
+    fn begin(&self) -> Result<(Position, u64)>;
+
+    /// The commit of this ticket is installed; its record may be logged.
+    fn ready(&self, ticket: u64, heads: Vec<u8>, data: Vec<u8>);
+
+    /// The position stays empty.
+    fn abort(&self, ticket: u64);
+}
+
+/// Most bytes of one commit's record in the log.
+pub const MAX_COMMIT_BYTES: usize = (1 << 30) - (1 << 20);
+
+fn too_big() -> Error {
+    let what =
+        format!("transaction is too big: the limit is {MAX_COMMIT_BYTES} bytes of changed rows");
+    Error::new(base::SqlState::PROGRAM_LIMIT_EXCEEDED, what)
+}
+
+impl Txn {
+    /// Prepares, certifies and installs. The position that the reply has to wait for: the commit's, or the snapshot's when nothing was
+    /// written. An error means that the transaction is rolled back.
+    pub fn commit(mut self, order: &dyn CommitOrder) -> Result<Position> {
+        let snapshot = self.snapshot().unwrap_or(Position::ZERO);
+        if !self.has_writes() {
+            return Ok(snapshot);
+        }
+        self.shared.check_accepts_writes()?;
+        // Before the guard: what is unlinked meanwhile could not be freed.
+        order.wait_for_room(&|| {
+            self.shared.check_accepts_writes()?;
+            self.check_interrupt()
+        })?;
+        self.writes.tables.sort_by_key(|t| t.table.storage.id);
+        for t in &mut self.writes.tables {
+            t.rows.retain(|_, p| p.row.is_some() || p.existed);
+        }
+        let guard = pin();
+        if self.view()?.check().is_err() {
+            return Err(Txn::snapshot_too_old());
+        }
+        let position = self.commit_writes(order, &guard)?;
+        if let Some(f) = &self.footprint {
+            f.committed_at(position);
+        }
+        if let Some(mut own) = self.schema.take() {
+            own.forget_unused(&self.catalog);
+        }
+        Ok(position)
+    }
+
+    fn commit_writes(&self, order: &dyn CommitOrder, guard: &store::Guard) -> Result<Position> {
+        // A panic would leave records locked, or a place in the order open: every later commit would wait for ever, without a visible cause.
+        let _whole = env::say::Whole("a commit");
+        let prepared = self.prepare(guard)?;
+        let (position, ticket) = match order.begin() {
+            Ok(given) => given,
+            Err(e) => {
+                prepared.undo();
+                return Err(e);
+            }
+        };
+        let spared = match prepared.certify(position) {
+            Ok(spared) => spared,
+            Err(e) => {
+                prepared.undo();
+                order.abort(ticket);
+                return Err(e);
+            }
+        };
+        let (heads, data) = prepared.install(position);
+        order.ready(ticket, heads, data);
+        self.shared.stats.committed(spared);
+        Ok(position)
+    }
+}
+
+/// Waits until nobody is committing the record.
+pub(crate) fn settle(record: &Record) {
+    let mut wait = Backoff::default();
+    while record.holder() != Holder::Nobody {
+        wait.pause();
+    }
+}
+
+/// Waits until no commit below `me` holds the record. One that has not asked for a position yet will get a larger one if `me` is
+/// given already; so nobody who waits here waits for somebody who waits for his locks. With [`Position::MAX`], which is no
+/// commit's, nobody may hold it at all; who asks so holds no record himself.
+pub(crate) fn settle_below(record: &Record, me: Position) {
+    let mut wait = Backoff::default();
+    loop {
+        match record.holder() {
+            Holder::Nobody => return,
+            Holder::Locked if me != Position::MAX => return,
+            Holder::Commit(p) if p >= me => return,
+            Holder::Locked | Holder::Commit(_) | Holder::Ordering => wait.pause(),
+        }
+    }
+}
