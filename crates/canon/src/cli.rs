@@ -49,11 +49,15 @@ enum Command {
         #[command(flatten)]
         options: crate::demo::Options,
     },
-    /// Measure the embedded engine: YCSB and TPC-C in this process
+    /// Measure the embedded engine: YCSB and TPC-C in this process; or what a server's other clients feel of an attack
     #[cfg(feature = "bench")]
+    #[command(args_conflicts_with_subcommands = true)]
     Bench {
         #[command(flatten)]
-        options: Bench,
+        options: BenchEngine,
+        #[cfg(feature = "wire")]
+        #[command(subcommand)]
+        other: Option<OtherBench>,
     },
     /// Measure how far a replica is behind, from published at the primary to visible at the replica
     #[cfg(all(feature = "bench", feature = "wire"))]
@@ -123,10 +127,21 @@ fn promote(o: &Promotion) -> base::Result<()> {
     Ok(())
 }
 
-/// What `canon bench` measures.
+/// What `canon bench` measures beside the engine.
+#[cfg(all(feature = "bench", feature = "wire"))]
+#[derive(Subcommand)]
+enum OtherBench {
+    /// Attack a server: its memory, its logins and the other clients' point reads meanwhile
+    Attack {
+        #[command(flatten)]
+        options: crate::bench::attack::AttackOptions,
+    },
+}
+
+/// What `canon bench` measures of the engine.
 #[cfg(feature = "bench")]
 #[derive(clap::Args)]
-struct Bench {
+struct BenchEngine {
     /// Where temporary data directories are made; tmpfs takes the disk out of the figures
     #[arg(long, value_name = "DIR")]
     directory: Option<std::path::PathBuf>,
@@ -145,7 +160,7 @@ struct Bench {
 }
 
 #[cfg(feature = "bench")]
-fn bench(b: Bench) -> base::Result<()> {
+fn bench(b: BenchEngine) -> base::Result<()> {
     let options = crate::bench::BenchOptions {
         directory: b.directory.unwrap_or_else(std::env::temp_dir),
         duration: std::time::Duration::from_secs(b.seconds.max(1)),
@@ -175,8 +190,13 @@ pub fn main() -> ExitCode {
             Ok(())
         }
         Command::Demo { options } => crate::demo::run(&options),
+        #[cfg(all(feature = "bench", feature = "wire"))]
+        Command::Bench {
+            other: Some(OtherBench::Attack { options }),
+            ..
+        } => crate::bench::attack::run(&options, &mut std::io::stdout()),
         #[cfg(feature = "bench")]
-        Command::Bench { options } => bench(options),
+        Command::Bench { options, .. } => bench(options),
         #[cfg(all(feature = "bench", feature = "wire"))]
         Command::BenchLag { options } => crate::bench::lag::run(&options, &mut std::io::stdout()),
         #[cfg(all(feature = "bench", feature = "wire"))]

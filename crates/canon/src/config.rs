@@ -52,6 +52,8 @@ struct File {
     archive: Option<String>,
     shared_memory: Option<bool>,
     #[serde(default)]
+    memory: Memory,
+    #[serde(default)]
     replication: Replication,
     #[serde(default)]
     replay: Replay,
@@ -61,6 +63,13 @@ struct File {
     log_format: Option<LogFormat>,
     #[serde(default)]
     settings: BTreeMap<String, toml::Value>,
+}
+
+/// The section `[memory]` of the file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Memory {
+    total: Option<String>,
 }
 
 /// The section `[replication]` of the file.
@@ -114,6 +123,9 @@ pub struct Overrides {
     /// Most memory that rows may take, such as 8GB
     #[arg(long, value_name = "SIZE", env = "CANON_MAX_MEMORY")]
     pub max_memory: Option<String>,
+    /// Most memory that statements, sessions and queues may take together, beside the rows, such as 2GB
+    #[arg(long, value_name = "SIZE", env = "CANON_MEMORY_TOTAL")]
+    pub memory_total: Option<String>,
     /// Age at which a snapshot ends, such as 1h
     #[arg(long, value_name = "TIME", env = "CANON_SNAPSHOT_MAX_AGE")]
     pub snapshot_max_age: Option<String>,
@@ -193,6 +205,8 @@ pub struct Config {
     pub shutdown_timeout: Duration,
     /// Bytes.
     pub max_memory: u64,
+    /// Bytes of statements, sessions, queues and connections together (`memory.total`).
+    pub memory_total: u64,
     pub snapshot_max_age: Duration,
     pub checkpoint_bytes: u64,
     pub segment_bytes: u64,
@@ -358,6 +372,18 @@ impl Config {
             let v = text(&flags.forward_silence, &file.forward.silence, "");
             return Err(bad("forward.silence", &v, "at least 1s"));
         }
+        let max_memory = match text(&flags.max_memory, &file.max_memory, "") {
+            v if v.is_empty() => machine_memory().map_or(u64::MAX, |m| m / 4 * 3),
+            v => size("max_memory", &Some(v), &None, "")?,
+        };
+        let memory_total = match text(&flags.memory_total, &file.memory.total, "") {
+            v if v.is_empty() => half_of_the_rest(max_memory),
+            v => size("memory.total", &Some(v), &None, "")?,
+        };
+        if memory_total < LEAST_TOTAL {
+            let v = memory_total.to_string();
+            return Err(bad("memory.total", &v, "at least 64MB"));
+        }
         let config = Config {
             data,
             listen: addresses("listen", &listen)?,
@@ -379,10 +405,8 @@ impl Config {
                 &file.shutdown_timeout,
                 "30s",
             )?,
-            max_memory: match text(&flags.max_memory, &file.max_memory, "") {
-                v if v.is_empty() => three_quarters_of_memory(),
-                v => size("max_memory", &Some(v), &None, "")?,
-            },
+            max_memory,
+            memory_total,
             snapshot_max_age: duration(
                 "snapshot_max_age",
                 &flags.snapshot_max_age,
@@ -549,14 +573,48 @@ fn port_of(listen: &str) -> &str {
     listen.rsplit(':').next().unwrap_or("")
 }
 
-/// What rows may take when nothing is said.
-fn three_quarters_of_memory() -> u64 {
+/// The least `memory.total`: a server with less could not serve its connections.
+const LEAST_TOTAL: u64 = 64 << 20;
+
+/// What this process may take at most: the machine's memory, or what its cgroup allows. Bytes.
+fn machine_memory() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = meminfo
+    let machine = meminfo
         .lines()
         .find_map(|l| l.strip_prefix("MemTotal:"))
-        .and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    total.map_or(u64::MAX, |kb| kb / 4 * 3 * 1024)
+        .and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
+        .map(|kb| kb << 10);
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    machine.into_iter().chain(cgroup_limits(&own)).min()
+}
+
+/// The limits of the cgroups that the process is in and of those around them: version 2 (`0::/a/b`), and version 1's `memory`.
+fn cgroup_limits(own: &str) -> Vec<u64> {
+    let mut limits = Vec::new();
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            c if c.split(',').any(|c| c == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        for part in Path::new(path.trim_start_matches('/')).ancestors() {
+            let text = std::fs::read_to_string(Path::new(root).join(part).join(file));
+            limits.extend(text.ok().and_then(|t| t.trim().parse::<u64>().ok()));
+        }
+    }
+    limits
+}
+
+/// `memory.total` when nothing is said.
+fn half_of_the_rest(max_memory: u64) -> u64 {
+    let left = machine_memory().map_or(u64::MAX, |m| m.saturating_sub(max_memory));
+    (left / 2).max(LEAST_TOTAL)
 }
 
 #[cfg(test)]

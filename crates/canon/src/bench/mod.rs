@@ -16,6 +16,8 @@
 //! Left out on purpose: think times, open-loop arrival, and comparing with other systems (`cargo xtask bench` does).
 
 mod adapter;
+#[cfg(feature = "wire")]
+pub mod attack;
 mod bare;
 mod bare_tables;
 mod figures;

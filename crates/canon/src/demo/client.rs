@@ -34,7 +34,7 @@ fn message(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
     out[at..at + 4].copy_from_slice(&len.to_be_bytes());
 }
 
-fn cstr(out: &mut Vec<u8>, s: &str) {
+pub fn cstr(out: &mut Vec<u8>, s: &str) {
     out.extend_from_slice(s.as_bytes());
     out.push(0);
 }
@@ -42,6 +42,16 @@ fn cstr(out: &mut Vec<u8>, s: &str) {
 impl Client {
     /// Connects as `canon` to the database `canon`.
     pub fn connect(address: SocketAddr) -> io::Result<Client> {
+        Client::connect_as(address, "canon")
+    }
+
+    /// Connects as a role without a password to the database `canon`.
+    pub fn connect_as(address: SocketAddr, user: &str) -> io::Result<Client> {
+        Client::connect_with(address, &[("user", user)])
+    }
+
+    /// Connects with these parameters of the start-up message beside the database.
+    pub fn connect_with(address: SocketAddr, parameters: &[(&str, &str)]) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         let mut c = Client {
@@ -49,17 +59,12 @@ impl Client {
             out: Vec::new(),
         };
         let mut body = 196_608u32.to_be_bytes().to_vec();
-        for s in [
-            "user",
-            "canon",
-            "database",
-            "canon",
-            "application_name",
-            "canon demo",
-            "",
-        ] {
-            cstr(&mut body, s);
+        let own = [("database", "canon"), ("application_name", "canon demo")];
+        for (name, value) in parameters.iter().chain(&own) {
+            cstr(&mut body, name);
+            cstr(&mut body, value);
         }
+        body.push(0);
         let len = (body.len() + 4) as u32;
         c.out.extend_from_slice(&len.to_be_bytes());
         c.out.extend_from_slice(&body);
@@ -106,8 +111,25 @@ impl Client {
         self.answer()
     }
 
+    /// Adds a message to those that go with the next [`Client::send`] or [`Client::answer`].
+    pub fn put(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+        message(&mut self.out, kind, body);
+    }
+
+    /// Sends what was put, and reads nothing.
+    pub fn send(&mut self) -> io::Result<()> {
+        self.stream.get_mut().write_all(&self.out)?;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// The socket, for what a usual client does not do.
+    pub fn socket(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
     /// Sends what is to be sent and reads up to ReadyForQuery.
-    fn answer(&mut self) -> io::Result<Result<Rows, Refused>> {
+    pub fn answer(&mut self) -> io::Result<Result<Rows, Refused>> {
         self.stream.get_mut().write_all(&self.out)?;
         self.out.clear();
         let mut rows = Vec::new();
@@ -126,6 +148,8 @@ impl Client {
                 b'D' => rows.push(row(&body).ok_or_else(|| bad("a malformed row"))?),
                 b'E' => refused = Some(error(&body)),
                 b'Z' => return Ok(refused.map_or(Ok(rows), Err)),
+                // CopyInResponse: the data comes with what is sent next.
+                b'G' => return Ok(Ok(rows)),
                 b'R' if body[..] != [0; 4] => return Err(bad("the server wants a password")),
                 _ => {}
             }

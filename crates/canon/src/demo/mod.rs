@@ -8,7 +8,7 @@
 //!
 //! Orders follow the taste of the day: half of them go to one item in twenty, so that rows get hot.
 
-mod client;
+pub(crate) mod client;
 mod replicas;
 mod shop;
 
