@@ -37,6 +37,11 @@ enum Command {
         #[command(flatten)]
         options: Promotion,
     },
+    /// Look at commits that a node had to set aside on its way back into the cluster, and put them back
+    SetAside {
+        #[command(subcommand)]
+        command: crate::set_aside::Command,
+    },
     /// One endpoint before several nodes: balances, follows promotions, and a client notices no more than one error
     Proxy {
         #[command(flatten)]
@@ -184,6 +189,11 @@ pub fn main() -> ExitCode {
         }
         Command::Status { http } => return crate::status::run(&http),
         Command::Promote { options } => promote(&options),
+        Command::SetAside { command } => match crate::set_aside::run(&command) {
+            Ok(true) => Ok(()),
+            Ok(false) => return ExitCode::FAILURE,
+            Err(e) => Err(e),
+        },
         Command::Proxy { options } => crate::proxy::run(*options),
         Command::Config => {
             print!("{COMMENTED}");

@@ -31,6 +31,8 @@ pub mod replication;
 #[cfg(feature = "wire")]
 pub mod server;
 #[cfg(feature = "wire")]
+mod set_aside;
+#[cfg(feature = "wire")]
 mod status;
 #[cfg(feature = "wire")]
 mod words;

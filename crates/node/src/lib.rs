@@ -1,9 +1,11 @@
 //! A node: the rooms below put together. `pipeline` runs what was decided (log, publish, release), `recovery` comes back
 //! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it. `shipping` is what a
-//! primary keeps for its replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles.
+//! primary keeps for its replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
+//! `aside` what a node had to set aside.
 //!
 //! No SQL here.
 
+pub mod aside;
 pub mod checkpoint;
 mod following;
 mod housekeeping;

@@ -10,9 +10,10 @@
 //! The bytes are drawn in docs/log-format.md and guarded by `tests/format_is_stable.rs`.
 //!
 //! Read in this order: [`group`] (the unit), [`segment`] (files), [`writer`], [`reader`] (where a log ends), [`checkpoint`],
-//! [`data_dir`], [`recovery`], [`transfer`] (a copy of another node's), [`archive`].
+//! [`data_dir`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`].
 
 pub mod archive;
+pub mod aside;
 mod bytes;
 pub mod checkpoint;
 pub mod data_dir;

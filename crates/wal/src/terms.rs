@@ -122,18 +122,20 @@ pub(crate) fn text(terms: &[(u64, Position)]) -> String {
 pub(crate) fn parse(bytes: &[u8]) -> Option<List> {
     let line = |line: &str| {
         let (term, start) = line.split_once(' ')?;
-        let (epoch, order) = start.split_once('.')?;
-        let (epoch, order) = (epoch.parse::<u64>().ok()?, order.parse::<u32>().ok()?);
-        let fits = epoch < 1 << (64 - base::position::ORDER_BITS)
-            && order < 1 << base::position::ORDER_BITS;
-        Some((
-            term.parse().ok()?,
-            fits.then(|| Position::new(epoch, order))?,
-        ))
+        Some((term.parse().ok()?, parse_position(start)?))
     };
     let text = std::str::from_utf8(bytes).ok()?;
     let terms: Option<List> = text.lines().map(line).collect();
     terms.filter(|t| is_history(t))
+}
+
+/// Reads `EPOCH.ORDER`.
+pub(crate) fn parse_position(text: &str) -> Option<Position> {
+    let (epoch, order) = text.split_once('.')?;
+    let (epoch, order) = (epoch.parse::<u64>().ok()?, order.parse::<u32>().ok()?);
+    let fits =
+        epoch < 1 << (64 - base::position::ORDER_BITS) && order < 1 << base::position::ORDER_BITS;
+    fits.then(|| Position::new(epoch, order))
 }
 
 /// Writes a small file whole or not at all, durably.

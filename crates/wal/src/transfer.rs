@@ -9,6 +9,7 @@
 //! DIR/set-aside/TERM-EPOCH.ORDER.log     groups above that position that the cluster's history does not have, one after the other
 //! DIR/set-aside/TERM-EPOCH.ORDER.txt     what they were, for a person
 //! DIR/set-aside/TERM-EPOCH.ORDER.ckpt    only when the log no longer reached back to the position
+//! DIR/set-aside/TERM-EPOCH.ORDER.base    the rows that they wrote over, as they stood at that position, and the schema then (`aside`)
 //! ```
 //! **Making a copy** takes nothing away before it is whole: what is here may be one of the copies that an acknowledged commit was promised.
 //! The checkpoint arrives under another name; when every byte is there and every checksum holds, `CANON_SWITCH` is made durable, with its number
@@ -24,7 +25,7 @@
 //!
 //! A node does not forget how new a primary it has heard of, also when a copy does not arrive.
 //!
-//! Left out on purpose: giving the commits that were set aside back to the cluster. A person decides that.
+//! Left out on purpose: giving the commits that were set aside back to the cluster. A person decides that (`canon set-aside`).
 
 use crate::checkpoint::{CheckpointReader, Manifest, file_name};
 use crate::data_dir::DataDir;

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::task::block_in_place;
 use tracing::{info, warn};
+use wal::aside::AsideName;
 use wal::{CheckpointReceiver, DataDir, DirOptions, LogOptions};
 
 /// Between tries.
@@ -114,6 +115,8 @@ fn go_back(config: &Config, at: Position, term: u64) -> Result<bool> {
     // From here on nothing of it is shown, whatever becomes of this.
     dir.diverge(term, at).map_err(disk)?;
     let s = dir.set_aside(term, at, |_, _| {}).map_err(disk)?;
+    // While the log still tells how the rows stood that were written.
+    node::aside::keep_base(&dir, AsideName { term, after: at }).map_err(disk)?;
     let cut = dir.cut_back(at).map_err(disk)?;
     if cut {
         dir.agree().map_err(disk)?;

@@ -19,7 +19,7 @@ const SYNC_EVERY: u64 = 8 << 20;
 /// Writes one checkpoint. Dropped before [`CheckpointWriter::finish`], it removes what it wrote.
 pub struct CheckpointWriter {
     disk: Arc<dyn Disk>,
-    dir: PathBuf,
+    path: PathBuf,
     temporary: PathBuf,
     file: Arc<dyn DiskFile>,
     manifest: Manifest,
@@ -43,13 +43,25 @@ impl CheckpointWriter {
         number: u64,
         start: Position,
     ) -> Result<CheckpointWriter> {
-        let temporary = dir.join(file_name(number)).with_extension("tmp");
+        let path = dir.join(file_name(number));
+        CheckpointWriter::create_as(disk, path, cluster, number, start)
+    }
+
+    /// The same under another name: for what is no checkpoint of a directory, but looks like one.
+    pub(crate) fn create_as(
+        disk: Arc<dyn Disk>,
+        path: PathBuf,
+        cluster: u128,
+        number: u64,
+        start: Position,
+    ) -> Result<CheckpointWriter> {
+        let temporary = path.with_extension("tmp");
         let file = disk
             .open(&temporary, OpenMode::Truncate)
             .map_err(|e| Error::io("creation", &temporary, e))?;
         let mut writer = CheckpointWriter {
             disk,
-            dir: dir.to_owned(),
+            path,
             temporary,
             file,
             manifest: Manifest {
@@ -199,15 +211,14 @@ impl CheckpointWriter {
         fault::point("checkpoint.before_sync");
         self.sync()?;
         fault::point("checkpoint.before_rename");
-        let path = self.dir.join(file_name(self.manifest.number));
+        let path = &self.path;
         self.disk
-            .rename(&self.temporary, &path)
-            .map_err(|e| Error::io("renaming", &path, e))?;
+            .rename(&self.temporary, path)
+            .map_err(|e| Error::io("renaming", path, e))?;
         self.finished = true;
         fault::point("checkpoint.after_rename");
-        self.disk
-            .sync_dir(&self.dir)
-            .map_err(|e| Error::sync(&self.dir, e))?;
+        let dir = path.parent().expect("a file lies in a directory");
+        self.disk.sync_dir(dir).map_err(|e| Error::sync(dir, e))?;
         fault::point("checkpoint.after_sync");
         Ok(self.manifest)
     }
