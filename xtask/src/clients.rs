@@ -88,7 +88,8 @@ pub fn ensure() -> Result<Clients> {
     Ok(clients)
 }
 
-fn postgres_bin() -> Result<PathBuf> {
+/// Where the programs of PostgreSQL 15 are.
+pub fn postgres_bin() -> Result<PathBuf> {
     let mut places = vec![PathBuf::from(DEBIAN_BIN)];
     places.extend(path_directories());
     let complete = |dir: &PathBuf| {

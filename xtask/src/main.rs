@@ -10,6 +10,7 @@ mod bench;
 mod ci;
 mod clients;
 mod command;
+mod differ;
 mod fuzz;
 mod guard;
 mod metadata;
@@ -36,6 +37,7 @@ cargo xtask COMMAND
   sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
   fuzz      the decoders under libFuzzer, `--seconds N` each
   sim       whole clusters under seeds, `--seeds N [--from M]`; `--seed N` shows one, a line per event
+  differ    random queries, answers beside PostgreSQL 15's and beside themselves, `--seeds N [--from M]`; `--seed N` shows one
   slt       the SQL logic tests; `--regenerate` takes the expected results from PostgreSQL 15
   bench     canon beside PostgreSQL 15: pgbench, sysbench, hotrow, ceiling, memory, recovery, programs, all;
             `bench replay`: replay's policies against the primary, and a model for more cores;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Some("sanitize") => sanitize::main(rest),
         Some("fuzz") => fuzz::main(rest),
         Some("sim") => sim::main(rest),
+        Some("differ") => differ::main(rest),
         Some("slt") => slt::main(rest),
         Some("bench") => bench::main(rest),
         Some(guard::SUBCOMMAND) => guard::main(),

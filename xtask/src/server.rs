@@ -3,7 +3,7 @@
 //! Both have the user and the database `canon` and trust loopback. PostgreSQL refuses to run as root, so as root it runs as
 //! the user `postgres` that the Debian package makes. Its locale is C and its time zone UTC.
 
-use crate::{Result, clients::Clients, command, guard::Guard, process, wire};
+use crate::{Result, command, guard::Guard, process, wire};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -143,13 +143,8 @@ pub fn new_directory(parent: &Path, guard: &mut Guard) -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Starts PostgreSQL 15 with its data in `parent/postgres`; `small` for tests that need no buffers.
-pub fn postgres(
-    clients: &Clients,
-    parent: &Path,
-    guard: &mut Guard,
-    small: bool,
-) -> Result<Server> {
+/// Starts PostgreSQL 15, whose programs lie in `programs`, with its data in `parent/postgres`; `small` for tests that need no buffers.
+pub fn postgres(programs: &Path, parent: &Path, guard: &mut Guard, small: bool) -> Result<Server> {
     let home = parent.join("postgres");
     std::fs::create_dir_all(&home).map_err(|e| format!("{}: {e}", home.display()))?;
     let owner = owner()?;
@@ -157,7 +152,7 @@ pub fn postgres(
         command::output(Command::new("chown").arg("postgres:").arg(&home))?;
     }
     let program = |name: &str| {
-        let mut program = Command::new(clients.postgres_bin.join(name));
+        let mut program = Command::new(programs.join(name));
         program.current_dir(&home);
         if let Some((user, group)) = owner {
             program.uid(user).gid(group);

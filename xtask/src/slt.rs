@@ -34,7 +34,7 @@ pub fn main(args: &[String]) -> Result<()> {
     let mut peer = None;
     if postgres {
         let directory = server::new_directory(&std::env::temp_dir(), &mut guard)?;
-        let one = server::postgres(&clients, &directory, &mut guard, true)?;
+        let one = server::postgres(&clients.postgres_bin, &directory, &mut guard, true)?;
         let (port, user) = (one.port, server::USER);
         let url = format!("host=127.0.0.1 port={port} user={user} dbname=postgres");
         test.env("CANON_TEST_URL", url);

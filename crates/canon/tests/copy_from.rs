@@ -290,3 +290,40 @@ async fn a_load_that_waits_goes_in_once() {
         assert_eq!(one(&client, "SELECT count(*) FROM t").await, "0");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_values_of_identity_columns_are_the_datas() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    let made = "CREATE TABLE i (id int GENERATED ALWAYS AS IDENTITY, x int)";
+    client.batch_execute(made).await.unwrap();
+    let mut c = Raw::session(&server);
+    assert_eq!(copy(&mut c, "COPY i FROM STDIN", b"5\t6\n7\t8\n"), "COPY 2");
+    assert_eq!(copy(&mut c, "COPY i (x) FROM STDIN", b"9\n"), "COPY 1");
+    let all = "SELECT string_agg(id || '|' || x, ' ' ORDER BY x) FROM i";
+    assert_eq!(one(&client, all).await, "5|6 7|8 1|9");
+}
+
+/// The bodies of the messages with data.
+fn copied(c: &mut Raw, sql: &str) -> Vec<Vec<u8>> {
+    c.send(&query(sql.as_bytes()));
+    let said = c.until(b'Z').expect("an answer");
+    let data = said.into_iter().filter(|m| m.0 == b'd');
+    data.map(|m| m.1).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn binary_rows_come_one_a_message_and_the_header_with_the_first() {
+    let server = Server::start().await;
+    let mut c = Raw::session(&server);
+    let head = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+    let row = |n: u8| [0, 1, 0, 0, 0, 4, 0, 0, 0, n];
+    let got = copied(&mut c, "COPY (VALUES (1), (2)) TO STDOUT (FORMAT binary)");
+    let first = [&head[..], &row(1)].concat();
+    assert_eq!(got, [first, row(2).to_vec(), vec![255, 255]]);
+    let got = copied(
+        &mut c,
+        "COPY (SELECT 1 WHERE false) TO STDOUT (FORMAT binary)",
+    );
+    assert_eq!(got, [[&head[..], &[255, 255]].concat()]);
+}

@@ -232,6 +232,6 @@ macro_rules! files {
 }
 
 files! {
-    aggregates arithmetic arrays catalog constraints datetime ddl dml grants indexes joins json literals
+    aggregates answers arithmetic arrays catalog constraints datetime ddl dml grants indexes joins json literals
     locking nulls refused select strings subqueries types
 }

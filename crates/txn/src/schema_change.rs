@@ -463,7 +463,8 @@ fn rewrite(old: &TableHandle, new: &TableHandle, store: &Store, go_on: GoOn<'_>)
         };
         let Some(row) = v.row() else { return Ok(()) };
         key.clear();
-        let values = old.table.layout.row(row).values();
+        // Read by the new definition: the key may have a column that the row was written without.
+        let values = new.table.layout.row(row).values();
         let columns = &new.key_columns;
         if let Some(c) = columns.iter().find(|c| values[**c].is_null()) {
             let name = &new.table.def.columns[*c].name;

@@ -30,7 +30,7 @@ pub fn run(run: &mut Run) -> Result<Memory> {
     let parent = run.directory.join("memory");
     std::fs::create_dir_all(&parent).map_err(|e| e.to_string())?;
     if only.as_deref() != Some("canon") {
-        let peer = server::postgres(&run.clients, &parent, &mut run.guard, false)?;
+        let peer = server::postgres(&run.clients.postgres_bin, &parent, &mut run.guard, false)?;
         loads::prepare_pgbench(&run.clients, &peer)?;
         let size = peer.sql("SELECT pg_total_relation_size('pgbench_accounts')")?;
         let size = size

@@ -215,7 +215,12 @@ impl Run {
         println!("starting servers in {}", self.directory.display());
         let only = self.options.only.clone();
         if only.as_deref() != Some("canon") {
-            let one = server::postgres(&self.clients, &self.directory, &mut self.guard, false)?;
+            let one = server::postgres(
+                &self.clients.postgres_bin,
+                &self.directory,
+                &mut self.guard,
+                false,
+            )?;
             self.servers.push(one);
         }
         if only.as_deref() != Some("postgres") {

@@ -26,7 +26,7 @@ pub fn run(run: &mut Run) -> Result<Vec<Recovered>> {
     let only = run.options.only.clone();
     let mut recovered = Vec::new();
     if only.as_deref() != Some("canon") {
-        let peer = server::postgres(&run.clients, &parent, &mut run.guard, false)?;
+        let peer = server::postgres(&run.clients.postgres_bin, &parent, &mut run.guard, false)?;
         recovered.push(one(peer, &run.clients, &mut run.guard)?);
     }
     if only.as_deref() != Some("postgres") {

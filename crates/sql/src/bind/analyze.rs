@@ -180,6 +180,7 @@ impl Analyzer for Analysis<'_> {
         self.with(schema, search_path, |b| {
             let root = Scope::root();
             let boundary = Scope::boundary(&root);
+            b.stars = Some(vec![]);
             let rel = b.query(query, &boundary, None)?;
             if !b.params.is_empty() {
                 return Err(Error::new(
@@ -190,6 +191,7 @@ impl Analyzer for Analysis<'_> {
             Ok(QueryShape {
                 columns: rel.cols.into_iter().map(|c| (c.name, c.ty)).collect(),
                 depends_on: b.privileges.iter().map(|(r, _)| *r).collect(),
+                stars: b.stars.take().unwrap_or_default(),
             })
         })
     }

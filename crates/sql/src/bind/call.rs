@@ -280,9 +280,14 @@ impl Binder<'_> {
             _ => return Ok(None),
         };
         let mut bound = Vec::with_capacity(args.len());
+        let around = env.in_branch;
+        if name == "coalesce" {
+            env.in_branch = Some("COALESCE");
+        }
         for e in args {
             bound.push(self.expr(e, env)?);
         }
+        env.in_branch = around;
         if name == "nullif" {
             let [a, b] = <[Bound; 2]>::try_from(bound)
                 .map_err(|_| Error::new(SqlState::SYNTAX_ERROR, "NULLIF takes two arguments"))?;
@@ -344,6 +349,7 @@ impl Binder<'_> {
             aggs: None,
             sets: None,
             in_aggregate: true,
+            in_branch: None,
         };
         let mut bound = Vec::with_capacity(args.len());
         for e in args {
@@ -500,19 +506,43 @@ impl Binder<'_> {
                 f.name
             )));
         }
-        let exprs = self.arguments(&f, args)?;
-        let slot = self.slot(f.name);
-        self.used[slot as usize] = true;
-        let ret = f.ret;
-        match &mut env.sets {
-            Some(sets) => sets.push((slot, f, exprs)),
-            None => {
-                return Err(Error::new(
-                    SqlState::FEATURE_NOT_SUPPORTED,
-                    format!("set-returning functions are not allowed in {}", env.clause),
-                ));
-            }
+        let refuse = |what: String| Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
+        let hint = "You might be able to move the set-returning function into a LATERAL FROM item.";
+        if env.in_aggregate {
+            let what = "aggregate function calls cannot contain set-returning function calls";
+            return refuse(what.into()).map_err(|e: Error| e.hint(hint));
         }
+        let place = env.in_branch.unwrap_or(env.clause);
+        let shown = format!("set-returning functions are not allowed in {place}");
+        if env.sets.is_some() && env.in_branch.is_some() {
+            return refuse(shown).map_err(|e: Error| e.hint(hint));
+        }
+        let exprs = self.arguments(&f, args)?;
+        let ret = f.ret;
+        let Some(sets) = &mut env.sets else {
+            return refuse(format!(
+                "set-returning functions are not allowed in {}",
+                env.clause
+            ));
+        };
+        // The same call in GROUP BY or ORDER BY is the one in the list.
+        let same = |(_, g, args): &&(crate::expr::Slot, Resolved, Vec<Expr>)| {
+            g.name == f.name
+                && g.args == f.args
+                && args.len() == exprs.len()
+                && args.iter().zip(&exprs).all(|(a, b)| {
+                    a.same(b) && a.volatility() < crate::functions::Volatility::Volatile
+                })
+        };
+        let slot = match sets.iter().find(same) {
+            Some((slot, ..)) => *slot,
+            None => {
+                let slot = self.slot(f.name);
+                self.used[slot as usize] = true;
+                sets.push((slot, f, exprs));
+                slot
+            }
+        };
         Ok(Bound::new(Expr::Slot(slot), ret))
     }
 }

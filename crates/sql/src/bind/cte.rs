@@ -71,6 +71,7 @@ impl Binder<'_> {
             around.cte = Some(CteDef {
                 name,
                 cols: vec![],
+                deps: vec![],
                 kind: CteKind::Inline {
                     query: &cte.query,
                     alias: &cte.alias,
@@ -78,7 +79,9 @@ impl Binder<'_> {
             });
             return self.with(w, i + 1, &around, body);
         }
-        let rel = self.query(&cte.query, scope, None)?;
+        let boundary = Scope::boundary(scope);
+        let rel = self.query(&cte.query, &boundary, None)?;
+        let deps = boundary.take_crossed();
         let id = self.ctes;
         self.ctes += 1;
         let cols = named(rel.cols, &cte.alias, &name)?;
@@ -86,6 +89,7 @@ impl Binder<'_> {
         around.cte = Some(CteDef {
             name: name.clone(),
             cols,
+            deps,
             kind: CteKind::Shared(id),
         });
         let mut inner = self.with(w, i + 1, &around, body)?;
@@ -133,17 +137,21 @@ impl Binder<'_> {
         }
         let work = self.ctes;
         self.ctes += 1;
+        let boundary = Scope::boundary(scope);
+        let round = self.slot(String::new());
         let mut step = |b: &mut Self, e: &SetExpr, cols: &[QCol]| {
-            let mut inner = Scope::inside(scope);
+            let mut inner = Scope::inside(&boundary);
             inner.cte = Some(CteDef {
                 name: name.to_owned(),
                 cols: named(cols.to_vec(), &cte.alias, name)?,
+                deps: vec![round],
                 kind: CteKind::Work(work),
             });
             b.in_recursion(name, |b| b.step(e, &inner))
         };
         let (first, step, distinct, cols) =
-            self.recursive_parts(&q.body, scope, name, &mut step)?;
+            self.recursive_parts(&q.body, &boundary, name, &mut step)?;
+        let deps = boundary.take_crossed();
         let slots: Vec<Slot> = cols.iter().map(|c| c.slot).collect();
         let plan = Node::Recursive(Arc::new(node::Recursive {
             id: work,
@@ -163,6 +171,7 @@ impl Binder<'_> {
             around.cte = Some(CteDef {
                 name: name.to_owned(),
                 cols,
+                deps,
                 kind: CteKind::Shared(work),
             });
             self.lazy.push((work, plan));
@@ -175,6 +184,7 @@ impl Binder<'_> {
         around.cte = Some(CteDef {
             name: name.to_owned(),
             cols,
+            deps,
             kind: CteKind::Shared(id),
         });
         let mut inner = self.with(w, i + 1, &around, body)?;
@@ -195,7 +205,8 @@ impl Binder<'_> {
         &mut self,
         name: &str,
         source: CteSource<'_, '_>,
-        cols: &[QCol],
+        (cols, deps): (&[QCol], Vec<Slot>),
+        reader: &Scope<'_>,
         alias: Option<&TableAlias>,
         melt: bool,
     ) -> Result<(From, Names)> {
@@ -208,6 +219,7 @@ impl Binder<'_> {
                 let boundary = Scope::boundary(around);
                 let selected = self.query_or_flat(query, &boundary)?;
                 let crossed = boundary.take_crossed();
+                reader.cross(around, &crossed);
                 let columns: Vec<String> = own.columns.iter().map(|c| fold(&c.name)).collect();
                 let width = match &selected {
                     super::select::Selected::Rel(r) => r.cols.len(),
@@ -237,7 +249,7 @@ impl Binder<'_> {
                     let item = From::Rel {
                         node,
                         slots: cols.iter().map(|c| c.slot).collect(),
-                        deps: vec![],
+                        deps,
                         rows: 100.0,
                     };
                     let rel = ScopeRel {

@@ -23,6 +23,8 @@ pub(crate) struct Env<'s, 'p> {
     /// Set-returning functions met, when they may stand here.
     pub sets: Option<Vec<(Slot, Resolved, Vec<Expr>)>>,
     pub in_aggregate: bool,
+    /// CASE or COALESCE, inside of which no set may stand: whether it is asked for at all depends on the row.
+    pub in_branch: Option<&'static str>,
 }
 
 impl<'s, 'p> Env<'s, 'p> {
@@ -34,6 +36,7 @@ impl<'s, 'p> Env<'s, 'p> {
             aggs: None,
             sets: None,
             in_aggregate: false,
+            in_branch: None,
         }
     }
 }
@@ -255,7 +258,12 @@ impl Binder<'_> {
                 conditions,
                 else_result,
                 ..
-            } => self.case(operand.as_deref(), conditions, else_result.as_deref(), env),
+            } => {
+                let around = env.in_branch.replace("CASE");
+                let b = self.case(operand.as_deref(), conditions, else_result.as_deref(), env);
+                env.in_branch = around;
+                b
+            }
             Ast::Exists { subquery, negated } => self.exists(subquery, *negated, env),
             Ast::Subquery(q) => self.scalar_subquery(q, env),
             Ast::Tuple(items) => self.row(items, env),

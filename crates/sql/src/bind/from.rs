@@ -399,7 +399,10 @@ impl Binder<'_> {
                 CteKind::Work(id) => CteSource::Rows { id, work: true },
             };
             let cols = cte.cols.clone();
-            return self.cte_reference(&plain, source, &cols, alias, melt);
+            // Reading its rows is reading what they were made of.
+            let deps = cte.deps.clone();
+            outer.cross(around, &deps);
+            return self.cte_reference(&plain, source, (&cols, deps), outer, alias, melt);
         }
         let found = self.relation(name).map_err(|e| match name.0.first() {
             Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
@@ -546,6 +549,7 @@ impl Binder<'_> {
         self.looks_up = true;
         // Who may read the view may read what it reads.
         let held = std::mem::take(&mut self.privileges);
+        let stars = self.stars.take();
         // Its names mean what they meant where it was made.
         let schema_of = &self.cx.catalog.schema;
         let name = |n: Oid| schema_of.namespace(n).map(|n| n.name.clone());
@@ -557,6 +561,7 @@ impl Binder<'_> {
         let boundary = Scope::boundary(&root);
         let selected = self.query_or_flat(&query, &boundary);
         self.privileges = held;
+        self.stars = stars;
         self.path = readers;
         let names: Vec<String> = v.columns.iter().map(|c| c.name.clone()).collect();
         self.derived(
@@ -589,7 +594,7 @@ impl Binder<'_> {
                 items,
                 filter,
                 cols,
-            } if melt || cols.iter().all(|c| matches!(c.bound.expr, Expr::Slot(_))) => {
+            } if melt || all_own(&items, &cols) => {
                 let cols: Vec<ScopeColumn> = cols
                     .into_iter()
                     .map(|c| ScopeColumn {
@@ -606,8 +611,14 @@ impl Binder<'_> {
                 self.rel_columns(rel, deps)
             }
         };
+        // A view of an older build may say `*` of a table that has more columns today.
+        let width = match columns {
+            Some(names) if oid != 0 => names.len(),
+            _ => cols.len(),
+        };
         let columns = cols
             .into_iter()
+            .take(width)
             .enumerate()
             .map(|(i, mut c)| {
                 if let Some(names) = columns
@@ -657,6 +668,16 @@ impl Binder<'_> {
         };
         (item, cols)
     }
+}
+
+/// Whether every column is one of these relations: an outer join that finds no row for them then leaves it NULL.
+fn all_own(items: &[From], cols: &[super::select::FlatCol]) -> bool {
+    let mut own = vec![];
+    items
+        .iter()
+        .for_each(|i| crate::plan::join::own_slots(i, &mut own));
+    cols.iter()
+        .all(|c| matches!(c.bound.expr, Expr::Slot(s) if own.contains(&s)))
 }
 
 fn one_column(star: &[ScopeColumn], name: &str, side: &str) -> Result<ScopeColumn> {

@@ -38,6 +38,7 @@ pub(crate) use query::Rel;
 pub(crate) use scope::Scope;
 pub(crate) use select::QCol;
 pub use syntax::adapt;
+pub(crate) use syntax::parse_query;
 
 use crate::expr::{Expr, Slot};
 use crate::plan::node::{Node, Plan, Root};
@@ -100,6 +101,8 @@ pub(crate) struct Binder<'a> {
     /// How deep the expression that is being bound is, and the deepest yet.
     pub nesting: usize,
     pub deepest: usize,
+    /// What each `*` of the text stands for, when asked (CREATE VIEW).
+    pub stars: Option<Vec<(Location, String)>>,
     /// Set while a DEFAULT or CHECK is bound: parameters and subqueries have no place there.
     pub in_rule: Option<&'static str>,
 }
@@ -127,6 +130,7 @@ impl<'a> Binder<'a> {
             depth: 0,
             nesting: 0,
             deepest: 0,
+            stars: None,
             in_rule: None,
         }
     }

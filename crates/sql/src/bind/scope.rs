@@ -33,6 +33,9 @@ pub struct ScopeRel {
 pub struct CteDef<'p> {
     pub name: String,
     pub cols: Vec<super::QCol>,
+    /// Slots that the rows depend on: columns of queries around the WITH, and for the rows of a recursion a slot that stands
+    /// for the round.
+    pub deps: Vec<Slot>,
     pub kind: CteKind<'p>,
 }
 
@@ -89,6 +92,19 @@ impl<'p> Scope<'p> {
         v.sort_unstable();
         v.dedup();
         v
+    }
+
+    /// Notes that slots known at `until`, a scope around this one, are read here.
+    pub fn cross(&self, until: &Scope<'_>, slots: &[Slot]) {
+        let mut at = Some(self);
+        while let Some(s) = at
+            && std::ptr::from_ref(s).cast::<()>() != std::ptr::from_ref(until).cast::<()>()
+        {
+            if let Some(c) = &s.crossed {
+                c.borrow_mut().extend(slots);
+            }
+            at = s.parent;
+        }
     }
 
     /// Adds a relation; 42712 when its name is taken.

@@ -7,10 +7,12 @@ use super::query::{Rel, Tail, add_limit, ordinal};
 use super::target::Target;
 use super::{Binder, Bound, Scope};
 use crate::expr::{Expr, Slot};
+use crate::functions::Resolved;
 use crate::plan::join::Want;
-use crate::plan::node::{self, Node};
+use crate::plan::node::{self, Node, SortKey};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Distinct, GroupByExpr};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A column of a planned query.
@@ -77,6 +79,7 @@ impl Binder<'_> {
                 filter,
                 cols,
             } => {
+                let own = own_of(&items);
                 let planned = crate::plan::join::plan_from(self, items, filter, &Want::default())?;
                 let targets = cols
                     .into_iter()
@@ -86,7 +89,7 @@ impl Binder<'_> {
                         origin: c.origin,
                     })
                     .collect();
-                let (node, cols) = self.project(planned.node, targets);
+                let (node, cols) = self.project(planned.node, targets, &|s| own.contains(&s));
                 Ok(Rel {
                     node,
                     cols,
@@ -105,6 +108,7 @@ impl Binder<'_> {
         flat: bool,
     ) -> Result<Selected> {
         refuse(s)?;
+        let first = self.names.len() as Slot;
         let (mut items, scope) = self.bind_from(&s.from, outer)?;
         let mut filter = Vec::new();
         if let Some(w) = &s.selection {
@@ -118,13 +122,14 @@ impl Binder<'_> {
             aggs: Some(vec![]),
             sets: Some(vec![]),
             in_aggregate: false,
+            in_branch: None,
         };
         let mut targets = self.targets(&s.projection, &mut env)?;
         // What stands above the list reads it as it is.
         let plain = s.distinct.is_none() && env.sets.as_ref().is_some_and(Vec::is_empty);
         self.settle_targets(&mut targets, settle, plain)?;
-        let mut keys = self.group_keys(&s.group_by, &targets, &scope)?;
-        let mut sets = env.sets.take();
+        let mut keys = self.group_keys(&s.group_by, &targets, &scope, &mut env.sets)?;
+        let sets = env.sets.take();
         let having = match &s.having {
             Some(h) => {
                 env.clause = "HAVING";
@@ -137,6 +142,7 @@ impl Binder<'_> {
             self.no_aggregates_over(&items)?;
         }
         env.clause = "ORDER BY";
+        env.sets = sets;
         let visible = targets.len();
         let mut order = Vec::new();
         let mut order_targets = Vec::new();
@@ -176,7 +182,7 @@ impl Binder<'_> {
         };
         let mut aggs = env.aggs.take().unwrap_or_default();
         let grouped = !aggs.is_empty() || !keys.is_empty() || having.is_some();
-        let mut sets = sets.take().unwrap_or_default();
+        let mut sets = env.sets.take().unwrap_or_default();
         let (limit, offset) = self.limits(tail, outer)?;
         let plain =
             !grouped && sets.is_empty() && matches!(distinct, DistinctBy::No) && tail.is_empty();
@@ -242,6 +248,8 @@ impl Binder<'_> {
         } else if grouped && order.iter().all(|k| keys.iter().any(|e| e.same(&k.expr))) {
             want.order = order.clone();
         }
+        let early = own_of(&items);
+        let own = |s: Slot| s >= first || early.contains(&s);
         let planned = crate::plan::join::plan_from(self, items, filter, &want)?;
         let mut node = planned.node;
         let mut ordered = planned.ordered && !want.order.is_empty();
@@ -250,6 +258,9 @@ impl Binder<'_> {
         // The order that was asked for may be another than the statement's own.
         ordered &= want.order.len() == order.len() && !first_only;
         if grouped {
+            let keyed_sets = sets_of(&keys, &mut sets);
+            no_sets_beside_keys(&keys, &keyed_sets, &targets, &order)?;
+            node = expand(node, keyed_sets);
             let mut having = having;
             let mut exprs: Vec<&mut Expr> = targets.iter_mut().map(|t| &mut t.bound.expr).collect();
             exprs.extend(order.iter_mut().map(|k| &mut k.expr));
@@ -281,14 +292,30 @@ impl Binder<'_> {
                 }));
             }
         }
+        // DISTINCT ON picks rows before sets are expanded, if an ORDER BY without them says which.
+        let mut late_sets = vec![];
+        let mut late = vec![];
+        if let DistinctBy::On(on) = &distinct
+            && !order.is_empty()
+        {
+            let reads = |e: &Expr| reads_sets(e, &sets);
+            if !order.iter().any(|k| reads(&k.expr)) && !on.iter().any(reads) {
+                late = targets.iter().map(|t| reads(&t.bound.expr)).collect();
+                late_sets = std::mem::take(&mut sets);
+            }
+        }
         if !sets.is_empty() {
-            node = Node::ProjectSet(Arc::new(node::ProjectSet {
-                input: node,
-                functions: sets,
-            }));
+            node = expand(node, sets);
             ordered = false;
         }
-        let (projected, all_cols) = self.project(node, targets);
+        let mut late_targets = vec![];
+        for (t, late) in targets.iter_mut().zip(&late) {
+            if *late {
+                late_targets.push(t.clone());
+                t.bound.expr = Expr::NULL;
+            }
+        }
+        let (projected, mut all_cols) = self.project(node, targets, &own);
         node = projected;
         for (k, &t) in order.iter_mut().zip(&order_targets) {
             k.expr = Expr::Slot(all_cols[t].slot);
@@ -302,6 +329,10 @@ impl Binder<'_> {
             if let DistinctBy::On(on) = &distinct {
                 on.iter().for_each(|e| e.slots(&mut |s| slots.push(s)));
             }
+            let args = late_sets.iter().flat_map(|(_, _, args)| args);
+            let kept = args.chain(late_targets.iter().map(|t| &t.bound.expr));
+            kept.for_each(|e| e.slots(&mut |s| slots.push(s)));
+            slots.retain(|&s| own(s));
             slots.sort_unstable();
             slots.dedup();
             let top = matches!(distinct, DistinctBy::No | DistinctBy::All)
@@ -316,6 +347,14 @@ impl Binder<'_> {
         }
         if let DistinctBy::On(on) = distinct {
             node = unique(node, on);
+        }
+        if !late_sets.is_empty() {
+            let (projected, late_cols) = self.project(expand(node, late_sets), late_targets, &own);
+            node = projected;
+            let places = (0..late.len()).filter(|&i| late[i]);
+            for (i, c) in places.zip(late_cols) {
+                all_cols[i] = c;
+            }
         }
         if !locks.is_empty() {
             self.locks_rows = true;
@@ -360,6 +399,7 @@ impl Binder<'_> {
         g: &GroupByExpr,
         targets: &[Target],
         scope: &Scope<'_>,
+        sets: &mut Option<Vec<SetCall>>,
     ) -> Result<Vec<Expr>> {
         let GroupByExpr::Expressions(exprs, modifiers) = g else {
             return Err(Error::unsupported("GROUP BY ALL"));
@@ -394,20 +434,106 @@ impl Binder<'_> {
                     }
                 }
             }
-            if let ast::Expr::Tuple(items) = e {
-                let mut env = Env::plain(scope, "GROUP BY");
-                for i in items {
-                    let b = self.expr(i, &mut env)?;
-                    put(self.settle(b)?.expr);
-                }
-                continue;
-            }
             let mut env = Env::plain(scope, "GROUP BY");
-            let b = self.expr(e, &mut env)?;
-            put(self.settle(b)?.expr);
+            env.sets = sets.take();
+            let items = match e {
+                ast::Expr::Tuple(items) => items,
+                e => std::slice::from_ref(e),
+            };
+            for i in items {
+                let b = self.expr(i, &mut env)?;
+                put(self.settle(b)?.expr);
+            }
+            *sets = env.sets;
         }
         Ok(keys)
     }
+}
+
+/// A call of a set-returning function in a select list, and the slot for its values.
+type SetCall = (Slot, Resolved, Vec<Expr>);
+
+/// The slots that these relations write.
+fn own_of(items: &[From]) -> HashSet<Slot> {
+    let mut own = vec![];
+    items
+        .iter()
+        .for_each(|i| crate::plan::join::own_slots(i, &mut own));
+    own.into_iter().collect()
+}
+
+fn reads_sets(e: &Expr, sets: &[SetCall]) -> bool {
+    let mut hit = false;
+    e.slots(&mut |s| hit |= sets.iter().any(|(set, ..)| *set == s));
+    hit
+}
+
+/// Takes the calls that these expressions read, and what the calls' arguments read.
+fn sets_of(exprs: &[Expr], sets: &mut Vec<SetCall>) -> Vec<SetCall> {
+    let mut taken: Vec<SetCall> = vec![];
+    loop {
+        let reads = |set: Slot, e: &Expr| {
+            let mut hit = false;
+            e.slots(&mut |s| hit |= s == set);
+            hit
+        };
+        let wanted = |set: Slot| {
+            exprs.iter().any(|e| reads(set, e))
+                || taken
+                    .iter()
+                    .any(|(_, _, args)| args.iter().any(|e| reads(set, e)))
+        };
+        let Some(at) = sets.iter().position(|(set, ..)| wanted(*set)) else {
+            return taken;
+        };
+        let set = sets.remove(at);
+        taken.insert(0, set);
+    }
+}
+
+/// A set that is expanded for a key has no value beside that key: above the grouping there is one row per group.
+fn no_sets_beside_keys(
+    keys: &[Expr],
+    sets: &[SetCall],
+    targets: &[Target],
+    order: &[SortKey],
+) -> Result<()> {
+    fn beside(e: &Expr, keys: &[Expr], sets: &[SetCall]) -> bool {
+        if keys.iter().any(|k| k.same(e)) {
+            return false;
+        }
+        let mut hit = matches!(e, Expr::Slot(s) if sets.iter().any(|(set, ..)| set == s));
+        e.children(&mut |c| hit |= beside(c, keys, sets));
+        hit
+    }
+    let exprs = targets.iter().map(|t| &t.bound.expr);
+    let mut exprs = exprs.chain(order.iter().map(|k| &k.expr));
+    if exprs.any(|e| beside(e, keys, sets)) {
+        return Err(Error::unsupported(
+            "a set-returning function inside of a GROUP BY expression and beside it",
+        ));
+    }
+    Ok(())
+}
+
+/// Expands sets row by row: those whose arguments read no other first, each level in lock step.
+fn expand(mut node: Node, mut sets: Vec<SetCall>) -> Node {
+    while !sets.is_empty() {
+        let waits: Vec<bool> = sets
+            .iter()
+            .map(|(_, _, args)| args.iter().any(|e| reads_sets(e, &sets)))
+            .collect();
+        let mut waits = waits.into_iter();
+        let (later, functions) = sets
+            .into_iter()
+            .partition(|_| waits.next().expect("one each"));
+        node = Node::ProjectSet(Arc::new(node::ProjectSet {
+            input: node,
+            functions,
+        }));
+        sets = later;
+    }
+    node
 }
 
 /// What becomes of outputs of unknown type.

@@ -371,7 +371,7 @@ fn corrupt(what: &str, text: &str, e: impl std::fmt::Display) -> Error {
 }
 
 /// The query of a view.
-pub(super) fn parse_query(text: &str) -> Result<Query> {
+pub(crate) fn parse_query(text: &str) -> Result<Query> {
     let tokens = sqlparser::tokenizer::Tokenizer::new(&PostgreSqlDialect {}, text)
         .tokenize_with_location()
         .map_err(|e| corrupt("a query", text, e))?;

@@ -2,8 +2,9 @@
 
 use super::expr::Env;
 use super::query::ordinal;
+use super::scope::ScopeColumn;
 use super::select::QCol;
-use super::{Binder, Bound};
+use super::{Binder, Bound, Scope};
 use crate::catalog::fold;
 use crate::expr::{Expr, Slot};
 use crate::plan::node::{self, Node};
@@ -36,7 +37,9 @@ impl Binder<'_> {
                 SelectItem::Wildcard(o) => {
                     plain_star(o)?;
                     let scope = env.scope;
-                    out.extend(self.star(scope)?.into_iter().map(of_column));
+                    let columns = self.star(scope)?;
+                    self.note_star(o, &columns, None, scope);
+                    out.extend(columns.into_iter().map(of_column));
                 }
                 SelectItem::QualifiedWildcard(
                     SelectItemQualifiedWildcardKind::ObjectName(n),
@@ -46,7 +49,9 @@ impl Binder<'_> {
                     let parts: Vec<ast::Ident> =
                         n.0.iter().filter_map(|p| p.as_ident().cloned()).collect();
                     let scope = env.scope;
-                    out.extend(self.star_of(&parts, scope)?.into_iter().map(of_column));
+                    let columns = self.star_of(&parts, scope)?;
+                    self.note_star(o, &columns, Some(&n.to_string()), scope);
+                    out.extend(columns.into_iter().map(of_column));
                 }
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::Expr(e), _) => {
                     return Err(Error::unsupported(format!("({e}).*")));
@@ -57,6 +62,39 @@ impl Binder<'_> {
             }
         }
         Ok(out)
+    }
+
+    /// Keeps the columns that a `*` stands for, as text that may take its place. Behind `t.` the first goes without its
+    /// qualifier.
+    fn note_star(
+        &mut self,
+        o: &ast::WildcardAdditionalOptions,
+        columns: &[ScopeColumn],
+        qualifier: Option<&str>,
+        scope: &Scope<'_>,
+    ) {
+        let Some(stars) = &mut self.stars else { return };
+        let quote = |s: &str| format!("\"{}\"", s.replace('"', "\"\""));
+        let mut text = String::new();
+        for (i, c) in columns.iter().enumerate() {
+            let same = |x: &ScopeColumn| x.name == c.name && x.expr.same(&c.expr);
+            let owner = scope.rels.iter().find(|r| r.columns.iter().any(same));
+            let before = match (qualifier, owner) {
+                (Some(_), _) if i == 0 => String::new(),
+                (Some(q), _) => format!("{q}."),
+                (None, Some(r)) if !r.alias.is_empty() => format!("{}.", quote(&r.alias)),
+                (None, _) => String::new(),
+            };
+            if i > 0 {
+                text.push_str(", ");
+            }
+            text.push_str(&before);
+            text.push_str(&quote(&c.name));
+        }
+        let at = o.wildcard_token.0.span.start;
+        if !columns.is_empty() && !stars.iter().any(|(known, _)| *known == at) {
+            stars.push((at, text));
+        }
     }
 
     fn entry(&mut self, e: &Ast, name: Option<String>, env: &mut Env<'_, '_>) -> Result<Target> {
@@ -115,13 +153,20 @@ impl Binder<'_> {
         Ok(targets.len() - 1)
     }
 
-    /// Puts every entry in a slot: a column stays where it is, anything else is computed.
-    pub(crate) fn project(&mut self, input: Node, targets: Vec<Target>) -> (Node, Vec<QCol>) {
+    /// Puts every entry in a slot: a column of the query's own relations stays where it is, anything else is computed. A column
+    /// of an outer query is computed, too: were its slot an output, the query would seem to write it, and an outer join or a
+    /// buffer of rows would.
+    pub(crate) fn project(
+        &mut self,
+        input: Node,
+        targets: Vec<Target>,
+        own: &dyn Fn(Slot) -> bool,
+    ) -> (Node, Vec<QCol>) {
         let mut exprs: Vec<(Slot, Expr)> = Vec::new();
         let mut cols = Vec::with_capacity(targets.len());
         for t in targets {
             let slot = match t.bound.expr {
-                Expr::Slot(s) => s,
+                Expr::Slot(s) if own(s) => s,
                 mut e => {
                     let s = self.slot(String::new());
                     self.used[s as usize] = true;

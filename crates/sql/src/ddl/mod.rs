@@ -69,6 +69,8 @@ pub struct QueryShape {
     pub columns: Vec<(String, ColumnType)>,
     /// Relations that it reads (catalog relations need not be named).
     pub depends_on: Vec<Oid>,
+    /// Where the text has a `*`, and the columns that it stands for.
+    pub stars: Vec<(sqlparser::tokenizer::Location, String)>,
 }
 
 /// What DDL asks the binder.

@@ -16,6 +16,7 @@ pub(crate) struct Believes;
 impl Analyzer for Believes {
     fn query(&self, _: &Schema, _: &[String], _: &Query) -> Result<QueryShape> {
         Ok(QueryShape {
+            stars: vec![],
             columns: vec![("a".into(), Type::Int4.into())],
             depends_on: vec![],
         })

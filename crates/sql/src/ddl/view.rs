@@ -1,4 +1,6 @@
-//! CREATE VIEW. A view is its query's text, with the search path under which it was bound.
+//! CREATE VIEW. A view is its query's text, with the search path under which it was bound. Each `*` in it is replaced by the
+//! columns that it stands for, so that a column added to a table later does not show in the view. NATURAL joins are kept as they
+//! were written, and do join by a common column that is added later.
 //!
 //! Left out on purpose: materialized and temporary views, WITH CHECK OPTION and other options (0A000).
 
@@ -9,6 +11,7 @@ use crate::types::typename::format_type;
 use base::schema::{Column, Object, Relation, ViewDef};
 use base::{ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{CreateTableOptions, CreateView};
+use sqlparser::tokenizer::Location;
 
 impl Work<'_> {
     pub(super) fn create_view(&mut self, c: &CreateView) -> Result<String> {
@@ -29,7 +32,10 @@ impl Work<'_> {
             return Ok(tag);
         }
         let (schema, path) = (&self.schema, self.ctx.search_path);
-        let shape = self.ctx.analyzer.query(schema, path, &c.query)?;
+        let text = c.query.to_string();
+        let query = crate::bind::parse_query(&text)?;
+        let shape = self.ctx.analyzer.query(schema, path, &query)?;
+        let query = without_stars(text, shape.stars);
         if c.columns.len() > shape.columns.len() {
             return Err(Error::new(
                 SqlState::SYNTAX_ERROR,
@@ -60,7 +66,7 @@ impl Work<'_> {
             name,
             owner: self.ctx.role,
             columns,
-            query: c.query.to_string(),
+            query,
             search_path: self.ctx.search_path.to_vec(),
             depends_on: shape.depends_on,
             acl: vec![],
@@ -89,6 +95,23 @@ impl Work<'_> {
         self.put(Object::View(def));
         Ok(tag)
     }
+}
+
+/// The text with the columns that each `*` stands for today, so that the view keeps them when a table gets more.
+fn without_stars(text: String, mut stars: Vec<(Location, String)>) -> String {
+    stars.sort_by_key(|(at, _)| (at.line, at.column));
+    let mut out = text.clone();
+    // From the end, so that what is ahead keeps its place.
+    for (at, columns) in stars.into_iter().rev() {
+        let lines = text.split_inclusive('\n');
+        let before: usize = lines.take(at.line as usize - 1).map(str::len).sum();
+        let line = &text[before..];
+        let start = line.char_indices().nth(at.column as usize - 1);
+        if let Some((i, '*')) = start {
+            out.replace_range(before + i..before + i + 1, &columns);
+        }
+    }
+    out
 }
 
 /// A replacement keeps the old columns and may add some: 42P16.

@@ -351,16 +351,7 @@ fn zone_of(v: &Value) -> Result<Zone> {
             "interval time zone must not include months or days",
         )),
         Value::Interval(i) => Ok(Zone::fixed((i.micros / USECS_PER_SEC) as i32)),
-        // To AT TIME ZONE a number is POSIX's, which counts to the west.
-        v => match v.as_str().expect("text") {
-            s if s
-                .trim_start()
-                .starts_with(['+', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) =>
-            {
-                Ok(Zone::fixed(-Zone::parse(s)?.offset_at(0)))
-            }
-            s => Zone::parse(s),
-        },
+        v => Zone::parse(v.as_str().expect("text")),
     }
 }
 
@@ -537,7 +528,10 @@ pub(super) fn register(r: &mut Registry) {
         &[INT4, INT4, INT4, INT4, INT4, FLOAT8, TEXT],
         TIMESTAMPTZ,
         STA,
-        |a, _| Ok(Value::TimestampTz(zone_of(&a[6])?.instant(make_local(a)?))),
+        |a, _| {
+            let zone = Zone::east(a[6].as_str().expect("text"))?;
+            Ok(Value::TimestampTz(zone.instant(make_local(a)?)))
+        },
     );
     let seven = [INT4, INT4, INT4, INT4, INT4, INT4, FLOAT8];
     for n in 0..=7 {

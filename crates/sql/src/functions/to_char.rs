@@ -166,6 +166,19 @@ fn cased(name: &str, key: &str) -> String {
     }
 }
 
+/// The Roman numeral of the month. An interval's months run from -11 to 11: whole years count as December of the one before, or
+/// as January when they are negative; months below zero count from December back.
+fn roman(f: &Fields) -> Option<&'static str> {
+    let month = match f.month {
+        0 if f.year == 0 => return None,
+        0 if f.year > 0 => 12,
+        0 => 1,
+        m if m < 0 => 13 + m,
+        m => m,
+    };
+    ROMAN.get(month as usize - 1).copied()
+}
+
 fn write(p: &Parts, format: &str) -> Result<String> {
     let mut out = String::new();
     for node in parse(format) {
@@ -287,7 +300,10 @@ fn write(p: &Parts, format: &str) -> Result<String> {
                     }
                     "DAY" | "Day" | "day" => out.push_str(&name(DAYS[dow as usize], 9)),
                     "DY" | "Dy" | "dy" => out.push_str(&name(&DAYS[dow as usize][..3], 3)),
-                    "RM" | "rm" => out.push_str(&name(ROMAN[f.month as usize - 1], 4)),
+                    "RM" | "rm" => out.push_str(&match roman(f) {
+                        Some(numeral) => name(numeral, 4),
+                        None => String::new(),
+                    }),
                     _ => zone(word, p, &mut out),
                 }
                 continue;

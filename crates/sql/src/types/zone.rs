@@ -1,9 +1,19 @@
 //! Time zones: an IANA name, a fixed offset or a POSIX string, and the two questions asked of one: the offset at an
 //! instant, and the instant of a local time.
 //!
+//! What a number means depends on who asks, as in PostgreSQL:
+//!
+//! | asked by | `+2` | `+02:00` | `PST` |
+//! |---|---|---|---|
+//! | `SET timezone` | hours east | hours west (POSIX) | unknown: abbreviations are no zones |
+//! | `AT TIME ZONE`, `date_trunc` | hours west | hours west | an abbreviation |
+//! | `make_timestamptz` | hours east | hours east | an abbreviation |
+//!
 //! `jiff` holds the rules. It knows the years -9999 to 9999; outside them an instant is moved by whole 400-year cycles
 //! into them, after which the calendar repeats. In the hour that a clock skips the offset before the change holds; in the
 //! hour that it repeats, the offset after: PostgreSQL's choice.
+//!
+//! Left out on purpose: abbreviations whose meaning changed over the years (`MSK`) have the one they have today.
 
 use base::{Error, Result, SqlState};
 use jiff::Timestamp;
@@ -15,6 +25,8 @@ use super::datetime::{USECS_PER_DAY, calendar};
 
 /// Microseconds from the Unix epoch to 2000-01-01.
 const EPOCH: i64 = 946_684_800_000_000;
+/// Offsets are shorter than a week.
+const MOST_SECONDS: i32 = 168 * 3600;
 /// Days of 400 Gregorian years.
 const CYCLE: i64 = 146_097 * USECS_PER_DAY;
 
@@ -66,18 +78,41 @@ impl Zone {
         }
     }
 
-    /// The zone of a `SET TIME ZONE` or `AT TIME ZONE` text: a name, an abbreviation, an offset in ISO sense (`+02`,
-    /// hours east) for numbers and in POSIX sense (hours west) after letters. 22023 when it is none.
-    pub fn parse(s: &str) -> Result<Zone> {
+    /// The zone of a `SET TIME ZONE` text: a plain number is hours east, anything else is [`Zone::named`]. 22023 when it is none.
+    pub fn setting(s: &str) -> Result<Zone> {
         let t = s.trim();
-        Self::find(t).ok_or_else(|| {
-            Error::new(
-                SqlState::INVALID_PARAMETER_VALUE,
-                format!("time zone \"{s}\" not recognized"),
-            )
-        })
+        if let Some(hours) = plain_number(t) {
+            let seconds = (hours * 3600.0) as i32;
+            return match seconds.abs() < MOST_SECONDS {
+                true => Ok(Zone::fixed(seconds)),
+                false => Err(unknown(s).detail("UTC timezone offset is out of range.")),
+            };
+        }
+        Zone::named(t).ok_or_else(|| unknown(s))
     }
 
+    /// The zone of an `AT TIME ZONE` text: an abbreviation, or [`Zone::named`]. 22023 when it is none.
+    pub fn parse(s: &str) -> Result<Zone> {
+        Self::find(s.trim()).ok_or_else(|| unknown(s))
+    }
+
+    /// The zone of a text whose numbers count to the east, as `make_timestamptz` takes it. A number needs its sign.
+    pub fn east(s: &str) -> Result<Zone> {
+        let t = s.trim();
+        if t.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(Error::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("invalid input syntax for type numeric time zone: \"{s}\""),
+            )
+            .hint("Numeric time zones must have \"-\" or \"+\" as first character."));
+        }
+        match numeric_offset(t) {
+            Some(secs) => Ok(Zone::fixed(secs)),
+            None => Zone::parse(s),
+        }
+    }
+
+    /// An abbreviation, or [`Zone::named`].
     pub(crate) fn find(t: &str) -> Option<Zone> {
         if t.eq_ignore_ascii_case("utc") || t.eq_ignore_ascii_case("z") {
             return Some(Zone::utc());
@@ -88,6 +123,14 @@ impl Zone {
                 kind: Kind::Fixed(secs),
             });
         }
+        Zone::named(t)
+    }
+
+    /// A name of the IANA database, or a POSIX string, whose offsets count to the west: `PST+8`, `<+02>-02`, `+02:00`.
+    fn named(t: &str) -> Option<Zone> {
+        if t.eq_ignore_ascii_case("utc") {
+            return Some(Zone::utc());
+        }
         if let Ok(tz) = TimeZone::get(t) {
             let name = tz.iana_name().unwrap_or(t).into();
             return Some(Zone {
@@ -95,8 +138,11 @@ impl Zone {
                 kind: Kind::Rules(tz),
             });
         }
-        if let Some(secs) = numeric_offset(t) {
-            return Some(Zone::fixed(secs));
+        if let Some(west) = posix_offset(t) {
+            return Some(Zone {
+                name: t.to_ascii_uppercase().into(),
+                kind: Kind::Fixed(-west),
+            });
         }
         if t.len() >= 4
             && let Ok(tz) = TimeZone::posix(t)
@@ -194,6 +240,46 @@ fn civil(local: i64) -> DateTime {
     .expect("a date of the calendar")
 }
 
+/// 22023.
+fn unknown(s: &str) -> Error {
+    Error::new(
+        SqlState::INVALID_PARAMETER_VALUE,
+        format!("time zone \"{s}\" not recognized"),
+    )
+}
+
+/// A decimal number and nothing else.
+fn plain_number(t: &str) -> Option<f64> {
+    let number = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.');
+    t.chars().all(number).then(|| t.parse().ok())?
+}
+
+/// The seconds west that a POSIX string without daylight saving time says: a name of letters or in angle brackets, which may
+/// be missing, and `[+-]hours[:minutes[:seconds]]`.
+fn posix_offset(t: &str) -> Option<i32> {
+    let rest = match t.strip_prefix('<') {
+        Some(quoted) => quoted.split_once('>')?.1,
+        None => t.trim_start_matches(|c: char| c.is_ascii_alphabetic()),
+    };
+    let (sign, digits) = match rest.as_bytes().first()? {
+        b'-' => (-1, &rest[1..]),
+        b'+' => (1, &rest[1..]),
+        _ => (1, rest),
+    };
+    let mut seconds = 0;
+    let mut parts = digits.split(':');
+    for (unit, most) in [(3600, 167), (60, 59), (1, 59)] {
+        let Some(p) = parts.next() else { break };
+        let digits = !p.is_empty() && p.len() <= 4 && p.bytes().all(|b| b.is_ascii_digit());
+        let n: i32 = digits.then(|| p.parse().ok())??;
+        if n > most {
+            return None;
+        }
+        seconds += n * unit;
+    }
+    parts.next().is_none().then_some(sign * seconds)
+}
+
 /// `+05`, `-5:30`, `+0530`, `5`, `-3.5`: seconds east.
 fn numeric_offset(t: &str) -> Option<i32> {
     let (sign, digits) = match t.as_bytes().first()? {
@@ -219,7 +305,7 @@ fn numeric_offset(t: &str) -> Option<i32> {
     } else {
         (digits.parse::<f64>().ok()? * 3600.0) as i32
     };
-    (secs < 168 * 3600).then_some(sign * secs)
+    (secs < MOST_SECONDS).then_some(sign * secs)
 }
 
 /// The fixed abbreviations that PostgreSQL's default set and users know best; seconds east.
@@ -280,8 +366,13 @@ mod tests {
 
     #[test]
     fn offsets_and_abbreviations() {
-        assert_eq!(Zone::parse("+05:30").unwrap().offset_at(0), 19_800);
-        assert_eq!(Zone::parse("-8").unwrap().offset_at(0), -28_800);
+        assert_eq!(Zone::east("+05:30").unwrap().offset_at(0), 19_800);
+        assert_eq!(Zone::setting("-8").unwrap().offset_at(0), -28_800);
+        assert_eq!(Zone::setting("+05:30").unwrap().offset_at(0), -19_800);
+        assert_eq!(Zone::parse("-8").unwrap().offset_at(0), 28_800);
+        assert_eq!(Zone::parse("GMT-1").unwrap().offset_at(0), 3600);
+        assert_eq!(Zone::setting("<-02:30>+02:30").unwrap().offset_at(0), -9000);
+        assert!(Zone::setting("+0530").is_err() && Zone::setting("EDT").is_err());
         assert_eq!(Zone::parse("pst").unwrap().offset_at(0), -28_800);
         assert_eq!(
             Zone::parse("europe/berlin").unwrap().name(),

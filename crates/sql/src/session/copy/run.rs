@@ -45,10 +45,10 @@ impl CopyOut {
         plan: &Plan,
         settings: &OutputSettings,
     ) {
-        self.head(c);
-        self.line.clear();
-        let o = &self.options;
-        if o.format == CopyFormat::Binary {
+        if self.options.format == CopyFormat::Binary {
+            // The header stands in one message with what comes first: clients count messages as rows.
+            self.line.clear();
+            self.binary_head();
             let n = plan.columns.len() as i16;
             self.line.extend_from_slice(&n.to_be_bytes());
             put_row(
@@ -61,6 +61,9 @@ impl CopyOut {
             );
             return c.copy_data(&self.line);
         }
+        self.head(c);
+        self.line.clear();
+        let o = &self.options;
         for (i, col) in plan.columns.iter().enumerate() {
             if i > 0 {
                 self.line.push(o.delimiter);
@@ -84,13 +87,18 @@ impl CopyOut {
         c.copy_data(&self.line);
     }
 
+    fn binary_head(&mut self) {
+        if !std::mem::replace(&mut self.started, true) {
+            binary::put_header(&mut self.line);
+        }
+    }
+
     fn head<C: Client>(&mut self, c: &mut C) {
         if std::mem::replace(&mut self.started, true) {
             return;
         }
         self.line.clear();
         match self.options.format {
-            CopyFormat::Binary => binary::put_header(&mut self.line),
             _ if self.options.header == Header::No => return,
             f => {
                 for (i, n) in self.names.iter().enumerate() {
@@ -123,11 +131,13 @@ impl CopyOut {
 
     /// After the last row.
     pub fn end<C: Client>(&mut self, c: &mut C) {
-        self.head(c);
         if self.options.format == CopyFormat::Binary {
             self.line.clear();
+            self.binary_head();
             binary::put_end(&mut self.line);
             c.copy_data(&self.line);
+        } else {
+            self.head(c);
         }
         c.copy_done();
     }
@@ -280,7 +290,8 @@ impl<E: Engine> Session<E> {
         let mut sql = match columns.is_empty() {
             true => format!("INSERT INTO {table} DEFAULT VALUES"),
             false => format!(
-                "INSERT INTO {table} ({}) VALUES ({})",
+                // The data's own values count, in identity columns as well.
+                "INSERT INTO {table} ({}) OVERRIDING SYSTEM VALUE VALUES ({})",
                 list(&columns),
                 marks.join(", ")
             ),

@@ -483,7 +483,7 @@ impl Settings {
                 }
             }
             "search_path" => self.hot.search_path = value::name_list(v)?.into(),
-            "TimeZone" => self.output.timezone = Zone::parse(v)?,
+            "TimeZone" => self.output.timezone = Zone::setting(v)?,
             "DateStyle" => {
                 let (style, order) = v.split_once(", ").unwrap_or((v, "MDY"));
                 self.output.datestyle = match style {

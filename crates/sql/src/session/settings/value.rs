@@ -113,9 +113,12 @@ fn zone(v: &str) -> Result<CompactString> {
     if t.eq_ignore_ascii_case("local") || t.eq_ignore_ascii_case("default") {
         return Ok("UTC".into());
     }
-    Zone::parse(t)
+    Zone::setting(t)
         .map(|z| z.name().into())
-        .map_err(|_| invalid("TimeZone", v))
+        .map_err(|e| match e.fields().detail.as_str() {
+            "" => invalid("TimeZone", v),
+            d => invalid("TimeZone", v).detail(d),
+        })
 }
 
 fn datestyle(v: &str, old: &str) -> Option<CompactString> {

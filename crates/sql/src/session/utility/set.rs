@@ -217,6 +217,7 @@ impl Words<'_> {
                 if text == "interval" {
                     text = self.string()?;
                     self.finish();
+                    let text = hours_east(&text).unwrap_or(text);
                     return Ok(SetValue { text, bare: false });
                 }
                 Ok(SetValue { text, bare: true })
@@ -294,5 +295,17 @@ impl Words<'_> {
             }
             _ => Utility::Show(self.dotted()?),
         })
+    }
+}
+
+/// An interval to the east of Greenwich as a number of hours.
+fn hours_east(text: &str) -> Option<String> {
+    let settings = crate::types::OutputSettings::default();
+    let ty = base::Type::Interval.into();
+    match crate::types::text::input(text, ty, &settings).ok()? {
+        base::Value::Interval(i) if i.months == 0 && i.days == 0 => {
+            Some((i.micros as f64 / 3_600_000_000.0).to_string())
+        }
+        _ => None,
     }
 }
