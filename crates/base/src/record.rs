@@ -30,6 +30,8 @@ pub enum RecordKind {
     Schema,
     /// Values of the sequence `storage` up to the i64 in the row bytes are reserved.
     Sequence,
+    /// What NOTIFY says: the row bytes are an encoded [`crate::Notification`], storage 0, no key. It changes nothing.
+    Notify,
 }
 
 impl RecordKind {
@@ -39,6 +41,7 @@ impl RecordKind {
             2 => RecordKind::Delete,
             3 => RecordKind::Schema,
             4 => RecordKind::Sequence,
+            5 => RecordKind::Notify,
             _ => return None,
         })
     }
@@ -49,6 +52,7 @@ impl RecordKind {
             RecordKind::Delete => 2,
             RecordKind::Schema => 3,
             RecordKind::Sequence => 4,
+            RecordKind::Notify => 5,
         }
     }
 }

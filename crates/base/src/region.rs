@@ -230,6 +230,7 @@ impl Region {
                 // Every table's schema: which storage its rows are in, too (TRUNCATE).
                 RecordKind::Schema => raise(CATALOG_WORD, to),
                 RecordKind::Sequence => raise(table_slot(r.storage), to),
+                RecordKind::Notify => {}
             }
         }
         raise(GLOBAL_WORD, to);

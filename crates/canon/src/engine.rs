@@ -245,6 +245,22 @@ impl Engine for NodeEngine {
         }
     }
 
+    fn notifications(&self) -> &txn::Notifications {
+        &self.node.manager().notifications
+    }
+
+    fn bearer(&self) -> txn::Bearer {
+        self.node.manager().bearer()
+    }
+
+    fn lock_blockers(&self, id: u64) -> Vec<u64> {
+        self.node.manager().locks.blockers(id)
+    }
+
+    fn advisory_locks(&self) -> Vec<txn::AdvisoryHeld> {
+        self.node.manager().advisory_locks()
+    }
+
     fn unseal(&self, go_on: GoOn<'_>) -> Result<String> {
         let alone = "this server has not handed over";
         let s = self.surroundings.get();

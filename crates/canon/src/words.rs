@@ -22,6 +22,8 @@ pub struct Effect {
     pub block: Option<bool>,
     /// It asks for transactions that only read.
     pub reads_only: bool,
+    /// The session may hold something at its node behind it that it cannot take elsewhere.
+    pub ties: bool,
 }
 
 impl std::ops::BitOrAssign for Effect {
@@ -32,6 +34,7 @@ impl std::ops::BitOrAssign for Effect {
         self.rolls_back |= o.rolls_back;
         self.draws |= o.draws;
         self.reads_only |= o.reads_only;
+        self.ties |= o.ties;
         self.block = o.block.or(self.block);
     }
 }
@@ -75,7 +78,7 @@ impl Course {
 }
 
 /// Words by which a statement that begins as a read is none.
-const LASTING: [&str; 12] = [
+const LASTING: [&str; 18] = [
     "INTO",
     "INSERT",
     "UPDATE",
@@ -88,6 +91,20 @@ const LASTING: [&str; 12] = [
     "PG_TERMINATE_BACKEND",
     "PG_CANCEL_BACKEND",
     "PG_ADVISORY_LOCK",
+    "PG_ADVISORY_LOCK_SHARED",
+    "PG_ADVISORY_UNLOCK",
+    "PG_ADVISORY_UNLOCK_SHARED",
+    "PG_TRY_ADVISORY_LOCK",
+    "PG_TRY_ADVISORY_LOCK_SHARED",
+    "PG_NOTIFY",
+];
+
+/// Words by which a session takes what its node keeps for it.
+const TIES: [&str; 4] = [
+    "PG_ADVISORY_LOCK",
+    "PG_ADVISORY_LOCK_SHARED",
+    "PG_TRY_ADVISORY_LOCK",
+    "PG_TRY_ADVISORY_LOCK_SHARED",
 ];
 
 /// Judges a text.
@@ -104,6 +121,7 @@ fn one(words: &[String]) -> Effect {
     let is = |at: usize, w: &str| words.get(at).is_some_and(|x| x.eq_ignore_ascii_case(w));
     let mut e = Effect {
         draws: has("nextval"),
+        ties: is(0, "LISTEN") || TIES.iter().any(|w| has(w)),
         ..Effect::default()
     };
     let Some(first) = words.first() else {

@@ -55,6 +55,17 @@ impl SchemaSink for Sink {
         Ok(())
     }
 
+    fn notification(&self, at: Position, notification: &[u8]) -> Result<()> {
+        let n = base::Notification::decode(notification).ok_or_else(|| {
+            Error::new(
+                SqlState::DATA_CORRUPTED,
+                "a notification that was received is not readable",
+            )
+        })?;
+        self.manager.notifications.add(at, vec![n]);
+        Ok(())
+    }
+
     fn visible(&self, to: Position) {
         self.manager.marks.show(to);
         self.waiters.wake(to);

@@ -48,7 +48,7 @@ impl Model {
         let writes = writes.filter_map(|r| match r.kind {
             RecordKind::Put => Some((r.key.to_vec(), Some(r.row.to_vec()))),
             RecordKind::Delete => Some((r.key.to_vec(), None)),
-            RecordKind::Schema | RecordKind::Sequence => None,
+            RecordKind::Schema | RecordKind::Sequence | RecordKind::Notify => None,
         });
         self.commits.insert((at, term), writes.collect());
     }

@@ -143,6 +143,18 @@ pub trait Engine: Send + Sync + 'static {
         ))
     }
 
+    /// What commits have said to listeners, as far as it was not delivered.
+    fn notifications(&self) -> &txn::Notifications;
+
+    /// An owner for the advisory locks of a session.
+    fn bearer(&self) -> txn::Bearer;
+
+    /// Those that this transaction, or bearer, waits for.
+    fn lock_blockers(&self, id: u64) -> Vec<u64>;
+
+    /// Every advisory lock that is held or waited for.
+    fn advisory_locks(&self) -> Vec<txn::AdvisoryHeld>;
+
     /// Makes this node the primary (`pg_promote`), on this thread: the old primary hands over, or (`force`) is not asked. What
     /// happened, in words; `None`: it did not within `wait`, and still may.
     fn promote(&self, _force: bool, _wait: Duration, _go_on: GoOn<'_>) -> Result<Option<String>> {

@@ -10,6 +10,7 @@
 //! This crate knows no log and no SQL text.
 
 mod advance;
+mod advisory;
 mod backoff;
 mod candidate;
 mod commit;
@@ -22,6 +23,7 @@ mod hold;
 mod locks;
 mod manager;
 mod moved;
+mod notifications;
 mod patch;
 mod range;
 mod savepoint;
@@ -32,12 +34,14 @@ mod txn;
 mod waits;
 mod writes;
 
+pub use advisory::{AdvisoryHeld, AdvisoryKey, AdvisoryLock, Bearer, Taking};
 pub use backoff::Backoff;
 pub use commit::CommitOrder;
 pub use handle::{Catalog, RuleCompiler, TableHandle, TableRules, Tables};
 pub use hold::Hold;
-pub use locks::{LockMode, LockTable, LockWait, WaitPolicy};
+pub use locks::{LockMode, LockTable, LockWait, TxnId, WaitPolicy};
 pub use manager::{Cause, Stats, TxnManager};
+pub use notifications::Notifications;
 pub use range::{ALL_COLUMNS, RowFilter, Spared, column_set};
 pub use scan::{Access, Direction, Scan};
 pub use schema_change::{fill_index, fill_indexes, follow_changes, is_rewrite, replay_changes};

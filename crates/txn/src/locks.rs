@@ -11,13 +11,16 @@
 //! Running transactions have names here, too (`contention.rs`): a wait for one of them is a *courtesy*, which ends by itself soon. Courtesies
 //! fail if they would close any cycle. Of a wait for a row they are in the way only where the holder of that row waits for the newcomer
 //! out of courtesy; a cycle that goes through those of others besides opens again by itself, and costs nobody his transaction.
+//!
+//! A session's advisory locks (`advisory.rs`) belong to a *bearer* that outlives transactions. The bearer and the running transaction of its
+//! session are *twins*: the session waits for one thing at a time, so the search goes on at the twin that waits.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 /// PostgreSQL's four row-lock modes, weakest first.
@@ -67,6 +70,24 @@ impl LockName {
     fn is_courtesy(self) -> bool {
         self.space == RUNNING_SPACE
     }
+}
+
+/// How a wait is entered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waiter {
+    /// The other name under which the session holds locks.
+    pub twin: Option<TxnId>,
+    /// The caller looks for a cycle later ([`LockTable::is_deadlocked`]).
+    pub patient: bool,
+}
+
+/// What becomes of a place among the holders.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    Queue,
+    Lock,
+    /// The lock is held in this mode from here on.
+    Weaker(LockMode),
 }
 
 /// How an attempt ended.
@@ -125,7 +146,11 @@ pub struct LockTable {
     used: Vec<AtomicU32>,
     /// Who waits for what.
     waiting: Mutex<HashMap<TxnId, (LockName, Arc<WaitState>)>>,
+    /// Of twins, the one that waited last, by the other. Locked after `waiting`.
+    twins: Mutex<HashMap<TxnId, TxnId>>,
     pub waits: AtomicU64,
+    /// Advisory locks that are held, each session's once.
+    pub(crate) advisory: AtomicUsize,
 }
 
 impl Default for LockTable {
@@ -134,7 +159,9 @@ impl Default for LockTable {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             used: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(),
             waiting: Mutex::default(),
+            twins: Mutex::default(),
             waits: AtomicU64::new(0),
+            advisory: AtomicUsize::new(0),
         }
     }
 }
@@ -156,6 +183,18 @@ impl LockTable {
         name: LockName,
         mode: LockMode,
         wait: bool,
+    ) -> (Attempt, bool) {
+        self.acquire_as(me, name, mode, wait, Waiter::default())
+    }
+
+    /// The same for one half of twins, or for a caller that looks for cycles itself.
+    pub(crate) fn acquire_as(
+        &self,
+        me: TxnId,
+        name: LockName,
+        mode: LockMode,
+        wait: bool,
+        how: Waiter,
     ) -> (Attempt, bool) {
         let (state, new) = {
             let mut shard = self.shard(name).lock();
@@ -197,7 +236,12 @@ impl LockTable {
         self.waits.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
         waiting.insert(me, (name, state.clone()));
-        if self.closes_cycle(me, &waiting) {
+        if let Some(twin) = how.twin {
+            let mut twins = self.twins.lock();
+            twins.remove(&me);
+            twins.insert(twin, me);
+        }
+        if !how.patient && self.closes_cycle(me, &waiting) {
             waiting.remove(&me);
             drop(waiting);
             // Who held it may have let go since, and then it is this one's, who would not know that he has to release it.
@@ -234,20 +278,77 @@ impl LockTable {
         self.leave(me, name, false);
     }
 
+    /// Holds the lock in a weaker mode from here on.
+    pub(crate) fn weaken(&self, me: TxnId, name: LockName, mode: LockMode) {
+        let granted = self.hand_on(me, name, Leaving::Weaker(mode));
+        self.tell(granted);
+    }
+
+    /// The one that waits for this has a twin, as is known only now.
+    pub(crate) fn pair(&self, me: TxnId, twin: TxnId, name: LockName) {
+        let waiting = self.waiting.lock();
+        if waiting.get(&me).is_some_and(|w| w.0 == name) {
+            self.twins.lock().insert(twin, me);
+        }
+    }
+
+    /// One of twins is no more.
+    pub(crate) fn forget_twin(&self, twin: TxnId) {
+        self.twins.lock().remove(&twin);
+    }
+
+    /// Whether this one waits, and its wait is part of a cycle.
+    pub fn is_deadlocked(&self, me: TxnId) -> bool {
+        let waiting = self.waiting.lock();
+        waiting.contains_key(&me) && self.closes_cycle(me, &waiting)
+    }
+
+    /// Those that this one waits for, holders and waiters before it; empty when it does not wait.
+    pub fn blockers(&self, me: TxnId) -> Vec<TxnId> {
+        let waiting = self.waiting.lock();
+        let Some(&(name, _)) = waiting.get(&me) else {
+            return vec![];
+        };
+        drop(waiting);
+        self.standing(name).blockers(me, true)
+    }
+
+    /// Every lock of this space, held and waited for: its hash, the holder, the mode, whether it is held.
+    pub(crate) fn list(&self, space: u32) -> Vec<(u64, TxnId, LockMode, bool)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for (name, q) in shard.iter().filter(|(n, _)| n.space == space) {
+                all.extend(q.holders.iter().map(|h| (name.hash, h.0, h.1, true)));
+                all.extend(q.waiters.iter().map(|w| (name.hash, w.0, w.1, false)));
+            }
+        }
+        all
+    }
+
     fn leave(&self, me: TxnId, name: LockName, holder: bool) {
-        let granted = self.hand_on(me, name, holder);
+        let how = match holder {
+            true => Leaving::Lock,
+            false => Leaving::Queue,
+        };
+        let granted = self.hand_on(me, name, how);
         self.tell(granted);
     }
 
     /// Who has the lock from here on, and does not know it yet.
-    fn hand_on(&self, me: TxnId, name: LockName, holder: bool) -> Vec<(TxnId, Arc<WaitState>)> {
+    fn hand_on(&self, me: TxnId, name: LockName, how: Leaving) -> Vec<(TxnId, Arc<WaitState>)> {
         let mut granted: Vec<(TxnId, Arc<WaitState>)> = Vec::new();
         let mut shard = self.shard(name).lock();
         let Some(q) = shard.get_mut(&name) else {
             return granted;
         };
-        if holder {
-            q.holders.retain(|h| h.0 != me);
+        match how {
+            Leaving::Queue => {}
+            Leaving::Lock => q.holders.retain(|h| h.0 != me),
+            Leaving::Weaker(mode) => {
+                let mine = q.holders.iter_mut().filter(|h| h.0 == me);
+                mine.for_each(|h| h.1 = mode);
+            }
         }
         q.waiters.retain(|w| w.0 != me);
         while let Some((who, mode, _)) = q.waiters.front() {
@@ -313,6 +414,7 @@ impl LockTable {
         waiting: &HashMap<TxnId, (LockName, Arc<WaitState>)>,
     ) -> bool {
         let courtesy = waiting[&me].0.is_courtesy();
+        let twins = self.twins.lock();
         let mut seen = Ids::default();
         let mut first: Option<Ids> = None;
         // Each queue once, however many of those who wait in it are met.
@@ -333,6 +435,14 @@ impl LockTable {
             }
             let queue = queues.entry(name).or_insert_with(|| self.standing(name));
             let blockers = queue.blockers(t, t == me);
+            // Who is blocked by a holder waits for the twin of it that waits.
+            let blockers: Vec<TxnId> = match twins.is_empty() {
+                true => blockers,
+                false => {
+                    let waits = |b: TxnId| twins.get(&b).copied().unwrap_or(b);
+                    blockers.into_iter().map(waits).collect()
+                }
+            };
             first.get_or_insert_with(|| blockers.iter().copied().collect());
             for b in blockers {
                 if b == me {
@@ -563,7 +673,7 @@ mod tests {
         t.acquire(1, A, LockMode::Update, true);
         t.acquire(2, A, LockMode::Update, true);
         t.acquire(3, B, LockMode::Update, true);
-        let granted = t.hand_on(1, A, true);
+        let granted = t.hand_on(1, A, Leaving::Lock);
         t.stop_waiting(2, A);
         assert!(matches!(
             t.acquire(2, B, LockMode::Update, true).0,
@@ -574,6 +684,40 @@ mod tests {
             t.acquire(3, A, LockMode::Update, true).0,
             Attempt::Deadlock
         ));
+    }
+
+    /// 10 bears the advisory locks of the session whose transaction is 1.
+    #[test]
+    fn a_cycle_through_twins_is_found_from_both_sides() {
+        for patient in [false, true] {
+            let t = LockTable::default();
+            t.acquire(10, A, LockMode::Update, true);
+            t.acquire(2, B, LockMode::Update, true);
+            let how = |twin| Waiter {
+                twin: Some(twin),
+                patient,
+            };
+            let (first, _) = t.acquire_as(1, B, LockMode::Update, true, how(10));
+            assert!(matches!(first, Attempt::Wait(_)));
+            assert!(!t.is_deadlocked(1));
+            let (second, _) = t.acquire_as(2, A, LockMode::Update, true, how(20));
+            assert_eq!(matches!(second, Attempt::Wait(_)), patient);
+            assert_eq!(t.is_deadlocked(1), patient);
+            assert_eq!(t.is_deadlocked(2), patient);
+        }
+    }
+
+    #[test]
+    fn a_weaker_mode_lets_sharers_in() {
+        let t = LockTable::default();
+        t.acquire(1, A, LockMode::Update, true);
+        let (Attempt::Wait(w), _) = t.acquire(2, A, LockMode::Share, true) else {
+            panic!("should wait")
+        };
+        assert_eq!(t.blockers(2), [1]);
+        t.weaken(1, A, LockMode::Share);
+        assert!(w.0.0.lock().0);
+        assert_eq!(t.list(1).len(), 2);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::contention::Readers;
 use crate::handle::{Catalog, RuleCompiler, TableHandle};
 use crate::hold::Holds;
 use crate::locks::LockTable;
+use crate::notifications::Notifications;
 use crate::range::Spared;
 use crate::txn::{Txn, TxnOptions};
 
@@ -144,6 +145,7 @@ pub struct TxnManager {
     pub locks: LockTable,
     pub(crate) readers: Readers,
     pub(crate) holds: Holds,
+    pub notifications: Notifications,
     pub marks: Arc<Watermarks>,
     pub stats: Stats,
     /// (valid from, version), ascending; never empty.
@@ -169,6 +171,7 @@ impl TxnManager {
             locks: LockTable::default(),
             readers: Readers::default(),
             holds: Holds::default(),
+            notifications: Notifications::default(),
             marks,
             stats: Stats::default(),
             catalogs: RwLock::new(vec![(from, Arc::new(catalog))]),
@@ -194,6 +197,11 @@ impl TxnManager {
     pub fn begin(self: &Arc<Self>, options: TxnOptions, at_published: bool) -> Txn {
         let id = self.next_id.0.fetch_add(1, Ordering::Relaxed);
         Txn::new(self.clone(), id, options, at_published)
+    }
+
+    /// A name among those that hold locks.
+    pub(crate) fn new_id(&self) -> u64 {
+        self.next_id.0.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The newest schema.

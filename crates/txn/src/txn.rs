@@ -145,6 +145,9 @@ pub struct Txn {
     /// What is held or waited for; a name may stand here twice, after a wait that was given up.
     pub(crate) locks: Vec<LockName>,
     pub(crate) wait: Option<LockWait>,
+    /// Under what name the session holds advisory locks, and whether it looks for deadlocks itself.
+    pub(crate) bearer: Option<TxnId>,
+    pub(crate) patient: bool,
     /// The lock that it waited for last: the only queue that it may stand in.
     pub(crate) queued: Option<LockName>,
     pub(crate) conflict: Option<Conflict>,
@@ -178,6 +181,8 @@ pub struct Txn {
     pub(crate) spared: Option<Spared>,
     /// For rows that are being encoded.
     pub(crate) scratch: Vec<u8>,
+    /// What it says to listeners when it commits.
+    pub(crate) notifications: Vec<base::Notification>,
 }
 
 impl Txn {
@@ -204,6 +209,8 @@ impl Txn {
             probes: Vec::new(),
             locks: Vec::new(),
             wait: None,
+            bearer: None,
+            patient: false,
             queued: None,
             conflict: None,
             told_of_newest: AtomicBool::new(false),
@@ -224,6 +231,7 @@ impl Txn {
             outdated: false,
             spared: None,
             scratch: Vec::new(),
+            notifications: Vec::new(),
         }
     }
 
@@ -288,7 +296,7 @@ impl Txn {
 
     /// Whether the transaction has anything to commit.
     pub fn has_writes(&self) -> bool {
-        !self.writes.is_empty() || self.schema.is_some()
+        !self.writes.is_empty() || self.schema.is_some() || !self.notifications.is_empty()
     }
 
     /// Whether this is the schema that the transaction sees.
@@ -299,6 +307,11 @@ impl Txn {
     /// Version of the schema that this transaction sees.
     pub fn schema_version(&self) -> u64 {
         self.catalog.schema.version
+    }
+
+    /// Says this to listeners when it commits, which it does next. A statement has run.
+    pub fn notify(&mut self, all: Vec<base::Notification>) {
+        self.notifications = all;
     }
 
     /// The schema that this transaction sees, own DDL included.

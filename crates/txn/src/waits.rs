@@ -6,7 +6,7 @@ use base::{Error, Result, SqlState};
 
 use crate::errors::Wanted;
 use crate::handle::TableHandle;
-use crate::locks::{Attempt, LockMode, LockName, LockWait, WaitPolicy};
+use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId, WaitPolicy, Waiter};
 use crate::manager::Cause;
 use crate::txn::Txn;
 
@@ -19,10 +19,15 @@ impl Txn {
         wait: WaitPolicy,
         wanted: Wanted<'_>,
     ) -> Result<bool> {
-        let (attempt, new) =
-            self.shared
-                .locks
-                .acquire(self.id, name, mode, wait == WaitPolicy::Wait);
+        let how = Waiter {
+            twin: self.bearer,
+            patient: self.patient,
+        };
+        let wait_for_it = wait == WaitPolicy::Wait;
+        let (attempt, new) = self
+            .shared
+            .locks
+            .acquire_as(self.id, name, mode, wait_for_it, how);
         if new {
             self.locks.push(name);
         }
@@ -75,6 +80,30 @@ impl Txn {
         let wait = self.wait.take()?;
         self.waited = true;
         Some(wait)
+    }
+
+    /// The session of this transaction holds advisory locks under this name; whether that is news.
+    pub fn borne_by(&mut self, bearer: TxnId) -> bool {
+        let news = self.bearer.replace(bearer) != Some(bearer);
+        if news && let Some(name) = self.queued {
+            self.shared.locks.pair(self.id, bearer, name);
+        }
+        news
+    }
+
+    /// Whether the caller looks for deadlocks, after a while ([`Txn::check_deadlock`]); else each wait looks when it begins.
+    pub fn set_patient(&mut self, on: bool) {
+        self.patient = on;
+    }
+
+    /// 40P01 when the wait is part of a cycle.
+    pub fn check_deadlock(&self) -> Result<()> {
+        if !self.shared.locks.is_deadlocked(self.id) {
+            return Ok(());
+        }
+        self.shared.stats.abort(Cause::Deadlock);
+        Err(Error::new(SqlState::DEADLOCK_DETECTED, "deadlock detected")
+            .detail("The transaction is part of a cycle of waiting transactions."))
     }
 
     /// Leaves the queues that the transaction waits in (a timeout, a cancel).

@@ -110,6 +110,9 @@ impl Forwarder {
         (kind, len): (u8, usize),
         skipping: &mut bool,
     ) -> Result<bool> {
+        if session.is_pinned() && kind != b'X' && self.pending.is_empty() && !self.relaying {
+            self.check_pin(session)?;
+        }
         if self.failed && !matches!(kind, b'S' | b'X') {
             wire.input.take(len);
             if kind == b'H' {
@@ -155,6 +158,15 @@ impl Forwarder {
                 self.extended(wire, session, (kind, len), skipping).await
             }
             _ => Ok(false),
+        }
+    }
+
+    /// 57P01 when the connection is lost that holds the session's locks, or the node at its end is this session's primary no more.
+    fn check_pin<E: Engine>(&mut self, session: &mut Session<E>) -> Result<()> {
+        let alive = self.up.as_mut().is_some_and(Upstream::is_alive);
+        match alive && session.follows() {
+            true => Ok(()),
+            false => Err(session.lost_locks()),
         }
     }
 
@@ -213,7 +225,11 @@ impl Forwarder {
     /// Gets a connection and tells it who the session is and where its transaction stands.
     async fn begin<E: Engine>(&mut self, session: &mut Session<E>) -> Result<()> {
         let mut up = match self.up.take() {
-            Some(u) => u,
+            Some(mut u) => {
+                // It was kept, and begins anew.
+                u.sent = false;
+                u
+            }
             None => {
                 let handle = session.handle().clone();
                 tokio::select! {
@@ -521,7 +537,10 @@ impl Forwarder {
         } else if status == TxnStatus::Idle {
             session.stands(status);
             session.come_back(&mut up.known, rest)?;
-            self.pool.give(up);
+            match session.is_pinned() {
+                true => self.up = Some(up),
+                false => self.pool.give(up),
+            }
         } else {
             session.stands(status);
             session.goes_on(rest)?;
@@ -531,6 +550,7 @@ impl Forwarder {
             self.end();
         }
         session.idle();
+        connection::tell_notifications(wire, session)?;
         wire.out.ready(session.status());
         afterwards().await;
         wire.flush().await
@@ -538,6 +558,7 @@ impl Forwarder {
 
     /// The session here failed in the middle of a transaction that runs there: it ends there too.
     pub fn fail<E: Engine>(&mut self, session: &mut Session<E>) {
+        // (A session with locks there ends at its next message.)
         self.up = None;
         self.rest();
         self.end();
@@ -574,6 +595,7 @@ impl Forwarder {
         self.up = None;
         self.rest();
         self.end();
+        let pinned = session.is_pinned();
         let e = match unknown {
             true => Error::new(
                 SqlState::STATEMENT_COMPLETION_UNKNOWN,
@@ -592,6 +614,11 @@ impl Forwarder {
         };
         self.token = 0;
         session.lost(failed);
+        if pinned {
+            // What became of the transaction first.
+            wire.out.error(Severity::Error, &e);
+            return Err(session.lost_locks());
+        }
         wire.out.error(Severity::Error, &e);
         self.after(wire, session, answer, skipping).await
     }

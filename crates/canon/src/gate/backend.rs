@@ -94,6 +94,15 @@ impl Replies {
         self.put(&ParameterDescription::new(types.to_vec()));
     }
 
+    /// NotificationResponse.
+    pub fn notification(&mut self, n: &base::Notification) {
+        self.message(b'A', |b| {
+            b.extend_from_slice(&n.pid.to_be_bytes());
+            cstr(b, &n.channel);
+            cstr(b, &n.payload);
+        });
+    }
+
     pub fn parameter_status(&mut self, name: &str, value: &str) {
         self.message(b'S', |b| {
             cstr(b, name);

@@ -344,8 +344,20 @@ async fn fail<S: Stream, E: Engine>(
     }
 }
 
+/// Tells the client what the session has heard, if it may be told now.
+pub fn tell_notifications<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    session: &mut Session<E>,
+) -> Result<()> {
+    for n in session.notifications()? {
+        wire.out.notification(&n);
+    }
+    Ok(())
+}
+
 async fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
     session.idle();
+    tell_notifications(wire, session)?;
     if let Some(state) = session.returned() {
         wire.out.message(b'a', |b| b.extend_from_slice(&state));
     }
@@ -380,6 +392,10 @@ async fn next<S: Stream, E: Engine>(
         if let Some(m) = frontend::frame(wire.input.bytes())? {
             return Ok(m);
         }
+        if may_leave && session.handle().has_notifications() {
+            tell_notifications(wire, session)?;
+            wire.flush().await?;
+        }
         fill(wire, session, may_leave).await?;
     }
 }
@@ -411,10 +427,13 @@ async fn fill<S: Stream, E: Engine>(
                 false => handle.interruption().await,
             }
             if may_leave && handle.is_leaving() {
-                return leaves();
+                return Some(leaves());
             }
             if handle.terminated() {
-                return interruption(Reason::Terminate);
+                return Some(interruption(Reason::Terminate));
+            }
+            if may_leave && handle.has_notifications() {
+                return None;
             }
             // A cancel for a session that runs nothing, or the limit of a wait that nobody is in.
             handle.begin(0);
@@ -424,7 +443,7 @@ async fn fill<S: Stream, E: Engine>(
     let n = tokio::select! {
         biased;
         n = read => n.map_err(|e| gone(&e))?,
-        why = terminated => return Err(why),
+        why = terminated => return why.map_or(Ok(()), Err),
         () = sleep(limit.as_ref().map(|l| l.0)) => return Err(limit.expect("it was slept").1),
     };
     if n > 0 {

@@ -140,6 +140,7 @@ impl<E: Engine> Gate<E> {
                 .sessions
                 .tick(self.shared.host.monotonic_millis());
             self.forward.get().inspect(|pool| pool.prune());
+            self.shared.deliver();
         }
     }
 

@@ -373,6 +373,7 @@ impl Track {
             }
         }
         self.draws |= effect.draws;
+        self.pinned |= effect.ties;
         if kind == b'H'
             && let Some(front) = self.pending.front_mut()
             && !front.closed

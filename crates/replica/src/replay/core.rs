@@ -6,6 +6,7 @@
 //! Locks, each short but `scheduling`, in the order in which they nest: `scheduling`, `snapshotter`, `incoming`, `queue`. Nobody waits
 //! for `scheduling`: who does not get it finds the segments that its holder makes.
 
+use base::record::RecordKind;
 use base::{Error, Position, Result};
 use env::fault;
 use env::sync::Mutex;
@@ -288,8 +289,11 @@ impl Core {
             _ => (plan.rows / (2 * self.options.workers as u64))
                 .clamp(self.options.segment_rows.min(32), self.options.segment_rows),
         };
-        let mut sequence = |at: Position, id, state: &[u8]| self.sink.sequence(at, id, state);
-        match plan.next(rows, whole, s.generation, &mut sequence)? {
+        let mut other = |kind, at: Position, id, bytes: &[u8]| match kind {
+            RecordKind::Notify => self.sink.notification(at, bytes),
+            _ => self.sink.sequence(at, id, bytes),
+        };
+        match plan.next(rows, whole, s.generation, &mut other)? {
             Piece::Segment(segment) => {
                 let (at, inside) = plan.place();
                 let scheduled = if inside { at.prev() } else { segment.last };

@@ -162,6 +162,11 @@ pub trait SchemaSink: Send + Sync {
     /// A sequence's record; like `schema`, it comes before the rows around it are installed.
     fn sequence(&self, at: Position, id: Oid, state: &[u8]) -> Result<()>;
 
+    /// A notification of the commit at `at`, which is to be given to listeners once that is shown.
+    fn notification(&self, _at: Position, _notification: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
     /// Readers may stand at `to` now. Called before [`crate::ReplicaMarks::visible`] is raised, from whichever thread found out.
     fn visible(&self, to: Position);
 }

@@ -189,13 +189,13 @@ impl Scheduler {
 
 impl Plan {
     /// The next piece. A segment has about `rows` records; with `whole` it holds whole commits, and with `rows` 1 besides one each.
-    /// Calls `sequence` with the records of sequences that it passes, in log order.
+    /// Calls `other` with the records of sequences and notifications that it passes, in log order.
     pub fn next(
         &mut self,
         rows: u64,
         whole: bool,
         generation: u64,
-        sequence: &mut dyn FnMut(Position, Oid, &[u8]) -> Result<()>,
+        other: &mut dyn FnMut(RecordKind, Position, Oid, &[u8]) -> Result<()>,
     ) -> Result<Piece> {
         let (heads, data) = (self.group.heads(), self.group.data());
         let start = self.cursor;
@@ -225,7 +225,9 @@ impl Plan {
                         changes: row,
                     });
                 }
-                RecordKind::Sequence => sequence(at.at, head.storage, &data[row])?,
+                RecordKind::Sequence | RecordKind::Notify => {
+                    other(head.kind, at.at, head.storage, &data[row])?
+                }
                 RecordKind::Put | RecordKind::Delete => {}
             }
             at = after;
@@ -272,7 +274,7 @@ pub fn schedule_only(groups: Vec<Group>, from: Position, options: &ReplayOptions
         let upto = group.header().last;
         let mut plan = scheduler.stamp(Shipped::new(group, &flow), upto)?;
         loop {
-            match plan.next(options.segment_rows, false, 0, &mut |_, _, _| Ok(()))? {
+            match plan.next(options.segment_rows, false, 0, &mut |_, _, _, _| Ok(()))? {
                 Piece::Segment(s) => records += s.records,
                 Piece::Schema { .. } => drop(plan.pass()?),
                 Piece::End => break,

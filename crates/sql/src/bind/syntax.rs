@@ -16,7 +16,7 @@ const MARK: char = '\u{1}';
 
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
-    let tokens = null_tests(precise_intervals(join_strings(tokens)));
+    let tokens = null_tests(precise_intervals(array_types(join_strings(tokens))));
     overriding(&tables(&row_locks(&before_conflict(tokens))))
 }
 
@@ -76,6 +76,56 @@ fn precise_intervals(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
     }
     tokens
+}
+
+/// The type `int ARRAY[4]`, or `int ARRAY`, is `int[]`. ARRAY alone is no expression, and no name.
+fn array_types(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let array = |t: &TokenWithSpan| word_of(t).as_deref() == Some("array");
+    if !tokens.iter().any(array) {
+        return tokens;
+    }
+    let solid = solid(&tokens);
+    // From the end, so that what is ahead keeps its place.
+    for k in (1..solid.len()).rev() {
+        if !array(&tokens[solid[k]]) {
+            continue;
+        }
+        let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
+        let last = match (token(k + 1), token(k + 2), token(k + 3)) {
+            (Some(Token::LParen), ..) => continue,
+            (Some(Token::LBracket), Some(Token::Number(..)), Some(Token::RBracket))
+                if ends_type(&tokens, &solid[..k]) =>
+            {
+                solid[k + 3]
+            }
+            (Some(Token::LBracket), ..) => continue,
+            _ => solid[k],
+        };
+        let span = tokens[solid[k]].span;
+        let brackets = [Token::LBracket, Token::RBracket].map(|t| TokenWithSpan::new(t, span));
+        tokens.splice(solid[k]..=last, brackets);
+    }
+    tokens
+}
+
+/// Whether these end with the name of a type.
+fn ends_type(tokens: &[TokenWithSpan], before: &[usize]) -> bool {
+    let open = |&k: &usize| tokens[before[k]].token == Token::LParen;
+    let last = before.len().wrapping_sub(1);
+    let name = match before.last().map(|&i| &tokens[i].token) {
+        // `numeric(4, 2)`
+        Some(Token::RParen) => (0..last).rev().find(open).and_then(|k| k.checked_sub(1)),
+        Some(Token::Word(_)) => Some(last),
+        _ => None,
+    };
+    let Some(Token::Word(w)) = name.map(|k| &tokens[before[k]].token) else {
+        return false;
+    };
+    crate::types::typename::from_sql_name(&w.value, &[], false).is_ok()
+        || matches!(
+            w.value.to_ascii_lowercase().as_str(),
+            "varying" | "precision" | "zone"
+        )
 }
 
 /// `x ISNULL` is `x IS NULL`, `x NOTNULL` is `x IS NOT NULL`.

@@ -381,7 +381,12 @@ impl Scope<'_> {
     }
 
     fn serial_sequence(&self, table: &str, column: &str) -> Result<Value> {
-        let Resolved::Relation(Relation::Table(t)) = self.relation_named(table)? else {
+        let found = self.relation_named(table)?;
+        if let Resolved::Relation(Relation::View(_)) | Resolved::Virtual(_) = found {
+            // No sequence belongs to its columns.
+            return Ok(Value::Null);
+        }
+        let Resolved::Relation(Relation::Table(t)) = found else {
             return Err(Error::new(
                 SqlState::WRONG_OBJECT_TYPE,
                 format!("\"{table}\" is not a table"),

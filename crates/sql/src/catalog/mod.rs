@@ -113,6 +113,15 @@ pub struct CursorRow {
     pub creation_time: i64,
 }
 
+/// One row of `pg_locks`.
+#[derive(Clone, Copy, Debug)]
+pub struct LockRow {
+    pub pid: i32,
+    pub key: txn::AdvisoryKey,
+    pub shared: bool,
+    pub granted: bool,
+}
+
 /// Counters of `pg_stat_database`, since the start.
 #[derive(Clone, Debug, Default)]
 pub struct DatabaseStats {
@@ -151,6 +160,10 @@ pub trait SessionFacts {
         vec![]
     }
     fn cursors(&self) -> Vec<CursorRow> {
+        vec![]
+    }
+    /// Advisory locks that are held or waited for.
+    fn locks(&self) -> Vec<LockRow> {
         vec![]
     }
     fn database_stats(&self) -> DatabaseStats {
@@ -389,6 +402,7 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_stat_activity" => summaries::pg_stat_activity,
         "pg_prepared_statements" => summaries::pg_prepared_statements,
         "pg_cursors" => summaries::pg_cursors,
+        "pg_locks" => summaries::pg_locks,
         "pg_stat_replication" => replication::pg_stat_replication,
         "pg_stat_wal_receiver" => replication::pg_stat_wal_receiver,
         "pg_stat_database" => summaries::pg_stat_database,

@@ -224,6 +224,36 @@ pub(super) fn pg_cursors(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
+/// Advisory locks; those of rows and tables are not shown.
+pub(super) fn pg_locks(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for l in cx.facts.locks() {
+        let (class, object, sub) = match l.key {
+            txn::AdvisoryKey::One(n) => ((n as u64 >> 32) as Oid, n as Oid, 1),
+            txn::AdvisoryKey::Two(a, b) => (a as Oid, b as Oid, 2),
+        };
+        rows.push(&[
+            ("locktype", text("advisory")),
+            ("database", oid(DATABASE_OID)),
+            ("classid", oid(class)),
+            ("objid", oid(object)),
+            ("objsubid", Value::Int2(sub)),
+            ("virtualtransaction", text(format!("{}/0", l.pid))),
+            ("pid", Value::Int4(l.pid)),
+            (
+                "mode",
+                text(if l.shared {
+                    "ShareLock"
+                } else {
+                    "ExclusiveLock"
+                }),
+            ),
+            ("granted", Value::Bool(l.granted)),
+            ("fastpath", Value::Bool(false)),
+        ]);
+    }
+    Ok(())
+}
+
 pub(super) fn pg_stat_database(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     let s = cx.facts.database_stats();
     rows.push(&[

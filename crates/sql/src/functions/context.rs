@@ -60,6 +60,34 @@ pub trait SessionContext {
     fn signal(&self, _pid: i32, _end: bool, _wait: Duration) -> Result<bool> {
         Err(no_session())
     }
+    /// Takes an advisory lock; false: another session has it, and the caller does not `wait`.
+    fn advisory_lock(&self, _lock: txn::AdvisoryLock, _wait: bool) -> Result<bool> {
+        Err(no_session())
+    }
+    /// Gives back once what the session took; false, with a warning: it does not hold it.
+    fn advisory_unlock(&self, _key: txn::AdvisoryKey, _shared: bool) -> Result<bool> {
+        Err(no_session())
+    }
+    /// Gives back all that the session took.
+    fn advisory_unlock_all(&self) -> Result<()> {
+        Err(no_session())
+    }
+    /// Says this to listeners when the transaction commits.
+    fn notify(&self, _channel: &str, _payload: &str) -> Result<()> {
+        Err(no_session())
+    }
+    /// The channels that the session listens to.
+    fn listening_channels(&self) -> Vec<String> {
+        vec![]
+    }
+    /// How full the queue of notifications is, from 0 to 1.
+    fn notification_usage(&self) -> f64 {
+        0.0
+    }
+    /// The sessions for which the one of this number waits.
+    fn blocking_pids(&self, _pid: i32) -> Result<Vec<i32>> {
+        Err(no_session())
+    }
     /// Where the server stands in its cluster.
     fn standing(&self) -> Standing {
         Standing::default()

@@ -8,6 +8,7 @@
 //!
 //! Left out on purpose: user-defined functions, `VARIADIC array` calls, window functions.
 
+mod advisory;
 pub mod aggregate;
 mod aggregate_collect;
 mod aggregate_stats;

@@ -127,6 +127,7 @@ static OPERATORS: LazyLock<Registry> = LazyLock::new(|| {
 
 static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     let mut r = Registry::default();
+    super::advisory::register(&mut r);
     super::aggregate::register(&mut r);
     super::jsonb::register(&mut r);
     super::json_text::register(&mut r);

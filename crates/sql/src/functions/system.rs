@@ -325,8 +325,18 @@ pub(super) fn register(r: &mut Registry) {
     r.f("pg_jit_available", &[], BOOL, STA, |_, _| {
         Ok(Value::Bool(false))
     });
-    r.f("pg_notification_queue_usage", &[], FLOAT8, STA, |_, _| {
-        Ok(Value::Float8(0.0))
+    r.f("pg_notification_queue_usage", &[], FLOAT8, VOL, |_, c| {
+        Ok(Value::Float8(c.session.notification_usage()))
+    });
+    r.f("pg_notify", &[TEXT, TEXT], VOID, VOL_N, |a, c| {
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        c.session.notify(&text(&a[0]), &text(&a[1]))?;
+        Ok(Value::text(""))
+    });
+    r.set("pg_listening_channels", &[], TEXT, STA, |_, _, c| {
+        let all = c.session.listening_channels().into_iter();
+        let rows: Vec<Vec<Value>> = all.map(|n| vec![Value::from(n)]).collect();
+        Ok(Box::new(super::jsonb::Made(rows.into_iter())))
     });
     r.f("num_nulls", &[], INT4, IMM_N, |_, _| Ok(Value::Int4(0)));
     r.variadic("num_nulls", &[ANY], INT4, IMM_N, |a, _, _| {

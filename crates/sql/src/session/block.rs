@@ -37,6 +37,9 @@ struct Savepoint {
     name: String,
     settings: usize,
     depth: u32,
+    /// Where the transaction's advisory locks and notifications stood.
+    locks: usize,
+    said: (usize, usize),
 }
 
 /// The state of the transaction block.
@@ -168,7 +171,9 @@ impl<E: Engine> Session<E> {
             let now = self.state.now();
             self.output.now = now;
             self.state.statement_start.set(now);
-            self.block.txn = Some(self.shared.engine.begin(options, read));
+            let txn = self.shared.engine.begin(options, read);
+            self.handle.txn.store(txn.id(), Ordering::Relaxed);
+            self.block.txn = Some(txn);
         }
     }
 
@@ -323,15 +328,18 @@ impl<E: Engine> Session<E> {
         self.give_way().await;
         let turn = self.turn.take();
         let txn = self.leave();
-        let Some(txn) = txn else {
+        let Some(mut txn) = txn else {
             self.keep_settings();
+            self.listen_now();
             return Ok(());
         };
+        let says = self.say_with(&mut txn);
         let writes = txn.has_writes();
         let committed = match self.transaction_token() {
             0 => self.shared.engine.commit(txn),
             number => self.shared.engine.commit_marked(txn, number),
         };
+        self.state.rollback_locks(0);
         // One without writes leaves no mark in the log: the number is for what comes after it.
         if committed.is_ok() && writes {
             self.token_is_used();
@@ -344,9 +352,15 @@ impl<E: Engine> Session<E> {
                 self.shared.counters.commits.add();
                 self.state.saw(held.position());
                 self.lost = self.lost.saturating_sub(1);
-                self.published(held).await
+                self.listen_now();
+                let waited = self.published(held).await;
+                if says {
+                    self.shared.deliver();
+                }
+                waited
             }
             Err(e) => {
+                self.unsay();
                 self.undo_settings();
                 self.shared
                     .counters
@@ -370,7 +384,10 @@ impl<E: Engine> Session<E> {
         self.drop_portals();
         let txn = self.leave();
         self.undo_settings();
-        let seen = self.shared.engine.rollback(txn?);
+        let seen = txn.map(|t| self.shared.engine.rollback(t));
+        self.unsay();
+        self.state.rollback_locks(0);
+        let seen = seen?;
         let seen = self.state.with_drawn(seen);
         self.shared
             .counters
@@ -447,6 +464,8 @@ impl<E: Engine> Session<E> {
         }
         self.ensure_txn(false);
         let settings = self.state.settings.get_mut().savepoint();
+        let locks = self.state.locks_mark();
+        let said = self.state.pending.get_mut().mark();
         let b = &mut self.block;
         b.txn.as_mut().expect("just begun").savepoint(name);
         b.depth += 1;
@@ -454,6 +473,8 @@ impl<E: Engine> Session<E> {
             name: name.to_owned(),
             settings,
             depth: b.depth,
+            locks,
+            said,
         });
         Ok(())
     }
@@ -492,6 +513,9 @@ impl<E: Engine> Session<E> {
         self.drop_portals_since(depth);
         let txn = self.block.txn.as_mut().expect("a savepoint needs one");
         txn.rollback_to_savepoint(name)?;
+        self.state.rollback_locks(self.block.savepoints[at].locks);
+        let said = self.block.savepoints[at].said;
+        self.state.pending.get_mut().rollback_to(said);
         let settings = self.block.savepoints[at].settings;
         self.state.settings.get_mut().rollback_to(settings);
         self.restore_roles();

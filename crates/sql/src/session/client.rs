@@ -80,6 +80,12 @@ impl Column {
             attribute: 0,
         }
     }
+
+    /// Whether these are the same to a client that was told of the others: names and types, wherever they come from.
+    pub(super) fn same_row(these: &[Column], others: &[Column]) -> bool {
+        let plain = |c: &Column| (c.name.clone(), c.ty);
+        these.len() == others.len() && these.iter().zip(others).all(|(a, b)| plain(a) == plain(b))
+    }
 }
 
 /// A piece of what the client sends for COPY FROM STDIN.

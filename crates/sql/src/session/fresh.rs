@@ -73,7 +73,7 @@ impl<E: Engine> Session<E> {
 
     /// Whether reads here have to ask where they may stand.
     #[inline]
-    pub(super) fn follows(&self) -> bool {
+    pub fn follows(&self) -> bool {
         self.shared.engine.in_recovery()
     }
 

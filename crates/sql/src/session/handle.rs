@@ -6,6 +6,7 @@
 //! The clock is another thread. A limit hits what it was set for or nothing: that a wait is over time stands in the word of its deadline,
 //! and who ends a statement waits for a tick that is just about to interrupt it.
 
+use super::notify::Inbox;
 use base::Oid;
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -44,6 +45,7 @@ pub struct Activity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waits {
     Lock,
+    Advisory,
     /// What is read is not here yet.
     Freshness,
 }
@@ -53,6 +55,7 @@ impl Waits {
     pub fn event(self) -> (&'static str, &'static str) {
         match self {
             Waits::Lock => ("Lock", "tuple"),
+            Waits::Advisory => ("Lock", "advisory"),
             Waits::Freshness => ("IPC", "ReadFreshness"),
         }
     }
@@ -75,6 +78,13 @@ pub struct Handle {
     /// Of the wait; 0: none. `PAST` until the wait ends.
     wait_deadline: AtomicU64,
     pub activity: Mutex<Activity>,
+    /// The running transaction, or the last one, and the owner of the session's advisory locks, as the table of locks knows them.
+    pub txn: AtomicU64,
+    pub bearer: AtomicU64,
+    /// Whether the session listens; what it has heard, and whether that is something.
+    pub(super) listens: AtomicBool,
+    pub(super) inbox: Mutex<Inbox>,
+    pub(super) noticed: AtomicBool,
 }
 
 impl Handle {
@@ -88,6 +98,11 @@ impl Handle {
             deadline: AtomicU64::new(0),
             wait_deadline: AtomicU64::new(0),
             activity: Mutex::default(),
+            txn: AtomicU64::new(0),
+            bearer: AtomicU64::new(0),
+            listens: AtomicBool::new(false),
+            inbox: Mutex::default(),
+            noticed: AtomicBool::new(false),
         }
     }
 
@@ -115,6 +130,10 @@ impl Handle {
         self.flag().load(Ordering::Relaxed) == Reason::Terminate as u8
     }
 
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// Asks the session to end once it is between transactions; whatever runs is not disturbed.
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::SeqCst);
@@ -125,11 +144,11 @@ impl Handle {
         self.leaving.load(Ordering::SeqCst)
     }
 
-    /// Waits, while nothing runs, for an interruption or to be asked to leave.
+    /// Waits, while nothing runs, for an interruption, for a notification, or to be asked to leave.
     pub async fn called(&self) {
         poll_fn(|cx| {
             self.waker.register(cx.waker());
-            if self.interrupted().is_some() || self.is_leaving() {
+            if self.interrupted().is_some() || self.is_leaving() || self.has_notifications() {
                 Poll::Ready(())
             } else {
                 Poll::Pending

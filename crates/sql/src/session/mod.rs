@@ -16,8 +16,9 @@
 //! in `async` functions; between waits everything is synchronous. It names no runtime: what it needs of one is in [`Client`].
 //! What sessions of one server share is [`Shared`].
 //!
-//! Left out on purpose: notifications, two-phase commit, cursors WITH HOLD; 0A000.
+//! Left out on purpose: two-phase commit, cursors WITH HOLD; 0A000.
 
+mod advisory;
 mod block;
 mod client;
 mod copy;
@@ -29,6 +30,7 @@ mod forward;
 mod fresh;
 mod handle;
 mod literals;
+mod notify;
 mod parse;
 mod plans;
 mod prepared;
@@ -142,6 +144,8 @@ pub struct Shared<E: Engine> {
     pub sessions: Sessions,
     pub plans: Plans,
     pub counters: Counters,
+    /// One delivers notifications at a time, and begins to listen while nobody does.
+    delivery: parking_lot::Mutex<()>,
     /// For transactions that are tried again.
     turns: Arc<turns::Turns>,
     /// The database's name: there is one.
@@ -163,6 +167,7 @@ impl<E: Engine> Shared<E> {
             sessions: Sessions::default(),
             plans: Plans::new(4096),
             counters: Counters::default(),
+            delivery: parking_lot::Mutex::default(),
             turns: turns::Turns::new(turns::places()),
             database: database.to_owned(),
             max_connections: 100,

@@ -247,7 +247,9 @@ impl<E: Engine> Session<E> {
     /// [`Session::plan`] for a run: the result must be what it was when the statement was prepared.
     pub(super) fn plan_again(&mut self, st: &Statement) -> Result<Arc<Plan>> {
         let plan = self.plan(st)?;
-        let same = |first: &Arc<Plan>| Arc::ptr_eq(first, &plan) || first.columns == plan.columns;
+        let same = |first: &Arc<Plan>| {
+            Arc::ptr_eq(first, &plan) || Column::same_row(&first.columns, &plan.columns)
+        };
         if !st.first.as_ref().is_none_or(same) {
             return Err(Error::new(
                 SqlState::FEATURE_NOT_SUPPORTED,

@@ -11,7 +11,7 @@
 //! A statement runs again only while none of its rows has left. Rows are held back by statements that write or lock; plain
 //! SELECTs stream, since they meet neither signal.
 
-use super::client::{Client, Severity};
+use super::client::{Client, Column, Severity};
 use super::copy::CopyOut;
 use super::handle::{Reason, Waits};
 use super::plans::Plan;
@@ -149,6 +149,14 @@ pub struct Ended {
     pub suspended: bool,
 }
 
+/// 55P03 by `lock_timeout`.
+pub(super) fn lock_timeout() -> Error {
+    Error::new(
+        SqlState::LOCK_NOT_AVAILABLE,
+        "canceling statement due to lock timeout",
+    )
+}
+
 /// The error of an interrupted statement.
 pub fn interruption(why: Reason) -> Error {
     match why {
@@ -220,6 +228,9 @@ impl<E: Engine> Session<E> {
         if self.stale {
             self.refresh();
         }
+        self.state.check_locks()?;
+        self.state.begin_locks();
+        self.state.pending.get_mut().begin_statement();
         match &self.block.txn {
             None => self.reach_floor().await?,
             Some(_) => self.stands_at_its_token()?,
@@ -246,6 +257,7 @@ impl<E: Engine> Session<E> {
             if !(auto && e.code().is_retryable() && attempt < ATTEMPTS && c.rewind(mark)) {
                 return Err(e);
             }
+            self.state.undo_locks();
             self.rollback().await?;
             if let Some(why) = self.handle.interrupted() {
                 return Err(interruption(why));
@@ -275,6 +287,7 @@ impl<E: Engine> Session<E> {
             self.settle().await?;
         }
         self.ensure_txn(auto && read);
+        self.bear_locks();
         let settings = self.state.settings.get_mut().savepoint();
         loop {
             if self.follows()
@@ -349,9 +362,13 @@ impl<E: Engine> Session<E> {
     /// changes. `told`: the client has seen, or will see, something of what it read.
     fn undo_statement(&mut self, settings: usize, told: bool) {
         let txn = self.block.txn.as_mut().expect("a statement runs in one");
+        self.state.pending.get_mut().undo_statement();
         match told {
             true => txn.fail_statement(),
-            false => txn.rollback_statement(),
+            false => {
+                txn.rollback_statement();
+                self.state.undo_locks();
+            }
         }
         let s = self.state.settings.get_mut();
         if s.savepoint() > settings {
@@ -425,7 +442,9 @@ impl<E: Engine> Session<E> {
         let txn = self.block.txn.as_ref().expect("begun");
         self.state.txn_id.set(Some(txn.id()));
         self.state.isolation.set(txn.isolation());
-        let forward = self.forwards() && !self.declared_read_only();
+        let forwards = self.forwards();
+        self.state.forwards.set(forwards);
+        let forward = forwards && !self.declared_read_only();
         self.state.forward.set(forward);
         let txn = self.block.txn.as_ref().expect("begun");
         // One that could go to the primary when it began may stay here by now.
@@ -562,7 +581,7 @@ impl<E: Engine> Session<E> {
         let version = self.state.catalog.get_mut().schema.version;
         if run.plan.prepared.schema_version != version {
             let plan = self.plan(&run.statement)?;
-            if plan.columns != run.plan.columns && !run.untold {
+            if !Column::same_row(&plan.columns, &run.plan.columns) && !run.untold {
                 return Err(Error::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "cached plan must not change result type",
@@ -588,20 +607,47 @@ impl<E: Engine> Session<E> {
 
     pub(super) async fn wait_for_lock(&mut self) -> Result<()> {
         let txn = self.block.txn.as_mut().expect("begun");
-        let Some(wait) = txn.take_wait() else {
+        let Some(mut wait) = txn.take_wait() else {
             return Err(Error::internal("a blocked statement waits for nothing"));
         };
-        let limit = self.state.settings.get_mut().hot.lock_timeout;
-        let deadline = limit.map_or(0, |t| {
-            self.shared.host.monotonic_millis() + (t.as_millis() as u64).max(1)
-        });
-        self.handle.begin_wait(deadline, Waits::Lock);
+        let hot = &self.state.settings.get_mut().hot;
+        let host = self.shared.host.clone();
+        let at = |t: Duration| host.monotonic_millis() + (t.as_millis() as u64).max(1);
+        let (limit, look) = (hot.lock_timeout.map(at), hot.deadlock_timeout.map(at));
         let before = self.shared.host.unix_micros();
-        let granted = {
-            let interrupted = pin!(self.handle.interruption());
-            matches!(select(wait, interrupted).await, Either::Left(_))
+        let mut looked = look.is_none();
+        // The statement may have taken the session's first advisory lock.
+        let mut deadlock = match self.bear_locks() && looked {
+            true => self
+                .block
+                .txn
+                .as_ref()
+                .expect("begun")
+                .check_deadlock()
+                .err(),
+            false => None,
         };
-        self.handle.end_wait();
+        let granted = loop {
+            if deadlock.is_some() {
+                break false;
+            }
+            let next = [limit, look.filter(|_| !looked)];
+            let next = next.into_iter().flatten().min().unwrap_or(0);
+            self.handle.begin_wait(next, Waits::Lock);
+            let granted = {
+                let interrupted = pin!(self.handle.interruption());
+                matches!(select(&mut wait, interrupted).await, Either::Left(_))
+            };
+            self.handle.end_wait();
+            let now = host.monotonic_millis();
+            let due = look.is_some_and(|l| now >= l) && limit.is_none_or(|l| now < l);
+            if granted || looked || !due || self.handle.interrupted().is_some() {
+                break granted;
+            }
+            looked = true;
+            let txn = self.block.txn.as_ref().expect("it waits");
+            deadlock = txn.check_deadlock().err();
+        };
         let n = &self.shared.counters;
         n.lock_waits.fetch_add(1, Ordering::Relaxed);
         let took = self.shared.host.unix_micros().saturating_sub(before).max(0);
@@ -613,10 +659,8 @@ impl<E: Engine> Session<E> {
         self.block.txn.as_mut().expect("begun").stop_waiting();
         match self.handle.interrupted() {
             Some(why) => Err(interruption(why)),
-            None => Err(Error::new(
-                SqlState::LOCK_NOT_AVAILABLE,
-                "canceling statement due to lock timeout",
-            )),
+            None if deadlock.is_some() => Err(deadlock.expect("looked at")),
+            None => Err(lock_timeout()),
         }
     }
 

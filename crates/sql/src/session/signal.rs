@@ -83,7 +83,7 @@ impl<E: Engine> State<E> {
         Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, why))
     }
 
-    fn warn(&self, message: String) {
+    pub(super) fn warn(&self, message: String) {
         let mut all = self.warnings.borrow_mut();
         if all.len() < MOST {
             all.push(Error::new(SqlState(*b"01000"), message));

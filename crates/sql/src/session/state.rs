@@ -64,6 +64,12 @@ pub(super) struct State<E: Engine> {
     pub cursors: RefCell<Vec<CursorRow>>,
     /// What functions have warned of and the client was not told yet.
     pub warnings: RefCell<Vec<Error>>,
+    /// This session's advisory locks, once it has taken one.
+    pub locks: RefCell<Option<super::advisory::Locks>>,
+    /// What the running transaction says to listeners, and listens to.
+    pub pending: RefCell<super::notify::Pending>,
+    /// What may not run here goes to the primary, also in a transaction that was declared READ ONLY.
+    pub forwards: Cell<bool>,
     last_values: RefCell<HashMap<Oid, i64>>,
     last_sequence: Cell<Option<Oid>>,
     seed: Cell<u64>,
@@ -91,6 +97,9 @@ impl<E: Engine> State<E> {
             prepared: RefCell::default(),
             cursors: RefCell::default(),
             warnings: RefCell::default(),
+            locks: RefCell::default(),
+            pending: RefCell::default(),
+            forwards: Cell::new(false),
             last_values: RefCell::default(),
             last_sequence: Cell::new(None),
             seed: Cell::new(u64::from_le_bytes(seed)),
@@ -485,6 +494,35 @@ impl<E: Engine> SessionContext for State<E> {
         self.signal_session(pid, end, wait)
     }
 
+    fn advisory_lock(&self, lock: txn::AdvisoryLock, wait: bool) -> Result<bool> {
+        self.take_advisory(lock, wait)
+    }
+
+    fn advisory_unlock(&self, key: txn::AdvisoryKey, shared: bool) -> Result<bool> {
+        self.give_advisory(key, shared)
+    }
+
+    fn advisory_unlock_all(&self) -> Result<()> {
+        self.give_all_advisory();
+        Ok(())
+    }
+
+    fn notify(&self, channel: &str, payload: &str) -> Result<()> {
+        self.say(channel, payload)
+    }
+
+    fn listening_channels(&self) -> Vec<String> {
+        self.listening()
+    }
+
+    fn notification_usage(&self) -> f64 {
+        self.shared.engine.notifications().usage()
+    }
+
+    fn blocking_pids(&self, pid: i32) -> Result<Vec<i32>> {
+        Ok(self.pids_before(pid))
+    }
+
     fn unseal(&self) -> Result<String> {
         if !self.is_superuser() {
             return Err(Error::new(
@@ -594,6 +632,10 @@ impl<E: Engine> SessionFacts for State<E> {
 
     fn prepared_statements(&self) -> Vec<PreparedRow> {
         self.prepared.borrow().clone()
+    }
+
+    fn locks(&self) -> Vec<crate::catalog::LockRow> {
+        self.lock_rows()
     }
 
     fn cursors(&self) -> Vec<CursorRow> {

@@ -3,6 +3,7 @@
 use super::Session;
 use super::block::Kind;
 use super::client::{Client, Column, Format};
+use super::notify::Listening;
 use super::roles::is_of_role;
 use super::row::{Formats, put_value};
 use super::settings::{self, Span};
@@ -166,6 +167,21 @@ impl<E: Engine> Session<E> {
             }
             Utility::Copy(copy) => return self.copy(c, copy).await.map(Some),
             Utility::Nothing(tag) => tag,
+            Utility::Listen(channel) => {
+                self.listen(Listening::To(cut_name(channel).into()));
+                "LISTEN"
+            }
+            Utility::Unlisten(channel) => {
+                self.listen(match channel {
+                    Some(c) => Listening::Not(cut_name(c).into()),
+                    None => Listening::Nothing,
+                });
+                "UNLISTEN"
+            }
+            Utility::Notify { channel, payload } => {
+                self.notify(cut_name(channel), payload).await?;
+                "NOTIFY"
+            }
             Utility::Checkpoint => {
                 if !self.state.is_superuser() {
                     return Err(Error::new(
@@ -210,7 +226,11 @@ impl<E: Engine> Session<E> {
                 name,
                 moving: false,
                 ..
-            } => Some(self.cursor_columns(name)?),
+            } => match self.cursor_columns(name) {
+                // Whether there is such a cursor is asked when it runs.
+                Err(e) if e.code() == SqlState::INVALID_CURSOR_NAME => None,
+                columns => Some(columns?),
+            },
             _ => None,
         })
     }
@@ -354,10 +374,17 @@ impl<E: Engine> Session<E> {
                 self.restore_roles();
                 self.deallocate(None)?;
                 self.state.discard_sequences();
+                self.state.drop_locks();
+                self.unlisten();
             }
         }
         Ok(format!("DISCARD {}", what.to_uppercase()))
     }
+}
+
+/// A name as long as names may be.
+fn cut_name(name: &str) -> &str {
+    &name[..crate::catalog::cut(name)]
 }
 
 /// The values of SET as one text: lists of names are quoted where they need to be.

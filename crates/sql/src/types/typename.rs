@@ -48,7 +48,9 @@ pub fn from_sql_name(name: &str, mods: &[i32], array: bool) -> Result<ColumnType
     while let Some(w) = words.strip_suffix("[]") {
         (words, array) = (w.trim_end(), true);
     }
-    let words = words.strip_prefix("pg_catalog.").unwrap_or(words);
+    let schema = ["pg_catalog.", "\"pg_catalog\"."];
+    let plain = schema.iter().find_map(|s| words.strip_prefix(s));
+    let words = unquoted(plain.unwrap_or(words), &name);
     let squeezed = words.split_whitespace().collect::<Vec<_>>().join(" ");
     let ty = match squeezed.as_str() {
         "boolean" | "bool" => Type::Bool,
@@ -143,6 +145,20 @@ pub fn from_sql_name(name: &str, mods: &[i32], array: bool) -> Result<ColumnType
     Ok(ColumnType { ty, typmod })
 }
 
+/// A quoted name without its quotes, where they do not matter. `char` and `"char"` are two types, and words that only the grammar knows
+/// (`integer`) are no names.
+fn unquoted<'a>(words: &'a str, written: &str) -> &'a str {
+    let plain = words.strip_prefix('"').and_then(|w| w.strip_suffix('"'));
+    match plain {
+        Some(p)
+            if written.contains(p) && Type::ALL.iter().any(|t| t.typname() == p && p != "char") =>
+        {
+            p
+        }
+        _ => words,
+    }
+}
+
 /// A type written with its modifier in one text: `numeric(10,2)`, `character varying(5)[]`, `timestamp(3) with time zone`.
 pub fn parse(s: &str) -> Result<ColumnType> {
     let Some((before, rest)) = s.split_once('(') else {
@@ -198,6 +214,9 @@ mod tests {
             "timestamp(3) with time zone"
         );
         assert_eq!(f("pg_catalog.int8", &[], false), "bigint");
+        assert_eq!(f("\"pg_catalog\".\"int4\"", &[], false), "integer");
+        assert_eq!(f("\"varchar\"", &[], false), "character varying");
+        assert_eq!(f("\"char\"", &[], false), "\"char\"");
         assert_eq!(f("_int4", &[], false), "integer[]");
         assert_eq!(f("float", &[24], false), "real");
         assert!(

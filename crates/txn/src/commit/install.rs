@@ -35,6 +35,11 @@ impl Prepared<'_> {
             }
             l.record.unlock();
         }
+        if !txn.notifications.is_empty() {
+            // Before the position counts as installed, so before it can be published.
+            let all = txn.notifications.clone();
+            txn.shared.notifications.add(position, all);
+        }
         self.log.finish(position, 0)
     }
 }

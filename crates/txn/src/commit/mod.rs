@@ -76,6 +76,9 @@ impl Txn {
         if self.view()?.check().is_err() {
             return Err(Txn::snapshot_too_old());
         }
+        if !self.notifications.is_empty() {
+            self.shared.notifications.check_room(&self.notifications)?;
+        }
         let position = self.commit_writes(order, &guard)?;
         if let Some(f) = &self.footprint {
             f.committed_at(position);

@@ -94,6 +94,10 @@ impl Txn {
                 });
             }
         }
+        for n in &self.notifications {
+            let log = &mut prepared.log;
+            log.push(RecordKind::Notify, 0, &[], &n.encode());
+        }
         match prepared.check() {
             Ok(()) => Ok(prepared),
             Err(e) => {

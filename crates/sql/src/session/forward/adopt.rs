@@ -14,6 +14,7 @@ use super::{
 use crate::engine::Engine;
 use crate::session::Session;
 use crate::session::block::Kind;
+use crate::session::notify::Listening;
 use crate::session::roles::Roles;
 use crate::session::settings::Change;
 use crate::session::token::Token;
@@ -38,6 +39,8 @@ pub struct Adopted {
     error: Option<Error>,
     /// The number of the transaction that runs or comes next; 0: none.
     token: u64,
+    /// What transactions here have listened to, for the session there.
+    listens: Vec<Listening>,
 }
 
 impl<E: Engine> Session<E> {
@@ -101,6 +104,7 @@ impl<E: Engine> Session<E> {
             self.deallocate(None)?;
             self.forget("");
             self.drop_portals();
+            self.state.drop_locks();
             self.lost = 0;
             self.state.forget_seen();
         }
@@ -239,6 +243,11 @@ impl<E: Engine> Session<E> {
         self.forward.adopted.as_ref().map_or(0, |a| a.token)
     }
 
+    /// Where what is listened to is kept for the session that this is of; none: it is no other's.
+    pub(in super::super) fn heard_elsewhere(&mut self) -> Option<&mut Vec<Listening>> {
+        self.forward.adopted.as_mut().map(|a| &mut a.listens)
+    }
+
     /// It has committed: the next one needs another.
     pub(in super::super) fn token_is_used(&mut self) {
         if let Some(a) = &mut self.forward.adopted {
@@ -259,6 +268,9 @@ impl<E: Engine> Session<E> {
             if let Some(at) = self.block.gone_back.take() {
                 b.u32(at);
             }
+            if self.state.holds_advisory() {
+                b.u8(1);
+            }
             return Some(b.0);
         }
         let session = self.session_bytes();
@@ -269,6 +281,16 @@ impl<E: Engine> Session<E> {
         b.option((known.sequences != sequences).then_some(&sequences[..]));
         self.put_statements(&mut known, &mut b);
         (known.session, known.sequences) = (session, sequences);
+        // The last, and only where it is so.
+        let (pinned, listens) = (self.state.holds_advisory(), &mut self.adopted().listens);
+        let listens = std::mem::take(listens);
+        if pinned || !listens.is_empty() {
+            b.u8(u8::from(pinned));
+        }
+        if !listens.is_empty() {
+            b.u32(listens.len() as u32);
+            listens.iter().for_each(|l| super::put_listening(&mut b, l));
+        }
         self.adopted().known = known;
         Some(b.0)
     }

@@ -32,6 +32,7 @@ use super::Session;
 use super::block::Kind;
 use super::client::TxnStatus;
 use super::extended::PortalKind;
+use super::notify::Listening;
 use super::roles::{Meaning, is_of_role};
 use super::settings::Carried;
 use super::utility::Modes;
@@ -85,6 +86,8 @@ pub struct Forward {
     pub(super) way: bool,
     /// The transaction runs at the primary.
     pub(super) moved: bool,
+    /// The session holds advisory locks there, on the connection that it has: all that it runs goes there.
+    pub(super) pinned: bool,
     /// What is left of a text whose first statements have run here.
     pub(super) rest: Option<String>,
     /// Statements prepared at the other node, not yet made here.
@@ -115,6 +118,23 @@ pub fn refused(e: &Error) -> Error {
         e.fields().message.to_string(),
     )
     .hint("Run the statement alone, or at the primary.")
+}
+
+fn read_listening(r: &mut Get<'_>) -> Result<Listening> {
+    let (kind, channel) = (r.u8()?, r.text()?);
+    Ok(match kind {
+        0 => Listening::Nothing,
+        1 => Listening::To(channel.into()),
+        _ => Listening::Not(channel.into()),
+    })
+}
+
+fn put_listening(b: &mut Put, l: &Listening) {
+    match l {
+        Listening::Nothing => b.u8(0).text(""),
+        Listening::To(c) => b.u8(1).text(c),
+        Listening::Not(c) => b.u8(2).text(c),
+    };
 }
 
 fn read_statements(r: &mut Get<'_>) -> Result<(Vec<String>, Vec<(String, Source)>)> {
@@ -224,6 +244,16 @@ impl<E: Engine> Session<E> {
     pub fn token_text(&self, number: u64) -> String {
         let after = self.shared.engine.published_position();
         format!("{}-{number}", after.as_u64())
+    }
+
+    /// Whether the session holds something at the primary that the connection there must not be given away with.
+    pub fn is_pinned(&self) -> bool {
+        self.forward.pinned
+    }
+
+    /// 57P01 for a session that holds locks at a primary that is lost.
+    pub fn lost_locks(&self) -> Error {
+        super::advisory::lost_locks()
     }
 
     /// A number for a transaction that nobody can guess, never 0.
@@ -457,9 +487,11 @@ impl<E: Engine> Session<E> {
 
     /// Ends the transaction here and nothing else.
     fn end_here(&mut self) {
+        self.unsay();
         if let Some(t) = self.block.txn.take() {
             self.state.saw(self.shared.engine.rollback(t).position());
         }
+        self.state.rollback_locks(0);
     }
 
     /// A statement that was a transaction of its own, or a text that began one, begins again elsewhere.
@@ -504,6 +536,11 @@ impl<E: Engine> Session<E> {
 
     /// What has happened inside of the transaction that runs at the primary.
     pub fn goes_on(&mut self, b: &[u8]) -> Result<()> {
+        let (b, pinned) = match b.len() % 4 {
+            1 => b.split_at(b.len() - 1),
+            _ => (b, &[][..]),
+        };
+        self.forward.pinned = pinned == [1];
         if !b.is_empty() {
             let mut r = Get(b);
             let savepoint = r.u32()?.max(1);
@@ -522,6 +559,11 @@ impl<E: Engine> Session<E> {
         let position = Position::from_u64(r.u64()?);
         let (session, sequences) = (r.option()?, r.option()?);
         let (gone, added) = read_statements(&mut r)?;
+        self.forward.pinned = !r.0.is_empty() && r.u8()? == 1;
+        let listens = match r.0.is_empty() {
+            true => vec![],
+            false => r.list(read_listening)?,
+        };
         r.end()?;
         self.state.saw(position);
         if let Some(s) = session {
@@ -537,6 +579,9 @@ impl<E: Engine> Session<E> {
         if let Some(s) = sequences {
             self.state.take_sequences(s)?;
             known.sequences = s.to_vec();
+        }
+        if !listens.is_empty() {
+            self.listens_here(&listens);
         }
         if !gone.is_empty() || !added.is_empty() {
             self.take_statements(&gone, added);

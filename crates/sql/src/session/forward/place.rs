@@ -16,7 +16,33 @@ use base::Result;
 use sqlparser::ast;
 
 /// Functions whose calls belong to the primary.
-const CALLS: [&str; 4] = ["nextval", "setval", "canon_txn_status", "pg_switch_wal"];
+const CALLS: [&str; 5] = [
+    "nextval",
+    "setval",
+    "canon_txn_status",
+    "pg_switch_wal",
+    "pg_notify",
+];
+/// And those about advisory locks, also in transactions that may not write. (To give all back is for who has some, and who has, is there.)
+const LOCKS: [&str; 4] = [
+    "pg_advisory_lock",
+    "pg_advisory_xact",
+    "pg_advisory_unlock",
+    "pg_try_advisory",
+];
+
+/// Whether the text calls one of [`LOCKS`].
+fn locks(text: &str) -> bool {
+    mentions(text, &LOCKS) && !is_unlock_all(text)
+}
+
+fn is_unlock_all(text: &str) -> bool {
+    let all = "pg_advisory_unlock_all";
+    mentions(text, &[all]) && {
+        let rest = text.to_ascii_lowercase().replace(all, "");
+        !mentions(&rest, &LOCKS)
+    }
+}
 
 /// Whether the text has one of these words.
 fn mentions(text: &str, words: &[&str]) -> bool {
@@ -40,6 +66,7 @@ fn query_writes(q: &ast::Query, text: &str) -> bool {
     body || !q.locks.is_empty()
         || with.into_iter().any(|c| query_writes(&c.query, ""))
         || mentions(text, &CALLS)
+        || locks(text)
 }
 
 fn statement_writes(s: &ast::Statement, text: &str) -> bool {
@@ -62,6 +89,32 @@ fn away(plan: &Plan, s: &ast::Statement, text: &str) -> bool {
     *plan.away.get_or_init(|| statement_writes(s, text))
 }
 
+/// Whether a session whose locks are at the primary runs it there: all but what is only about the session.
+fn goes_with_locks(s: &Stmt) -> bool {
+    match s {
+        Stmt::Sql(_) | Stmt::Extra(_) => true,
+        Stmt::Utility(u) => utility_goes_with_locks(u),
+    }
+}
+
+fn listens(s: &Stmt) -> bool {
+    match s {
+        Stmt::Utility(u) => matches!(&**u, Utility::Listen(_) | Utility::Unlisten(_)),
+        _ => false,
+    }
+}
+
+fn utility_goes_with_locks(u: &Utility) -> bool {
+    matches!(
+        u,
+        Utility::Declare { .. }
+            | Utility::Execute { .. }
+            | Utility::Copy(_)
+            | Utility::Discard(_)
+            | Utility::Notify { .. }
+    )
+}
+
 impl Statement {
     /// Whether a replica may not run it.
     fn belongs_to_primary(&self) -> bool {
@@ -72,7 +125,11 @@ impl Statement {
                 None => statement_writes(s, &self.text),
             },
             Body::Ddl(_) => true,
-            Body::Utility(u) => matches!(&**u, Utility::Copy(c) if c.writes()),
+            Body::Utility(u) => match &**u {
+                Utility::Copy(c) => c.writes(),
+                Utility::Notify { .. } => true,
+                _ => false,
+            },
         }
     }
 }
@@ -98,6 +155,9 @@ impl<E: Engine> Session<E> {
                     let found = self.find_statement(name).cloned();
                     found.is_ok_and(|s| s.belongs_to_primary())
                 }
+                Utility::Notify { .. } => true,
+                // With a transaction that may go there, whose end it waits for.
+                Utility::Listen(_) | Utility::Unlisten(_) => self.block.kind != Kind::None,
                 _ => false,
             },
         }
@@ -106,10 +166,18 @@ impl<E: Engine> Session<E> {
     /// Before the statements of a text run: the signal, when one of them may not run here. A block that was declared READ ONLY stays,
     /// and so does one that has failed.
     pub(in super::super) fn check_place(&mut self, statements: &[Parsed]) -> Result<()> {
-        if !self.forwards() || self.block.kind == Kind::Failed || self.declared_read_only() {
+        if !self.forwards() || self.block.kind == Kind::Failed {
             return Ok(());
         }
-        match statements.iter().any(|p| self.goes_away(p)) {
+        let goes = match (self.forward.pinned, self.declared_read_only()) {
+            (true, _) => statements.iter().any(|p| goes_with_locks(&p.stmt)),
+            (false, true) => statements.iter().any(|p| locks(&p.text)),
+            (false, false) => {
+                let goes = statements.iter().any(|p| self.goes_away(p));
+                goes || statements.len() > 1 && statements.iter().any(|p| listens(&p.stmt))
+            }
+        };
+        match goes {
             true => Err(signal("the statement")),
             false => Ok(()),
         }
@@ -120,7 +188,7 @@ impl<E: Engine> Session<E> {
         let Stmt::Sql(s) = &p.stmt else {
             return Ok(());
         };
-        if !self.forwards() || !away(plan, s, &p.text) {
+        if !self.forwards() || !(self.forward.pinned || away(plan, s, &p.text)) {
             return Ok(());
         }
         self.check_place(std::slice::from_ref(p))
@@ -128,20 +196,37 @@ impl<E: Engine> Session<E> {
 
     /// The same for a run.
     pub(in super::super) fn check_run(&mut self, run: &run::Run) -> Result<()> {
-        if !self.forwards() || !run.statement.belongs_to_primary() || self.declared_read_only() {
+        if !self.forwards() {
             return Ok(());
         }
-        Err(signal("the statement"))
+        let goes = self.forward.pinned
+            || run.statement.belongs_to_primary()
+                && (!self.declared_read_only() || locks(&run.statement.text));
+        match goes {
+            true => Err(signal("the statement")),
+            false => Ok(()),
+        }
     }
 
     /// Whether a portal of this prepared statement is to be made at the primary.
     pub fn belongs_to_primary(&mut self, name: &str) -> bool {
-        if !self.forwards() || self.block.kind == Kind::Failed || self.declared_read_only() {
+        if !self.forwards() || self.block.kind == Kind::Failed {
             return false;
         }
+        let read_only = self.declared_read_only();
         let Ok(st) = self.find_statement(name).cloned() else {
             return false;
         };
+        if self.forward.pinned {
+            return match &st.body {
+                Body::Empty => false,
+                Body::Rows(_) | Body::Ddl(_) => true,
+                Body::Utility(u) => utility_goes_with_locks(u),
+            };
+        }
+        if read_only {
+            return locks(&st.text);
+        }
         match &st.body {
             Body::Utility(u) => match &**u {
                 Utility::Declare { query, .. } => self.goes_away(query),
@@ -149,6 +234,7 @@ impl<E: Engine> Session<E> {
                     let found = self.find_statement(name).cloned();
                     found.is_ok_and(|s| s.belongs_to_primary())
                 }
+                Utility::Listen(_) | Utility::Unlisten(_) => self.block.kind != Kind::None,
                 _ => st.belongs_to_primary(),
             },
             _ => st.belongs_to_primary(),

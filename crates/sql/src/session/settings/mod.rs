@@ -65,6 +65,8 @@ pub struct Hot {
     pub forward: bool,
     pub statement_timeout: Option<Duration>,
     pub lock_timeout: Option<Duration>,
+    /// None: a wait looks for deadlocks when it begins.
+    pub deadlock_timeout: Option<Duration>,
     pub idle_in_transaction: Option<Duration>,
     pub idle_session: Option<Duration>,
     pub client_min_messages: Severity,
@@ -131,6 +133,7 @@ impl Default for Settings {
                 forward: true,
                 statement_timeout: None,
                 lock_timeout: None,
+                deadlock_timeout: None,
                 idle_in_transaction: None,
                 idle_session: None,
                 client_min_messages: Severity::Notice,
@@ -470,6 +473,7 @@ impl Settings {
             "canon.forward" => self.hot.forward = on,
             "statement_timeout" => self.hot.statement_timeout = time(),
             "lock_timeout" => self.hot.lock_timeout = time(),
+            "deadlock_timeout" => self.hot.deadlock_timeout = time(),
             "idle_in_transaction_session_timeout" => self.hot.idle_in_transaction = time(),
             "idle_session_timeout" => self.hot.idle_session = time(),
             "client_min_messages" => {

@@ -60,10 +60,14 @@ fn invalid(name: &str, v: &str) -> Error {
 
 fn text(name: &str, v: &str, old: &str) -> Result<CompactString> {
     match name {
-        "client_encoding" => match v.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
-            "utf8" | "unicode" => Ok("UTF8".into()),
-            _ => Err(invalid(name, v)),
-        },
+        // PostgreSQL looks at letters and digits only, so that quotes do not matter.
+        "client_encoding" => {
+            let plain = v.chars().filter(char::is_ascii_alphanumeric);
+            match plain.collect::<String>().to_ascii_lowercase().as_str() {
+                "utf8" | "unicode" => Ok("UTF8".into()),
+                _ => Err(invalid(name, v)),
+            }
+        }
         "TimeZone" => Ok(zone(v)?),
         "DateStyle" => datestyle(v, old).ok_or_else(|| invalid(name, v)),
         "search_path" => {

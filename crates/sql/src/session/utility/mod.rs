@@ -1,7 +1,7 @@
 //! The statements that are about the session and not about data, read by PostgreSQL's grammar: transactions, settings,
 //! prepared statements, cursors, COPY, WAIT FOR. (`sqlparser` reads several of them by other databases' grammars, or not at all.)
 //!
-//! Left out on purpose: two-phase commit, notifications (`LISTEN`, `NOTIFY` are refused where they are run).
+//! Left out on purpose: two-phase commit.
 
 mod set;
 mod statements;
@@ -111,8 +111,15 @@ pub enum Utility {
     /// None: all.
     Close(Option<String>),
     Copy(Box<CopyStmt>),
-    /// UNLISTEN, CHECKPOINT: nothing to do. The command tag.
+    /// Nothing to do. The command tag.
     Nothing(&'static str),
+    Listen(String),
+    /// None: all.
+    Unlisten(Option<String>),
+    Notify {
+        channel: String,
+        payload: String,
+    },
     /// Known and refused: 0A000 with this name.
     Unsupported(&'static str),
     Checkpoint,
@@ -224,8 +231,19 @@ pub(super) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>, Fault> 
             p.next();
             return CopyStmt::parse(&mut p).map(|c| Some(Utility::Copy(Box::new(c))));
         }
-        "listen" => return Ok(Some(Utility::Unsupported("LISTEN"))),
-        "notify" => return Ok(Some(Utility::Unsupported("NOTIFY"))),
+        "listen" => {
+            p.next();
+            Utility::Listen(p.name()?)
+        }
+        "notify" => {
+            p.next();
+            let channel = p.name()?;
+            let payload = match p.opt_token(&Token::Comma) {
+                true => p.string()?,
+                false => String::new(),
+            };
+            Utility::Notify { channel, payload }
+        }
         "do" => return Ok(Some(Utility::Unsupported("DO"))),
         "load" => return Ok(Some(Utility::Unsupported("LOAD"))),
         "call" => return Ok(Some(Utility::Unsupported("CALL"))),
@@ -235,10 +253,10 @@ pub(super) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>, Fault> 
         }
         "unlisten" => {
             p.next();
-            if !p.opt_token(&Token::Mul) {
-                p.name()?;
-            }
-            Utility::Nothing("UNLISTEN")
+            Utility::Unlisten(match p.opt_token(&Token::Mul) {
+                true => None,
+                false => Some(p.name()?),
+            })
         }
         "checkpoint" => {
             p.next();
