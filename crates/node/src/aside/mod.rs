@@ -263,6 +263,8 @@ pub fn read(disk: &dyn Disk, files: &AsideFiles) -> Result<Aside> {
                 }
                 RecordKind::Put => commit.writes.push(lines.write(storage, key, Some(&row))),
                 RecordKind::Delete => commit.writes.push(lines.write(storage, key, None)),
+                // It is no content, and was heard or will not be.
+                RecordKind::Notify => {}
             }
         }
         let quiet = commit.writes.is_empty() && commit.schema.is_empty();
