@@ -206,6 +206,9 @@ pub struct ViewDef {
     /// Relations it reads, for DROP … RESTRICT and CASCADE.
     pub depends_on: Vec<Oid>,
     pub acl: Acl,
+    /// What it reads is read with the rights of the reader, not of the owner.
+    #[serde(default)]
+    pub security_invoker: bool,
 }
 
 /// A catalogued object.

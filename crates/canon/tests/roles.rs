@@ -147,3 +147,94 @@ fn a_session_that_goes_on_elsewhere_is_nobody_else() {
     t.run(&r, "RESET ROLE; INSERT INTO secret VALUES (1)");
     assert_eq!(t.one(&p, "SELECT count(*) FROM secret"), "1");
 }
+
+/// What a view reads is read with the rights of its owner as they are when a statement runs, at every node and in every way to read.
+#[test]
+fn a_view_is_read_with_its_owners_rights_of_now() {
+    let t = Test::start(
+        "CREATE ROLE reader LOGIN; CREATE ROLE owner LOGIN; CREATE SCHEMA app AUTHORIZATION owner; \
+         GRANT USAGE ON SCHEMA app TO reader; \
+         CREATE TABLE cards (id int PRIMARY KEY, number text); INSERT INTO cards VALUES (1, 'x'); \
+         CREATE TABLE own (id int); ALTER TABLE own OWNER TO reader; \
+         SET ROLE owner; CREATE VIEW app.cards AS SELECT * FROM public.cards; \
+         CREATE VIEW app.outer AS SELECT count(*) AS n FROM app.cards; \
+         GRANT SELECT ON app.cards, app.outer TO reader; RESET ROLE",
+    );
+    let p = t.primary();
+    let members = [t.cluster.primary(), t.cluster.replicas()[0]];
+    let sessions: Vec<Client> = members
+        .iter()
+        .map(|&m| log_in(&t, m, "reader", "").expect("a session"))
+        .collect();
+    let prepared: Vec<_> = sessions
+        .iter()
+        .map(|c| {
+            let both = ["SELECT id FROM app.cards", "SELECT n FROM app.outer"];
+            both.map(|q| t.runtime.block_on(c.prepare(q)).expect(q))
+        })
+        .collect();
+    let ways = [
+        "SELECT * FROM app.cards",
+        "SELECT * FROM app.cards WHERE id = 1",
+        "SELECT n FROM app.outer",
+        "EXPLAIN SELECT * FROM app.cards",
+        "SELECT 1 WHERE EXISTS (SELECT 1 FROM app.cards)",
+        "BEGIN; DECLARE c CURSOR FOR SELECT * FROM app.cards; FETCH c; COMMIT",
+        "PREPARE q AS SELECT * FROM app.cards; EXECUTE q; DEALLOCATE q",
+        "INSERT INTO own SELECT id FROM app.cards",
+    ];
+    let check = |may: bool, why: &str| {
+        for (c, statements) in sessions.iter().zip(&prepared) {
+            for way in ways {
+                let got = t
+                    .runtime
+                    .block_on(c.simple_query(way))
+                    .map_err(|e| code(&e));
+                assert_eq!(got.is_ok(), may, "{why}: {way}: {got:?}");
+                if let Err(code) = got {
+                    assert_eq!(code, "42501", "{why}: {way}");
+                    t.run(c, "ROLLBACK");
+                    _ = t.runtime.block_on(c.batch_execute("DEALLOCATE q"));
+                }
+            }
+            for s in statements {
+                let got = t.runtime.block_on(c.query(s, &[])).map_err(|e| code(&e));
+                let got = got.map(|rows| rows.len());
+                let expected = if may { Ok(1) } else { Err("42501".into()) };
+                assert_eq!(got, expected, "{why}: a prepared statement");
+            }
+            let copy = "COPY (SELECT * FROM app.cards) TO STDOUT";
+            let got = t.runtime.block_on(c.copy_out(copy)).map(|_| ());
+            assert_eq!(got.is_ok(), may, "{why}: {copy}");
+        }
+    };
+    check(false, "the owner may not read");
+    for (change, may) in [
+        ("GRANT SELECT ON cards TO owner", true),
+        ("REVOKE SELECT ON cards FROM owner", false),
+        ("GRANT SELECT ON cards TO reader", false),
+        ("ALTER VIEW app.cards SET (security_invoker = true)", true),
+        ("REVOKE SELECT ON cards FROM reader", false),
+        ("ALTER VIEW app.cards RESET (security_invoker)", false),
+        ("GRANT SELECT ON cards TO PUBLIC", true),
+        ("REVOKE SELECT ON cards FROM PUBLIC", false),
+        (
+            "ALTER VIEW app.cards OWNER TO canon; GRANT SELECT ON app.cards TO owner",
+            true,
+        ),
+        (
+            "REVOKE SELECT ON app.cards FROM reader; GRANT SELECT ON app.cards TO reader",
+            true,
+        ),
+        ("ALTER VIEW app.cards OWNER TO owner", false),
+        ("ALTER TABLE cards OWNER TO owner", true),
+        ("REVOKE USAGE ON SCHEMA app FROM reader", false),
+    ] {
+        t.run(&p, change);
+        t.cluster.catch_up().expect("caught up");
+        check(may, change);
+    }
+    // Not even a superuser reads what the owner of the view may not.
+    t.run(&p, "ALTER TABLE cards OWNER TO canon");
+    assert_eq!(t.refused(&p, "SELECT * FROM app.cards"), "42501");
+}

@@ -24,7 +24,7 @@ pub enum OpenMode {
 
 /// A file system, as far as we need one. Paths are given whole.
 pub trait Disk: Send + Sync {
-    /// Opens a file.
+    /// Opens a file. One that is made is for the owner only.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Renames a file, replacing what bore the new name. Durable after [`Disk::sync_dir`].
@@ -36,7 +36,13 @@ pub trait Disk: Send + Sync {
     /// Names (not paths) of what lies in the directory, sorted.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Creates the directory and those above it; nothing happens when it is there.
+    /// Takes from everybody but the owner what rights they have on the directory and on what lies in it, at any depth. How many files and
+    /// directories were open to others; what belongs to another user is left as it is, but for the directory itself, which is an error.
+    fn make_private(&self, _dir: &Path) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    /// Creates the directory and those above it, for the owner only; nothing happens when it is there.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
 
     /// Makes the names in `dir` durable.

@@ -218,6 +218,10 @@ impl Disk for FaultyDisk {
         self.inner.list(dir)
     }
 
+    fn make_private(&self, dir: &Path) -> io::Result<usize> {
+        self.inner.make_private(dir)
+    }
+
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         self.alive()?;
         self.inner.create_dir_all(dir)

@@ -1,13 +1,16 @@
 //! The operating system's files.
 //!
+//! Files and directories are made for the owner only (0600, 0700), whatever the umask: rows, passwords' verifiers and the log of both are
+//! nobody else's to read.
+//!
 //! Long runs of zeros go around the page cache where the file system can do that: they are not read again, and copying them into the
 //! cache was a tenth of a processor at the pace of a busy log.
 
 use crate::disk::{DirLock, Disk, DiskFile, OpenMode};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,10 +20,26 @@ pub const LOCK_FILE: &str = "canon.lock";
 /// The file system of the machine.
 pub struct OsDisk;
 
+/// Rights on files and directories that are made.
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
+/// The rights of all but the owner.
+const OTHERS: u32 = 0o077;
+
+/// Takes the rights of others on a file or directory; how many had some.
+fn tighten(path: &Path, metadata: &Metadata) -> io::Result<usize> {
+    let mode = metadata.mode();
+    if mode & OTHERS == 0 || !(metadata.is_dir() || metadata.is_file()) {
+        return Ok(0);
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode & 0o7777 & !OTHERS))?;
+    Ok(1)
+}
+
 impl Disk for OsDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        options.read(true);
+        options.read(true).mode(FILE_MODE);
         match mode {
             OpenMode::Read => &mut options,
             OpenMode::Write => options.write(true),
@@ -48,7 +67,32 @@ impl Disk for OsDisk {
     }
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir)
+    }
+
+    fn make_private(&self, dir: &Path) -> io::Result<usize> {
+        let metadata = fs::metadata(dir)?;
+        let mut changed = tighten(dir, &metadata)?;
+        let owner = metadata.uid();
+        let mut todo = vec![dir.to_owned()];
+        while let Some(dir) = todo.pop() {
+            for entry in fs::read_dir(dir)? {
+                let path = entry?.path();
+                // What a link leads to is looked at, so that a log on another disk is private, too.
+                let metadata = match fs::metadata(&path) {
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                    m => m?,
+                };
+                if metadata.uid() != owner {
+                    continue;
+                }
+                changed += tighten(&path, &metadata)?;
+                if metadata.is_dir() {
+                    todo.push(path);
+                }
+            }
+        }
+        Ok(changed)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
@@ -70,6 +114,7 @@ impl Disk for OsDisk {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(FILE_MODE)
             .open(dir.join(LOCK_FILE))?;
         match file.try_lock() {
             Ok(()) => Ok(DirLock::new(file)),
@@ -165,6 +210,40 @@ mod tests {
         file.write_all_at(b"hello", 10).unwrap();
         assert_eq!(file.len().unwrap(), 64 * BLOCK);
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_made_is_private_and_what_was_open_is_closed() {
+        let root = std::env::temp_dir().join(format!("env-os-private-{}", std::process::id()));
+        let mode = |p: &Path| fs::metadata(p).unwrap().mode() & 0o777;
+        let (disk, dir) = (OsDisk, root.join("a/b"));
+        disk.create_dir_all(&dir).unwrap();
+        let file = dir.join("file");
+        disk.open(&file, OpenMode::CreateNew).unwrap();
+        disk.open(&dir.join("other"), OpenMode::Truncate).unwrap();
+        drop(disk.lock_dir(&dir).unwrap());
+        for d in [&root, &root.join("a"), &dir] {
+            assert_eq!(mode(d), DIR_MODE, "{}", d.display());
+        }
+        for name in ["file", "other", LOCK_FILE] {
+            assert_eq!(mode(&dir.join(name)), FILE_MODE, "{name}");
+        }
+        assert_eq!(disk.make_private(&root).unwrap(), 0);
+        // As an older build left them, the log on another disk.
+        let far = root.with_extension("far");
+        fs::create_dir_all(far.join("wal")).unwrap();
+        std::os::unix::fs::symlink(&far, root.join("link")).unwrap();
+        std::os::unix::fs::symlink("nowhere", root.join("gone")).unwrap();
+        for p in [&dir, &file, &far, &far.join("wal")] {
+            fs::set_permissions(p, Permissions::from_mode(0o755)).unwrap();
+        }
+        assert_eq!(disk.make_private(&root).unwrap(), 4);
+        for p in [&dir, &file, &far, &far.join("wal")] {
+            assert_eq!(mode(p), 0o700, "{}", p.display());
+        }
+        assert_eq!(disk.make_private(&root).unwrap(), 0);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_dir_all(&far).unwrap();
     }
 
     #[test]

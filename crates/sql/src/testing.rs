@@ -192,6 +192,7 @@ impl TestDb {
             &PrepareContext {
                 catalog: &catalog,
                 search_path: &path,
+                role: base::schema::BOOTSTRAP_ROLE,
                 settings: &self.settings,
                 session: &self.session,
                 rows: Some(&|t| txn.estimated_rows(t)),
@@ -252,6 +253,7 @@ impl TestDb {
     ) -> Result<Answer> {
         if ddl::is_ddl(stmt) {
             let analyzer = Analysis {
+                role: base::schema::BOOTSTRAP_ROLE,
                 settings: &self.settings,
                 session: &self.session,
             };

@@ -65,6 +65,15 @@ impl DataDir {
             },
             _ => Error::io("locking", path, e),
         })?;
+        let opened = disk
+            .make_private(path)
+            .map_err(|e| Error::io("making private (0700, files 0600)", path, e))?;
+        if opened > 0 {
+            env::say!(
+                "canon: {}: {opened} files or directories were open to other users of this machine; closed",
+                path.display()
+            );
+        }
         let version = path.join(VERSION_FILE);
         let (cluster, created) = match disk.read(&version) {
             Ok(bytes) => (parse_version(&version, &bytes)?, false),

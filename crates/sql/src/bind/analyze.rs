@@ -8,10 +8,10 @@ use crate::ddl::{Analyzer, QueryShape};
 use crate::exec::{Rt, State};
 use crate::expr::{Expr, Slot};
 use crate::functions::{EvalContext, NoSession, SessionContext, Volatility};
-use crate::plan::PrepareContext;
 use crate::plan::node::{Node, Plan, Root};
+use crate::plan::{Need, PrepareContext};
 use crate::types::OutputSettings;
-use base::schema::{Column, Schema, Table, TableDef};
+use base::schema::{BOOTSTRAP_ROLE, Column, Schema, Table, TableDef};
 use base::{Error, Oid, Result, SqlState, Value};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ use txn::{Catalog, RuleCompiler, TableRules};
 
 /// The binder as DDL sees it.
 pub struct Analysis<'a> {
+    /// The role that looks names up.
+    pub role: Oid,
     pub settings: &'a OutputSettings,
     pub session: &'a dyn SessionContext,
 }
@@ -161,6 +163,7 @@ impl Analysis<'_> {
         let cx = PrepareContext {
             catalog: &catalog,
             search_path: &path,
+            role: self.role,
             settings: self.settings,
             session: self.session,
             rows: None,
@@ -168,6 +171,17 @@ impl Analysis<'_> {
         };
         f(&mut Binder::new(&cx, &[]))
     }
+}
+
+/// The relations that a query names itself, not those inside its views.
+fn own_relations(needs: &[Need]) -> Vec<Oid> {
+    let mut all = vec![];
+    for n in needs.iter().filter(|n| n.view == 0) {
+        if !all.contains(&n.relation) {
+            all.push(n.relation);
+        }
+    }
+    all
 }
 
 impl Analyzer for Analysis<'_> {
@@ -190,7 +204,7 @@ impl Analyzer for Analysis<'_> {
             }
             Ok(QueryShape {
                 columns: rel.cols.into_iter().map(|c| (c.name, c.ty)).collect(),
-                depends_on: b.privileges.iter().map(|(r, _)| *r).collect(),
+                depends_on: own_relations(&b.privileges),
                 stars: b.stars.take().unwrap_or_default(),
             })
         })
@@ -266,6 +280,8 @@ impl RuleCompiler for Compiler {
     fn compile(&self, schema: &Schema, table: &Table) -> Result<Arc<dyn TableRules>> {
         let settings = OutputSettings::default();
         let analysis = Analysis {
+            // The names were looked up when the rules were made.
+            role: BOOTSTRAP_ROLE,
             settings: &settings,
             session: &NoSession,
         };

@@ -112,7 +112,7 @@ impl Binder<'_> {
 
     /// What `'name'::regclass` means. A plan holds for one version of the schema and one search path, so the number may
     /// stand in it.
-    fn relation_number(&self, text: &str) -> Result<Expr> {
+    fn relation_number(&mut self, text: &str) -> Result<Expr> {
         let t = text.trim();
         if t == "-" {
             return Ok(Expr::Const(Value::Oid(0)));
@@ -124,7 +124,11 @@ impl Binder<'_> {
             .try_with_sql(t)
             .and_then(|mut p| p.parse_object_name(false))
             .map_err(|_| Error::new(SqlState::INVALID_NAME, "invalid name syntax"))?;
+        if let (Some(n), _) = crate::catalog::split_name(&name)? {
+            self.name_schema(&n)?;
+        }
         let found = crate::catalog::resolve(&self.cx.catalog.schema, &self.path, &name)?;
+        self.found_in(found.namespace());
         Ok(Expr::Const(Value::Oid(found.oid())))
     }
 

@@ -39,6 +39,10 @@ impl Binder<'_> {
                 })?]
             }
         };
+        if c.conflict_target.is_some() {
+            // What decides is read.
+            self.need(t.def.id, privilege::SELECT);
+        }
         let update = match &c.action {
             OnConflictAction::DoNothing => None,
             OnConflictAction::DoUpdate(u) => {

@@ -7,6 +7,7 @@ use super::syntax::is_default;
 use super::{Binder, Bound, Scope};
 use crate::catalog::{Resolved, fold, split_name};
 use crate::expr::{Expr, Slot};
+use crate::functions::NEXT_IDENTITY;
 use crate::plan::join::{Want, plan_from};
 use crate::plan::node::{self, ColumnDelta, ColumnSource, Node, Returning, Root};
 use base::schema::{Identity, Relation, Table, privilege};
@@ -89,7 +90,7 @@ impl Binder<'_> {
                 Error::internal(format!("identity column \"{}\" has no sequence", c.name))
             })?;
             let arg = Bound::new(Expr::Const(base::Value::Oid(id)), base::Type::RegClass);
-            let next = self.call("nextval", vec![arg])?;
+            let next = self.call(NEXT_IDENTITY, vec![arg])?;
             return self.assign(next, &c.name, c.ty());
         }
         let Some(text) = &c.default else {
@@ -98,7 +99,10 @@ impl Binder<'_> {
         let e = super::syntax::parse_expr(text)?;
         let scope = Scope::root();
         let mut env = Env::plain(&scope, "DEFAULT expressions");
-        let b = self.expr(&e, &mut env)?;
+        let stored = std::mem::replace(&mut self.stored, true);
+        let b = self.expr(&e, &mut env);
+        self.stored = stored;
+        let b = b?;
         self.assign(b, &c.name, c.ty())
     }
 
@@ -253,9 +257,11 @@ impl Binder<'_> {
         let Some(items) = items else {
             return Ok((None, vec![]));
         };
-        self.need(relation, privilege::SELECT);
         let mut env = Env::plain(scope, "RETURNING");
         let mut targets = self.targets(items, &mut env)?;
+        if row.iter().any(|&s| self.used[s as usize]) {
+            self.need(relation, privilege::SELECT);
+        }
         for t in &mut targets {
             t.bound = self.settle(t.bound.clone())?;
         }
@@ -314,11 +320,10 @@ impl Binder<'_> {
         let (mut items, scope) = self.with_target(from, names, outer)?;
         items.insert(0, From::Table(table));
         let columns = self.assignments(&t, &u.assignments, &scope)?;
-        let reads = u.selection.is_some() || columns.iter().any(reads_columns);
-        if reads {
+        let filter = self.where_clause(u.selection.as_ref(), &scope)?;
+        if row.iter().any(|&s| self.used[s as usize]) {
             self.need(t.def.id, privilege::SELECT);
         }
-        let filter = self.where_clause(u.selection.as_ref(), &scope)?;
         let (returning, cols) =
             self.returning(u.returning.as_deref(), &scope, row.clone(), t.def.id)?;
         let free =
@@ -374,10 +379,10 @@ impl Binder<'_> {
         let using = d.using.as_deref().unwrap_or(&[]);
         let (mut items, scope) = self.with_target(using, names, outer)?;
         items.insert(0, From::Table(table));
-        if d.selection.is_some() {
+        let filter = self.where_clause(d.selection.as_ref(), &scope)?;
+        if row.iter().any(|&s| self.used[s as usize]) {
             self.need(t.def.id, privilege::SELECT);
         }
-        let filter = self.where_clause(d.selection.as_ref(), &scope)?;
         let (returning, cols) = self.returning(d.returning.as_deref(), &scope, row, t.def.id)?;
         let joined = items.len() > 1;
         let planned = plan_from(self, items, filter, &Want::default())?;
@@ -523,10 +528,6 @@ fn one_column_of(q: &ast::Query, i: usize, n: usize) -> Option<ast::Query> {
     }
     s.projection = vec![s.projection[i].clone()];
     Some(one)
-}
-
-fn reads_columns(c: &ColumnSource) -> bool {
-    matches!(c, ColumnSource::Expr(e) if !e.is_fixed())
 }
 
 /// Columns that an UPDATE moves by an amount that reads nothing.

@@ -9,6 +9,7 @@ use super::scope::{CteKind, ScopeColumn, ScopeRel};
 use super::select::Selected;
 use super::{Binder, Rel, Scope};
 use crate::catalog::{Resolved, VirtualTable, fold, split_name};
+use crate::ddl::privileges::is_closed;
 use crate::expr::{Expr, Slot};
 use crate::plan::node::{self, CatalogSource, Node};
 use base::schema::{Relation, Table, ViewDef, privilege};
@@ -29,6 +30,8 @@ pub(crate) struct TableRef {
     pub key_slot: Option<Slot>,
     /// SKIP LOCKED passes over some of its rows.
     pub skips: bool,
+    /// The views in whose queries it is named, the outermost first.
+    pub views: Box<[Oid]>,
 }
 
 impl TableRef {
@@ -447,6 +450,9 @@ impl Binder<'_> {
                     .map(|(n, t)| ((*n).to_owned(), *t))
                     .collect();
                 let name = VirtualTable::name(v);
+                if is_closed(name) {
+                    self.need(v.oid(), privilege::SELECT);
+                }
                 self.catalog_relation(
                     CatalogSource::Fixed(v),
                     v.oid(),
@@ -498,6 +504,7 @@ impl Binder<'_> {
             base,
             key_slot: None,
             skips: false,
+            views: self.views.as_slice().into(),
         };
         Ok((table, Names::of(rename(rel, alias)?)))
     }
@@ -547,8 +554,6 @@ impl Binder<'_> {
     ) -> Result<(From, Names)> {
         let query = super::syntax::parse_query(&v.query)?;
         self.looks_up = true;
-        // Who may read the view may read what it reads.
-        let held = std::mem::take(&mut self.privileges);
         let stars = self.stars.take();
         // Its names mean what they meant where it was made.
         let schema_of = &self.cx.catalog.schema;
@@ -559,8 +564,9 @@ impl Binder<'_> {
         let readers = std::mem::replace(&mut self.path, path);
         let root = Scope::root();
         let boundary = Scope::boundary(&root);
+        self.views.push(v.id);
         let selected = self.query_or_flat(&query, &boundary);
-        self.privileges = held;
+        self.views.pop();
         self.stars = stars;
         self.path = readers;
         let names: Vec<String> = v.columns.iter().map(|c| c.name.clone()).collect();

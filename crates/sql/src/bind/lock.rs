@@ -79,7 +79,13 @@ impl Binder<'_> {
                         "FOR UPDATE cannot be applied to the nullable side of an outer join",
                     ));
                 }
-                self.need(t.table.def.id, privilege::UPDATE);
+                // The role that locks needs the right on the outermost view, each view's owner on what stands in it.
+                let mut view = 0;
+                for &inner in &*t.views {
+                    self.need_in(view, inner, privilege::UPDATE);
+                    view = inner;
+                }
+                self.need_in(view, t.table.def.id, privilege::UPDATE);
                 let slot = match t.key_slot {
                     Some(s) => s,
                     None => {

@@ -40,9 +40,11 @@ pub(crate) use select::QCol;
 pub use syntax::adapt;
 pub(crate) use syntax::parse_query;
 
+use crate::ddl::privileges::{check_namespace, held_on_namespace};
 use crate::expr::{Expr, Slot};
 use crate::plan::node::{Node, Plan, Root};
-use crate::plan::{OutColumn, PrepareContext, Prepared, StatementKind};
+use crate::plan::{Need, OutColumn, PrepareContext, Prepared, StatementKind};
+use base::schema::privilege;
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Statement};
 use sqlparser::tokenizer::Location;
@@ -89,7 +91,13 @@ pub(crate) struct Binder<'a> {
     /// Slots of functions in FROM that give plain values, with the names of the relations.
     pub scalars: Vec<(Slot, String)>,
     pub relations: usize,
-    pub privileges: Vec<(Oid, u32)>,
+    pub privileges: Vec<Need>,
+    /// Schemas that the text names.
+    pub schemas: Vec<Oid>,
+    /// The views whose queries are being bound, the innermost last.
+    pub views: Vec<Oid>,
+    /// Set while a stored DEFAULT is bound: its names were looked up when it was made, and so are those of views.
+    pub stored: bool,
     pub locks_rows: bool,
     /// Calls a function that moves a sequence.
     pub writes: bool,
@@ -109,10 +117,13 @@ pub(crate) struct Binder<'a> {
 
 impl<'a> Binder<'a> {
     pub fn new(cx: &'a PrepareContext<'a>, params: &[Option<Type>]) -> Binder<'a> {
-        let name = |n: &Oid| cx.catalog.schema.namespace(*n).map(|n| n.name.clone());
+        let schema = &cx.catalog.schema;
+        let usable = |n: &&Oid| held_on_namespace(schema, cx.role, **n) & privilege::USAGE != 0;
+        let name = |n: &Oid| schema.namespace(*n).map(|n| n.name.clone());
+        let path = cx.search_path.iter().filter(usable);
         Binder {
             cx,
-            path: cx.search_path.iter().filter_map(name).collect(),
+            path: path.filter_map(name).collect(),
             params: params.to_vec(),
             names: vec![],
             used: vec![],
@@ -123,6 +134,9 @@ impl<'a> Binder<'a> {
             scalars: vec![],
             relations: 0,
             privileges: vec![],
+            schemas: vec![],
+            views: vec![],
+            stored: false,
             locks_rows: false,
             writes: false,
             looks_up: false,
@@ -142,11 +156,42 @@ impl<'a> Binder<'a> {
         (self.names.len() - 1) as Slot
     }
 
-    /// Notes that the user needs these rights on a relation.
+    /// Notes that these rights on a relation are needed, by the owner of the view that is being bound, or by the current role.
     pub fn need(&mut self, relation: Oid, bits: u32) {
-        match self.privileges.iter_mut().find(|(r, _)| *r == relation) {
-            Some((_, b)) => *b |= bits,
-            None => self.privileges.push((relation, bits)),
+        let view = self.views.last().copied().unwrap_or(0);
+        self.need_in(view, relation, bits);
+    }
+
+    /// [`Binder::need`] of the query of this view; 0: of the statement itself.
+    pub fn need_in(&mut self, view: Oid, relation: Oid, bits: u32) {
+        let same = |n: &&mut Need| n.relation == relation && n.view == view;
+        match self.privileges.iter_mut().find(same) {
+            Some(n) => n.bits |= bits,
+            None => self.privileges.push(Need {
+                relation,
+                bits,
+                view,
+            }),
+        }
+    }
+
+    /// The text names this schema: 42501 unless it is usable. Stored definitions name what their makers might use.
+    pub fn name_schema(&self, name: &str) -> Result<()> {
+        if self.stored || !self.views.is_empty() {
+            return Ok(());
+        }
+        let schema = &self.cx.catalog.schema;
+        let Some(n) = schema.namespace_named(name) else {
+            return Ok(());
+        };
+        check_namespace(schema, self.cx.role, n.id, privilege::USAGE)
+    }
+
+    /// Notes that a name of the text was found in this schema.
+    pub fn found_in(&mut self, namespace: Oid) {
+        let own = !self.stored && self.views.is_empty();
+        if own && !crate::catalog::is_system(namespace) && !self.schemas.contains(&namespace) {
+            self.schemas.push(namespace);
         }
     }
 
@@ -233,6 +278,8 @@ impl<'a> Binder<'a> {
             locks_rows: self.locks_rows,
             schema_version: self.cx.catalog.schema.version,
             privileges: self.privileges,
+            schemas: self.schemas,
+            planned_for: self.cx.role,
             plan: Plan {
                 root,
                 subplans: self.subplans,

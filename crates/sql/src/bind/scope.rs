@@ -316,11 +316,16 @@ impl Binder<'_> {
     }
 
     /// What the name of a relation means; 42P01, and 0A000 for one of another database.
-    pub(super) fn relation(&self, name: &ast::ObjectName) -> Result<catalog::Resolved> {
+    pub(super) fn relation(&mut self, name: &ast::ObjectName) -> Result<catalog::Resolved> {
         if let [ast::ObjectNamePart::Identifier(database), _, _] = &name.0[..] {
             self.must_be_this_database(&fold(database), &name.to_string())?;
         }
-        catalog::resolve(&self.cx.catalog.schema, &self.path, name)
+        if let (Some(n), _) = catalog::split_name(name)? {
+            self.name_schema(&n)?;
+        }
+        let found = catalog::resolve(&self.cx.catalog.schema, &self.path, name)?;
+        self.found_in(found.namespace());
+        Ok(found)
     }
 
     fn whole_row(&mut self, rel: &ScopeRel, crossed: &[&RefCell<Vec<Slot>>]) -> Result<Bound> {

@@ -16,8 +16,41 @@ const MARK: char = '\u{1}';
 
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
-    let tokens = null_tests(precise_intervals(array_types(join_strings(tokens))));
+    let tokens = array_types(join_strings(tokens));
+    let tokens = view_options(null_tests(precise_intervals(tokens)));
     overriding(&tables(&row_locks(&before_conflict(tokens))))
+}
+
+/// `CREATE VIEW v WITH (security_invoker) AS` is `WITH (security_invoker = true)`.
+fn view_options(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = solid(&tokens);
+    let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
+    let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
+    if !is(0, "create") || !(is(1, "view") || is(1, "or") && is(3, "view")) {
+        return tokens;
+    }
+    let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
+    let query = (2..solid.len()).find(|&k| is(k, "as"));
+    let with = (2..query.unwrap_or(0)).find(|&k| is(k, "with"));
+    let Some(open) = with
+        .map(|k| k + 1)
+        .filter(|&k| token(k) == Some(&Token::LParen))
+    else {
+        return tokens;
+    };
+    let bare = |k: &usize| {
+        matches!(token(k - 1), Some(Token::LParen | Token::Comma))
+            && word(*k).is_some()
+            && matches!(token(k + 1), Some(Token::RParen | Token::Comma))
+    };
+    let all: Vec<usize> = (open + 1..query.unwrap_or(0)).filter(bare).collect();
+    // From the end, so that what is ahead keeps its place.
+    for at in all.into_iter().rev().map(|k| solid[k]) {
+        let span = tokens[at].span;
+        let value = [Token::Eq, Token::make_keyword("TRUE")];
+        tokens.splice(at + 1..at + 1, value.map(|t| TokenWithSpan::new(t, span)));
+    }
+    tokens
 }
 
 /// `SELECT 1 ON CONFLICT` is `SELECT 1 WHERE TRUE ON CONFLICT`: behind a list of columns the parser would take ON for a name.

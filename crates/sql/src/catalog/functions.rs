@@ -83,10 +83,22 @@ pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Resu
         "pg_relation_is_updatable" => cx.updatable(number(0)),
         "pg_column_is_updatable" => Value::Bool(cx.updatable(number(0)).as_i64() != Some(0)),
         "pg_get_serial_sequence" => cx.serial_sequence(&string(arg(0)), &string(arg(1)))?,
-        "pg_sequence_last_value" => match number(0).and_then(|s| cx.facts.sequence_state(s)) {
-            Some((v, true)) => Value::Int8(v),
-            _ => Value::Null,
-        },
+        "pg_sequence_last_value" => {
+            let sequence = number(0).and_then(|n| cx.schema.relation(n));
+            if let Some(r @ Relation::Sequence(_)) = sequence {
+                let (role, either) = (
+                    cx.facts.current_role(),
+                    privilege::USAGE | privilege::SELECT,
+                );
+                if privileges::held(cx.schema, role, r) & either == 0 {
+                    privileges::check_relation(cx.schema, role, r, either)?;
+                }
+            }
+            match number(0).and_then(|s| cx.facts.sequence_state(s)) {
+                Some((v, true)) => Value::Int8(v),
+                _ => Value::Null,
+            }
+        }
         "pg_relation_size" | "pg_table_size" | "pg_total_relation_size" | "pg_indexes_size" => {
             bytes(cx.facts.relation_bytes(cx.relation_number(arg(0))?))
         }
@@ -181,6 +193,7 @@ impl Scope<'_> {
         Names {
             schema: self.schema.clone(),
             search_path: self.search_path.clone(),
+            role: self.facts.current_role(),
         }
     }
 
@@ -293,6 +306,7 @@ impl Scope<'_> {
         let held = match by_oid(self.schema, id) {
             Some(Resolved::Relation(r)) => privileges::held(self.schema, role, &r),
             Some(Resolved::Virtual(_)) if privileges::is_superuser(self.schema, role) => u32::MAX,
+            Some(Resolved::Virtual(v)) if privileges::is_closed(v.name()) => 0,
             Some(Resolved::Virtual(_)) => privilege::SELECT,
             _ => return Ok(Value::Null),
         };

@@ -2,6 +2,7 @@
 
 use super::{Resolved, by_oid, display_name, find, types};
 use crate::ddl::expr_text::{parse_name, quote_ident};
+use crate::ddl::privileges::{check_named_namespace, usable_path};
 use crate::types::CatalogLookup;
 use base::schema::Schema;
 use base::{Error, Oid, Result, SqlState};
@@ -11,13 +12,20 @@ use std::sync::Arc;
 pub struct Names {
     pub schema: Arc<Schema>,
     pub search_path: Arc<[String]>,
+    /// The role that looks names up: schemas that it may not use are refused, and not searched.
+    pub role: Oid,
 }
 
 impl Names {
     /// The relation that a name, as text, means.
     pub(super) fn relation(&self, name: &str) -> Result<Option<Resolved>> {
         let (ns, rel) = parse_name(name)?;
-        Ok(find(&self.schema, &self.search_path, ns.as_deref(), &rel))
+        if let Some(n) = &ns {
+            check_named_namespace(&self.schema, self.role, n)?;
+            return Ok(find(&self.schema, &[], Some(n), &rel));
+        }
+        let path = usable_path(&self.schema, self.role, &self.search_path);
+        Ok(find(&self.schema, &path, None, &rel))
     }
 }
 

@@ -4,7 +4,8 @@ use super::classes::{index_definition, relations, tables};
 use super::relations::{RELATIONS, Rows};
 use super::rows::*;
 use super::{CatalogScan, DATABASE_OID, deparse};
-use base::schema::{Relation, Table};
+use crate::ddl::privileges;
+use base::schema::{Relation, Table, privilege};
 use base::{Oid, Result, Type, Value};
 
 fn schema_name(cx: &CatalogScan<'_>, namespace: Oid) -> Value {
@@ -80,7 +81,9 @@ pub(super) fn pg_indexes(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
 pub(super) fn pg_sequences(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for r in relations(cx) {
         let Relation::Sequence(q) = r else { continue };
-        let last = cx.facts.sequence_state(q.id).filter(|(_, called)| *called);
+        let held = privileges::held(cx.schema(), cx.facts.current_role(), r);
+        let shown = held & (privilege::USAGE | privilege::SELECT) != 0;
+        let last = cx.facts.sequence_state(q.id).filter(|s| shown && s.1);
         rows.push(&[
             ("schemaname", schema_name(cx, q.namespace)),
             ("sequencename", text(&q.name)),

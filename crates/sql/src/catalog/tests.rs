@@ -233,6 +233,7 @@ fn functions_print_definitions() {
     assert_eq!(held("INSERT"), Some(false));
     assert_eq!(held("insert, select"), Some(true));
     let names = Names {
+        role: base::schema::BOOTSTRAP_ROLE,
         schema: c.schema.clone(),
         search_path: path.clone(),
     };

@@ -11,6 +11,7 @@ use super::create_table::check_storage_parameters;
 use super::depend::Node;
 use super::expr_text;
 use super::fill::{Fill, With};
+use super::privileges;
 use super::work::Work;
 use crate::catalog::{self, Resolved};
 use base::schema::{Object, Relation, TableDef};
@@ -292,6 +293,7 @@ impl Work<'_> {
         match found {
             Resolved::Index(t, at) => {
                 self.must_own("index", &t.def.indexes[*at].name, t.def.owner)?;
+                self.may_name_in(t.def.namespace)?;
                 let t = self.schema.table(t.def.id).expect("found").clone();
                 self.must_be_free(t.def.namespace, &to)?;
                 let mut def = t.def.clone();
@@ -303,6 +305,7 @@ impl Work<'_> {
             Resolved::Relation(r) => {
                 let (kind, owner) = kind_and_owner(r);
                 self.must_own(kind, r.name(), owner)?;
+                self.may_name_in(found.namespace())?;
             }
         }
         self.must_be_free(found.namespace(), &to)?;
@@ -327,6 +330,12 @@ impl Work<'_> {
             None => {}
         }
         Ok(())
+    }
+
+    /// 42501 unless the role may give names in this schema.
+    pub(super) fn may_name_in(&self, namespace: Oid) -> Result<()> {
+        let create = base::schema::privilege::CREATE;
+        privileges::check_namespace(&self.schema, self.ctx.role, namespace, create)
     }
 
     /// Renames a sequence, also in the defaults that name it.
@@ -362,12 +371,10 @@ impl Work<'_> {
             return Ok(());
         }
         self.must_own(kind, relation.name(), old)?;
-        if !self.superuser() && owner != self.ctx.role {
-            let name = self.schema.role(owner).map_or("?", |r| r.name.as_str());
-            return Err(Error::new(
-                SqlState::INSUFFICIENT_PRIVILEGE,
-                format!("must be member of role \"{name}\""),
-            ));
+        self.may_give_to(owner)?;
+        if !self.superuser() {
+            let create = base::schema::privilege::CREATE;
+            privileges::check_namespace(&self.schema, owner, found.namespace(), create)?;
         }
         let moved = |acl: &mut base::schema::Acl| {
             for (to, _) in acl.iter_mut().filter(|(to, _)| *to == old) {
@@ -406,7 +413,8 @@ impl Work<'_> {
     }
 }
 
-fn kind_and_owner(r: &Relation) -> (&'static str, Oid) {
+/// What the relation is called, and whose it is.
+pub(super) fn kind_and_owner(r: &Relation) -> (&'static str, Oid) {
     match r {
         Relation::Table(t) => ("table", t.def.owner),
         Relation::View(v) => ("view", v.owner),

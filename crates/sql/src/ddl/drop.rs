@@ -114,7 +114,11 @@ impl Work<'_> {
                 kind.to_uppercase()
             )));
         }
-        self.must_own(kind, found.name(), owner)?;
+        // The owner of a schema may drop what others made in it.
+        let schema = self.schema.namespace(found.namespace());
+        if schema.is_none_or(|n| n.owner != self.ctx.role) {
+            self.must_own(kind, found.name(), owner)?;
+        }
         let requires = |object: &str, by: String| {
             Err(Error::new(
                 SqlState::DEPENDENT_OBJECTS_STILL_EXIST,
@@ -200,12 +204,8 @@ impl Work<'_> {
                 (self.split(n)?.1, self.role_named(&role)?.id)
             }
         };
-        if !self.superuser() && !self.schema.role(self.ctx.role).is_some_and(|r| r.createdb) {
-            return Err(Error::new(
-                SqlState::INSUFFICIENT_PRIVILEGE,
-                format!("permission denied for database {}", self.ctx.database),
-            ));
-        }
+        self.may_create_schemas()?;
+        self.may_give_to(owner)?;
         if self.schema.namespace_named(&name).is_some() {
             if if_not_exists {
                 self.notice(
@@ -228,6 +228,30 @@ impl Work<'_> {
             acl: vec![],
         }));
         Ok(tag)
+    }
+
+    /// 42501 unless the role has what PostgreSQL's CREATE on the database is here: CREATEDB.
+    fn may_create_schemas(&self) -> Result<()> {
+        let may = |r: &std::sync::Arc<base::schema::Role>| r.superuser || r.createdb;
+        if self.schema.role(self.ctx.role).is_some_and(may) {
+            return Ok(());
+        }
+        Err(Error::new(
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            format!("permission denied for database {}", self.ctx.database),
+        ))
+    }
+
+    /// 42501 unless the role may make that role the owner of something.
+    pub(super) fn may_give_to(&self, owner: Oid) -> Result<()> {
+        if owner == self.ctx.role || self.superuser() {
+            return Ok(());
+        }
+        let name = self.schema.role(owner).map_or("?", |r| r.name.as_str());
+        Err(Error::new(
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            format!("must be member of role \"{name}\""),
+        ))
     }
 
     fn free_schema_name(&self, name: &str) -> Result<()> {
@@ -259,6 +283,7 @@ impl Work<'_> {
         for o in operations {
             let mut n = (**self.schema.namespace(id).expect("found")).clone();
             self.must_own("schema", &n.name, n.owner)?;
+            self.may_create_schemas()?;
             match o {
                 AlterSchemaOperation::Rename { name: to } => {
                     let (_, to) = self.split(to)?;
@@ -292,6 +317,7 @@ impl Work<'_> {
                 }
                 AlterSchemaOperation::OwnerTo { owner } => {
                     n.owner = self.owner(owner)?;
+                    self.may_give_to(n.owner)?;
                     self.put(Object::Namespace(n));
                 }
                 _ => return Err(Error::unsupported("this form of ALTER SCHEMA")),
@@ -367,6 +393,7 @@ impl Work<'_> {
             if restart {
                 for s in self.owned_sequences(|t, _| t == id) {
                     if let Some(Relation::Sequence(s)) = self.schema.relation(s).cloned() {
+                        self.must_own("sequence", &s.name, s.owner)?;
                         self.restart_sequence(&s);
                     }
                 }

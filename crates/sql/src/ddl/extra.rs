@@ -59,9 +59,16 @@ pub enum Extra {
         always: Option<bool>,
         options: Box<Options>,
     },
-    /// VACUUM, ANALYZE, REINDEX, CLUSTER: nothing to do but to see that the relations exist.
+    /// ALTER VIEW … SET, with values, or RESET, without.
+    ViewOptions {
+        name: ObjectName,
+        if_exists: bool,
+        options: Vec<(String, Option<String>)>,
+    },
+    /// VACUUM, ANALYZE, REINDEX, CLUSTER: nothing to do but to see that the relations exist and whose they are.
     Upkeep {
         tag: &'static str,
+        what: Upkept,
         relations: Vec<ObjectName>,
         /// Refuses to run inside a transaction block (25001).
         alone: bool,
@@ -69,6 +76,17 @@ pub enum Extra {
     Lock(LockTable),
     /// Known and refused.
     Refused(String),
+}
+
+/// What an upkeep statement names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upkept {
+    /// VACUUM, ANALYZE: what is another's is skipped with a warning.
+    Skipped,
+    Table,
+    Index,
+    Schema,
+    Database,
 }
 
 /// What is refused, by first words.
@@ -295,6 +313,7 @@ impl Words<'_> {
         self.0.next_token();
         let more = |w: &Words<'_>| !matches!(w.0.peek_token().token, Token::EOF | Token::SemiColon);
         let mut relations = vec![];
+        let mut what = Upkept::Skipped;
         let (tag, mut alone) = match first {
             "vacuum" => ("VACUUM", true),
             "analyze" | "analyse" => ("ANALYZE", false),
@@ -327,11 +346,16 @@ impl Words<'_> {
                 alone =
                     self.eat("concurrently") || matches!(*kind, "schema" | "database" | "system");
                 let name = self.name()?;
-                if matches!(*kind, "index" | "table") {
-                    relations.push(name);
-                }
+                what = match *kind {
+                    "index" => Upkept::Index,
+                    "table" => Upkept::Table,
+                    "schema" => Upkept::Schema,
+                    _ => Upkept::Database,
+                };
+                relations.push(name);
             }
             _ => {
+                what = Upkept::Table;
                 self.eat("verbose");
                 if more(self) {
                     relations.push(self.name()?);
@@ -343,6 +367,7 @@ impl Words<'_> {
         }
         Ok(Extra::Upkeep {
             tag,
+            what,
             relations,
             alone,
         })
@@ -399,9 +424,45 @@ impl Words<'_> {
             if tag == "ALTER INDEX" && (self.at("set (") || self.at("set") || self.at("reset")) {
                 return Ok(Some(Extra::Refused("ALTER INDEX SET".into())));
             }
+            if tag == "ALTER VIEW"
+                && let Some(options) = self.view_options()?
+            {
+                return Ok(Some(Extra::ViewOptions {
+                    name,
+                    if_exists,
+                    options,
+                }));
+            }
             return Ok(Some(self.refuse_rest(tag)));
         }
         Ok(None)
+    }
+
+    /// `SET (name = value, …)` or `RESET (name, …)`, if it comes next.
+    fn view_options(&mut self) -> Result<Option<Vec<(String, Option<String>)>>> {
+        let set = self.eat("set");
+        if !set && !self.eat("reset") {
+            return Ok(None);
+        }
+        if !self.0.consume_token(&Token::LParen) {
+            return Err(self.wrong());
+        }
+        let mut options = vec![];
+        loop {
+            let name = self.ident()?.value.to_lowercase();
+            let value = match self.0.consume_token(&Token::Eq) {
+                true => Some(self.0.next_token().token.to_string()),
+                false => set.then(|| "true".to_owned()),
+            };
+            options.push((name, value));
+            if !self.0.consume_token(&Token::Comma) {
+                break;
+            }
+        }
+        match self.0.consume_token(&Token::RParen) {
+            true => Ok(Some(options)),
+            false => Err(self.wrong()),
+        }
     }
 
     /// Takes all that is left of a statement that is refused.
@@ -478,6 +539,7 @@ impl Words<'_> {
         while self.0.next_token().token != Token::EOF {}
         Ok(Some(Extra::Upkeep {
             tag: "ALTER TABLE",
+            what: Upkept::Table,
             relations: vec![name],
             alone: false,
         }))

@@ -1,9 +1,10 @@
 //! Running the statements of [`super::extra`].
 
-use super::extra::Extra;
+use super::extra::{Extra, Upkept};
+use super::privileges;
 use super::work::Work;
 use crate::catalog::{self, Resolved};
-use base::schema::{Object, Relation};
+use base::schema::{BOOTSTRAP_ROLE, Object, Relation, privilege};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{Ident, ObjectName};
 
@@ -60,8 +61,17 @@ impl Work<'_> {
                 }
                 Ok("ALTER TABLE".into())
             }
+            Extra::ViewOptions {
+                name,
+                if_exists,
+                options,
+            } => {
+                self.set_view_options(name, *if_exists, options)?;
+                Ok("ALTER VIEW".into())
+            }
             Extra::Upkeep {
                 tag,
+                what,
                 relations,
                 alone,
             } => {
@@ -72,13 +82,70 @@ impl Work<'_> {
                     ));
                 }
                 for r in relations {
-                    self.resolve(r)?;
+                    self.upkeep(tag, *what, r)?;
                 }
                 Ok((*tag).into())
             }
             Extra::Lock(_) => Err(Error::internal("a lock is no change of the schema")),
             Extra::Refused(what) => Err(Error::unsupported(what)),
         }
+    }
+
+    /// Whether the role may have this looked after: 42501, or a warning where VACUUM and ANALYZE skip it.
+    fn upkeep(&mut self, tag: &str, what: Upkept, name: &ObjectName) -> Result<()> {
+        match what {
+            Upkept::Schema => {
+                let (_, n) = self.split(name)?;
+                let id = self.namespace(&n)?;
+                let owner = self.schema.namespace(id).expect("found").owner;
+                return self.must_own("schema", &n, owner);
+            }
+            Upkept::Database => {
+                let (_, n) = self.split(name)?;
+                if n != self.ctx.database {
+                    return Err(Error::new(
+                        SqlState::FEATURE_NOT_SUPPORTED,
+                        "can only reindex the currently open database",
+                    ));
+                }
+                return self.must_own("database", &n, BOOTSTRAP_ROLE);
+            }
+            Upkept::Skipped | Upkept::Table | Upkept::Index => {}
+        }
+        let found = self.resolve(name)?;
+        let (kind, owner) = match &found {
+            Resolved::Relation(r) => super::alter::kind_and_owner(r),
+            Resolved::Index(t, _) => ("index", t.def.owner),
+            Resolved::Virtual(_) => ("table", BOOTSTRAP_ROLE),
+        };
+        if what == Upkept::Skipped {
+            let word = tag.to_lowercase();
+            let name = found.name().to_owned();
+            let why = if owner != self.ctx.role && !self.superuser() {
+                match found {
+                    Resolved::Virtual(_) => format!("only superuser can {word} it"),
+                    _ => format!("only table or database owner can {word} it"),
+                }
+            } else if !matches!(
+                found,
+                Resolved::Relation(Relation::Table(_)) | Resolved::Virtual(_)
+            ) {
+                format!("cannot {word} non-tables or special system tables")
+            } else {
+                return Ok(());
+            };
+            let message = format!("skipping \"{name}\" --- {why}");
+            self.say("WARNING", SqlState::WARNING, message, String::new());
+            return Ok(());
+        }
+        let wanted = match what {
+            Upkept::Index => "index",
+            _ => "table",
+        };
+        if kind != wanted {
+            return Err(self.wrong_kind(&found, wanted));
+        }
+        self.must_own(kind, found.name(), owner)
     }
 
     fn set_schema(&mut self, name: &ObjectName, if_exists: bool, schema: &Ident) -> Result<()> {
@@ -93,6 +160,12 @@ impl Work<'_> {
                 "cannot move objects into or out of system schemas",
             ));
         }
+        let (kind, owner) = match &found {
+            Resolved::Relation(r) => super::alter::kind_and_owner(r),
+            other => return Err(self.wrong_kind(other, "table")),
+        };
+        self.must_own(kind, found.name(), owner)?;
+        privileges::check_namespace(&self.schema, self.ctx.role, ns, privilege::CREATE)?;
         if found.namespace() == ns {
             return Ok(());
         }
@@ -102,7 +175,6 @@ impl Work<'_> {
         }
         match &found {
             Resolved::Relation(Relation::Table(t)) => {
-                self.must_own("table", &t.def.name, t.def.owner)?;
                 if !self.owned_sequences(|x, _| x == t.def.id).is_empty() {
                     return Err(Error::unsupported("moving a table that owns sequences"));
                 }
@@ -114,7 +186,6 @@ impl Work<'_> {
                 self.put(Object::Table(def));
             }
             Resolved::Relation(Relation::View(v)) => {
-                self.must_own("view", &v.name, v.owner)?;
                 let mut def = (**v).clone();
                 def.namespace = ns;
                 self.put(Object::View(def));

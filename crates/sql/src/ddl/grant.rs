@@ -6,9 +6,10 @@
 //! enforced is refused (0A000).
 
 use super::constraints::place;
+use super::privileges;
 use super::work::Work;
 use crate::catalog::{self, DATABASE_OID, Resolved};
-use base::schema::{Acl, Object, PUBLIC, Relation, privilege};
+use base::schema::{Acl, BOOTSTRAP_ROLE, Object, PUBLIC, Relation, Role, privilege};
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::{
     Action, CommentObject, Grant, GrantObjects, Grantee, GranteeName, GranteesType, ObjectName,
@@ -182,27 +183,38 @@ impl Work<'_> {
         };
         if kind == Kind::Schema {
             let mut n = (**self.schema.namespace(id).expect("found")).clone();
-            self.may_grant("schema", &n.name, n.owner)?;
+            let held = privileges::held_on_namespace(&self.schema, self.ctx.role, id);
+            if !self.may_grant("schema", &n.name, n.owner, held, give)? {
+                return Ok(());
+            }
             change(&mut n.acl, n.owner, &n.name)?;
             self.put(Object::Namespace(n));
             return Ok(());
         }
-        match self.schema.relation(id).cloned().expect("found") {
+        let relation = self.schema.relation(id).cloned().expect("found");
+        let held = privileges::held(&self.schema, self.ctx.role, &relation);
+        match relation {
             Relation::Table(t) => {
                 let mut def = t.def.clone();
-                self.may_grant("table", &def.name, def.owner)?;
+                if !self.may_grant("table", &def.name, def.owner, held, give)? {
+                    return Ok(());
+                }
                 change(&mut def.acl, def.owner, &def.name)?;
                 self.put(Object::Table(def));
             }
             Relation::View(v) => {
                 let mut def = (*v).clone();
-                self.may_grant("view", &def.name, def.owner)?;
+                if !self.may_grant("view", &def.name, def.owner, held, give)? {
+                    return Ok(());
+                }
                 change(&mut def.acl, def.owner, &def.name)?;
                 self.put(Object::View(def));
             }
             Relation::Sequence(s) => {
                 let mut def = (*s).clone();
-                self.may_grant("sequence", &def.name, def.owner)?;
+                if !self.may_grant("sequence", &def.name, def.owner, held, give)? {
+                    return Ok(());
+                }
                 change(&mut def.acl, def.owner, &def.name)?;
                 self.put(Object::Sequence(def));
             }
@@ -210,14 +222,43 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn may_grant(&self, kind: &str, name: &str, owner: Oid) -> Result<()> {
+    /// Whether the role may grant and revoke. A role that holds something itself is warned that it changes nothing; one without any
+    /// privilege gets 42501.
+    fn may_grant(
+        &mut self,
+        kind: &str,
+        name: &str,
+        owner: Oid,
+        held: u32,
+        give: bool,
+    ) -> Result<bool> {
         if owner == self.ctx.role || self.superuser() {
-            return Ok(());
+            return Ok(true);
         }
-        Err(Error::new(
-            SqlState::INSUFFICIENT_PRIVILEGE,
-            format!("permission denied for {kind} {name}"),
-        ))
+        if held == 0 {
+            return Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                format!("permission denied for {kind} {name}"),
+            ));
+        }
+        let (code, what) = match give {
+            true => (*b"01007", "no privileges were granted for"),
+            false => (*b"01006", "no privileges could be revoked for"),
+        };
+        let message = format!("{what} \"{name}\"");
+        self.say("WARNING", SqlState(code), message, String::new());
+        Ok(false)
+    }
+
+    /// 42501 unless the role may change that role.
+    fn may_comment_on_role(&self, role: &Role) -> Result<()> {
+        let me = self.schema.role(self.ctx.role);
+        let why = match me {
+            Some(me) if me.superuser || me.createrole && !role.superuser => return Ok(()),
+            _ if role.superuser => "must be superuser",
+            _ => "must have CREATEROLE privilege",
+        };
+        Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, why))
     }
 
     pub(super) fn comment(
@@ -315,11 +356,14 @@ impl Work<'_> {
                         format!("database \"{n}\" does not exist"),
                     ));
                 }
+                self.must_own("database", &n, BOOTSTRAP_ROLE)?;
                 Ok((DATABASE_OID, 0))
             }
             CommentObject::Role | CommentObject::User => {
                 let (_, n) = self.split(name)?;
-                Ok((self.role_named(&n)?.id, 0))
+                let role = self.role_named(&n)?;
+                self.may_comment_on_role(role)?;
+                Ok((role.id, 0))
             }
             other => Err(Error::unsupported(format!("COMMENT ON {other}"))),
         }

@@ -112,7 +112,7 @@ pub(super) fn execute(l: &LockTable, txn: &mut Txn, ctx: &DdlContext<'_>) -> Res
         }
         let mut tables = vec![];
         match &relation {
-            Relation::View(v) => under(&catalog.schema, v, l.mode, &mut tables)?,
+            Relation::View(v) => under(&catalog.schema, v, ctx.role, l.mode, &mut tables)?,
             r => tables.push(r.id()),
         }
         for table in tables {
@@ -145,20 +145,27 @@ fn check(schema: &Schema, role: Oid, relation: &Relation, mode: usize) -> Result
     privileges::check_relation(schema, role, relation, bits)
 }
 
-/// The tables that a view reads, through other views, too. Its owner must be allowed to lock them.
-fn under(schema: &Schema, view: &ViewDef, mode: usize, tables: &mut Vec<Oid>) -> Result<()> {
+/// The tables that a view reads, through other views, too. Its owner must be allowed to lock them, or with `security_invoker` the role itself.
+fn under(
+    schema: &Schema,
+    view: &ViewDef,
+    role: Oid,
+    mode: usize,
+    tables: &mut Vec<Oid>,
+) -> Result<()> {
+    let reader = privileges::reader_in(schema, view.id, role);
     for &id in &view.depends_on {
         let Some(Resolved::Relation(relation)) = catalog::by_oid(schema, id) else {
             continue;
         };
         match &relation {
             Relation::Table(_) => {
-                check(schema, view.owner, &relation, mode)?;
+                check(schema, reader, &relation, mode)?;
                 tables.push(id);
             }
             Relation::View(v) => {
-                check(schema, view.owner, &relation, mode)?;
-                under(schema, v, mode, tables)?;
+                check(schema, reader, &relation, mode)?;
+                under(schema, v, role, mode, tables)?;
             }
             Relation::Sequence(_) => {}
         }

@@ -339,6 +339,7 @@ pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<D
         Extra::CreateUser { .. } => run(txn, ctx, "CREATE ROLE", |w| w.extra(e)),
         Extra::CreateSequence { .. } => run(txn, ctx, "CREATE SEQUENCE", |w| w.extra(e)),
         Extra::AlterSequence { .. } => run(txn, ctx, "ALTER SEQUENCE", |w| w.extra(e)),
+        Extra::ViewOptions { .. } => run(txn, ctx, "ALTER VIEW", |w| w.extra(e)),
         Extra::SetSchema { tag, .. } => run(txn, ctx, tag, |w| w.extra(e)),
         Extra::DropIdentity { .. } | Extra::AlterIdentity { .. } => {
             run(txn, ctx, "ALTER TABLE", |w| w.extra(e))

@@ -31,10 +31,18 @@ pub fn held(schema: &Schema, role: Oid, relation: &Relation) -> u32 {
     granted(acl, role)
 }
 
-/// 42501 `permission denied for table t` unless the role holds all of `bits` on the relation. Catalogs may be read by all.
+/// Whether the catalog of this name is for superusers only: those that hold verifiers of passwords.
+pub fn is_closed(catalog: &str) -> bool {
+    matches!(catalog, "pg_authid" | "pg_shadow")
+}
+
+/// 42501 `permission denied for table t` unless the role holds all of `bits` on the relation. Catalogs may be read by all, but for [closed](is_closed) ones.
 pub fn check(schema: &Schema, role: Oid, relation: Oid, bits: u32) -> Result<()> {
     match catalog::by_oid(schema, relation) {
         Some(Resolved::Relation(r)) => check_relation(schema, role, &r, bits),
+        Some(Resolved::Virtual(v)) if is_closed(v.name()) && !is_superuser(schema, role) => {
+            Err(denied("table", v.name()))
+        }
         Some(Resolved::Virtual(v)) if bits & !privilege::SELECT != 0 => {
             Err(denied("table", v.name()))
         }
@@ -53,6 +61,32 @@ pub fn check_relation(schema: &Schema, role: Oid, relation: &Relation, bits: u32
         Relation::Sequence(_) => "sequence",
     };
     Err(denied(kind, relation.name()))
+}
+
+/// The role that reads what a view's query names: the view's owner, or with `security_invoker` the role that runs the statement, however
+/// deep the view stands in others.
+pub fn reader_in(schema: &Schema, view: Oid, role: Oid) -> Oid {
+    match schema.relation(view) {
+        Some(Relation::View(v)) if !v.security_invoker => v.owner,
+        _ => role,
+    }
+}
+
+/// The schemas of a search path that the role may use. Names of missing ones are dropped.
+pub fn usable_path(schema: &Schema, role: Oid, path: &[String]) -> Vec<String> {
+    let usable = |n: &&String| {
+        let n = schema.namespace_named(n);
+        n.is_some_and(|n| held_on_namespace(schema, role, n.id) & privilege::USAGE != 0)
+    };
+    path.iter().filter(usable).cloned().collect()
+}
+
+/// 42501 unless the role may use the schema of this name. One that is missing is the business of the look-up.
+pub fn check_named_namespace(schema: &Schema, role: Oid, name: &str) -> Result<()> {
+    match schema.namespace_named(name) {
+        Some(n) => check_namespace(schema, role, n.id, privilege::USAGE),
+        None => Ok(()),
+    }
 }
 
 /// The bits (USAGE, CREATE) that the role holds on a schema. Everybody may use `public` and the catalogs.

@@ -265,6 +265,12 @@ impl Work<'_> {
         if role.superuser && !self.superuser() {
             return Err(must_be_superuser());
         }
+        if (role.replication || o.replication.is_some()) && !self.superuser() {
+            return Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                "must be superuser to alter replication roles or change replication attribute",
+            ));
+        }
         if role.id == BOOTSTRAP_ROLE && o.superuser == Some(false) {
             return Err(Error::new(
                 SqlState::FEATURE_NOT_SUPPORTED,

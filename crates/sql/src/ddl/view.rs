@@ -1,8 +1,11 @@
-//! CREATE VIEW. A view is its query's text, with the search path under which it was bound. Each `*` in it is replaced by the
+//! CREATE VIEW, and the options of views. A view is its query's text, with the search path under which it was bound. Each `*` in it is replaced by the
 //! columns that it stands for, so that a column added to a table later does not show in the view. NATURAL joins are kept as they
 //! were written, and do join by a common column that is added later.
 //!
-//! Left out on purpose: materialized and temporary views, WITH CHECK OPTION and other options (0A000).
+//! What the query names is read with the rights of the view's owner, or with `security_invoker` of the role that reads: see
+//! [`super::privileges::reader_in`].
+//!
+//! Left out on purpose: materialized and temporary views, WITH CHECK OPTION and `security_barrier` (0A000).
 
 use super::create_table::plain_column;
 use super::work::Work;
@@ -10,7 +13,7 @@ use crate::catalog::Resolved;
 use crate::types::typename::format_type;
 use base::schema::{Column, Object, Relation, ViewDef};
 use base::{ColumnType, Error, Result, SqlState, Type};
-use sqlparser::ast::{CreateTableOptions, CreateView};
+use sqlparser::ast::{CreateTableOptions, CreateView, ObjectName, SqlOption};
 use sqlparser::tokenizer::Location;
 
 impl Work<'_> {
@@ -22,9 +25,11 @@ impl Work<'_> {
         if c.temporary {
             return Err(Error::unsupported("a temporary view"));
         }
-        if !matches!(c.options, CreateTableOptions::None) {
-            return Err(Error::unsupported("an option of a view"));
-        }
+        let security_invoker = match &c.options {
+            CreateTableOptions::None => false,
+            CreateTableOptions::With(options) => read_options(options)?,
+            _ => return Err(Error::unsupported("an option of a view")),
+        };
         let (namespace, name) = self.target(&c.name)?;
         let old = self.schema.lookup(namespace, &name);
         if c.if_not_exists && old.is_some() {
@@ -70,6 +75,7 @@ impl Work<'_> {
             search_path: self.ctx.search_path.to_vec(),
             depends_on: shape.depends_on,
             acl: vec![],
+            security_invoker,
         };
         match old.and_then(|id| crate::catalog::by_oid(&self.schema, id)) {
             None => def.id = self.oid(),
@@ -94,6 +100,76 @@ impl Work<'_> {
         }
         self.put(Object::View(def));
         Ok(tag)
+    }
+
+    /// ALTER VIEW … SET (…) and RESET (…).
+    pub(super) fn set_view_options(
+        &mut self,
+        name: &ObjectName,
+        if_exists: bool,
+        options: &[(String, Option<String>)],
+    ) -> Result<()> {
+        let found = match self.find(name)? {
+            None if if_exists => return self.skip_missing(name),
+            _ => self.resolve(name)?,
+        };
+        let Resolved::Relation(Relation::View(v)) = &found else {
+            return Err(self.wrong_kind(&found, "view"));
+        };
+        self.must_own("view", &v.name, v.owner)?;
+        let mut def = (**v).clone();
+        for (name, value) in options {
+            let on = view_option(name, value.as_deref().unwrap_or("false"))?;
+            if name == SECURITY_INVOKER {
+                def.security_invoker = on;
+            }
+        }
+        self.put(Object::View(def));
+        Ok(())
+    }
+}
+
+const SECURITY_INVOKER: &str = "security_invoker";
+
+/// The options of a view: whether what it reads is read with the reader's rights.
+fn read_options(options: &[SqlOption]) -> Result<bool> {
+    let mut invoker = false;
+    for o in options {
+        let (name, value) = match o {
+            SqlOption::KeyValue { key, value } => (key.value.to_lowercase(), value.to_string()),
+            SqlOption::Ident(i) => (i.value.to_lowercase(), "true".into()),
+            other => return Err(Error::unsupported(format!("option {other} of a view"))),
+        };
+        let on = view_option(&name, &value)?;
+        invoker |= on && name == SECURITY_INVOKER;
+    }
+    Ok(invoker)
+}
+
+/// The value of an option. Barriers keep functions of users away from hidden rows; there are none here, but they are not promised.
+fn view_option(name: &str, value: &str) -> Result<bool> {
+    let text = value.trim_matches('\'').to_lowercase();
+    let on = match text.as_str() {
+        "true" | "on" | "yes" | "1" => true,
+        "false" | "off" | "no" | "0" => false,
+        _ if name == "check_option" => true,
+        _ => {
+            return Err(Error::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("invalid value for boolean option \"{name}\": {text}"),
+            ));
+        }
+    };
+    match name {
+        SECURITY_INVOKER => Ok(on),
+        "security_barrier" | "check_option" if !on => Ok(false),
+        "security_barrier" | "check_option" => {
+            Err(Error::unsupported(format!("option {name} of a view")))
+        }
+        _ => Err(Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("unrecognized parameter \"{name}\""),
+        )),
     }
 }
 

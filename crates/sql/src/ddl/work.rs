@@ -158,6 +158,9 @@ impl<'a> Work<'a> {
     /// What the name means now, if anything.
     pub fn find(&self, name: &ObjectName) -> Result<Option<Resolved>> {
         let (ns, rel) = self.split(name)?;
+        if let Some(n) = &ns {
+            privileges::check_named_namespace(&self.schema, self.ctx.role, n)?;
+        }
         Ok(catalog::find(
             &self.schema,
             self.ctx.search_path,
@@ -168,7 +171,9 @@ impl<'a> Work<'a> {
 
     /// What the name means; 42P01.
     pub fn resolve(&self, name: &ObjectName) -> Result<Resolved> {
-        self.split(name)?;
+        if let (Some(n), _) = self.split(name)? {
+            privileges::check_named_namespace(&self.schema, self.ctx.role, &n)?;
+        }
         catalog::resolve(&self.schema, self.ctx.search_path, name)
     }
 

@@ -42,6 +42,10 @@ pub trait SessionContext {
     /// Bytes that cannot be guessed.
     fn random_bytes(&self, out: &mut [u8]);
     fn nextval(&self, sequence: Oid) -> Result<i64>;
+    /// `nextval` of an IDENTITY column's sequence for a row of its table: the right to insert is enough.
+    fn next_identity(&self, sequence: Oid) -> Result<i64> {
+        self.nextval(sequence)
+    }
     fn currval(&self, sequence: Oid) -> Result<i64>;
     fn lastval(&self) -> Result<i64>;
     fn setval(&self, sequence: Oid, value: i64, is_called: bool) -> Result<i64>;

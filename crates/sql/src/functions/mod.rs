@@ -45,6 +45,9 @@ pub use resolve::{lookup_any_operator, lookup_function, lookup_operator, select_
 use crate::types::{OutputSettings, cast};
 use base::{ColumnType, Result, Type, Value};
 
+/// The function behind IDENTITY columns: `nextval` without a right on the sequence. No text of a user's can call it.
+pub const NEXT_IDENTITY: &str = "nextval of an identity column";
+
 /// Whether a result may change between calls with the same arguments: never, not within a statement, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Volatility {

@@ -1,7 +1,7 @@
 //! Functions that tell of the session, the server and types; sequences; settings.
 
 use super::registry::{Registry, names::*};
-use super::{EvalContext, Volatility, catalog};
+use super::{EvalContext, NEXT_IDENTITY, Volatility, catalog};
 use crate::types::ops::{like, numeric};
 use crate::types::text;
 use base::{Array, ColumnType, Error, Numeric, Result, SqlState, Type, Value};
@@ -275,6 +275,9 @@ pub(super) fn register(r: &mut Registry) {
     }
     r.f("nextval", &[REGCLASS], INT8, VOL, |a, c| {
         c.session.nextval(oid(&a[0])).map(Value::Int8)
+    });
+    r.f(NEXT_IDENTITY, &[REGCLASS], INT8, VOL, |a, c| {
+        c.session.next_identity(oid(&a[0])).map(Value::Int8)
     });
     r.f("currval", &[REGCLASS], INT8, VOL, |a, c| {
         c.session.currval(oid(&a[0])).map(Value::Int8)

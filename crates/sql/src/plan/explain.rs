@@ -103,6 +103,8 @@ pub(crate) fn prepare(
         locks_rows: o.analyze && p.locks_rows,
         schema_version: p.schema_version,
         privileges: p.privileges.clone(),
+        schemas: p.schemas.clone(),
+        planned_for: p.planned_for,
         plan: Plan {
             root: Root::Explain {
                 analyze: o.analyze,

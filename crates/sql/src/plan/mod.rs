@@ -29,6 +29,8 @@ pub struct PrepareContext<'a> {
     pub catalog: &'a Catalog,
     /// Namespaces searched for unqualified names, in order, `pg_catalog` included.
     pub search_path: &'a [Oid],
+    /// The role that looks names up: schemas that it may not use are refused, and not searched.
+    pub role: Oid,
     pub settings: &'a OutputSettings,
     pub session: &'a dyn SessionContext,
     /// Estimated rows of a table; none: every table counts as middling.
@@ -45,6 +47,16 @@ pub struct OutColumn {
     /// The table and the column's number (1-based) when it is a plain column; 0 otherwise.
     pub table: Oid,
     pub column: i16,
+}
+
+/// Rights that an execution needs, checked anew each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    pub relation: Oid,
+    /// Bits of `schema::privilege`.
+    pub bits: u32,
+    /// The view in whose query the relation is named, whose owner must hold the rights; 0: the statement's own text, and the current role.
+    pub view: Oid,
 }
 
 /// Which command it is, for the command tag.
@@ -70,8 +82,11 @@ pub struct Prepared {
     pub locks_rows: bool,
     /// Version of the schema that it was planned for; another version needs another plan.
     pub schema_version: u64,
-    /// What the user must hold: (relation, bits of `schema::privilege`).
-    pub privileges: Vec<(Oid, u32)>,
+    pub privileges: Vec<Need>,
+    /// Schemas that its text names, which must be usable.
+    pub schemas: Vec<Oid>,
+    /// The role that names were looked up for: it may use [`Prepared::schemas`].
+    pub planned_for: Oid,
     pub(crate) plan: node::Plan,
     pub(crate) touches: OnceLock<touches::Touches>,
 }

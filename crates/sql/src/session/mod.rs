@@ -377,8 +377,10 @@ impl<E: Engine> Session<E> {
         self.output.catalog = catalog;
         let show = |n: &str| s.show(n).unwrap_or_default();
         self.env = format!(
-            "{}\0{}\0{}\0{}\0{}\0{}",
+            "{}\0{}\0{}\0{}\0{}\0{}\0{}",
             path.join("\0"),
+            // Which schemas of the path are searched depends on the role.
+            self.state.current_role.get(),
             show("TimeZone"),
             show("DateStyle"),
             show("IntervalStyle"),

@@ -271,7 +271,11 @@ impl<E: Engine> Session<E> {
             .plans_made
             .fetch_add(1, Ordering::Relaxed);
         *self.state.catalog.get_mut() = catalog.clone();
-        self.output.catalog = Some(seam::lookup(&catalog, &self.path));
+        self.output.catalog = Some(seam::lookup(
+            &catalog,
+            &self.path,
+            self.state.current_role.get(),
+        ));
         let types: Vec<Option<Type>> = st
             .declared
             .iter()

@@ -457,7 +457,9 @@ impl<E: Engine> Session<E> {
         }
         self.find_roles();
         if self.output.catalog.is_none() {
-            self.output.catalog = Some(seam::lookup(self.state.catalog.get_mut(), &self.path));
+            let role = self.state.current_role.get();
+            let catalog = self.state.catalog.get_mut();
+            self.output.catalog = Some(seam::lookup(catalog, &self.path, role));
         }
     }
 

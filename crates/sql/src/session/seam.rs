@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::exec::ExecContext;
 use crate::plan::{PrepareContext, Prepared};
 use crate::types::{CatalogLookup, OutputSettings, cast, typename};
-use base::schema::Schema;
+use base::schema::{Schema, privilege};
 use base::{ColumnType, Error, Oid, Result, Type, Value};
 use sqlparser::ast::{CreateTable, Query, Statement};
 use std::sync::Arc;
@@ -59,6 +59,7 @@ pub fn prepare<E: Engine>(
         &PrepareContext {
             catalog,
             search_path: &path,
+            role: session.state.current_role.get(),
             settings: &session.output,
             session: &session.state,
             rows: Some(&rows),
@@ -67,13 +68,25 @@ pub fn prepare<E: Engine>(
     )
 }
 
-/// Refuses what the role may not do.
+/// Refuses what the role may not do. What a view reads is checked as the view's owner as of now, whichever role reads the view.
 pub fn check_privileges(schema: &Schema, role: Oid, p: &Prepared) -> Result<()> {
-    if p.privileges.is_empty() || ddl::privileges::is_superuser(schema, role) {
+    if p.privileges.is_empty() && p.schemas.is_empty() {
         return Ok(());
     }
-    for &(relation, bits) in &p.privileges {
-        ddl::privileges::check(schema, role, relation, bits)?;
+    let superuser = ddl::privileges::is_superuser(schema, role);
+    if role != p.planned_for && !superuser {
+        for &n in &p.schemas {
+            ddl::privileges::check_namespace(schema, role, n, privilege::USAGE)?;
+        }
+    }
+    for n in &p.privileges {
+        let reader = match n.view {
+            0 => role,
+            view => ddl::privileges::reader_in(schema, view, role),
+        };
+        if reader != role || !superuser {
+            ddl::privileges::check(schema, reader, n.relation, n.bits)?;
+        }
     }
     Ok(())
 }
@@ -98,8 +111,9 @@ pub fn assign(v: Value, from: ColumnType, to: ColumnType, s: &OutputSettings) ->
 }
 
 /// Names as this schema and path have them, for `reg*` types.
-pub fn lookup(catalog: &Arc<Catalog>, path: &Arc<[String]>) -> Arc<dyn CatalogLookup> {
+pub fn lookup(catalog: &Arc<Catalog>, path: &Arc<[String]>, role: Oid) -> Arc<dyn CatalogLookup> {
     Arc::new(Names {
+        role,
         schema: catalog.schema.clone(),
         search_path: path.clone(),
     })
@@ -136,17 +150,20 @@ fn with_context<E: Engine, R>(
     } = session;
     let txn = block.txn.as_mut().expect("begun");
     let random = |out: &mut [u8]| shared.host.random(out);
+    let role = state.current_role.get();
+    let path = ddl::privileges::usable_path(&txn.catalog().schema, role, path);
     let analyzer = Analysis {
+        role,
         settings: output,
         session: state,
     };
     f(
         txn,
         &DdlContext {
-            role: state.current_role.get(),
+            role,
             session_user: state.session_user.get(),
             database: &shared.database,
-            search_path: path,
+            search_path: &path,
             analyzer: &analyzer,
             random_bytes: &random,
             in_transaction_block,
@@ -189,7 +206,10 @@ fn create_table_as<E: Engine>(
     if !shape.params.is_empty() {
         return Err(no_parameter());
     }
-    check_privileges(&catalog.schema, session.state.current_role.get(), &shape)?;
+    let fill = create.with_data.as_ref().is_none_or(|w| w.data);
+    if fill {
+        check_privileges(&catalog.schema, session.state.current_role.get(), &shape)?;
+    }
     let columns: Vec<_> = shape
         .columns
         .iter()
@@ -199,7 +219,6 @@ fn create_table_as<E: Engine>(
         ddl::create_table_from_columns(create, &columns, txn, ctx)
     })?;
     let mut told = told(outcome);
-    let fill = create.with_data.as_ref().is_none_or(|w| w.data);
     let (Some(id), true) = (made, fill && create.query.is_some()) else {
         return Ok(told);
     };

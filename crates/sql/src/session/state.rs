@@ -290,17 +290,6 @@ impl<E: Engine> State<E> {
         }
     }
 
-    /// Whether an IDENTITY column takes its numbers from it: they belong to its table.
-    fn is_of_identity(&self, def: &SequenceDef) -> bool {
-        let Some((table, column)) = def.owned_by else {
-            return false;
-        };
-        match self.schema().relation(table) {
-            Some(Relation::Table(t)) => t.def.columns[usize::from(column)].identity.is_some(),
-            _ => false,
-        }
-    }
-
     fn next_random(&self) -> u64 {
         let s = self.seed.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.seed.set(s);
@@ -348,11 +337,8 @@ impl<E: Engine> SessionContext for State<E> {
 
     fn schemas(&self, implicit: bool) -> Vec<String> {
         let schema = self.schema();
-        let mut names: Vec<String> = self
-            .search_path()
-            .into_iter()
-            .filter(|n| schema.namespace_named(n).is_some())
-            .collect();
+        let mut names: Vec<String> = self.search_path().into_iter().collect();
+        names = privileges::usable_path(&schema, self.current_role.get(), &names);
         if implicit && !names.iter().any(|n| n == "pg_catalog") {
             names.insert(0, "pg_catalog".into());
         }
@@ -409,10 +395,13 @@ impl<E: Engine> SessionContext for State<E> {
 
     fn nextval(&self, sequence: Oid) -> Result<i64> {
         self.may_write("nextval()")?;
+        self.may_use(sequence, privilege::USAGE | privilege::UPDATE)?;
+        self.next_identity(sequence)
+    }
+
+    fn next_identity(&self, sequence: Oid) -> Result<i64> {
+        self.may_write("nextval()")?;
         let def = self.sequence(sequence)?;
-        if !self.is_of_identity(&def) {
-            self.may_use(sequence, privilege::USAGE | privilege::UPDATE)?;
-        }
         let (v, at) = self.shared.engine.nextval(&def)?;
         self.drew(at);
         self.last_values.borrow_mut().insert(sequence, v);

@@ -15,9 +15,11 @@ use super::super::run::{Run, Sink, Work, interruption};
 use super::load::{Load, Taken};
 use super::{CopyFormat, CopyOptions, CopyStmt, CopyWhat, Header, bad_data, binary, csv, text};
 use crate::ddl::expr_text::tokens;
+use crate::ddl::privileges::{check_named_namespace, check_relation, usable_path};
 use crate::engine::Engine;
 use crate::exec::{Each, ExecContext, RowView};
 use crate::types::{OutputSettings, text as text_values, typename};
+use base::schema::privilege;
 use base::{Error, Result, SqlState, Type};
 use futures::future::{Either, select};
 use sqlparser::tokenizer::Token;
@@ -177,8 +179,8 @@ impl<E: Engine> Session<E> {
         Ok(format!("COPY {rows}"))
     }
 
-    /// Schema, name and columns of the table.
-    fn copy_target(&mut self, what: &CopyWhat) -> Result<(String, Vec<String>)> {
+    /// Schema, name and columns of the table. `right`: what COPY needs on it.
+    fn copy_target(&mut self, what: &CopyWhat, right: u32) -> Result<(String, Vec<String>)> {
         let CopyWhat::Table {
             schema,
             name,
@@ -194,7 +196,12 @@ impl<E: Engine> Session<E> {
             Some(t) => t.catalog(),
             None => self.shared.engine.catalog(),
         };
-        let found = crate::catalog::find(&catalog.schema, &self.path, schema.as_deref(), name);
+        let role = self.state.current_role.get();
+        if let Some(n) = schema {
+            check_named_namespace(&catalog.schema, role, n)?;
+        }
+        let path = usable_path(&catalog.schema, role, &self.path);
+        let found = crate::catalog::find(&catalog.schema, &path, schema.as_deref(), name);
         let resolved = found.ok_or_else(|| {
             let dot = schema.as_ref().map(|s| format!("{s}.")).unwrap_or_default();
             Error::new(
@@ -210,7 +217,10 @@ impl<E: Engine> Session<E> {
             crate::catalog::Resolved::Virtual(v) => {
                 v.columns().iter().map(|(n, _)| (*n).to_owned()).collect()
             }
-            _ => {
+            other => {
+                if let crate::catalog::Resolved::Relation(r) = other {
+                    check_relation(&catalog.schema, role, r, right)?;
+                }
                 return Err(Error::new(
                     SqlState::WRONG_OBJECT_TYPE,
                     format!("cannot copy \"{name}\": it is not a table"),
@@ -243,7 +253,7 @@ impl<E: Engine> Session<E> {
         let parsed = match what {
             CopyWhat::Query(q) => Some(q.clone()),
             CopyWhat::Table { columns, .. } => {
-                let (table, named) = self.copy_target(what)?;
+                let (table, named) = self.copy_target(what, privilege::SELECT)?;
                 let named = match columns.is_empty() {
                     true => "*".to_owned(),
                     false => list(&named),
@@ -285,7 +295,7 @@ impl<E: Engine> Session<E> {
     }
 
     async fn copy_from<C: Client>(&mut self, c: &mut C, copy: &CopyStmt) -> Result<u64> {
-        let (table, columns) = self.copy_target(&copy.what)?;
+        let (table, columns) = self.copy_target(&copy.what, privilege::INSERT)?;
         let marks: Vec<String> = (1..=columns.len()).map(|i| format!("${i}")).collect();
         let mut sql = match columns.is_empty() {
             true => format!("INSERT INTO {table} DEFAULT VALUES"),
