@@ -37,6 +37,16 @@ enum Command {
         #[command(flatten)]
         options: Promotion,
     },
+    /// Make a backup of a data directory, also while a server works there
+    Copy {
+        #[command(flatten)]
+        places: crate::copy::Places,
+    },
+    /// Read a data directory or an archive whole, and say what is wrong and where
+    Verify {
+        #[command(flatten)]
+        what: crate::verify::Place,
+    },
     /// Look at commits that a node had to set aside on its way back into the cluster, and put them back
     SetAside {
         #[command(subcommand)]
@@ -189,11 +199,9 @@ pub fn main() -> ExitCode {
         }
         Command::Status { http } => return crate::status::run(&http),
         Command::Promote { options } => promote(&options),
-        Command::SetAside { command } => match crate::set_aside::run(&command) {
-            Ok(true) => Ok(()),
-            Ok(false) => return ExitCode::FAILURE,
-            Err(e) => Err(e),
-        },
+        Command::SetAside { command } => return judged(crate::set_aside::run(&command)),
+        Command::Verify { what } => return judged(crate::verify::run(&what)),
+        Command::Copy { places } => return judged(crate::copy::run(&places)),
         Command::Proxy { options } => crate::proxy::run(*options),
         Command::Config => {
             print!("{COMMENTED}");
@@ -216,8 +224,14 @@ pub fn main() -> ExitCode {
         #[cfg(all(feature = "bench", feature = "wire"))]
         Command::BenchLagNode { options } => crate::bench::lag::run_node(&options),
     };
+    judged(done.map(|()| true))
+}
+
+/// The end of a command that has said what it found: whether that is fine, or why it could not be done.
+fn judged(done: base::Result<bool>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(e) => {
             eprintln!("canon: {}", e.fields().message);
             for extra in [&e.fields().detail, &e.fields().hint] {

@@ -13,6 +13,8 @@ pub mod cluster;
 #[cfg(feature = "wire")]
 pub mod config;
 #[cfg(feature = "wire")]
+mod copy;
+#[cfg(feature = "wire")]
 pub mod demo;
 #[cfg(feature = "wire")]
 pub mod forward;
@@ -34,6 +36,8 @@ pub mod server;
 mod set_aside;
 #[cfg(feature = "wire")]
 mod status;
+#[cfg(feature = "wire")]
+mod verify;
 #[cfg(feature = "wire")]
 mod words;
 

@@ -1,11 +1,18 @@
-//! What an operator does: `canon set-aside`. Each server is a process of its own.
+//! What an operator does: `canon set-aside`, `canon verify`, `canon copy`, and the bad days of docs/operations.md. Each server is a process of its
+//! own.
 
+#[path = "operations/bad_days.rs"]
+mod bad_days;
 mod common;
+#[path = "operations/copies.rs"]
+mod copies;
 #[path = "replication/helpers.rs"]
 #[allow(dead_code)]
 mod helpers;
 #[path = "operations/set_aside.rs"]
 mod set_aside;
+#[path = "operations/verify.rs"]
+mod verify;
 
 use std::path::Path;
 use std::process::Output;

@@ -10,6 +10,7 @@
 //! | disk | [`Disk`], [`DiskFile`] | [`OsDisk`] | [`MemDisk`] (power cuts), [`FaultyDisk`] (errors around any disk) |
 //! | threads | [`Spawn`] | [`OsSpawn`] | the simulator's |
 //!
+//! [`Overlay`] is a disk over another one that keeps all changes to itself: what a start would do is seen without doing it.
 //! [`fault`] is different: named points inside the running process at which a crash test stops it.
 //!
 //! Left out on purpose: the network. The crates that decide take messages and return messages; sockets are `canon`'s, and `sim` has
@@ -21,6 +22,7 @@ pub mod fault;
 pub mod faulty_disk;
 pub mod mem_disk;
 pub mod os_disk;
+pub mod overlay;
 pub mod random;
 pub mod say;
 pub mod spawn;
@@ -31,6 +33,7 @@ pub use disk::{DirLock, Disk, DiskFile, OpenMode};
 pub use faulty_disk::{Action, Fault, FaultyDisk, Op};
 pub use mem_disk::{MemDisk, PowerCut};
 pub use os_disk::OsDisk;
+pub use overlay::Overlay;
 pub use random::{OsRandom, Random, SeededRandom};
 pub use spawn::{JoinHandle, OsSpawn, Spawn};
 

@@ -1,7 +1,7 @@
 //! A node: the rooms below put together. `pipeline` runs what was decided (log, publish, release), `recovery` comes back
 //! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it. `shipping` is what a
 //! primary keeps for its replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
-//! `aside` what a node had to set aside.
+//! `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
 //!
 //! No SQL here.
 
@@ -20,6 +20,7 @@ pub mod recovery;
 pub mod sequences;
 mod shipping;
 mod sink;
+pub mod verify;
 
 pub use following::{FollowStats, Following};
 pub use node::Node;

@@ -67,9 +67,9 @@ impl Recovery {
         }
     }
 
-    /// The end: what is gathered is applied, tombstones go, indexes are built. The schema with its tables.
-    pub fn finish(self, last: Position) -> base::Result<Catalog> {
-        let mut s = self.state.into_inner();
+    /// What is gathered is applied, and tombstones go. The schema with its tables, whose indexes are empty.
+    pub fn rows_alone(&self, last: Position) -> base::Result<Arc<Catalog>> {
+        let mut s = self.state.lock();
         // What was committed before the checkpoint is in it without its numbers.
         let missed = if s.groups { s.after } else { last };
         self.outcomes.missed(missed);
@@ -85,7 +85,13 @@ impl Recovery {
                 break;
             }
         }
-        let tables: Vec<_> = s.catalog.tables.values().cloned().collect();
+        Ok(std::mem::take(&mut s.catalog))
+    }
+
+    /// The end: what is gathered is applied, tombstones go, indexes are built. The schema with its tables.
+    pub fn finish(self, last: Position) -> base::Result<Catalog> {
+        let catalog = self.rows_alone(last)?;
+        let tables: Vec<_> = catalog.tables.values().cloned().collect();
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         env::spawn::crew(self.workers, |_| {
@@ -114,7 +120,7 @@ impl Recovery {
         if let Some(e) = failed.into_inner() {
             return Err(e);
         }
-        Ok(Arc::try_unwrap(s.catalog).unwrap_or_else(|c| Catalog {
+        Ok(Arc::try_unwrap(catalog).unwrap_or_else(|c| Catalog {
             schema: c.schema.clone(),
             tables: c.tables.clone(),
         }))

@@ -48,7 +48,7 @@ impl FkProbe {
 }
 
 /// The values of some columns, or none if one is NULL (MATCH SIMPLE: such a row references nothing).
-fn values_of(row: &[Value], columns: &[u16]) -> Option<Vec<Value>> {
+pub(crate) fn values_of(row: &[Value], columns: &[u16]) -> Option<Vec<Value>> {
     columns
         .iter()
         .map(|c| Some(row[*c as usize].clone()).filter(|v| !v.is_null()))
@@ -649,7 +649,11 @@ pub(crate) fn same(a: &Value, b: &Value) -> bool {
 }
 
 /// The key of the referenced row in the referenced index (a whole primary key, or the columns of a unique index), and the index.
-fn parent_key(parent: &TableHandle, fk: &ForeignKey, values: &[Value]) -> Result<(Vec<u8>, usize)> {
+pub(crate) fn parent_key(
+    parent: &TableHandle,
+    fk: &ForeignKey,
+    values: &[Value],
+) -> Result<(Vec<u8>, usize)> {
     let indexes = &parent.table.def.indexes;
     let place = indexes.iter().position(|i| i.id == fk.ref_index);
     let place =

@@ -31,6 +31,7 @@ mod scan;
 mod schema_change;
 mod stand;
 mod txn;
+mod verify;
 mod waits;
 mod writes;
 
@@ -47,3 +48,4 @@ pub use scan::{Access, Direction, Scan};
 pub use schema_change::{fill_index, fill_indexes, follow_changes, is_rewrite, replay_changes};
 pub use stand::Parked;
 pub use txn::{Durability, InsertOutcome, Interrupt, Isolation, Txn, TxnOptions};
+pub use verify::{RowFault, verify_rows};

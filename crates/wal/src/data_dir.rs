@@ -290,7 +290,7 @@ fn create(disk: &dyn Disk, path: &Path, cluster: u128) -> Result<()> {
 }
 
 /// Reads `CANON_VERSION`: the cluster id.
-fn parse_version(path: &Path, bytes: &[u8]) -> Result<u128> {
+pub(crate) fn parse_version(path: &Path, bytes: &[u8]) -> Result<u128> {
     let corrupt = || {
         Error::corrupt(
             path,

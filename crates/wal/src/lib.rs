@@ -10,12 +10,14 @@
 //! The bytes are drawn in docs/log-format.md and guarded by `tests/format_is_stable.rs`.
 //!
 //! Read in this order: [`group`] (the unit), [`segment`] (files), [`writer`], [`reader`] (where a log ends), [`checkpoint`],
-//! [`data_dir`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`].
+//! [`data_dir`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`],
+//! [`verify`] (all of it read at once, to find what is wrong), [`copy`] (a backup of a directory in use).
 
 pub mod archive;
 pub mod aside;
 mod bytes;
 pub mod checkpoint;
+pub mod copy;
 pub mod data_dir;
 pub mod error;
 pub mod group;
@@ -25,6 +27,7 @@ pub mod segment;
 pub mod source;
 mod terms;
 pub mod transfer;
+pub mod verify;
 pub mod writer;
 
 pub use archive::{Archive, Objects};

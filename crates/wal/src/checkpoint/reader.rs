@@ -35,6 +35,13 @@ pub struct ChunkRef {
     crc: u32,
 }
 
+impl ChunkRef {
+    /// Where its payload begins in the file.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
 impl CheckpointReader {
     /// Opens a finished checkpoint file and reads its index. `Corrupt` when it is not whole.
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<CheckpointReader> {
@@ -172,6 +179,17 @@ impl CheckpointReader {
     /// The chunks of rows.
     pub fn chunks(&self) -> &[ChunkRef] {
         &self.chunks
+    }
+
+    /// Whether the head of a block is whole. Who reads a checkpoint finds its blocks by the index, and does not look at it.
+    pub fn has_whole_head(&self, block: &ChunkRef) -> Result<bool> {
+        let head = self.read_at(block.offset.saturating_sub(BLOCK as u64), BLOCK)?;
+        let of = |at: usize| u32_at(&head, at);
+        Ok(head.len() == BLOCK
+            && head[..4] == *b"CBLK"
+            && sealed(&head)
+            && of(8) == block.tag
+            && of(12) == block.entries)
     }
 
     /// Reads and checks the bytes of a section.

@@ -1,0 +1,171 @@
+//! An archive, read whole: the log and the checkpoints of each term, and whether a directory can be made of the newest.
+//!
+//! The archive holds finished segments only, so each must be whole. What a directory made of a term's newest checkpoint and its log would
+//! be, is tried over an [`Overlay`]: with the same eyes as any other directory. The lines that its `CANON_TERMS` needs are among the facts.
+
+use super::{Options, Report, read_checkpoint, read_log, verify_over};
+use base::Position;
+use env::{Disk, Overlay};
+use std::path::Path;
+use std::sync::Arc;
+use wal::segment::{LogDir, LogOptions, SegmentName};
+use wal::verify::{Finding, Wanted};
+use wal::{Error, Manifest, SegmentSource};
+
+/// Where the directory is tried; nothing lies there.
+const TRIED: &str = "/tried/out/in/memory";
+
+/// Reads an archive whole: the folder that `archive = "file:///…"` names.
+pub fn verify_archive(root: &Path, options: &Options<'_>) -> wal::Result<Report> {
+    let over = Overlay::new(options.env.disk.clone());
+    let mut report = Report::default();
+    let names = over.list(root).map_err(|source| Error::Io {
+        op: "listing",
+        path: root.to_owned(),
+        source,
+    })?;
+    let clusters = names.iter().filter(|n| n.len() == 32);
+    let clusters = clusters.filter_map(|n| Some((n, u128::from_str_radix(n, 16).ok()?)));
+    let mut any = false;
+    for (name, cluster) in clusters {
+        let folder = root.join(name);
+        let mut terms = over.list(&folder).unwrap_or_default();
+        terms.retain(|t| t.parse::<u64>().is_ok());
+        for (n, term) in terms.iter().enumerate() {
+            any = true;
+            let newest = n + 1 == terms.len();
+            term_of(
+                &over,
+                &folder.join(term),
+                cluster,
+                newest,
+                options,
+                &mut report,
+            );
+        }
+    }
+    if !any {
+        let reason = "there is no cluster's log here: not an archive of Canon".into();
+        let path = root.to_owned();
+        return Err(Error::NotOurs { path, reason });
+    }
+    Ok(report)
+}
+
+fn term_of(
+    over: &Overlay,
+    folder: &Path,
+    cluster: u128,
+    newest: bool,
+    options: &Options<'_>,
+    report: &mut Report,
+) {
+    let what = format!(
+        "term {}",
+        folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .trim_start_matches('0')
+    );
+    let disk: Arc<dyn Disk> = Arc::new(over.clone());
+    let wal = folder.join("wal");
+    let log = match LogDir::open(disk, &wal, cluster, LogOptions::default()) {
+        Ok(log) => log,
+        Err(e) => return report.add(Finding::of(&e, &wal)),
+    };
+    let wanted = Wanted {
+        stream: cluster,
+        terms: Vec::new(),
+        finished: true,
+    };
+    let source: Arc<dyn SegmentSource> = log.clone();
+    let facts = read_log(&what, &source, &wanted, options, report);
+    report.last = report.last.max(facts.last);
+    report.cluster = cluster;
+    let checkpoints = folder.join("checkpoint");
+    let mut best: Option<(String, Manifest)> = None;
+    for name in over.list(&checkpoints).unwrap_or_default() {
+        if name.ends_with(".ckpt")
+            && let Some(m) =
+                read_checkpoint(over, &checkpoints.join(&name), cluster, options, report)
+        {
+            best = best.filter(|b| b.1.number > m.number).or(Some((name, m)));
+        }
+    }
+    if newest && report.damage.is_empty() {
+        let segments = log.list().unwrap_or_default();
+        restorable(
+            over, folder, cluster, best, &segments, &what, options, report,
+        );
+        // What came before the log that is here is nobody's to tell: the first of its terms stands for it.
+        for (n, (term, start)) in facts.terms.iter().enumerate() {
+            let start = if n == 0 { Position::ZERO } else { *start };
+            report.facts.push(format!("CANON_TERMS: {term} {start}"));
+        }
+    }
+}
+
+/// Whether a directory of this checkpoint and these segments would start.
+#[allow(clippy::too_many_arguments)]
+fn restorable(
+    over: &Overlay,
+    folder: &Path,
+    cluster: u128,
+    checkpoint: Option<(String, Manifest)>,
+    segments: &[SegmentName],
+    what: &str,
+    options: &Options<'_>,
+    report: &mut Report,
+) {
+    let root = Path::new(TRIED);
+    let made = over.open(&root.join("CANON_VERSION"), env::OpenMode::Truncate);
+    let text = format!("canon 1\ncluster {cluster:032x}\n");
+    if made
+        .and_then(|f| f.write_all_at(text.as_bytes(), 0))
+        .is_err()
+    {
+        return;
+    }
+    for dir in ["wal", "checkpoint"] {
+        _ = over.create_dir_all(&root.join(dir));
+    }
+    for s in segments {
+        let name = s.file_name();
+        over.link(
+            &folder.join("wal").join(&name),
+            &root.join("wal").join(&name),
+        );
+    }
+    let start = checkpoint.as_ref().map(|c| c.1.start);
+    if let Some((name, _)) = &checkpoint {
+        let from = folder.join("checkpoint").join(name);
+        over.link(&from, &root.join("checkpoint").join(name));
+    }
+    match verify_over(over, root, options) {
+        Ok(tried) => {
+            let whole = tried.damage.is_empty();
+            for f in tried.damage {
+                let file = folder.join(super::below(&f.file, root));
+                report.add(Finding::new(&file, f.offset, f.what));
+            }
+            report.faults.extend(tried.faults);
+            report.more_faults += tried.more_faults;
+            if whole {
+                let from = match start {
+                    Some(p) => format!("a checkpoint that needs the log above {p}"),
+                    None => "no checkpoint".into(),
+                };
+                report.facts.push(format!(
+                    "{what}: a directory can be made of {from} and {} segments; it ends at {}",
+                    segments.len(),
+                    tried.last
+                ));
+                report
+                    .facts
+                    .extend(tried.facts.into_iter().filter(|f| f.contains(" rows of ")));
+            }
+        }
+        Err(e) => report.add(Finding::of(&e, folder)),
+    }
+}

@@ -1,0 +1,192 @@
+//! Rows held against their table's definition: what every transaction has promised, looked at from outside.
+//!
+//! Of each row: that its bytes are a row of the table, that its key is the one of its values, NOT NULL, CHECK. Of each unique index: that no
+//! two rows claim the same key. Of each foreign key: that the parent is there. Nothing is taken from indexes, which a recovery builds from
+//! the rows: the rows themselves are compared.
+//!
+//! The caller sees to it that nobody writes.
+//!
+//! Left out on purpose: values that no longer fit a type's modifier (`varchar(3)`), which casts see to, and expressions that say something
+//! else today than when the row was written.
+
+use base::{Error, Result, Value};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use store::pin;
+
+use crate::fk::{parent_key, values_of};
+use crate::handle::{Catalog, RuleCompiler, TableHandle};
+
+/// Something wrong with a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowFault {
+    /// `schema.table`.
+    pub table: String,
+    /// Its key: `(id)=(7)`, or the number of a row without one.
+    pub row: String,
+    pub what: String,
+}
+
+/// A foreign key of the table, ready to be asked.
+struct Parent {
+    place: usize,
+    handle: Arc<TableHandle>,
+    /// Keys of the referenced index; none: it is the primary key, and the rows themselves are asked.
+    keys: Option<HashSet<Box<[u8]>>>,
+}
+
+/// Holds every row of a table against the table's definition. How many rows there are.
+pub fn verify_rows(
+    catalog: &Catalog,
+    table: &TableHandle,
+    compiler: Option<&dyn RuleCompiler>,
+    each: &mut dyn FnMut(RowFault),
+) -> Result<u64> {
+    let def = &table.table.def;
+    let namespace = catalog.schema.namespace(def.namespace);
+    let name = format!("{}.{}", namespace.map_or("?", |n| &n.name), def.name);
+    let rules = table.rules(&catalog.schema, compiler)?;
+    let mut parents = Vec::new();
+    for (place, fk) in def.foreign_keys.iter().enumerate() {
+        let what = format!("{name}: foreign key {} references nothing", fk.name);
+        let handle = catalog
+            .table(fk.ref_table)
+            .ok_or_else(|| Error::internal(what.clone()))?;
+        let indexes = &handle.table.def.indexes;
+        let index = indexes.iter().position(|i| i.id == fk.ref_index);
+        let index = index.ok_or_else(|| Error::internal(what))?;
+        let primary = indexes[index].primary;
+        parents.push(Parent {
+            place,
+            handle: handle.clone(),
+            keys: (!primary).then(|| keys_of(handle, index)),
+        });
+    }
+    let uniques: Vec<usize> = (0..def.indexes.len())
+        .filter(|i| def.indexes[*i].unique && !def.indexes[*i].primary)
+        .collect();
+    let mut seen: Vec<HashMap<Box<[u8]>, String>> = vec![HashMap::new(); uniques.len()];
+    let specs: Vec<_> = uniques
+        .iter()
+        .map(|i| TableHandle::index_spec(&table.table, *i))
+        .collect();
+    let guard = pin();
+    let (mut rows, mut key) = (0, Vec::new());
+    table.storage.for_each(&guard, |r| {
+        let Some(bytes) = r.newest(&guard).and_then(|v| v.row()) else {
+            return;
+        };
+        rows += 1;
+        let number = || {
+            r.key()
+                .iter()
+                .map(|b| format!("{b:02x}"))
+                .collect::<String>()
+        };
+        let mut fault = |row: String, what: String| {
+            each(RowFault {
+                table: name.clone(),
+                row,
+                what,
+            });
+        };
+        if !table.table.layout.check(bytes) {
+            let row = format!("with the key {}", number());
+            return fault(row, "its bytes are no row of this table".into());
+        }
+        let values = table.table.layout.row(bytes).values();
+        let row = match table.primary_place() {
+            Some(_) => table.describe(&table.key_columns, &values),
+            None => format!("number {}", number()),
+        };
+        let columns = def.columns.iter().zip(&values);
+        let mut null = columns.filter(|(c, v)| c.not_null && !c.dropped && v.is_null());
+        if let Some((c, _)) = null.next() {
+            let what = format!("column {} is NULL and must not be", c.name);
+            return fault(row, what);
+        }
+        if table.primary_place().is_some() {
+            key.clear();
+            match table.primary_key(&values, &mut key) {
+                Ok(()) if key == r.key() => {}
+                Ok(()) => fault(row.clone(), "it stands under the key of another row".into()),
+                Err(e) => fault(row.clone(), e.fields().message.clone()),
+            }
+        } else if r.key().len() != 8 {
+            fault(row.clone(), "its number is none".into());
+        }
+        if let Some(rules) = rules
+            && let Err(e) = rules.check(&values)
+        {
+            let f = e.fields();
+            let what = match f.constraint.is_empty() {
+                true => f.message.clone(),
+                false => format!("it violates the check constraint {}", f.constraint),
+            };
+            fault(row.clone(), what);
+        }
+        for ((place, spec), seen) in uniques.iter().zip(&specs).zip(&mut seen) {
+            key.clear();
+            let null = spec.columns_of(bytes, &mut key);
+            if null && !spec.nulls_not_distinct {
+                continue;
+            }
+            if let Some(other) = seen.insert(key.as_slice().into(), row.clone()) {
+                let index = &def.indexes[*place].name;
+                let what =
+                    format!("it has the same key of the unique index {index} as row {other}");
+                fault(row.clone(), what);
+            }
+        }
+        for p in &parents {
+            let fk = &def.foreign_keys[p.place];
+            let Some(wanted) = values_of(&values, &fk.columns) else {
+                continue;
+            };
+            let found = match parent_key(&p.handle, fk, &wanted) {
+                Ok((key, _)) => match &p.keys {
+                    Some(keys) => keys.contains(key.as_slice()),
+                    None => is_there(&p.handle, &key),
+                },
+                Err(_) => false,
+            };
+            if !found {
+                let wanted = describe(table, &fk.columns, &values);
+                let what = format!(
+                    "foreign key {}: {wanted} is not in table {}",
+                    fk.name,
+                    p.handle.name()
+                );
+                fault(row.clone(), what);
+            }
+        }
+    });
+    Ok(rows)
+}
+
+fn describe(table: &TableHandle, columns: &[u16], values: &[Value]) -> String {
+    let places: Vec<usize> = columns.iter().map(|c| usize::from(*c)).collect();
+    table.describe(&places, values)
+}
+
+fn is_there(table: &TableHandle, key: &[u8]) -> bool {
+    let guard = pin();
+    let found = table.storage.primary.get(key, &guard);
+    found.is_some_and(|r| r.newest(&guard).is_some_and(|v| v.row().is_some()))
+}
+
+/// The keys of a unique index, made of the rows.
+fn keys_of(table: &TableHandle, place: usize) -> HashSet<Box<[u8]>> {
+    let spec = TableHandle::index_spec(&table.table, place);
+    let guard = pin();
+    let (mut keys, mut key) = (HashSet::new(), Vec::new());
+    table.storage.for_each(&guard, |r| {
+        let row = r.newest(&guard).and_then(|v| v.row());
+        if let Some(row) = row.filter(|row| table.table.layout.check(row)) {
+            key.clear();
+            spec.columns_of(row, &mut key);
+            keys.insert(key.as_slice().into());
+        }
+    });
+    keys
+}
