@@ -245,6 +245,10 @@ impl Engine for NodeEngine {
         }
     }
 
+    fn bytes(&self) -> u64 {
+        self.node.manager().store.memory.used()
+    }
+
     fn notifications(&self) -> &txn::Notifications {
         &self.node.manager().notifications
     }

@@ -143,6 +143,9 @@ pub trait Engine: Send + Sync + 'static {
         ))
     }
 
+    /// Bytes of memory that the rows take.
+    fn bytes(&self) -> u64;
+
     /// What commits have said to listeners, as far as it was not delivered.
     fn notifications(&self) -> &txn::Notifications;
 

@@ -505,12 +505,6 @@ impl Binder<'_> {
         args: Vec<Bound>,
         env: &mut Env<'_, '_>,
     ) -> Result<Bound> {
-        if !f.columns.is_empty() {
-            return Err(Error::unsupported(format!(
-                "{} outside FROM, which returns records,",
-                f.name
-            )));
-        }
         let refuse = |what: String| Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
         let hint = "You might be able to move the set-returning function into a LATERAL FROM item.";
         if env.in_aggregate {
@@ -544,6 +538,10 @@ impl Binder<'_> {
             None => {
                 let slot = self.slot(f.name);
                 self.used[slot as usize] = true;
+                if !f.columns.is_empty() {
+                    let columns = f.columns.iter().map(|(n, t)| ((*n).to_owned(), *t));
+                    self.shapes.push((slot, columns.collect()));
+                }
                 sets.push((slot, f, exprs));
                 slot
             }

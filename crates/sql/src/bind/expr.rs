@@ -587,6 +587,10 @@ impl Binder<'_> {
                             }
                         }
                     }
+                    if b.ty.ty == Type::Name && indexes.len() == 1 {
+                        let at = Bound::new(indexes.remove(0), Type::Int4);
+                        b = self.call("name byte", vec![b, at])?;
+                    }
                     if !indexes.is_empty() {
                         let element = self.element_of(&b)?;
                         b = Bound::new(
@@ -623,6 +627,10 @@ impl Binder<'_> {
                         },
                         ty: b.ty,
                     };
+                    rest = &rest[1..];
+                }
+                AccessExpr::Dot(Ast::Identifier(field)) if b.ty.ty == Type::Record => {
+                    b = self.field(root, b, &crate::catalog::fold(field), env.scope)?;
                     rest = &rest[1..];
                 }
                 AccessExpr::Dot(field) => {

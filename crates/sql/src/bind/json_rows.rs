@@ -94,7 +94,7 @@ impl Binder<'_> {
     }
 
     /// What the fields of a row are called; those of one that is written out are f1, f2, and so on.
-    fn field_names(&self, e: &Ast, scope: &Scope<'_>) -> Option<Vec<String>> {
+    pub(super) fn field_names(&self, e: &Ast, scope: &Scope<'_>) -> Option<Vec<String>> {
         let (schema, alias) = match e {
             Ast::Nested(e) => return self.field_names(e, scope),
             Ast::Identifier(t) => (None, fold(t)),

@@ -90,6 +90,8 @@ pub(crate) struct Binder<'a> {
     pub recursion: recursion::Recursion,
     /// Slots of functions in FROM that give plain values, with the names of the relations.
     pub scalars: Vec<(Slot, String)>,
+    /// Slots of records whose fields are known.
+    pub shapes: Vec<(Slot, rows::Shape)>,
     pub relations: usize,
     pub privileges: Vec<Need>,
     /// Schemas that the text names.
@@ -132,6 +134,7 @@ impl<'a> Binder<'a> {
             lazy: vec![],
             recursion: recursion::Recursion::default(),
             scalars: vec![],
+            shapes: vec![],
             relations: 0,
             privileges: vec![],
             schemas: vec![],

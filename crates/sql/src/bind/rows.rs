@@ -3,16 +3,73 @@
 use super::expr::Env;
 use super::from::{From, Names, rename};
 use super::scope::{ScopeColumn, ScopeRel};
-use super::{Binder, Scope};
+use super::{Binder, Bound, Scope};
 use crate::catalog::{fold, split_name};
-use crate::expr::Expr;
+use crate::expr::{Expr, Slot};
 use crate::functions::{Kind, Resolved, lookup_function};
 use crate::plan::node::{self, Node};
 use base::{ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, TableAlias};
 use std::sync::Arc;
 
+/// What the fields of the record in a slot are.
+pub(super) type Shape = Arc<[(String, Type)]>;
+
 impl Binder<'_> {
+    /// The shape of a record, where it is known: of a function's row, also behind a subquery.
+    fn shape(&self, e: &Expr) -> Option<Shape> {
+        match e {
+            Expr::Slot(s) => {
+                let found = self.shapes.iter().find(|(slot, _)| slot == s);
+                found.map(|(_, shape)| shape.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// A record's shape is known in this slot, too.
+    pub(super) fn shaped(&mut self, slot: Slot, e: &Expr) {
+        if let Some(shape) = self.shape(e) {
+            self.shapes.push((slot, shape));
+        }
+    }
+
+    /// `(row).name`. 42703.
+    pub(super) fn field(
+        &mut self,
+        root: &ast::Expr,
+        b: Bound,
+        name: &str,
+        scope: &Scope<'_>,
+    ) -> Result<Bound> {
+        let missing = || {
+            Error::new(
+                SqlState::UNDEFINED_COLUMN,
+                format!("column \"{name}\" not found in data type record"),
+            )
+        };
+        if let Some(items) = super::json_rows::fields(&b) {
+            let Some(names) = self.field_names(root, scope) else {
+                return Err(Error::unsupported("a field of this row"));
+            };
+            let named = |i: usize| match names.get(i) {
+                Some(n) => n == name,
+                None => format!("f{}", i + 1) == name,
+            };
+            let at = (0..items.len()).find(|i| named(*i)).ok_or_else(missing)?;
+            let (e, ty) = items[at].clone();
+            return Ok(Bound::new(e, ty));
+        }
+        let Some(shape) = self.shape(&b.expr) else {
+            return Err(Error::unsupported("a field of this row"));
+        };
+        let at = shape.iter().position(|(n, _)| n == name);
+        let at = at.ok_or_else(missing)?;
+        let number = Expr::Const(base::Value::Int4(at as i32));
+        let text = self.call("record field", vec![b, Bound::new(number, Type::Int4)])?;
+        self.explicit_cast(text, shape[at].1.into())
+    }
+
     /// A function in FROM: what it is, and its arguments.
     fn table_function(
         &mut self,

@@ -170,6 +170,7 @@ impl Binder<'_> {
                 mut e => {
                     let s = self.slot(String::new());
                     self.used[s as usize] = true;
+                    self.shaped(s, &e);
                     if !matches!(e, Expr::Const(_) | Expr::Param(_)) {
                         self.hoist(&mut e);
                     }

@@ -459,6 +459,21 @@ fn class_of(cx: &CatalogScan<'_>, id: Oid) -> Option<(Oid, bool)> {
     if s.relation(id).is_some() || s.index(id).is_some() {
         return Some((class("pg_class"), false));
     }
+    if id == types::PLPGSQL {
+        return Some((class("pg_extension"), false));
+    }
+    if Type::from_oid(id).is_some() {
+        return Some((class("pg_type"), false));
+    }
+    let constraint = |t: &std::sync::Arc<Table>| {
+        let keys = t.def.indexes.iter().map(|i| i.constraint_oid);
+        let others = t.def.checks.iter().map(|c| c.id);
+        let foreign = t.def.foreign_keys.iter().map(|f| f.id);
+        keys.chain(others).chain(foreign).any(|c| c == id)
+    };
+    if s.tables().any(constraint) {
+        return Some((class("pg_constraint"), false));
+    }
     None
 }
 
@@ -466,11 +481,13 @@ pub(super) fn pg_description(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()
     let extension = super::relations::named(PG_CATALOG, "pg_extension")
         .expect("listed")
         .oid;
-    rows.push(&[
-        ("objoid", oid(types::PLPGSQL)),
-        ("classoid", oid(extension)),
-        ("description", text("PL/pgSQL procedural language")),
-    ]);
+    if !cx.schema().comments().any(|c| c.1 == types::PLPGSQL) {
+        rows.push(&[
+            ("objoid", oid(types::PLPGSQL)),
+            ("classoid", oid(extension)),
+            ("description", text("PL/pgSQL procedural language")),
+        ]);
+    }
     let mut all: Vec<_> = cx.schema().comments().collect();
     all.sort_by_key(|c| c.0);
     for (_, on, column, comment) in all {

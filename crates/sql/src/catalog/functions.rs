@@ -128,10 +128,15 @@ pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Resu
         "pg_get_function_result" => {
             cx.function(number(0), |e| type_name(types::sig_oid(e.ret), -1))
         }
-        "pg_describe_object" => match number(1).and_then(|o| by_oid(cx.schema, o)) {
-            Some(r) => text(display_name(cx.schema, cx.search_path, &r)),
-            None => Value::Null,
-        },
+        "pg_describe_object" => cx.describe(number(1), arg(2).as_i64().unwrap_or(0)),
+        "acldefault" => {
+            let kind = match arg(0) {
+                Value::Char(c) => *c,
+                _ => 0,
+            };
+            cx.default_acl(kind, number(1).unwrap_or(0))?
+        }
+        "role number" => Value::Oid(cx.role(arg(0))?),
         // Nothing of these kinds exists.
         "pg_get_functiondef"
         | "pg_get_triggerdef"
@@ -290,6 +295,87 @@ impl Scope<'_> {
             true => Ok((self.role(&args[0])?, &args[1..])),
             false => Ok((self.facts.current_role(), args)),
         }
+    }
+
+    /// What an object is, in words.
+    fn describe(&self, id: Option<Oid>, column: i64) -> Value {
+        let Some(id) = id else { return Value::Null };
+        if let Some(n) = self.schema.namespace(id) {
+            return text(format!("schema {}", quote_ident(&n.name)));
+        }
+        if let Some(r) = self.schema.role(id) {
+            return text(format!("role {}", quote_ident(&r.name)));
+        }
+        if let Some(r) = by_oid(self.schema, id) {
+            let name = display_name(self.schema, self.search_path, &r);
+            let kind = match &r {
+                Resolved::Relation(Relation::Table(_)) => "table",
+                Resolved::Relation(Relation::View(_)) | Resolved::Virtual(_) => "view",
+                Resolved::Relation(Relation::Sequence(_)) => "sequence",
+                Resolved::Index(..) => "index",
+            };
+            let of = match &r {
+                Resolved::Relation(Relation::Table(t)) if column > 0 => {
+                    t.def.columns.get(column as usize - 1)
+                }
+                _ => None,
+            };
+            return text(match of {
+                Some(c) => format!("column {} of {kind} {name}", quote_ident(&c.name)),
+                None => format!("{kind} {name}"),
+            });
+        }
+        for t in self.schema.tables() {
+            let keys = t.def.indexes.iter().filter(|i| i.constraint_oid == id);
+            let keys = keys.map(|i| &i.name);
+            let checks = t.def.checks.iter().filter(|c| c.id == id).map(|c| &c.name);
+            let foreign = t.def.foreign_keys.iter().filter(|f| f.id == id);
+            let mut all = keys.chain(checks).chain(foreign.map(|f| &f.name));
+            if let Some(name) = all.next() {
+                let r = Resolved::Relation(Relation::Table(t.clone()));
+                let table = display_name(self.schema, self.search_path, &r);
+                return text(format!("constraint {} on table {table}", quote_ident(name)));
+            }
+        }
+        match Type::from_oid(id) {
+            Some(t) => text(format!("type {}", typename::format_type(t, -1))),
+            None => Value::Null,
+        }
+    }
+
+    /// What a role that owns an object of this kind may do, and all others, before anything is granted. XX000 as in PostgreSQL for a kind
+    /// that is none.
+    fn default_acl(&self, kind: u8, owner: Oid) -> Result<Value> {
+        let (public, own) = match kind {
+            b'c' => ("", ""),
+            b'r' => ("", "arwdDxt"),
+            b's' => ("", "rwU"),
+            b'd' => ("Tc", "CTc"),
+            b'f' => ("X", "X"),
+            b'l' | b'T' => ("U", "U"),
+            b'L' => ("", "rw"),
+            b'n' => ("", "UC"),
+            b't' => ("", "C"),
+            b'F' | b'S' => ("", "U"),
+            b'p' => ("", "sA"),
+            other => {
+                return Err(Error::internal(format!(
+                    "unrecognized object type abbreviation: {}",
+                    char::from(other)
+                )));
+            }
+        };
+        let role = self.schema.role(owner);
+        let role = role.map_or_else(|| owner.to_string(), |r| quote_ident(&r.name));
+        let item = |who: &str, what: &str| {
+            (!what.is_empty()).then(|| text(format!("{who}={what}/{role}")))
+        };
+        let items = [item("", public), item(&role, own)];
+        let items = items.into_iter().flatten().collect();
+        Ok(Value::Array(Box::new(base::Array::one_dim(
+            Type::AclItem,
+            items,
+        ))))
     }
 
     fn has_relation(&self, args: &[Value], kind: Kind) -> Result<Value> {

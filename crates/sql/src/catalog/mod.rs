@@ -21,6 +21,7 @@ mod summaries;
 mod types;
 
 pub use lookup::Names;
+pub(crate) use types::PLPGSQL;
 
 use crate::standing::Standing;
 use base::schema::{INFORMATION_SCHEMA, PG_CATALOG, Relation, Schema, Table};
@@ -397,7 +398,14 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_indexes" => summaries::pg_indexes,
         "pg_sequences" => summaries::pg_sequences,
         "pg_stat_user_tables" | "pg_stat_all_tables" => summaries::pg_stat_tables,
-        "pg_stat_user_indexes" => summaries::pg_stat_indexes,
+        "pg_statio_user_tables" | "pg_statio_all_tables" => summaries::pg_statio_tables,
+        "pg_stat_xact_user_tables" | "pg_stat_xact_all_tables" => summaries::pg_statio_tables,
+        "pg_stat_user_indexes" | "pg_stat_all_indexes" => summaries::pg_stat_indexes,
+        "pg_statio_user_indexes" | "pg_statio_all_indexes" => summaries::pg_stat_indexes,
+        "pg_statio_user_sequences" | "pg_statio_all_sequences" => summaries::pg_statio_sequences,
+        "pg_stat_bgwriter" | "pg_stat_wal" | "pg_stat_recovery_prefetch" => summaries::one_of_zeros,
+        "pg_stat_database_conflicts" => summaries::pg_stat_database_conflicts,
+        "pg_stat_gssapi" => summaries::pg_stat_gssapi,
         "pg_settings" => summaries::pg_settings,
         "pg_stat_activity" => summaries::pg_stat_activity,
         "pg_prepared_statements" => summaries::pg_prepared_statements,

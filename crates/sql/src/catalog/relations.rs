@@ -77,6 +77,24 @@ impl Rows<'_> {
     }
 }
 
+impl Rows<'_> {
+    /// What the last row says nothing of is 0, where it counts.
+    pub fn zeros(&mut self) {
+        let Some(row) = self.rows.last_mut() else {
+            return;
+        };
+        for (v, (_, ty)) in row.iter_mut().zip(&self.relation.columns) {
+            let counts = matches!(ty, Type::Int4 | Type::Int8 | Type::Float8 | Type::Numeric);
+            if v.is_null() && counts {
+                *v = match ty {
+                    Type::Numeric => Value::from(base::Numeric::from(0)),
+                    ty => zero_of(*ty),
+                };
+            }
+        }
+    }
+}
+
 fn zero_of(ty: Type) -> Value {
     match ty {
         Type::Bool => Value::Bool(false),

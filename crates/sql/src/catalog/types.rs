@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 /// First number of the registry's functions: PostgreSQL leaves 8000 to 9999 free.
 const FIRST_FUNCTION: Oid = 8000;
 /// Number of the extension that tools look for.
-pub(super) const PLPGSQL: Oid = 13563;
+pub const PLPGSQL: Oid = 13563;
 const INTERNAL_LANGUAGE: Oid = 12;
 
 /// What the catalogs say of a type beside its name.

@@ -74,6 +74,12 @@ pub enum Extra {
         alone: bool,
     },
     Lock(LockTable),
+    /// COMMENT ON CONSTRAINT name ON table.
+    CommentOnConstraint {
+        name: Ident,
+        table: ObjectName,
+        text: Option<String>,
+    },
     /// Known and refused.
     Refused(String),
 }
@@ -170,9 +176,9 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
         Token::Word(w) if w.quote_style.is_none() => Some(w.value.to_lowercase()),
         _ => Some(String::new()),
     });
-    const FIRST: [&str; 12] = [
-        "alter", "create", "drop", "import", "reassign", "refresh", "security", "vacuum",
-        "analyze", "analyse", "reindex", "lock",
+    const FIRST: [&str; 13] = [
+        "comment", "alter", "create", "drop", "import", "reassign", "refresh", "security",
+        "vacuum", "analyze", "analyse", "reindex", "lock",
     ];
     let first = first.unwrap_or_default();
     if !FIRST.contains(&first.as_str()) && first != "cluster" {
@@ -183,6 +189,10 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
     let extra = match first.as_str() {
         "vacuum" | "analyze" | "analyse" | "reindex" | "cluster" => w.upkeep(&first)?,
         "lock" => Extra::Lock(w.lock()?),
+        "comment" => match w.comment_on_constraint()? {
+            Some(e) => e,
+            None => return Ok(None),
+        },
         _ => {
             if let Some(tokens) = reorder_identity(tokens) {
                 let mut p = Parser::new(&PostgreSqlDialect {}).with_tokens_with_locations(tokens);
@@ -307,6 +317,27 @@ impl Words<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Leaves comments on other objects to the parser.
+    fn comment_on_constraint(&mut self) -> Result<Option<Extra>> {
+        if !self.eat("comment on constraint") {
+            return Ok(None);
+        }
+        let name = self.ident()?;
+        self.expect("on")?;
+        if self.eat("domain") {
+            return Ok(Some(Extra::Refused(
+                "COMMENT ON CONSTRAINT ON DOMAIN".into(),
+            )));
+        }
+        let table = self.name()?;
+        self.expect("is")?;
+        let text = match self.eat("null") {
+            true => None,
+            false => Some(self.string()?),
+        };
+        Ok(Some(Extra::CommentOnConstraint { name, table, text }))
     }
 
     fn upkeep(&mut self, first: &str) -> Result<Extra> {

@@ -86,6 +86,9 @@ impl Work<'_> {
                 }
                 Ok((*tag).into())
             }
+            Extra::CommentOnConstraint { name, table, text } => {
+                self.comment_on_constraint(name, table, text.as_deref())
+            }
             Extra::Lock(_) => Err(Error::internal("a lock is no change of the schema")),
             Extra::Refused(what) => Err(Error::unsupported(what)),
         }

@@ -12,8 +12,8 @@ use crate::catalog::{self, DATABASE_OID, Resolved};
 use base::schema::{Acl, BOOTSTRAP_ROLE, Object, PUBLIC, Relation, Role, privilege};
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::{
-    Action, CommentObject, Grant, GrantObjects, Grantee, GranteeName, GranteesType, ObjectName,
-    ObjectNamePart, Privileges, Revoke,
+    Action, CommentObject, Grant, GrantObjects, Grantee, GranteeName, GranteesType, Ident,
+    ObjectName, ObjectNamePart, Privileges, Revoke,
 };
 
 /// What a privilege is granted on.
@@ -268,6 +268,44 @@ impl Work<'_> {
         text: Option<&str>,
     ) -> Result<String> {
         let (on, column) = self.commented(kind, name)?;
+        self.put_comment(on, column, text)
+    }
+
+    /// COMMENT ON CONSTRAINT.
+    pub(super) fn comment_on_constraint(
+        &mut self,
+        name: &Ident,
+        table: &ObjectName,
+        text: Option<&str>,
+    ) -> Result<String> {
+        let found = self.resolve(table)?;
+        let Resolved::Relation(Relation::Table(t)) = &found else {
+            return Err(self.wrong_kind(&found, "table"));
+        };
+        self.must_own("table", &t.def.name, t.def.owner)?;
+        let name = catalog::fold(name);
+        let keys = t
+            .def
+            .indexes
+            .iter()
+            .filter(|i| i.constraint && i.name == name);
+        let keys = keys.map(|i| i.constraint_oid);
+        let checks = t.def.checks.iter().filter(|c| c.name == name).map(|c| c.id);
+        let foreign = t.def.foreign_keys.iter().filter(|f| f.name == name);
+        let mut all = keys.chain(checks).chain(foreign.map(|f| f.id));
+        let id = all.next().ok_or_else(|| {
+            Error::new(
+                SqlState::UNDEFINED_OBJECT,
+                format!(
+                    "constraint \"{name}\" for table \"{}\" does not exist",
+                    t.def.name
+                ),
+            )
+        })?;
+        self.put_comment(id, 0, text)
+    }
+
+    fn put_comment(&mut self, on: Oid, column: i32, text: Option<&str>) -> Result<String> {
         self.drop_comments(|o, c| (o, c) == (on, column));
         if let Some(text) = text.filter(|t| !t.is_empty()) {
             let id = self.oid();
@@ -364,6 +402,33 @@ impl Work<'_> {
                 let role = self.role_named(&n)?;
                 self.may_comment_on_role(role)?;
                 Ok((role.id, 0))
+            }
+            CommentObject::Extension => {
+                let (_, n) = self.split(name)?;
+                match n.as_str() {
+                    "plpgsql" => Ok((catalog::PLPGSQL, 0)),
+                    _ => Err(Error::new(
+                        SqlState::UNDEFINED_OBJECT,
+                        format!("extension \"{n}\" does not exist"),
+                    )),
+                }
+            }
+            CommentObject::Type => {
+                let ty = crate::types::typename::from_sql_name(&name.to_string(), &[], false)?;
+                match crate::ddl::privileges::is_superuser(&self.schema, self.ctx.role) {
+                    true => Ok((ty.ty.oid(), 0)),
+                    false => Err(Error::new(
+                        SqlState::INSUFFICIENT_PRIVILEGE,
+                        format!("must be owner of type {name}"),
+                    )),
+                }
+            }
+            CommentObject::Domain => {
+                let (_, n) = self.split(name)?;
+                Err(Error::new(
+                    SqlState::UNDEFINED_OBJECT,
+                    format!("type \"{n}\" does not exist"),
+                ))
             }
             other => Err(Error::unsupported(format!("COMMENT ON {other}"))),
         }

@@ -340,6 +340,7 @@ pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<D
         Extra::CreateSequence { .. } => run(txn, ctx, "CREATE SEQUENCE", |w| w.extra(e)),
         Extra::AlterSequence { .. } => run(txn, ctx, "ALTER SEQUENCE", |w| w.extra(e)),
         Extra::ViewOptions { .. } => run(txn, ctx, "ALTER VIEW", |w| w.extra(e)),
+        Extra::CommentOnConstraint { .. } => run(txn, ctx, "COMMENT", |w| w.extra(e)),
         Extra::SetSchema { tag, .. } => run(txn, ctx, tag, |w| w.extra(e)),
         Extra::DropIdentity { .. } | Extra::AlterIdentity { .. } => {
             run(txn, ctx, "ALTER TABLE", |w| w.extra(e))

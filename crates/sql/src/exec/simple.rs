@@ -158,7 +158,7 @@ impl Operator for ProjectSetOp {
         loop {
             rt.tick()?;
             let mut any = false;
-            for (source, (slot, ..)) in self.sources.iter_mut().zip(&self.node.functions) {
+            for (source, (slot, f, _)) in self.sources.iter_mut().zip(&self.node.functions) {
                 let hit = match source {
                     Some(s) => s.next(&mut self.row)?,
                     None => false,
@@ -168,6 +168,7 @@ impl Operator for ProjectSetOp {
                 }
                 any |= hit;
                 rt.st.env[*slot as usize] = match hit {
+                    true if !f.columns.is_empty() => record(&self.row, f.columns, rt),
                     true => std::mem::take(&mut self.row[0]),
                     false => Value::Null,
                 };
@@ -185,6 +186,23 @@ impl Operator for ProjectSetOp {
             }
         }
     }
+}
+
+/// A function's row as one value.
+fn record(row: &[Value], columns: &[(&str, base::Type)], rt: &Rt<'_>) -> Value {
+    let mut out = String::from("(");
+    for (i, (v, (_, ty))) in row.iter().zip(columns).enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        if !v.is_null() {
+            let mut s = String::new();
+            crate::types::text::output(v, *ty, rt.cx.settings, &mut s);
+            crate::expr::eval::push_field(&mut out, &s);
+        }
+    }
+    out.push(')');
+    Value::from(out)
 }
 
 pub struct LimitOp {

@@ -223,7 +223,7 @@ impl Expr {
 }
 
 /// A field of a record's text: quoted where PostgreSQL quotes it.
-fn push_field(out: &mut String, s: &str) {
+pub(crate) fn push_field(out: &mut String, s: &str) {
     let special = |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_ascii_whitespace();
     if !s.is_empty() && !s.contains(special) {
         return out.push_str(s);

@@ -79,6 +79,8 @@ pub(super) fn register(r: &mut Registry) {
         "pg_has_role" [NAME, NAME, TEXT] BOOL;
         "pg_has_role" [NAME, OID, TEXT] BOOL;
         "pg_reload_conf" [] BOOL;
+        "acldefault" [CHAR, OID] ACLITEMARRAY;
+        "pg_describe_object" [OID, OID, INT4] TEXT;
     }
     for ty in [TEXT, OID] {
         lookups! { r;
@@ -90,12 +92,19 @@ pub(super) fn register(r: &mut Registry) {
             "has_type_privilege" [ty, TEXT] BOOL;
             "has_language_privilege" [ty, TEXT] BOOL;
             "has_any_column_privilege" [ty, TEXT] BOOL;
+            "has_tablespace_privilege" [ty, TEXT] BOOL;
+            "has_foreign_data_wrapper_privilege" [ty, TEXT] BOOL;
+            "has_server_privilege" [ty, TEXT] BOOL;
         }
         for user in [NAME, OID] {
             with_user(r, user, ty);
         }
         for column in [TEXT, INT2] {
-            lookups! { r; "has_column_privilege" [ty, column, TEXT] BOOL; }
+            lookups! { r;
+                "has_column_privilege" [ty, column, TEXT] BOOL;
+                "has_column_privilege" [NAME, ty, column, TEXT] BOOL;
+                "has_column_privilege" [OID, ty, column, TEXT] BOOL;
+            }
         }
     }
     // Nothing is partitioned.
@@ -123,5 +132,9 @@ fn with_user(r: &mut Registry, user: Sig, object: Sig) {
         "has_database_privilege" [user, object, TEXT] BOOL;
         "has_sequence_privilege" [user, object, TEXT] BOOL;
         "has_function_privilege" [user, object, TEXT] BOOL;
+        "has_any_column_privilege" [user, object, TEXT] BOOL;
+        "has_type_privilege" [user, object, TEXT] BOOL;
+        "has_language_privilege" [user, object, TEXT] BOOL;
+        "has_tablespace_privilege" [user, object, TEXT] BOOL;
     }
 }

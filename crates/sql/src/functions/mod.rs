@@ -37,6 +37,7 @@ pub mod system;
 pub(crate) mod testing;
 mod to_char;
 mod to_number;
+mod tools;
 
 pub use context::{EvalContext, NoSession, SessionContext};
 pub use registry::is_lookup;

@@ -19,7 +19,7 @@ pub(super) mod names {
         TIMESTAMP Timestamp; TIMESTAMPTZ TimestampTz; INTERVAL Interval; JSON Json; JSONB Jsonb; OID Oid;
         REGCLASS RegClass; REGTYPE RegType; REGPROC RegProc; REGNAMESPACE RegNamespace; VOID Void; RECORD Record;
         INT4ARRAY Int4Array; TEXTARRAY TextArray; NAMEARRAY NameArray; OIDVECTOR OidVector;
-        PGNODETREE PgNodeTree;
+        PGNODETREE PgNodeTree; INT2VECTOR Int2Vector; INT2ARRAY Int2Array; OIDARRAY OidArray; ACLITEMARRAY AclItemArray;
     }
     pub const ANYELEMENT: Sig = Sig::AnyElement;
     pub const ANYARRAY: Sig = Sig::AnyArray;
@@ -141,6 +141,7 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::string::register(&mut r);
     super::system::register(&mut r);
     super::to_number::register(&mut r);
+    super::tools::register(&mut r);
     r
 });
 

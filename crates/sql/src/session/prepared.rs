@@ -377,6 +377,55 @@ impl<E: Engine> Session<E> {
         formats: &Formats,
     ) -> Result<Run> {
         let st = self.find_statement(name)?.clone();
+        let params = self.execute_params(c, name, &st, args).await?;
+        let plan = self.plan_again(&st)?;
+        let formats = match formats {
+            Formats::Each(f) if f.len() != plan.columns.len() => Formats::Text,
+            f => f.clone(),
+        };
+        Ok(Run::new(st, plan, params, formats))
+    }
+
+    /// EXPLAIN EXECUTE, as a run of EXPLAIN over the statement.
+    pub(super) async fn explain_sql<C: Client>(
+        &mut self,
+        c: &mut C,
+        options: &str,
+        name: &str,
+        args: Option<&Arc<sqlparser::ast::Statement>>,
+    ) -> Result<Run> {
+        use sqlparser::ast;
+        let st = self.find_statement(name)?.clone();
+        let Body::Rows(inner) = &st.body else {
+            return Err(Error::unsupported("EXPLAIN of a statement without a plan"));
+        };
+        let params = self.execute_params(c, name, &st, args).await?;
+        let mut parsed = super::parse::parse_one(&format!("EXPLAIN {options} SELECT 1"))?;
+        let explain = match parsed.as_mut().map(|p| &mut p.stmt) {
+            Some(Stmt::Sql(s)) => Arc::make_mut(s),
+            _ => return Err(Error::internal("EXPLAIN is no statement")),
+        };
+        if let ast::Statement::Explain { statement, .. } = explain {
+            **statement = (**inner).clone();
+        }
+        let declared: Vec<Oid> = st.params.iter().map(|t| t.ty.oid()).collect();
+        let parsed = parsed.map(|p| Parsed {
+            text: format!("EXPLAIN {options} {}", st.text).into(),
+            source: st.source.clone(),
+            ..p
+        });
+        let st = Arc::new(self.statement(parsed, &declared)?);
+        let plan = self.plan(&st)?;
+        Ok(Run::new(st, plan, params, Formats::Text).untold())
+    }
+
+    async fn execute_params<C: Client>(
+        &mut self,
+        c: &mut C,
+        name: &str,
+        st: &Statement,
+        args: Option<&Arc<sqlparser::ast::Statement>>,
+    ) -> Result<Vec<Value>> {
         let mut params = Vec::new();
         if let Some(args) = args {
             params = self.evaluate(c, args).await?;
@@ -392,17 +441,11 @@ impl<E: Engine> Session<E> {
                 params.len()
             )));
         }
-        let params = params
+        params
             .into_iter()
             .zip(&st.params)
             .map(|((v, from), to)| seam::assign(v, from, *to, &self.output))
-            .collect::<Result<Vec<Value>>>()?;
-        let plan = self.plan_again(&st)?;
-        let formats = match formats {
-            Formats::Each(f) if f.len() != plan.columns.len() => Formats::Text,
-            f => f.clone(),
-        };
-        Ok(Run::new(st, plan, params, formats))
+            .collect()
     }
 
     /// The values of a SELECT of one row without tables, with their types.

@@ -623,6 +623,10 @@ impl<E: Engine> SessionFacts for State<E> {
         self.prepared.borrow().clone()
     }
 
+    fn relation_bytes(&self, relation: Oid) -> Option<u64> {
+        (relation == 0).then(|| self.shared.engine.bytes())
+    }
+
     fn locks(&self) -> Vec<crate::catalog::LockRow> {
         self.lock_rows()
     }

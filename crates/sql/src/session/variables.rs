@@ -67,6 +67,7 @@ impl<E: Engine> Session<E> {
             u,
             Utility::Savepoint(_)
                 | Utility::Execute { .. }
+                | Utility::ExplainExecute { .. }
                 | Utility::Declare { .. }
                 | Utility::Copy(_)
         );
@@ -134,6 +135,16 @@ impl<E: Engine> Session<E> {
             }
             Utility::Execute { name, args } => {
                 let mut run = self.execute_sql(c, name, args.as_ref(), formats).await?;
+                self.finish_run(c, &mut run, 0, describe).await?;
+                return Ok(None);
+            }
+            Utility::ExplainExecute {
+                options,
+                name,
+                args,
+            } => {
+                let run = self.explain_sql(c, options, name, args.as_ref());
+                let mut run = run.await?;
                 self.finish_run(c, &mut run, 0, describe).await?;
                 return Ok(None);
             }
@@ -217,6 +228,11 @@ impl<E: Engine> Session<E> {
                 Some(vec![text(s.name(at))])
             }
             Utility::WaitFor(_) => Some(vec![text("status")]),
+            Utility::ExplainExecute { options, .. } => {
+                let json = options.to_ascii_lowercase().contains("json");
+                let ty = if json { Type::Json } else { Type::Text };
+                Some(vec![Column::new("QUERY PLAN", ty)])
+            }
             Utility::ShowAll => Some(vec![text("name"), text("setting"), text("description")]),
             Utility::Execute { name, .. } => {
                 let st = self.find_statement(name)?.clone();

@@ -108,6 +108,7 @@ fn utility_goes_with_locks(u: &Utility) -> bool {
     matches!(
         u,
         Utility::Declare { .. }
+            | Utility::ExplainExecute { .. }
             | Utility::Execute { .. }
             | Utility::Copy(_)
             | Utility::Discard(_)
@@ -154,6 +155,11 @@ impl<E: Engine> Session<E> {
                 Utility::Execute { name, .. } => {
                     let found = self.find_statement(name).cloned();
                     found.is_ok_and(|s| s.belongs_to_primary())
+                }
+                Utility::ExplainExecute { options, name, .. } => {
+                    let runs = options.to_ascii_lowercase().contains("analy");
+                    let found = self.find_statement(name).cloned();
+                    runs && found.is_ok_and(|s| s.belongs_to_primary())
                 }
                 Utility::Notify { .. } => true,
                 // With a transaction that may go there, whose end it waits for.

@@ -92,6 +92,12 @@ pub enum Utility {
         name: String,
         args: Option<Arc<Statement>>,
     },
+    /// EXPLAIN EXECUTE: what stands between the words, and then as EXECUTE.
+    ExplainExecute {
+        options: String,
+        name: String,
+        args: Option<Arc<Statement>>,
+    },
     /// None: all.
     Deallocate(Option<String>),
     Declare {
@@ -208,6 +214,7 @@ pub(super) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>, Fault> 
             p.next();
             return p.execute().map(Some);
         }
+        "explain" => return p.explain_execute(),
         "deallocate" => {
             p.next();
             p.opt(&["prepare"]);

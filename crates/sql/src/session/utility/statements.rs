@@ -82,6 +82,38 @@ impl Words<'_> {
         Ok(Utility::Execute { name, args })
     }
 
+    /// EXPLAIN EXECUTE; EXPLAIN of anything else is the parser's.
+    pub(super) fn explain_execute(&mut self) -> Result<Option<Utility>, Fault> {
+        self.next();
+        let all = self.rest();
+        let mut depth = 0;
+        let execute = all.iter().position(|t| {
+            match &t.token {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            let other = |w: &str| !["analyze", "analyse", "verbose"].contains(&w);
+            matches!(&t.token, Token::Word(w) if depth == 0 && other(&w.value.to_lowercase()))
+        });
+        let Some(at) = execute else { return Ok(None) };
+        let is = |w: &str| matches!(&all[at].token, Token::Word(x) if x.quote_style.is_none() && x.value.eq_ignore_ascii_case(w));
+        if !is("execute") {
+            return Ok(None);
+        }
+        let options = text_of(&all[..at]);
+        self.skip_to(at);
+        self.expect("execute")?;
+        match self.execute()? {
+            Utility::Execute { name, args } => Ok(Some(Utility::ExplainExecute {
+                options,
+                name,
+                args,
+            })),
+            _ => Err(self.fault()),
+        }
+    }
+
     pub(super) fn declare(&mut self) -> Result<Utility, Fault> {
         let name = self.name()?;
         let (mut binary, mut scroll) = (false, None);
