@@ -102,6 +102,20 @@ impl Position {
     }
 }
 
+impl std::str::FromStr for Position {
+    type Err = &'static str;
+
+    /// `epoch.order`, as it is printed.
+    fn from_str(text: &str) -> Result<Position, &'static str> {
+        let parts = text.split_once('.').and_then(|(epoch, order)| {
+            let (epoch, order) = (epoch.parse::<u64>().ok()?, order.parse::<u32>().ok()?);
+            let fits = epoch < 1 << (64 - ORDER_BITS) && order < 1 << ORDER_BITS;
+            fits.then(|| Position::new(epoch, order))
+        });
+        parts.ok_or("a position is EPOCH.ORDER, such as 12.5")
+    }
+}
+
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.epoch(), self.order())

@@ -18,6 +18,9 @@ enum Command {
     Start {
         #[command(flatten)]
         config: Box<Overrides>,
+        /// Go on with a log that has lost its end, if it ends here: what is missing stays lost. For one start
+        #[arg(long, value_name = "POSITION")]
+        accept_log_end: Option<base::Position>,
     },
     /// Ask a running server how it is
     Status {
@@ -190,12 +193,21 @@ fn bench(b: BenchEngine) -> base::Result<()> {
 /// Runs the program. 0: fine, 1: it failed, 2: it was asked the wrong way.
 pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Start { config } => {
+        Command::Start {
+            config,
+            accept_log_end,
+        } => {
             let variables =
                 std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
             crate::config::check_variables(variables)
                 .and_then(|foreign| Ok((foreign, Config::load(&config)?)))
-                .and_then(|(foreign, config)| crate::server::run(Config { foreign, ..config }))
+                .and_then(|(foreign, config)| {
+                    crate::server::run(Config {
+                        foreign,
+                        accept_log_end,
+                        ..config
+                    })
+                })
         }
         Command::Status { http } => return crate::status::run(&http),
         Command::Promote { options } => promote(&options),

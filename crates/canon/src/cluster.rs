@@ -101,6 +101,11 @@ async fn live(
                 server.stop().await;
                 return Ok(());
             }
+            e = server.lost() => {
+                up.send_replace(false);
+                server.stop_at_once().await;
+                return Err(e);
+            }
             why = server.restart() => {
                 up.send_replace(false);
                 server.stop().await;

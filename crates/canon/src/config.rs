@@ -9,7 +9,7 @@ pub use variables::check_variables;
 
 use crate::forward;
 use crate::replication::Primary;
-use base::{Error, Result, SqlState};
+use base::{Error, Position, Result, SqlState};
 use replica::replay::Policy;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -230,6 +230,8 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Defaults of session settings.
     pub settings: Vec<(String, String)>,
+    /// A log that ends before its anchor is taken if it ends here. Said at the command line only, as it is for one start.
+    pub accept_log_end: Option<Position>,
     /// Variables of the environment that look like ours and mean nothing.
     pub foreign: Vec<String>,
 }
@@ -452,6 +454,7 @@ impl Config {
             log_level,
             log_format: flags.log_format.or(file.log_format).unwrap_or_default(),
             settings,
+            accept_log_end: None,
             foreign: Vec::new(),
         };
         if config.epoch_max_duration.is_zero() {

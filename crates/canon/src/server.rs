@@ -1,7 +1,7 @@
 //! `canon start`: a node, its gate, its HTTP port, from the first log line to the last.
 //!
 //! ```text
-//! configuration checked -> runtime -> HTTP up (not ready) -> node opens, recovers -> gate listens -> ready
+//! configuration checked -> runtime -> HTTP up (not ready) -> node opens, recovers -> gate listens -> replicas are asked -> ready
 //! SIGTERM, SIGINT: not ready -> gate closes within the limit -> node stops: everything flushed
 //! ```
 //! A replica first gets a copy of its primary's database if it has none, and asks the primary whether their histories agree before it
@@ -18,7 +18,7 @@ use crate::http;
 use crate::metrics::Metrics;
 use crate::replication::archive::Archiving;
 use crate::replication::shared::Exposed;
-use crate::replication::{Follow, Fresh, Place, Restart, Senders, Word, bootstrap};
+use crate::replication::{Follow, Fresh, Place, Restart, Senders, Word, ask, bootstrap};
 use base::region::Region;
 use base::{Error, Result, SqlState};
 use node::{Node, NodeOptions};
@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// The database of a new directory, and its superuser.
 pub const DATABASE: &str = "canon";
@@ -125,6 +125,11 @@ pub fn run(config: Config) -> Result<()> {
                         ))),
                     };
                 }
+                e = server.lost() => {
+                    error!("{}; stopping", e.fields().message);
+                    server.stop_at_once().await;
+                    return Err(e);
+                }
                 why = server.restart() => {
                     warn!("{why}; starting again");
                     server.stop().await;
@@ -217,6 +222,8 @@ impl Server {
         };
         let node = Arc::new(open(config, region).await?);
         if config.replica_of.is_none() {
+            // Until its replicas were asked.
+            node.hold(!node.dir().known_replicas().map_err(system)?.is_empty());
             stay_sealed(&node).await?;
         }
         let env = env::Env::os();
@@ -329,6 +336,22 @@ impl Server {
         }
         _ = metrics.source.set((place.clone(), gate.clone()));
         metrics.phase.serving();
+        if node.is_held()
+            && let Err(e) = ask::before_serving(&place.senders, &config.node_name).await
+        {
+            let server = Server {
+                gate,
+                node,
+                place,
+                metrics,
+                listening,
+                unix,
+                tasks,
+                limit: Duration::ZERO,
+            };
+            server.stop().await;
+            return Err(e);
+        }
         match node.is_open() {
             true => say_ready(config),
             false => {
@@ -358,6 +381,17 @@ impl Server {
             Some(f) => f.restart().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Ready when this primary has lost log that a replica holds: it serves nobody any more, for this reason, and is to be stopped.
+    pub async fn lost(&self) -> Error {
+        self.place.senders.lost().await
+    }
+
+    /// Ends everything now: no transaction that runs can commit any more.
+    pub async fn stop_at_once(mut self) -> u64 {
+        self.limit = Duration::ZERO;
+        self.stop().await
     }
 
     /// Lets running transactions end within the limit, then ends everything. How many commits had no room on the disk and are given up.
@@ -488,6 +522,7 @@ async fn open(config: &Config, region: Option<Arc<Region>>) -> Result<Node> {
         replay: replay(config),
         synchronous_replicas: config.synchronous_replicas as usize,
         wal_keep_bytes: config.wal_keep_bytes,
+        accept_log_end: config.accept_log_end,
         region,
         on_recovery: Some(|done, all, rows, commits| {
             info!(
@@ -518,6 +553,9 @@ async fn open(config: &Config, region: Option<Arc<Region>>) -> Result<Node> {
     }
     if let Some(cut) = &r.cut {
         warn!("the end of the log was cut off: {cut}");
+    }
+    if let Some(what) = &r.accepted {
+        warn!(end = %r.last, "the log was accepted without its end, as --accept-log-end asked: {what}");
     }
     Ok(node)
 }

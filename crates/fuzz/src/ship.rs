@@ -57,6 +57,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         welcome(Start::Resume(p(77))),
         welcome(bootstrap),
         refused(Refusal::Diverged { at: p(5) }),
+        refused(Refusal::Ahead {
+            ours: p(5),
+            theirs: p(9),
+        }),
         refused(Refusal::Sealed),
         refused(Refusal::Other("no".into())),
         Message::Checkpoint {

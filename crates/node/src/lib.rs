@@ -1,5 +1,6 @@
 //! A node: the rooms below put together. `pipeline` runs what was decided (log, publish, release), `recovery` comes back
-//! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it. `shipping` is what a
+//! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it.
+//! `start_check` decides whether a log is all that it was, `reach` keeps the anchor that tells. `shipping` is what a
 //! primary keeps for its replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
 //! `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
 //!
@@ -16,10 +17,12 @@ mod outcomes;
 mod own_log;
 mod pipeline;
 mod promote;
+pub mod reach;
 pub mod recovery;
 pub mod sequences;
 mod shipping;
 mod sink;
+pub mod start_check;
 pub mod verify;
 
 pub use following::{FollowStats, Following};

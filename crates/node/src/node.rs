@@ -2,7 +2,8 @@
 //!
 //! Threads: *flusher* (see `pipeline`) at a primary, *follower* (see `following`) and replay's at a replica; *housekeeper*, which ticks epochs,
 //! reclaims versions and forgets old schemas; *checkpointer*, which writes a checkpoint when the log has grown by `checkpoint_bytes`
-//! since the last; *spares*, which has segments of the log ready before they are needed.
+//! since the last; *spares*, which has segments of the log ready before they are needed; *anchor*, which writes down how far the log has
+//! reached (`reach`).
 
 use base::region::Region;
 use base::schema::{Change, Schema, SequenceDef, encode_changes};
@@ -29,6 +30,7 @@ use crate::options::{NodeOptions, RecoveryReport};
 use crate::outcomes::{Outcome, Outcomes};
 use crate::pipeline::{FlushStats, Marked, Pipeline, Quiet};
 use crate::promote::Role;
+use crate::reach;
 use crate::recovery::Recovery;
 use crate::sequences::Sequences;
 use crate::shipping::Shipping;
@@ -55,6 +57,9 @@ pub(crate) struct Shared {
     pub(crate) checkpoints: AtomicU64,
     /// Old versions taken away since the start, and records that still have some.
     pub(crate) reclaimed: (AtomicU64, AtomicU64),
+    /// Nothing is served, whatever is published; and when that ends.
+    pub(crate) held: AtomicBool,
+    pub(crate) let_go: Notice,
 }
 
 #[derive(Default)]
@@ -104,10 +109,17 @@ impl Node {
         let recovery = Recovery::new(store.clone(), sequences.clone(), workers);
         let outcomes = recovery.outcomes.clone();
         let progress = Progress::default();
+        let found = reach::found(&dir)?;
         let recovered = with_progress(&options, &progress, || {
             wal::recover(&dir, &recovery, workers, &progress)
         });
         let recovered = recovered.map_err(failed)?;
+        let asked = reach::Asked {
+            env: &env,
+            replica: options.replica,
+            accept: options.accept_log_end,
+        };
+        let accepted = reach::whole(&dir, &found, &recovered, asked)?;
         let mut catalog = recovery.finish(recovered.last)?;
         let created = catalog.schema.version == 0;
         if created && options.replica {
@@ -133,6 +145,7 @@ impl Node {
         };
         let writer =
             LogWriter::resume(dir.log().clone(), &recovered.end, log_term).map_err(failed)?;
+        let goes_on = reach::begin(&dir, &recovered, term, options.replica)?;
         let manager = TxnManager::new(store, marks.clone(), catalog);
         let report = RecoveryReport {
             created,
@@ -141,12 +154,13 @@ impl Node {
             last: recovered.last,
             duration: Duration::from_nanos(env.clock.monotonic_nanos() - began),
             cut: recovered.cut.map(|c| c.to_string()),
+            accepted: accepted.map(|what| what.to_string()),
         };
         let shared = Arc::new(Shared {
             dir,
             manager,
             pipeline: Pipeline::new(
-                recovered.last,
+                goes_on,
                 marks,
                 options.region.clone().unwrap_or_default(),
                 options.synchronous_replicas,
@@ -166,6 +180,8 @@ impl Node {
             checkpoint: Default::default(),
             checkpoints: AtomicU64::new(0),
             reclaimed: Default::default(),
+            held: AtomicBool::new(false),
+            let_go: Notice::default(),
         });
         let node = Node {
             shared,
@@ -227,7 +243,9 @@ impl Node {
         let s = self.shared.clone();
         self.spawn("checkpointer", Box::new(move || s.run_checkpoints()))?;
         let s = self.shared.clone();
-        self.spawn("spares", Box::new(move || s.keep_spares()))
+        self.spawn("spares", Box::new(move || s.keep_spares()))?;
+        let s = self.shared.clone();
+        self.spawn("anchor", Box::new(move || s.keep_anchor()))
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<()> {
@@ -367,12 +385,31 @@ impl Node {
     /// what they see. At a primary that is when as many replicas as `synchronous_replicas` asks for have said that they have it; at a
     /// replica when its primary says so.
     pub fn is_open(&self) -> bool {
-        self.marks().is_open()
+        self.marks().is_open() && !self.is_held()
     }
 
     /// Ready when the node is open.
-    pub fn opened(&self) -> PublishedWait {
-        self.published(Held::Published(self.marks().floor))
+    pub async fn opened(&self) {
+        let let_go = &self.shared.let_go;
+        loop {
+            let seen = let_go.version();
+            if !self.is_held() {
+                break;
+            }
+            let_go.since(seen).await;
+        }
+        self.published(Held::Published(self.marks().floor)).await;
+    }
+
+    /// Serves nobody until it is let go: while its replicas are asked how far they are, and from when one of them is ahead.
+    pub fn hold(&self, on: bool) {
+        self.shared.held.store(on, Ordering::SeqCst);
+        self.shared.let_go.moved();
+    }
+
+    /// See [`Node::hold`].
+    pub fn is_held(&self) -> bool {
+        self.shared.held.load(Ordering::SeqCst)
     }
 
     /// The end of what the start found.
@@ -624,6 +661,10 @@ impl Node {
             if t.join().is_err() {
                 env::say!("canon: a background thread panicked; stopping without it");
             }
+        }
+        // The log is at its end. Where that cannot be written the anchor is a moment old, as after a crash.
+        if let Err(e) = self.shared.dir.note_reach() {
+            env::say!("canon: the anchor could not be written: {e}");
         }
         self.shared.pipeline.region.resign();
     }

@@ -31,6 +31,8 @@ pub struct NodeOptions {
     pub synchronous_replicas: usize,
     /// Bytes of log kept for replicas that are away.
     pub wal_keep_bytes: u64,
+    /// A log that ends before its anchor is taken if it ends here: once.
+    pub accept_log_end: Option<Position>,
     /// What replicas read of this node; absent: in this process's memory.
     pub region: Option<Arc<Region>>,
     /// Called about twice a second during recovery: (bytes done, bytes in all, rows, commits).
@@ -51,6 +53,7 @@ impl Default for NodeOptions {
             replay: ReplayOptions::default(),
             synchronous_replicas: 0,
             wal_keep_bytes: 4 << 30,
+            accept_log_end: None,
             region: None,
             on_recovery: None,
         }
@@ -68,4 +71,6 @@ pub struct RecoveryReport {
     pub duration: Duration,
     /// What was cut off the log.
     pub cut: Option<String>,
+    /// What is missing, where an operator has accepted the log without it.
+    pub accepted: Option<String>,
 }

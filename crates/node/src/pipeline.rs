@@ -93,15 +93,14 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Goes on after `last`. `replicas`: how many must hold a commit before it is decided.
+    /// Gives positions from `next` on. `replicas`: how many must hold a commit before it is decided.
     pub fn new(
-        last: Position,
+        next: Position,
         marks: Arc<Watermarks>,
         region: Arc<Region>,
         replicas: usize,
     ) -> Pipeline {
         let waiters: Arc<Waiters> = Arc::default();
-        let next = last.after_restart();
         marks.region.get_or_init(|| region.clone());
         Pipeline {
             order: Order::new(next, marks.clone()),
@@ -448,7 +447,8 @@ mod tests {
     #[test]
     fn an_early_acknowledgement_waits_for_no_long_commit() {
         let marks = Arc::default();
-        let p = Pipeline::new(Position::new(4, 7), marks, Arc::default(), 0);
+        let next = Position::new(4, 7).after_restart();
+        let p = Pipeline::new(next, marks, Arc::default(), 0);
         let (_, long) = p.order.begin().expect("open");
         let (position, quick) = p.order.begin().expect("open");
         p.order.ready(quick, vec![1], vec![]);

@@ -213,6 +213,14 @@ impl Node {
         }
     }
 
+    /// This primary has lost log that another node holds: it takes no more commits and serves nobody.
+    pub fn lose(&self) {
+        self.hold(true);
+        if self.role() == Role::Primary {
+            self.stop_writing();
+        }
+    }
+
     fn stop_writing(&self) {
         let shared = self.shared();
         // Before whoever comes after can acknowledge anything.

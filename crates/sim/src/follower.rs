@@ -139,6 +139,8 @@ impl Follower {
         let last = recovered.last;
         let log = LogWriter::resume(dir.log().clone(), &recovered.end, recovered.end.term);
         let log = log.unwrap_or_else(|e| panic!("the log does not open: {e}"));
+        let begun = node::reach::begin(dir, recovered, recovered.end.term, true);
+        begun.unwrap_or_else(|e| panic!("the anchor is not written: {e}"));
         // What is here may not be published: nothing is shown until the primary says so.
         let marks = Arc::new(ReplicaMarks::new(Position::ZERO));
         marks.received.raise(last);
@@ -348,6 +350,10 @@ impl World {
                 if knows && self.put_off(i, f) {
                     return;
                 }
+                assert!(
+                    dir.terms().iter().all(|t| t.0 != term) && self.began.contains_key(&term),
+                    "node {i} sets aside what no other term has cut off: above {at}, for term {term}"
+                );
                 let had = f.following.take().map(|f| f.marks.received.get());
                 f.connection = None;
                 dir.hear(term)

@@ -1,14 +1,15 @@
 //! A machine: a disk, what runs on it, and what a power cut or a killed process leaves.
 
 use base::{Position, Watermarks};
-use env::{Env, ManualClock, MemDisk, OsSpawn, SeededRandom};
+use env::{Env, ManualClock, MemDisk, OpenMode, OsSpawn, SeededRandom};
+use node::reach::Asked;
 use node::recovery::Recovery;
 use node::sequences::Sequences;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
 use txn::{TableHandle, TxnManager};
-use wal::{DataDir, DirOptions, LogOptions, Progress, Recovered};
+use wal::{DataDir, DirOptions, LogOptions, LogReader, Progress, Recovered};
 
 use crate::follower::Follower;
 use crate::invariants::Watched;
@@ -33,6 +34,11 @@ pub struct Machine {
     pub led: Option<u64>,
     /// Positions that it has had in its memory only, and lost with it: above the one, up to the other.
     pub forgot: Vec<(Position, Position)>,
+    /// Where its anchor stood when it went down, and what it had: its terms and last position.
+    pub anchored: Position,
+    pub had: Option<(Vec<(u64, Position)>, Position)>,
+    /// Its disk has forgotten something that was synced.
+    pub lied: bool,
     pub watched: Watched,
 }
 
@@ -73,6 +79,9 @@ impl Machine {
             follows,
             led: None,
             forgot: Vec::new(),
+            anchored: Position::ZERO,
+            had: None,
+            lied: false,
             watched: Watched::default(),
         }
     }
@@ -94,6 +103,73 @@ impl Machine {
         };
         let opened = DataDir::open(&self.env, &path(), options);
         Arc::new(opened.expect("the data directory opens"))
+    }
+
+    /// The disk forgets the log above this position, though all of it was synced: zeros, or no file at all. Whether there was any.
+    pub fn forget_above(&mut self, keep: Position) -> bool {
+        let dir = self.open(None);
+        let log = dir.log().clone();
+        let from = log.reaches_back_to().ok().flatten();
+        let reader = LogReader::open(log.clone(), dir.cluster(), from.unwrap_or_default());
+        let mut reader = reader.unwrap_or_else(|e| panic!("the log is not readable: {e}"));
+        let first = loop {
+            match reader.next_group() {
+                Ok(Some(g)) if g.header().last <= keep => {}
+                Ok(Some(g)) => break *g.header(),
+                Ok(None) => return false,
+                Err(e) => panic!("the log is not readable: {e}"),
+            }
+        };
+        let disk = &self.env.disk;
+        for name in log.list().expect("a list") {
+            let path = log.path(name);
+            if name.number > first.segment || (name.number == first.segment && first.offset <= 128)
+            {
+                disk.remove(&path).expect("removed");
+            } else if name.number == first.segment {
+                let file = disk.open(&path, OpenMode::Write).expect("opened");
+                let len = file.len().expect("a length");
+                file.zero_fill(first.offset, len).expect("zeroed");
+                file.sync_data().expect("synced");
+            }
+        }
+        disk.sync_dir(&path().join("wal")).expect("synced");
+        self.lied = true;
+        true
+    }
+
+    /// A new disk.
+    pub fn empty_disk(&mut self) {
+        self.disk = MemDisk::new();
+        self.env.disk = Arc::new(self.disk.clone());
+        (self.anchored, self.had) = (Position::ZERO, None);
+        self.watched.forget();
+    }
+
+    /// Ends of the groups that are in its log.
+    pub fn group_ends(&self) -> Vec<Position> {
+        let dir = self.open(None);
+        let log = dir.log().clone();
+        let from = log.reaches_back_to().ok().flatten().unwrap_or_default();
+        let mut ends = Vec::new();
+        if let Ok(mut reader) = LogReader::open(log, dir.cluster(), from) {
+            while let Ok(Some(g)) = reader.next_group() {
+                ends.push(g.header().last);
+            }
+        }
+        ends
+    }
+
+    /// What it holds: terms and last position; while it is down, at most.
+    pub fn holds(&self) -> Option<(Vec<(u64, Position)>, Position)> {
+        match &self.up {
+            None => self.had.clone(),
+            Some(Running::Primary(p)) => Some((p.terms.clone(), p.shipped)),
+            Some(Running::Follower(f)) => {
+                let received = f.following.as_ref().map(|f| f.marks.received.get());
+                Some((f.dir.as_ref()?.terms(), received.or(f.held)?))
+            }
+        }
     }
 
     /// Terms on the disk of a machine that is down, read without opening the directory.
@@ -118,10 +194,27 @@ impl Machine {
 
 /// Reads everything back. Of the watermarks only *installed* and *flushed* are known; the rest depends on others.
 pub fn recover(dir: &DataDir) -> (Engine, Recovered) {
+    try_recover(dir).unwrap_or_else(|e| panic!("recovery failed: {e}"))
+}
+
+/// What a start does: everything is read back, and is all that there was; else why the node does not start.
+pub fn start(dir: &DataDir, env: &Env, replica: bool) -> Result<(Engine, Recovered), String> {
+    let told = |e: base::Error| e.to_string();
+    let found = node::reach::found(dir).map_err(told)?;
+    let (engine, recovered) = try_recover(dir).map_err(|e| e.to_string())?;
+    let asked = Asked {
+        env,
+        replica,
+        accept: None,
+    };
+    node::reach::whole(dir, &found, &recovered, asked).map_err(told)?;
+    Ok((engine, recovered))
+}
+
+fn try_recover(dir: &DataDir) -> wal::Result<(Engine, Recovered)> {
     let (store, sequences) = (Arc::<Store>::default(), Arc::<Sequences>::default());
     let recovery = Recovery::new(store.clone(), sequences.clone(), 1);
-    let recovered = wal::recover(dir, &recovery, 1, &Progress::default());
-    let recovered = recovered.unwrap_or_else(|e| panic!("recovery failed: {e}"));
+    let recovered = wal::recover(dir, &recovery, 1, &Progress::default())?;
     let catalog = recovery.finish(recovered.last);
     let mut catalog = catalog.unwrap_or_else(|e| panic!("recovery failed: {e}"));
     if catalog.schema.version == 0 {
@@ -137,5 +230,5 @@ pub fn recover(dir: &DataDir) -> (Engine, Recovered) {
         sequences,
         table,
     };
-    (engine, recovered)
+    Ok((engine, recovered))
 }

@@ -5,12 +5,14 @@
 
 use base::Position;
 use env::PowerCut;
+use node::start_check::{self, Answer};
 use replica::ship::receiver::Event;
-use replica::ship::{next_term, term_at};
-use wal::LogWriter;
+use replica::ship::{Ours, fork, next_term, term_at};
+use std::sync::Arc;
+use wal::{DataDir, LogWriter};
 
 use crate::follower::{FIRST_WORD, Follower, heard};
-use crate::machine::{Running, recover};
+use crate::machine::{Running, start};
 use crate::model::Terms;
 use crate::primary::Primary;
 use crate::world::{NODES, What, World};
@@ -65,9 +67,22 @@ impl World {
             let lost = (marks.persisted.get(), marks.received.get());
             self.machines[i].forgot.push(lost);
         }
-        drop(running);
         let machine = &mut self.machines[i];
+        let dir = match &running {
+            Running::Primary(p) => Some(p.dir.clone()),
+            Running::Follower(f) => f.dir.clone(),
+        };
+        let anchor = dir.and_then(|d| d.anchor());
+        machine.up = Some(running);
+        machine.had = machine.holds();
+        machine.anchored = anchor.map_or(Position::ZERO, |a| a.position);
+        machine.up = None;
         machine.disk.power_cut(cut);
+        let lies = self.config.liar == Some(i) && machine.has_directory();
+        if lies && self.dice.percent(self.config.forgets) {
+            self.forget_tail(i);
+        }
+        let machine = &mut self.machines[i];
         machine.life += 1;
         machine.watched.forget();
         let life = machine.life;
@@ -95,11 +110,31 @@ impl World {
             true => Some(self.machines[i].open(None)),
             false => None,
         };
-        let found = dir
-            .as_ref()
-            .filter(|d| !d.is_empty().unwrap_or_else(|e| panic!("not readable: {e}")))
-            .map(|d| recover(d));
-        if let (Some(term), Some((_, recovered))) = (self.machines[i].led.take(), &found) {
+        let has = |d: &&Arc<DataDir>| {
+            let empty = d.is_empty().unwrap_or_else(|e| panic!("not readable: {e}"));
+            !empty || d.anchor().is_some_and(|a| a.position > Position::ZERO)
+        };
+        let follows = self.machines[i].follows.is_some();
+        let env = self.machines[i].env.clone();
+        let found = dir.as_ref().filter(has).map(|d| start(d, &env, follows));
+        let found = match found.transpose() {
+            Ok(found) => found,
+            Err(why) => return self.refused(i, why),
+        };
+        if let (Some(dir), Some((_, recovered))) = (&dir, &found)
+            && !follows
+            && !self.may_serve(i, dir, recovered.last)
+        {
+            return;
+        }
+        let others = (0..NODES).filter(|j| *j != i);
+        let mut others = others.filter_map(|j| self.machines[j].holds());
+        let end = found.as_ref().map_or(Position::ZERO, |f| f.1.last);
+        let mine = dir.as_ref().map_or(Vec::new(), |d| d.terms());
+        let elsewhere = others.any(|(terms, last)| fork(&mine, &terms).min(last) > end);
+        if let (Some(term), Some((_, recovered))) = (self.machines[i].led.take(), &found)
+            && !(self.machines[i].lied && (follows || elsewhere))
+        {
             self.came_back(i, term, recovered.last);
         }
         let last = found.as_ref().map_or(Position::ZERO, |f| f.1.last);
@@ -143,6 +178,105 @@ impl World {
         self.later(1_000, What::Work(i, life));
         let pause = self.dice.below(20_000);
         self.later(pause, What::Time(i, life));
+    }
+
+    /// The disk forgets the last groups of the log, or all of them.
+    fn forget_tail(&mut self, i: usize) {
+        let ends = self.machines[i].group_ends();
+        let most = if self.dice.percent(10) { 1_000 } else { 8 };
+        let kept = ends
+            .len()
+            .saturating_sub(1 + self.dice.below(most) as usize);
+        let keep = match kept {
+            0 => Position::ZERO,
+            n => ends[n - 1],
+        };
+        if !ends.is_empty() && self.machines[i].forget_above(keep) {
+            self.report.tails += 1;
+            self.false_premise(format!("the disk of node {i} forgot its log above {keep}"));
+        }
+    }
+
+    /// The node does not start: its log is not all that it was. The operator starts it on an empty disk, to be filled anew.
+    fn refused(&mut self, i: usize, why: String) {
+        self.say(|| format!("node {i} does not start: {why}"));
+        assert!(
+            self.machines[i].lied,
+            "node {i} does not start, and its disk never lied: {why}"
+        );
+        self.report.short += 1;
+        self.start_empty(i);
+    }
+
+    fn start_empty(&mut self, i: usize) {
+        let leader = (0..NODES).find(|j| *j != i && self.machines[*j].primary().is_some());
+        let target = leader.or(self.newest_leader.filter(|j| *j != i));
+        let target = target.unwrap_or((i + 1) % NODES);
+        let m = &mut self.machines[i];
+        m.empty_disk();
+        (m.follows, m.led) = (Some(target), None);
+        let life = m.life;
+        self.later(20_000, What::Restart(i, life));
+    }
+
+    /// A primary that comes back asks the nodes that it reaches how far they are. Whether it may serve; else what is done about it is done.
+    fn may_serve(&mut self, i: usize, dir: &DataDir, last: Position) -> bool {
+        let (terms, lives) = (dir.terms(), dir.lives());
+        let lives = lives.unwrap_or_else(|e| panic!("lives are not readable: {e}"));
+        let (mut answers, mut silent) = (Vec::new(), false);
+        for j in (0..NODES).filter(|j| *j != i) {
+            let m = &self.machines[j];
+            let Some((theirs, end)) = m.holds() else {
+                continue;
+            };
+            if m.up.is_some() && self.net.reaches(i, j) {
+                answers.push(Answer {
+                    name: j.to_string(),
+                    address: None,
+                    terms: theirs,
+                    last: end,
+                });
+            } else {
+                silent |= fork(&terms, &theirs).min(end) > last;
+            }
+        }
+        let ours = Ours {
+            terms: &terms,
+            lives: &lives,
+            last,
+        };
+        let ahead = start_check::ahead(ours, &answers);
+        if let Some(a) = ahead {
+            self.say(|| format!("node {i} does not serve: it ends at {last}, {a:?}"));
+            assert!(
+                self.machines[i].lied,
+                "node {i} does not serve, and its disk never lied: {a:?}"
+            );
+            self.report.ahead_found += 1;
+            self.start_empty(i);
+            return false;
+        }
+        let anchored = self.machines[i].anchored;
+        assert!(
+            last >= anchored,
+            "node {i} serves up to {last}, and its anchor stood at {anchored}"
+        );
+        for a in &answers {
+            let shared = fork(&terms, &a.terms).min(a.last);
+            assert!(
+                shared <= last,
+                "node {i} serves up to {last}, and node {} can be reached and holds {shared} of its history",
+                a.name
+            );
+        }
+        if silent && self.machines[i].lied && self.config.forgets > 0 {
+            // What neither the anchor nor a node that answers can show: two histories of one term, which the model does not have.
+            self.say(|| format!("operator: node {i} waits until more nodes can be asked"));
+            let life = self.machines[i].life;
+            self.later(30_000, What::Restart(i, life));
+            return false;
+        }
+        true
     }
 
     /// A term that began after this one.

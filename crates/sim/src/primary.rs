@@ -165,7 +165,9 @@ impl Primary {
         let sealed = dir.sealed_for();
         let sealed = sealed.unwrap_or_else(|e| panic!("the seal is not readable: {e}"));
         let last = recovered.last;
-        let mut p = Primary::new(dir, engine, log, needed, last, last.after_restart());
+        let first = node::reach::begin(&dir, recovered, term, false);
+        let first = first.unwrap_or_else(|e| panic!("the start is not written: {e}"));
+        let mut p = Primary::new(dir, engine, log, needed, last, first);
         if sealed.is_some() {
             p.granted = sealed;
             p.stop_writing();
@@ -449,12 +451,31 @@ impl World {
                         .unwrap_or_else(|e| panic!("the term is not written: {e}"));
                     self.deposed.insert(i);
                 }
+                Command::Lost { ours, theirs } => self.lost_log(i, p, c, ours, theirs),
                 Command::Close(why) => {
                     self.say(|| format!("node {i} ends connection {c}: {why}"));
                     *dropped = true;
                 }
             }
         }
+    }
+
+    /// A replica holds what this primary has lost: it serves nobody any more.
+    fn lost_log(&mut self, i: usize, p: &mut Primary, c: usize, ours: Position, theirs: Position) {
+        let replica = self.net.connections[c].replica;
+        self.say(|| {
+            format!(
+                "node {i} has lost log: node {replica} has {theirs}, and here {ours} is the end"
+            )
+        });
+        assert_eq!(
+            self.config.liar,
+            Some(i),
+            "node {i} stops for node {replica}, and its disk never lied"
+        );
+        p.stop_writing();
+        self.deposed.insert(i);
+        self.report.stopped += 1;
     }
 
     /// The connection is no more for the primary; the other end hears of it.
@@ -478,6 +499,10 @@ impl World {
                 cluster: p.dir.cluster(),
                 term: p.term,
                 terms: p.terms.clone(),
+                lives: p
+                    .dir
+                    .lives()
+                    .unwrap_or_else(|e| panic!("lives are not readable: {e}")),
                 last: p.shipped,
                 reaches_back_to: reaches.unwrap_or(p.shipped),
                 deposed: self.deposed.contains(&i),

@@ -71,11 +71,34 @@ pub fn the_old_primary_cannot_ask(seed: u64, loud: bool) -> Result<Report, Strin
     })
 }
 
+/// What a primary's disk forgets, and what its replicas can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgets {
+    /// More than its anchor lets it.
+    Anchored,
+    /// What is newer than the anchor; its replicas can be asked.
+    Newest,
+    /// The same, and no replica can be asked before it has started.
+    Alone,
+}
+
+/// One replica must have a commit. The primary's disk forgets commits that were acknowledged: the primary does not serve without them, and all
+/// are there when a replica has taken over.
+pub fn a_primary_forgets(seed: u64, loud: bool, what: Forgets) -> Result<Report, String> {
+    let play = match what {
+        Forgets::Anchored => |w: &mut World| w.forgets(Forgets::Anchored),
+        Forgets::Newest => |w: &mut World| w.forgets(Forgets::Newest),
+        Forgets::Alone => |w: &mut World| w.forgets(Forgets::Alone),
+    };
+    caught(calm(seed, loud), play)
+}
+
 /// One replica must have a commit, and nobody is wrong about what is down.
 fn calm(seed: u64, loud: bool) -> World {
     let mut world = World::new(seed, loud);
     let c = &mut world.config;
     (c.needed, c.weak, c.sloppy, c.weather) = (1, false, false, Weather::CALM);
+    (c.liar, c.forgets) = (None, 0);
     world.net.weather = Weather::CALM;
     world
 }
@@ -88,6 +111,44 @@ impl World {
         self.go("follow", |w| {
             w.machines[0].primary().is_some_and(|p| p.joined() == 3)
         });
+    }
+
+    fn forgets(&mut self, what: Forgets) -> Report {
+        self.config.liar = Some(0);
+        self.all_follow();
+        self.anchoring = what == Forgets::Anchored;
+        let keep = self.machines[0].primary().expect("it leads").shipped;
+        let before = self.report.acknowledged;
+        self.go("acknowledge", |w| w.report.acknowledged > before + 5);
+        if what == Forgets::Anchored {
+            let p = self.machines[0].primary().expect("it leads");
+            self.keep_anchor(&p.dir);
+        }
+        self.writing = false;
+        if what == Forgets::Alone {
+            self.net.cut = vec![0];
+        }
+        self.crash(0);
+        assert!(self.machines[0].forget_above(keep), "nothing above {keep}");
+        match what {
+            Forgets::Anchored => self.go("refuse", |w| w.report.short > 0),
+            Forgets::Newest => self.go("refuse", |w| w.report.ahead_found > 0),
+            Forgets::Alone => {
+                self.go("start", |w| w.machines[0].primary().is_some());
+                self.net.cut.clear();
+                self.go("stop", |w| w.report.stopped > 0);
+                let p = self.machines[0].primary().expect("it is there");
+                assert_eq!(p.shown(), None, "it shows a history that has lost commits");
+                self.machines[0].follows = Some(1);
+                self.crash(0);
+            }
+        }
+        let (best, considered) = self.best_candidate(false).expect("the replicas are up");
+        self.considered = considered;
+        self.promote(best, true);
+        self.writing = true;
+        self.anchoring = true;
+        self.heal()
     }
 
     /// Steps until this holds, with nobody who mends.

@@ -71,6 +71,9 @@ pub struct Config {
     /// Whether operators are wrong now and then about what is down.
     pub sloppy: bool,
     pub weather: Weather,
+    /// The node whose disk forgets the end of its log at a crash, though it was synced (`disk.forgets_tail`), and how often, of a hundred crashes.
+    pub liar: Option<usize>,
+    pub forgets: u64,
     /// Events while things break.
     pub events: u64,
 }
@@ -105,6 +108,11 @@ pub struct Report {
     pub ahead: u64,
     pub bounded: u64,
     pub fetches: u64,
+    /// Logs that lost their synced end; starts that were refused for that, by the anchor and by a replica; primaries that stopped for it.
+    pub tails: u64,
+    pub short: u64,
+    pub ahead_found: u64,
+    pub stopped: u64,
     /// Commits acknowledged and lost, as their promise allowed.
     pub forgiven: u64,
     /// Forced promotions whose premise was false.
@@ -135,6 +143,10 @@ impl Report {
         self.ahead += other.ahead;
         self.bounded += other.bounded;
         self.fetches += other.fetches;
+        self.tails += other.tails;
+        self.short += other.short;
+        self.ahead_found += other.ahead_found;
+        self.stopped += other.stopped;
         self.forgiven += other.forgiven;
         self.false_premises.extend(other.false_premises.clone());
     }
@@ -158,6 +170,11 @@ impl fmt::Display for Report {
             f,
             "{} strong reads, {} of them above what was visible, {} that might be old, {} fetches",
             self.strong, self.ahead, self.bounded, self.fetches
+        )?;
+        writeln!(
+            f,
+            "{} ends of logs forgotten, {} starts refused by the anchor, {} by a replica, {} primaries stopped",
+            self.tails, self.short, self.ahead_found, self.stopped
         )?;
         write!(
             f,
@@ -208,6 +225,8 @@ pub struct World {
     pub mending: bool,
     /// Clients write.
     pub writing: bool,
+    /// Anchors are kept.
+    pub anchoring: bool,
     clock: Arc<ManualClock>,
     queue: BinaryHeap<Reverse<(u64, u64, What)>>,
     sequence: u64,
@@ -230,6 +249,11 @@ impl World {
                 late: bad * 4,
                 damaged: bad * 2,
             },
+            // No dice: the other seeds stay as they are.
+            liar: seed
+                .is_multiple_of(4)
+                .then_some((seed / 4) as usize % NODES),
+            forgets: 90,
             events: 4_000,
         };
         let clock = Arc::new(ManualClock::new(0));
@@ -257,6 +281,7 @@ impl World {
             considered: 0,
             mending: false,
             writing: true,
+            anchoring: true,
             clock,
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -606,6 +631,7 @@ impl World {
                 60..=84 => w.read_log(i, p),
                 85..=89 => p.ordered.order.tick(),
                 90 => w.checkpoint(i, p),
+                91 => w.keep_anchor(&p.dir),
                 _ => {
                     let decided = p.engine.marks().decided.get();
                     p.engine.store().reclaim(decided);
@@ -614,7 +640,12 @@ impl World {
             Running::Follower(f) => match roll {
                 0..=29 => w.consume(i, f),
                 30..=37 => w.persist(i, f),
-                38..=39 => {
+                38 => {
+                    if let Some(dir) = &f.dir {
+                        w.keep_anchor(dir);
+                    }
+                }
+                39 => {
                     if let Some(f) = &f.following {
                         f.engine.store().reclaim(f.marks.visible.get());
                     }
@@ -622,6 +653,14 @@ impl World {
                 _ => (0..4).for_each(|_| w.replay(i, f)),
             },
         });
+    }
+
+    /// The thread that keeps the anchor.
+    pub fn keep_anchor(&self, dir: &wal::DataDir) {
+        if self.anchoring {
+            dir.note_reach()
+                .unwrap_or_else(|e| panic!("the anchor is not written: {e}"));
+        }
     }
 
     fn connect(&mut self, i: usize) {

@@ -1,6 +1,8 @@
 //! Planted bugs, each of which some seed must find. One test, because the switches are the process's.
 #![cfg(feature = "faults")]
 
+use sim::scenario::Forgets;
+
 #[test]
 fn every_planted_fault_is_found() {
     std::panic::set_hook(Box::new(|_| {}));
@@ -44,6 +46,24 @@ fn every_planted_fault_is_found() {
             panic!("the scenario did not find a copy that empties first, seed {seed}")
         });
         println!("scenario: {}", why.lines().next().unwrap_or_default());
+    }
+    // And those of a disk that lies about a sync.
+    for (fault, what) in [
+        // A start that does not look at its anchor.
+        ("node.anchor_unchecked", Forgets::Anchored),
+        // A primary that does not ask its replicas.
+        ("node.nobody_asked", Forgets::Newest),
+        // A replica that gives way to a primary which has lost log of their own term.
+        ("ship.ahead_set_aside", Forgets::Alone),
+    ] {
+        env::fault::plant(fault, true);
+        let found = sim::scenario::a_primary_forgets(1, false, what).err();
+        env::fault::plant(fault, false);
+        let why = found.unwrap_or_else(|| {
+            let _ = std::panic::take_hook();
+            panic!("the scenario {what:?} did not find {fault}")
+        });
+        println!("{fault}: {}", why.lines().next().unwrap_or_default());
     }
     let _ = std::panic::take_hook();
 }

@@ -1,5 +1,7 @@
 //! A few seeds in the ordinary tests; CI runs many (`cargo xtask sim`).
 
+use sim::scenario::Forgets;
+
 #[test]
 fn a_few_seeds_hold() {
     let mut all = sim::Report::default();
@@ -24,6 +26,32 @@ fn the_scenarios_hold() {
         let report = played.unwrap_or_else(|why| panic!("{why}"));
         assert!(report.promotions >= 1 && report.set_aside >= 1);
     }
+}
+
+/// A disk that lies about a sync: refused, by the anchor or by a replica that has more, or stopped as soon as one comes; and nothing
+/// acknowledged is lost when a replica takes over.
+#[test]
+fn a_primary_that_lost_log_does_not_serve() {
+    for seed in 1..=4 {
+        for what in [Forgets::Anchored, Forgets::Newest, Forgets::Alone] {
+            let played = sim::scenario::a_primary_forgets(seed, false, what);
+            let report = played.unwrap_or_else(|why| panic!("{what:?}: {why}"));
+            assert_eq!(report.false_premises, Vec::<String>::new());
+            assert!(report.promotions >= 1);
+        }
+    }
+}
+
+/// The same by chance, in clusters where everything else breaks, too.
+#[test]
+fn disks_that_lie_are_found_out() {
+    let mut all = sim::Report::default();
+    for seed in (1..=12).map(|n| n * 4) {
+        let report = sim::run(seed, false).unwrap_or_else(|why| panic!("{why}"));
+        all.add(&report);
+    }
+    println!("{all}");
+    assert!(all.tails > 8 && all.short > 3);
 }
 
 #[test]

@@ -4,10 +4,14 @@
 //! DIR/canon.lock         held (advisory) while a process works here
 //! DIR/CANON_VERSION      two lines of text: "canon 1" (format of the directory), "cluster " and 32 hex digits
 //! DIR/CANON_TERMS        terms of the history (`terms`)
+//! DIR/CANON_ANCHOR       how far the log is known to reach (`anchor`)
 //! DIR/CANON_SWITCH       there while the history here is replaced or cut (`transfer`)
 //! DIR/CANON_HEARD        a newer term than those of the history, when one was heard of (`transfer`)
 //! DIR/CANON_DIVERGED     what is here is not all of the cluster's history, and could not be cut back (`transfer`)
 //! DIR/CANON_LED          what is here may be nowhere else, as this node has led (`transfer`)
+//! DIR/CANON_LIVES        where the log ended when a primary went on (`marks`)
+//! DIR/CANON_REPLICAS     replicas that have followed, and where they listen (`marks`)
+//! DIR/CANON_ACCEPTED     shorter logs that were accepted (`marks`)
 //! DIR/wal/               segments (`segment`)
 //! DIR/checkpoint/        checkpoints (`checkpoint`)
 //! ```
@@ -16,6 +20,7 @@
 //!
 //! Left out on purpose: config files, sockets, secrets. This is the engine's directory, not the server's.
 
+use crate::anchor::{Anchor, AnchorFile};
 use crate::checkpoint::{CheckpointReader, CheckpointWriter, file_name, parse_name};
 use crate::error::{Error, Result};
 use crate::segment::{LogDir, LogOptions};
@@ -50,6 +55,7 @@ pub struct DataDir {
     created: bool,
     log: Arc<LogDir>,
     terms: Terms,
+    pub(crate) anchor: AnchorFile,
     _lock: DirLock,
 }
 
@@ -115,7 +121,9 @@ impl DataDir {
                     .map_err(|e| Error::io("removal", &half_made, e))?;
             }
         }
-        let log = LogDir::open(disk.clone(), &path.join("wal"), cluster, options.log)?;
+        let wal = path.join("wal");
+        let anchor = AnchorFile::load(disk.clone(), path, cluster)?;
+        let log = LogDir::open(disk.clone(), &wal, cluster, options.log)?;
         let terms = Terms::load(disk.clone(), path)?;
         // Names that the last process left in the cache: a checkpoint that we start from, and prune for, must stay.
         for dir in [checkpoints.as_path(), path.join("wal").as_path(), path] {
@@ -128,6 +136,7 @@ impl DataDir {
             created,
             log,
             terms,
+            anchor,
             _lock: lock,
         };
         if let Some(switch) = switch {
@@ -231,6 +240,11 @@ impl DataDir {
         let Some(latest) = self.latest_checkpoint()? else {
             return Ok(0);
         };
+        // What the new one makes superfluous goes only where the anchor asks for it.
+        self.raise_anchor(Anchor {
+            checkpoint: latest.manifest().number,
+            ..Anchor::default()
+        })?;
         let dir = self.checkpoints();
         let mut removed = false;
         for number in self.checkpoint_numbers()? {

@@ -10,9 +10,10 @@
 //! The bytes are drawn in docs/log-format.md and guarded by `tests/format_is_stable.rs`.
 //!
 //! Read in this order: [`group`] (the unit), [`segment`] (files), [`writer`], [`reader`] (where a log ends), [`checkpoint`],
-//! [`data_dir`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`],
+//! [`data_dir`], [`anchor`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`],
 //! [`verify`] (all of it read at once, to find what is wrong), [`copy`] (a backup of a directory in use).
 
+pub mod anchor;
 pub mod archive;
 pub mod aside;
 mod bytes;
@@ -21,6 +22,7 @@ pub mod copy;
 pub mod data_dir;
 pub mod error;
 pub mod group;
+mod marks;
 pub mod reader;
 pub mod recovery;
 pub mod segment;
@@ -30,11 +32,13 @@ pub mod transfer;
 pub mod verify;
 pub mod writer;
 
+pub use anchor::{Anchor, Reach};
 pub use archive::{Archive, Objects};
 pub use checkpoint::{CheckpointReader, CheckpointWriter, Entry, Manifest, RowChunk};
 pub use data_dir::{DataDir, DirOptions};
 pub use error::{Error, Result};
 pub use group::{Group, GroupHeader, MAX_GROUP};
+pub use marks::{Known, Life};
 pub use reader::{CutTail, LogReader};
 pub use recovery::{Progress, Recovered, RecoverySink, recover};
 pub use segment::{LogDir, LogOptions, SegmentName};
@@ -64,4 +68,6 @@ pub const FAULT_POINTS: &[&str] = &[
     "checkpoint.prune.before_sync",
     "recovery.after_checkpoint",
     "recovery.after_log",
+    "wal.anchor.before_write",
+    "wal.anchor.before_sync",
 ];

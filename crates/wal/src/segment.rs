@@ -20,6 +20,7 @@
 //!
 //! Left out on purpose: who decides what may go (`DataDir::prune`).
 
+use crate::anchor::Reach;
 use crate::bytes::{put, u16_at, u32_at, u64_at, u128_at};
 use crate::error::{Error, Result};
 use crate::group::LOG_FORMAT;
@@ -152,6 +153,8 @@ pub struct LogDir {
     stream: u128,
     options: LogOptions,
     spares: Mutex<Spares>,
+    /// How far the present writer has synced.
+    pub(crate) reach: Mutex<Option<Reach>>,
 }
 
 #[derive(Default)]
@@ -206,6 +209,7 @@ impl LogDir {
             stream,
             options,
             spares: Mutex::new(spares),
+            reach: Mutex::default(),
         }))
     }
 
@@ -264,8 +268,9 @@ impl LogDir {
         Ok(true)
     }
 
-    /// Gives the room of the spares back to the disk. How many there were.
-    fn give_up_spares(&self) -> usize {
+    /// Gives the room of the spares back to the disk. How many there were. Where the log is accepted without its end, numbers of segments are
+    /// given again, and a leftover in a spare must not pass for a group.
+    pub fn give_up_spares(&self) -> usize {
         let spares = std::mem::take(&mut self.spares.lock().files);
         // One that stays is found at the next start.
         let gone = |p: &&PathBuf| self.disk.remove(p).is_ok();
@@ -429,6 +434,7 @@ impl LogDir {
     /// Ends the log at this place: the segments behind go, the last first, and what follows in this one is zeroed; durable when it returns.
     /// May be done again.
     pub(crate) fn cut(&self, segment: u64, offset: u64) -> Result<()> {
+        *self.reach.lock() = None;
         for name in self.list()?.into_iter().rev() {
             if name.number > segment {
                 self.discard(name)?;
@@ -447,6 +453,7 @@ impl LogDir {
 
     /// Removes every segment and spare. Spares go too: numbers begin anew, and a leftover could pass for a group of this history.
     pub(crate) fn clear(&self) -> Result<()> {
+        *self.reach.lock() = None;
         let mut spares = self.spares.lock();
         spares.files.clear();
         let names = self.disk.list(&self.dir);

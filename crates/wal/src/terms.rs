@@ -131,11 +131,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<List> {
 
 /// Reads `EPOCH.ORDER`.
 pub(crate) fn parse_position(text: &str) -> Option<Position> {
-    let (epoch, order) = text.split_once('.')?;
-    let (epoch, order) = (epoch.parse::<u64>().ok()?, order.parse::<u32>().ok()?);
-    let fits =
-        epoch < 1 << (64 - base::position::ORDER_BITS) && order < 1 << base::position::ORDER_BITS;
-    fits.then(|| Position::new(epoch, order))
+    text.parse().ok()
 }
 
 /// Writes a small file whole or not at all, durably.

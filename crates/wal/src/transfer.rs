@@ -27,12 +27,14 @@
 //!
 //! Left out on purpose: giving the commits that were set aside back to the cluster. A person decides that (`canon set-aside`).
 
+use crate::anchor::Anchor;
 use crate::checkpoint::{CheckpointReader, Manifest, file_name};
 use crate::data_dir::DataDir;
 use crate::error::{Error, Result};
 use crate::group::{Group, GroupHeader};
 use crate::reader::LogReader;
 use crate::terms;
+use crate::writer::LogPoint;
 use base::Position;
 use base::record::{self, RecordKind};
 use env::{DiskFile, OpenMode, fault};
@@ -257,6 +259,7 @@ impl DataDir {
         let GroupHeader {
             segment, offset, ..
         } = *group.header();
+        self.lower_anchor(end, LogPoint { segment, offset })?;
         self.switch(Switch::Cut { segment, offset })?;
         Ok(true)
     }
@@ -289,6 +292,14 @@ impl DataDir {
                     self.disk.sync_dir(&dir).map_err(|e| Error::sync(&dir, e))?;
                 }
                 self.set_terms(&terms)?;
+                // Its log begins anew.
+                let position = self.latest_checkpoint()?.map(|c| c.manifest().start);
+                self.set_anchor(Anchor {
+                    term: terms.last().map_or(0, |t| t.0),
+                    position: position.unwrap_or_default(),
+                    point: None,
+                    checkpoint: number,
+                })?;
             }
         }
         let mark = self.path().join(MARK);

@@ -12,6 +12,7 @@
 //!
 //! Left out on purpose: the flusher's thread and its policy (`node`), and direct I/O: measured, see docs/log-format.md.
 
+use crate::anchor::Reach;
 use crate::bytes::pad8;
 use crate::error::{Error, Result};
 use crate::group::{GROUP_HEADER, Group, GroupHeader, MAX_GROUP};
@@ -195,6 +196,7 @@ impl LogWriter {
                     synced: offset,
                     chain,
                 });
+                writer.tell_reach();
             }
         }
         Ok(writer)
@@ -401,9 +403,20 @@ impl LogWriter {
             }
             current.synced = current.offset;
             fault::point("wal.after_sync");
+            self.synced = self.last;
+            self.tell_reach();
         }
         self.synced = self.last;
         Ok(())
+    }
+
+    /// What is durable, for the anchor. Once for each sync; nobody else holds the lock but the thread that writes the anchor, for a moment.
+    fn tell_reach(&self) {
+        *self.dir.reach.lock() = self.synced_point().map(|point| Reach {
+            term: self.term,
+            position: self.synced,
+            point,
+        });
     }
 
     /// Whether appended groups are to be copied for somebody else ([`LogWriter::take_copy`]).

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use env::{Disk, Env, OsDisk};
 use std::sync::Arc;
-use wal::{DataDir, DirOptions, Error};
+use wal::{DataDir, DirOptions, Error, Known, Life};
 
 #[test]
 fn a_second_process_is_refused() {
@@ -124,4 +124,92 @@ fn the_lock_file_has_the_documented_name() {
     );
     drop(dir);
     std::fs::remove_dir_all(&path).unwrap();
+}
+
+#[test]
+fn the_anchor_follows_the_log_and_goes_back_before_it() {
+    let (_, disk) = mem();
+    let (dir, _, recovered) = recover(disk.clone()).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    assert_eq!(dir.anchor(), None);
+    assert!(!dir.note_reach().unwrap());
+    for n in 1..=12 {
+        log.append_group(&[commit(n, 900)], at(0)).unwrap();
+        log.sync().unwrap();
+    }
+    // Appended, and not synced: not known to be there.
+    log.append_group(&[commit(13, 10)], at(0)).unwrap();
+    assert!(dir.note_reach().unwrap());
+    assert!(!dir.note_reach().unwrap());
+    let high = dir.anchor().unwrap();
+    assert_eq!((high.position, high.checkpoint), (at(12), 0));
+    assert!(high.point.unwrap().segment > 1);
+    let checkpoint = dir.begin_checkpoint(at(6)).unwrap();
+    checkpoint.finish(at(6)).unwrap();
+    dir.prune(at(0)).unwrap();
+    assert_eq!(dir.anchor().unwrap().checkpoint, 1);
+    drop(log);
+    assert!(dir.cut_back(at(9)).unwrap());
+    let low = dir.anchor().unwrap();
+    assert_eq!((low.position, low.checkpoint), (at(9), 1));
+    assert!(low.point < high.point);
+    // The writer before the cut tells nothing any more.
+    assert!(!dir.note_reach().unwrap());
+    drop(dir);
+    let (dir, _, recovered) = recover(disk).unwrap();
+    assert_eq!(recovered.last, at(9));
+    assert_eq!(dir.anchor(), Some(low));
+}
+
+#[test]
+fn what_a_primary_must_not_forget_is_there_again() {
+    let (_, disk) = mem();
+    let dir = open(disk.clone()).unwrap();
+    assert!(dir.lives().unwrap().is_empty() && dir.known_replicas().unwrap().is_empty());
+    let life = |n: u32| Life {
+        term: 3,
+        end: at(n),
+        first: at(n + 100),
+    };
+    for n in [1, 2, 2] {
+        dir.begin_life(life(n)).unwrap();
+    }
+    let known = |name: &str, address: Option<&str>| Known {
+        name: name.into(),
+        address: address.map(str::to_owned),
+    };
+    for (name, address) in [
+        ("one of two", Some("10.0.0.2:5432")),
+        ("b", None),
+        ("one of two", Some("10.0.0.3:5432")),
+    ] {
+        dir.know_replica(&known(name, address)).unwrap();
+    }
+    dir.accept(at(7), 5).unwrap();
+    drop(dir);
+    let dir = open(disk).unwrap();
+    assert_eq!(dir.lives().unwrap(), [life(1), life(2)]);
+    let all = [known("b", None), known("one of two", Some("10.0.0.3:5432"))];
+    assert_eq!(dir.known_replicas().unwrap(), all);
+    assert_eq!(dir.accepted().unwrap(), [(at(7), base::Position::ZERO)]);
+}
+
+#[test]
+fn a_position_is_read_as_it_is_printed() {
+    for p in [at(0), at(7), base::Position::ZERO, base::Position::MAX] {
+        assert_eq!(p.to_string().parse(), Ok(p));
+    }
+    for bad in [
+        "",
+        "1",
+        "1.",
+        ".1",
+        "1.x",
+        "1.2.3",
+        "-1.2",
+        "1.16777216",
+        "1099511627776.0",
+    ] {
+        assert!(bad.parse::<base::Position>().is_err(), "{bad}");
+    }
 }

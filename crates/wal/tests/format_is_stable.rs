@@ -11,10 +11,11 @@ use env::Disk;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use wal::Commit;
+use wal::{Anchor, Commit, LogPoint};
 
 const LOG: &str = include_str!("golden/log.hex");
 const CHECKPOINT: &str = include_str!("golden/checkpoint.hex");
+const ANCHOR: &str = include_str!("golden/anchor.hex");
 
 /// Offset, sixteen bytes in hex, as text.
 fn hex(bytes: &[u8]) -> String {
@@ -71,6 +72,28 @@ fn written() -> Arc<dyn Disk> {
     checkpoint.put(16384, at(7), b"gone", None).unwrap();
     checkpoint.finish(at(7)).unwrap();
     disk
+}
+
+#[test]
+fn an_anchor_is_the_golden_one() {
+    let (_, disk) = mem();
+    let dir = open(disk.clone()).unwrap();
+    let anchor = Anchor {
+        term: 5,
+        position: at(7),
+        point: Some(LogPoint {
+            segment: 1,
+            offset: 424,
+        }),
+        checkpoint: 2,
+    };
+    dir.set_anchor(anchor).unwrap();
+    let written = disk.read(&root().join("CANON_ANCHOR")).unwrap();
+    assert_eq!(written.len(), 1024);
+    assert_eq!(hex(&written[..512]), ANCHOR);
+    drop(dir);
+    put_file(&*disk, &root().join("CANON_ANCHOR"), &unhex(ANCHOR));
+    assert_eq!(open(disk).unwrap().anchor(), Some(anchor));
 }
 
 #[test]

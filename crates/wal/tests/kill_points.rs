@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use wal::{DataDir, FAULT_POINTS, Progress, Result};
+use wal::{DataDir, FAULT_POINTS, LogPoint, Progress, Result};
 
 const DIR: &str = "CANON_TEST_KILL_DIR";
 
@@ -28,6 +28,9 @@ fn life(path: &Path) -> Result<()> {
         log.sync()?;
         println!("acknowledged {n}");
         std::io::stdout().flush().expect("the parent listens");
+        if n % 3 == 0 {
+            dir.note_reach()?;
+        }
         if n % 4 == 0 {
             let mut checkpoint = dir.begin_checkpoint(at(n))?;
             for row in 1..=n {
@@ -89,7 +92,19 @@ fn nothing_acknowledged_is_lost_at_any_fault_point() {
                 last >= acknowledged,
                 "{point}:{nth}: {acknowledged} was acknowledged, {last} is there"
             );
+            let anchor = dir.anchor().unwrap_or_default();
+            assert!(
+                recovered.last >= anchor.position,
+                "{point}:{nth}: {anchor:?}"
+            );
+            let end = recovered.end.segment.map(|(name, offset, _)| LogPoint {
+                segment: name.number,
+                offset,
+            });
+            assert!(end >= anchor.point, "{point}:{nth}: {anchor:?}");
             let start = recovered.checkpoint.map_or(0, |m| m.start.order());
+            let newest = recovered.checkpoint.map_or(0, |m| m.number);
+            assert!(newest >= anchor.checkpoint, "{point}:{nth}: {anchor:?}");
             let mut have: Vec<u32> = memory
                 .rows
                 .lock()

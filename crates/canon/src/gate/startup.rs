@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! SSLRequest, GSSENCRequest -> 'N', again          CancelRequest -> interrupts, closed without a word
+//! a primary's question how far this node is (`replication::ask`) -> answered, closed
 //! StartupMessage -> (SCRAM) -> AuthenticationOk, ParameterStatus ..., BackendKeyData, ReadyForQuery
 //! ```
 //! A role without a password gets in from the same machine only, unless the server was told otherwise in so many words; one with
@@ -25,6 +26,7 @@ use super::look::Look;
 use super::scram;
 use super::wire::{Stream, Wire, gone};
 use super::{Gate, Origin};
+use crate::replication::ask::{ASK, answer};
 use base::schema::Schema;
 use base::{Error, Oid, Result, SqlState};
 use bytes::{Bytes, BytesMut};
@@ -84,9 +86,13 @@ async fn opened<E: Engine>(gate: &Gate<E>) -> Result<()> {
     };
     match tokio::time::timeout(OPENING, opening.ready).await {
         Ok(opened) => opened,
+        // What it waits for may be another thing by now.
         Err(_) => Err(Error::new(
             SqlState::CANNOT_CONNECT_NOW,
-            format!("the database system is not serving yet: {}", opening.why),
+            format!(
+                "the database system is not serving yet: {}",
+                gate.shared.engine.opening().map_or(opening.why, |o| o.why)
+            ),
         )
         .hint("A superuser may connect with options='-c canon.maintenance=on' to promote it.")),
     }
@@ -234,6 +240,15 @@ async fn hello<S: Stream, E: Engine>(wire: &mut Wire<S>, gate: &Gate<E>) -> Resu
                     let pid = i32::from_be_bytes([a, b, c, d]);
                     let secret = i32::from_be_bytes([e, f, g, h]);
                     gate.shared.sessions.cancel(pid, secret);
+                }
+                return Ok(None);
+            }
+            ASK => {
+                let name = &gate.shared.database;
+                let senders = gate.senders.get();
+                if let Some(a) = senders.and_then(|s| answer(s.node(), name, &message[8..])) {
+                    wire.out.buf.extend_from_slice(&a);
+                    wire.send().await.map_err(|e| gone(&e))?;
                 }
                 return Ok(None);
             }

@@ -52,8 +52,24 @@ fn open(config: &Config, cluster: Option<u128>) -> Result<DataDir> {
 
 /// Whether there is no database here. (Opening finishes what a crash has left.)
 pub fn is_wanting(config: &Config) -> Result<bool> {
-    Ok(!config.data.join("CANON_VERSION").exists()
-        || open(config, None)?.is_empty().map_err(disk)?)
+    if !config.data.join("CANON_VERSION").exists() {
+        return Ok(true);
+    }
+    let dir = open(config, None)?;
+    // One whose log is gone is not one that never had any: the start says what is missing.
+    Ok(dir.is_empty().map_err(disk)? && !has_had(&dir))
+}
+
+/// Whether the anchor knows of a history here.
+fn has_had(dir: &DataDir) -> bool {
+    let anchor = dir.anchor().unwrap_or_default();
+    anchor.position > Position::ZERO || anchor.checkpoint > 0
+}
+
+/// Whether a copy that begins here would take away what its primary has lost: only another term cuts anything off.
+fn would_lose(dir: &DataDir, terms: &[(u64, Position)], start: Position) -> bool {
+    let anchor = dir.anchor().unwrap_or_default();
+    dir.terms().last() == terms.last() && start < anchor.position
 }
 
 /// Makes the directory one that this replica can follow with: does what the last life asked for, then copies the primary's database
@@ -178,6 +194,13 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
                             _ = dir.set(open(config, Some(cluster))?);
                         }
                         let d = dir.get().expect("just opened");
+                        if would_lose(d, &terms, start) {
+                            let what = format!(
+                                "the primary's copy ends at {start}, before what is here in its own term: it has lost log, and nothing here is replaced"
+                            );
+                            let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
+                            return Err(Error::new(code, what));
+                        }
                         d.begin_copy(&terms).map_err(disk)?;
                         file = Some(d.receive_checkpoint(number, bytes).map_err(disk)?);
                         Ok::<(), Error>(())

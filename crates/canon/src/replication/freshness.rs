@@ -164,6 +164,7 @@ mod tests {
             terms,
             last: p(1000),
             reaches_back_to: p(0),
+            lives: Vec::new(),
             deposed: false,
         };
         sender.greet(hello, facts, &mut out);

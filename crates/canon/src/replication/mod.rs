@@ -12,6 +12,7 @@
 //!                               reads that may be old: as of when what is shown is the newest there was (shown.rs)
 //! primary   region.rs           its other end
 //! both      holds.rs            snapshots that the primary keeps for transactions of REPEATABLE READ that may move to it
+//!           ask.rs              how far its replicas are, before it serves
 //!           hand_over.rs        when a replica that is to take over is told so
 //!           reads.rs            what it reads of log and checkpoints;  pace.rs  and not, when its connection is full
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
@@ -24,6 +25,7 @@
 
 mod accept;
 pub mod archive;
+pub mod ask;
 pub mod bootstrap;
 pub mod copy_both;
 pub mod follow;

@@ -151,6 +151,10 @@ impl Surroundings for Place {
                     "it waits for its primary {primary} ({heard}) to say that all that is here, up to {end}, is published"
                 )
             }
+            _ if self.node.is_held() => match self.senders.has_lost() {
+                Some(why) => why.fields().message.clone(),
+                None => "it asks its replicas whether any of them has more than it has".into(),
+            },
             _ => {
                 let n = self.node.shipping().replicas();
                 let there = self.node.shipping().replicas_here();

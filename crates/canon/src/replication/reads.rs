@@ -48,6 +48,7 @@ pub(super) fn facts(node: &Node, deposed: bool, archive: Option<&Archiving>) -> 
         cluster: node.cluster(),
         term: node.term(),
         terms,
+        lives: node.dir().lives().map_err(disk)?,
         last: node.marks().flushed.get(),
         reaches_back_to: archived.map_or(own, |a| a.min(own)),
         deposed,

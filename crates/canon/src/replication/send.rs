@@ -23,6 +23,7 @@ use crate::gate::wire::{Stream, Wire};
 use base::{Error, Oid, Position, Result, SqlState};
 use env::Env;
 use futures::stream::{FuturesOrdered, StreamExt};
+use node::start_check::{Ahead, lost_log};
 use node::{Follower, Next, Node, Promoted, Role};
 use parking_lot::Mutex;
 use replica::ship::sender::{Command, Event};
@@ -34,9 +35,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
-use wal::{CheckpointReader, LogReader};
+use wal::{CheckpointReader, Known, LogReader};
 
 /// The command that turns a connection over.
 pub const COMMAND: &str = "START_REPLICATION";
@@ -53,8 +55,14 @@ pub struct Senders {
     env: Env,
     peers: Mutex<BTreeMap<u64, Peer>>,
     names: Mutex<BTreeSet<String>>,
+    /// Replicas whose Hello was looked at, and none of it showed that log was lost here.
+    greeted: Mutex<BTreeSet<String>>,
+    /// Replicas that are written down already.
+    written: Mutex<Vec<Known>>,
     /// A newer term exists: this node's history has ended.
     deposed: AtomicBool,
+    /// This node has lost log: why it does not serve.
+    lost: watch::Sender<Option<Error>>,
     /// One at a time asks whom this node has handed over to.
     handing_over: Mutex<()>,
     /// A term begins: nobody is served until it has.
@@ -99,7 +107,10 @@ impl Senders {
             env,
             peers: Mutex::default(),
             names: Mutex::default(),
+            greeted: Mutex::default(),
+            written: Mutex::default(),
             deposed: AtomicBool::new(false),
+            lost: watch::channel(None).0,
             handing_over: Mutex::default(),
             between_terms: AtomicBool::new(false),
             archive,
@@ -107,6 +118,74 @@ impl Senders {
             rings,
             in_ring: AtomicU64::new(0),
             in_messages: AtomicU64::new(0),
+        }
+    }
+
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Whether this replica has said how far it is, and is not ahead.
+    pub fn has_greeted(&self, name: &str) -> bool {
+        self.greeted.lock().contains(name)
+    }
+
+    /// A replica holds `theirs` of this primary's own history, of which nothing is here above `ours`: this node serves nobody any more. Why.
+    pub fn lose(
+        &self,
+        replica: &str,
+        address: Option<String>,
+        ours: Position,
+        theirs: Position,
+    ) -> Error {
+        self.node.lose();
+        // Who waits for replicas learns it.
+        self.node.shipping().settle();
+        let ahead = Ahead {
+            replica: replica.to_owned(),
+            address,
+            ours,
+            theirs,
+        };
+        let why = lost_log(&ahead, self.node.term());
+        self.lost.send_if_modified(|known| {
+            let first = known.is_none();
+            known.get_or_insert_with(|| why.clone());
+            first
+        });
+        why
+    }
+
+    /// Ready when this node has lost log; why it does not serve.
+    pub async fn lost(&self) -> Error {
+        let mut rx = self.lost.subscribe();
+        let why = rx.wait_for(Option::is_some).await;
+        why.expect("the sender is ours")
+            .clone()
+            .expect("waited for")
+    }
+
+    /// The same, now.
+    pub fn has_lost(&self) -> Option<Error> {
+        self.lost.borrow().clone()
+    }
+
+    /// A replica follows: it will be asked before this node serves again.
+    fn know(&self, name: &str, listen: Option<SocketAddr>) {
+        let known = Known {
+            name: name.to_owned(),
+            address: listen.map(|a| a.to_string()),
+        };
+        let mut written = self.written.lock();
+        if written.contains(&known) || name.is_empty() || name.chars().any(char::is_control) {
+            return;
+        }
+        match self.node.dir().know_replica(&known) {
+            Ok(()) => {
+                written.retain(|k| k.name != known.name);
+                written.push(known);
+            }
+            Err(e) => warn!(replica = %name, "the replica could not be written down: {e}"),
         }
     }
 
@@ -231,7 +310,14 @@ pub async fn serve<S: Stream>(
     user: Oid,
     listen: Option<SocketAddr>,
 ) -> Result<()> {
-    match command(wire).await? {
+    let asked = command(wire).await?;
+    if asked != Asked::Log && senders.node.is_held() {
+        return Err(Error::new(
+            SqlState::CANNOT_CONNECT_NOW,
+            "this primary does not serve: it asks its replicas how far they are, or has lost log",
+        ));
+    }
+    match asked {
         Asked::Region => {
             return region::serve(wire, senders.node.region(), senders.exposed.get()).await;
         }
@@ -321,12 +407,13 @@ impl Sending {
         if node.shipping().followers().iter().any(|f| f.name == *name) {
             warn!(replica = %name, "this replica has another connection: the two count as one replica, whatever stands behind them");
         }
+        let reached = reached_at(listen, origin.address);
         // From now on groups are kept for it, and log.
         let id = node.shipping().join(name, &address, *last, now);
         let peer = Peer {
             user,
             address: origin.address,
-            listen: reached_at(listen, origin.address),
+            listen: reached,
             received: Freshness::default(),
             persisted: Freshness::default(),
             visible: Freshness::default(),
@@ -364,6 +451,21 @@ impl Sending {
         let facts = facts.map_err(|e| Error::internal(e.to_string()))??;
         sending.fed = facts.last;
         sending.sender.greet(hello, facts, &mut sending.commands);
+        let name = sending.sender.node().to_owned();
+        let mut lost = sending.commands.iter().filter_map(|c| match c {
+            Command::Lost { ours, theirs } => Some((*ours, *theirs)),
+            _ => None,
+        });
+        if let Some((ours, theirs)) = lost.next() {
+            let address = reached.map(|a| a.to_string());
+            let why = sending.senders.lose(&name, address, ours, theirs);
+            warn!(replica = %name, "{}", why.fields().message);
+        } else if !(sending.commands.iter()).any(|c| matches!(c, Command::Close(_))) {
+            let (senders, name) = (sending.senders.clone(), name.clone());
+            let known = move || senders.know(&name, reached);
+            _ = tokio::task::spawn_blocking(known).await;
+        }
+        sending.senders.greeted.lock().insert(name);
         sending.event(Event::Published(sending.node.marks().published.get()));
         sending.event(Event::Time);
         Ok(sending)
@@ -553,6 +655,8 @@ impl Sending {
                     self.off(move || senders.hand_over(id, &name));
                 }
                 Command::HeardOfTerm(term) => self.senders.depose(term),
+                // Seen to at the greeting.
+                Command::Lost { .. } => {}
                 Command::Close(why) => self.end = Some(why),
             }
         }

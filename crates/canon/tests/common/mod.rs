@@ -139,6 +139,11 @@ impl Server {
 
     /// Starts the process (again) on the same directory and port, with the variables it had.
     pub fn launch(&mut self) {
+        self.launch_with(&[]);
+    }
+
+    /// The same with more arguments.
+    pub fn launch_with(&mut self, arguments: &[&str]) {
         let (host, port) = (self.host.clone(), self.port);
         let process = self.process.as_mut().expect("only a canon can be launched");
         let log = std::fs::OpenOptions::new()
@@ -157,6 +162,7 @@ impl Server {
             .arg(process.dir.path().join("data"))
             .arg("--listen")
             .arg(format!("{host}:{port}"))
+            .args(arguments)
             .envs(process.env.iter().map(|(k, v)| (k, v)))
             .stdin(Stdio::null())
             .stdout(log)

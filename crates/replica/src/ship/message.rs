@@ -120,6 +120,8 @@ pub enum Start {
 pub enum Refusal {
     /// It holds commits above `at` that the cluster's history does not.
     Diverged { at: Position },
+    /// It holds `theirs` of the primary's own history, and the primary has lost what is above `ours`.
+    Ahead { ours: Position, theirs: Position },
     /// It belongs to another cluster.
     OtherCluster,
     /// The one who answers is of an older term than the one who asks.
@@ -277,6 +279,11 @@ impl Message {
                         out.push(0);
                         put_position(out, *at);
                     }
+                    Refusal::Ahead { ours, theirs } => {
+                        out.push(5);
+                        put_position(out, *ours);
+                        put_position(out, *theirs);
+                    }
                     Refusal::OtherCluster => out.push(1),
                     Refusal::OlderTerm => out.push(2),
                     Refusal::Sealed => out.push(3),
@@ -391,6 +398,10 @@ impl Message {
                     2 => Refusal::OlderTerm,
                     3 => Refusal::Sealed,
                     4 => Refusal::Other(r.text()?),
+                    5 => Refusal::Ahead {
+                        ours: r.position()?,
+                        theirs: r.position()?,
+                    },
                     _ => return Err("a refusal has no known reason"),
                 };
                 Message::Refused { term, reason }

@@ -5,7 +5,7 @@
 //!                                                        ◀── acknowledgements ──
 //! ```
 //! `message` is what they say; `sender` and `receiver` decide and do nothing, so that a test or a simulation can be their
-//! network, disk and clock; `history` says from their terms where two histories part; `ring` is where what arrives waits.
+//! network, disk and clock; `history` says from their terms where two histories part, `standing` which of two nodes is ahead; `ring` is where what arrives waits.
 //!
 //! Where both are on one host, batches go through memory that the primary writes (`remote_ring`), and a bell is what is sent (`medium`). Neither
 //! sender nor receiver knows: the same messages arrive in the same order.
@@ -20,6 +20,7 @@ pub mod receiver;
 mod remote_ring;
 mod ring;
 pub mod sender;
+mod standing;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
@@ -30,3 +31,4 @@ pub use receiver::{Identity, Receiver};
 pub use remote_ring::{NAME_WORD, RING_WORDS, RemoteRing, Ringside};
 pub use ring::{Read, Ring, RingReader, RingWriter};
 pub use sender::{Acked, Facts, Sender};
+pub use standing::{Ours, Stands, stands};

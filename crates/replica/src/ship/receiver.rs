@@ -19,6 +19,9 @@
 //! **Copying** asks for the parts of the checkpoint, a few ahead, and takes them in order; then the driver verifies and recovers it. What the
 //! node had before stays until then, so a copy that does not arrive leaves it as it was: the driver begins with a new receiver over that.
 //!
+//! **Ahead.** A primary that has lost log and finds more of its own history here refuses. Nothing is set aside then, whatever it says: that is
+//! done only for a term that began elsewhere.
+//!
 //! **Asking again** is what makes up for anything lost. It comes ever later while nothing comes of it, and asks for one part: over a link that
 //! carries a part in a second, who asked each half second would fill it with doubles.
 //!
@@ -27,6 +30,7 @@
 use super::message::{MAX_CHUNK, Message, Refusal, Start, VERSION};
 use super::sender::Acked;
 use base::Position;
+use env::fault::planted;
 
 /// Parts of a checkpoint asked for ahead.
 const AHEAD: u64 = 4;
@@ -421,9 +425,15 @@ impl Receiver {
                 State::Greeting,
             ) => self.welcome(cluster, term, terms, start, out),
             (Message::Refused { term, reason }, State::Greeting) => match reason {
-                Refusal::Diverged { at } if term >= self.term().max(self.me.heard) => {
+                // Only a term that began elsewhere has cut anything off.
+                Refusal::Diverged { at }
+                    if term >= self.me.heard
+                        && (term > self.term() || planted("ship.ahead_set_aside")) =>
+                {
                     self.stop(Command::Diverged { at, term }, out);
                 }
+                Refusal::Diverged { at } if term == self.term() => self.ahead(at, out),
+                Refusal::Ahead { ours, .. } => self.ahead(ours, out),
                 Refusal::OtherCluster => {
                     let why = "the primary belongs to another cluster";
                     self.stop(Command::Refuse(why.into()), out);
@@ -470,6 +480,16 @@ impl Receiver {
             ) => {}
             _ => self.leave("a message that a primary does not send", out),
         }
+    }
+
+    /// The primary has lost log that is here, of its own term: nothing of it gives way.
+    fn ahead(&mut self, at: Position, out: &mut Vec<Command>) {
+        let why = format!(
+            "the primary's log ends at {at} and this replica's at {}, in one history: the primary has lost log, and this replica keeps what \
+             it has. What loses nothing is to make this replica the primary: canon promote --force --old-primary-is-down",
+            self.expected
+        );
+        self.leave(&why, out);
     }
 
     fn welcome(

@@ -8,7 +8,8 @@
 //! ```
 //! - **Greeting** decides from the two histories: go on behind the replica's last position; begin anew from a checkpoint, if it is
 //!   empty or the log no longer reaches back; or refuse, when it is of another cluster, of a newer term (then *we* are the old
-//!   one, and say so), or holds commits that this history does not.
+//!   one, and say so), or holds commits that this history does not; or holds more of our own history than we do: then *we* have lost log
+//!   (`standing`).
 //! - **Copying** answers the replica, which asks for the parts of the checkpoint in its own time.
 //! - **Catching up** reads the log from where the replica is and keeps at most half of the replica's ring unacknowledged, so it
 //!   cannot overrun it. It ends when everything that was appended has been sent.
@@ -21,12 +22,12 @@
 //! Left out on purpose: who counts acknowledgements (`commit`'s quorum) and which log is kept for whom ([`Sender::retain`] says
 //! what this replica needs).
 
-use super::history::{Terms, fork};
 use super::message::{MAX_CHUNK, Message, Refusal, Start, Step, VERSION};
+use super::standing::{Ours, Stands, stands};
 use base::Position;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use wal::Group;
+use wal::{Group, Life};
 
 /// What the primary is, when a replica introduces itself.
 #[derive(Clone, Debug)]
@@ -35,12 +36,24 @@ pub struct Facts {
     pub term: u64,
     /// Its history; the last is `term`.
     pub terms: Vec<(u64, Position)>,
+    /// Where primaries went on here after a start.
+    pub lives: Vec<Life>,
     /// Everything up to it is durable here.
     pub last: Position,
     /// The log begins after it.
     pub reaches_back_to: Position,
     /// It has heard of a newer term.
     pub deposed: bool,
+}
+
+impl Facts {
+    fn ours(&self) -> Ours<'_> {
+        Ours {
+            terms: &self.terms,
+            lives: &self.lives,
+            last: self.last,
+        }
+    }
 }
 
 /// How far the replica says it is.
@@ -120,6 +133,12 @@ pub enum Command {
     Seal,
     /// There is a newer term: this primary is an old one.
     HeardOfTerm(u64),
+    /// The replica holds `theirs` of this primary's own history, of which nothing is here above `ours`: this primary has lost log and must not
+    /// serve.
+    Lost {
+        ours: Position,
+        theirs: Position,
+    },
     /// End the connection.
     Close(String),
 }
@@ -280,8 +299,21 @@ impl Sender {
         } else if facts.deposed {
             Some(Refusal::Sealed)
         } else {
-            let at = diverged(&facts, &terms, last).filter(|_| cluster != 0);
-            at.map(|at| Refusal::Diverged { at })
+            let found = stands(facts.ours(), &terms, last);
+            match found {
+                _ if cluster == 0 => None,
+                Stands::Behind => None,
+                _ if env::fault::planted("ship.diverged_kept") => None,
+                Stands::Ahead { ours, theirs } if env::fault::planted("ship.ahead_set_aside") => {
+                    _ = theirs;
+                    Some(Refusal::Diverged { at: ours })
+                }
+                Stands::Ahead { ours, theirs } => {
+                    out.push(Command::Lost { ours, theirs });
+                    Some(Refusal::Ahead { ours, theirs })
+                }
+                Stands::Parted { at } => Some(Refusal::Diverged { at }),
+            }
         };
         (self.node, self.cluster, self.term) = (node, facts.cluster, facts.term);
         self.terms = facts.terms;
@@ -579,14 +611,4 @@ impl Sender {
             sent_micros,
         }));
     }
-}
-
-/// Where the follower's history leaves ours, if it holds anything above that.
-fn diverged(facts: &Facts, terms: &Terms, last: Position) -> Option<Position> {
-    // A primary ships nothing that it can lose: a replica ahead of it holds what it lost.
-    let at = fork(&facts.terms, terms).min(facts.last);
-    if env::fault::planted("ship.diverged_kept") {
-        return None;
-    }
-    (last > at).then_some(at)
 }

@@ -46,12 +46,12 @@ impl World {
         let lost = self.model.crashed(term, last);
         if let Some(promise) = lost {
             assert!(
-                promise == Promise::Off,
+                promise == Promise::Off || self.machines[i].lied,
                 "node {i} acknowledged a commit as {promise:?}, went down, and came back without it (up to {last})"
             );
         }
         let terms = self.machines[i].open_terms();
-        let off = self.config.weak;
+        let off = self.config.weak || self.machines[i].lied;
         self.sessions_lose_tail(&terms, term, last, off);
     }
 

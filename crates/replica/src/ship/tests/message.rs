@@ -79,6 +79,7 @@ fn start() -> impl Strategy<Value = Start> {
 fn refusal() -> impl Strategy<Value = Refusal> {
     prop_oneof![
         position().prop_map(|at| Refusal::Diverged { at }),
+        (position(), position()).prop_map(|(ours, theirs)| Refusal::Ahead { ours, theirs }),
         Just(Refusal::OtherCluster),
         Just(Refusal::OlderTerm),
         Just(Refusal::Sealed),

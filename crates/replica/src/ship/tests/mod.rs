@@ -62,6 +62,7 @@ fn facts() -> Facts {
         terms: vec![(1, Position::ZERO), (5, p(0))],
         last: upto(9),
         reaches_back_to: Position::ZERO,
+        lives: Vec::new(),
         deposed: false,
     }
 }

@@ -203,6 +203,18 @@ fn refusals() {
         left(&out) && !r.is_stopped(),
         "an old primary knows nothing"
     );
+    // Of the term that is followed: the primary has lost log, and nothing here gives way, whatever it calls that.
+    for reason in [
+        Refusal::Diverged { at: p(7) },
+        Refusal::Ahead {
+            ours: p(7),
+            theirs: p(9),
+        },
+    ] {
+        let (out, r) = refused(reason, 5);
+        assert!(left(&out) && !r.is_stopped());
+        assert!(!out.iter().any(|c| matches!(c, Command::Diverged { .. })));
+    }
     let (out, r) = refused(Refusal::OtherCluster, 6);
     assert!(matches!(out[0], Command::Refuse(_)) && r.is_stopped());
     for reason in [

@@ -119,10 +119,15 @@ fn who_is_refused_and_why() {
     );
     let ahead = hello(CLUSTER, &facts().terms, upto(10));
     assert_eq!(
-        refusal(ahead, facts()),
-        Refusal::Diverged { at: upto(9) },
+        refusal(ahead.clone(), facts()),
+        Refusal::Ahead {
+            ours: upto(9),
+            theirs: upto(10)
+        },
         "what the primary has lost"
     );
+    let (_, out) = greeted(ahead, facts());
+    assert!(matches!(out[0], Command::Lost { .. }), "{out:?}");
     let mut other = hello(CLUSTER, ONE, p(0));
     if let Message::Hello { version, .. } = &mut other {
         *version = 9;

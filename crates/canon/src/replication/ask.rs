@@ -1,0 +1,155 @@
+//! A primary that comes back asks the replicas that it has had how far they are, before it serves anybody.
+//!
+//! ```text
+//! primary   node open, held ── gate listens ──┬─▶ each known replica: ASK, cluster id ──▶ its Hello: terms, last position
+//!                                             └◀── replicas that connect by themselves: the same Hello
+//!           2 seconds at most ── start_check::ahead ── nobody: serves       one: refuses, with both positions and the ways out
+//! ```
+//! The question comes instead of a start-up message and needs no role: it is answered to who names the cluster, and says what every replica
+//! says of itself. An answer gives no right; it can keep a primary from serving. While the node is held, clients wait as at any start
+//! (57P03 after 5 s), replicas are let in, and their reads are not answered.
+//!
+//! Left out on purpose: a proof that the answer is a node's.
+
+use super::copy_both::{broken, lost};
+use super::send::Senders;
+use base::{Error, Result};
+use futures::stream::{FuturesUnordered, StreamExt};
+use node::Node;
+use node::start_check;
+use replica::ship::{Message, VERSION};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tracing::{info, warn};
+use wal::Known;
+
+/// The code of the question, where a start-up message has its version: no version of PostgreSQL's protocol, nor one of its requests.
+pub const ASK: u32 = 0x0CA0_0001;
+
+/// How long replicas have for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is looked who has come by itself.
+const LOOK: Duration = Duration::from_millis(20);
+/// Longest answer: a history of 4,000 terms.
+const LONGEST: u32 = 1 << 16;
+
+/// What this node says to who asks with this body; nothing to a stranger.
+pub fn answer(node: &Node, name: &str, body: &[u8]) -> Option<Vec<u8>> {
+    let cluster = u128::from_be_bytes(body.try_into().ok()?);
+    (cluster == node.cluster()).then(|| {
+        let hello = Message::Hello {
+            version: u16::from(VERSION),
+            cluster,
+            node: name.to_owned(),
+            terms: node.terms(),
+            last: node.log_end(),
+            ring: 0,
+        };
+        let bytes = hello.to_bytes();
+        [&(bytes.len() as u32).to_be_bytes()[..], &bytes].concat()
+    })
+}
+
+async fn ask(address: &str, cluster: u128) -> Result<Message> {
+    let mut stream = TcpStream::connect(address).await.map_err(|e| lost(&e))?;
+    let mut question = 24u32.to_be_bytes().to_vec();
+    question.extend_from_slice(&ASK.to_be_bytes());
+    question.extend_from_slice(&cluster.to_be_bytes());
+    stream.write_all(&question).await.map_err(|e| lost(&e))?;
+    let length = stream.read_u32().await.map_err(|e| lost(&e))?;
+    if length > LONGEST {
+        return Err(broken("an answer that is too long"));
+    }
+    let mut bytes = vec![0; length as usize];
+    stream.read_exact(&mut bytes).await.map_err(|e| lost(&e))?;
+    Message::decode(&bytes).map_err(broken)
+}
+
+/// One replica's answer; none when it came by itself, or does not answer.
+async fn hear(senders: &Senders, known: &Known, cluster: u128) -> Option<start_check::Answer> {
+    let asked = async {
+        match &known.address {
+            Some(address) => ask(address, cluster).await,
+            // It is known by name only, and may come by itself.
+            None => std::future::pending().await,
+        }
+    };
+    let came = async {
+        while !senders.has_greeted(&known.name) {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let answer = tokio::select! {
+        a = tokio::time::timeout(PATIENCE, asked) => a,
+        () = came => return None,
+    };
+    match answer {
+        Ok(Ok(Message::Hello {
+            cluster: of,
+            terms,
+            last,
+            ..
+        })) if of == cluster => Some(start_check::Answer {
+            name: known.name.clone(),
+            address: known.address.clone(),
+            terms,
+            last,
+        }),
+        Ok(Ok(_)) => None,
+        Ok(Err(e)) => {
+            info!(replica = %known.name, "not asked how far it is: {}", e.fields().message);
+            None
+        }
+        Err(_) => {
+            info!(replica = %known.name, "did not say within {PATIENCE:?} how far it is");
+            None
+        }
+    }
+}
+
+/// Asks all known replicas, and lets the node go when none is ahead. An error: one is, and this node must not serve.
+pub async fn before_serving(senders: &Senders, own_name: &str) -> Result<()> {
+    let node = senders.node();
+    let dir = node.dir();
+    let known = dir.known_replicas().map_err(Error::from)?;
+    let cluster = node.cluster();
+    let others = known.iter().filter(|k| k.name != own_name);
+    let mut asking: FuturesUnordered<_> = others.map(|k| hear(senders, k, cluster)).collect();
+    let mut answers = Vec::new();
+    loop {
+        tokio::select! {
+            e = senders.lost() => return Err(e),
+            a = asking.next() => match a {
+                Some(answer) => answers.extend(answer),
+                None => break,
+            }
+        }
+    }
+    let (terms, lives) = (node.terms(), dir.lives().map_err(Error::from)?);
+    let ours = replica::ship::Ours {
+        terms: &terms,
+        lives: &lives,
+        last: node.recovered_end(),
+    };
+    if let Some(ahead) = start_check::ahead(ours, &answers) {
+        let e = senders.lose(&ahead.replica, ahead.address, ahead.ours, ahead.theirs);
+        warn!("{}", e.fields().message);
+        return Err(e);
+    }
+    if !answers.is_empty() {
+        let names: Vec<&str> = answers.iter().map(|a| &*a.name).collect();
+        info!(
+            "no replica is ahead of this primary: asked {}",
+            names.join(", ")
+        );
+    }
+    // One that came by itself may have been ahead.
+    match senders.has_lost() {
+        Some(e) => Err(e),
+        None => {
+            node.hold(false);
+            Ok(())
+        }
+    }
+}
