@@ -8,6 +8,7 @@ pub mod error;
 pub mod footprint;
 pub mod id;
 pub mod key;
+pub mod memory;
 pub mod modifier;
 pub mod notification;
 pub mod numeric;

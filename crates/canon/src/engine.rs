@@ -161,6 +161,18 @@ impl Engine for NodeEngine {
         self.node.marks().published.get()
     }
 
+    fn row_memory(&self) -> u64 {
+        self.node.manager().store.memory.used()
+    }
+
+    fn tree_memory(&self) -> u64 {
+        let catalog = self.node.catalog();
+        let tables = catalog.schema.tables();
+        let bytes =
+            tables.filter_map(|t| Some(catalog.table(t.def.id)?.storage.node_bytes() as u64));
+        bytes.sum()
+    }
+
     fn in_recovery(&self) -> bool {
         self.node.role() != Role::Primary
     }

@@ -1,8 +1,9 @@
 //! The `canon` program: see `canon::cli`.
 
 /// Asks for huge pages, which tables and indexes of small objects gain most from: docs/decisions/0002-ordered-index.md.
+/// Statements' limits are kept by what it counts: `base::memory`.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: store::Metered<mimalloc::MiMalloc> = store::Metered(mimalloc::MiMalloc);
 
 fn main() -> std::process::ExitCode {
     store::keep_freed_pages();

@@ -129,6 +129,22 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
     let micros = |a: &std::sync::atomic::AtomicU64| n(a) as f64 / 1e6;
     let c = &gate.shared.counters;
     p.gauge("canon_connections", "Client connections.", gate.open());
+    let memory = &gate.shared.sessions.memory;
+    p.gauge(
+        "canon_memory_total_bytes",
+        "Bytes that statements, sessions, queues, connections and the server itself take beside the rows.",
+        memory.used(),
+    );
+    p.gauge(
+        "canon_memory_total_limit_bytes",
+        "Most bytes that they may take (memory.total).",
+        memory.limit(),
+    );
+    p.counter(
+        "canon_memory_refused_total",
+        "Statements and sessions ended because of what they took (53200).",
+        memory.refused.load(Ordering::Relaxed),
+    );
     p.gauge(
         "canon_connections_max",
         "Most client connections.",
@@ -470,6 +486,11 @@ fn engine(p: &mut Page, node: &node::Node) {
         "Most bytes that they may take.",
         m.store.memory.limit(),
     );
+    p.gauge(
+        "canon_resident_bytes",
+        "Bytes of the process that are in the machine's memory.",
+        resident(),
+    );
     let (versions, waiting) = node.reclaimed();
     p.counter(
         "canon_versions_reclaimed_total",
@@ -500,4 +521,13 @@ fn engine(p: &mut Page, node: &node::Node) {
     ] {
         _ = writeln!(p.0, "canon_position{{mark=\"{name}\"}} {}", at.as_u64());
     }
+}
+/// Bytes of this process that are in memory.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kb = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kb.unwrap_or(0) << 10
 }

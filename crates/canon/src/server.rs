@@ -74,6 +74,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("canon-aside")
+        .on_thread_stop(base::memory::flush)
         .build()
         .map_err(system)
 }
@@ -303,6 +304,7 @@ impl Server {
         let mut shared = Shared::new(engine, Arc::new(EnvHost(env)), DATABASE);
         shared.max_connections = config.max_connections;
         shared.defaults = config.settings.clone();
+        shared.sessions.memory.set_limit(config.memory_total);
         let catalog = node.catalog();
         let password = |r: &Arc<base::schema::Role>| r.login && r.password.is_some();
         refuse_open_door(config, catalog.schema.roles().any(password))?;

@@ -18,6 +18,7 @@ const SHOWN: &[(&str, &str)] = &[
     ),
     ("canon_retries_total", "statements retried by the server"),
     ("canon_memory_bytes", "bytes of rows"),
+    ("canon_memory_total_bytes", "bytes of everything else"),
     ("canon_log_bytes_total", "bytes of log written"),
     ("canon_uptime_seconds", "seconds up"),
 ];

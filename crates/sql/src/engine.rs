@@ -80,6 +80,15 @@ pub trait Engine: Send + Sync + 'static {
     /// Where *published* stands.
     fn published_position(&self) -> Position;
 
+    /// Bytes that the rows take, and what the trees take that they stand in; the latter costs a look at each table.
+    fn row_memory(&self) -> u64 {
+        0
+    }
+
+    fn tree_memory(&self) -> u64 {
+        0
+    }
+
     /// Whether this node follows another: it takes no writes.
     fn in_recovery(&self) -> bool {
         false

@@ -5,6 +5,8 @@
 //! replica's CPU, in a burst every second. So freed pages are kept ([`keep_freed_pages`]), and given back when the rows have
 //! shrunk to a half ([`crate::Memory::has_shrunk`], [`give_pages_back`]).
 //!
+//! [`Metered`] draws each allocation from the account of the session that makes it.
+//!
 //! Without the feature `mimalloc`, as in a library's or a test's process, nothing happens here.
 //!
 //! [`Counting`] (feature `counting`) is for tests that say how often a path allocates.
@@ -46,6 +48,57 @@ pub fn give_pages_back() {
     // SAFETY: may be called at any time, from any thread.
     unsafe {
         calls::mi_collect(true);
+    }
+}
+
+/// An allocator that draws what it gives from the accounts of `base::memory`.
+///
+/// `#[global_allocator] static A: Metered<MiMalloc> = Metered(MiMalloc);`
+pub struct Metered<A>(pub A);
+
+mod metered {
+    use super::Metered;
+    use base::memory::took;
+    use std::alloc::{GlobalAlloc, Layout};
+
+    // SAFETY: the allocator inside does the work; `took` allocates nothing and does not panic.
+    unsafe impl<A: GlobalAlloc> GlobalAlloc for Metered<A> {
+        #[inline]
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            // SAFETY: as the caller promised.
+            let p = unsafe { self.0.alloc(layout) };
+            if !p.is_null() {
+                took(layout.size() as isize);
+            }
+            p
+        }
+
+        #[inline]
+        unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+            // SAFETY: as the caller promised.
+            let p = unsafe { self.0.alloc_zeroed(layout) };
+            if !p.is_null() {
+                took(layout.size() as isize);
+            }
+            p
+        }
+
+        #[inline]
+        unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+            // SAFETY: as the caller promised; it has `p` from here, so from there.
+            let new = unsafe { self.0.realloc(p, layout, new_size) };
+            if !new.is_null() {
+                took(new_size as isize - layout.size() as isize);
+            }
+            new
+        }
+
+        #[inline]
+        unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+            took(-(layout.size() as isize));
+            // SAFETY: as in `realloc`.
+            unsafe { self.0.dealloc(p, layout) }
+        }
     }
 }
 

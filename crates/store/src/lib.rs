@@ -22,7 +22,7 @@ pub use crossbeam_epoch::{Guard, pin};
 pub use alive::{Alive, is_marked};
 #[cfg(feature = "counting")]
 pub use allocator::Counting;
-pub use allocator::{give_pages_back, keep_freed_pages};
+pub use allocator::{Metered, give_pages_back, keep_freed_pages};
 pub use mapped::{BYTES as MAPPED_BYTES, MappedWords};
 pub use memory::Memory;
 pub use reclaim::{Reclaimed, Store};

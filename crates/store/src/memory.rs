@@ -50,6 +50,7 @@ fn shard() -> usize {
 
 #[inline]
 fn add(shards: &Shards, bytes: isize) {
+    base::memory::are_rows(bytes);
     shards[shard()].0.fetch_add(bytes as i64, Ordering::Relaxed);
 }
 
@@ -58,6 +59,13 @@ impl Memory {
     #[inline]
     pub fn add(&self, bytes: isize) {
         add(&self.shards, bytes);
+    }
+
+    /// The same for changes that are not committed, which run apart from their statement's account.
+    pub fn add_uncommitted(&self, bytes: isize) {
+        self.shards[shard()]
+            .0
+            .fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
     /// Bytes in use.

@@ -4,6 +4,7 @@
 //! inserters of one key meet there; a row in the way that another transaction may be taking away is waited for (its lock)
 //! before the answer is 23505. An optimistic transaction looks at its snapshot and asks again at commit.
 
+use base::memory::apart;
 use base::{Error, Position, Result, RowRef, SqlState, Value};
 use store::{CHANGING, Expired, SecondaryIndex};
 
@@ -23,7 +24,7 @@ impl Txn {
     /// Inserts a row of all columns (dropped ones NULL), types and typmods already applied, defaults filled in. Checks NOT NULL,
     /// CHECK, PRIMARY KEY, UNIQUE at once and foreign keys at the statement's end.
     pub fn insert(&mut self, table: &TableHandle, row: &[Value]) -> Result<()> {
-        match self.insert_checked(table, row, None)? {
+        match apart(|| self.insert_checked(table, row, None))? {
             InsertOutcome::Inserted => Ok(()),
             InsertOutcome::Conflict { .. } => {
                 unreachable!("without arbiters a conflict is an error")
@@ -39,7 +40,7 @@ impl Txn {
         row: &[Value],
         arbiters: &[usize],
     ) -> Result<InsertOutcome> {
-        self.insert_checked(table, row, Some(arbiters))
+        apart(|| self.insert_checked(table, row, Some(arbiters)))
     }
 
     fn insert_checked(
@@ -96,6 +97,10 @@ impl Txn {
     /// Puts `row` in the place of the row of this key, which the statement has read; locks it and checks constraints. The primary
     /// key may change. Referencing rows follow by ON UPDATE.
     pub fn update(&mut self, table: &TableHandle, key: &[u8], row: &[Value]) -> Result<()> {
+        apart(|| self.update_checked(table, key, row))
+    }
+
+    fn update_checked(&mut self, table: &TableHandle, key: &[u8], row: &[Value]) -> Result<()> {
         let handle = self.for_write(table)?;
         self.shared.store.memory.check()?;
         self.check_row(&handle, row)?;
@@ -152,6 +157,10 @@ impl Txn {
     /// Deletes the row of this key, which the statement has read. Referencing rows follow by ON DELETE.
     /// False when this statement (or a cascade of it) has deleted it already.
     pub fn delete(&mut self, table: &TableHandle, key: &[u8]) -> Result<bool> {
+        apart(|| self.delete_checked(table, key))
+    }
+
+    fn delete_checked(&mut self, table: &TableHandle, key: &[u8]) -> Result<bool> {
         let handle = self.for_write(table)?;
         if self
             .writes

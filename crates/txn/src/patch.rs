@@ -20,6 +20,15 @@ impl Txn {
         key: &[u8],
         set: &[(usize, Value)],
     ) -> Result<bool> {
+        base::memory::apart(|| self.update_checked_columns(table, key, set))
+    }
+
+    fn update_checked_columns(
+        &mut self,
+        table: &TableHandle,
+        key: &[u8],
+        set: &[(usize, Value)],
+    ) -> Result<bool> {
         let def = &table.table.def;
         let free =
             |(c, v): &(usize, Value)| table.free[*c] && !(v.is_null() && def.columns[*c].not_null);

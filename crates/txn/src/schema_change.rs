@@ -249,7 +249,7 @@ impl Txn {
         // both are over when the records are free.
         let guard = pin();
         let settled = handle.storage.try_for_each(&guard, |r| {
-            self.check_interrupt()?;
+            self.check_told()?;
             crate::commit::settle(r);
             Ok(())
         });
@@ -275,7 +275,7 @@ impl Txn {
                 from, old.storage.id,
                 "rows are rewritten from the table's storage"
             );
-            rewrite(old, new, &self.shared.store, &|| self.check_interrupt())?;
+            rewrite(old, new, &self.shared.store, &|| self.check_told())?;
             let bad = std::cell::RefCell::new(None);
             let rekey = |row: &[u8]| {
                 let mut key = Vec::new();
@@ -300,7 +300,7 @@ impl Txn {
                 new.storage.attach([index.clone()]);
                 let own = self.schema.as_mut().expect("in a schema change");
                 own.attached.push((new.storage.clone(), index.spec.id));
-                build_index(new, place, &self.shared.store, &|| self.check_interrupt())?;
+                build_index(new, place, &self.shared.store, &|| self.check_told())?;
                 self.check_own_unique(new, place)?;
             }
         }
@@ -359,7 +359,7 @@ impl Txn {
             None
         };
         for row in self.all_rows(new)? {
-            self.check_interrupt()?;
+            self.check_told()?;
             let values = new.table.layout.row(&row).values();
             if let Some(i) = not_null.iter().find(|i| values[**i].is_null()) {
                 let column = &n.columns[*i].name;
@@ -392,7 +392,7 @@ impl Txn {
         let own = self.writes.of(table.storage.id);
         let mut rows = Vec::new();
         table.storage.try_for_each(&guard, |r| {
-            self.check_interrupt()?;
+            self.check_told()?;
             if own.is_none_or(|w| !w.rows.contains_key(r.key())) {
                 rows.extend(r.newest(&guard).and_then(|v| v.row()).map(<[u8]>::to_vec));
             }

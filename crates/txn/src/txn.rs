@@ -58,8 +58,10 @@ impl Interrupt {
     pub const CANCEL: u8 = 1;
     /// 57014, by statement_timeout.
     pub const TIMEOUT: u8 = 2;
+    /// 53200: of all statements it has the most memory, and all have too much.
+    pub const MEMORY: u8 = 3;
     /// 57P01, the server ends the session.
-    pub const TERMINATE: u8 = 3;
+    pub const TERMINATE: u8 = 4;
 }
 
 #[derive(Clone, Debug)]
@@ -340,10 +342,17 @@ impl Txn {
             .detail("The transaction's snapshot went over the age limit (snapshot_max_age).")
     }
 
-    /// 57014 and such when somebody asked the statement to end. Scans call it; other long loops should.
+    /// 57014 and such when somebody asked the statement to end, 53200 when it has too much memory. Scans call it; other long loops should.
     pub fn check_interrupt(&self) -> Result<()> {
+        base::memory::check()?;
+        self.check_told()
+    }
+
+    /// The same for what takes memory for the database and not for the statement: commits, indexes.
+    pub(crate) fn check_told(&self) -> Result<()> {
         let (code, what) = match self.options.interrupt.0.load(Ordering::Relaxed) {
             Interrupt::NONE => return Ok(()),
+            Interrupt::MEMORY => return Err(base::memory::total_error()),
             Interrupt::CANCEL => (
                 SqlState::QUERY_CANCELED,
                 "canceling statement due to user request",
@@ -465,7 +474,7 @@ impl Txn {
         let bytes = self.writes.bytes();
         let more = bytes as isize - self.charged as isize;
         if more != 0 {
-            self.shared.store.memory.add(more);
+            self.shared.store.memory.add_uncommitted(more);
             self.charged = bytes;
         }
     }
@@ -614,7 +623,8 @@ impl Drop for Txn {
         if self.footprint.is_some() {
             self.shared.readers.remove(self.id);
         }
-        self.shared.store.memory.add(-(self.charged as isize));
+        let memory = &self.shared.store.memory;
+        memory.add_uncommitted(-(self.charged as isize));
         self.stop_waiting();
         for name in self.locks.drain(..) {
             self.shared.locks.release(self.id, name);

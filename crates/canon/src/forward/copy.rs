@@ -70,6 +70,7 @@ pub fn interrupted(handle: &Handle, up: &mut Upstream) -> Result<(), Broken> {
             SqlState::ADMIN_SHUTDOWN,
             "terminating connection due to administrator command",
         ))),
+        Some(Reason::Memory) => Err(Broken::Client(base::memory::total_error())),
         Some(Reason::StatementTimeout) => {
             let why = "the primary did not answer within the statement's time limit";
             Err(Broken::Primary(Error::new(

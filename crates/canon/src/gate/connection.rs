@@ -65,6 +65,18 @@ async fn run<S: Stream, E: Engine>(
         let (kind, len) = next(wire, session, between).await?;
         session.arrived(wire.input.arrived);
         between = false;
+        let len = match len {
+            Ok(len) => len,
+            Err(_) if skipping => continue,
+            // It was too long, and is not here any more.
+            Err(e) => {
+                let simple = kind == b'Q';
+                fail(wire, session, &e, simple, &mut skipping).await?;
+                both_fail(session, &mut forward);
+                between = simple;
+                continue;
+            }
+        };
         if skipping && !matches!(kind, b'S' | b'X') {
             wire.input.take(len);
             continue;
@@ -374,13 +386,14 @@ fn leaves() -> Error {
     interruption(Reason::Terminate).detail(NOTHING_RUN)
 }
 
-/// Waits for a whole message at the front of the input. A session that is asked to leave does so where nothing is under way.
+/// Waits for a whole message at the front of the input: its type and its length, or why it may not be so long. A session that is asked to leave does so where nothing is under way.
 async fn next<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
     session: &mut Session<E>,
     between: bool,
-) -> Result<(u8, usize)> {
+) -> Result<(u8, Result<usize>)> {
     let may_leave = between && session.status() == TxnStatus::Idle;
+    let mut began = false;
     loop {
         if may_leave && session.handle().is_leaving() {
             return Err(leaves());
@@ -389,8 +402,17 @@ async fn next<S: Stream, E: Engine>(
         if session.handle().terminated() {
             return Err(interruption(Reason::Terminate));
         }
-        if let Some(m) = frontend::frame(wire.input.bytes())? {
-            return Ok(m);
+        if let Some((kind, len)) = frontend::frame(wire.input.bytes())? {
+            return Ok((kind, Ok(len)));
+        }
+        if let Some(&kind) = wire.input.bytes().first() {
+            if !began {
+                began = true;
+                session.begin_message();
+            }
+            if let Err(e) = wire.input.admit() {
+                return Ok((kind, Err(e)));
+            }
         }
         if may_leave && session.handle().has_notifications() {
             tell_notifications(wire, session)?;
@@ -428,6 +450,10 @@ async fn fill<S: Stream, E: Engine>(
             }
             if may_leave && handle.is_leaving() {
                 return Some(leaves());
+            }
+            if handle.starved() {
+                return interruption(Reason::Terminate)
+                    .detail("The session kept more memory than any other when all had reached memory.total.");
             }
             if handle.terminated() {
                 return Some(interruption(Reason::Terminate));

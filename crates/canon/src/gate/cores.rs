@@ -191,6 +191,14 @@ impl Cores {
         }
     }
 
+    /// Has every core do this once, after what it is doing.
+    pub fn each(&self, f: impl Fn() + Clone + Send + 'static) {
+        for c in &self.cores {
+            let f = f.clone();
+            c.run(async move { f() });
+        }
+    }
+
     /// Ends the threads once nothing is ready.
     pub fn stop(&self) {
         for c in &self.cores {
@@ -258,10 +266,10 @@ impl Core {
         NUMBER.set(self.number);
         MINE.set(turn >> GENERATION);
         DRIVEN.set(Some(self.clone()));
-        loop {
+        'driving: loop {
             // There are some when the last thread did not come to them.
             if !self.run_late(&mut turn) {
-                return;
+                break;
             }
             let n = self.ready.lock().len();
             for i in (0..n).rev() {
@@ -270,18 +278,19 @@ impl Core {
                 };
                 LEFT.set(i);
                 if !self.step(&task, &mut turn) {
-                    return;
+                    break 'driving;
                 }
             }
             LEFT.set(0);
             if !self.run_late(&mut turn) {
-                return;
+                break;
             }
             if self.stopping.load(Ordering::SeqCst) && self.ready.lock().is_empty() {
-                return;
+                break;
             }
             self.wait();
         }
+        base::memory::flush();
     }
 
     fn run_late(&self, turn: &mut u64) -> bool {

@@ -19,7 +19,9 @@ mod backend;
 pub(crate) mod connection;
 pub(crate) mod cores;
 pub mod frontend;
+mod keeper;
 mod look;
+mod metered;
 mod place;
 mod scram;
 pub(crate) mod socket;
@@ -133,12 +135,13 @@ impl<E: Engine> Gate<E> {
     pub async fn keep_time(self: Arc<Self>) {
         let mut every = tokio::time::interval(TICK);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut keeper = keeper::Keeper::new(&self);
         while !self.closing.load(Ordering::SeqCst) || self.open() > 0 {
             every.tick().await;
             self.cores.watch();
-            self.shared
-                .sessions
-                .tick(self.shared.host.monotonic_millis());
+            let now = self.shared.host.monotonic_millis();
+            self.shared.sessions.tick(now);
+            keeper.tick(now);
             self.forward.get().inspect(|pool| pool.prune());
             self.shared.deliver();
         }
@@ -212,7 +215,8 @@ impl<E: Engine> Gate<E> {
         let own = core.clone();
         let before = self.open.fetch_add(1, Ordering::SeqCst);
         let full = before >= self.shared.max_connections as usize;
-        core.run(async move {
+        let account = self.shared.sessions.memory.account();
+        let serve = async move {
             let left = Left(&*self);
             let mut wire = Wire::new(socket);
             if full {
@@ -229,7 +233,8 @@ impl<E: Engine> Gate<E> {
             }
             drop(wire);
             drop(left);
-        });
+        };
+        core.run(metered::Metered::new(serve, account));
     }
 
     async fn serve<S: Stream>(

@@ -24,6 +24,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 /// Bytes to read at once.
 const CHUNK: usize = 16 << 10;
+/// A message longer than this is asked for by its statement's account.
+const LARGE: usize = 256 << 10;
 /// A buffer that grew beyond this for one big message is let go after it.
 const KEEP: usize = 256 << 10;
 
@@ -35,6 +37,10 @@ pub struct Input {
     /// What has come and is not taken.
     at: usize,
     end: usize,
+    /// Bytes still to come of a message that was refused; they are thrown away.
+    pass: usize,
+    /// It was asked whether the message at the front may be so long.
+    asked: bool,
     /// When the newest of it was taken off the wire, as a stamp of the engine (`Engine::arrival`). Forgotten with each read; who reads
     /// says it anew. Older bytes get the newer stamp too, which is safe.
     pub arrived: Option<u64>,
@@ -49,7 +55,25 @@ impl Input {
     /// Takes `n` bytes.
     pub fn take(&mut self, n: usize) {
         self.at += n;
+        self.asked = false;
         debug_assert!(self.at <= self.end);
+    }
+
+    /// 53200 when the statement may not take the whole message at the front, of which a part is here; the message is passed over then.
+    pub fn admit(&mut self) -> Result<()> {
+        let Some(whole) = frontend::wanted(self.bytes()).filter(|w| *w > LARGE) else {
+            return Ok(());
+        };
+        let rest = whole.saturating_sub(self.bytes().len());
+        let admitted = match std::mem::replace(&mut self.asked, true) {
+            false => base::memory::want(rest),
+            true => base::memory::check(),
+        };
+        if admitted.is_err() {
+            self.take(self.bytes().len());
+            self.pass = rest;
+        }
+        admitted
     }
 
     /// Room for more, to be read into.
@@ -77,6 +101,9 @@ impl Input {
     pub fn came(&mut self, n: usize) {
         self.end += n;
         self.arrived = None;
+        let passed = self.pass.min(n);
+        self.pass -= passed;
+        self.at += passed;
     }
 
     /// Reads more. 0: the client has closed its side.
@@ -261,6 +288,7 @@ impl<S: Stream> Client for Wire<S> {
                 }
                 continue;
             }
+            self.input.admit()?;
             match self.input.fill(&mut self.stream).await {
                 Ok(0) => {
                     let e = io::Error::from(io::ErrorKind::UnexpectedEof);

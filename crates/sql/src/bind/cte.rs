@@ -11,6 +11,9 @@ use base::{Error, Result, SqlState};
 use sqlparser::ast::{self, CteAsMaterialized, SetExpr, TableAlias};
 use std::sync::Arc;
 
+/// Queries that NOT MATERIALIZED may have bound anew for all references to a CTE; above that it is computed once all the same.
+const MOST_INLINED: usize = 64;
+
 /// Where a reference gets a CTE's rows.
 pub(super) enum CteSource<'s, 'p> {
     Inline {
@@ -52,7 +55,8 @@ impl Binder<'_> {
         ) {
             return Err(Error::unsupported("a data-modifying statement in WITH"));
         }
-        let own = mentions(&cte.query.to_string(), &name);
+        let text = cte.query.to_string();
+        let own = mentions(&text, &name);
         if w.recursive && own > 0 {
             return self.recursive(w, i, &name, cte, scope, body);
         }
@@ -61,9 +65,13 @@ impl Binder<'_> {
             .map(|c| mentions(&c.query.to_string(), &name))
             .sum();
         let here = self.with_mentions(w, &name);
+        let queries = scope.queries_of(|name| mentions(&text, name));
         let inline = match cte.materialized {
             Some(CteAsMaterialized::Materialized) => false,
-            Some(CteAsMaterialized::NotMaterialized) => true,
+            // Each level that is named twice doubles what has to be bound and planned.
+            Some(CteAsMaterialized::NotMaterialized) => {
+                queries.saturating_mul(after + here) <= MOST_INLINED
+            }
             None => after + here <= 1,
         };
         let mut around = Scope::inside(scope);
@@ -76,6 +84,7 @@ impl Binder<'_> {
                     query: &cte.query,
                     alias: &cte.alias,
                 },
+                queries,
             });
             return self.with(w, i + 1, &around, body);
         }
@@ -91,6 +100,7 @@ impl Binder<'_> {
             cols,
             deps,
             kind: CteKind::Shared(id),
+            queries: 0,
         });
         let mut inner = self.with(w, i + 1, &around, body)?;
         inner.node = Node::With(Arc::new(node::With {
@@ -146,6 +156,7 @@ impl Binder<'_> {
                 cols: named(cols.to_vec(), &cte.alias, name)?,
                 deps: vec![round],
                 kind: CteKind::Work(work),
+                queries: 0,
             });
             b.in_recursion(name, |b| b.step(e, &inner))
         };
@@ -173,6 +184,7 @@ impl Binder<'_> {
                 cols,
                 deps,
                 kind: CteKind::Shared(work),
+                queries: 0,
             });
             self.lazy.push((work, plan));
             let inner = self.with(w, i + 1, &around, body);
@@ -186,6 +198,7 @@ impl Binder<'_> {
             cols,
             deps,
             kind: CteKind::Shared(id),
+            queries: 0,
         });
         let mut inner = self.with(w, i + 1, &around, body)?;
         inner.node = Node::With(Arc::new(node::With {

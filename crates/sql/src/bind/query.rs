@@ -123,6 +123,7 @@ impl Binder<'_> {
         expected: Option<&[ColumnType]>,
         flat: bool,
     ) -> Result<Selected> {
+        base::memory::check()?;
         self.enter()?;
         check_unsupported(q)?;
         let r = match &q.with {

@@ -37,6 +37,8 @@ pub struct CteDef<'p> {
     /// for the round.
     pub deps: Vec<Slot>,
     pub kind: CteKind<'p>,
+    /// How many queries a reference binds, with those that it refers to in its turn.
+    pub queries: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -125,6 +127,19 @@ impl<'p> Scope<'p> {
     }
 
     /// The CTE of this name, with the scope around it.
+    /// How many queries are bound for this text, with those of the CTEs that it names and that are bound where they are named.
+    pub fn queries_of(&self, named: impl Fn(&str) -> usize) -> usize {
+        let mut queries = 1usize;
+        let mut scope = Some(self);
+        while let Some(s) = scope {
+            if let Some(c) = s.cte.as_ref().filter(|c| c.queries > 0) {
+                queries = queries.saturating_add(named(&c.name).saturating_mul(c.queries));
+            }
+            scope = s.parent;
+        }
+        queries
+    }
+
     pub fn find_cte(&self, name: &str) -> Option<(&CteDef<'p>, &Scope<'p>)> {
         let mut s = self;
         loop {

@@ -92,6 +92,8 @@ pub struct ActivityRow {
     pub query: String,
     /// `client backend`, or the name of a worker.
     pub backend_type: &'static str,
+    /// Bytes that it takes.
+    pub memory: i64,
 }
 
 /// One row of `pg_prepared_statements`.

@@ -248,6 +248,7 @@ pub(super) fn pg_stat_activity(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<
             ("state", maybe((!a.state.is_empty()).then_some(a.state))),
             ("query", text(&a.query)),
             ("backend_type", text(a.backend_type)),
+            ("canon_memory", when(Value::Int8(a.memory))),
         ]);
     }
     Ok(())

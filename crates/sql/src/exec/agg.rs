@@ -4,7 +4,7 @@
 use super::keys::{hash_exprs, hash_value};
 use super::simple::eval_all;
 use super::sort::compare_keys;
-use super::state::RowStore;
+use super::state::{RowStore, value_bytes};
 use super::{Operator, Rt};
 use crate::functions::Accumulator;
 use crate::plan::node::{self, Agg};
@@ -52,7 +52,14 @@ impl AggState {
             && a.order.is_empty()
             && let Some(v) = e.peek(rt.st)
         {
-            return self.acc.add(std::slice::from_ref(v));
+            self.acc.add(std::slice::from_ref(v))?;
+            return match self.acc.keeps() {
+                true => {
+                    let bytes = value_bytes(v);
+                    rt.charge(bytes)
+                }
+                false => Ok(()),
+            };
         }
         let args = eval_all(&a.args, rt)?;
         if a.distinct {
@@ -65,22 +72,28 @@ impl AggState {
             self.seen.insert(key.into());
         }
         if a.order.is_empty() {
-            return self.acc.add(&args);
+            self.acc.add(&args)?;
+            return match self.acc.keeps() {
+                true => rt.charge(args.iter().map(value_bytes).sum()),
+                false => base::memory::check(),
+            };
         }
         let keys = a
             .order
             .iter()
             .map(|k| k.expr.eval(rt))
             .collect::<Result<Vec<_>>>()?;
-        rt.charge(24 * (keys.len() + args.len() + 2))?;
+        let kept = keys.iter().chain(&args);
+        rt.charge(48 + kept.map(value_bytes).sum::<usize>())?;
         self.rows.push((keys, args));
         Ok(())
     }
 
     fn finish(mut self, a: &Agg) -> Result<Value> {
         self.rows.sort_by(|x, y| compare_keys(&a.order, &x.0, &y.0));
-        for (_, args) in &self.rows {
-            self.acc.add(args)?;
+        for (_, args) in self.rows {
+            self.acc.add(&args)?;
+            base::memory::check()?;
         }
         self.acc.finish()
     }

@@ -33,7 +33,8 @@ pub(crate) use each::Each;
 pub(crate) use filter::Asked;
 pub(crate) use point::{is_plain as is_plain_key, key_of as point_key};
 pub(crate) use short::has_order;
-pub(crate) use state::{NodeStats, RowStore, Rt, State, Stats};
+pub use state::DEFAULT_MEMORY;
+pub(crate) use state::{NodeStats, RowStore, Rt, State, Stats, value_bytes};
 
 use crate::catalog::SessionFacts;
 use crate::functions::SessionContext;
@@ -62,6 +63,17 @@ pub(crate) trait Operator: Send {
 
 /// Stack for statements with deeply nested expressions: bytes.
 const DEEP_STACK: usize = 32 << 20;
+
+/// What is done after a row was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Go {
+    On,
+    /// No further row now, where that can be: the client has enough to read.
+    Pause,
+}
+
+/// Takes rows.
+type Give<'a> = dyn FnMut(RowView<'_>) -> Result<Go> + 'a;
 
 /// One run of a statement.
 pub struct Execution {
@@ -141,18 +153,18 @@ impl Execution {
         out.clear(self.prepared.plan.outputs.len());
         self.for_each_row(txn, cx, max_rows, &mut |row| {
             out.push(&row);
-            Ok(())
+            Ok(Go::On)
         })
     }
 
-    /// Gives up to `max_rows` rows (0: all that are left) to `f`, without a copy where the row is a stored one. False when
-    /// there are no more. An error of `f` ends the run.
+    /// Gives up to `max_rows` rows (0: all that are left) to `f`, or fewer if that wants a pause, without a copy where the row is a stored
+    /// one. False when there are no more. An error of `f` ends the run.
     pub fn for_each_row(
         &mut self,
         txn: &mut Txn,
         cx: &ExecContext<'_>,
         max_rows: usize,
-        f: &mut dyn FnMut(RowView<'_>) -> Result<()>,
+        f: &mut Give<'_>,
     ) -> Result<bool> {
         let more = if self.prepared.plan.deep {
             stacker::grow(DEEP_STACK, || self.advance(txn, cx, max_rows, f))
@@ -170,7 +182,7 @@ impl Execution {
         txn: &mut Txn,
         cx: &ExecContext<'_>,
         max_rows: usize,
-        f: &mut dyn FnMut(RowView<'_>) -> Result<()>,
+        give: &mut Give<'_>,
     ) -> Result<bool> {
         let prepared = self.prepared.clone();
         let plan = &prepared.plan;
@@ -179,6 +191,8 @@ impl Execution {
                 && self.state.stats.is_none()
             {
                 self.run = Run::Done;
+                // The one row there is: nothing is to be paused.
+                let f = &mut |row: RowView<'_>| give(row).map(|_| ());
                 self.affected = point::run(p, &mut self.state, txn, cx, f)?;
                 return Ok(false);
             }
@@ -186,7 +200,9 @@ impl Execution {
                 && self.state.stats.is_none()
                 && (max_rows == 0 || max_rows >= short::MOST)
                 && !self.no_shortcut
-                && let Some(n) = short::run(s, plan, &mut self.state, txn, cx, f)?
+                && let Some(n) = short::run(s, plan, &mut self.state, txn, cx, &mut |row| {
+                    give(row).map(|_| ())
+                })?
             {
                 self.run = Run::Done;
                 self.affected = n;
@@ -242,13 +258,14 @@ impl Execution {
             };
         }
         let limit = if max_rows == 0 { usize::MAX } else { max_rows };
+        let mut pause = false;
         let writes = plan.root.target().is_some();
         let mut given = 0;
         match &mut self.run {
             Run::Fresh | Run::Done => return Ok(false),
             Run::Buffered(rows, next) => {
-                while given < limit && *next < rows.len() {
-                    f(RowView::Values(rows.row(*next)))?;
+                while given < limit && *next < rows.len() && !pause {
+                    pause = give(RowView::Values(rows.row(*next)))? == Go::Pause;
                     *next += 1;
                     given += 1;
                 }
@@ -261,16 +278,16 @@ impl Execution {
             }
             Run::Rows(op) => {
                 let mut rt = Rt::new(txn, cx, &mut self.state, plan);
-                while given < limit {
+                while given < limit && !pause {
                     if !op.next(&mut rt)? {
                         self.affected += given as u64;
                         self.run = Run::Done;
                         return Ok(false);
                     }
-                    f(RowView::Slots {
+                    pause = give(RowView::Slots {
                         values: &rt.st.env,
                         slots: &plan.outputs,
-                    })?;
+                    })? == Go::Pause;
                     given += 1;
                 }
                 self.affected += given as u64;

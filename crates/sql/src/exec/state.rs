@@ -5,13 +5,13 @@ use crate::catalog::SessionFacts;
 use crate::expr::Slot;
 use crate::functions::EvalContext;
 use crate::plan::node::Plan;
-use base::{Error, Result, SqlState, Value};
+use base::{Error, Result, Value};
 use foldhash::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use txn::Txn;
 
-/// Bytes that one statement may hold in sorts, hash tables and buffers, unless `canon.statement_memory` says otherwise.
+/// Bytes that one statement may hold in sorts, hash tables and buffers where no session says otherwise.
 pub const DEFAULT_MEMORY: usize = 256 << 20;
 
 /// What outlives a call.
@@ -153,6 +153,7 @@ impl<'a> Rt<'a> {
     /// To be called once per row by loops that may run long without reading a table.
     pub fn tick(&mut self) -> Result<()> {
         self.st.ticks = self.st.ticks.wrapping_add(1);
+        base::memory::check()?;
         if self.st.ticks.is_multiple_of(1024)
             && let Some(t) = self.txn.as_deref()
         {
@@ -164,41 +165,20 @@ impl<'a> Rt<'a> {
     /// Takes `bytes` from the statement's budget; 53200 when it is spent.
     pub fn charge(&mut self, bytes: usize) -> Result<()> {
         let m = &mut self.st.memory;
-        let limit = *m.limit.get_or_insert_with(|| {
-            let set = self.cx.session.setting("canon.statement_memory");
-            set.and_then(|s| parse_bytes(&s)).unwrap_or(DEFAULT_MEMORY)
-        });
-        m.used += bytes;
-        if m.used > limit {
-            return Err(
-                Error::new(SqlState::OUT_OF_MEMORY, "out of memory").detail(format!(
-                    "The statement needs more than canon.statement_memory, which is {limit} bytes."
-                )),
-            );
+        let limit = *m
+            .limit
+            .get_or_insert_with(|| self.cx.session.statement_memory());
+        m.used = m.used.saturating_add(bytes);
+        match m.used > limit {
+            true => Err(base::memory::statement_error(limit as u64)),
+            false => base::memory::check(),
         }
-        Ok(())
     }
 
     /// Gives bytes back.
     pub fn refund(&mut self, bytes: usize) {
         self.st.memory.used = self.st.memory.used.saturating_sub(bytes);
     }
-}
-
-/// `64MB`, `1GB`, `4096` (kilobytes, as PostgreSQL's memory settings).
-fn parse_bytes(s: &str) -> Option<usize> {
-    let s = s.trim();
-    let at = s.find(|c: char| !c.is_ascii_digit()).unwrap_or(s.len());
-    let n: usize = s[..at].parse().ok()?;
-    let unit = match s[at..].trim() {
-        "B" => 1,
-        "" | "kB" => 1 << 10,
-        "MB" => 1 << 20,
-        "GB" => 1 << 30,
-        "TB" => 1 << 40,
-        _ => return None,
-    };
-    n.checked_mul(unit)
 }
 
 /// Bytes that a value takes, its heap part included.

@@ -64,6 +64,10 @@ impl Accumulator for Strings {
         Ok(())
     }
 
+    fn keeps(&self) -> bool {
+        true
+    }
+
     fn finish(self: Box<Self>) -> Result<Value> {
         Ok(self.0.into())
     }
@@ -85,6 +89,10 @@ impl Accumulator for Bytes {
             }
         }
         Ok(())
+    }
+
+    fn keeps(&self) -> bool {
+        true
     }
 
     fn finish(self: Box<Self>) -> Result<Value> {
@@ -127,6 +135,10 @@ impl Accumulator for Items {
         Ok(())
     }
 
+    fn keeps(&self) -> bool {
+        true
+    }
+
     fn finish(self: Box<Self>) -> Result<Value> {
         if !self.any {
             return Ok(Value::Null);
@@ -150,6 +162,10 @@ impl Accumulator for Elements {
         let j = to_json(&args[0], self.ty, &self.settings)?;
         self.items.get_or_insert_default().push(j);
         Ok(())
+    }
+
+    fn keeps(&self) -> bool {
+        true
     }
 
     fn finish(self: Box<Self>) -> Result<Value> {
@@ -177,6 +193,10 @@ impl Accumulator for Members {
         let v = to_json(&args[1], self.types[1], &self.settings)?;
         self.pairs.get_or_insert_default().push((k, v));
         Ok(())
+    }
+
+    fn keeps(&self) -> bool {
+        true
     }
 
     fn finish(self: Box<Self>) -> Result<Value> {

@@ -115,6 +115,10 @@ pub trait SessionContext {
         arg_types: &[Type],
         args: &[Value],
     ) -> Result<Value>;
+    /// Bytes that the statement may hold in sorts, hash tables and buffers.
+    fn statement_memory(&self) -> usize {
+        crate::exec::DEFAULT_MEMORY
+    }
 }
 
 /// A session with a clock that stands still and no catalog: for constant folding at plan time and for tests.

@@ -95,6 +95,10 @@ impl AggregateId {
 /// skips them. `count(*)` has no arguments.
 pub trait Accumulator: Send {
     fn add(&mut self, args: &[Value]) -> Result<()>;
+    /// Whether it keeps what it is given.
+    fn keeps(&self) -> bool {
+        false
+    }
     fn finish(self: Box<Self>) -> Result<Value>;
 }
 

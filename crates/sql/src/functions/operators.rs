@@ -333,6 +333,7 @@ fn moments(r: &mut Registry) {
 
 fn text_concat(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let (x, y) = (a[0].as_str().expect("text"), a[1].as_str().expect("text"));
+    base::memory::want(x.len() + y.len())?;
     let mut s = compact_str::CompactString::with_capacity(x.len() + y.len());
     s.push_str(x);
     s.push_str(y);

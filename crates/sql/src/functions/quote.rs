@@ -97,6 +97,7 @@ pub(super) fn format(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Valu
         let width = width.unwrap_or(0);
         let (minus, width) = (minus || width < 0, width.unsigned_abs() as usize);
         let fill = width.min(MAX).saturating_sub(piece.chars().count());
+        base::memory::want(fill)?;
         if !minus {
             out.extend(std::iter::repeat_n(' ', fill));
         }

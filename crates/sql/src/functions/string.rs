@@ -141,6 +141,7 @@ fn pad(a: &[Value], on_left: bool) -> Result<Value> {
     if n <= len || fill.is_empty() {
         return Ok(Value::text(slice(t, 1, Some(n.min(len) as i64))?));
     }
+    base::memory::want(n)?;
     let padding: String = fill.chars().cycle().take(n - len).collect();
     Ok(Value::from(if on_left {
         padding + t
@@ -187,6 +188,7 @@ fn repeat(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     if t.len().saturating_mul(n) > MAX {
         return Err(too_large());
     }
+    base::memory::want(t.len() * n)?;
     Ok(Value::from(t.repeat(n)))
 }
 
@@ -222,6 +224,7 @@ fn concat(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
     let mut out = String::new();
     for (v, t) in a.iter().zip(types) {
         text::output(v, *t, c.settings, &mut out);
+        base::memory::check()?;
     }
     Ok(Value::from(out))
 }
@@ -237,6 +240,7 @@ fn concat_ws(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
             out.push_str(sep);
         }
         text::output(v, *t, c.settings, &mut out);
+        base::memory::check()?;
         first = false;
     }
     Ok(Value::from(out))

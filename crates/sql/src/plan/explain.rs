@@ -140,7 +140,7 @@ pub(crate) fn run(
         let mut e = inner.start(params.to_vec());
         let (count, starts) = count_nodes(&inner.plan);
         e.count_nodes(count, starts);
-        while e.for_each_row(txn, cx, 0, &mut |_| Ok(()))? {}
+        while e.for_each_row(txn, cx, 0, &mut |_| Ok(crate::exec::Go::On))? {}
         actual = e.take_stats().map(|s| (s, from.elapsed()));
     }
     let tree = tree(&inner.plan, actual.as_ref().map(|(s, _)| &s.nodes[..]));

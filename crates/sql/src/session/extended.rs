@@ -57,6 +57,7 @@ impl Portal {
 impl<E: Engine> Session<E> {
     /// Parse.
     pub async fn parse(&mut self, name: &str, sql: &str, types: &[Oid]) -> Result<()> {
+        self.begin_message();
         // A text that somebody has planned for this schema need not be read again.
         let parsed = match self.shared.plans.get(sql, types, &self.env) {
             Some(c) => Some(c.parsed),
@@ -86,6 +87,7 @@ impl<E: Engine> Session<E> {
         params: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
         result_formats: &[Format],
     ) -> Result<()> {
+        self.begin_message();
         let st = self.find_statement(statement)?.clone();
         if params.len() != st.params.len() {
             return Err(Error::new(

@@ -8,6 +8,7 @@
 
 use super::notify::Inbox;
 use base::Oid;
+use base::memory::{self, Account, Total};
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -18,11 +19,13 @@ use std::task::Poll;
 use txn::Interrupt;
 
 /// Why a session is interrupted; the numbers of [`Interrupt`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     Cancel = 1,
     StatementTimeout = 2,
-    Terminate = 3,
+    /// All have too much memory, and it has the most.
+    Memory = 3,
+    Terminate = 4,
 }
 
 /// What a session is doing.
@@ -85,13 +88,19 @@ pub struct Handle {
     pub(super) listens: AtomicBool,
     pub(super) inbox: Mutex<Inbox>,
     pub(super) noticed: AtomicBool,
+    /// What it takes of memory.
+    pub account: Arc<Account>,
+    /// It was ended because it had the most memory while nothing of it ran.
+    starved: AtomicBool,
 }
 
 impl Handle {
-    fn new(pid: i32, secret: i32) -> Handle {
+    fn new(pid: i32, secret: i32, account: Arc<Account>) -> Handle {
         Handle {
             pid,
             secret,
+            account,
+            starved: AtomicBool::new(false),
             interrupt: Arc::default(),
             waker: AtomicWaker::new(),
             leaving: AtomicBool::new(false),
@@ -122,8 +131,26 @@ impl Handle {
             0 => None,
             1 => Some(Reason::Cancel),
             2 => Some(Reason::StatementTimeout),
+            3 => Some(Reason::Memory),
             _ => Some(Reason::Terminate),
         }
+    }
+
+    /// It has the most memory of all, and all have too much: its statement ends, or, where none runs, the session.
+    fn give_back_memory(&self) {
+        let runs = self.activity.lock().state == "active";
+        if !runs {
+            self.starved.store(true, Ordering::SeqCst);
+        }
+        self.interrupt(match runs {
+            true => Reason::Memory,
+            false => Reason::Terminate,
+        });
+    }
+
+    /// Whether it was ended because of what it kept in memory.
+    pub fn starved(&self) -> bool {
+        self.starved.load(Ordering::SeqCst)
     }
 
     pub fn terminated(&self) -> bool {
@@ -163,7 +190,7 @@ impl Handle {
         self.end();
         let f = self.flag();
         let old = f.load(Ordering::Relaxed);
-        if old == Reason::Cancel as u8 || old == Reason::StatementTimeout as u8 {
+        if old != 0 && old < Reason::Terminate as u8 {
             // A termination that comes between stays.
             _ = f.compare_exchange(old, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
@@ -236,11 +263,11 @@ impl Handle {
         .await;
     }
 
-    /// Waits for a termination, whatever else is asked of the session.
+    /// Waits for a termination, or that its memory is wanted, whatever else is asked of the session.
     pub async fn termination(&self) {
         poll_fn(|cx| {
             self.waker.register(cx.waker());
-            match self.terminated() {
+            match self.interrupted() >= Some(Reason::Memory) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             }
@@ -271,13 +298,16 @@ impl Handle {
 /// All sessions of a server.
 #[derive(Default)]
 pub struct Sessions {
+    /// The bound of what they take of memory.
+    pub memory: Arc<Total>,
     all: Mutex<HashMap<i32, Arc<Handle>>>,
     next: AtomicI32,
 }
 
 impl Sessions {
-    /// A handle for a new session.
+    /// A handle for a new session, with the account that runs here, or one of its own.
     pub fn register(&self, secret: i32) -> Arc<Handle> {
+        let account = memory::current().unwrap_or_else(|| self.memory.account());
         let mut all = self.all.lock();
         let pid = loop {
             let n = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
@@ -285,7 +315,11 @@ impl Sessions {
                 break n;
             }
         };
-        let h = Arc::new(Handle::new(pid, secret));
+        let h = Arc::new(Handle::new(pid, secret, account));
+        let own = Arc::downgrade(&h);
+        h.account.on_victim(Box::new(move |_| {
+            own.upgrade().inspect(|h| h.give_back_memory());
+        }));
         all.insert(pid, h.clone());
         h
     }

@@ -206,6 +206,8 @@ pub struct Session<E: Engine> {
     /// The settings or the role changed: `output`, `env` and `path` are to be made anew.
     stale: bool,
     scratch: String,
+    /// Bytes that a statement may take.
+    memory: u64,
     reading: fresh::Reading,
     /// Transaction blocks that are still to take turns, since one was told to try again.
     lost: u8,
@@ -305,6 +307,7 @@ impl<E: Engine> Session<E> {
             path: Arc::new([]),
             stale: true,
             scratch: String::new(),
+            memory: u64::MAX,
             reading: fresh::Reading::default(),
             lost: 0,
             turn: None,
@@ -389,6 +392,14 @@ impl<E: Engine> Session<E> {
         )
         .into();
         self.path = path.into();
+        let superuser = self.state.is_superuser();
+        let hot = &self.state.settings.get_mut().hot;
+        self.memory = match superuser {
+            true => hot.statement_memory,
+            false => hot.statement_memory.min(hot.statement_memory_ceiling),
+        };
+        self.state.statement_memory.set(self.memory);
+        self.handle.account.set_privileged(superuser);
     }
 }
 

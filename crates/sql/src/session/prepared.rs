@@ -46,6 +46,8 @@ pub struct Statement {
     first: Option<Arc<Plan>>,
     /// The last plan, with the settings that it was made under.
     slot: Mutex<Option<(Arc<str>, Arc<Plan>)>>,
+    /// Bytes that the session keeps for it.
+    kept: std::sync::atomic::AtomicIsize,
 }
 
 impl Statement {
@@ -105,6 +107,7 @@ impl<E: Engine> Session<E> {
                 params: Vec::new(),
                 first: None,
                 slot: Mutex::default(),
+                kept: Default::default(),
             });
         };
         let body = match &parsed.stmt {
@@ -121,6 +124,7 @@ impl<E: Engine> Session<E> {
             params: Vec::new(),
             first: None,
             slot: Mutex::default(),
+            kept: Default::default(),
         };
         if let Body::Rows(_) = st.body {
             self.not_failed()?;
@@ -306,8 +310,17 @@ impl<E: Engine> Session<E> {
             parameter_types: st.params.iter().map(|t| t.ty.oid()).collect(),
             from_sql,
         });
+        // Its plan may be shared with others, who pay for it in their turn.
+        let least = 2 * st.text.len() + size_of::<Statement>();
+        let kept = self.handle.account.taken().max(least as isize);
+        st.kept.store(kept, Ordering::Relaxed);
+        self.handle.account.keep(kept);
         self.statements.insert(name.into(), st);
         Ok(())
+    }
+
+    fn give_back(&self, st: &Statement) {
+        self.handle.account.keep(-st.kept.load(Ordering::Relaxed));
     }
 
     pub(super) fn find_statement(&mut self, name: &str) -> Result<&Arc<Statement>> {
@@ -328,7 +341,9 @@ impl<E: Engine> Session<E> {
             return self.unnamed.take().is_some() || elsewhere;
         }
         self.state.prepared.get_mut().retain(|p| p.name != name);
-        self.statements.remove(name).is_some() || elsewhere
+        let gone = self.statements.remove(name);
+        gone.iter().for_each(|st| self.give_back(st));
+        gone.is_some() || elsewhere
     }
 
     /// DEALLOCATE.
@@ -337,7 +352,8 @@ impl<E: Engine> Session<E> {
             None => {
                 self.forward.version += 1;
                 self.forward.elsewhere.clear();
-                self.statements.clear();
+                let gone = std::mem::take(&mut self.statements);
+                gone.values().for_each(|st| self.give_back(st));
                 self.state.prepared.get_mut().clear();
                 Ok(())
             }
@@ -462,6 +478,7 @@ impl<E: Engine> Session<E> {
             params: Vec::new(),
             first: None,
             slot: Mutex::default(),
+            kept: Default::default(),
         };
         let catalog = match &self.block.txn {
             Some(t) => t.catalog(),

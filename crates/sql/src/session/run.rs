@@ -20,7 +20,7 @@ use super::row::{Formats, put_row};
 use super::seam;
 use super::{Session, block};
 use crate::engine::Engine;
-use crate::exec::{ExecContext, Execution};
+use crate::exec::{ExecContext, Execution, Go};
 use crate::plan::StatementKind;
 use base::{Error, Result, SqlState, Value};
 use futures::future::{Either, select};
@@ -168,6 +168,7 @@ pub fn interruption(why: Reason) -> Error {
             SqlState::QUERY_CANCELED,
             "canceling statement due to statement timeout",
         ),
+        Reason::Memory => base::memory::total_error(),
         Reason::Terminate => Error::new(
             SqlState::ADMIN_SHUTDOWN,
             "terminating connection due to administrator command",
@@ -196,12 +197,21 @@ impl<E: Engine> Session<E> {
 
     /// Begins what may wait and can be cancelled: its time limits.
     pub(super) fn begin_clock(&mut self) {
+        if self.stale {
+            self.refresh();
+        }
+        self.handle.account.begin(self.memory);
         let hot = &self.state.settings.get_mut().hot;
         let deadline = hot.statement_timeout.map_or(0, |t| {
             self.shared.host.monotonic_millis() + t.as_millis() as u64
         });
         self.handle.begin(deadline);
         self.reading.begin();
+    }
+
+    /// A message comes that is to be taken as a whole: what it takes is bounded as a statement is.
+    pub fn begin_message(&mut self) {
+        self.handle.account.begin(self.memory);
     }
 
     /// The session waits for its client.
@@ -215,6 +225,7 @@ impl<E: Engine> Session<E> {
         };
         if a.state == "idle" {
             a.xact_start = None;
+            self.handle.account.rest();
         }
     }
 
@@ -417,7 +428,8 @@ impl<E: Engine> Session<E> {
             }
         };
         let txn = self.block.txn.as_mut().expect("begun");
-        if let Err(e) = txn.end_statement() {
+        // Cascades write, and what they write is the database's.
+        if let Err(e) = base::memory::apart(|| txn.end_statement()) {
             // The plan had come to its end: what runs next, after a wait say, is all of it again.
             if let Work::Rows { run, .. } = work {
                 run.again();
@@ -528,7 +540,7 @@ impl<E: Engine> Session<E> {
                 let mut some = |c: &mut C| {
                     exec.for_each_row(txn, &cx, chunk, &mut |row| {
                         given += 1;
-                        match sink {
+                        let put: Result<()> = match sink {
                             Sink::Client if columns.is_empty() && writes => Ok(()),
                             Sink::Client => c.row(columns.len(), |out| {
                                 put_row(&row, columns, formats, cx.settings, scratch, out);
@@ -543,6 +555,12 @@ impl<E: Engine> Session<E> {
                                 out.row(c, &row, plan, cx.settings);
                                 Ok(())
                             }
+                        };
+                        put?;
+                        base::memory::check()?;
+                        match streams && c.pending() > HIGH_WATER {
+                            true => Ok(Go::Pause),
+                            false => Ok(Go::On),
                         }
                     })
                 };

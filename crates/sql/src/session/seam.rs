@@ -258,7 +258,9 @@ fn create_table_as<E: Engine>(
         session: state,
         facts: state,
     };
-    run.for_each_row(block.txn.as_mut().expect("begun"), &cx, 0, &mut |_| Ok(()))?;
+    run.for_each_row(block.txn.as_mut().expect("begun"), &cx, 0, &mut |_| {
+        Ok(crate::exec::Go::On)
+    })?;
     told.tag = format!("SELECT {}", run.rows_affected());
     Ok(told)
 }

@@ -70,6 +70,8 @@ pub(super) struct State<E: Engine> {
     pub pending: RefCell<super::notify::Pending>,
     /// What may not run here goes to the primary, also in a transaction that was declared READ ONLY.
     pub forwards: Cell<bool>,
+    /// Bytes that a statement may take.
+    pub statement_memory: Cell<u64>,
     last_values: RefCell<HashMap<Oid, i64>>,
     last_sequence: Cell<Option<Oid>>,
     seed: Cell<u64>,
@@ -100,6 +102,7 @@ impl<E: Engine> State<E> {
             locks: RefCell::default(),
             pending: RefCell::default(),
             forwards: Cell::new(false),
+            statement_memory: Cell::new(u64::MAX),
             last_values: RefCell::default(),
             last_sequence: Cell::new(None),
             seed: Cell::new(u64::from_le_bytes(seed)),
@@ -315,6 +318,10 @@ impl<E: Engine> State<E> {
 }
 
 impl<E: Engine> SessionContext for State<E> {
+    fn statement_memory(&self) -> usize {
+        usize::try_from(self.statement_memory.get()).unwrap_or(usize::MAX)
+    }
+
     fn statement_timestamp(&self) -> i64 {
         self.statement_start.get()
     }
@@ -610,6 +617,7 @@ impl<E: Engine> SessionFacts for State<E> {
                     state: a.state,
                     query,
                     backend_type: "client backend",
+                    memory: h.account.used() as i64,
                 }
             })
             .collect()

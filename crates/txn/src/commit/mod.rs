@@ -66,7 +66,7 @@ impl Txn {
         // Before the guard: what is unlinked meanwhile could not be freed.
         order.wait_for_room(&|| {
             self.shared.check_accepts_writes()?;
-            self.check_interrupt()
+            self.check_told()
         })?;
         self.writes.tables.sort_by_key(|t| t.table.storage.id);
         for t in &mut self.writes.tables {

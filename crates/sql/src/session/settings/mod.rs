@@ -70,6 +70,9 @@ pub struct Hot {
     pub idle_in_transaction: Option<Duration>,
     pub idle_session: Option<Duration>,
     pub client_min_messages: Severity,
+    /// Bytes of a statement, and the most that it may be set to by roles that are not superusers.
+    pub statement_memory: u64,
+    pub statement_memory_ceiling: u64,
     pub search_path: Arc<[String]>,
 }
 
@@ -137,6 +140,8 @@ impl Default for Settings {
                 idle_in_transaction: None,
                 idle_session: None,
                 client_min_messages: Severity::Notice,
+                statement_memory: 0,
+                statement_memory_ceiling: 0,
                 search_path: Arc::from(["$user".to_string(), "public".to_string()]),
             },
             output: OutputSettings::default(),
@@ -241,6 +246,20 @@ impl Settings {
             None => self.base[at].clone(),
             Some(v) => self.canonical(at, v)?,
         };
+        if !superuser && self.name(at) == "canon.statement_memory" {
+            let ceiling = self.hot.statement_memory_ceiling;
+            if value.is_some() && value::bytes(&new).is_some_and(|b| b > ceiling) {
+                let shown = self.show("canon.statement_memory_ceiling");
+                return Err(Error::new(
+                    SqlState::INSUFFICIENT_PRIVILEGE,
+                    "permission denied to set parameter \"canon.statement_memory\" above its ceiling",
+                )
+                .detail(format!(
+                    "canon.statement_memory_ceiling is {}; only superusers may set more.",
+                    shown.unwrap_or_default()
+                )));
+            }
+        }
         self.put(at, new, span)?;
         Ok(at)
     }
@@ -472,6 +491,12 @@ impl Settings {
             "canon.report_settings" => self.hot.report_all = on,
             "canon.forward" => self.hot.forward = on,
             "statement_timeout" => self.hot.statement_timeout = time(),
+            "canon.statement_memory" => {
+                self.hot.statement_memory = value::bytes(v).unwrap_or_default();
+            }
+            "canon.statement_memory_ceiling" => {
+                self.hot.statement_memory_ceiling = value::bytes(v).unwrap_or_default();
+            }
             "lock_timeout" => self.hot.lock_timeout = time(),
             "deadlock_timeout" => self.hot.deadlock_timeout = time(),
             "idle_in_transaction_session_timeout" => self.hot.idle_in_transaction = time(),

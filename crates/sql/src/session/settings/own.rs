@@ -106,6 +106,14 @@ pub const OWN: &[Setting] = &[
         Int(64, MAX, Kilobytes),
         User,
         false,
-        "Sets the memory that one statement may hold in sorts, hash tables and buffers (53200 above).",
+        "Sets the memory that one statement may hold, with all that its session keeps (53200 above).",
+    ),
+    s(
+        "canon.statement_memory_ceiling",
+        "1GB",
+        Int(64, MAX, Kilobytes),
+        Superuser,
+        false,
+        "Sets the most that roles without SUPERUSER may set canon.statement_memory to.",
     ),
 ];

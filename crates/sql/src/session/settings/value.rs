@@ -314,6 +314,22 @@ pub fn name_list(v: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// `64MB`, `1GB`, `4096` (kilobytes, as PostgreSQL's memory settings).
+pub fn bytes(s: &str) -> Option<u64> {
+    let s = s.trim();
+    let at = s.find(|c: char| !c.is_ascii_digit()).unwrap_or(s.len());
+    let n: u64 = s[..at].parse().ok()?;
+    let unit = match s[at..].trim() {
+        "B" => 1,
+        "" | "kB" => 1 << 10,
+        "MB" => 1 << 20,
+        "GB" => 1 << 30,
+        "TB" => 1 << 40,
+        _ => return None,
+    };
+    n.checked_mul(unit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
