@@ -235,6 +235,7 @@ impl Account {
     #[inline]
     pub fn rest(&self) {
         let kept = self.kept.load(Relaxed);
+        self.used.store(kept, Relaxed);
         METER.with(|m| m.zero.set(m.taken.get().wrapping_sub(kept)));
     }
 
