@@ -452,8 +452,11 @@ async fn fill<S: Stream, E: Engine>(
                 return Some(leaves());
             }
             if handle.starved() {
-                return interruption(Reason::Terminate)
-                    .detail("The session kept more memory than any other when all had reached memory.total.");
+                let what = "terminating connection because it keeps the most memory of all";
+                return Some(
+                    Error::new(SqlState::OUT_OF_MEMORY, what)
+                        .detail("All statements and sessions have reached memory.total."),
+                );
             }
             if handle.terminated() {
                 return Some(interruption(Reason::Terminate));
