@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! number u64 | level u8 | n u32, reads (Footprint::encode_reads) | one versions u64 for each range
-//! | n u32 | n x write: storage u32, overwrites u64, flags u8, key, row if there is one      key, row: length u32, bytes
+//! | n u32 | n x write: storage u32, overwrites u64, flags u8, key, row if there is one, deltas if there are any
+//! key, row: length u32, bytes      deltas: n u32, n x (column u16, amount i128)
 //! ```
 //!
 //! Left out on purpose: schema changes, which commit where they run; rights, which the node that takes candidates checks itself.
@@ -34,6 +35,7 @@ pub struct Candidate {
 
 const EXISTED: u8 = 1;
 const HAS_ROW: u8 = 2;
+const MOVED: u8 = 4;
 
 impl Candidate {
     /// As bytes for another node.
@@ -54,10 +56,18 @@ impl Candidate {
             b.extend_from_slice(&w.storage.to_le_bytes());
             b.extend_from_slice(&w.overwrites.as_u64().to_le_bytes());
             let row = w.row.as_ref();
-            b.push((u8::from(w.existed) * EXISTED) | (u8::from(row.is_some()) * HAS_ROW));
+            let moved = u8::from(!w.moved.is_empty()) * MOVED;
+            b.push((u8::from(w.existed) * EXISTED) | (u8::from(row.is_some()) * HAS_ROW) | moved);
             put_key(&mut b, &w.key);
             if let Some(row) = row {
                 put_key(&mut b, row);
+            }
+            if moved != 0 {
+                b.extend_from_slice(&(w.moved.len() as u32).to_le_bytes());
+                for (column, amount) in &w.moved {
+                    b.extend_from_slice(&column.to_le_bytes());
+                    b.extend_from_slice(&amount.to_le_bytes());
+                }
             }
         }
         b
@@ -80,7 +90,7 @@ impl Candidate {
         for _ in 0..u32_of(b)? {
             let (storage, overwrites) = (u32_of(b)?, Position::from_u64(u64_of(b)?));
             let flags = byte_of(b)?;
-            if flags & !(EXISTED | HAS_ROW) != 0 {
+            if flags & !(EXISTED | HAS_ROW | MOVED) != 0 {
                 return None;
             }
             let key = key_of(b)?;
@@ -88,12 +98,22 @@ impl Candidate {
                 0 => None,
                 _ => Some(key_of(b)?),
             };
+            let mut moved = Vec::new();
+            if flags & MOVED != 0 {
+                for _ in 0..u32_of(b)? {
+                    let (column, rest) = b.split_first_chunk()?;
+                    let (amount, rest) = rest.split_first_chunk()?;
+                    *b = rest;
+                    moved.push((u16::from_le_bytes(*column), i128::from_le_bytes(*amount)));
+                }
+            }
             footprint.writes.push(WriteEntry {
                 storage,
                 key,
                 overwrites,
                 existed: flags & EXISTED != 0,
                 row,
+                moved,
             });
         }
         b.is_empty().then_some(Candidate {
@@ -118,6 +138,7 @@ mod tests {
             overwrites: Position::new(1, 1),
             existed: row.is_none(),
             row: row.map(Into::into),
+            moved: row.map_or(vec![(3, -7)], |_| vec![]),
         };
         let c = Candidate {
             number: 99,

@@ -116,8 +116,10 @@ pub struct WriteEntry {
     pub overwrites: Position,
     /// Whether a committed row is replaced or deleted; false for an insert.
     pub existed: bool,
-    /// The new row; none: deleted.
+    /// The new row; none: deleted, or made of the newest version by `moved`.
     pub row: Option<Box<[u8]>>,
+    /// Deltas of split columns, in units: what the row changes by, whatever its newest version is. Without any it is `row` that counts.
+    pub moved: Vec<(u16, i128)>,
 }
 
 /// Everything that decides whether a transaction may commit.

@@ -17,6 +17,7 @@ pub mod record;
 pub mod region;
 pub mod row;
 pub mod schema;
+pub mod split;
 pub mod text;
 pub mod types;
 pub mod value;

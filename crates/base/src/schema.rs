@@ -82,6 +82,9 @@ pub struct Column {
     pub dropped: bool,
     /// What rows written before the column existed hold, as `row::encode_value` writes it; none: NULL.
     pub missing: Option<Vec<u8>>,
+    /// Deltas of the column are merged, see [`crate::split`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<crate::split::Split>,
 }
 
 impl Column {
@@ -613,6 +616,7 @@ mod tests {
             identity: None,
             dropped: false,
             missing: None,
+            split: None,
         };
         let pk = Index {
             id: id + 1,

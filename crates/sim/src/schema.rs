@@ -17,6 +17,7 @@ fn column(name: &str) -> Column {
         identity: None,
         dropped: false,
         missing: None,
+        split: None,
     }
 }
 

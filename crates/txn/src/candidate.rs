@@ -22,8 +22,10 @@ use std::sync::Arc;
 use store::pin;
 
 use crate::commit::describe_record;
+use crate::handle::TableHandle;
 use crate::manager::{Cause, TxnManager};
 use crate::moved::{AsRead, changed};
+use crate::split::{Delta, Outcome};
 use crate::txn::{Isolation, Txn, TxnOptions};
 
 fn damaged() -> Error {
@@ -53,7 +55,8 @@ impl Txn {
                 key: key.clone(),
                 overwrites: p.saw,
                 existed: p.existed,
-                row: p.row.clone(),
+                row: p.row.clone().filter(|_| p.moved.is_none()),
+                moved: p.moved.as_ref().map_or_else(Vec::new, |m| m.to_vec()),
             }));
         }
         Ok(Candidate {
@@ -61,6 +64,30 @@ impl Txn {
             level,
             footprint,
         })
+    }
+
+    /// The deltas of a candidate are reserved and merged here: the bound is decided at the position that they get.
+    fn adopt_deltas(&mut self, handle: &TableHandle, w: &WriteEntry) -> Result<()> {
+        let delta = |(column, amount): &(u16, i128)| Delta {
+            column: *column as usize,
+            amount: *amount,
+            need: None,
+        };
+        let deltas: Vec<Delta> = w.moved.iter().map(delta).collect();
+        let splits = &handle.splits;
+        if deltas
+            .iter()
+            .any(|d| splits.get(d.column).is_none_or(Option::is_none))
+        {
+            return Err(damaged());
+        }
+        match self.add_to(handle, &w.key, &deltas, 0)? {
+            Outcome::Done => Ok(()),
+            Outcome::Refused | Outcome::Exact => {
+                self.shared.stats.abort(Cause::WriteConflict);
+                Err(changed())
+            }
+        }
     }
 
     /// Takes one write of a candidate as its own.
@@ -76,6 +103,9 @@ impl Txn {
             return Err(self.schema_moved(Some(&table)));
         }
         let handle = self.for_write(&table)?;
+        if !w.moved.is_empty() {
+            return self.adopt_deltas(&handle, w);
+        }
         let layout = &handle.table.layout;
         let new = match w.row.as_deref() {
             Some(row) if layout.check(row) => Some(layout.row(row).values()),

@@ -15,7 +15,7 @@ use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::Cause;
 use crate::range::column_set;
 use crate::txn::{InsertOutcome, Isolation, Txn};
-use crate::writes::Pending;
+use crate::writes::{Moved, Pending};
 
 /// Most bytes of changes in one transaction.
 const MAX_WRITE_BYTES: usize = 4 << 30;
@@ -226,6 +226,28 @@ impl Txn {
         saw: Position,
         existed: bool,
     ) {
+        self.put_change(handle, key, (row, saw, existed), None);
+    }
+
+    /// The row changes by deltas alone, and looks like this at the snapshot.
+    pub(crate) fn put_moved(
+        &mut self,
+        handle: &TableHandle,
+        key: &[u8],
+        row: Box<[u8]>,
+        saw: Position,
+        moved: Moved,
+    ) {
+        self.put_change(handle, key, (Some(row), saw, true), Some(moved));
+    }
+
+    fn put_change(
+        &mut self,
+        handle: &TableHandle,
+        key: &[u8],
+        (row, saw, existed): (Option<Box<[u8]>>, Position, bool),
+        moved: Option<Moved>,
+    ) {
         let shared = || self.catalog.tables[&handle.table.def.id].clone();
         // Most often the row that was read last.
         let kept = self.view.as_ref().map_or(0, |v| v.kept());
@@ -234,6 +256,7 @@ impl Txn {
             saw,
             existed,
             kept: kept.checked_sub(1),
+            moved,
         };
         self.writes.put(handle, shared, key, change);
         self.charge();

@@ -2,6 +2,7 @@
 
 use base::key::{MAX_KEY_BYTES, hash};
 use base::schema::{Schema, Table};
+use base::split::Units;
 use base::{Error, Oid, Result, SqlState, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -38,6 +39,8 @@ pub struct TableHandle {
     pub(crate) primary: Option<usize>,
     /// For each column whether no constraint but NOT NULL says anything about it.
     pub(crate) free: Box<[bool]>,
+    /// For each column that is split, its units and bounds.
+    pub(crate) splits: Box<[Option<Units>]>,
     /// `Storage::shape` under which this handle may write.
     pub(crate) shape: u64,
     rules: OnceLock<Option<Arc<dyn TableRules>>>,
@@ -69,7 +72,12 @@ impl TableHandle {
                     .flat_map(|f| f.columns.iter().copied()),
             )
             .for_each(|c| free[c as usize] = false);
+        let splits = def.columns.iter().map(|c| {
+            let split = c.split.as_ref().filter(|_| !c.dropped)?;
+            Some(Units::of(c.ty())?.within(split))
+        });
         TableHandle {
+            splits: splits.collect(),
             free: free.into(),
             key_columns: primary.map(columns).unwrap_or_default(),
             primary,
@@ -102,6 +110,11 @@ impl TableHandle {
     /// Whether a column can be changed in the bytes of a row: no constraint but NOT NULL says anything about it.
     pub fn is_free(&self, column: usize) -> bool {
         self.free[column]
+    }
+
+    /// The units of a split column and the bounds of its values; none: the column is not split.
+    pub fn split(&self, column: usize) -> Option<&Units> {
+        self.splits[column].as_ref()
     }
 
     /// The place of the primary key in `TableDef::indexes`; none: hidden row ids.

@@ -1,4 +1,4 @@
-//! Row locks: PostgreSQL's four modes, first come first served, deadlocks found when a wait begins.
+//! Row locks: PostgreSQL's four modes and one for deltas of split columns, first come first served, deadlocks found when a wait begins.
 //!
 //! A lock's name is (space, hash): the storage and a row key's hash, or an index and the hash of a unique key, or a table.
 //! Two rows that share a 64-bit hash share a lock, which costs a wait and nothing else. Locks live in a table of shards and only
@@ -23,11 +23,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
-/// PostgreSQL's four row-lock modes, weakest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// PostgreSQL's four row-lock modes, and Delta: the transaction adds to split columns of the row and does nothing else to it.
+///
+/// | may not be held beside | KeyShare | Share | Delta | NoKeyUpdate | Update |
+/// |---|---|---|---|---|---|
+/// | KeyShare | | | | | x |
+/// | Share | | | x | x | x |
+/// | Delta | | x | | x | x |
+/// | NoKeyUpdate | | x | x | x | x |
+/// | Update | x | x | x | x | x |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
     KeyShare,
     Share,
+    Delta,
     NoKeyUpdate,
     Update,
 }
@@ -35,11 +44,23 @@ pub enum LockMode {
 impl LockMode {
     /// Whether two holders may not have these modes at once.
     pub fn conflicts(self, other: LockMode) -> bool {
-        use LockMode::{KeyShare, NoKeyUpdate, Share, Update};
-        match (self.min(other), self.max(other)) {
-            (KeyShare, m) => m == Update,
-            (Share, m) => m >= NoKeyUpdate,
-            (NoKeyUpdate | Update, _) => true,
+        use LockMode::{Delta, KeyShare, Share};
+        !matches!(
+            (self, other),
+            (KeyShare, KeyShare | Share | Delta | LockMode::NoKeyUpdate)
+                | (Share | Delta | LockMode::NoKeyUpdate, KeyShare)
+                | (Share, Share)
+                | (Delta, Delta)
+        )
+    }
+
+    /// The weakest mode that keeps away whatever one of the two keeps away.
+    pub fn join(self, other: LockMode) -> LockMode {
+        use LockMode::{Delta, NoKeyUpdate, Share};
+        match (self, other) {
+            (Share, Delta) | (Delta, Share) => NoKeyUpdate,
+            (a, b) if a as u8 >= b as u8 => a,
+            (_, b) => b,
         }
     }
 }
@@ -203,7 +224,9 @@ impl LockTable {
                 Queue::default()
             });
             let mine = q.holders.iter().position(|h| h.0 == me);
-            if mine.is_some_and(|i| q.holders[i].1 >= mode) {
+            // What it holds already counts: the lock that it wants keeps away all that either keeps away.
+            let mode = mine.map_or(mode, |i| q.holders[i].1.join(mode));
+            if mine.is_some_and(|i| q.holders[i].1 == mode) {
                 return (Attempt::Granted, false);
             }
             let free = q.holders.iter().all(|h| h.0 == me || !h.1.conflicts(mode));
@@ -360,7 +383,7 @@ impl LockTable {
             }
             let (who, mode, state) = q.waiters.pop_front().expect("looked at above");
             match q.holders.iter_mut().find(|h| h.0 == who) {
-                Some(h) => h.1 = h.1.max(mode),
+                Some(h) => h.1 = h.1.join(mode),
                 None => q.holders.push((who, mode)),
             }
             granted.push((who, state));
@@ -466,7 +489,7 @@ struct Standing {
     waiters: Vec<(TxnId, LockMode)>,
     places: HashMap<TxnId, usize, foldhash::fast::FixedState>,
     /// By mode: who conflicts with it among the holders, and among as many waiters, has been named.
-    named: [Option<usize>; 4],
+    named: [Option<usize>; 5],
 }
 
 impl Standing {
@@ -496,6 +519,24 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_joined_mode_keeps_away_what_either_does() {
+        use LockMode::{Delta, KeyShare, NoKeyUpdate, Share, Update};
+        let all = [KeyShare, Share, Delta, NoKeyUpdate, Update];
+        for a in all {
+            for b in all {
+                assert_eq!(a.conflicts(b), b.conflicts(a), "{a:?} {b:?}");
+                for c in all
+                    .into_iter()
+                    .filter(|c| a.conflicts(*c) || b.conflicts(*c))
+                {
+                    assert!(a.join(b).conflicts(c), "{a:?} and {b:?} against {c:?}");
+                }
+            }
+        }
+        assert!(!Delta.conflicts(Delta) && Delta.conflicts(Share) && !Delta.conflicts(KeyShare));
+    }
 
     const A: LockName = LockName { space: 1, hash: 1 };
     const B: LockName = LockName { space: 1, hash: 2 };

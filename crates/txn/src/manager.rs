@@ -18,6 +18,7 @@ use crate::hold::Holds;
 use crate::locks::LockTable;
 use crate::notifications::Notifications;
 use crate::range::Spared;
+use crate::split::escrow::Escrow;
 use crate::txn::{Txn, TxnOptions};
 
 /// Why a transaction was told to try again.
@@ -146,6 +147,7 @@ pub struct TxnManager {
     pub(crate) readers: Readers,
     pub(crate) holds: Holds,
     pub notifications: Notifications,
+    pub(crate) escrow: Escrow,
     pub marks: Arc<Watermarks>,
     pub stats: Stats,
     /// (valid from, version), ascending; never empty.
@@ -172,6 +174,7 @@ impl TxnManager {
             readers: Readers::default(),
             holds: Holds::default(),
             notifications: Notifications::default(),
+            escrow: Escrow::default(),
             marks,
             stats: Stats::default(),
             catalogs: RwLock::new(vec![(from, Arc::new(catalog))]),

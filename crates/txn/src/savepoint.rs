@@ -38,7 +38,11 @@ impl Txn {
         self.rollback_schema(self.savepoints[i].writes);
         self.writes.rollback(self.savepoints[i].writes);
         self.charge();
-        Ok(())
+        // The snapshot may have moved since the savepoint.
+        match self.has_snapshot() {
+            true => self.refresh_moved(),
+            false => Ok(()),
+        }
     }
 
     pub fn release_savepoint(&mut self, name: &str) -> Result<()> {

@@ -192,6 +192,7 @@ impl Txn {
                 Change::Drop(id) => *id,
             };
             if let Some(h) = before.tables.get(&id).cloned() {
+                self.check_no_deltas(&h)?;
                 self.quiesce(&h)?;
             }
         }

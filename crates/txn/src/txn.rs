@@ -28,6 +28,7 @@ use crate::manager::TxnManager;
 use crate::range::{ALL_COLUMNS, RangeRead, Spared};
 use crate::savepoint::Savepoint;
 use crate::schema_change::OwnSchema;
+use crate::split::escrow::{Hold as Reserved, ValueName};
 use crate::stand::Parked;
 use crate::writes::Writes;
 
@@ -181,6 +182,10 @@ pub struct Txn {
     pub(crate) outdated: bool,
     /// Its snapshot moved over a change of a range that did not matter.
     pub(crate) spared: Option<Spared>,
+    /// What it reserves of split values, until it has ended.
+    pub(crate) escrowed: Vec<(ValueName, Reserved)>,
+    /// Deltas live off a version here that may not be installed yet: the next snapshot does not stand below.
+    pub(crate) lives_off: Position,
     /// For rows that are being encoded.
     pub(crate) scratch: Vec<u8>,
     /// What it says to listeners when it commits.
@@ -232,6 +237,8 @@ impl Txn {
             looked_again: 0,
             outdated: false,
             spared: None,
+            escrowed: Vec::new(),
+            lives_off: Position::ZERO,
             scratch: Vec::new(),
             notifications: Vec::new(),
         }
@@ -409,6 +416,10 @@ impl Txn {
         if let Some(c) = &conflict {
             self.shared.wait_installed(c.winner);
         }
+        if self.lives_off != Position::ZERO {
+            self.shared.wait_installed(self.lives_off);
+        }
+        let stood_at = self.snapshot();
         let fresh = self.view.is_none() || self.options.isolation == Isolation::ReadCommitted;
         // The planted bug: at a replica the transaction's snapshot follows what is shown.
         let fresh = fresh || self.shared.is_standby() && env::fault::planted("read.snapshot_moves");
@@ -441,6 +452,9 @@ impl Txn {
             self.follow()?;
         } else if contended && self.portals == 0 {
             self.refresh()?;
+        }
+        if self.snapshot() != stood_at {
+            self.refresh_moved()?;
         }
         self.waited = false;
         self.mark = Mark {
@@ -526,10 +540,19 @@ impl Txn {
         columns: u64,
         f: impl FnOnce(RowRef<'_>) -> R,
     ) -> Result<Option<R>> {
-        if let Some(p) = self.writes.get(table.storage.id, key) {
-            return Ok(p.row.as_deref().map(|r| f(table.table.layout.row(r))));
-        }
         let keep = self.tracks_reads();
+        if let Some(p) = self.writes.get(table.storage.id, key) {
+            if p.moved.is_some() && keep {
+                // Under its deltas is a version that is read.
+                let guard = pin();
+                let view = self.view.as_mut().expect("a statement has run");
+                let found = view.get(&table.storage, key, Some(columns), &guard);
+                found.map_err(|Expired| Txn::snapshot_too_old())?;
+            }
+            let own = self.writes.get(table.storage.id, key);
+            let row = own.and_then(|p| p.row.as_deref());
+            return Ok(row.map(|r| f(table.table.layout.row(r))));
+        }
         if self.shows_reads() {
             self.show_key(table.storage.id, key, columns);
         }
@@ -570,7 +593,9 @@ impl Txn {
 
     /// After a row was locked: RESTART when it has a version above the snapshot. The position of its version, ZERO for none.
     pub(crate) fn check_newest(&mut self, table: &TableHandle, key: &[u8]) -> Result<Position> {
-        if let Some(p) = self.writes.get(table.storage.id, key) {
+        if let Some(p) = self.writes.get(table.storage.id, key)
+            && p.moved.is_none()
+        {
             return Ok(p.saw);
         }
         let guard = pin();
@@ -626,6 +651,9 @@ impl Drop for Txn {
         let memory = &self.shared.store.memory;
         memory.add_uncommitted(-(self.charged as isize));
         self.stop_waiting();
+        for (name, held) in self.escrowed.drain(..) {
+            self.shared.escrow.give_back(&name, held);
+        }
         for name in self.locks.drain(..) {
             self.shared.locks.release(self.id, name);
         }

@@ -21,7 +21,13 @@ pub struct Pending {
     pub existed: bool,
     /// Which of the records that the view keeps is likely its own: saves the commit a look-up.
     pub kept: Option<usize>,
+    /// The row changes by deltas alone: (column, net in units). `row` and `saw` are then the row as the transaction sees it, at its
+    /// snapshot; the commit adds the deltas to the newest version ([`crate::split`]).
+    pub moved: Option<Moved>,
 }
+
+/// The deltas of a row, net, by column.
+pub type Moved = Box<[(u16, i128)]>;
 
 /// Changes to one table.
 pub struct TableWrites {
@@ -151,6 +157,21 @@ impl Writes {
         match change {
             Some(c) => rows.insert(key.into(), c),
             None => rows.remove(key),
+        }
+    }
+
+    /// Whether a row changes by deltas.
+    pub fn has_moved(&self) -> bool {
+        let mut rows = self.tables.iter().flat_map(|t| t.rows.values());
+        rows.any(|p| p.moved.is_some())
+    }
+
+    /// A row that changes by deltas is shown so from here on; what an undo brings back is refreshed likewise.
+    pub fn refresh(&mut self, storage: RelId, key: &[u8], row: Box<[u8]>, saw: Position) {
+        let Some(i) = self.place(storage) else { return };
+        if let Some(p) = self.tables[i].rows.get_mut(key) {
+            p.row = Some(row);
+            p.saw = saw;
         }
     }
 

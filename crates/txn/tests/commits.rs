@@ -13,52 +13,22 @@
 //!
 //! Left out on purpose: threads; the crate `node` runs histories on several of them.
 
+mod support;
+
 use base::schema::*;
-use base::{
-    Candidate, Isolation, KeyRange, Oid, Position, Result, RowRef, Type, Value, Watermarks,
-};
+use base::{Candidate, Isolation, KeyRange, Oid, Position, Result, Type, Value};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::Store;
+use support::{MemoryOrder, Row, column, index, ints, key};
 use txn::{
-    Access, Catalog, CommitOrder, Direction, Scan, TableHandle, Txn, TxnManager, TxnOptions,
-    replay_changes,
+    Access, Catalog, Direction, Scan, TableHandle, Txn, TxnManager, TxnOptions, replay_changes,
 };
 use workload::rng::Rng;
 
 const PARENTS: Oid = 20_000;
 const CHILDREN: Oid = 20_100;
-
-fn column(name: &str, ty: Type) -> Column {
-    Column {
-        name: name.into(),
-        type_oid: ty.oid(),
-        typmod: -1,
-        not_null: false,
-        default: None,
-        identity: None,
-        dropped: false,
-        missing: None,
-    }
-}
-
-fn index(id: Oid, name: &str, column: u16, unique: bool, primary: bool) -> Index {
-    Index {
-        id,
-        name: name.into(),
-        columns: vec![IndexColumn {
-            column,
-            desc: false,
-            nulls_first: false,
-        }],
-        unique,
-        primary,
-        constraint: unique,
-        constraint_oid: 0,
-        nulls_not_distinct: false,
-    }
-}
 
 fn table(id: Oid, columns: Vec<Column>, indexes: Vec<Index>, keys: Vec<ForeignKey>) -> Change {
     Change::Put(Object::Table(TableDef {
@@ -117,57 +87,6 @@ fn schema(on_delete: FkAction) -> Vec<Change> {
     ]
 }
 
-/// The order of commits in memory: *installed* passes a position when every position below is installed or given up.
-struct MemoryOrder {
-    marks: Arc<Watermarks>,
-    given: Mutex<Given>,
-}
-
-struct Given {
-    next: Position,
-    open: BTreeSet<u64>,
-    refuse: bool,
-}
-
-impl MemoryOrder {
-    fn done(&self, ticket: u64) {
-        let mut given = self.given.lock();
-        given.open.remove(&ticket);
-        let to = match given.open.first() {
-            Some(first) => Position::from_u64(*first).prev(),
-            None => given.next.prev(),
-        };
-        self.marks.show(to);
-    }
-}
-
-impl CommitOrder for MemoryOrder {
-    fn wait_for_room(&self, _: &dyn Fn() -> Result<()>) -> Result<()> {
-        Ok(())
-    }
-
-    fn begin(&self) -> Result<(Position, u64)> {
-        let mut given = self.given.lock();
-        if given.refuse {
-            let what = "no positions are given";
-            return Err(base::Error::new(base::SqlState::DISK_FULL, what));
-        }
-        let position = given.next;
-        given.next = position.next();
-        given.open.insert(position.as_u64());
-        Ok((position, position.as_u64()))
-    }
-
-    fn ready(&self, ticket: u64, _heads: Vec<u8>, data: Vec<u8>) {
-        assert!(!data.is_empty(), "a commit writes something");
-        self.done(ticket);
-    }
-
-    fn abort(&self, ticket: u64) {
-        self.done(ticket);
-    }
-}
-
 struct World {
     manager: Arc<TxnManager>,
     order: MemoryOrder,
@@ -181,22 +100,13 @@ impl World {
         let bootstrap = Schema::bootstrap("canon").dump();
         let catalog = replay_changes(&store, &Catalog::default(), &bootstrap).unwrap();
         let catalog = replay_changes(&store, &catalog, &schema(on_delete)).unwrap();
-        let start = Position::new(1, 0);
-        let marks = Arc::new(Watermarks::new(start));
-        let manager = TxnManager::new(store, marks.clone(), catalog);
-        let given = Given {
-            next: start.next(),
-            open: BTreeSet::new(),
-            refuse: false,
-        };
+        let order = MemoryOrder::after(Position::new(1, 0));
+        let manager = TxnManager::new(store, order.marks.clone(), catalog);
         let handle = |id| manager.catalog().table(id).unwrap().clone();
         World {
             parents: handle(PARENTS),
             children: handle(CHILDREN),
-            order: MemoryOrder {
-                marks,
-                given: Mutex::new(given),
-            },
+            order,
             manager,
         }
     }
@@ -230,26 +140,12 @@ impl World {
     }
 }
 
-fn key(id: i64) -> Vec<u8> {
-    let mut k = vec![];
-    base::key::encode_value(&Value::Int8(id), &mut k);
-    k
-}
-
 fn parent(id: i64, v: i64, name: i64) -> Vec<Value> {
     vec![Value::Int8(id), Value::Int8(v), Value::Int8(name)]
 }
 
 fn child(id: i64, of: i64) -> Vec<Value> {
     vec![Value::Int8(id), Value::Int8(of)]
-}
-
-/// A row, all of whose columns are int8 and not NULL.
-type Row = Vec<i64>;
-
-fn ints(row: RowRef<'_>) -> Row {
-    let values = row.values();
-    values.iter().map(|v| v.as_i64().unwrap()).collect()
 }
 
 fn all(t: &mut Txn, table: &TableHandle) -> Result<Vec<(Vec<u8>, Row)>> {

@@ -154,6 +154,7 @@ impl TableBuilder {
                 identity: None,
                 dropped: false,
                 missing: None,
+                split: None,
             });
         }
         let key = (!self.primary.is_empty()).then(|| {

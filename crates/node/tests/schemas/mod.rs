@@ -16,6 +16,7 @@ pub fn column(name: &str, ty: Type, not_null: bool) -> Column {
         identity: None,
         dropped: false,
         missing: None,
+        split: None,
     }
 }
 

@@ -131,6 +131,7 @@ pub(super) fn columns(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                 identity: None,
                 dropped: false,
                 missing: None,
+                split: None,
             };
             column(cx, rows, (r.oid, r.namespace, r.name), i, &c, false);
         }

@@ -335,6 +335,7 @@ pub(super) fn plain_column(name: String, ty: ColumnType) -> Column {
         identity: None,
         dropped: false,
         missing: None,
+        split: None,
     }
 }
 

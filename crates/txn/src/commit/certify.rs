@@ -16,7 +16,7 @@ use super::prepare::{Locked, Prepared};
 use super::settle_below;
 use crate::handle::TableHandle;
 use crate::manager::Cause;
-use crate::range::{Look, Spared, each_in_range, same_row};
+use crate::range::{Look, Spared, column_set, each_in_range, same_columns, same_row};
 use crate::txn::{Isolation, Txn};
 
 impl Prepared<'_> {
@@ -48,6 +48,9 @@ impl Prepared<'_> {
                 let what = "could not serialize access due to concurrent update";
                 return Err(txn.lost_to(what, table, &describe(l), newest_position));
             }
+            if txn.options.isolation == Isolation::RepeatableRead {
+                self.certify_moved(l, snapshot)?;
+            }
             if !txn.options.locking && !env::fault::planted("commit.no_unique") {
                 self.validate_unique(me, l)?;
             }
@@ -61,6 +64,35 @@ impl Prepared<'_> {
             return Ok(txn.spared.max(txn.validate_reads(snapshot, me, guard)?));
         }
         Ok(txn.spared)
+    }
+
+    /// A split value that was read and is changed by a delta has to be what was read: the transaction's statements could see that it is not.
+    fn certify_moved(&self, l: &Locked<'_>, snapshot: Position) -> Result<()> {
+        let Some(moved) = &l.change.moved else {
+            return Ok(());
+        };
+        if env::fault::planted("split.no_certify") {
+            return Ok(());
+        }
+        let (txn, guard, table) = (self.txn, self.guard, &l.table.table);
+        let columns: Vec<u16> = moved.iter().map(|m| m.0).collect();
+        let columns = column_set(&columns);
+        let newest = l.record.newest(guard);
+        let winner = newest.map_or(Position::ZERO, |v| v.position());
+        if winner <= snapshot || !txn.has_read(table, l.record, columns, guard)? {
+            return Ok(());
+        }
+        let now = newest.and_then(|v| v.row());
+        let same = match (l.record.row_at(snapshot, guard), now) {
+            (Some(a), Some(b)) => same_columns(table, columns, a, b),
+            _ => false,
+        };
+        if same {
+            return Ok(());
+        }
+        txn.shared.stats.abort(Cause::WriteConflict);
+        let what = "could not serialize access due to concurrent update";
+        Err(txn.lost_to(what, table, &describe(l), winner))
     }
 
     /// An optimistic commit's new unique keys, against the newest rows below `me` and against its own.

@@ -7,6 +7,7 @@
 
 use base::record::{CommitBuilder, RecordKind};
 use base::{Position, Result};
+use std::borrow::Cow;
 use store::{Guard, NewVersion, Record, SecondaryIndex};
 
 use super::certify::describe;
@@ -31,7 +32,7 @@ pub(super) struct Prepared<'t> {
 /// A locked record and what becomes of it.
 pub(super) struct Locked<'g> {
     pub(super) record: &'g Record,
-    pub(super) change: &'g Pending,
+    pub(super) change: Cow<'g, Pending>,
     pub(super) table: &'g TableWrites,
     pub(super) entries: Vec<Entry<'g>>,
 }
@@ -78,7 +79,15 @@ impl Txn {
                 let kept = change.kept.map(|n| view.record(n, storage, key, guard));
                 let kept = kept.and_then(|found| found.unwrap_or_default());
                 let record = lock_record(self, t, key, kept, guard);
-                let entries = link_entries(self, t, record, change, guard);
+                let change = match &change.moved {
+                    None => Cow::Borrowed(change),
+                    // Without a row to add to, the version that it saw is not there, which certification tells.
+                    Some(_) => match self.moved_now(&t.table, record, change, guard) {
+                        Some(now) => Cow::Owned(now),
+                        None => Cow::Borrowed(change),
+                    },
+                };
+                let entries = link_entries(self, t, record, &change, guard);
                 match &change.row {
                     Some(row) => prepared.log.push(RecordKind::Put, storage.id, key, row),
                     None => prepared.log.push(RecordKind::Delete, storage.id, key, &[]),
@@ -131,6 +140,10 @@ impl Prepared<'_> {
         let locks = &txn.shared.locks;
         for l in &self.locked {
             let table = &l.table.table;
+            if l.change.moved.is_some() {
+                // It holds the row's lock in mode Delta.
+                continue;
+            }
             let new_unique_key = l.claims().next().is_some();
             let in_place = l.change.row.is_some() && l.change.existed && !new_unique_key;
             let mode = if in_place {

@@ -1,0 +1,289 @@
+//! Escrow: how far the deltas of running transactions may still move a value (O'Neil, TODS 1986).
+//!
+//! A transaction that subtracts 3 from a value *reserves* 3 below it until it has ended. So whatever becomes of the transactions that run,
+//! the value stays between its bounds:
+//!
+//! ```text
+//! lower <= newest - Σ down          newest + Σ up <= upper              Σ over the reservations of all transactions
+//! ```
+//! A guard (`qty >= 5`) is a reservation, too: while it is held, no other transaction takes the value below 5.
+//!
+//! | asked for | answer |
+//! |---|---|
+//! | it fits beside all reservations | [`Answer::Granted`] |
+//! | it would fit if others gave theirs back | [`Answer::Busy`]: only the end of the others decides, so the caller waits for it with a lock |
+//! | it does not fit even alone | [`Answer::Short`]: too little in truth, at this moment |
+//!
+//! **Why a grant is never too much.** The newest value is read under the shard's lock. A subtraction that is not in it yet is still reserved,
+//! because a transaction gives its reservation back after it has pushed its version, and under the same lock. A subtraction that is in it
+//! and still reserved counts twice, which can only refuse: the answer is Busy then, and never Short, since Short looks at the newest value alone.
+//!
+//! [`Reserved`] decides and knows neither the lock nor the store; [`Escrow`] is the table of them.
+//!
+//! Left out on purpose: several records of one value; queues, which are those of the row lock.
+
+use base::RelId;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// Names a value: a column of a row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ValueName {
+    pub storage: RelId,
+    pub column: u16,
+    pub key: Box<[u8]>,
+}
+
+/// What one transaction reserves of a value, in units; neither is negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hold {
+    /// How far below the newest value it may go.
+    pub down: i128,
+    /// How far above.
+    pub up: i128,
+}
+
+impl Hold {
+    pub(crate) const NONE: Hold = Hold { down: 0, up: 0 };
+
+    /// The least hold that covers both.
+    pub(crate) fn max(self, other: Hold) -> Hold {
+        Hold {
+            down: self.down.max(other.down),
+            up: self.up.max(other.up),
+        }
+    }
+
+    /// What a transaction has to hold whose deltas come to `net` so far.
+    pub(crate) fn of(net: i128) -> Hold {
+        Hold {
+            down: (-net).max(0),
+            up: net.max(0),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Granted,
+    Busy,
+    Short,
+}
+
+/// The reservations of one value, summed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reserved {
+    sum: Hold,
+}
+
+impl Reserved {
+    /// Whether the transaction that holds `mine` may hold `want` (at least as much) of a value that is `newest` and stays in `lower..=upper`.
+    pub(crate) fn ask(
+        &self,
+        newest: i128,
+        (lower, upper): (i128, i128),
+        mine: Hold,
+        want: Hold,
+    ) -> Answer {
+        let (below, above) = (newest - lower, upper - newest);
+        if want.down > below || want.up > above {
+            return Answer::Short;
+        }
+        let (down, up) = (self.sum.down - mine.down, self.sum.up - mine.up);
+        match want.down <= below - down && want.up <= above - up {
+            true => Answer::Granted,
+            false => Answer::Busy,
+        }
+    }
+
+    /// A transaction holds `to` instead of `from`.
+    pub(crate) fn change(&mut self, from: Hold, to: Hold) {
+        self.sum.down += to.down - from.down;
+        self.sum.up += to.up - from.up;
+        assert!(
+            self.sum.down >= 0 && self.sum.up >= 0,
+            "more is given back than was reserved"
+        );
+    }
+
+    fn is_none(&self) -> bool {
+        self.sum == Hold::NONE
+    }
+}
+
+const SHARDS: usize = 64;
+
+type Shard = HashMap<ValueName, Reserved, foldhash::fast::FixedState>;
+
+/// The reservations of all running transactions of a node. A value without any takes no room.
+pub(crate) struct Escrow {
+    shards: Vec<Mutex<Shard>>,
+}
+
+impl Default for Escrow {
+    fn default() -> Self {
+        Escrow {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        }
+    }
+}
+
+impl Escrow {
+    fn shard(&self, name: &ValueName) -> &Mutex<Shard> {
+        let hash = base::key::hash(name.storage, &name.key);
+        &self.shards[(hash >> 40) as usize % SHARDS]
+    }
+
+    /// Asks for `want`; granted, the transaction holds `keep` from here on. `newest` reads the value, under the lock.
+    pub(crate) fn reserve(
+        &self,
+        name: &ValueName,
+        newest: impl FnOnce() -> Option<i128>,
+        bounds: (i128, i128),
+        (mine, want, keep): (Hold, Hold, Hold),
+    ) -> Option<(Answer, i128)> {
+        let mut shard = self.shard(name).lock();
+        let newest = newest()?;
+        let reserved = shard.get(name).copied().unwrap_or_default();
+        if env::fault::planted("split.no_escrow") {
+            return Some((Answer::Granted, newest));
+        }
+        let answer = reserved.ask(newest, bounds, mine, want);
+        if answer == Answer::Granted && mine != keep {
+            shard.entry(name.clone()).or_default().change(mine, keep);
+        }
+        Some((answer, newest))
+    }
+
+    /// The transaction holds nothing of the value any more. After its version is pushed, or when it is rolled back.
+    pub(crate) fn give_back(&self, name: &ValueName, held: Hold) {
+        self.reduce(name, held, Hold::NONE);
+    }
+
+    /// The transaction holds `keep` of what it held: a statement is undone.
+    pub(crate) fn reduce(&self, name: &ValueName, held: Hold, keep: Hold) {
+        if held == keep || env::fault::planted("split.no_escrow") {
+            return;
+        }
+        let mut shard = self.shard(name).lock();
+        let reserved = shard.get_mut(name).expect("it was reserved");
+        reserved.change(held, keep);
+        if reserved.is_none() {
+            shard.remove(name);
+        }
+    }
+
+    /// The values of which something is reserved: name, below, above.
+    pub(crate) fn all(&self) -> Vec<(ValueName, Hold)> {
+        let shards = self.shards.iter().map(|s| s.lock());
+        let all = shards.flat_map(|s| {
+            let all = s.iter().map(|(n, r)| (n.clone(), r.sum));
+            all.collect::<Vec<_>>()
+        });
+        all.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workload::rng::Rng;
+
+    /// Random histories of the decider against all that could become of the running transactions: any subset commits, in any order. Because
+    /// nets add up, the worst are all that subtract, and all that add.
+    #[test]
+    fn whatever_becomes_of_the_transactions_the_value_stays_in_its_bounds() {
+        for seed in 0..3_000 {
+            let mut rng = Rng::new(seed);
+            let bounds = (0, i128::from(rng.between(5, 40)));
+            let mut newest = i128::from(rng.between(0, bounds.1 as i64));
+            let mut reserved = Reserved::default();
+            // Net and hold of each running transaction.
+            let mut open: Vec<(i128, Hold)> = vec![];
+            let mut granted = 0;
+            for _ in 0..60 {
+                if open.len() < 5 {
+                    open.push((0, Hold::NONE));
+                }
+                let i = rng.below(open.len() as u64) as usize;
+                let (net, held) = open[i];
+                match rng.below(5) {
+                    // A delta, maybe behind a guard.
+                    0..=2 => {
+                        let amount = i128::from(rng.between(-6, 6));
+                        let need = (rng.below(3) == 0).then(|| i128::from(rng.between(0, 10)));
+                        let guard = need.map_or(0, |n| (n - bounds.0 - net).max(0));
+                        let after = Hold::of(net + amount);
+                        let want = held.max(after).max(Hold { down: guard, up: 0 });
+                        let keep = held.max(after);
+                        match reserved.ask(newest, bounds, held, want) {
+                            Answer::Granted => {
+                                granted += 1;
+                                assert!(
+                                    need.is_none_or(|n| newest + net >= n),
+                                    "the guard holds now"
+                                );
+                                reserved.change(held, keep);
+                                open[i] = (net + amount, keep);
+                            }
+                            // No answer but that of the others' ends: alone it would fit.
+                            Answer::Busy => {
+                                let alone = Reserved { sum: held };
+                                assert_eq!(alone.ask(newest, bounds, held, want), Answer::Granted);
+                            }
+                            Answer::Short => {
+                                let enough = need.is_none_or(|n| newest + net >= n);
+                                let result = newest + net + amount;
+                                let fits = result >= bounds.0 && result <= bounds.1;
+                                // What it held before is no reason.
+                                let held_fits =
+                                    held.down <= newest - bounds.0 && held.up <= bounds.1 - newest;
+                                assert!(
+                                    !enough || !fits || !held_fits,
+                                    "seed {seed}: refused though there is enough"
+                                );
+                            }
+                        }
+                    }
+                    // It commits: pushed first, given back later.
+                    3 => {
+                        let (net, held) = open.swap_remove(i);
+                        newest += net;
+                        assert!(
+                            bounds.0 <= newest && newest <= bounds.1,
+                            "seed {seed}: {newest}"
+                        );
+                        reserved.change(held, Hold::NONE);
+                    }
+                    _ => {
+                        let (_, held) = open.swap_remove(i);
+                        reserved.change(held, Hold::NONE);
+                    }
+                }
+                let down: i128 = open.iter().map(|o| o.0.min(0)).sum();
+                let up: i128 = open.iter().map(|o| o.0.max(0)).sum();
+                assert!(newest + down >= bounds.0, "seed {seed}: too much is sold");
+                assert!(newest + up <= bounds.1, "seed {seed}: too much is added");
+            }
+            assert!(granted > 0, "seed {seed}: nothing was granted");
+        }
+    }
+
+    #[test]
+    fn what_nobody_holds_takes_no_room() {
+        let escrow = Escrow::default();
+        let name = ValueName {
+            storage: 7,
+            column: 1,
+            key: (*b"k").into(),
+        };
+        let want = Hold { down: 3, up: 0 };
+        let ask = |want| escrow.reserve(&name, || Some(5), (0, 100), (Hold::NONE, want, want));
+        assert_eq!(ask(want), Some((Answer::Granted, 5)));
+        assert_eq!(ask(want), Some((Answer::Busy, 5)));
+        assert_eq!(ask(Hold { down: 6, up: 0 }), Some((Answer::Short, 5)));
+        assert_eq!(escrow.all(), [(name.clone(), want)]);
+        escrow.give_back(&name, want);
+        assert_eq!(escrow.all(), []);
+    }
+}

@@ -1,0 +1,460 @@
+//! Split values: deltas of hot numbers that never conflict, with their bounds kept.
+//!
+//! `UPDATE stock SET qty = qty - 1 WHERE id = 7 AND qty >= 1` does not need to know `qty`; it needs to know that there is one left, and that
+//! one is taken away at the commit. So it is kept as a *delta*:
+//!
+//! ```text
+//! statement   lock the row in mode Delta, beside other deltas     reserve what is needed (escrow)     note the delta in the write set
+//! commit      lock the record, add the delta to its newest version, push                              give the reservation back
+//! ```
+//! The record is locked before a position is taken, so the newest version plus the delta is final: two deltas of a row never conflict, at
+//! any isolation level. The log, replicas and checkpoints see finished rows and know nothing of deltas.
+//!
+//! A changed row stands in the write set as the transaction sees it: its snapshot's values plus its own deltas. When the snapshot moves, the row
+//! moves along ([`Txn::refresh_moved`]). A delta is exact at every level in what it does; what it *says* (the guard was true) is kept so:
+//!
+//! | level | a guard, and the bounds |
+//! |---|---|
+//! | READ COMMITTED | hold for the newest committed value while the statement runs |
+//! | REPEATABLE READ | and for the snapshot, or the snapshot moves, or 40001 |
+//! | SERIALIZABLE | and until the transaction has ended: the reservation stays whole |
+//!
+//! A value that a transaction both reads and moves is certified at REPEATABLE READ, too: else `SELECT qty` and then `qty - 1` would lose
+//! what first-committer-wins protects today.
+//!
+//! Whatever is no delta (another value, FOR UPDATE, a delete, a change of another column) locks the row in a mode that waits for deltas and is
+//! waited for. Where a reservation does not fit beside those of others, the statement goes that way, too ([`Outcome::Exact`]).
+//!
+//! Left out on purpose: more than one record for a value.
+
+pub(crate) mod escrow;
+
+use base::split::Units;
+use base::{Error, Position, RelId, Result, RowRef, SqlState};
+use store::{Expired, Guard, Record, pin};
+
+use crate::errors::Wanted;
+use crate::handle::TableHandle;
+use crate::locks::{LockMode, WaitPolicy};
+use crate::manager::{Cause, TxnManager};
+use crate::range::{column_set, same_columns};
+use crate::txn::{Isolation, Txn};
+use crate::writes::{Moved, Pending};
+use escrow::{Answer, Hold, ValueName};
+
+/// One delta of one column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delta {
+    /// Place of the column, which is split.
+    pub column: usize,
+    /// What is added, in units.
+    pub amount: i128,
+    /// The value has to be at least this before, in units: a guard of the statement. None: only the bounds count.
+    pub need: Option<i128>,
+}
+
+/// What became of a delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in the write set.
+    Done,
+    /// The row does not satisfy the guards, or is not there.
+    Refused,
+    /// It has to be done as an exact write ([`Txn::update`]): the transaction has changed the row otherwise, or only the end of others decides.
+    Exact,
+}
+
+/// The value of a split column in units. NULL and what the bounds' type cannot hold are not there: the column is NOT NULL.
+fn value_of(units: &Units, row: RowRef<'_>, column: usize) -> Option<i128> {
+    units.units(&row.get(column))
+}
+
+fn damaged() -> Error {
+    Error::internal("a split column holds no number")
+}
+
+/// The net of a column among the deltas of a row.
+fn net_of(moved: Option<&Moved>, column: usize) -> i128 {
+    let moved = moved.into_iter().flat_map(|m| m.iter());
+    moved
+        .filter(|(c, _)| *c as usize == column)
+        .map(|(_, n)| n)
+        .sum()
+}
+
+/// What running transactions reserve of a value, in units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    pub storage: RelId,
+    pub key: Box<[u8]>,
+    pub column: u16,
+    /// How far below its newest version the value may go.
+    pub down: i128,
+    /// How far above.
+    pub up: i128,
+}
+
+impl TxnManager {
+    /// The values of which something is reserved now.
+    pub fn reservations(&self) -> Vec<Reservation> {
+        let all = self.escrow.all().into_iter();
+        let shown = all.map(|(name, sum)| Reservation {
+            storage: name.storage,
+            key: name.key,
+            column: name.column,
+            down: sum.down,
+            up: sum.up,
+        });
+        shown.collect()
+    }
+}
+
+impl TableHandle {
+    /// `row` with these deltas added. A value that left its bounds is refused (none), or shown at the bound (`as_seen`): so a transaction sees
+    /// it whose snapshot is behind what its deltas live off.
+    fn moved_row(
+        &self,
+        row: RowRef<'_>,
+        moved: &Moved,
+        as_seen: bool,
+    ) -> Result<Option<Box<[u8]>>> {
+        let mut set = Vec::with_capacity(moved.len());
+        for (column, net) in moved {
+            let column = *column as usize;
+            let units = self.split(column).ok_or_else(damaged)?;
+            let mut value = value_of(units, row, column).ok_or_else(damaged)? + net;
+            if as_seen {
+                value = value.clamp(units.lower, units.upper);
+            } else if !units.allows(value) && !env::fault::planted("split.no_escrow") {
+                return Ok(None);
+            }
+            set.push((column, units.value(value)));
+        }
+        self.with_columns(row, set).map(Some)
+    }
+
+    fn with_columns(&self, row: RowRef<'_>, set: Vec<(usize, base::Value)>) -> Result<Box<[u8]>> {
+        let layout = &self.table.layout;
+        let version = self.table.def.row_version;
+        let mut bytes = Vec::with_capacity(row.bytes().len());
+        if !layout.patch(version, row, &set, &mut bytes) {
+            let mut values = row.values();
+            for (column, value) in set {
+                values[column] = value;
+            }
+            layout.encode(version, &values, &mut bytes)?;
+        }
+        Ok(bytes.into())
+    }
+}
+
+impl Txn {
+    /// Adds the deltas to the row of this key, which the statement has found by the columns `looked_at` (a set, `column_set`), guards aside.
+    /// May fail with BLOCKED or RESTART, as every write.
+    pub fn add_to(
+        &mut self,
+        table: &TableHandle,
+        key: &[u8],
+        deltas: &[Delta],
+        looked_at: u64,
+    ) -> Result<Outcome> {
+        let handle = self.for_write(table)?;
+        self.shared.store.memory.check()?;
+        let own = self.writes.get(handle.storage.id, key);
+        let had = match own {
+            Some(Pending { moved: None, .. }) => return Ok(Outcome::Exact),
+            Some(p) => p.moved.clone(),
+            None => None,
+        };
+        let name = handle.row_lock(key);
+        let locks = self.locks.len();
+        if self.options.locking {
+            let wanted = Wanted::Row(&handle, key);
+            self.lock(name, LockMode::Delta, WaitPolicy::Wait, wanted)?;
+        } else {
+            let (attempt, new) = self
+                .shared
+                .locks
+                .acquire(self.id, name, LockMode::Delta, false);
+            if new {
+                self.locks.push(name);
+            }
+            if !matches!(attempt, crate::locks::Attempt::Granted) {
+                let holder = self.shared.locks.holder(self.id, name, LockMode::Delta);
+                self.shared.stats.abort(Cause::RowLocked);
+                return Err(self.row_is_locked(&handle, "(row)", holder));
+            }
+        }
+        let new_lock = self.locks.len() > locks;
+        let outcome = self.reserve_all(&handle, key, deltas, had.as_ref(), looked_at)?;
+        if outcome == Outcome::Done {
+            self.note_moved(&handle, key, deltas, had)?;
+        } else if new_lock && had.is_none() {
+            // Two that hold it and want more would wait for each other.
+            self.locks.pop();
+            self.shared.locks.release(self.id, name);
+        }
+        Ok(outcome)
+    }
+
+    /// Reserves for each of the deltas; on another outcome than Done the reservations are as they were.
+    fn reserve_all(
+        &mut self,
+        handle: &TableHandle,
+        key: &[u8],
+        deltas: &[Delta],
+        had: Option<&Moved>,
+        looked_at: u64,
+    ) -> Result<Outcome> {
+        let before = self.escrowed.clone();
+        let mut outcome = Ok(Outcome::Done);
+        for d in deltas {
+            outcome = self.reserve(handle, key, d, had, looked_at);
+            if !matches!(outcome, Ok(Outcome::Done)) {
+                break;
+            }
+        }
+        if !matches!(outcome, Ok(Outcome::Done)) {
+            self.restore_escrow(before);
+        }
+        outcome
+    }
+
+    fn reserve(
+        &mut self,
+        handle: &TableHandle,
+        key: &[u8],
+        d: &Delta,
+        had: Option<&Moved>,
+        looked_at: u64,
+    ) -> Result<Outcome> {
+        let units = *handle.split(d.column).ok_or_else(damaged)?;
+        let layout = &handle.table.layout;
+        let guard = pin();
+        let at = self.view()?.position();
+        let Some(record) = handle.storage.primary.get(key, &guard) else {
+            return Ok(Outcome::Refused);
+        };
+        // As the statement sees it. Another transaction may have taken the row away, or changed what the statement looked at, before
+        // the lock was granted.
+        let seen = record.row_at(at, &guard);
+        self.view()?
+            .check()
+            .map_err(|Expired| Txn::snapshot_too_old())?;
+        let Some(seen) = seen else {
+            return Ok(Outcome::Refused);
+        };
+        let newest = record.newest(&guard).expect("there is an older version");
+        let is_same = newest.position() <= at
+            || newest.row().is_some_and(|now| {
+                layout.knows(now) && (looked_at == 0 || same_columns(handle, looked_at, seen, now))
+            });
+        if !is_same {
+            let text = handle.describe_row(newest.row().unwrap_or(seen));
+            self.restart(handle, text, newest.position())?;
+        }
+        let net = net_of(had, d.column);
+        let name = ValueName {
+            storage: handle.storage.id,
+            column: d.column as u16,
+            key: key.into(),
+        };
+        let mine = self.escrowed.iter().find(|e| e.0 == name);
+        let mine = mine.map_or(Hold::NONE, |e| e.1);
+        let after = Hold::of(net + d.amount);
+        let guarded = d.need.map_or(0, |n| (n - units.lower - net).max(0));
+        let want = mine.max(after).max(Hold {
+            down: guarded,
+            up: 0,
+        });
+        let keep = match self.options.isolation {
+            Isolation::Serializable => want,
+            _ => mine.max(after),
+        };
+        let mut newest_at = Position::ZERO;
+        let read = || {
+            let version = record.newest(&guard)?;
+            newest_at = version.position();
+            value_of(&units, layout.row(version.row()?), d.column)
+        };
+        let bounds = (units.lower, units.upper);
+        let asked = self
+            .shared
+            .escrow
+            .reserve(&name, read, bounds, (mine, want, keep));
+        let (answer, newest) = asked.ok_or_else(damaged)?;
+        if answer == Answer::Granted {
+            self.escrowed.retain(|e| e.0 != name);
+            self.escrowed.push((name, keep));
+        }
+        // What the snapshot says to the same question.
+        let seen = value_of(&units, layout.row(seen), d.column).ok_or_else(damaged)? + net;
+        let enough = |value: i128| d.need.is_none_or(|n| value >= n);
+        let fits = |value: i128| enough(value) && units.allows(value + d.amount);
+        if self.options.isolation != Isolation::ReadCommitted {
+            let now = match answer {
+                Answer::Granted => true,
+                Answer::Busy => return Ok(Outcome::Exact),
+                Answer::Short => fits(newest + net),
+            };
+            if fits(seen) != now || enough(seen) != enough(newest + net) {
+                let row = record.newest(&guard).and_then(|v| v.row());
+                let text = row.map_or_else(|| "(row)".into(), |r| handle.describe_row(r));
+                self.restart(handle, text, newest_at)?;
+            }
+        } else if answer == Answer::Granted && !fits(seen) {
+            self.lives_off = self.lives_off.max(newest_at);
+        }
+        match answer {
+            Answer::Granted => Ok(Outcome::Done),
+            Answer::Busy => Ok(Outcome::Exact),
+            // Too little for the guard: no row. Too little for the bounds: the exact write says which constraint it breaks.
+            Answer::Short if !enough(newest + net) => {
+                self.tells_of_newest();
+                self.read_value(handle, key, d.column)?;
+                Ok(Outcome::Refused)
+            }
+            Answer::Short => Ok(Outcome::Exact),
+        }
+    }
+
+    /// That a guard is not satisfied says something of the value: it counts as read.
+    fn read_value(&mut self, handle: &TableHandle, key: &[u8], column: usize) -> Result<()> {
+        if self.tracks_reads() {
+            let columns = column_set(&[column as u16]);
+            self.get_columns(handle, key, columns, |_| ())?;
+        }
+        Ok(())
+    }
+
+    /// The write set has the deltas, and the row as the transaction sees it from here on.
+    fn note_moved(
+        &mut self,
+        handle: &TableHandle,
+        key: &[u8],
+        deltas: &[Delta],
+        had: Option<Moved>,
+    ) -> Result<()> {
+        let mut moved: Vec<(u16, i128)> = had.map_or_else(Vec::new, Vec::from);
+        for d in deltas {
+            match moved.iter_mut().find(|m| m.0 as usize == d.column) {
+                Some(m) => m.1 += d.amount,
+                None => moved.push((d.column as u16, d.amount)),
+            }
+        }
+        let moved: Moved = moved.into();
+        let (row, saw) = self.moved_at_snapshot(handle, key, &moved)?;
+        self.put_moved(handle, key, row, saw, moved);
+        Ok(())
+    }
+
+    /// The row at the snapshot with the deltas, and the position of the snapshot's version.
+    fn moved_at_snapshot(
+        &self,
+        handle: &TableHandle,
+        key: &[u8],
+        moved: &Moved,
+    ) -> Result<(Box<[u8]>, Position)> {
+        let guard = pin();
+        let view = self.view()?;
+        let record = handle.storage.primary.get(key, &guard);
+        let version = record.and_then(|r| r.at(view.position(), &guard));
+        let row = version.and_then(|v| v.row());
+        view.check().map_err(|Expired| Txn::snapshot_too_old())?;
+        let (Some(row), Some(version)) = (row, version) else {
+            return Err(Error::internal("a row with deltas is gone"));
+        };
+        let row = handle.moved_row(handle.table.layout.row(row), moved, true)?;
+        Ok((row.ok_or_else(damaged)?, version.position()))
+    }
+
+    /// The snapshot is another one: rows with deltas are shown as they are there.
+    pub(crate) fn refresh_moved(&mut self) -> Result<()> {
+        if !self.writes.has_moved() {
+            return Ok(());
+        }
+        let mut now = Vec::new();
+        for t in &self.writes.tables {
+            for (key, p) in &t.rows {
+                if let Some(moved) = &p.moved {
+                    let (row, saw) = self.moved_at_snapshot(&t.table, key, moved)?;
+                    now.push((t.table.storage.id, key.clone(), row, saw));
+                }
+            }
+        }
+        for (storage, key, row, saw) in now {
+            self.writes.refresh(storage, &key, row, saw);
+        }
+        Ok(())
+    }
+
+    /// At the commit, under the record's lock: the newest version with the deltas. `None` where there is no such row, which the row lock keeps
+    /// from happening.
+    pub(crate) fn moved_now(
+        &self,
+        table: &TableHandle,
+        record: &Record,
+        change: &Pending,
+        guard: &Guard,
+    ) -> Option<Pending> {
+        let moved = change.moved.as_ref()?;
+        let newest = record.newest(guard)?;
+        let mut row = newest.row()?;
+        if env::fault::planted("split.stale_value") {
+            // The planted bug: the value of the snapshot is taken for the newest.
+            row = record.row_at(self.view().ok()?.position(), guard)?;
+        }
+        let row = table.moved_row(table.table.layout.row(row), moved, false);
+        Some(Pending {
+            row: Some(row.ok()??),
+            saw: newest.position(),
+            existed: true,
+            kept: None,
+            moved: Some(moved.clone()),
+        })
+    }
+
+    /// Whether the transaction has read a column of the row, by key or in a range.
+    pub(crate) fn has_read(
+        &self,
+        table: &TableHandle,
+        record: &Record,
+        columns: u64,
+        guard: &Guard,
+    ) -> Result<bool> {
+        let mut read = false;
+        let by_key = self.view()?.all(guard, |r, _, looked| {
+            read |= std::ptr::eq(r, record) && looked & columns != 0;
+            !read
+        });
+        by_key.map_err(|Expired| Txn::snapshot_too_old())?;
+        // A range of a secondary index is taken to have the row in it.
+        let in_range = self.ranges.iter().any(|r| {
+            r.table.storage.id == table.storage.id
+                && r.columns & columns != 0
+                && (r.index.is_some() || r.range.contains(record.key()))
+        });
+        Ok(read || in_range)
+    }
+
+    fn restore_escrow(&mut self, before: Vec<(ValueName, Hold)>) {
+        for (name, held) in std::mem::replace(&mut self.escrowed, before) {
+            let keep = self.escrowed.iter().find(|e| e.0 == name);
+            let keep = keep.map_or(Hold::NONE, |e| e.1);
+            self.shared.escrow.reduce(&name, held, keep);
+        }
+    }
+
+    /// 55006 where the transaction has deltas of the table: a change of its schema could not bring them under the new one.
+    pub(crate) fn check_no_deltas(&self, table: &TableHandle) -> Result<()> {
+        let own = self.writes.of(table.storage.id);
+        if own.is_some_and(|w| w.rows.values().any(|p| p.moved.is_some())) {
+            let what = format!(
+                "cannot alter table \"{}\" because this transaction has changed split columns of it",
+                table.name()
+            );
+            return Err(Error::new(SqlState::OBJECT_IN_USE, what));
+        }
+        Ok(())
+    }
+}
