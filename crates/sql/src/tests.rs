@@ -224,13 +224,6 @@ fn point_statements_are_recognised() {
     );
     assert!(p("SELECT * FROM item").plan.point.is_none());
     assert!(p("SELECT 1").read_only && !p("SELECT 1 FROM item FOR SHARE").read_only);
-    let crate::plan::node::Root::Update(u) = &p("UPDATE item SET stock = stock - $1 WHERE id = 1")
-        .plan
-        .root
-    else {
-        panic!("an update")
-    };
-    assert!(u.deltas.len() == 1 && u.deltas[0].negative);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::catalog::{Resolved, fold, split_name};
 use crate::expr::{Expr, Slot};
 use crate::functions::NEXT_IDENTITY;
 use crate::plan::join::{Want, plan_from};
-use crate::plan::node::{self, ColumnDelta, ColumnSource, Node, Returning, Root};
+use crate::plan::node::{self, ColumnSource, Node, Returning, Root};
 use base::schema::{Identity, Relation, Table, privilege};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{
@@ -336,7 +336,21 @@ impl Binder<'_> {
             }
         }
         let joined = items.len() > 1;
-        let deltas = deltas(&columns, &row);
+        let by_deltas = match joined || returning.is_some() {
+            true => None,
+            false => super::split::of_update(&handle, &columns, &row, &filter),
+        };
+        let (split, filter) = match by_deltas {
+            None => (None, filter),
+            Some((split, rest)) => {
+                // Neither what is added nor the guards are read by the scan.
+                split
+                    .deltas
+                    .iter()
+                    .for_each(|d| self.used[row[d.column] as usize] = false);
+                (Some(split), rest)
+            }
+        };
         let planned = plan_from(self, items, filter, &Want::default())?;
         let root = Root::Update(Arc::new(node::Update {
             handle,
@@ -345,7 +359,7 @@ impl Binder<'_> {
             key_slot,
             row,
             columns,
-            deltas,
+            split,
             joined,
             in_place,
             returning,
@@ -528,30 +542,6 @@ fn one_column_of(q: &ast::Query, i: usize, n: usize) -> Option<ast::Query> {
     }
     s.projection = vec![s.projection[i].clone()];
     Some(one)
-}
-
-/// Columns that an UPDATE moves by an amount that reads nothing.
-fn deltas(columns: &[ColumnSource], row: &[Slot]) -> Vec<ColumnDelta> {
-    let mut out = Vec::new();
-    for (i, c) in columns.iter().enumerate() {
-        let ColumnSource::Expr(Expr::Call(call)) = c else {
-            continue;
-        };
-        let [a, b] = &call.args[..] else { continue };
-        let own = |e: &Expr| matches!(e, Expr::Slot(s) if *s == row[i]);
-        let (amount, negative) = match call.op.as_deref() {
-            Some("+") if own(a) && b.is_fixed() => (b, false),
-            Some("+") if own(b) && a.is_fixed() => (a, false),
-            Some("-") if own(a) && b.is_fixed() => (b, true),
-            _ => continue,
-        };
-        out.push(ColumnDelta {
-            column: i as u16,
-            negative,
-            amount: amount.clone(),
-        });
-    }
-    out
 }
 
 /// The name of a column in messages.

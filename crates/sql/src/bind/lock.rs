@@ -48,7 +48,7 @@ impl Binder<'_> {
             }
             for f in found {
                 match out.iter_mut().find(|o| o.key_slot == f.key_slot) {
-                    Some(o) => o.mode = o.mode.max(f.mode),
+                    Some(o) => o.mode = o.mode.join(f.mode),
                     None => out.push(f),
                 }
             }

@@ -29,6 +29,7 @@ mod rows;
 mod scope;
 mod select;
 mod setop;
+mod split;
 mod subquery;
 mod syntax;
 mod target;

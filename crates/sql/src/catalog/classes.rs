@@ -261,6 +261,10 @@ fn column(rows: &mut Rows, relation: Oid, at: usize, c: &Column) {
     if c.dropped {
         more.push(("atttypid", oid(0)));
     }
+    if let Some(options) = crate::ddl::split::shown(c.split.as_ref()) {
+        let options = options.into_iter().map(Value::from).collect();
+        more.push(("attoptions", array(Type::Text, options)));
+    }
     attribute(rows, &a, &more);
 }
 

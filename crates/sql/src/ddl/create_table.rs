@@ -43,6 +43,9 @@ impl Work<'_> {
         });
         pending.extend(own);
         self.add_constraints(&mut def, pending)?;
+        if let CreateTableOptions::With(options) = &c.table_options {
+            super::split::of_table(&mut def, options)?;
+        }
         self.put(Object::Table(def));
         Ok("CREATE TABLE".into())
     }
@@ -133,7 +136,13 @@ impl Work<'_> {
         }
         match &c.table_options {
             CreateTableOptions::None => Ok(()),
-            CreateTableOptions::With(options) => check_storage_parameters(options),
+            CreateTableOptions::With(options) => {
+                // Split columns stand among the columns, once there are some.
+                let is_split = |o: &SqlOption| matches!(o, SqlOption::KeyValue { key, .. } if key.value.eq_ignore_ascii_case("split"));
+                let others: Vec<SqlOption> =
+                    options.iter().filter(|o| !is_split(o)).cloned().collect();
+                check_storage_parameters(&others)
+            }
             _ => Err(Error::unsupported("this table option")),
         }
     }

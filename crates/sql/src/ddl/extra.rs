@@ -65,6 +65,14 @@ pub enum Extra {
         if_exists: bool,
         options: Vec<(String, Option<String>)>,
     },
+    /// ALTER COLUMN SET (…), RESET (…).
+    ColumnOptions {
+        table: ObjectName,
+        column: Ident,
+        if_exists: bool,
+        set: super::split::Options,
+        reset: Vec<String>,
+    },
     /// VACUUM, ANALYZE, REINDEX, CLUSTER: nothing to do but to see that the relations exist and whose they are.
     Upkeep {
         tag: &'static str,
@@ -535,8 +543,11 @@ impl Words<'_> {
                 word(skip + 3).as_str(),
                 "statistics" | "storage" | "compression"
             );
+        let parenthesis = |i: usize| self.0.peek_nth_token(n + i).token == Token::LParen;
+        let options =
+            column && matches!(word(skip + 2).as_str(), "set" | "reset") && parenthesis(skip + 3);
         let cluster = word(0) == "cluster" || word(0) == "set" && word(1) == "without";
-        if !(set_schema || drops_identity || alters_identity || tuning || cluster) {
+        if !(set_schema || drops_identity || alters_identity || options || tuning || cluster) {
             return Ok(None);
         }
         for _ in 0..start {
@@ -565,6 +576,9 @@ impl Words<'_> {
         }
         if alters_identity {
             return self.alter_identity(name, if_exists).map(Some);
+        }
+        if options {
+            return self.column_options(name, if_exists).map(Some);
         }
         // How a column is stored or sampled, and the order of CLUSTER, mean nothing here.
         while self.0.next_token().token != Token::EOF {}
@@ -607,6 +621,44 @@ impl Words<'_> {
             if_exists,
             always,
             options: Box::new(options),
+        })
+    }
+
+    /// `ALTER c SET (name [= value], …)` and `ALTER c RESET (name, …)`.
+    fn column_options(&mut self, table: ObjectName, if_exists: bool) -> Result<Extra> {
+        self.expect("alter")?;
+        self.eat("column");
+        let column = self.ident()?;
+        let sets = self.eat("set");
+        if !sets {
+            self.expect("reset")?;
+        }
+        let (mut set, mut reset) = (vec![], vec![]);
+        self.0
+            .expect_token(&Token::LParen)
+            .map_err(|_| self.wrong())?;
+        loop {
+            let name = self.ident()?.value.to_lowercase();
+            if !sets {
+                reset.push(name);
+            } else if self.0.consume_token(&Token::Eq) {
+                set.push((name, self.0.next_token().token.to_string()));
+            } else {
+                set.push((name, "true".into()));
+            }
+            if !self.0.consume_token(&Token::Comma) {
+                break;
+            }
+        }
+        self.0
+            .expect_token(&Token::RParen)
+            .map_err(|_| self.wrong())?;
+        Ok(Extra::ColumnOptions {
+            table,
+            column,
+            if_exists,
+            set,
+            reset,
         })
     }
 

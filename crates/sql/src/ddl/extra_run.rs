@@ -69,6 +69,20 @@ impl Work<'_> {
                 self.set_view_options(name, *if_exists, options)?;
                 Ok("ALTER VIEW".into())
             }
+            Extra::ColumnOptions {
+                table,
+                column,
+                if_exists,
+                set,
+                reset,
+            } => {
+                if *if_exists && self.find(table)?.is_none() {
+                    self.skip_missing(table)?;
+                } else {
+                    self.column_options(table, column, set, reset)?;
+                }
+                Ok("ALTER TABLE".into())
+            }
             Extra::Upkeep {
                 tag,
                 what,

@@ -32,6 +32,7 @@ pub mod privileges;
 mod reorder;
 mod role;
 mod sequence;
+pub mod split;
 mod view;
 mod work;
 
@@ -41,7 +42,7 @@ pub use extra::Extra;
 pub use role::scram_verifier;
 
 use crate::catalog;
-use base::schema::{Column, Schema, TableDef};
+use base::schema::{Change, Column, Object, Schema, TableDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Value};
 use sqlparser::ast::{Expr, FunctionDesc, Query, Statement};
 use txn::Txn;
@@ -342,7 +343,7 @@ pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<D
         Extra::ViewOptions { .. } => run(txn, ctx, "ALTER VIEW", |w| w.extra(e)),
         Extra::CommentOnConstraint { .. } => run(txn, ctx, "COMMENT", |w| w.extra(e)),
         Extra::SetSchema { tag, .. } => run(txn, ctx, tag, |w| w.extra(e)),
-        Extra::DropIdentity { .. } | Extra::AlterIdentity { .. } => {
+        Extra::DropIdentity { .. } | Extra::AlterIdentity { .. } | Extra::ColumnOptions { .. } => {
             run(txn, ctx, "ALTER TABLE", |w| w.extra(e))
         }
     }
@@ -384,7 +385,12 @@ fn run(
     let mut new_oid = || txn.new_oid();
     let mut work = Work::new(schema, ctx, &mut new_oid);
     let tag = f(&mut work)?;
-    let (fills, changes, notices) = work.finish();
+    let (fills, mut changes, notices) = work.finish();
+    for c in &mut changes {
+        if let Change::Put(Object::Table(def)) = c {
+            split::settle(def)?;
+        }
+    }
     fill::apply(txn, ctx, fills, changes)?;
     Ok(DdlOutcome { tag, notices })
 }

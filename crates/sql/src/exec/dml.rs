@@ -49,7 +49,7 @@ fn take_key(slot: u32, rt: &mut Rt<'_>) -> Result<Box<[u8]>> {
 }
 
 /// A target row's key. In a join the same row may stand there for the next match.
-fn key_of(slot: u32, joined: bool, rt: &mut Rt<'_>) -> Result<Box<[u8]>> {
+pub(super) fn key_of(slot: u32, joined: bool, rt: &mut Rt<'_>) -> Result<Box<[u8]>> {
     let key = take_key(slot, rt)?;
     if joined {
         rt.st.env[slot as usize] = Value::Bytea(key.clone());
@@ -82,6 +82,9 @@ pub fn set_row(row: &[Value], slots: &[u32], rt: &mut Rt<'_>) {
 }
 
 pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
+    if let Some(split) = &u.split {
+        return super::split::update(u, split, rt);
+    }
     if u.in_place {
         return set_columns(u, rt);
     }

@@ -25,6 +25,7 @@ mod set;
 mod short;
 mod simple;
 mod sort;
+mod split;
 mod state;
 pub(crate) mod subquery;
 

@@ -281,13 +281,29 @@ fn tree(plan: &Plan, stats: Option<&[NodeStats]>) -> Shown {
         Root::Update(u) => {
             let title = on("Update", &u.handle.table.def.name, &u.alias);
             let mut details = vec![];
-            if !u.deltas.is_empty() {
-                let shown = w.list(u.deltas.iter().map(|d| {
-                    let name = &u.handle.table.def.columns[d.column as usize].name;
+            if let Some(split) = &u.split {
+                let shown = w.list(split.deltas.iter().map(|d| {
+                    let name = &u.handle.table.def.columns[d.column].name;
                     let sign = if d.negative { "-" } else { "+" };
                     format!("{name} {sign} {}", w.show(&d.amount))
                 }));
                 details.push(("Delta", shown));
+                let guards = split.deltas.iter().flat_map(|d| &d.guards);
+                let guards = w.list(guards.map(|g| w.show(&g.whole)));
+                if !guards.is_empty() {
+                    details.push(("Guard", guards));
+                }
+            } else {
+                let set = u.columns.iter().enumerate();
+                let exact = set.filter(|(at, c)| {
+                    matches!(c, crate::plan::node::ColumnSource::Expr(_))
+                        && u.handle.split(*at).is_some()
+                });
+                let exact = exact.map(|(at, _)| u.handle.table.def.columns[at].name.clone());
+                let exact = w.list(exact);
+                if !exact.is_empty() {
+                    details.push(("Exact Write", exact));
+                }
             }
             w.write(title, details, &u.input)
         }

@@ -430,8 +430,9 @@ pub struct Update {
     /// Slots of the target's row, by column.
     pub row: Vec<Slot>,
     pub columns: Vec<ColumnSource>,
-    /// `SET c = c + e` and `c - e`, recognised: the column and the delta. Such a column also has its full expression in `columns`.
-    pub deltas: Vec<ColumnDelta>,
+    /// The statement adds to split columns and does nothing else: `input` gives the rows that satisfy the conditions, guards aside. The full
+    /// expressions stand in `columns` all the same, for rows that have to be written exactly.
+    pub split: Option<SplitUpdate>,
     /// A row may come more than once (UPDATE … FROM).
     pub joined: bool,
     /// Only columns are set of which no constraint speaks: the others are not read.
@@ -439,12 +440,30 @@ pub struct Update {
     pub returning: Option<Returning>,
 }
 
-/// A column that an UPDATE moves by an amount: what a split value could take without reading the rest.
-#[derive(Clone, Debug)]
-pub struct ColumnDelta {
-    pub column: ColumnIdx,
-    pub negative: bool,
+/// An UPDATE by deltas.
+pub struct SplitUpdate {
+    pub deltas: Vec<SplitDelta>,
+    /// The columns that the conditions look at, guards aside (`txn::column_set`); 0: none.
+    pub looked_at: u64,
+}
+
+/// A split column, what is added to it, and what it has to be at least before.
+pub struct SplitDelta {
+    pub column: usize,
     pub amount: Expr,
+    /// The amount is taken away.
+    pub negative: bool,
+    pub guards: Vec<Guard>,
+}
+
+/// `column >= bound`, or `column > bound`; with an offset `column + offset >= bound`.
+pub struct Guard {
+    pub bound: Expr,
+    pub strict: bool,
+    /// What is added to the column, or taken away (true).
+    pub offset: Option<(Expr, bool)>,
+    /// The condition itself.
+    pub whole: Expr,
 }
 
 pub struct Delete {
