@@ -348,6 +348,9 @@ impl Binder<'_> {
                     .deltas
                     .iter()
                     .for_each(|d| self.used[row[d.column] as usize] = false);
+                if let Some(From::Table(t)) = items.first_mut() {
+                    t.adds = true;
+                }
                 (Some(split), rest)
             }
         };

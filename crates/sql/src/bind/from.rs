@@ -28,6 +28,8 @@ pub(crate) struct TableRef {
     pub base: Slot,
     /// For the row's key, when the row is to be locked or written.
     pub key_slot: Option<Slot>,
+    /// Only split columns of its rows are changed, by deltas: the rest of a row does not count as read.
+    pub adds: bool,
     /// SKIP LOCKED passes over some of its rows.
     pub skips: bool,
     /// The views in whose queries it is named, the outermost first.
@@ -503,6 +505,7 @@ impl Binder<'_> {
             alias: shown,
             base,
             key_slot: None,
+            adds: false,
             skips: false,
             views: self.views.as_slice().into(),
         };

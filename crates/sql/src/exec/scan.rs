@@ -71,8 +71,8 @@ impl ScanOp {
     fn next_by_key(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
         // Who locks or changes a row has all of it read.
         let reads = match self.node.key_slot {
-            Some(_) => txn::ALL_COLUMNS,
-            None => txn::column_set(&self.reads),
+            Some(_) if !self.node.adds => txn::ALL_COLUMNS,
+            _ => txn::column_set(&self.reads),
         };
         while self.next < self.keys.len() {
             let key = std::mem::take(&mut self.keys[self.next]);
@@ -129,8 +129,8 @@ impl ScanOp {
                 let scan = scan.read_by(reader);
                 // Who locks or changes a row has all of it read.
                 let scan = match self.node.key_slot {
-                    Some(_) => scan,
-                    None => scan.of_columns(&self.reads),
+                    Some(_) if !self.node.adds => scan,
+                    _ => scan.of_columns(&self.reads),
                 };
                 self.scan = Some(match self.filter(rt) {
                     Some(f) => scan.filtered_by(f),

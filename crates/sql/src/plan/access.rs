@@ -447,6 +447,7 @@ pub(crate) fn scan(
         filter,
         columns,
         key_slot: t.key_slot,
+        adds: t.adds,
         skips: t.skips,
         key_cond,
     }

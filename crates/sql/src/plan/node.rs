@@ -177,6 +177,8 @@ pub struct Scan {
     pub columns: Vec<(ColumnIdx, Slot)>,
     /// Slot for the row's key, when it is to be locked, updated or deleted.
     pub key_slot: Option<Slot>,
+    /// The rows are changed by deltas alone: what is not looked at does not count as read.
+    pub adds: bool,
     /// SKIP LOCKED passes over some of the rows.
     pub skips: bool,
     /// The condition of the key, for EXPLAIN.
