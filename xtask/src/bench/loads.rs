@@ -114,6 +114,12 @@ impl Load {
         command
     }
 
+    /// Of the loads that differ in their number of clients only, the one with eight.
+    pub fn is_typical(&self) -> bool {
+        let eight = ["--client=8", "--threads=8"];
+        self.args.iter().any(|a| eight.contains(&a.as_str()))
+    }
+
     /// The command line that the report shows.
     pub fn shown(&self) -> String {
         let program = match self.tool {

@@ -7,10 +7,12 @@
 //! A fourth is a server that answers constants: what the client itself can do here (`constant`).
 //!
 //! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at
-//! replicas (`reads`), and `lag` how far a replica is behind, ours alone or beside peers' (`lag`). So is `embedded`, the library in one process.
+//! replicas (`reads`), and `lag` how far a replica is behind, ours alone or beside peers' (`lag`). So are `embedded`, the
+//! library in one process, and `builds`, two builds of canon side by side.
 //!
 //! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
+mod builds;
 pub mod constant;
 mod embedded;
 mod lag;
@@ -37,7 +39,7 @@ const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
 const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|programs|all] [--rounds 5] [--seconds 5] \
                      [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]\n\
-                     cargo xtask bench [replay|reads|lag|embedded] --help";
+                     cargo xtask bench [replay|reads|lag|embedded|builds] --help";
 
 /// READ COMMITTED and so on, as the setting's value; `None` is the server's default.
 type Isolation = Option<&'static str>;
@@ -85,6 +87,9 @@ pub fn main(args: &[String]) -> Result<()> {
     }
     if args.first().is_some_and(|what| what == "reads") {
         return reads::main(&args[1..]);
+    }
+    if args.first().is_some_and(|what| what == "builds") {
+        return builds::main(&args[1..]);
     }
     if args.first().is_some_and(|what| what == "embedded") {
         return embedded::main(&args[1..]);

@@ -6,7 +6,7 @@ use crate::{Result, command};
 use std::process::Command;
 
 /// Options whose values are places on this machine.
-const PLACES: [&str; 3] = ["--peers", "--binary", "--directory"];
+const PLACES: [&str; 5] = ["--peers", "--binary", "--directory", "--before", "--after"];
 
 /// The title and the lines under it. `command` is without its arguments.
 pub fn head(title: &str, command: &str, args: &[String]) -> String {
