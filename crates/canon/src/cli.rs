@@ -100,7 +100,7 @@ enum Command {
 /// Whom to promote, and how.
 #[derive(clap::Args)]
 struct Promotion {
-    /// The replica: HOST:PORT, or a connection string with a superuser and his password (else PGPASSWORD)
+    /// The replica: HOST:PORT, or a connection string with a superuser; PGPASSWORD has its password
     #[arg(
         long,
         value_name = "REPLICA",
@@ -125,7 +125,10 @@ struct Promotion {
 fn promote(o: &Promotion) -> base::Result<()> {
     use crate::replication::{Primary, link::Link};
     let server = Primary::parse(&o.server).map_err(|why| {
-        let what = format!("--server {}: {why}", o.server);
+        let what = format!(
+            "--server {}: {why}",
+            crate::config::without_password(&o.server)
+        );
         base::Error::new(base::SqlState::INVALID_PARAMETER_VALUE, what)
     })?;
     let report = crate::server::runtime()?.block_on(async {
@@ -192,7 +195,13 @@ fn bench(b: BenchEngine) -> base::Result<()> {
 
 /// Runs the program. 0: fine, 1: it failed, 2: it was asked the wrong way.
 pub fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let arguments = std::env::args_os().map(|a| a.to_string_lossy().into_owned());
+    if let Err(e) = crate::config::refuse_passwords(arguments.skip(1)) {
+        return failed(&e);
+    }
+    let command = Cli::parse().command;
+    let starts = matches!(command, Command::Start { .. });
+    let done = match command {
         Command::Start {
             config,
             accept_log_end,
@@ -236,6 +245,14 @@ pub fn main() -> ExitCode {
         #[cfg(all(feature = "bench", feature = "wire"))]
         Command::BenchLagNode { options } => crate::bench::lag::run_node(&options),
     };
+    // A server says it in the form of its log, once it has one.
+    if let Err(e) = &done
+        && starts
+        && crate::server::is_logging()
+    {
+        crate::server::log_failure(e);
+        return ExitCode::FAILURE;
+    }
     judged(done.map(|()| true))
 }
 
@@ -244,14 +261,19 @@ fn judged(done: base::Result<bool>) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(e) => {
-            eprintln!("canon: {}", e.fields().message);
-            for extra in [&e.fields().detail, &e.fields().hint] {
-                if !extra.is_empty() {
-                    eprintln!("  {extra}");
-                }
-            }
-            ExitCode::FAILURE
+        Err(e) => failed(&e),
+    }
+}
+
+/// Says why on standard error.
+fn failed(e: &base::Error) -> ExitCode {
+    use std::io::Write as _;
+    let mut out = std::io::stderr();
+    _ = writeln!(out, "canon: {}", e.fields().message);
+    for extra in [&e.fields().detail, &e.fields().hint] {
+        if !extra.is_empty() {
+            _ = writeln!(out, "  {extra}");
         }
     }
+    ExitCode::FAILURE
 }

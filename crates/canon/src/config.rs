@@ -1,10 +1,12 @@
 //! The server's configuration: one commented file, `CANON_*` variables, command-line flags; the later wins.
 //!
 //! Everything is checked here, before a disk or a socket is touched: an unknown key, a variable that is nearly a known one
-//! ([`variables`]), a size that is none, an address that cannot be one.
+//! ([`variables`]), a size that is none, an address that cannot be one, a password where others can read it ([`secrets`]).
 
+mod secrets;
 mod variables;
 
+pub use secrets::{refuse_passwords, without_password};
 pub use variables::check_variables;
 
 use crate::forward;
@@ -94,6 +96,15 @@ struct Forward {
     connections: Option<u32>,
     wait: Option<String>,
     silence: Option<String>,
+}
+
+impl File {
+    /// Whether it holds what nobody else on the machine may read.
+    fn holds_secrets(&self) -> bool {
+        self.replica_of
+            .as_deref()
+            .is_some_and(secrets::has_password)
+    }
 }
 
 /// What flags and variables say; they win over the file.
@@ -237,6 +248,7 @@ pub struct Config {
 }
 
 fn bad(key: &str, value: &str, why: &str) -> Error {
+    let value = without_password(value);
     Error::new(
         SqlState::INVALID_PARAMETER_VALUE,
         format!("{key} = {value:?}: {why}"),
@@ -504,7 +516,11 @@ fn read(path: &Path) -> Result<File> {
         )
     };
     let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
-    toml::from_str(&text).map_err(|e| failed(&e))
+    let file: File = toml::from_str(&text).map_err(|e| failed(&e))?;
+    if file.holds_secrets() {
+        secrets::must_be_private(path).map_err(|e| failed(&e.fields().message))?;
+    }
+    Ok(file)
 }
 
 fn addresses(key: &str, v: &str) -> Result<Vec<SocketAddr>> {

@@ -22,6 +22,11 @@ impl sql::session::Host for EnvHost {
         self.0.clock.sleep(time);
     }
 
+    #[cfg(feature = "wire")]
+    fn audit(&self, deed: &sql::session::Deed<'_>) {
+        crate::audit::deed(deed);
+    }
+
     fn aside(&self) {
         #[cfg(feature = "wire")]
         crate::gate::cores::aside();

@@ -7,6 +7,8 @@ pub mod database;
 pub mod engine;
 
 #[cfg(feature = "wire")]
+mod audit;
+#[cfg(feature = "wire")]
 pub mod cli;
 #[cfg(feature = "wire")]
 pub mod cluster;

@@ -67,6 +67,22 @@ pub fn start_logging(config: &Config) {
         LogFormat::Text => builder.with_ansi(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
+    // What the crates below have to say: full disks, damage, why the process ends.
+    env::say::set_logger(|level, words| match level {
+        env::say::Level::Warning => warn!(target: "canon::node", "{words}"),
+        env::say::Level::Error => error!(target: "canon::node", "{words}"),
+    });
+}
+
+/// Whether [`start_logging`] was called.
+pub fn is_logging() -> bool {
+    tracing::dispatcher::has_been_set()
+}
+
+/// Logs why a server did not start or ended: message, DETAIL and HINT.
+pub fn log_failure(e: &Error) {
+    let f = e.fields();
+    error!(code = %e.code(), detail = %f.detail, hint = %f.hint, "{}", f.message);
 }
 
 /// The runtime of what is not a connection: listeners, clocks, HTTP. Connections run on the gate's cores.
@@ -97,6 +113,7 @@ fn raise_open_files(config: &Config) {
 /// Runs a server until it is told to stop.
 pub fn run(config: Config) -> Result<()> {
     start_logging(&config);
+    crate::audit::configuration(&config);
     if !config.foreign.is_empty() {
         let names = config.foreign.join(", ");
         warn!("variables that mean nothing here: {names}");

@@ -10,6 +10,8 @@
 //! ```
 //! Statements that run outside of transactions are marked with `!`; they change nothing.
 //!
+//! Beside the table: who may read the server's files, its arguments and its configuration, and what its log tells an auditor.
+//!
 //! Left out on purpose: rights on columns, grant options and membership of roles, which GRANT refuses (0A000).
 
 mod common;
@@ -18,6 +20,8 @@ use common::{Server, connect_to, on_postgres, sqlstate, tests_dir, update_golden
 use futures::{SinkExt, StreamExt, stream};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
@@ -805,4 +809,162 @@ fn the_table_of_privileges_is_that_of_postgresql() {
         wrong.lines().count(),
         got.len()
     );
+}
+
+/// Everything below a directory, itself first, with its rights.
+fn modes(root: &Path) -> Vec<(PathBuf, u32)> {
+    let mode = |p: &Path| p.metadata().expect("rights").permissions().mode() & 0o777;
+    let mut all = vec![(root.to_owned(), mode(root))];
+    let mut at = 0;
+    while at < all.len() {
+        let path = all[at].0.clone();
+        at += 1;
+        if path.is_dir() {
+            let below = std::fs::read_dir(&path).expect("a directory");
+            let below = below.map(|e| e.expect("an entry").path());
+            all.extend(below.map(|p| (p.clone(), mode(&p))));
+        }
+    }
+    all
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.enable_all().build().expect("a runtime")
+}
+
+#[test]
+fn files_are_private_and_those_of_an_older_build_become_so() {
+    let archive = tempfile::tempdir().expect("a directory");
+    let below = archive.path().join("new");
+    let url = format!("file://{}", below.display());
+    let open = |paths: &[PathBuf]| -> Vec<String> {
+        let all = paths.iter().flat_map(|p| modes(p));
+        let open = all.filter(|(_, mode)| mode & 0o077 != 0);
+        open.map(|(p, mode)| format!("{} {mode:o}", p.display()))
+            .collect()
+    };
+    runtime().block_on(async {
+        let mut server = Server::canon(&[("CANON_ARCHIVE", &url)]);
+        server.launch();
+        server.ready().await;
+        let c = server.connect().await;
+        let sql = "CREATE TABLE t (v int); INSERT INTO t VALUES (1); CHECKPOINT; CHECKPOINT";
+        c.batch_execute(sql).await.expect("rows");
+        let until = std::time::Instant::now() + common::PATIENCE;
+        while !below.is_dir() {
+            assert!(until > std::time::Instant::now(), "nothing is archived");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let data = server.data_dir();
+        assert!(modes(&data).len() > 5);
+        assert_eq!(open(&[data.clone(), below.clone()]), [""; 0]);
+        server.kill();
+        for (path, _) in modes(&data) {
+            let mode = if path.is_dir() { 0o755 } else { 0o644 };
+            let rights = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, rights).expect("rights");
+        }
+        server.launch();
+        server.ready().await;
+        assert_eq!(open(&[data]), [""; 0]);
+        let log = std::fs::read_to_string(server.scratch().join("log")).expect("the log");
+        assert!(log.contains("were open to other users"), "{log}");
+    });
+}
+
+#[test]
+fn the_log_tells_an_auditor_of_refused_logins_and_changed_rights() {
+    runtime().block_on(async {
+        let server = Server::canon(&[]);
+        let mut server = server;
+        server.launch();
+        server.ready().await;
+        let c = server.connect().await;
+        let sql = "CREATE ROLE careless LOGIN PASSWORD 'hidden-one'";
+        c.batch_execute(sql).await.expect("a role");
+        for sql in [
+            "CREATE TABLE audited (v int)",
+            "GRANT SELECT ON audited TO careless",
+            "SET ROLE careless",
+        ] {
+            c.batch_execute(sql).await.expect(sql);
+        }
+        c.batch_execute("DROP TABLE audited")
+            .await
+            .expect_err("not its owner");
+        for (user, password) in [("careless", "hidden-two"), ("no\none INFO forged", "x")] {
+            let mut config = server.config();
+            config.user(user).password(password);
+            connect_to(&config).await.expect_err("refused");
+        }
+        let log = std::fs::read_to_string(server.scratch().join("log")).expect("the log");
+        let line = |words: &[&str]| {
+            let found = log.lines().any(|l| words.iter().all(|w| l.contains(w)));
+            assert!(found, "no line with {words:?} in\n{log}");
+        };
+        line(&["canon::audit", "starting", "max_connections: 100"]);
+        line(&[
+            "canon::audit",
+            "CREATE ROLE",
+            "PASSWORD ...",
+            "role=\"canon\"",
+        ]);
+        line(&["CREATE TABLE", "\"CREATE TABLE audited (v int)\""]);
+        line(&["GRANT", "\"GRANT SELECT ON audited TO careless\""]);
+        line(&[
+            "WARN",
+            "refused",
+            "DROP TABLE audited",
+            "role=\"careless\"",
+            "login=\"canon\"",
+        ]);
+        line(&[
+            "WARN",
+            "login refused",
+            "user=\"careless\"",
+            "28P01",
+            "127.0.0.1",
+        ]);
+        line(&["login refused", "user=\"no\\none INFO forged\""]);
+        assert!(!log.contains("hidden-"), "{log}");
+        assert!(!log.lines().any(|l| l.starts_with("one")), "{log}");
+    });
+}
+
+#[test]
+fn passwords_are_refused_where_others_could_read_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let canon = |arguments: &[&str]| {
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_canon"))
+            .args(arguments)
+            .output()
+            .expect("canon runs");
+        assert!(!out.status.success(), "{arguments:?}");
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    for arguments in [
+        ["start", "--replica-of", "host=h password=hidden"],
+        ["promote", "--server", "postgres://u:hidden@h/canon"],
+        ["proxy", "--nodes", "postgres://u:hidden@h/canon"],
+    ] {
+        let said = canon(&arguments);
+        assert!(said.contains("process list"), "{said}");
+        assert!(!said.contains("hidden"), "{said}");
+    }
+    let file = directory.path().join("canon.toml");
+    let path = file.to_str().expect("a path");
+    let text = "replica_of = \"host=h password=hidden\"\nmax_connections = 0\n";
+    std::fs::write(&file, text).expect("written");
+    for (mode, wanted) in [
+        (0o644, "chmod 0600"),
+        (0o602, "chmod 0600"),
+        (0o600, "max_connections"),
+    ] {
+        let rights = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&file, rights).expect("rights");
+        let said = canon(&["start", "--data", "/nonexistent/x", "--config", path]);
+        assert!(said.contains(wanted), "{mode:o}: {said}");
+        assert!(!said.contains("hidden"), "{said}");
+    }
 }

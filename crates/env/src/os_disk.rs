@@ -75,6 +75,8 @@ impl Disk for OsDisk {
         let mut changed = tighten(dir, &metadata)?;
         let owner = metadata.uid();
         let mut todo = vec![dir.to_owned()];
+        // Links may lead back.
+        let mut seen = vec![(metadata.dev(), metadata.ino())];
         while let Some(dir) = todo.pop() {
             for entry in fs::read_dir(dir)? {
                 let path = entry?.path();
@@ -87,7 +89,9 @@ impl Disk for OsDisk {
                     continue;
                 }
                 changed += tighten(&path, &metadata)?;
-                if metadata.is_dir() {
+                let name = (metadata.dev(), metadata.ino());
+                if metadata.is_dir() && !seen.contains(&name) {
+                    seen.push(name);
                     todo.push(path);
                 }
             }
@@ -233,6 +237,7 @@ mod tests {
         let far = root.with_extension("far");
         fs::create_dir_all(far.join("wal")).unwrap();
         std::os::unix::fs::symlink(&far, root.join("link")).unwrap();
+        std::os::unix::fs::symlink(&root, root.join("loop")).unwrap();
         std::os::unix::fs::symlink("nowhere", root.join("gone")).unwrap();
         for p in [&dir, &file, &far, &far.join("wal")] {
             fs::set_permissions(p, Permissions::from_mode(0o755)).unwrap();

@@ -211,7 +211,7 @@ impl Following {
 
     fn fail(&self, e: Error) {
         let f = e.fields();
-        env::say!(
+        env::alarm!(
             "canon: this replica stops following: {}. {}",
             f.message,
             f.detail
@@ -347,7 +347,7 @@ impl Following {
             Err(why) => {
                 self.stats.damaged.fetch_add(1, Ordering::Relaxed);
                 let times = self.damaged_in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
-                env::say!("canon: a group came damaged after {taken} ({why}); asked for again");
+                env::alarm!("canon: a group came damaged after {taken} ({why}); asked for again");
                 return match times < MOST_DAMAGED {
                     true => Ok(None),
                     false => Err(damaged(why.to_owned())),

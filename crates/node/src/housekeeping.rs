@@ -104,7 +104,7 @@ impl Shared {
     fn has_pruned(&self) -> bool {
         let prune = |keep| self.dir.prune(keep).map_err(failed);
         let gone = self.keep_from().and_then(prune);
-        gone.inspect_err(|e| env::say!("canon: {e}"))
+        gone.inspect_err(|e| env::alarm!("canon: {e}"))
             .is_ok_and(|gone| gone > 0)
     }
 
@@ -131,7 +131,7 @@ impl Shared {
         let (dir, manager) = (&self.dir, &self.manager);
         let keep = self.keep_from()?;
         crate::checkpoint::write(dir, manager, &self.sequences, keep, durable, go_on)
-            .inspect_err(|e| env::say!("canon: {e}"))?;
+            .inspect_err(|e| env::alarm!("canon: {e}"))?;
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

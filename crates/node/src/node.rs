@@ -659,7 +659,7 @@ impl Node {
         }
         for t in self.threads.lock().drain(..) {
             if t.join().is_err() {
-                env::say!("canon: a background thread panicked; stopping without it");
+                env::alarm!("canon: a background thread panicked; stopping without it");
             }
         }
         // The log is at its end. Where that cannot be written the anchor is a moment old, as after a crash.

@@ -155,7 +155,7 @@ impl OwnLog {
                 }
                 Err(e) if e.is_retryable() => {
                     if !self.full.swap(true, Ordering::SeqCst) {
-                        env::say!("canon: {e}; this replica's log goes on when there is room");
+                        env::alarm!("canon: {e}; this replica's log goes on when there is room");
                     }
                     env.clock.sleep(RETRY);
                     if self.queue.lock().end == End::Stopped {

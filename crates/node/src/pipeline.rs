@@ -214,7 +214,7 @@ impl Pipeline {
         self.stats
             .given_up
             .fetch_add(commits as u64, Ordering::SeqCst);
-        env::say!(
+        env::alarm!(
             "canon: stopping on a full disk: {commits} commits that waited for room are not in the log"
         );
     }
@@ -262,7 +262,7 @@ impl Pipeline {
                 if !was_full {
                     self.stats.disk_full.fetch_add(1, Ordering::Relaxed);
                     manager.set_disk_full(true);
-                    env::say!(
+                    env::alarm!(
                         "canon: {e}; commits wait and new writes are refused until there is room"
                     );
                 }
@@ -346,8 +346,8 @@ fn empty_commit(position: Position) -> wal::Commit {
 
 /// Nobody knows what is durable now, so nothing may be acknowledged: the process ends, and recovery will tell.
 pub(crate) fn die(e: &wal::Error) -> ! {
-    env::say!("canon: the log cannot be written: {e}");
-    env::say!("canon: stopping now, so that nothing is acknowledged that may be lost");
+    env::alarm!("canon: the log cannot be written: {e}");
+    env::alarm!("canon: stopping now, so that nothing is acknowledged that may be lost");
     std::process::abort();
 }
 

@@ -159,10 +159,10 @@ impl Node {
         let until = clock.monotonic_nanos() + TAKE_BACK.as_nanos() as u64;
         while let Err(e) = shared.dir.set_terms(terms) {
             if !e.is_retryable() || clock.monotonic_nanos() > until {
-                env::say!(
+                env::alarm!(
                     "canon: the node is not promoted, but term {term} could not be taken off its disk: {e}"
                 );
-                env::say!(
+                env::alarm!(
                     "canon: stopping now. If it is started as a replica again, its primary takes no more writes: promote it then, or make it anew"
                 );
                 std::process::abort();

@@ -122,6 +122,35 @@ pub async fn start<S: Stream, E: Engine>(
     if full {
         return Err(gate.too_many());
     }
+    let user = hello.user.clone();
+    let started = enter(wire, gate, origin, hello).await;
+    if let Err(e) = &started
+        && is_refusal(e)
+    {
+        crate::audit::refused_login(&user, origin.address, e);
+    }
+    started
+}
+
+/// Whether an error is that of a login that was refused, and not of a client or a server that went away.
+fn is_refusal(e: &Error) -> bool {
+    matches!(
+        e.code(),
+        SqlState::INVALID_AUTHORIZATION
+            | SqlState::INVALID_PASSWORD
+            | SqlState::INSUFFICIENT_PRIVILEGE
+            | SqlState::INVALID_CATALOG_NAME
+            | SqlState::PROTOCOL_VIOLATION
+    )
+}
+
+/// From a client's first words to what its connection is for.
+async fn enter<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    gate: &Gate<E>,
+    origin: &Origin,
+    hello: Hello,
+) -> Result<Option<Started<E>>> {
     authenticate(wire, gate, origin, &hello.user).await?;
     let hello = on_behalf(gate, hello).await?;
     if hello.replication || hello.forward {

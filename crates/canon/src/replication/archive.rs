@@ -49,7 +49,16 @@ pub fn checked(url: String) -> Result<String> {
 fn objects(url: &str) -> Result<Arc<dyn Objects>> {
     let path = url.strip_prefix("file://");
     let path = path.ok_or_else(|| bad(url, "not a place that this program knows"))?;
-    Ok(Arc::new(Files::new(Env::os().disk, Path::new(path))))
+    let (disk, path) = (Env::os().disk, Path::new(path));
+    // What an older build archived was as open as the umask let it be. The directory around it is its owner's affair.
+    let is_cluster = |n: &String| n.len() == 32 && n.bytes().all(|b| b.is_ascii_hexdigit());
+    let clusters = disk.list(path).unwrap_or_default().into_iter();
+    for cluster in clusters.filter(is_cluster).map(|n| path.join(n)) {
+        if let Err(e) = disk.make_private(&cluster) {
+            warn!(path = %cluster.display(), error = %e, "the archive could not be closed to other users");
+        }
+    }
+    Ok(Arc::new(Files::new(disk, path)))
 }
 
 /// See the head of the file.

@@ -245,6 +245,7 @@ impl<'a> Binder<'a> {
         cols: Vec<QCol>,
     ) -> Result<Arc<Prepared>> {
         let params = self.resolved_params()?;
+        target::must_fit(cols.len())?;
         if self.relations <= 1 {
             for n in &mut self.names {
                 if !n.contains('(')

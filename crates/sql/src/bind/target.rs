@@ -20,6 +20,20 @@ pub(crate) struct Target {
     pub origin: (Oid, i16),
 }
 
+/// Most columns of a result, as PostgreSQL has it. The protocol counts them in 16 bits.
+pub(super) const MAX_ENTRIES: usize = 1664;
+
+/// 54011 for a list of more entries than a result may have.
+pub(super) fn must_fit(entries: usize) -> Result<()> {
+    if entries <= MAX_ENTRIES {
+        return Ok(());
+    }
+    Err(Error::new(
+        SqlState::TOO_MANY_COLUMNS,
+        format!("target lists can have at most {MAX_ENTRIES} entries"),
+    ))
+}
+
 impl Binder<'_> {
     /// Binds a select list.
     pub(crate) fn targets(
@@ -29,6 +43,7 @@ impl Binder<'_> {
     ) -> Result<Vec<Target>> {
         let mut out = Vec::new();
         for item in items {
+            must_fit(out.len())?;
             match item {
                 SelectItem::UnnamedExpr(e) => out.push(self.entry(e, None, env)?),
                 SelectItem::ExprWithAlias { expr, alias } => {
@@ -61,6 +76,7 @@ impl Binder<'_> {
                 }
             }
         }
+        must_fit(out.len())?;
         Ok(out)
     }
 

@@ -36,6 +36,14 @@ struct Class<'a> {
     file: Oid,
 }
 
+/// The options of a view as `pg_class` has them; NULL without any.
+fn view_options(security_invoker: bool) -> Value {
+    match security_invoker {
+        true => array(Type::Text, vec![text("security_invoker=true")]),
+        false => Value::Null,
+    }
+}
+
 pub(super) fn pg_class(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     let s = cx.schema();
     let mut push = |c: Class<'_>, more: &[(&str, Value)]| {
@@ -128,6 +136,7 @@ pub(super) fn pg_class(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                     class,
                     &[
                         ("relhasrules", Value::Bool(true)),
+                        ("reloptions", view_options(v.security_invoker)),
                         ("relacl", acl(s, v.owner, &v.acl)),
                     ],
                 );

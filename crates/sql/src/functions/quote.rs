@@ -1,7 +1,7 @@
 //! Quoting of identifiers and literals, and `format`.
 
 use super::EvalContext;
-use super::string::MAX;
+use super::string::{MAX, too_large};
 use crate::types::text;
 use base::{Error, Result, SqlState, Type, Value};
 
@@ -21,12 +21,18 @@ pub(super) fn format(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Valu
     let mut it = f.chars().peekable();
     let mut next = 1;
     let number = |it: &mut std::iter::Peekable<std::str::Chars<'_>>| {
-        let mut n: Option<usize> = None;
+        let mut n: Option<i32> = None;
         while let Some(d) = it.peek().and_then(|c| c.to_digit(10)) {
-            n = Some((n.unwrap_or(0) * 10 + d as usize).min(MAX));
+            let more = n.unwrap_or(0).checked_mul(10);
+            let more = more.and_then(|n| n.checked_add(d as i32));
+            let range = || {
+                let what = "number is out of range";
+                Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, what)
+            };
+            n = Some(more.ok_or_else(range)?);
             it.next();
         }
-        n
+        Ok::<_, Error>(n.map(|n| n as usize))
     };
     while let Some(ch) = it.next() {
         if ch != '%' {
@@ -39,7 +45,7 @@ pub(super) fn format(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Valu
             continue;
         }
         let mut at = None;
-        let mut width: Option<i64> = number(&mut it).map(|n| n as i64);
+        let mut width: Option<i64> = number(&mut it)?.map(|n| n as i64);
         if width.is_some() && it.peek() == Some(&'$') {
             it.next();
             at = width.take().map(|n| n as usize);
@@ -56,7 +62,7 @@ pub(super) fn format(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Valu
         }
         if it.peek() == Some(&'*') {
             it.next();
-            let k = match number(&mut it) {
+            let k = match number(&mut it)? {
                 Some(k) => {
                     it.next();
                     k
@@ -69,7 +75,7 @@ pub(super) fn format(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Valu
             let w = a.get(k).ok_or_else(few)?;
             width = w.as_i64();
         } else if width.is_none() {
-            width = number(&mut it).map(|n| n as i64);
+            width = number(&mut it)?.map(|n| n as i64);
         }
         let kind = it.next().ok_or_else(unterminated)?;
         if !matches!(kind, 's' | 'I' | 'L') {
@@ -96,7 +102,10 @@ pub(super) fn format(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Valu
         };
         let width = width.unwrap_or(0);
         let (minus, width) = (minus || width < 0, width.unsigned_abs() as usize);
-        let fill = width.min(MAX).saturating_sub(piece.chars().count());
+        let fill = width.saturating_sub(piece.chars().count());
+        if out.len() + piece.len() + fill > MAX {
+            return Err(too_large());
+        }
         base::memory::want(fill)?;
         if !minus {
             out.extend(std::iter::repeat_n(' ', fill));

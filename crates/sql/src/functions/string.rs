@@ -24,7 +24,7 @@ fn count(n: usize) -> Value {
 }
 
 /// 54000 for results beyond what a row can hold.
-fn too_large() -> Error {
+pub(super) fn too_large() -> Error {
     Error::new(
         SqlState::PROGRAM_LIMIT_EXCEEDED,
         "requested length too large",

@@ -84,6 +84,22 @@ pub trait Host: Send + Sync {
     fn sleep(&self, time: Duration);
     /// The thread is about to block for long: others that it serves go on elsewhere.
     fn aside(&self) {}
+    /// To be kept for auditors.
+    fn audit(&self, _deed: &Deed<'_>) {}
+}
+
+/// A change of schema, roles or rights.
+pub struct Deed<'a> {
+    /// Names of the role that did it and of the one that the session is of.
+    pub role: &'a str,
+    pub session_user: &'a str,
+    pub pid: i32,
+    /// The command's tag; empty when it was refused.
+    pub tag: &'a str,
+    /// The text as the client sent it.
+    pub statement: &'a str,
+    /// Why it was not done.
+    pub refused: Option<&'a Error>,
 }
 
 /// A counter that every statement raises: spread over cache lines by thread.

@@ -33,6 +33,17 @@ pub enum Ddl {
     Extra(Arc<crate::ddl::Extra>),
 }
 
+impl Ddl {
+    /// Whether it changes schema, roles or rights: not what looks after tables or locks them.
+    pub fn changes(&self) -> bool {
+        use crate::ddl::Extra as E;
+        match self {
+            Ddl::Statement(_) => true,
+            Ddl::Extra(e) => !matches!(**e, E::Upkeep { .. } | E::Lock(_) | E::Refused(_)),
+        }
+    }
+}
+
 /// A statement that may be run many times.
 pub struct Statement {
     pub text: Arc<str>,

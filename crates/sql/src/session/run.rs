@@ -18,7 +18,7 @@ use super::plans::Plan;
 use super::prepared::{Ddl, Statement};
 use super::row::{Formats, put_row};
 use super::seam;
-use super::{Session, block};
+use super::{Deed, Session, block};
 use crate::engine::Engine;
 use crate::exec::{ExecContext, Execution, Go};
 use crate::plan::StatementKind;
@@ -415,7 +415,11 @@ impl<E: Engine> Session<E> {
                 sink,
             } => self.rows(c, run, *max_rows, *describe, sink).await?,
             Work::Ddl(s) => {
-                let outcome = seam::execute_ddl(self, s)?;
+                let done = seam::execute_ddl(self, s);
+                if s.changes() {
+                    self.audit(done.as_ref());
+                }
+                let outcome = done?;
                 self.block.ddl = true;
                 for (severity, e) in &outcome.notices {
                     self.notice(c, *severity, e);
@@ -594,6 +598,20 @@ impl<E: Engine> Session<E> {
         self.current_plan(run)?;
         run.exec = Some(run.plan.prepared.start(std::mem::take(&mut run.params)));
         Ok(())
+    }
+
+    /// Tells auditors of a change of schema, roles or rights, or of why it was refused.
+    fn audit(&self, done: std::result::Result<&seam::Outcome, &Error>) {
+        let state = &self.state;
+        let text = self.handle.activity.lock().query.clone();
+        self.shared.host.audit(&Deed {
+            role: &state.role_name(state.current_role.get()),
+            session_user: &state.role_name(state.session_user.get()),
+            pid: self.handle.pid,
+            tag: done.map_or("", |o| &o.tag),
+            statement: &text,
+            refused: done.err(),
+        });
     }
 
     /// Sees to it that the plan is one of the schema that the transaction sees, and that the user may run it.
