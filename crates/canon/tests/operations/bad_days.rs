@@ -1,10 +1,11 @@
 //! Bad situations of docs/operations.md that no other test tries.
 
-use super::common::Server;
+use super::common::{PATIENCE, Server};
 use super::helpers::*;
 use super::{canon, text};
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_with_a_damaged_segment_is_filled_anew() {
@@ -121,4 +122,40 @@ async fn a_primary_whose_directory_is_lost_comes_back_from_a_replica() {
     p.ready().await;
     rows(&w, "INSERT INTO moves (sum) VALUES (43)").await;
     assert_equal(&w, &p).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_without_its_replicas_goes_on_with_fewer() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start_with(&[("CANON_SYNCHRONOUS_REPLICAS", "1")]).await;
+    let r = replica(&p, "only").await;
+    let c = p.connect().await;
+    bank(&c).await;
+    drop(r);
+    let before = one(&c, "SELECT pg_current_wal_flush_lsn()").await;
+    let waiting = p.connect().await;
+    let waits = tokio::spawn(async move {
+        _ = waiting
+            .batch_execute("INSERT INTO moves (id, sum) VALUES (-1, 42)")
+            .await;
+    });
+    let deadline = Instant::now() + PATIENCE;
+    while one(&c, "SELECT pg_current_wal_flush_lsn()").await == before {
+        assert!(Instant::now() < deadline, "nothing is flushed");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let count = "SELECT count(*) FROM moves WHERE sum = 42";
+    assert_eq!(one(&c, count).await, "0", "not published");
+    p.kill();
+    waits.await.expect("its server is gone");
+    p.set_env(&[("CANON_SYNCHRONOUS_REPLICAS", "0")]);
+    p.launch();
+    p.ready().await;
+    let c = p.connect().await;
+    assert_eq!(one(&c, count).await, "1");
+    rows(&c, "INSERT INTO moves (sum) VALUES (43)").await;
+    let r = replica(&p, "new").await;
+    assert_equal(&c, &r).await;
 }
