@@ -192,8 +192,13 @@ impl DataDir {
         self.path.join("checkpoint")
     }
 
+    /// The file of a checkpoint.
+    pub fn checkpoint_path(&self, number: u64) -> PathBuf {
+        self.checkpoints().join(file_name(number))
+    }
+
     /// Numbers of the finished checkpoints, ascending.
-    pub(crate) fn checkpoint_numbers(&self) -> Result<Vec<u64>> {
+    pub fn checkpoint_numbers(&self) -> Result<Vec<u64>> {
         let dir = self.checkpoints();
         let names = self
             .disk

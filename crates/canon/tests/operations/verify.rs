@@ -125,11 +125,14 @@ fn a_whole_directory_is_whole_and_nothing_is_changed() {
     drop(db);
     let (fine, said) = verify(&path.join("nowhere"));
     assert!(!fine && said.contains("not a data directory"), "{said}");
-    // A torn end is the normal end of a crash; so are half-made files.
+    // A torn end above the anchor is the normal end of a crash; so are half-made files.
     let last = files(&path.join("wal"), ".wal").pop().expect("segments");
-    let bytes = fs::read(&last).expect("a segment");
-    let end = bytes.iter().rposition(|b| *b != 0).expect("groups") as u64;
-    flip(&last, end);
+    let mut bytes = fs::read(&last).expect("a segment");
+    let end = bytes.iter().rposition(|b| *b != 0).expect("groups") + 1;
+    let end = end.next_multiple_of(8);
+    let head = bytes[128..188].to_vec();
+    bytes[end..end + 60].copy_from_slice(&head);
+    fs::write(&last, bytes).expect("written");
     fs::write(path.join("checkpoint").join("0000000000000009.tmp"), "half").expect("written");
     let (fine, said) = verify(&path);
     assert!(fine && said.contains("the normal end of a crash"), "{said}");
@@ -205,7 +208,12 @@ fn what_is_missing_and_what_does_not_fit_is_found() {
         .pop()
         .expect("a checkpoint");
     fs::rename(&checkpoint, &away).expect("renamed");
-    assert!(verify(&path).0, "the log is whole from its beginning");
+    let anchor = path.join("CANON_ANCHOR");
+    let said = damaged(&path, &anchor);
+    assert!(
+        said.contains("checkpoint 1"),
+        "the log is whole, and the anchor asks for it: {said}"
+    );
     fs::rename(&segments[0], path.join("first")).expect("renamed");
     let (fine, said) = verify(&path);
     assert!(
@@ -214,6 +222,24 @@ fn what_is_missing_and_what_does_not_fit_is_found() {
     );
     fs::rename(path.join("first"), &segments[0]).expect("renamed");
     fs::rename(&away, &checkpoint).expect("renamed");
+    // The end: only the anchor knows that there was more.
+    let good = fs::read(last).expect("a segment");
+    let end = good.iter().rposition(|b| *b != 0).expect("groups") as u64;
+    flip(last, end);
+    let said = damaged(&path, &anchor);
+    assert!(
+        said.contains("by this anchor the log had reached"),
+        "{said}"
+    );
+    fs::remove_file(last).expect("removed");
+    let said = damaged(&path, &anchor);
+    assert!(said.contains("is missing"), "{said}");
+    fs::write(last, good).expect("written");
+    let kept = fs::read(&anchor).expect("an anchor");
+    fs::write(&anchor, "garbage").expect("written");
+    damaged(&path, &anchor);
+    fs::write(&anchor, kept).expect("written");
+    assert!(verify(&path).0);
     // Terms that the groups are not of, and files that are no text.
     let terms = path.join("CANON_TERMS");
     let good = fs::read(&terms).ok();

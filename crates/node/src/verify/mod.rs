@@ -21,17 +21,20 @@ mod repair;
 pub use archive::verify_archive;
 pub use repair::repair;
 
+use crate::reach;
 use crate::recovery::Recovery;
 use crate::sequences::Sequences;
+use crate::start_check::{self, End, Verdict};
 use base::Position;
 use env::{Disk, Env, Overlay};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
 use txn::{RuleCompiler, verify_rows};
+use wal::anchor::ANCHOR_FILE;
 use wal::aside::{self, AsideGroups};
 use wal::verify::{Finding, LogFacts, Wanted, verify_checkpoint, verify_log};
-use wal::{DataDir, DirOptions, Error, Progress, SegmentSource};
+use wal::{DataDir, DirOptions, Error, LogPoint, Progress, Recovered, SegmentSource};
 
 /// Most faults of rows that are written down, of all tables together; the rest is counted.
 const MOST_FAULTS: usize = 1000;
@@ -278,6 +281,7 @@ fn rows(dir: &DataDir, options: &Options<'_>, report: &mut Report) {
     let recovered = wal::recover(dir, &recovery, workers, &Progress::default());
     let catalog = recovered.and_then(|r| {
         report.last = r.last;
+        reaches_anchor(dir, &r, report);
         recovery.rows_alone(r.last).map_err(Error::Apply)
     });
     let catalog = match catalog {
@@ -323,6 +327,33 @@ fn rows(dir: &DataDir, options: &Options<'_>, report: &mut Report) {
         tables.len(),
         report.last
     ));
+}
+
+/// Whether the log reaches what its anchor says.
+fn reaches_anchor(dir: &DataDir, recovered: &Recovered, report: &mut Report) {
+    let file = dir.path().join(ANCHOR_FILE);
+    let Some(anchor) = dir.anchor() else {
+        let fact = "no anchor: how far the log had reached is not known; the first start makes one";
+        return report.facts.push(fact.into());
+    };
+    let found = match reach::found(dir) {
+        Ok(found) => found,
+        Err(e) => return report.add(Finding::new(&file, 0, e.fields().message.clone())),
+    };
+    let end = End {
+        position: recovered.last,
+        point: recovered.end.segment.map(|(name, offset, _)| LogPoint {
+            segment: name.number,
+            offset,
+        }),
+    };
+    if let Verdict::Refused(what) = start_check::check(Some(&anchor), &found, end, None) {
+        let what = format!(
+            "by this anchor the log had reached {}, but {what}",
+            anchor.position
+        );
+        report.add(Finding::new(&file, 0, what));
+    }
 }
 
 /// A path below another one, for a person.

@@ -14,7 +14,8 @@ use super::{Options, Report, verify_over};
 use base::Position;
 use env::{Disk, Overlay};
 use std::path::{Path, PathBuf};
-use wal::{DataDir, DirOptions, Error, SegmentName};
+use std::sync::Arc;
+use wal::{Anchor, DataDir, DirOptions, Error, SegmentName};
 
 /// What was done, in words, and what is found afterwards. The report is the one before when nothing could be done.
 pub fn repair(
@@ -26,23 +27,20 @@ pub fn repair(
     let gone = superfluous(path, found, options)?;
     let disk = &*options.env.disk;
     if !gone.is_empty() {
-        // Held so that no start comes between.
-        let _lock = disk.lock_dir(path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::WouldBlock => Error::Locked {
-                path: path.to_owned(),
-            },
-            _ => io("locking", path, source),
-        })?;
+        // Its lock is held, so that no start comes between; half-made files go as at a start.
+        let dir = DataDir::open(&options.env, path, DirOptions::default())?;
+        // Before the file goes: a crash between leaves a directory that is refused, as before.
+        lower_anchor(&dir, &gone)?;
         let aside = path.join("damaged");
         disk.create_dir_all(&aside)
             .map_err(|e| io("creation", &aside, e))?;
         disk.sync_dir(path).map_err(|e| io("sync", path, e))?;
         for file in &gone {
             let to = aside.join(file.file_name().unwrap_or_default());
+            let parent = file.parent().unwrap_or(path);
             disk.rename(file, &to)
                 .map_err(|e| io("renaming", file, e))?;
-            let dir = file.parent().unwrap_or(path);
-            for d in [&*aside, dir] {
+            for d in [&*aside, parent] {
                 disk.sync_dir(d).map_err(|e| io("sync", d, e))?;
             }
             done.push(format!(
@@ -69,6 +67,22 @@ pub fn repair(
         false => super::verify_dir(path, options)?,
     };
     Ok((done, report))
+}
+
+/// The anchor asks for no checkpoint that is taken away; all else that it asks for stays.
+fn lower_anchor(dir: &DataDir, gone: &[PathBuf]) -> wal::Result<()> {
+    let numbers = dir.checkpoint_numbers()?;
+    let left = numbers
+        .into_iter()
+        .filter(|n| !gone.contains(&dir.checkpoint_path(*n)));
+    let newest = left.max().unwrap_or(0);
+    match dir.anchor() {
+        Some(old) if old.checkpoint > newest => dir.set_anchor(Anchor {
+            checkpoint: newest,
+            ..old
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn io(op: &'static str, path: &Path, source: std::io::Error) -> Error {
@@ -122,6 +136,8 @@ fn superfluous(path: &Path, found: &Report, options: &Options<'_>) -> wal::Resul
         gone.extend(before.map(|s| wal.join(s.file_name())));
     }
     let over = Overlay::new(disk.clone());
+    let env = options.env.clone().with_disk(Arc::new(over.clone()));
+    lower_anchor(&DataDir::open(&env, path, DirOptions::default())?, &gone)?;
     for file in &gone {
         over.remove(file).map_err(|e| io("removal", file, e))?;
     }
