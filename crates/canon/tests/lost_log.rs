@@ -343,3 +343,33 @@ async fn a_replica_that_lost_log_does_not_start_and_is_filled_anew() {
     r.ready().await;
     assert_equal(&c, &r).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_does_not_answer_keeps_nobody_from_serving() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start_with(&[SMALL]).await;
+    let r = replica_with(&p, "silent", &[SMALL]).await;
+    let c = p.connect().await;
+    table(&c).await;
+    write(&c, 1, 10).await;
+    on_disk(&c, "silent").await;
+    drop(c);
+    let known = std::fs::read_to_string(p.data_dir().join("CANON_REPLICAS")).expect("known");
+    assert_eq!(known, format!("127.0.0.1:{} silent\n", r.port));
+    // It takes connections, and says nothing.
+    signal(&r, "-STOP");
+    p.kill();
+    p.launch();
+    p.ready().await;
+    assert!(
+        log(&p).contains("did not say within 2s how far it is"),
+        "{}",
+        p.log_tail()
+    );
+    let c = p.connect().await;
+    write(&c, 11, 10).await;
+    signal(&r, "-CONT");
+    assert_equal(&c, &r).await;
+}

@@ -295,6 +295,33 @@ mod tests {
     }
 
     #[test]
+    fn a_primary_that_lost_log_replaces_nothing_of_its_own_term() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let flags = crate::config::Overrides {
+            data: Some(scratch.path().join("data")),
+            ..Default::default()
+        };
+        let config = Config::load(&flags).expect("defaults");
+        assert!(is_wanting(&config).expect("it can be looked at"));
+        let dir = open(&config, Some(1)).expect("a new directory");
+        let had = Position::new(1, 9);
+        let anchor = wal::Anchor {
+            position: had,
+            ..Default::default()
+        };
+        dir.set_anchor(anchor).expect("written");
+        let own = dir.terms();
+        assert!(would_lose(&dir, &own, had.prev()));
+        assert!(!would_lose(&dir, &own, had));
+        // Another term has cut off what is here.
+        let newer = [own[0], (7, Position::new(1, 2))];
+        assert!(!would_lose(&dir, &newer, Position::new(1, 2)));
+        drop(dir);
+        // It has no log, and is not one that never had any: nothing is copied over what its start has to tell.
+        assert!(!is_wanting(&config).expect("it can be looked at"));
+    }
+
+    #[test]
     fn copies_that_do_not_come_are_begun_ever_later() {
         let all = [0, 1, 2, 3, 4, 5, 6, u32::MAX].map(|n| pause(n).as_secs());
         assert_eq!(all, [0, 60, 120, 240, 480, 960, 960, 960]);
