@@ -681,3 +681,47 @@ async fn numbers_do_not_make_a_plan_each() {
         .await;
     assert_eq!(sqlstate(&refused.unwrap_err()), "22003");
 }
+
+/// The bytes of a value as they came.
+struct Bytes(Vec<u8>);
+
+impl<'a> tokio_postgres::types::FromSql<'a> for Bytes {
+    fn from_sql(
+        _: &Type,
+        raw: &'a [u8],
+    ) -> Result<Bytes, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Bytes(raw.to_vec()))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_as_values_are_binary_where_binary_is_asked_for() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    client
+        .batch_execute(
+            "CREATE TABLE t (a int, b text, c bool); INSERT INTO t VALUES (7, NULL, true)",
+        )
+        .await
+        .unwrap();
+    let mut whole = vec![0, 0, 0, 3, 0, 0, 0, 23, 0, 0, 0, 4, 0, 0, 0, 7];
+    whole.extend([0, 0, 0, 25, 255, 255, 255, 255, 0, 0, 0, 16, 0, 0, 0, 1, 1]);
+    let pair = vec![
+        0, 0, 0, 2, 0, 0, 0, 23, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 25, 0, 0, 0, 2, b',', b'"',
+    ];
+    for (sql, expected) in [
+        ("SELECT t FROM t", &whole),
+        (
+            "SELECT x FROM (SELECT t AS x FROM t ORDER BY a LIMIT 1) s",
+            &whole,
+        ),
+        ("SELECT row(1, ',\"'::text)", &pair),
+    ] {
+        let row = client.query_one(sql, &[]).await.unwrap();
+        assert_eq!(row.get::<_, Bytes>(0).0, *expected, "{sql}");
+    }
+}

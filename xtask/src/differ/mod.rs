@@ -180,7 +180,7 @@ impl Bench {
             Way::Index => {
                 let sql = g.statement().sql;
                 let mut other = sql.clone();
-                for t in ["t1", "t2", "t3", "t4"] {
+                for t in ["t1", "t2", "t3", "t4", "t5"] {
                     other = other.replace(&format!("{t} AS"), &format!("n{t} AS"));
                     other = other.replace(&format!("FROM {t},"), &format!("FROM n{t} AS {t},"));
                 }

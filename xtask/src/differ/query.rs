@@ -24,6 +24,10 @@ CREATE INDEX t3_bc ON t3 (b, c);
 CREATE TABLE t4 (k text PRIMARY KEY, n int, j float8);
 INSERT INTO t4 VALUES ('a', 1, 0.5), ('b', NULL, 2), ('c', 3, -1.5), ('', 0, NULL);
 CREATE INDEX t4_j ON t4 (j);
+CREATE TABLE t5 (a int, p char(4), i interval, z jsonb, q numeric(6,2), PRIMARY KEY (a, p));
+INSERT INTO t5 VALUES (1, 'a', '1 day', '{\"b\": 1, \"aa\": [1, 2]}', 1.5), (1, 'ab', '25:00:00', '[]', 0), (2, 'a', NULL, '1', NULL), (3, '', '1 month', 'null', 1.50), (4, 'b', '-02:00:00', NULL, 2.25);
+CREATE INDEX t5_p ON t5 (p);
+CREATE INDEX t5_qi ON t5 (q, i);
 ";
 
 /// The twins of the tables.
@@ -45,13 +49,16 @@ pub enum Ty {
     Timestamp,
     Float,
     Ints,
+    Char,
+    Interval,
+    Json,
 }
 
 use Ty::*;
 
 type Columns = &'static [(&'static str, Ty)];
 
-const TABLES: [(&str, Columns); 4] = [
+const TABLES: [(&str, Columns); 5] = [
     (
         "t1",
         &[
@@ -74,9 +81,21 @@ const TABLES: [(&str, Columns); 4] = [
         ],
     ),
     ("t4", &[("k", Text), ("n", Int), ("j", Float)]),
+    (
+        "t5",
+        &[
+            ("a", Int),
+            ("p", Char),
+            ("i", Interval),
+            ("z", Json),
+            ("q", Numeric),
+        ],
+    ),
 ];
 
-const TYPES: [Ty; 8] = [Int, Text, Bool, Numeric, Date, Timestamp, Float, Ints];
+const TYPES: [Ty; 11] = [
+    Int, Text, Bool, Numeric, Date, Timestamp, Float, Ints, Char, Interval, Json,
+];
 
 /// Columns that may be named: `alias.column` and its type.
 type Scope = Vec<(String, Ty)>;
@@ -90,6 +109,8 @@ pub struct Gen<'c> {
     depth: usize,
     outer: Vec<Scope>,
     ctes: Vec<Cte>,
+    /// The FROM that is being made has columns without a qualifier.
+    merged: bool,
 }
 
 /// What a query shows.
@@ -106,6 +127,7 @@ impl<'c> Gen<'c> {
             depth: 0,
             outer: vec![],
             ctes: vec![],
+            merged: false,
         }
     }
 
@@ -299,10 +321,49 @@ impl<'c> Gen<'c> {
         }
     }
 
+    /// Two tables that have columns in common, joined by them; in parentheses now and then.
+    fn pair(&mut self, scope: &mut Scope) -> String {
+        let (l, r) = (self.name("r"), self.name("r"));
+        let tables = [("t1", "t2"), ("t2", "t3"), ("t1", "t3"), ("t3", "t2")];
+        let (a, b) = tables[self.c.pick(tables.len())];
+        let how = self.c.one(&["JOIN", "LEFT JOIN", "RIGHT JOIN"]);
+        let with = self
+            .c
+            .one(&[" USING (a)", " USING (b, c)", "", " USING (c)"]);
+        let (natural, with) = match with {
+            "" => ("NATURAL ", ""),
+            w => ("", w),
+        };
+        for (alias, table) in [(&l, a), (&r, b)] {
+            let columns = TABLES.iter().find(|t| t.0 == table).expect("one of them").1;
+            scope.extend(columns.iter().map(|(n, t)| (format!("{alias}.{n}"), *t)));
+        }
+        // The merged columns by their plain names, if nothing else has them.
+        let merged: &[(&str, Ty)] = match with {
+            " USING (a)" => &[("a", Int)],
+            " USING (b, c)" => &[("b", Int), ("c", Text)],
+            " USING (c)" => &[("c", Text)],
+            _ => &[],
+        };
+        if self.depth == 1 && self.outer.is_empty() && self.c.rarely(2) {
+            scope.extend(merged.iter().map(|(n, t)| (format!("{n}"), *t)));
+            self.merged = true;
+        }
+        let sql = format!("{a} AS {l} {natural}{how} {b} AS {r}{with}");
+        match self.c.rarely(2) {
+            true => format!("({sql})"),
+            false => sql,
+        }
+    }
+
     fn from(&mut self, scope: &mut Scope) -> String {
-        let mut sql = self.factor(scope, true);
+        let mut sql = if self.c.rarely(8) && !self.deep() {
+            self.pair(scope)
+        } else {
+            self.factor(scope, true)
+        };
         for _ in 0..[0, 1, 1, 2][self.c.pick(4)] {
-            if self.deep() {
+            if self.deep() || std::mem::take(&mut self.merged) {
                 break;
             }
             match self.c.pick(6) {
@@ -328,7 +389,8 @@ impl<'c> Gen<'c> {
             }
             .expect("to a string");
         }
-        if self.c.rarely(4) && !self.deep() {
+        let alone = sql.contains(" USING ") && scope.iter().any(|c| !c.0.contains('.'));
+        if !alone && self.c.rarely(4) && !self.deep() {
             let f = self.factor(scope, true);
             write!(sql, ", {f}").expect("to a string");
         }
@@ -397,6 +459,10 @@ impl<'c> Gen<'c> {
                 break;
             }
             let t = self.ty();
+            if self.c.rarely(10) {
+                keys.push((format!("unnest({})", self.literal(Ints)), Int));
+                continue;
+            }
             // A bare constant would be a position.
             let (e, t) = match self.c.rarely(3) {
                 true => (format!("({})", self.expr(t, 2, scope)), t),
@@ -452,7 +518,8 @@ impl<'c> Gen<'c> {
                 match self.c.pick(3) {
                     0 => format!("max({e})"),
                     1 => format!("min({e})"),
-                    _ => format!("string_agg({word}{e}, ',' ORDER BY {e})"),
+                    // A literal is of no type in one place and a text in the other.
+                    _ => format!("string_agg({word}({e})::text, ',' ORDER BY ({e})::text)"),
                 }
             }
             Bool => {
@@ -469,7 +536,11 @@ impl<'c> Gen<'c> {
                 1 => format!("max({})", self.expr(t, 2, scope)),
                 _ => format!("min({})", self.expr(t, 2, scope)),
             },
-            Date | Timestamp => {
+            Json => {
+                let e = self.expr(Json, 2, scope);
+                format!("jsonb_agg({e} ORDER BY ({e}))")
+            }
+            Date | Timestamp | Char | Interval => {
                 let f = self.c.one(&["max", "min"]);
                 format!("{f}({})", self.expr(t, 2, scope))
             }
@@ -557,6 +628,25 @@ impl<'c> Gen<'c> {
             Float => self
                 .c
                 .one(&["0.5::float8", "2::float8", "-1.5::float8", "NULL::float8"]),
+            Char => self.c.one(&[
+                "'a'::char(4)",
+                "''::char(4)",
+                "'ab'::char(4)",
+                "NULL::char(4)",
+            ]),
+            Interval => self.c.one(&[
+                "interval '1 day'",
+                "interval '36 hours'",
+                "interval '1 month'",
+                "NULL::interval",
+            ]),
+            Json => self.c.one(&[
+                "jsonb '1'",
+                "jsonb '{\"b\": 1, \"aa\": [1, 2]}'",
+                "jsonb '[]'",
+                "jsonb '\"a\"'",
+                "NULL::jsonb",
+            ]),
             Ints => self.c.one(&[
                 "'{1,2}'::int[]",
                 "'{}'::int[]",
@@ -593,7 +683,8 @@ impl<'c> Gen<'c> {
         }
         let d = depth - 1;
         match self.c.pick(12) {
-            8 => {
+            // Branches of `char(n)` have no length that is known, see docs/compatibility.md.
+            8 if t != Char => {
                 let (c, a, b) = (
                     self.expr(Bool, d, scope),
                     self.expr(t, d, scope),
@@ -601,7 +692,7 @@ impl<'c> Gen<'c> {
                 );
                 format!("CASE WHEN {c} THEN {a} ELSE {b} END")
             }
-            9 => format!(
+            9 if t != Char => format!(
                 "coalesce({}, {})",
                 self.expr(t, d, scope),
                 self.expr(t, d, scope)
@@ -626,7 +717,7 @@ impl<'c> Gen<'c> {
                     })
                 }
             }
-            11 => format!(
+            11 if t != Char => format!(
                 "nullif({}, {})",
                 self.expr(t, d, scope),
                 self.expr(t, d, scope)
@@ -697,6 +788,33 @@ impl<'c> Gen<'c> {
                     .replace("::bigint", "")
                     .replace("::smallint", "")
             ),
+            (Char, 0..=2) => format!("({})::char(4)", self.expr(Text, d, scope)),
+            (Text, 6) => format!("({})::text", self.expr(Char, d, scope)),
+            (Text, _) => format!("({} ->> 'b')", self.leaf(Json, scope)),
+            (Interval, 0..=2) => {
+                format!(
+                    "({} + {})",
+                    self.leaf(Interval, scope),
+                    self.leaf(Interval, scope)
+                )
+            }
+            (Interval, 3) => {
+                format!(
+                    "({} - {})",
+                    self.leaf(Timestamp, scope),
+                    self.leaf(Timestamp, scope)
+                )
+            }
+            (Timestamp, _) => {
+                format!(
+                    "({} + {})",
+                    self.leaf(Timestamp, scope),
+                    self.leaf(Interval, scope)
+                )
+            }
+            (Json, 0..=2) => format!("({} -> 'aa')", self.leaf(Json, scope)),
+            (Json, 3) => format!("to_jsonb({})", self.expr(Int, d, scope)),
+            (Json, 4) => format!("to_jsonb({})", self.expr(Ints, d, scope)),
             (Bool, n) => self.boolean(n, d, scope),
             _ => self.leaf(t, scope),
         }
@@ -729,7 +847,7 @@ impl<'c> Gen<'c> {
                 _ => {
                     let not = self.c.one(&["", "NOT "]);
                     format!(
-                        "({}) IS {not}DISTINCT FROM ({})",
+                        "(({}) IS {not}DISTINCT FROM ({}))",
                         self.expr(t, d, scope),
                         self.expr(t, d, scope)
                     )
@@ -751,7 +869,20 @@ impl<'c> Gen<'c> {
                     self.leaf(t, scope),
                     self.leaf(t, scope)
                 ),
-                _ => format!("({} LIKE '%a%')", self.leaf(Text, scope)),
+                _ => match self.c.pick(4) {
+                    0 => format!("({} LIKE '%a%')", self.leaf(Text, scope)),
+                    1 => format!("({} LIKE 'a%')", self.leaf(Text, scope)),
+                    2 => format!(
+                        "({} = ANY ({}))",
+                        self.leaf(Int, scope),
+                        self.expr(Ints, d, scope)
+                    ),
+                    _ => format!(
+                        "({} <> ALL ({}))",
+                        self.leaf(Int, scope),
+                        self.expr(Ints, d, scope)
+                    ),
+                },
             },
             5 if !self.deep() => {
                 let not = self.c.one(&["", "NOT "]);

@@ -297,7 +297,10 @@ impl Binder<'_> {
             let [a, b] = <[Bound; 2]>::try_from(bound)
                 .map_err(|_| Error::new(SqlState::SYNTAX_ERROR, "NULLIF takes two arguments"))?;
             let f = lookup_operator("=", Some(a.ty.ty), b.ty.ty)?;
-            let ty = f.args[0].into();
+            let ty = match a.ty.ty == f.args[0] {
+                true => a.ty,
+                false => f.args[0].into(),
+            };
             let kept = self.coerce(a.clone(), f.args[0])?;
             let same = self.operator("=", a, b)?.expr;
             let e = Expr::NullIf(Box::new((kept, same)));
@@ -392,7 +395,11 @@ impl Binder<'_> {
             match c {
                 FunctionArgumentClause::OrderBy(items) => {
                     for i in items {
-                        let b = self.expr(&i.expr, &mut inner)?;
+                        // An argument that is written again is the argument, though each subquery has a plan of its own.
+                        let b = match args.iter().position(|a| **a == i.expr) {
+                            Some(at) => bound[at].clone(),
+                            None => self.expr(&i.expr, &mut inner)?,
+                        };
                         let b = self.settle(b)?;
                         order.push(sort_key(b.expr, &i.options)?);
                     }

@@ -289,6 +289,7 @@ impl Binder<'_> {
                     id,
                     name: name.to_owned(),
                     out,
+                    deps,
                     work,
                 };
                 Ok((item, Names::one(rename(rel, alias)?)))

@@ -584,7 +584,7 @@ impl Binder<'_> {
                                 };
                                 b = self.call("jsonb_extract_path", vec![b, i])?;
                             } else {
-                                indexes.push(self.coerce(i, Type::Int4)?);
+                                indexes.push(self.subscript(i)?);
                             }
                         }
                     }
@@ -614,7 +614,7 @@ impl Binder<'_> {
                         match e {
                             Some(e) => {
                                 let i = self.expr(e, env)?;
-                                Ok(Some(Box::new(self.coerce(i, Type::Int4)?)))
+                                Ok(Some(Box::new(self.subscript(i)?)))
                             }
                             None => Ok(None),
                         }
@@ -643,6 +643,17 @@ impl Binder<'_> {
             }
         }
         Ok(b)
+    }
+
+    /// A subscript as an int4, converted as a value is for a column.
+    fn subscript(&mut self, b: Bound) -> Result<Expr> {
+        let kind = crate::types::cast::CastKind::Assignment;
+        self.try_coerce(b, Type::Int4.into(), kind)?.ok_or_else(|| {
+            Error::new(
+                SqlState::DATATYPE_MISMATCH,
+                "array subscript must have type integer",
+            )
+        })
     }
 
     fn element_of(&self, b: &Bound) -> Result<Type> {

@@ -72,6 +72,8 @@ pub(crate) enum From {
         id: usize,
         name: String,
         out: Vec<Slot>,
+        /// Slots that its rows depend on.
+        deps: Vec<Slot>,
         work: bool,
     },
     Inner {

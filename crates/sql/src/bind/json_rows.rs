@@ -7,9 +7,11 @@
 
 use super::{Binder, Bound, Scope};
 use crate::catalog::fold;
-use crate::expr::Expr;
+use crate::expr::{Expr, Slot};
+use crate::types::record::Shape;
 use base::{Error, Result, SqlState, Type, Value};
 use sqlparser::ast::Expr as Ast;
+use std::sync::Arc;
 
 /// The fields of a row that is seen to be one.
 pub(super) fn fields(b: &Bound) -> Option<&[(Expr, Type)]> {
@@ -26,6 +28,21 @@ pub(super) fn fields(b: &Bound) -> Option<&[(Expr, Type)]> {
         }
         _ => None,
     }
+}
+
+/// The types of the fields of a row, those of rows in it included.
+pub(super) fn shape(e: &Expr, known: &[(Slot, Arc<Shape>)]) -> Option<Shape> {
+    if let Expr::Slot(s) = e {
+        let hit = known.iter().find(|(k, _)| k == s)?;
+        return Some((*hit.1).clone());
+    }
+    let row = Bound::new(e.clone(), Type::Record);
+    let items = fields(&row)?;
+    let of = |(e, ty): &(Expr, Type)| {
+        let inner = (*ty == Type::Record).then(|| shape(e, known)).flatten();
+        (*ty, inner.map(Arc::new))
+    };
+    Some(Shape(items.iter().map(of).collect()))
 }
 
 /// Whether an outer join left the row of a relation empty, which makes it NULL.

@@ -112,6 +112,8 @@ pub(crate) struct Binder<'a> {
     /// How deep the expression that is being bound is, and the deepest yet.
     pub nesting: usize,
     pub deepest: usize,
+    /// The types of the fields of rows that stand in slots.
+    pub records: Vec<(Slot, Arc<crate::types::record::Shape>)>,
     /// What each `*` of the text stands for, when asked (CREATE VIEW).
     pub stars: Option<Vec<(Location, String)>>,
     /// Set while a DEFAULT or CHECK is bound: parameters and subqueries have no place there.
@@ -148,6 +150,7 @@ impl<'a> Binder<'a> {
             depth: 0,
             nesting: 0,
             deepest: 0,
+            records: vec![],
             stars: None,
             in_rule: None,
         }
@@ -272,6 +275,11 @@ impl<'a> Binder<'a> {
             columns: cols
                 .into_iter()
                 .map(|c| OutColumn {
+                    record: self
+                        .records
+                        .iter()
+                        .find(|(s, _)| *s == c.slot)
+                        .map(|(_, shape)| shape.clone()),
                     name: c.name,
                     ty: c.ty,
                     table: c.origin.0,

@@ -124,6 +124,9 @@ impl Binder<'_> {
         flat: bool,
     ) -> Result<Selected> {
         base::memory::check()?;
+        if let Some(merged) = without_parentheses(q)? {
+            return self.query_selected(&merged, scope, expected, flat);
+        }
         self.enter()?;
         check_unsupported(q)?;
         let r = match &q.with {
@@ -230,6 +233,67 @@ impl Binder<'_> {
         };
         Ok((one(tail.limit, "LIMIT")?, one(tail.offset, "OFFSET")?))
     }
+}
+
+/// `(SELECT … LIMIT 3) ORDER BY x`: parentheses around a query alone mean nothing, so that all clauses are those of one query.
+/// 42601 when a clause is there twice.
+fn without_parentheses(q: &ast::Query) -> Result<Option<ast::Query>> {
+    let SetExpr::Query(inner) = &*q.body else {
+        return Ok(None);
+    };
+    let (limits, offsets) = match (&q.limit_clause, &inner.limit_clause) {
+        (
+            Some(LimitClause::LimitOffset {
+                limit: a,
+                offset: x,
+                ..
+            }),
+            Some(LimitClause::LimitOffset {
+                limit: b,
+                offset: y,
+                ..
+            }),
+        ) => (a.is_some() && b.is_some(), x.is_some() && y.is_some()),
+        _ => (false, false),
+    };
+    let fetched = |q: &ast::Query| q.fetch.is_some();
+    let twice = [
+        (q.order_by.is_some() && inner.order_by.is_some(), "ORDER BY"),
+        (limits || fetched(q) && fetched(inner), "LIMIT"),
+        (offsets, "OFFSET"),
+        (q.with.is_some() && inner.with.is_some(), "WITH"),
+    ];
+    if let Some((_, what)) = twice.iter().find(|(t, _)| *t) {
+        return Err(Error::new(
+            SqlState::SYNTAX_ERROR,
+            format!("multiple {what} clauses not allowed"),
+        ));
+    }
+    let mut merged = (**inner).clone();
+    merged.with = q.with.clone().or(merged.with);
+    merged.order_by = q.order_by.clone().or(merged.order_by);
+    merged.fetch = q.fetch.clone().or(merged.fetch);
+    merged.locks.extend(q.locks.iter().cloned());
+    merged.limit_clause = match (q.limit_clause.clone(), merged.limit_clause) {
+        (
+            Some(LimitClause::LimitOffset {
+                limit: a,
+                offset: x,
+                limit_by,
+            }),
+            Some(LimitClause::LimitOffset {
+                limit: b,
+                offset: y,
+                ..
+            }),
+        ) => Some(LimitClause::LimitOffset {
+            limit: a.or(b),
+            offset: x.or(y),
+            limit_by,
+        }),
+        (a, b) => a.or(b),
+    };
+    Ok(Some(merged))
 }
 
 /// A position in the select list: `ORDER BY 2`.

@@ -128,7 +128,19 @@ impl Binder<'_> {
         // What stands above the list reads it as it is.
         let plain = s.distinct.is_none() && env.sets.as_ref().is_some_and(Vec::is_empty);
         self.settle_targets(&mut targets, settle, plain)?;
-        let mut keys = self.group_keys(&s.group_by, &targets, &scope, &mut env.sets)?;
+        let written = written_again(&s.projection);
+        let mut keys = self.group_keys(&s.group_by, &targets, &written, &scope, &mut env.sets)?;
+        let aggregated = |e: &Expr| {
+            let mut hit = false;
+            e.slots(&mut |s| hit |= env.aggs.iter().flatten().any(|a| a.slot == s));
+            hit
+        };
+        if keys.iter().any(aggregated) {
+            return Err(Error::new(
+                SqlState::GROUPING_ERROR,
+                "aggregate functions are not allowed in GROUP BY",
+            ));
+        }
         let sets = env.sets.take();
         let having = match &s.having {
             Some(h) => {
@@ -398,6 +410,7 @@ impl Binder<'_> {
         &mut self,
         g: &GroupByExpr,
         targets: &[Target],
+        written: &[&ast::Expr],
         scope: &Scope<'_>,
         sets: &mut Option<Vec<SetCall>>,
     ) -> Result<Vec<Expr>> {
@@ -434,6 +447,13 @@ impl Binder<'_> {
                     }
                 }
             }
+            // An entry that is written again is the entry, though each subquery has a plan of its own.
+            if !matches!(e, ast::Expr::Identifier(_) | ast::Expr::Tuple(_))
+                && let Some(at) = written.iter().position(|w| *w == e)
+            {
+                put(targets[at].bound.expr.clone());
+                continue;
+            }
             let mut env = Env::plain(scope, "GROUP BY");
             env.sets = sets.take();
             let items = match e {
@@ -452,6 +472,19 @@ impl Binder<'_> {
 
 /// A call of a set-returning function in a select list, and the slot for its values.
 type SetCall = (Slot, Resolved, Vec<Expr>);
+
+/// The entries of a select list as they are written, if all have an expression.
+fn written_again(list: &[ast::SelectItem]) -> Vec<&ast::Expr> {
+    let mut all = Vec::with_capacity(list.len());
+    for item in list {
+        match item {
+            ast::SelectItem::UnnamedExpr(e) => all.push(e),
+            ast::SelectItem::ExprWithAlias { expr, .. } => all.push(expr),
+            _ => return vec![],
+        }
+    }
+    all
+}
 
 /// The slots that these relations write.
 fn own_of(items: &[From]) -> HashSet<Slot> {

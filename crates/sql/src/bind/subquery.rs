@@ -121,10 +121,17 @@ impl Binder<'_> {
                 },
             ));
         }
-        self.quantified(bound, op, p, all)
+        self.quantified(bound, op, p, all, false)
     }
 
-    fn quantified(&mut self, left: Vec<Bound>, op: &str, p: Planned, all: bool) -> Result<Bound> {
+    fn quantified(
+        &mut self,
+        left: Vec<Bound>,
+        op: &str,
+        p: Planned,
+        all: bool,
+        one: bool,
+    ) -> Result<Bound> {
         // The comparison reads the left side from slots of its own; types are settled on these.
         let mut lhs = Vec::new();
         let mut slots = Vec::new();
@@ -170,13 +177,14 @@ impl Binder<'_> {
             }
             _ => false,
         };
-        let hashable = !all && parts.iter().all(plain);
+        let hashable = !all && !one && parts.iter().all(plain);
         let kind = SubqueryKind::AnyAll {
             left: values,
             lhs: slots,
             condition: Box::new(condition.expr),
             all,
             hashable,
+            one,
         };
         let e = self.subquery_expr(p, kind);
         Ok(Bound::new(e, Type::Bool))
@@ -201,8 +209,6 @@ impl Binder<'_> {
                 "subquery has the wrong number of columns",
             ));
         }
-        // One row at most, or 21000, is not asked for here: ANY over it is the same for one row; none gives false, where
-        // PostgreSQL gives NULL. Neither passes a condition.
-        self.quantified(bound, op, p, false)
+        self.quantified(bound, op, p, false, true)
     }
 }

@@ -18,6 +18,7 @@ const MARK: char = '\u{1}';
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let tokens = array_types(join_strings(tokens));
     let tokens = view_options(null_tests(precise_intervals(tokens)));
+    let tokens = computed_fetch(values_compared(tokens));
     overriding(&tables(&row_locks(&before_conflict(tokens))))
 }
 
@@ -53,12 +54,20 @@ fn view_options(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     tokens
 }
 
-/// `SELECT 1 ON CONFLICT` is `SELECT 1 WHERE TRUE ON CONFLICT`: behind a list of columns the parser would take ON for a name.
+/// `SELECT 1 ON CONFLICT` is `SELECT 1 WHERE TRUE ON CONFLICT`: behind a list of columns the parser would take ON for a name. So it
+/// would take the FOR of `SELECT 1 FOR UPDATE`.
 fn before_conflict(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let solid = solid(&tokens);
     let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
     let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
-    let Some(on) = (1..solid.len()).find(|&k| is(k, "on") && is(k + 1, "conflict")) else {
+    let lock = |k: usize| {
+        is(k, "for")
+            && ["update", "share", "no", "key"]
+                .iter()
+                .any(|w| is(k + 1, w))
+    };
+    let Some(on) = (1..solid.len()).find(|&k| is(k, "on") && is(k + 1, "conflict") || lock(k))
+    else {
         return tokens;
     };
     // The last clause before it, of the statement itself.
@@ -79,6 +88,107 @@ fn before_conflict(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let (at, span) = (solid[on], tokens[solid[on]].span);
         let words = ["WHERE", "TRUE"].map(|w| TokenWithSpan::new(Token::make_keyword(w), span));
         tokens.splice(at..at, words);
+    }
+    tokens
+}
+
+/// `x = ANY (VALUES (1), (2))` is `x = ANY (SELECT * FROM (VALUES (1), (2)) AS v)`: the parser takes VALUES for a function. So is a
+/// set operation that begins with a parenthesis.
+fn values_compared(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is =
+        |t: &TokenWithSpan, words: &[&str]| word_of(t).is_some_and(|w| words.contains(&w.as_str()));
+    if !tokens.iter().any(|t| is(t, &["any", "some", "all"])) {
+        return tokens;
+    }
+    let solid = solid(&tokens);
+    let end_of = |open: usize| {
+        let mut depth = 0;
+        (open..tokens.len()).find(|&i| {
+            match tokens[i].token {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        })
+    };
+    let mut places = vec![];
+    for at in solid.windows(3) {
+        let &[word, open, values] = at else { continue };
+        let compared =
+            is(&tokens[word], &["any", "some", "all"]) && tokens[open].token == Token::LParen;
+        // `ANY ((SELECT …) UNION …)`: the parser expects the end behind the first query.
+        let operation = || {
+            let end = end_of(values)?;
+            let behind = solid.iter().find(|&&i| i > end)?;
+            is(&tokens[*behind], &["union", "intersect", "except"]).then_some(())
+        };
+        let first = &tokens[values];
+        let form = compared
+            && (is(first, &["values"]) || first.token == Token::LParen && operation().is_some());
+        if form {
+            places.extend(end_of(open).map(|close| (values, close)));
+        }
+    }
+    // From the end, so that what is ahead keeps its place.
+    let mut cuts: Vec<(usize, bool)> = places
+        .iter()
+        .flat_map(|&(from, to)| [(from, true), (to, false)])
+        .collect();
+    cuts.sort_unstable();
+    for (at, begin) in cuts.into_iter().rev() {
+        let span = tokens[at].span;
+        let word = |w| TokenWithSpan::new(Token::make_keyword(w), span);
+        let with = match begin {
+            true => vec![
+                word("SELECT"),
+                TokenWithSpan::new(Token::Mul, span),
+                word("FROM"),
+                TokenWithSpan::new(Token::LParen, span),
+            ],
+            false => vec![
+                TokenWithSpan::new(Token::RParen, span),
+                word("AS"),
+                TokenWithSpan::new(quoted("values".into()), span),
+            ],
+        };
+        tokens.splice(at..at, with);
+    }
+    tokens
+}
+
+/// `FETCH FIRST (1 + 1) ROWS ONLY` is `LIMIT (1 + 1)`: the parser expects a literal.
+fn computed_fetch(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = solid(&tokens);
+    let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
+    let one_of = |k: usize, words: &[&str]| word(k).is_some_and(|w| words.contains(&w.as_str()));
+    let mut places = vec![];
+    for k in 0..solid.len() {
+        if !one_of(k, &["fetch"]) || !one_of(k + 1, &["first", "next"]) {
+            continue;
+        }
+        let mut depth = 0;
+        let close = (k + 2..solid.len()).find(|&j| {
+            match tokens[solid[j]].token {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        if let Some(close) = close
+            && close > k + 2
+            && one_of(close + 1, &["row", "rows"])
+            && one_of(close + 2, &["only"])
+        {
+            places.push((solid[k], solid[k + 1], solid[close + 1], solid[close + 2]));
+        }
+    }
+    for (fetch, first, rows, only) in places.into_iter().rev() {
+        let span = tokens[fetch].span;
+        tokens.drain(rows..=only);
+        let limit = TokenWithSpan::new(Token::make_keyword("LIMIT"), span);
+        tokens.splice(fetch..=first, [limit]);
     }
     tokens
 }

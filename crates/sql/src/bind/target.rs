@@ -187,6 +187,9 @@ impl Binder<'_> {
                     let s = self.slot(String::new());
                     self.used[s as usize] = true;
                     self.shaped(s, &e);
+                    if let Some(shape) = super::json_rows::shape(&e, &self.records) {
+                        self.records.push((s, Arc::new(shape)));
+                    }
                     if !matches!(e, Expr::Const(_) | Expr::Param(_)) {
                         self.hoist(&mut e);
                     }

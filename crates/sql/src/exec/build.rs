@@ -4,6 +4,7 @@ use super::agg::AggregateOp;
 use super::cte::{CteScanOp, RecursiveOp, WithOp};
 use super::dml::LockOp;
 use super::join::{HashJoinOp, NestLoopOp};
+use super::lookup::LookupOp;
 use super::scan::{ScanOp, VirtualOp};
 use super::set::{AppendOp, SetOpOp};
 use super::simple::{FilterOp, FunctionOp, LimitOp, OnceOp, ProjectOp, ProjectSetOp, ValuesOp};
@@ -73,6 +74,15 @@ pub fn build(node: &Node, next: &mut Option<usize>) -> Box<dyn Operator> {
             node: n.clone(),
             rows: None,
             next: 0,
+        }),
+        Node::Lookup(n) => Box::new(LookupOp {
+            input: build(&n.input, next),
+            node: n.clone(),
+            starts: 0,
+            table: None,
+            given_up: false,
+            at: None,
+            key: vec![],
         }),
         Node::Sort(n) => Box::new(SortOp {
             input: build(&n.input, next),

@@ -4,7 +4,7 @@ use super::keys::hash_exprs;
 use super::scan::holds;
 use super::state::RowStore;
 use super::{Operator, Rt};
-use crate::expr::Slot;
+use crate::expr::{Expr, Slot};
 use crate::plan::node::{self, JoinKind};
 use base::{Result, Value};
 use foldhash::HashMap;
@@ -70,50 +70,80 @@ pub struct HashJoinOp {
 
 const END: u32 = u32::MAX;
 
-/// Rows of the right side, chained per key.
-#[derive(Default)]
+/// Rows, chained per key.
 pub struct Table {
-    rows: RowStore,
+    pub rows: RowStore,
     first: HashMap<Box<[u8]>, (u32, u32)>,
     next: Vec<u32>,
+    /// Bytes of the keys.
+    keys: usize,
 }
 
-impl HashJoinOp {
-    fn build(&mut self, rt: &mut Rt<'_>) -> Result<()> {
-        let n = &self.node;
-        let mut t = Table {
-            rows: RowStore::new(n.right_slots.len()),
-            ..Table::default()
-        };
-        self.right.open(rt)?;
-        while self.right.next(rt)? {
-            self.key.clear();
-            if hash_exprs(&n.right_keys, rt, false, &mut self.key)?.is_none() {
+impl Table {
+    pub fn new(width: usize) -> Table {
+        Table {
+            rows: RowStore::new(width),
+            first: HashMap::default(),
+            next: vec![],
+            keys: 0,
+        }
+    }
+
+    /// Keeps these slots of every row of `input` whose keys are not NULL.
+    pub fn load(
+        &mut self,
+        input: &mut dyn Operator,
+        keys: &[Expr],
+        slots: &[Slot],
+        rt: &mut Rt<'_>,
+    ) -> Result<()> {
+        let mut key = Vec::new();
+        input.open(rt)?;
+        while input.next(rt)? {
+            key.clear();
+            if hash_exprs(keys, rt, false, &mut key)?.is_none() {
                 continue;
             }
-            let i = t.rows.len() as u32;
-            t.rows.push(rt, &n.right_slots)?;
-            t.next.push(END);
-            match t.first.get_mut(&self.key[..]) {
+            let i = self.rows.len() as u32;
+            self.rows.push(rt, slots)?;
+            self.next.push(END);
+            match self.first.get_mut(&key[..]) {
                 Some((_, last)) => {
-                    t.next[*last as usize] = i;
+                    self.next[*last as usize] = i;
                     *last = i;
                 }
                 None => {
-                    rt.charge(self.key.len() + 48)?;
-                    t.first.insert(self.key[..].into(), (i, i));
+                    self.keys += key.len() + 48;
+                    rt.charge(key.len() + 48)?;
+                    self.first.insert(key[..].into(), (i, i));
                 }
             }
         }
-        self.table = Some(t);
         Ok(())
+    }
+
+    /// The first row of a key.
+    pub fn first(&self, key: &[u8]) -> Option<u32> {
+        self.first.get(key).map(|(first, _)| *first)
+    }
+
+    /// The row after this one with the same key.
+    pub fn next(&self, i: u32) -> Option<u32> {
+        let next = self.next[i as usize];
+        (next != END).then_some(next)
+    }
+
+    /// Gives the memory back.
+    pub fn give_back(mut self, rt: &mut Rt<'_>) {
+        self.rows.clear(rt);
+        rt.refund(self.keys);
     }
 }
 
 impl Operator for HashJoinOp {
     fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
-        if let Some(mut t) = self.table.take() {
-            t.rows.clear(rt);
+        if let Some(t) = self.table.take() {
+            t.give_back(rt);
         }
         self.open = false;
         self.left.open(rt)
@@ -126,21 +156,21 @@ impl Operator for HashJoinOp {
                     return Ok(false);
                 }
                 if self.table.is_none() {
-                    self.build(rt)?;
+                    let n = self.node.clone();
+                    let mut table = Table::new(n.right_slots.len());
+                    table.load(&mut *self.right, &n.right_keys, &n.right_slots, rt)?;
+                    self.table = Some(table);
                 }
                 self.key.clear();
                 let some = hash_exprs(&self.node.left_keys, rt, false, &mut self.key)?;
                 let table = self.table.as_ref().expect("just built");
-                self.at = some
-                    .and_then(|()| table.first.get(&self.key[..]))
-                    .map(|(first, _)| *first);
+                self.at = some.and_then(|()| table.first(&self.key));
                 (self.open, self.matched) = (true, false);
             }
             while let Some(i) = self.at {
                 rt.tick()?;
                 let table = self.table.as_ref().expect("built");
-                let next = table.next[i as usize];
-                self.at = (next != END).then_some(next);
+                self.at = table.next(i);
                 table.rows.load(i as usize, rt.st, &self.node.right_slots);
                 if holds(&self.node.on, rt)? {
                     self.matched = true;

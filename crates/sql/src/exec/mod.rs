@@ -19,6 +19,7 @@ mod filter;
 mod insert;
 mod join;
 pub(crate) mod keys;
+mod lookup;
 mod point;
 mod scan;
 mod set;

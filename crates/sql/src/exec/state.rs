@@ -45,7 +45,11 @@ pub enum Answer {
         rows: HashSet<Box<[u8]>>,
         null: bool,
         empty: bool,
+        /// The same rows as values, for several columns: a NULL says nothing about the columns beside it.
+        values: RowStore,
     },
+    /// The rows of one whose comparison is no equality.
+    Rows(Arc<RowStore>),
 }
 
 #[derive(Default, Clone)]

@@ -2,11 +2,12 @@
 //! `x IN (SELECT …)` over such a one becomes a hash table.
 
 use super::keys::hash_value;
-use super::state::Answer;
+use super::state::{Answer, RowStore};
 use super::{Operator, Rt, build};
 use crate::expr::{Expr, Subquery, SubqueryKind};
 use base::{Array, Error, Result, SqlState, Value};
 use foldhash::HashSet;
+use std::sync::Arc;
 
 /// The value of a subquery expression.
 pub fn eval(q: &Subquery, rt: &mut Rt<'_>) -> Result<Value> {
@@ -38,6 +39,10 @@ fn kept(q: &Subquery, rt: &mut Rt<'_>) -> Result<Option<Value>> {
             };
             probe(left, q.plan, rt).map(Some)
         }
+        Some(Answer::Rows(rows)) => {
+            let mut rows = Kept(rows.clone(), 0);
+            any_all(q, &mut rows, rt).map(Some)
+        }
     }
 }
 
@@ -52,10 +57,7 @@ fn run(q: &Subquery, op: &mut dyn Operator, once: bool, rt: &mut Rt<'_>) -> Resu
             if op.next(rt)? {
                 let v = rt.st.env[q.outputs[0] as usize].clone();
                 if op.next(rt)? {
-                    return Err(Error::new(
-                        SqlState::CARDINALITY_VIOLATION,
-                        "more than one row returned by a subquery used as an expression",
-                    ));
+                    return Err(too_many());
                 }
                 v
             } else {
@@ -79,36 +81,20 @@ fn run(q: &Subquery, op: &mut dyn Operator, once: bool, rt: &mut Rt<'_>) -> Resu
             load_set(q, op, rt)?;
             return probe(left, q.plan, rt);
         }
-        SubqueryKind::AnyAll {
-            left,
-            lhs,
-            condition,
-            all,
-            ..
-        } => {
-            let values = super::simple::eval_all(left, rt)?;
+        // The left side differs from row to row, so no answer is kept.
+        SubqueryKind::AnyAll { .. } => {
+            if !once {
+                op.open(rt)?;
+                return any_all(q, &mut Running(op), rt);
+            }
+            let mut rows = RowStore::new(q.outputs.len());
             op.open(rt)?;
-            for (&s, v) in lhs.iter().zip(values) {
-                rt.st.env[s as usize] = v;
-            }
-            let mut null = false;
-            let mut answer = None;
             while op.next(rt)? {
-                match condition.eval(rt)?.as_bool() {
-                    Some(b) if b != *all => {
-                        answer = Some(b);
-                        break;
-                    }
-                    Some(_) => {}
-                    None => null = true,
-                }
+                rows.push(rt, &q.outputs)?;
             }
-            // The left side differs from row to row, so the answer is not kept.
-            return Ok(match answer {
-                Some(b) => Value::Bool(b),
-                None if null => Value::Null,
-                None => Value::Bool(*all),
-            });
+            let rows = Arc::new(rows);
+            rt.st.subs[q.plan].answer = Some(Answer::Rows(rows.clone()));
+            return any_all(q, &mut Kept(rows, 0), rt);
         }
     };
     if once {
@@ -117,8 +103,88 @@ fn run(q: &Subquery, op: &mut dyn Operator, once: bool, rt: &mut Rt<'_>) -> Resu
     Ok(v)
 }
 
+/// The rows that ANY and ALL compare with.
+trait Rows {
+    /// Writes the outputs of the next row.
+    fn next(&mut self, q: &Subquery, rt: &mut Rt<'_>) -> Result<bool>;
+}
+
+/// Those of an operator that was opened.
+struct Running<'o>(&'o mut dyn Operator);
+
+/// Kept ones, and the next of them.
+struct Kept(Arc<RowStore>, usize);
+
+impl Rows for Running<'_> {
+    fn next(&mut self, _: &Subquery, rt: &mut Rt<'_>) -> Result<bool> {
+        self.0.next(rt)
+    }
+}
+
+impl Rows for Kept {
+    fn next(&mut self, q: &Subquery, rt: &mut Rt<'_>) -> Result<bool> {
+        let more = self.1 < self.0.len();
+        if more {
+            rt.tick()?;
+            self.0.load(self.1, rt.st, &q.outputs);
+            self.1 += 1;
+        }
+        Ok(more)
+    }
+}
+
+/// `left op ANY|ALL (rows)`.
+fn any_all(q: &Subquery, rows: &mut dyn Rows, rt: &mut Rt<'_>) -> Result<Value> {
+    let SubqueryKind::AnyAll {
+        left,
+        lhs,
+        condition,
+        all,
+        one,
+        ..
+    } = &q.kind
+    else {
+        return Err(Error::internal("only ANY and ALL compare"));
+    };
+    let values = super::simple::eval_all(left, rt)?;
+    for (&s, v) in lhs.iter().zip(values) {
+        rt.st.env[s as usize] = v;
+    }
+    if *one {
+        if !rows.next(q, rt)? {
+            return Ok(Value::Null);
+        }
+        let v = condition.eval(rt)?;
+        return match rows.next(q, rt)? {
+            true => Err(too_many()),
+            false => Ok(v),
+        };
+    }
+    let mut null = false;
+    while rows.next(q, rt)? {
+        match condition.eval(rt)?.as_bool() {
+            Some(b) if b != *all => return Ok(Value::Bool(b)),
+            Some(_) => {}
+            None => null = true,
+        }
+    }
+    Ok(match null {
+        true => Value::Null,
+        false => Value::Bool(*all),
+    })
+}
+
+/// 21000.
+fn too_many() -> Error {
+    Error::new(
+        SqlState::CARDINALITY_VIOLATION,
+        "more than one row returned by a subquery used as an expression",
+    )
+}
+
 fn load_set(q: &Subquery, op: &mut dyn Operator, rt: &mut Rt<'_>) -> Result<()> {
     let mut rows = HashSet::default();
+    let mut values = RowStore::new(q.outputs.len());
     let (mut null, mut empty) = (false, true);
     op.open(rt)?;
     let mut key = Vec::new();
@@ -133,15 +199,29 @@ fn load_set(q: &Subquery, op: &mut dyn Operator, rt: &mut Rt<'_>) -> Result<()> 
         if !rows.contains(&key[..]) {
             rt.charge(key.len() + 40)?;
             rows.insert(key[..].into());
+            if q.outputs.len() > 1 {
+                values.push(rt, &q.outputs)?;
+            }
         }
     }
-    rt.st.subs[q.plan].answer = Some(Answer::Set { rows, null, empty });
+    rt.st.subs[q.plan].answer = Some(Answer::Set {
+        rows,
+        null,
+        empty,
+        values,
+    });
     Ok(())
 }
 
 fn probe(left: &[Expr], plan: usize, rt: &mut Rt<'_>) -> Result<Value> {
     let values = super::simple::eval_all(left, rt)?;
-    let Some(Answer::Set { rows, null, empty }) = &rt.st.subs[plan].answer else {
+    let Some(Answer::Set {
+        rows,
+        null,
+        empty,
+        values: known,
+    }) = &rt.st.subs[plan].answer
+    else {
         return Err(Error::internal("IN has no set"));
     };
     if *empty {
@@ -155,7 +235,7 @@ fn probe(left: &[Expr], plan: usize, rt: &mut Rt<'_>) -> Result<Value> {
     } else if unknown || *null {
         // Several columns: a NULL may hide a difference in another column, so look at every row.
         if values.len() > 1 {
-            return Ok(partial(&values, rows));
+            return Ok(partial(&values, known));
         }
         Value::Null
     } else {
@@ -164,39 +244,19 @@ fn probe(left: &[Expr], plan: usize, rt: &mut Rt<'_>) -> Result<Value> {
 }
 
 /// Row-wise `IN` with NULLs: unknown when some row differs in no known column.
-fn partial(values: &[Value], rows: &HashSet<Box<[u8]>>) -> Value {
-    let parts: Vec<Vec<u8>> = values
-        .iter()
-        .map(|v| {
-            let mut k = Vec::new();
-            hash_value(v, &mut k);
-            k
-        })
-        .collect();
-    let maybe = rows.iter().any(|row| matches_known(&parts, row));
-    if maybe {
-        Value::Null
-    } else {
-        Value::Bool(false)
+fn partial(values: &[Value], rows: &RowStore) -> Value {
+    let hashed = |v: &Value| {
+        let mut k = Vec::new();
+        hash_value(v, &mut k);
+        k
+    };
+    let parts: Vec<Vec<u8>> = values.iter().map(hashed).collect();
+    let fits = |row: &[Value]| {
+        let mut pairs = values.iter().zip(&parts).zip(row);
+        pairs.all(|((v, part), r)| v.is_null() || r.is_null() || *part == hashed(r))
+    };
+    match (0..rows.len()).any(|i| fits(rows.row(i))) {
+        true => Value::Null,
+        false => Value::Bool(false),
     }
-}
-
-/// Whether a set row may equal the left side: walks both; a NULL on either side fits anything. A column's bytes after a
-/// NULL on the left cannot be skipped without its type, so such a row counts as a possible match.
-fn matches_known(parts: &[Vec<u8>], row: &[u8]) -> bool {
-    let mut at = 0;
-    for p in parts {
-        match (p[0], row.get(at)) {
-            (_, Some(0)) => at += 1,
-            (0, _) => return true,
-            (_, Some(_)) => {
-                if !row[at..].starts_with(p) {
-                    return false;
-                }
-                at += p.len();
-            }
-            (_, None) => return false,
-        }
-    }
-    true
 }

@@ -163,7 +163,8 @@ pub fn fold(e: Expr, settings: &OutputSettings) -> Expr {
             Expr::Const(Value::Array(Box::new(base::Array::one_dim(element, items))))
         }
         Expr::AnyAll(a) => match (&a.array, &a.matcher) {
-            // `x = ANY (constant array)` is a list.
+            // `x = ANY (constant array)` is a list. Not for no elements: to a list a NULL is unknown, to an empty array it is not.
+            (Expr::Const(Value::Array(items)), _) if items.items.is_empty() => Expr::AnyAll(a),
             (Expr::Const(Value::Array(items)), super::Matcher::Compare(CmpOp::Eq)) if !a.all => {
                 Expr::InList(Box::new(super::InList {
                     arg: a.left,

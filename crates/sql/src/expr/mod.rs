@@ -229,6 +229,8 @@ pub enum SubqueryKind {
         all: bool,
         /// Whether the condition is plain equality of all columns, so that a hash table may serve.
         hashable: bool,
+        /// The query must give one row at most: `(a, b) = (SELECT …)`, which is NULL for none.
+        one: bool,
     },
 }
 

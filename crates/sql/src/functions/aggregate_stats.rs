@@ -5,7 +5,7 @@ use super::registry::{Registry, names::*};
 use crate::types::cast::float_range;
 use crate::types::numeric::from_scaled;
 use crate::types::ops::{float, numeric};
-use base::{Numeric, Result, Value};
+use base::{Error, Numeric, Result, SqlState, Value};
 use num_bigint::{BigInt, Sign};
 
 /// What is computed from the moments.
@@ -42,7 +42,7 @@ pub(super) fn register(r: &mut Registry) {
         )* };
     }
     pairs! {
-        "corr" |m| (m[2] > 0.0 && m[4] > 0.0).then(|| m[5] / (m[2] * m[4]).sqrt());
+        "corr" |m| (m[2] != 0.0 && m[4] != 0.0).then(|| m[5] / (m[2] * m[4]).sqrt());
         "covar_pop" |m| Some(m[5] / m[0]);
         "covar_samp" |m| (m[0] > 1.0).then(|| m[5] / (m[0] - 1.0));
         "regr_avgx" |m| Some(m[1] / m[0]);
@@ -50,9 +50,9 @@ pub(super) fn register(r: &mut Registry) {
         "regr_sxx" |m| Some(m[2]);
         "regr_syy" |m| Some(m[4]);
         "regr_sxy" |m| Some(m[5]);
-        "regr_slope" |m| (m[2] > 0.0).then(|| m[5] / m[2]);
-        "regr_intercept" |m| (m[2] > 0.0).then(|| (m[3] - m[1] * m[5] / m[2]) / m[0]);
-        "regr_r2" |m| (m[2] > 0.0).then(|| if m[4] == 0.0 { 1.0 } else { m[5] * m[5] / (m[2] * m[4]) });
+        "regr_slope" |m| (m[2] != 0.0).then(|| m[5] / m[2]);
+        "regr_intercept" |m| (m[2] != 0.0).then(|| (m[3] - m[1] * m[5] / m[2]) / m[0]);
+        "regr_r2" |m| (m[2] != 0.0).then(|| if m[4] == 0.0 { 1.0 } else { m[5] * m[5] / (m[2] * m[4]) });
     }
 }
 
@@ -194,6 +194,7 @@ impl Accumulator for Pairs {
         let (y, x) = (float::f64_of(&args[0]), float::f64_of(&args[1]));
         let m = &mut self.m;
         let before = m[0];
+        let finite = m[1].is_finite() && m[3].is_finite() && x.is_finite() && y.is_finite();
         m[0] += 1.0;
         m[1] += x;
         m[3] += y;
@@ -203,6 +204,25 @@ impl Accumulator for Pairs {
             m[2] += tx * tx * scale;
             m[4] += ty * ty * scale;
             m[5] += tx * ty * scale;
+            if finite && m.iter().any(|v| v.is_infinite()) {
+                return Err(Error::new(
+                    SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+                    "value out of range: overflow",
+                ));
+            }
+            // Deviations from an infinite mean are not numbers.
+            for at in [2, 4, 5] {
+                if m[at].is_infinite() {
+                    m[at] = f64::NAN;
+                }
+            }
+        } else {
+            if !x.is_finite() {
+                (m[2], m[5]) = (f64::NAN, f64::NAN);
+            }
+            if !y.is_finite() {
+                (m[4], m[5]) = (f64::NAN, f64::NAN);
+            }
         }
         Ok(())
     }

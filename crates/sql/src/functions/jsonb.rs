@@ -161,6 +161,25 @@ fn array_length(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 }
 
 fn object_from_arrays(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let pairs = pairs_of_arrays(a)?;
+    let json = |s: &str| Json::String(s.into());
+    let value = |v: Option<&str>| v.map_or(Json::Null, json);
+    let pairs = pairs.into_iter().map(|(k, v)| (k.to_owned(), value(v)));
+    Ok(Json::object(pairs.collect()).into_value())
+}
+
+/// As `json`, whose members stay as they come.
+fn raw_object_from_arrays(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+    let quoted = |s: &str| Json::String(s.into()).to_text();
+    let member = |(k, v): (&str, Option<&str>)| {
+        let value = v.map_or("null".to_owned(), quoted);
+        format!("{} : {value}", quoted(k))
+    };
+    let members: Vec<String> = pairs_of_arrays(a)?.into_iter().map(member).collect();
+    Ok(Value::Json(format!("{{{}}}", members.join(", ")).into()))
+}
+
+fn pairs_of_arrays(a: &[Value]) -> Result<Vec<(&str, Option<&str>)>> {
     let (k, v) = match a {
         [one] => {
             let items = path(one);
@@ -192,12 +211,9 @@ fn object_from_arrays(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
                 "null value not allowed for object key",
             )
         })?;
-        pairs.push((
-            k.to_string(),
-            v.map_or(Json::Null, |s| Json::String(s.into())),
-        ));
+        pairs.push((k, v));
     }
-    Ok(Json::object(pairs).into_value())
+    Ok(pairs)
 }
 
 /// Rows made ahead of time.
@@ -282,9 +298,9 @@ pub(super) fn register(r: &mut Registry) {
     r.variadic("jsonb_build_array", &[ANY], JSONB, STA_N, build_array);
     r.t("jsonb_build_object", &[], JSONB, STA_N, build_object);
     r.variadic("jsonb_build_object", &[ANY], JSONB, STA_N, build_object);
-    for (n, ret) in [("jsonb_object", JSONB), ("json_object", JSON)] {
-        r.f(n, &[TEXTARRAY], ret, IMM, object_from_arrays);
-        r.f(n, &[TEXTARRAY, TEXTARRAY], ret, IMM, object_from_arrays);
+    for args in [&[TEXTARRAY][..], &[TEXTARRAY, TEXTARRAY]] {
+        r.f("jsonb_object", args, JSONB, IMM, object_from_arrays);
+        r.f("json_object", args, JSON, IMM, raw_object_from_arrays);
     }
     for (n, arg) in [("jsonb_typeof", JSONB), ("json_typeof", JSON)] {
         r.f(n, &[arg], TEXT, IMM, |a, _| {

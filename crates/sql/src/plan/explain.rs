@@ -97,6 +97,7 @@ pub(crate) fn prepare(
             ty: ColumnType::plain(ty),
             table: 0,
             column: 0,
+            record: None,
         }],
         kind: StatementKind::Explain,
         read_only: !o.analyze || p.read_only,
@@ -504,6 +505,11 @@ impl Walk<'_> {
             Node::Materialize(m) => {
                 children.push(&m.input);
                 "Materialize".into()
+            }
+            Node::Lookup(l) => {
+                details.push(("Hash Cond", self.all(&l.conditions)));
+                children.push(&l.input);
+                "Hash Lookup".into()
             }
             Node::Sort(s) => {
                 details.push(("Sort Key", self.keys(&s.keys)));

@@ -11,6 +11,7 @@
 use super::access::{self, Path};
 use crate::bind::{Binder, From, TableRef};
 use crate::expr::{CmpOp, Expr, Slot};
+use crate::functions::Volatility;
 use crate::plan::node::{self, JoinKind, Node, SortKey};
 use base::Result;
 use std::collections::HashSet;
@@ -59,7 +60,8 @@ pub(crate) fn own_slots(f: &From, out: &mut Vec<Slot>) {
 /// Slots that a FROM item reads from elsewhere.
 fn needs(f: &From, out: &mut Vec<Slot>) {
     match f {
-        From::Table(_) | From::Virtual { .. } | From::Cte { .. } => {}
+        From::Table(_) | From::Virtual { .. } => {}
+        From::Cte { deps, .. } => out.extend(deps),
         From::Function(f) => f.args.iter().for_each(|e| e.slots(&mut |s| out.push(s))),
         From::Rel { deps, .. } => out.extend(deps),
         From::Inner { items, filter } => {
@@ -158,6 +160,9 @@ pub(crate) fn plan_from(
         });
     }
     let mut leaves: Vec<Leaf> = leaves.into_iter().map(Leaf::new).collect();
+    if let Some(split) = by_lookup(b, &leaves, &conditions, want) {
+        return lookup(b, leaves, split, want);
+    }
     // Conditions without columns of these relations decide once whether anything is read at all.
     let local: HashSet<Slot> = leaves.iter().flat_map(|l| l.own.iter().copied()).collect();
     let first = pick_first(b, &leaves, &conditions, &local, want);
@@ -188,6 +193,136 @@ pub(crate) fn plan_from(
         }));
     }
     Ok(done)
+}
+
+/// Conditions of a subquery, by what they read.
+struct Split {
+    /// Only its own relations.
+    inside: Vec<Expr>,
+    /// Equalities of an own expression and an outer one.
+    ties: Vec<Expr>,
+    keys: Vec<Expr>,
+    probes: Vec<Expr>,
+    /// Anything else.
+    rest: Vec<Expr>,
+}
+
+/// How to look the rows of these relations up, should that be better than to read them anew for each outer row: their
+/// conditions tie them to outer columns by equality, and no index serves.
+fn by_lookup(b: &Binder<'_>, leaves: &[Leaf], conditions: &[Expr], want: &Want) -> Option<Split> {
+    let own: HashSet<Slot> = leaves.iter().flat_map(|l| l.own.iter().copied()).collect();
+    let mut split = Split {
+        inside: vec![],
+        ties: vec![],
+        keys: vec![],
+        probes: vec![],
+        rest: vec![],
+    };
+    for c in conditions {
+        let (mut near, mut far) = (false, false);
+        c.slots(&mut |s| {
+            near |= own.contains(&s);
+            far |= !own.contains(&s);
+        });
+        if !far {
+            split.inside.push(c.clone());
+        } else if let Some((key, probe)) = tie(c, &own) {
+            split.keys.push(key);
+            split.probes.push(probe);
+            split.ties.push(c.clone());
+        } else {
+            split.rest.push(c.clone());
+        }
+    }
+    let volatile = |e: &Expr| e.volatility() == Volatility::Volatile;
+    let mut whole = split.inside.iter().chain(&split.keys);
+    if split.ties.is_empty() || whole.any(volatile) {
+        return None;
+    }
+    let fit = |l: &Leaf| {
+        let known = |s: Slot| !own.contains(&s);
+        let alone = l.needs.iter().all(|s| own.contains(s));
+        alone && may_be_kept(&l.from) && !serves(b, &l.from, conditions, &known, want)
+    };
+    leaves.iter().all(fit).then_some(split)
+}
+
+/// `own = outer`, as (own, outer).
+fn tie(c: &Expr, own: &HashSet<Slot>) -> Option<(Expr, Expr)> {
+    let Expr::Compare(CmpOp::Eq, ab) = c else {
+        return None;
+    };
+    if c.has_subquery() {
+        return None;
+    }
+    let side = |e: &Expr| {
+        let (mut near, mut far) = (false, false);
+        e.slots(&mut |s| {
+            near |= own.contains(&s);
+            far |= !own.contains(&s);
+        });
+        (near, far)
+    };
+    match (side(&ab.0), side(&ab.1)) {
+        ((true, false), (false, true)) => Some((ab.0.clone(), ab.1.clone())),
+        ((false, true), (true, false)) => Some((ab.1.clone(), ab.0.clone())),
+        _ => None,
+    }
+}
+
+/// Whether a relation gives the same rows at each start, and none of them is to be locked.
+fn may_be_kept(f: &From) -> bool {
+    match f {
+        From::Table(t) => t.key_slot.is_none() && !t.skips,
+        From::Virtual { .. } | From::Rel { .. } => true,
+        From::Function(f) => f.f.volatility < Volatility::Volatile,
+        From::Cte { work, .. } => !work,
+        From::Inner { items, .. } => items.iter().all(may_be_kept),
+        From::Left { left, right, .. } => may_be_kept(left) && may_be_kept(right),
+    }
+}
+
+/// Whether an index finds rows of a relation by outer columns.
+fn serves(
+    b: &Binder<'_>,
+    f: &From,
+    conditions: &[Expr],
+    known: &dyn Fn(Slot) -> bool,
+    want: &Want,
+) -> bool {
+    match f {
+        From::Table(t) => {
+            let path = access::choose(b, t, conditions, known, want);
+            path.joins || path.unique
+        }
+        From::Inner { items, .. } => items.iter().any(|i| serves(b, i, conditions, known, want)),
+        From::Left { left, .. } => serves(b, left, conditions, known, want),
+        _ => false,
+    }
+}
+
+fn lookup(b: &mut Binder<'_>, leaves: Vec<Leaf>, split: Split, want: &Want) -> Result<Planned> {
+    let kept = |l: &Leaf, b: &Binder<'_>| -> Vec<Slot> {
+        let used = |s: &Slot| b.used[*s as usize] || is_key_slot(&l.from, *s);
+        l.own.iter().copied().filter(used).collect()
+    };
+    let mut slots: Vec<Slot> = leaves.iter().flat_map(|l| kept(l, b)).collect();
+    slots.sort_unstable();
+    let items = leaves.into_iter().map(|l| l.from).collect();
+    let input = plan_from(b, items, split.inside, &Want::default())?;
+    let rows = (input.rows * 0.1f64.powi(split.ties.len() as i32)).max(1.0);
+    let node = Node::Lookup(Arc::new(node::Lookup {
+        input: input.node,
+        keys: split.keys,
+        probes: split.probes,
+        conditions: split.ties,
+        slots,
+    }));
+    Ok(Planned {
+        node: filtered(b, node, split.rest),
+        ordered: want.order.is_empty(),
+        rows,
+    })
 }
 
 fn flatten(f: From, leaves: &mut Vec<From>, conditions: &mut Vec<Expr>) {
@@ -406,6 +541,7 @@ fn plan_leaf(
             name,
             out,
             work,
+            ..
         } => {
             conditions.iter_mut().for_each(|c| b.hoist(c));
             let scan = Arc::new(node::CteScan {

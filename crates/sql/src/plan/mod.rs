@@ -47,6 +47,8 @@ pub struct OutColumn {
     /// The table and the column's number (1-based) when it is a plain column; 0 otherwise.
     pub table: Oid,
     pub column: i16,
+    /// The types of a row's fields, where they are known.
+    pub record: Option<Arc<crate::types::record::Shape>>,
 }
 
 /// Rights that an execution needs, checked anew each time.

@@ -108,6 +108,7 @@ pub enum Node {
     NestLoop(Arc<NestLoop>),
     HashJoin(Arc<HashJoin>),
     Materialize(Arc<Materialize>),
+    Lookup(Arc<Lookup>),
     Sort(Arc<Sort>),
     Aggregate(Arc<Aggregate>),
     Unique(Arc<Unique>),
@@ -265,6 +266,16 @@ pub struct HashJoin {
 /// Reads its input once and gives it again on each start.
 pub struct Materialize {
     pub input: Node,
+    pub slots: Vec<Slot>,
+}
+
+/// The rows of `input`, which reads nothing of the queries around it, whose `keys` equal `probes`, which read nothing else.
+pub struct Lookup {
+    pub input: Node,
+    pub keys: Vec<Expr>,
+    pub probes: Vec<Expr>,
+    /// The same as conditions.
+    pub conditions: Vec<Expr>,
     pub slots: Vec<Slot>,
 }
 

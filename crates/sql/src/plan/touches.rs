@@ -103,6 +103,7 @@ impl Touches {
                 self.node(&x.right);
             }
             Node::Materialize(x) => self.node(&x.input),
+            Node::Lookup(x) => self.node(&x.input),
             Node::Sort(x) => self.node(&x.input),
             Node::Aggregate(x) => self.node(&x.input),
             Node::Unique(x) => self.node(&x.input),

@@ -68,6 +68,8 @@ pub struct Column {
     /// The table that it comes from and its number there (from 1); 0 for an expression.
     pub table: Oid,
     pub attribute: i16,
+    /// The types of a row's fields, where they are known.
+    pub record: Option<std::sync::Arc<crate::types::record::Shape>>,
 }
 
 impl Column {
@@ -78,6 +80,7 @@ impl Column {
             ty: ty.into(),
             table: 0,
             attribute: 0,
+            record: None,
         }
     }
 

@@ -33,6 +33,7 @@ impl Plan {
                 ty: c.ty,
                 table: c.table,
                 attribute: c.column,
+                record: c.record.clone(),
             })
             .collect();
         Arc::new(Plan {

@@ -4,7 +4,7 @@
 
 use super::client::{Column, Format};
 use crate::exec::RowView;
-use crate::types::{OutputSettings, binary, text};
+use crate::types::{OutputSettings, binary, record, text};
 use base::{RowRef, Type, Value, row};
 
 /// The format of each column of a result.
@@ -72,6 +72,11 @@ pub fn put_row(
                 let v = view.value(i).expect("not a stored row");
                 if c.ty.ty == Type::Bpchar {
                     put_padded(v, c.ty.typmod, out);
+                    continue;
+                }
+                if let (Some(shape), Format::Binary, Value::Text(s)) = (&c.record, formats.of(i), v)
+                {
+                    field(out, |o| record::encode(s, shape, settings, o));
                     continue;
                 }
                 put_value(v, c.ty.ty, formats.of(i), settings, scratch, out);

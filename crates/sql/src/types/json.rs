@@ -55,7 +55,11 @@ pub fn compare(a: &Json, b: &Json) -> std::cmp::Ordering {
                 let pairs = x
                     .iter()
                     .zip(y)
-                    .map(|(a, b)| key_order(&a.0, &b.0).then_with(|| inner(&a.1, &b.1)));
+                    // In the order of storage, but each pair of keys as strings.
+                    .map(|(a, b)| {
+                        let keys = a.0.as_bytes().cmp(b.0.as_bytes());
+                        keys.then_with(|| inner(&a.1, &b.1))
+                    });
                 pairs
                     .into_iter()
                     .find(|o| o.is_ne())

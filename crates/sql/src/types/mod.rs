@@ -20,6 +20,7 @@ pub mod json;
 pub mod json_raw;
 pub mod numeric;
 pub mod ops;
+pub mod record;
 pub mod settings;
 pub mod text;
 pub mod typename;
