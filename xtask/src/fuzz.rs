@@ -8,7 +8,7 @@
 use crate::step;
 use crate::{Result, command, sanitize};
 
-const USAGE: &str = "cargo xtask fuzz [row|log|schema|ship|region|wire] [--seconds 60]";
+const USAGE: &str = "cargo xtask fuzz [row|log|schema|ship|peers|proof|region|wire] [--seconds 60]";
 
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \

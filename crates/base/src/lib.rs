@@ -28,7 +28,7 @@ pub use footprint::{Footprint, KeyRange};
 pub use id::{ColumnIdx, Oid, RelId};
 pub use notification::Notification;
 pub use numeric::Numeric;
-pub use position::{Held, Position, Watermark, Watermarks};
+pub use position::{Held, MAX_TERM, Position, Watermark, Watermarks};
 pub use row::{RowLayout, RowRef};
 pub use text::{bad_text, text};
 pub use types::{ColumnType, Type};

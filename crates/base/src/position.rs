@@ -14,6 +14,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// Greatest number of a term. Its upper bits are milliseconds since 1970, so terms reach it in the year 2527: a greater one is a lie or
+/// damage. Behind it 2^60 numbers are free, so that nothing wraps.
+pub const MAX_TERM: u64 = 1 << 60;
+
 /// Bits of a position that count inside its epoch.
 pub const ORDER_BITS: u32 = 24;
 

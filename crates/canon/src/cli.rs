@@ -120,6 +120,13 @@ struct Promotion {
     /// Says so in so many words: the one that it handed over to has not taken over, and will not
     #[arg(long, requires = "unseal")]
     successor_is_down: bool,
+    /// The server takes no writes because it has heard of a primary of a newer term, which is lost for good: it leads again, in a term above
+    /// that one. What only the lost primary had is lost
+    #[arg(long, requires = "newer_primary_is_down", conflicts_with_all = ["force", "unseal"])]
+    forget_term: bool,
+    /// Says so in so many words: the primary of the newer term is down and will not lead again
+    #[arg(long, requires = "forget_term")]
+    newer_primary_is_down: bool,
 }
 
 fn promote(o: &Promotion) -> base::Result<()> {
@@ -139,6 +146,7 @@ fn promote(o: &Promotion) -> base::Result<()> {
         let mut link = Link::connect(&server, &parameters).await?;
         let sql = match o.unseal {
             true => "SELECT canon_unseal()".to_owned(),
+            false if o.forget_term => "SELECT canon_unseal(true)".to_owned(),
             false => format!("SELECT canon_promote({})", o.force),
         };
         link.query(&sql).await

@@ -13,6 +13,7 @@
 mod link;
 
 use crate::config::{Config, Overrides};
+use crate::replication::membership::FILE as SECRET;
 use crate::replication::{Place, Primary, ReplicaLag};
 use crate::server::{self, Server};
 use base::{Error, Result, SqlState};
@@ -147,6 +148,10 @@ impl Cluster {
                 unix_socket_directory: None,
                 replica_of: (i > 0).then(|| link.address().to_string()),
                 node_name: Some(format!("member-{i}")),
+                cluster_secret_file: match i {
+                    0 => primary.cluster_secret_file.clone(),
+                    _ => Some(cluster.directory.join("member-0").join(SECRET)),
+                },
                 ..primary.clone()
             };
             let config = Config::load(&flags)?;

@@ -56,6 +56,8 @@ struct File {
     #[serde(default)]
     memory: Memory,
     #[serde(default)]
+    cluster: Cluster,
+    #[serde(default)]
     replication: Replication,
     #[serde(default)]
     replay: Replay,
@@ -72,6 +74,13 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Memory {
     total: Option<String>,
+}
+
+/// The section `[cluster]` of the file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cluster {
+    secret_file: Option<PathBuf>,
 }
 
 /// The section `[replication]` of the file.
@@ -158,6 +167,9 @@ pub struct Overrides {
     /// What this node, and no other, calls itself to others; a proxy looks for it at HOST:PORT; else its host's name and port
     #[arg(long, value_name = "NAME", env = "CANON_NODE_NAME")]
     pub node_name: Option<String>,
+    /// The cluster's secret, for a node that joins: a copy of CANON_SECRET from the primary's data directory; needed once
+    #[arg(long, value_name = "FILE", env = "CANON_CLUSTER_SECRET_FILE")]
+    pub cluster_secret_file: Option<PathBuf>,
     /// Replicas that must have a commit on disk before it counts as durable
     #[arg(long, value_name = "N", env = "CANON_SYNCHRONOUS_REPLICAS")]
     pub synchronous_replicas: Option<u32>,
@@ -225,6 +237,8 @@ pub struct Config {
     pub node_name: String,
     /// The primary that this node follows.
     pub replica_of: Option<Primary>,
+    /// Where the cluster's secret is, if not in the data directory.
+    pub cluster_secret_file: Option<PathBuf>,
     pub synchronous_replicas: u32,
     pub wal_keep_bytes: u64,
     /// A URL.
@@ -447,6 +461,10 @@ impl Config {
             )?,
             node_name,
             replica_of,
+            cluster_secret_file: flags
+                .cluster_secret_file
+                .clone()
+                .or(file.cluster.secret_file),
             synchronous_replicas: synchronous_replicas.unwrap_or(0),
             wal_keep_bytes: size(
                 "wal_keep_bytes",

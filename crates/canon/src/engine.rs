@@ -52,7 +52,9 @@ pub trait Surroundings: Send + Sync {
     /// What a node that is not open waits for.
     fn waits_for(&self) -> String;
     /// See `Engine::unseal`.
-    fn unseal(&self, go_on: GoOn<'_>) -> Result<String>;
+    fn unseal(&self, forget: bool, go_on: GoOn<'_>) -> Result<String>;
+    /// See `Engine::newer_term_hinted`.
+    fn newer_term_hinted(&self);
     /// See `Engine::promote`.
     fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>>;
     /// See `Engine::read_point`.
@@ -277,11 +279,17 @@ impl Engine for NodeEngine {
         self.node.manager().advisory_locks()
     }
 
-    fn unseal(&self, go_on: GoOn<'_>) -> Result<String> {
+    fn newer_term_hinted(&self) {
+        if let Some(s) = self.surroundings.get() {
+            s.newer_term_hinted();
+        }
+    }
+
+    fn unseal(&self, forget: bool, go_on: GoOn<'_>) -> Result<String> {
         let alone = "this server has not handed over";
         let s = self.surroundings.get();
         let s = s.ok_or_else(|| Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, alone))?;
-        s.unseal(go_on)
+        s.unseal(forget, go_on)
     }
 
     fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {

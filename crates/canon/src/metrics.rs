@@ -317,6 +317,16 @@ fn replication(p: &mut Page, place: &Place) {
         [("ring", in_ring), ("message", in_messages)],
     );
     p.head(
+        "canon_nodes_asked_total",
+        "counter",
+        "How often another node was told of this node's term and asked for its own.",
+    );
+    _ = writeln!(
+        p.0,
+        "canon_nodes_asked_total {}",
+        place.senders.herald.asked()
+    );
+    p.head(
         "canon_replica_connected",
         "gauge",
         "Per replica known since the start: whether it follows now.",

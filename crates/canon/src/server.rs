@@ -18,7 +18,9 @@ use crate::http;
 use crate::metrics::Metrics;
 use crate::replication::archive::Archiving;
 use crate::replication::shared::Exposed;
-use crate::replication::{Follow, Fresh, Place, Restart, Senders, Word, ask, bootstrap};
+use crate::replication::{
+    Follow, Fresh, Membership, Place, Restart, Senders, Word, ask, bootstrap,
+};
 use base::region::Region;
 use base::{Error, Result, SqlState};
 use node::{Node, NodeOptions};
@@ -200,6 +202,12 @@ impl Server {
         restart: Option<Restart>,
     ) -> Result<std::result::Result<Server, (Arc<Node>, Restart)>> {
         let mut tasks = Tasks::default();
+        let env = env::Env::os();
+        let member = Arc::new(Membership::of(config, &env)?);
+        let config = &Config {
+            replica_of: (config.replica_of.clone()).map(|p| p.as_member(member.clone())),
+            ..config.clone()
+        };
         // A new directory has no user with a password: no need to make it to know.
         if !config.data.exists() {
             refuse_open_door(config, false)?;
@@ -239,12 +247,12 @@ impl Server {
             false => (None, None),
         };
         let node = Arc::new(open(config, region).await?);
+        tokio::task::block_in_place(|| member.keep(&config.data))?;
         if config.replica_of.is_none() {
             // Until its replicas were asked.
             node.hold(!node.dir().known_replicas().map_err(system)?.is_empty());
             stay_sealed(&node).await?;
         }
-        let env = env::Env::os();
         let archive = match &config.archive {
             Some(url) => Some(Arc::new(Archiving::new(url, node.clone())?)),
             None => None,
@@ -257,7 +265,14 @@ impl Server {
             env.clone(),
             archive,
             config.log_ring,
+            member,
         ));
+        if let Some(primary) = &config.replica_of {
+            let herald = senders.herald.clone();
+            let primary = primary.to_string();
+            tokio::task::block_in_place(|| herald.know(&primary));
+        }
+        tasks.spawn(senders.herald.clone().run(senders.clone()));
         if let Some(exposed) = exposed {
             _ = senders.exposed.set(exposed);
         }

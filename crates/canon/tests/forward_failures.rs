@@ -278,7 +278,8 @@ async fn a_block_that_is_lost_before_its_end_has_failed_whatever_its_words() {
         rows(&w, "ROLLBACK").await;
         assert_eq!(one(&w, "SELECT sum(v) FROM t").await, "0");
     }
-    // By the extended protocol.
+    // By the extended protocol. (A login is more than one message: there has to be a connection.)
+    rows(&w, "UPDATE t SET v = 0").await;
     let prepared = w.prepare(case).await.expect("prepared");
     rows(&w, "BEGIN").await;
     let e = undelivered(&between, w.execute(&prepared, &[])).await;

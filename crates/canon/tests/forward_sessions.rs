@@ -8,9 +8,10 @@ mod helpers;
 #[path = "wire_abuse/raw.rs"]
 mod raw;
 
+use common::peer::{Proof, RawPeer};
 use common::{PATIENCE, Server, connect_to, sqlstate};
 use helpers::{one, refused, replica_with, rows, skip, until};
-use raw::{Raw, field, framed, message, query};
+use raw::{Raw, field, message, query};
 use std::time::Instant;
 use tokio_postgres::Client;
 
@@ -217,14 +218,9 @@ async fn a_session_that_is_not_there_is_refused() {
     }
     let p = Server::start().await;
     let connect = || {
-        let mut hello = 196_608u32.to_be_bytes().to_vec();
-        for word in ["user", &p.user, "replication", "forward", ""] {
-            hello.extend([word.as_bytes(), &[0]].concat());
-        }
-        let mut raw = Raw::connect(&p);
-        raw.send(&framed(&hello));
-        raw.until(b'Z').expect("it is let in");
-        raw
+        let proof = Proof::member("by hand", 0);
+        let peer = RawPeer::connect(&p, &p.user, "forward", 0, &proof);
+        Raw(peer.expect("it is let in").stream)
     };
     let mut raw = connect();
     raw.send(&query(b"SELECT 1"));

@@ -7,6 +7,7 @@ mod common;
 #[allow(dead_code)]
 mod helpers;
 
+use common::peer::{Proof, RawPeer};
 use common::{PATIENCE, Server, free_port};
 use helpers::*;
 use std::sync::Arc;
@@ -183,27 +184,10 @@ fn region_of(s: &Server) -> std::net::TcpStream {
 
 /// One that this command has turned over.
 fn asked(s: &Server, command: &str) -> std::net::TcpStream {
-    use std::io::{Read, Write};
-    let mut t = std::net::TcpStream::connect((s.host.as_str(), s.port)).expect("a connection");
-    let mut body = 196_608u32.to_be_bytes().to_vec();
-    for word in ["user", "canon", "replication", "canon", ""] {
-        body.extend_from_slice(word.as_bytes());
-        body.push(0);
-    }
-    t.write_all(&(body.len() as u32 + 4).to_be_bytes())
-        .and_then(|()| t.write_all(&body))
-        .expect("written");
-    let head = [b"Q", &(command.len() as u32 + 5).to_be_bytes()[..]].concat();
-    t.write_all(&[&head, command.as_bytes(), b"\0"].concat())
-        .expect("written");
-    // CopyBothResponse comes last.
-    let mut seen = Vec::new();
-    let mut byte = [0; 1];
-    while !seen.ends_with(b"W\0\0\0\x07\x01\0\0") {
-        t.read_exact(&mut byte).expect("an answer");
-        seen.push(byte[0]);
-    }
-    t
+    let proof = Proof::member("by hand", 0);
+    let mut peer = RawPeer::connect(s, "canon", "canon", 0, &proof).expect("it is let in");
+    peer.turn(command).expect("turned over");
+    peer.stream
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -210,9 +210,12 @@ async fn an_old_primary_that_goes_on_writing_writes_for_nobody() {
     let w = r.server.connect().await;
     rows(&w, "INSERT INTO moves (id, sum) VALUES (-1, 77)").await;
     let there = one(&w, "SELECT count(*) FROM moves").await;
+    // Nor can the new one tell it meanwhile.
+    signal(&r.server, "-STOP");
     signal(&p.server, "-CONT");
     movers.some(100).await;
     movers.stop().await;
+    signal(&r.server, "-CONT");
     assert_eq!(one(&w, "SELECT count(*) FROM moves").await, there);
     let total = one(&w, "SELECT sum(balance) FROM accounts").await;
     assert_eq!(total, TOTAL.to_string());

@@ -515,6 +515,8 @@ async fn what_a_synchronous_replica_acknowledged_survives_the_loss_of_the_primar
     rows(&w, "INSERT INTO moves (sum) VALUES (2)").await;
 
     // The old primary comes back alone: it does not serve. Told that no replica is needed it does, and commits what no other has.
+    // (The new one cannot tell it of its term meanwhile.)
+    signal(&r, "-STOP");
     p.launch();
     let told = p.not_serving().await;
     assert!(told.contains("1 replicas"), "{told}");
@@ -526,6 +528,7 @@ async fn what_a_synchronous_replica_acknowledged_survives_the_loss_of_the_primar
     rows(&c, "INSERT INTO moves (sum) VALUES (666)").await;
     drop(c);
     p.kill();
+    signal(&r, "-CONT");
     // Then it joins the others, and sets that aside.
     let of = format!("{}:{}", r.host, r.port);
     p.set_env(&[("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", "old")]);

@@ -10,6 +10,8 @@
 //! | `log` | `wal::Group` and `base::record`: a flush group, its commits and their records |
 //! | `schema` | `base::schema`: changes of the schema as the log holds them |
 //! | `ship` | `replica::ship::Message`: what primary and replica say to each other |
+//! | `peers` | `replica::ship::{Sender, Receiver}` in every state of their terms: what a hostile end may bring about |
+//! | `proof` | `replica::proof`: what two nodes prove to each other |
 //! | `region` | `replica::read`: words of the primary that a replica asks for, and what comes back |
 //! | `wire` | `canon::gate::frontend`: a client's messages |
 //!
@@ -17,6 +19,8 @@
 //! Left out on purpose: files (the tests of `wal` damage those) and SQL text.
 
 mod log;
+mod peers;
+mod proof;
 mod region;
 mod row;
 mod schema;
@@ -51,6 +55,16 @@ pub const TARGETS: &[Target] = &[
         name: "ship",
         run: ship::run,
         seeds: ship::seeds,
+    },
+    Target {
+        name: "peers",
+        run: peers::run,
+        seeds: peers::seeds,
+    },
+    Target {
+        name: "proof",
+        run: proof::run,
+        seeds: proof::seeds,
     },
     Target {
         name: "region",

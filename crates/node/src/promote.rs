@@ -128,7 +128,7 @@ impl Node {
         }
         self.wait_until_flushed(go_on)?;
         let start = shared.manager.marks.flushed.get();
-        let known = shared.term.load(Ordering::SeqCst);
+        let known = shared.term.load(Ordering::SeqCst).max(self.heard_term());
         let term = self.begin_term(None, known, start)?;
         shared.dir.unseal().map_err(crate::node::failed)?;
         Ok(Promoted { term, start })
@@ -139,6 +139,12 @@ impl Node {
         let shared = self.shared();
         let env = &shared.options.env;
         let term = next_term(known, env.clock.unix_micros(), env.random.next_u64());
+        let term = term.ok_or_else(|| {
+            Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("no term is left above {known}, which this node has heard of"),
+            )
+        })?;
         let (terms, before) = (shared.dir.terms(), self.term());
         let said = shared.dir.lead();
         let begun = match said.and_then(|()| shared.dir.add_term(term, start)) {

@@ -141,6 +141,10 @@ fn begin_term(dir: &DataDir, recovered: &Recovered, asked: Asked<'_>) -> Result<
     }
     let env = asked.env;
     let term = next_term(known, env.clock.unix_micros(), env.random.next_u64());
+    let term = term.ok_or_else(|| {
+        let what = format!("no term is left above {known}, which this node has begun");
+        base::Error::new(base::SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what)
+    })?;
     dir.add_term(term, recovered.last).map_err(failed)?;
     env::say!("canon: term {term} begins after {}", recovered.last);
     Ok(())

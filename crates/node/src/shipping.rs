@@ -45,6 +45,8 @@ pub enum Next {
 pub struct Follower {
     pub id: u64,
     pub name: String,
+    /// It has proven that it is a node. Others are sent the log, and count for nothing.
+    pub member: bool,
     /// Where it connected from.
     pub address: String,
     /// Everything up to here has been given to the connection.
@@ -163,13 +165,21 @@ impl Shipping {
     }
 
     /// Somebody follows from now on. Its id.
-    pub fn join(&self, name: &str, address: &str, needs: Position, now_micros: i64) -> u64 {
+    pub fn join(
+        &self,
+        name: &str,
+        member: bool,
+        address: &str,
+        needs: Position,
+        now_micros: i64,
+    ) -> u64 {
         let mut s = self.state.lock();
         s.next_id += 1;
         let id = s.next_id;
         let follower = Follower {
             id,
             name: name.into(),
+            member,
             address: address.into(),
             sent: needs,
             acked: Acked::default(),
@@ -202,7 +212,7 @@ impl Shipping {
     /// An acknowledgement came.
     pub fn acked(&self, id: u64, acked: Acked, echo_micros: i64, now_micros: i64) {
         let mut s = self.state.lock();
-        let Some(f) = s.followers.get_mut(&id) else {
+        let Some(f) = s.followers.get_mut(&id).filter(|f| f.member) else {
             return;
         };
         f.acked = acked;
@@ -260,14 +270,16 @@ impl Shipping {
     /// How many replicas follow, however many connections each has.
     pub fn replicas_here(&self) -> usize {
         let s = self.state.lock();
-        let names: BTreeSet<&str> = s.followers.values().map(|f| &*f.name).collect();
+        let members = s.followers.values().filter(|f| f.member);
+        let names: BTreeSet<&str> = members.map(|f| &*f.name).collect();
         names.len()
     }
 
     /// Log above here is needed by somebody who is connected.
     pub fn floor(&self) -> Option<Position> {
         let s = self.state.lock();
-        s.followers.values().map(|f| f.needs).min()
+        let members = s.followers.values().filter(|f| f.member);
+        members.map(|f| f.needs).min()
     }
 
     /// There is an archive: log that is not in it stays, as far as `wal_keep_bytes` go.
@@ -315,13 +327,16 @@ mod tests {
             ..Acked::default()
         };
         for _ in 0..2 {
-            let id = shipping.join("a", "", Position::ZERO, 0);
+            let id = shipping.join("a", true, "", Position::ZERO, 0);
             shipping.acked(id, acked, 0, 0);
         }
         assert_eq!(marks.decided.get(), Position::ZERO);
         assert_eq!(marks.written.get(), Position::ZERO);
+        let stranger = shipping.join("b", false, "", Position::ZERO, 0);
+        shipping.acked(stranger, acked, 0, 0);
+        assert_eq!(marks.decided.get(), Position::ZERO, "it is no node");
         assert_eq!(shipping.replicas_here(), 1);
-        let other = shipping.join("b", "", Position::ZERO, 0);
+        let other = shipping.join("b", true, "", Position::ZERO, 0);
         shipping.acked(other, acked, 0, 0);
         assert_eq!(marks.decided.get(), at);
         assert_eq!(shipping.replicas_here(), 2);

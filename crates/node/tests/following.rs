@@ -83,7 +83,7 @@ fn carry(primary: &Node, replica: &Node, stop: &AtomicBool) {
     let mut sent = following.marks.received.get();
     let shipping = primary.shipping();
     let name = format!("replica {:?}", std::thread::current().id());
-    let id = shipping.join(&name, "", sent, 0);
+    let id = shipping.join(&name, true, "", sent, 0);
     while !stop.load(Ordering::SeqCst) {
         let step = |after, upto| Step {
             term: primary.term(),

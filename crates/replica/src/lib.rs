@@ -4,9 +4,10 @@
 //! primary ──▶ ship: batches and ticks ──▶ ring ──▶ replay: scheduler ──▶ workers ──▶ store
 //!                                                                          └──▶ snapshotter: visible
 //! ```
-//! `marks` names how far each step has come. Nothing here opens a transaction, knows SQL or owns a socket.
+//! `marks` names how far each step has come; `proof` says which nodes are of the cluster, so that what they claim is believed. Nothing here opens a transaction, knows SQL or owns a socket.
 
 mod marks;
+pub mod proof;
 pub mod read;
 pub mod replay;
 pub mod ship;

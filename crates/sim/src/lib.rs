@@ -32,6 +32,7 @@ pub mod primary;
 pub mod reads;
 pub mod scenario;
 pub mod schema;
+mod stranger;
 pub mod world;
 
 pub use world::{Config, Report, World};

@@ -401,6 +401,7 @@ impl World {
         assert!(following.stepper.is_drained(), "replay comes to its end");
         let known = heard(&dir);
         let term = next_term(known, self.now as i64, self.dice.next_u64());
+        let term = term.expect("terms are not used up");
         self.began.insert(term, start);
         dir.add_term(term, start)
             .unwrap_or_else(|e| panic!("the term is not written: {e}"));

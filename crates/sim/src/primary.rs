@@ -452,6 +452,9 @@ impl World {
                     self.deposed.insert(i);
                 }
                 Command::Lost { ours, theirs } => self.lost_log(i, p, c, ours, theirs),
+                Command::HintOfTerm(term) => {
+                    self.say(|| format!("node {i}: a stranger speaks of term {term}"));
+                }
                 Command::Close(why) => {
                     self.say(|| format!("node {i} ends connection {c}: {why}"));
                     *dropped = true;
@@ -507,7 +510,7 @@ impl World {
                 reaches_back_to: reaches.unwrap_or(p.shipped),
                 deposed: self.deposed.contains(&i),
             };
-            let (mut sender, mut out) = (Sender::new(), Vec::new());
+            let (mut sender, mut out) = (Sender::new(self.prove(i, c, p)), Vec::new());
             sender.greet(message, facts, &mut out);
             let link = Link {
                 sender,

@@ -93,6 +93,27 @@ pub fn a_primary_forgets(seed: u64, loud: bool, what: Forgets) -> Result<Report,
     caught(calm(seed, loud), play)
 }
 
+/// A primary is cut off from its replicas, and something that may log in for replication and has not the cluster's secret acknowledges all that
+/// it is sent. No commit counts that: those that were acknowledged are all there when another node leads.
+pub fn a_stranger_acknowledges(seed: u64, loud: bool) -> Result<Report, String> {
+    caught(calm(seed, loud), |w| {
+        w.all_follow();
+        let before = w.report.acknowledged;
+        w.go("acknowledge", |w| w.report.acknowledged > before + 3);
+        w.net.cut = vec![0];
+        w.stranger(0);
+        let cut_at = w.now;
+        w.go("write alone", |w| w.now > cut_at + 300_000);
+        assert_eq!(w.machines[0].primary().map(|p| p.sealing), Some(false));
+        w.crash(0);
+        let (best, considered) = w.best_candidate(false).expect("the others are up");
+        w.considered = considered;
+        w.promote(best, true);
+        w.net.cut.clear();
+        w.heal()
+    })
+}
+
 /// One replica must have a commit, and nobody is wrong about what is down.
 fn calm(seed: u64, loud: bool) -> World {
     let mut world = World::new(seed, loud);

@@ -208,6 +208,8 @@ pub struct World {
     /// Strong reads under way.
     pub strong: Vec<StrongRead>,
     pub report: Report,
+    /// Connections of programs that are no nodes (`stranger`).
+    pub strangers: BTreeSet<usize>,
     /// Nodes that lead and have heard of a newer term.
     pub deposed: BTreeSet<usize>,
     /// The highest *published* of each term's primary.
@@ -272,6 +274,7 @@ impl World {
             sessions: (0..SESSIONS).map(|_| Session::default()).collect(),
             strong: Vec::new(),
             report: Report::default(),
+            strangers: BTreeSet::new(),
             deposed: BTreeSet::new(),
             published: HashMap::new(),
             acknowledging: BTreeSet::new(),
@@ -708,6 +711,10 @@ impl World {
             });
             return to;
         };
+        if !to_primary && self.strangers.contains(&c) {
+            self.stranger_hears(c, &message);
+            return to;
+        }
         self.on_node(to, |w, up| match up {
             Running::Primary(p) if to_primary => w.primary_hears(to, p, c, message),
             Running::Follower(f) if !to_primary && f.connection == Some(c) => {

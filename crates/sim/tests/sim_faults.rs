@@ -65,5 +65,17 @@ fn every_planted_fault_is_found() {
         });
         println!("{fault}: {}", why.lines().next().unwrap_or_default());
     }
+    // What has not proven that it is a node has commits acknowledged, or deposes a primary.
+    let script = sim::scenario::a_stranger_acknowledges;
+    for fault in ["ship.unproven_ack", "ship.unproven_term"] {
+        env::fault::plant(fault, true);
+        let found = (1..=3).find_map(|seed| script(seed, false).err());
+        env::fault::plant(fault, false);
+        let why = found.unwrap_or_else(|| {
+            let _ = std::panic::take_hook();
+            panic!("the scenario did not find {fault}")
+        });
+        println!("{fault}: {}", why.lines().next().unwrap_or_default());
+    }
     let _ = std::panic::take_hook();
 }

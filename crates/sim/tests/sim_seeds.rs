@@ -22,6 +22,8 @@ fn the_scenarios_hold() {
         let played = sim::scenario::lost_as_the_old_primary_comes_back(seed, false);
         let report = played.unwrap_or_else(|why| panic!("{why}"));
         assert!(report.promotions >= 2 && report.set_aside >= 1);
+        let played = sim::scenario::a_stranger_acknowledges(seed, false);
+        played.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let played = sim::scenario::the_old_primary_cannot_ask(seed, false);
         let report = played.unwrap_or_else(|why| panic!("{why}"));
         assert!(report.promotions >= 1 && report.set_aside >= 1);

@@ -144,8 +144,13 @@ pub trait Engine: Send + Sync + 'static {
         Standing::default()
     }
 
+    /// A client speaks of a term that this primary does not know: a hint, which proves nothing.
+    fn newer_term_hinted(&self) {}
+
     /// This node has handed over, and leads again, because the one that it handed over to never took over. What happened, in words.
-    fn unseal(&self, _go_on: GoOn<'_>) -> Result<String> {
+    ///
+    /// `forget`: also one that has heard of a primary of a newer term, which is lost with what it alone has.
+    fn unseal(&self, _forget: bool, _go_on: GoOn<'_>) -> Result<String> {
         Err(Error::new(
             SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
             "this server has not handed over",

@@ -15,7 +15,7 @@
 
 use crate::data_dir::DataDir;
 use crate::error::{Error, Result};
-use base::Position;
+use base::{MAX_TERM, Position};
 use env::{Disk, OpenMode};
 use parking_lot::Mutex;
 use std::io;
@@ -112,6 +112,7 @@ fn is_history(terms: &[(u64, Position)]) -> bool {
         && terms
             .windows(2)
             .all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1)
+        && terms.last().is_some_and(|t| t.0 <= MAX_TERM)
 }
 
 /// A line a term.

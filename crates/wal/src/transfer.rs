@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/checkpoint/….tmp                   the checkpoint that is arriving, beside what is here
 //! DIR/CANON_SWITCH                       it is here whole: the rest is void. Or: the log ends at this place
-//! DIR/CANON_HEARD                        the newest term that this node has heard of, when its history is of an older one
+//! DIR/CANON_HEARD                        the newest term that this node has heard of, when its history is of an older one; with a checksum
 //! DIR/CANON_DIVERGED                     the term whose history does not have all that is here, and where they parted, while it is so
 //! DIR/CANON_LED                          this node has led: what it wrote may be nowhere else, until a primary that it follows has it
 //! DIR/set-aside/TERM-EPOCH.ORDER.log     groups above that position that the cluster's history does not have, one after the other
@@ -35,8 +35,8 @@ use crate::group::{Group, GroupHeader};
 use crate::reader::LogReader;
 use crate::terms;
 use crate::writer::LogPoint;
-use base::Position;
 use base::record::{self, RecordKind};
+use base::{MAX_TERM, Position};
 use env::{DiskFile, OpenMode, fault};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -102,6 +102,25 @@ impl Switch {
     }
 }
 
+/// What `CANON_HEARD` holds: the term, and the checksum (CRC-32C) of its digits.
+fn heard_text(term: u64) -> String {
+    let digits = term.to_string();
+    format!("term {digits} {:08x}\n", crc32c::crc32c(digits.as_bytes()))
+}
+
+/// The reverse. Directories of older builds have no checksum there.
+fn parse_heard(bytes: &[u8]) -> Option<u64> {
+    let line = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
+    let (digits, sum) = match line.strip_prefix("term ") {
+        Some(rest) => rest.split_once(' ').map(|(d, s)| (d, Some(s)))?,
+        None => (line, None),
+    };
+    let plain = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
+    let whole = sum.is_none_or(|s| s == format!("{:08x}", crc32c::crc32c(digits.as_bytes())));
+    let term = digits.parse().ok().filter(|t| *t <= MAX_TERM)?;
+    (plain && whole).then_some(term)
+}
+
 /// Bytes of an arriving checkpoint between syncs.
 const SYNC_EVERY: u64 = 8 << 20;
 
@@ -132,7 +151,14 @@ impl DataDir {
     /// This node has heard of a primary of this term, and will not forget it, whatever comes of it.
     pub fn hear(&self, term: u64) -> Result<()> {
         if term > self.heard_term()? {
-            let text = format!("{term}\n");
+            if term > MAX_TERM {
+                let what = format!("is told of term {term}, and none is greater than {MAX_TERM}");
+                return Err(Error::NotOurs {
+                    path: self.path().to_owned(),
+                    reason: what,
+                });
+            }
+            let text = heard_text(term);
             terms::replace(&*self.disk, self.path(), HEARD, text.as_bytes())?;
         }
         Ok(())
@@ -219,10 +245,9 @@ impl DataDir {
         let path = self.path().join(HEARD);
         match self.disk.read(&path) {
             Ok(bytes) => {
-                let text = std::str::from_utf8(&bytes).ok();
-                let term = text.and_then(|t| t.trim_end().parse::<u64>().ok());
-                let bad = || Error::corrupt(&path, 0, "the file should hold a term");
-                Ok(term.ok_or_else(bad)?.max(known))
+                let wanted = "the file should hold a term and its checksum; a newer primary tells this node again if it is removed";
+                let bad = || Error::corrupt(&path, 0, wanted);
+                Ok(parse_heard(&bytes).ok_or_else(bad)?.max(known))
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(known),
             Err(e) => Err(Error::io("reading", &path, e)),
@@ -578,5 +603,48 @@ impl CheckpointReceiver<'_> {
             terms: terms.to_vec(),
         })?;
         Ok(manifest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_that_was_heard_of_is_read_whole_or_not_at_all() {
+        for term in [1, 7, 115_000_000_123_456, MAX_TERM] {
+            let text = heard_text(term);
+            assert_eq!(parse_heard(text.as_bytes()), Some(term));
+            assert_eq!(
+                parse_heard(format!("{term}\n").as_bytes()),
+                Some(term),
+                "of an older build"
+            );
+            // Each byte, with each bit wrong: some other term must not come of it.
+            for at in 0..text.len() {
+                for bit in 0..8 {
+                    let mut bytes = text.clone().into_bytes();
+                    bytes[at] ^= 1 << bit;
+                    assert_eq!(parse_heard(&bytes), None, "{at} {bit} {text:?}");
+                }
+            }
+            for cut in 0..text.len() {
+                assert_eq!(parse_heard(&text.as_bytes()[..cut]), None, "{cut}");
+            }
+        }
+        for bad in [
+            "",
+            "\n",
+            "-1\n",
+            "x\n",
+            "07\n",
+            "18446744073709551615\n",
+            "1 \n",
+            "1  0\n",
+        ] {
+            assert_eq!(parse_heard(bad.as_bytes()), None, "{bad:?}");
+        }
+        let above = heard_text(MAX_TERM + 1);
+        assert_eq!(parse_heard(above.as_bytes()), None);
     }
 }

@@ -10,6 +10,7 @@ use super::client::Client;
 use super::{Options, Tally, broken, buy, check, done};
 use crate::config::Config;
 use crate::replication::Primary;
+use crate::replication::membership::FILE as SECRET;
 use crate::server::{self, Server};
 use base::{Error, Result};
 use parking_lot::Mutex;
@@ -27,6 +28,8 @@ struct Replica {
     name: String,
     address: SocketAddr,
     data: PathBuf,
+    /// A copy of what its primary has in its directory.
+    secret: PathBuf,
     child: Option<Child>,
 }
 
@@ -40,6 +43,7 @@ impl Replica {
                 data.file_name().unwrap_or_default().to_string_lossy()
             )),
             name,
+            secret: data.join(SECRET),
             child: None,
         })
     }
@@ -51,6 +55,8 @@ impl Replica {
             .args(["--log-level", "error", "--node-name", &self.name])
             .args(["--listen", &self.address.to_string()])
             .args(["--replica-of", &primary.to_string()])
+            .arg("--cluster-secret-file")
+            .arg(&self.secret)
             .arg("--data")
             .arg(&self.data)
             .stdin(Stdio::null())

@@ -31,13 +31,13 @@ pub mod wire;
 
 use crate::forward::{Pool, relay::Forwarder};
 use crate::replication::{Senders, send};
-use base::{Error, Oid, Result, SqlState};
+use base::{Error, Result, SqlState};
 use connection::End;
 use cores::{Core, Cores};
 use socket::{Inner, Socket};
 use sql::engine::Engine;
 use sql::session::{Reason, Severity, Shared};
-use startup::Started;
+use startup::{Started, Visitor};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -266,18 +266,13 @@ impl<E: Engine> Gate<E> {
                 }
                 connection::serve(wire, &mut session, forward.as_mut()).await
             }
-            Started::Replica { user, listen } => self.ship(wire, origin, user, listen).await,
+            Started::Replica(visitor) => self.ship(wire, origin, visitor).await,
+            Started::Terms => End::Client,
         }
     }
 
     /// Serves a replica until it goes or the server closes.
-    async fn ship<S: Stream>(
-        &self,
-        wire: &mut Wire<S>,
-        origin: &Origin,
-        user: Oid,
-        listen: Option<SocketAddr>,
-    ) -> End {
+    async fn ship<S: Stream>(&self, wire: &mut Wire<S>, origin: &Origin, visitor: Visitor) -> End {
         let Some(senders) = self.senders.get() else {
             return End::Fatal(Error::unsupported("replication"));
         };
@@ -294,7 +289,7 @@ impl<E: Engine> Gate<E> {
         self.shipping.fetch_add(1, Ordering::SeqCst);
         let _shipped = Shipped(&self.shipping);
         let ended = tokio::select! {
-            r = send::serve(wire, senders, origin, user, listen) => r,
+            r = send::serve(wire, senders, origin, visitor) => r,
             () = closing => Ok(()),
         };
         match ended {

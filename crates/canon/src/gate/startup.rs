@@ -27,6 +27,7 @@ use super::scram;
 use super::wire::{Stream, Wire, gone};
 use super::{Gate, Origin};
 use crate::replication::ask::{ASK, answer};
+use crate::replication::membership::{MECHANISM, NODE, REPLICATION, denied, purpose};
 use base::schema::Schema;
 use base::{Error, Oid, Result, SqlState};
 use bytes::{Bytes, BytesMut};
@@ -34,6 +35,7 @@ use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, SecretKey, Startup,
 };
 use pgwire::messages::{DecodeContext, Message};
+use replica::proof::Purpose;
 use sql::engine::Engine;
 use sql::session::{Handle, Peer, SERVER_VERSION, Session, TxnStatus};
 use std::net::SocketAddr;
@@ -58,9 +60,9 @@ const MAX_STARTUP: usize = 10_000;
 struct Hello {
     user: String,
     database: String,
-    replication: bool,
-    /// Another node's, for its sessions.
-    forward: bool,
+    /// Another node's: what it is for, and whether the node will prove that it is one.
+    purpose: Option<Purpose>,
+    proves: bool,
     parameters: Vec<(String, String)>,
 }
 
@@ -101,11 +103,19 @@ async fn opened<E: Engine>(gate: &Gate<E>) -> Result<()> {
 /// What a connection is for.
 pub enum Started<E: Engine> {
     Session(Box<Session<E>>),
-    /// A replica, logged in as this role, and where it says that it takes clients.
-    Replica {
-        user: Oid,
-        listen: Option<SocketAddr>,
-    },
+    /// A replica, or a stranger that reads the log.
+    Replica(Visitor),
+    /// Two nodes have told each other the newest term that they know of. That is all.
+    Terms,
+}
+
+/// What has connected with `replication=canon`.
+pub struct Visitor {
+    pub user: Oid,
+    /// Where it says that it takes clients.
+    pub listen: Option<SocketAddr>,
+    /// The node that it has proven to be; none: a stranger, which may read the log.
+    pub member: Option<String>,
 }
 
 /// Brings a connection to its session. `None`: it was a cancel request, or the client went away.
@@ -151,9 +161,17 @@ async fn enter<S: Stream, E: Engine>(
     origin: &Origin,
     hello: Hello,
 ) -> Result<Option<Started<E>>> {
+    if hello.purpose == Some(Purpose::Terms) {
+        // The proof is the login: such a connection reads and writes nothing.
+        prove(wire, gate, Purpose::Terms).await?;
+        wire.out.put(&Authentication::Ok);
+        wire.out.ready(TxnStatus::Idle);
+        return Ok(Some(Started::Terms));
+    }
     authenticate(wire, gate, origin, &hello.user).await?;
     let hello = on_behalf(gate, hello).await?;
-    if hello.replication || hello.forward {
+    let mut member = None;
+    if let Some(purpose) = hello.purpose {
         let catalog = gate.shared.engine.catalog();
         let role = catalog.schema.role_named(&hello.user);
         let role = role.filter(|r| r.superuser || r.replication);
@@ -163,12 +181,26 @@ async fn enter<S: Stream, E: Engine>(
                 "must be superuser or replication role to start walsender",
             )
         })?;
-        if hello.replication {
+        if hello.proves {
+            member = Some(prove(wire, gate, purpose).await?);
+        }
+        if purpose == Purpose::Sessions && member.is_none() {
+            return Err(Error::new(
+                SqlState::INVALID_AUTHORIZATION,
+                "only a node that proves that it has the cluster's secret runs statements for sessions of its own",
+            ));
+        }
+        if purpose == Purpose::Replica {
             wire.out.put(&Authentication::Ok);
             wire.out.ready(TxnStatus::Idle);
             let listen = hello.parameters.iter().find(|p| p.0 == LISTEN);
             let listen = listen.and_then(|p| p.1.parse().ok());
-            return Ok(Some(Started::Replica { user, listen }));
+            let visitor = Visitor {
+                user,
+                listen,
+                member,
+            };
+            return Ok(Some(Started::Replica(visitor)));
         }
     }
     if hello.database != gate.shared.database {
@@ -191,6 +223,43 @@ async fn enter<S: Stream, E: Engine>(
     began.map(|s| Some(Started::Session(Box::new(s))))
 }
 
+/// Has the other end prove that it is a node of this cluster, and proves it to it; the node's name. What it claims is heard.
+async fn prove<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    gate: &Gate<E>,
+    purpose: Purpose,
+) -> Result<String> {
+    let senders = gate.senders.get();
+    let senders = senders.ok_or_else(|| Error::unsupported("replication"))?;
+    wire.out.put(&Authentication::SASL(vec![MECHANISM.into()]));
+    let first = password_message(wire).await?;
+    let first = chosen(&first, MECHANISM)?;
+    let (answerer, second) = senders
+        .membership
+        .answerer(purpose, first)
+        .map_err(denied)?;
+    wire.out
+        .put(&Authentication::SASLContinue(Bytes::from(second)));
+    let proof = password_message(wire).await?;
+    let (claim, answer) = answerer.proven(&proof).map_err(denied)?;
+    senders.told(&claim);
+    wire.out
+        .put(&Authentication::SASLFinal(Bytes::from(answer)));
+    Ok(claim.node)
+}
+
+/// What came with the choice of this mechanism.
+fn chosen<'a>(message: &'a [u8], mechanism: &str) -> Result<&'a [u8]> {
+    let mut r = Reader(message);
+    if r.string()? != mechanism {
+        return Err(violation(
+            "client selected an invalid SASL authentication mechanism",
+        ));
+    }
+    let len = r.i32()?;
+    r.take(usize::try_from(len).map_err(|_| violation("missing SASL message"))?)
+}
+
 /// Gives the session to the role that `canon.session_user` names.
 async fn on_behalf<E: Engine>(gate: &Gate<E>, mut hello: Hello) -> Result<Hello> {
     let asked = |(name, _): &(String, String)| name == SESSION_USER;
@@ -200,7 +269,7 @@ async fn on_behalf<E: Engine>(gate: &Gate<E>, mut hello: Hello) -> Result<Hello>
     let (_, name) = hello.parameters.remove(at);
     let schema = gate.shared.engine.catalog().schema.clone();
     let own = schema.role_named(&hello.user);
-    if hello.replication || !own.is_some_and(|r| r.superuser) {
+    if hello.purpose == Some(Purpose::Replica) || !own.is_some_and(|r| r.superuser) {
         return Err(Error::new(
             SqlState::INSUFFICIENT_PRIVILEGE,
             format!("must be superuser to set {SESSION_USER}"),
@@ -227,7 +296,7 @@ fn begin<S: Stream, E: Engine>(
         port: origin.address.map(|a| i32::from(a.port())),
     };
     let mut session = Session::start(&gate.shared, &hello.user, handle, peer, &hello.parameters)?;
-    if hello.forward {
+    if hello.purpose == Some(Purpose::Sessions) {
         session.accept_adoptions();
     }
     let out = &mut wire.out;
@@ -275,7 +344,9 @@ async fn hello<S: Stream, E: Engine>(wire: &mut Wire<S>, gate: &Gate<E>) -> Resu
             ASK => {
                 let name = &gate.shared.database;
                 let senders = gate.senders.get();
-                if let Some(a) = senders.and_then(|s| answer(s.node(), name, &message[8..])) {
+                if let Some(a) =
+                    senders.and_then(|s| answer(s.node(), &s.membership, name, &message[8..]))
+                {
                     wire.out.buf.extend_from_slice(&a);
                     wire.send().await.map_err(|e| gone(&e))?;
                 }
@@ -353,10 +424,9 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
             )
         })?
         .clone();
-    let (replication, forward) = match s.parameters.get("replication").map(String::as_str) {
-        None | Some("false" | "off" | "no" | "0") => (false, false),
-        Some("canon") => (true, false),
-        Some("forward") => (false, true),
+    let purpose = match s.parameters.get(REPLICATION).map(String::as_str) {
+        None | Some("false" | "off" | "no" | "0") => None,
+        Some(p) if purpose(p).is_some() => purpose(p),
         Some(_) => {
             return Err(
                 Error::unsupported("PostgreSQL's replication protocol").hint(
@@ -368,10 +438,10 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
     let database = s.parameters.get("database").filter(|d| !d.is_empty());
     Ok(Hello {
         database: database.unwrap_or(&user).clone(),
-        replication,
-        forward,
+        purpose,
+        proves: s.parameters.contains_key(NODE),
         user,
-        parameters: s.parameters.into_iter().collect(),
+        parameters: s.parameters.into_iter().filter(|p| p.0 != NODE).collect(),
     })
 }
 
@@ -400,15 +470,7 @@ async fn authenticate<S: Stream, E: Engine>(
     gate.shared.host.random(&mut nonce);
     let schema = engine.catalog().schema.clone();
     let mut x = scram::Exchange::new(user, verifier(&schema, user), &gate.secret, &nonce);
-    let mut r = Reader(&first);
-    let mechanism = r.string()?;
-    if mechanism != scram::MECHANISM {
-        return Err(violation(
-            "client selected an invalid SASL authentication mechanism",
-        ));
-    }
-    let len = r.i32()?;
-    let data = r.take(usize::try_from(len).map_err(|_| violation("missing SCRAM message"))?)?;
+    let data = chosen(&first, scram::MECHANISM)?;
     let reply = x.first(text(data)?)?;
     wire.out
         .put(&Authentication::SASLContinue(Bytes::from(reply)));

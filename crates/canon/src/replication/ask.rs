@@ -6,17 +6,20 @@
 //!           2 seconds at most ── start_check::ahead ── nobody: serves       one: refuses, with both positions and the ways out
 //! ```
 //! The question comes instead of a start-up message and needs no role: it is answered to who names the cluster, and says what every replica
-//! says of itself. An answer gives no right; it can keep a primary from serving. While the node is held, clients wait as at any start
+//! says of itself. It has a nonce, and the answer comes with a proof by the cluster's secret (`replica::proof`): one without could keep a primary
+//! from serving, and is none. While the node is held, clients wait as at any start
 //! (57P03 after 5 s), replicas are let in, and their reads are not answered.
 //!
-//! Left out on purpose: a proof that the answer is a node's.
+//! Left out on purpose: a proof that the question is a node's; the answer tells a name, terms and a position.
 
 use super::copy_both::{broken, lost};
+use super::membership::{Membership, denied};
 use super::send::Senders;
 use base::{Error, Result};
 use futures::stream::{FuturesUnordered, StreamExt};
 use node::Node;
 use node::start_check;
+use replica::proof::{BYTES, Denied};
 use replica::ship::{Message, VERSION};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,8 +38,12 @@ const LOOK: Duration = Duration::from_millis(20);
 const LONGEST: u32 = 1 << 16;
 
 /// What this node says to who asks with this body; nothing to a stranger.
-pub fn answer(node: &Node, name: &str, body: &[u8]) -> Option<Vec<u8>> {
-    let cluster = u128::from_be_bytes(body.try_into().ok()?);
+pub fn answer(node: &Node, member: &Membership, name: &str, body: &[u8]) -> Option<Vec<u8>> {
+    let (cluster, nonce) = body.split_first_chunk()?;
+    if nonce.len() != BYTES {
+        return None;
+    }
+    let cluster = u128::from_be_bytes(*cluster);
     (cluster == node.cluster()).then(|| {
         let hello = Message::Hello {
             version: u16::from(VERSION),
@@ -46,16 +53,20 @@ pub fn answer(node: &Node, name: &str, body: &[u8]) -> Option<Vec<u8>> {
             last: node.log_end(),
             ring: 0,
         };
-        let bytes = hello.to_bytes();
+        let mut bytes = hello.to_bytes();
+        let proof = member.secret().vouch(nonce, &bytes);
+        bytes.extend_from_slice(&proof);
         [&(bytes.len() as u32).to_be_bytes()[..], &bytes].concat()
     })
 }
 
-async fn ask(address: &str, cluster: u128) -> Result<Message> {
+async fn ask(address: &str, member: &Membership, cluster: u128) -> Result<Message> {
     let mut stream = TcpStream::connect(address).await.map_err(|e| lost(&e))?;
-    let mut question = 24u32.to_be_bytes().to_vec();
+    let nonce = member.nonce();
+    let mut question = (24 + BYTES as u32).to_be_bytes().to_vec();
     question.extend_from_slice(&ASK.to_be_bytes());
     question.extend_from_slice(&cluster.to_be_bytes());
+    question.extend_from_slice(&nonce);
     stream.write_all(&question).await.map_err(|e| lost(&e))?;
     let length = stream.read_u32().await.map_err(|e| lost(&e))?;
     if length > LONGEST {
@@ -63,14 +74,19 @@ async fn ask(address: &str, cluster: u128) -> Result<Message> {
     }
     let mut bytes = vec![0; length as usize];
     stream.read_exact(&mut bytes).await.map_err(|e| lost(&e))?;
-    Message::decode(&bytes).map_err(broken)
+    let said = bytes.len().checked_sub(BYTES);
+    let (said, proof) = bytes.split_at(said.ok_or_else(|| broken("an answer that is too short"))?);
+    if !member.secret().is_vouched(&nonce, said, proof) {
+        return Err(denied(Denied::WrongSecret));
+    }
+    Message::decode(said).map_err(broken)
 }
 
 /// One replica's answer; none when it came by itself, or does not answer.
 async fn hear(senders: &Senders, known: &Known, cluster: u128) -> Option<start_check::Answer> {
     let asked = async {
         match &known.address {
-            Some(address) => ask(address, cluster).await,
+            Some(address) => ask(address, &senders.membership, cluster).await,
             // It is known by name only, and may come by itself.
             None => std::future::pending().await,
         }

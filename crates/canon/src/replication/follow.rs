@@ -277,6 +277,13 @@ impl Follow {
         s.status = why;
     }
 
+    /// This term has begun.
+    fn hears(&self, term: u64) {
+        if let Some(member) = &self.primary.member {
+            member.hears(term);
+        }
+    }
+
     /// One that is not connected yet, of what is here.
     fn receiver(&self, following: &Following, ring: &RingWriter) -> Receiver {
         Receiver::new(Identity {
@@ -564,6 +571,7 @@ impl Task<'_> {
                     }
                     // Strong reads ask this primary from now on, and no older one.
                     let term = self.receiver.term();
+                    self.follow.hears(term);
                     self.following.published(term, Position::ZERO);
                 }
                 Command::BeginBootstrap { terms, .. } => {
@@ -573,6 +581,7 @@ impl Task<'_> {
                         error!("the term could not be written: {e}");
                         return Some(End::Lost);
                     }
+                    self.follow.hears(term);
                     self.following.heard_of(term);
                     let failed = self.follow.failed;
                     return self.in_time(Restart::Bootstrap { failed });

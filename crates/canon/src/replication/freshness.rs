@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn who_catches_up_is_as_old_as_what_it_shows() {
         use replica::ship::sender::{Command, Event};
-        use replica::ship::{Facts, Message, Sender, VERSION};
-        let mut sender = Sender::new();
+        use replica::ship::{Facts, Message, Peer, Sender, VERSION};
+        let mut sender = Sender::new(Peer::Member);
         let mut out = Vec::new();
         let terms = vec![(1, Position::ZERO)];
         let hello = Message::Hello {

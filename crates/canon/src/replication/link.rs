@@ -3,9 +3,11 @@
 //! Small on purpose: what a replica, `canon promote` and a proxy's own logins need of the protocol and nothing else.
 
 use super::copy_both::{CopyBoth, broken, lost};
+use super::membership::{self, MECHANISM, denied};
 use super::primary::Primary;
 use base::{Error, Result, SqlState};
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use replica::proof::Claim;
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -25,6 +27,8 @@ pub struct Link {
     /// Process number and secret.
     key: (i32, i32),
     primary: Primary,
+    /// What the other end has proven of itself.
+    pub peer: Option<Claim>,
 }
 
 /// What an ErrorResponse says.
@@ -58,6 +62,7 @@ impl Link {
             parameters: Vec::new(),
             key: (0, 0),
             primary: primary.clone(),
+            peer: None,
         };
         let start = link.start(primary, parameters);
         tokio::time::timeout(primary.connect_timeout, start)
@@ -72,7 +77,12 @@ impl Link {
             ("user", primary.user.as_str()),
             ("database", primary.database.as_str()),
         ];
-        for (k, v) in own.iter().chain(parameters) {
+        // Between nodes both ends prove that they are of the cluster.
+        let purpose = parameters.iter().find(|p| p.0 == membership::REPLICATION);
+        let purpose = purpose.and_then(|p| membership::purpose(p.1));
+        let member = primary.member.as_ref().filter(|_| purpose.is_some());
+        let node = member.map(|m| (membership::NODE, m.name()));
+        for (k, v) in own.iter().chain(parameters).chain(&node) {
             cstr(&mut body, k);
             cstr(&mut body, v);
         }
@@ -81,15 +91,37 @@ impl Link {
         out.extend_from_slice(&body);
         self.write(&out).await?;
         let mut scram: Option<ScramSha256> = None;
+        let mut asker = None;
         loop {
             let (kind, body) = self.message().await?;
             match (kind, body.split_first_chunk::<4>()) {
                 (b'R', Some((code, rest))) => match u32::from_be_bytes(*code) {
+                    0 if member.is_some() && self.peer.is_none() => {
+                        return Err(unproven(primary));
+                    }
                     0 => {}
+                    10 if offers(rest, MECHANISM) => {
+                        let (Some(member), Some(purpose)) = (member, purpose) else {
+                            return Err(broken(
+                                "a node is asked to prove itself, and this is none",
+                            ));
+                        };
+                        let a = member.asker(purpose);
+                        self.sasl(MECHANISM, a.introduction()).await?;
+                        (asker, scram) = (Some(a), None);
+                    }
+                    11 if asker.is_some() => {
+                        let a = asker.as_mut().expect("just seen");
+                        let proof = a.challenged(rest).map_err(denied)?;
+                        self.send(b'p', &proof).await?;
+                    }
+                    12 if asker.is_some() => {
+                        let a = asker.take().expect("just seen");
+                        let claim = a.answered(rest);
+                        self.peer = Some(claim.map_err(|_| unproven(primary))?);
+                    }
                     10 => {
-                        let offered = rest
-                            .split(|&b| b == 0)
-                            .any(|m| m == SCRAM_SHA_256.as_bytes());
+                        let offered = offers(rest, SCRAM_SHA_256);
                         let password = primary.password().ok_or_else(|| {
                             Error::new(
                                 SqlState::INVALID_AUTHORIZATION,
@@ -102,11 +134,7 @@ impl Link {
                         }
                         let x =
                             ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
-                        let mut out = Vec::new();
-                        cstr(&mut out, SCRAM_SHA_256);
-                        out.extend_from_slice(&(x.message().len() as u32).to_be_bytes());
-                        out.extend_from_slice(x.message());
-                        self.send(b'p', &out).await?;
+                        self.sasl(SCRAM_SHA_256, x.message()).await?;
                         scram = Some(x);
                     }
                     11 => {
@@ -138,6 +166,14 @@ impl Link {
                 _ => {}
             }
         }
+    }
+
+    async fn sasl(&mut self, mechanism: &str, data: &[u8]) -> Result<()> {
+        let mut out = Vec::new();
+        cstr(&mut out, mechanism);
+        out.extend_from_slice(&(data.len() as u32).to_be_bytes());
+        out.extend_from_slice(data);
+        self.send(b'p', &out).await
     }
 
     /// What a cancel request for this connection must say.
@@ -249,6 +285,25 @@ fn no_answer(primary: &Primary, why: &str) -> Error {
         SqlState::CONNECTION_FAILURE,
         format!("no connection to {primary}: {why}"),
     )
+}
+
+/// Whether this is among the mechanisms that a server offers.
+fn offers(list: &[u8], mechanism: &str) -> bool {
+    list.split(|&b| b == 0).any(|m| m == mechanism.as_bytes())
+}
+
+/// 28000: the other end may be anything.
+fn unproven(primary: &Primary) -> Error {
+    Error::new(
+        SqlState::INVALID_AUTHORIZATION,
+        format!(
+            "{primary} does not prove that it has this cluster's secret: it is of another cluster, or of a build that knows of none"
+        ),
+    )
+    .hint(format!(
+        "Copy {} from the data directory of {primary}, and name the copy with --cluster-secret-file.",
+        membership::FILE
+    ))
 }
 
 fn cstr(out: &mut Vec<u8>, s: &str) {

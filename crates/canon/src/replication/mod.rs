@@ -16,7 +16,8 @@
 //!           hand_over.rs        when a replica that is to take over is told so
 //!           reads.rs            what it reads of log and checkpoints;  pace.rs  and not, when its connection is full
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
-//! both      copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
+//! both      membership.rs     the cluster's secret, by which nodes know each other;  herald.rs  a primary's term is told to those that are known
+//!           copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
 //! ```
 //! What is decided is decided in `replica::ship`, which knows no socket; what is kept, in `node`. Here are the tasks between them, and
 //! what SQL, metrics and probes are told ([`Place`]).
@@ -32,10 +33,12 @@ pub mod follow;
 pub mod fresh;
 mod freshness;
 mod hand_over;
+pub mod herald;
 mod holds;
 mod lane;
 pub mod link;
 mod log_ring;
+pub mod membership;
 mod pace;
 mod place;
 mod primary;
@@ -49,7 +52,9 @@ mod shown;
 
 pub use follow::Follow;
 pub use fresh::Fresh;
+pub use herald::Herald;
 pub(crate) use link::{Link, server_error};
+pub use membership::Membership;
 pub use place::{Place, ReplicaLag};
 pub use primary::Primary;
 pub use restart::{Restart, Word};

@@ -60,7 +60,8 @@ impl Place {
                 seconds: s.visible_age.map(|m| m as f64 / 1e6),
             }
         };
-        self.senders.seen().into_iter().map(lag).collect()
+        let seen = self.senders.seen().into_iter();
+        seen.filter(|s| s.follower.member).map(lag).collect()
     }
 
     /// How far this replica is behind its primary; `None` at a primary.
@@ -202,15 +203,19 @@ impl Surroundings for Place {
                 received_lag: seen.received_age,
                 persisted_lag: seen.persisted_age,
                 visible_lag: seen.visible_age,
-                synchronous,
+                synchronous: synchronous && f.member,
                 replied: Some(f.heard_micros - EPOCH),
             });
         }
         s
     }
 
-    fn unseal(&self, go_on: GoOn<'_>) -> Result<String> {
-        self.senders.lead_again(go_on)
+    fn unseal(&self, forget: bool, go_on: GoOn<'_>) -> Result<String> {
+        self.senders.lead_again(forget, go_on)
+    }
+
+    fn newer_term_hinted(&self) {
+        self.senders.herald.hint();
     }
 
     fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {

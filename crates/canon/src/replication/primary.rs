@@ -4,7 +4,9 @@
 //!
 //! Left out on purpose: several hosts, Unix sockets, TLS, service files, `~/.pgpass`.
 
+use super::Membership;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A primary's address, and the role that a replica logs in as.
@@ -17,6 +19,8 @@ pub struct Primary {
     pub database: String,
     pub connect_timeout: Duration,
     password: Option<String>,
+    /// What this node proves to it, and has it prove.
+    pub member: Option<Arc<Membership>>,
 }
 
 impl Primary {
@@ -29,6 +33,7 @@ impl Primary {
             database: crate::server::DATABASE.to_owned(),
             connect_timeout: Duration::from_secs(10),
             password: None,
+            member: None,
         };
         let text = text.trim();
         if let Some(rest) = text
@@ -106,6 +111,12 @@ impl Primary {
             _ => return Err(format!("connection parameter \"{key}\" is not supported")),
         }
         Ok(())
+    }
+
+    /// Asked by a node of its cluster.
+    pub fn as_member(mut self, member: Arc<Membership>) -> Primary {
+        self.member = Some(member);
+        self
     }
 
     /// The password, here or in PGPASSWORD.

@@ -17,8 +17,9 @@ use super::log_ring::{self, LogRing};
 use super::pace::{HIGH_WATER, is_too_much};
 use super::reads::{Read, disk, facts, open_checkpoint, read_log};
 use super::shared::Exposed;
-use super::{holds, region};
+use super::{Herald, Membership, holds, region};
 use crate::gate::Origin;
+use crate::gate::startup::Visitor;
 use crate::gate::wire::{Stream, Wire};
 use base::{Error, Oid, Position, Result, SqlState};
 use env::Env;
@@ -26,8 +27,9 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use node::start_check::{Ahead, lost_log};
 use node::{Follower, Next, Node, Promoted, Role};
 use parking_lot::Mutex;
+use replica::proof::Claim;
 use replica::ship::sender::{Command, Event};
-use replica::ship::{Heard, Medium, Message, Sender, Step};
+use replica::ship::{Heard, Medium, Message, Peer as Standing, Sender, Step};
 use sql::engine::GoOn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -73,6 +75,8 @@ pub struct Senders {
     pub exposed: OnceLock<Exposed>,
     /// Whether the log may go into the ring of a replica on this host.
     rings: bool,
+    pub membership: Arc<Membership>,
+    pub herald: Arc<Herald>,
     /// Batches that went this way, and that.
     in_ring: AtomicU64,
     in_messages: AtomicU64,
@@ -101,8 +105,17 @@ pub struct Seen {
 
 impl Senders {
     /// `rings`: whether the log may go into the ring of a replica on this host.
-    pub fn new(node: Arc<Node>, env: Env, archive: Option<Arc<Archiving>>, rings: bool) -> Senders {
+    pub fn new(
+        node: Arc<Node>,
+        env: Env,
+        archive: Option<Arc<Archiving>>,
+        rings: bool,
+        membership: Arc<Membership>,
+    ) -> Senders {
+        membership.belongs(node.cluster(), node.heard_term());
         Senders {
+            herald: Arc::new(Herald::new(node.clone())),
+            membership,
             node,
             env,
             peers: Mutex::default(),
@@ -245,7 +258,9 @@ impl Senders {
     }
 
     /// Leads again after a hand-over that came to nothing.
-    pub fn lead_again(&self, go_on: GoOn<'_>) -> Result<String> {
+    ///
+    /// `forget`: the primary of the newer term that this node has heard of is lost, and with it what it alone has committed.
+    pub fn lead_again(&self, forget: bool, go_on: GoOn<'_>) -> Result<String> {
         // A hand-over that waits for room on a full disk holds it.
         let _one = loop {
             go_on()?;
@@ -253,12 +268,14 @@ impl Senders {
                 break held;
             }
         };
-        if self.deposed.load(Ordering::SeqCst) {
+        let heard = self.membership.known();
+        let deposed = self.deposed.load(Ordering::SeqCst);
+        if deposed && !forget {
             return Err(Error::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                "there is a primary of a newer term, which this node has heard of",
+                format!("there is a primary of a newer term, {heard}, which this node has heard of"),
             )
-            .hint("Start this node with --replica-of that one."));
+            .hint("Start this node with --replica-of that one. If it is lost for good: canon promote --forget-term --newer-primary-is-down."));
         }
         let heir = self.node.dir().sealed_for().map_err(disk)?;
         // No connection of the old term may carry a commit of the new one: replicas would take it for one of the old.
@@ -273,8 +290,20 @@ impl Senders {
             self.env.clock.sleep(Duration::from_millis(2));
         };
         let led = alone.and_then(|()| self.node.lead_again(go_on));
+        if led.is_ok() {
+            self.deposed.store(false, Ordering::SeqCst);
+        }
         self.between_terms.store(false, Ordering::SeqCst);
         let Promoted { term, start } = led?;
+        self.membership.hears(term);
+        if deposed {
+            let report = format!(
+                "Leading again: term {term} begins after {start}. What the primary of term {heard} has committed is not part of the history: \
+                 should it come back, start it with --replica-of this one."
+            );
+            warn!("{report}");
+            return Ok(report);
+        }
         let heir = heir.unwrap_or_else(|| "another node".into());
         let report = format!(
             "Leading again: term {term} begins after {start}; nothing is lost. This node had handed over to {heir}: \
@@ -282,6 +311,23 @@ impl Senders {
         );
         info!("{report}");
         Ok(report)
+    }
+
+    /// A node has proven who it is, and says what it knows.
+    pub fn told(&self, claim: &Claim) {
+        if claim.cluster != self.node.cluster() || claim.term <= self.membership.known() {
+            return;
+        }
+        info!(node = %claim.node, term = claim.term, "a node has told of a newer term");
+        let Some(following) = self.node.following() else {
+            return self.depose(claim.term);
+        };
+        // The primary that is followed counts no more for reads that must be new.
+        if let Err(e) = self.node.dir().hear(claim.term) {
+            return warn!("the newer term could not be written down: {e}");
+        }
+        self.membership.hears(claim.term);
+        following.heard_of(claim.term);
     }
 
     /// A newer term exists somewhere: nothing may be acknowledged here any more.
@@ -292,6 +338,7 @@ impl Senders {
                 "there is a primary of a newer term; this node takes no more writes"
             );
         }
+        self.membership.hears(term);
         self.node.heard_of_term(term);
         // A start does not make it lead again.
         if let Err(e) = self.node.dir().hear(term) {
@@ -307,14 +354,19 @@ pub async fn serve<S: Stream>(
     wire: &mut Wire<S>,
     senders: &Arc<Senders>,
     origin: &Origin,
-    user: Oid,
-    listen: Option<SocketAddr>,
+    visitor: Visitor,
 ) -> Result<()> {
     let asked = command(wire).await?;
     if asked != Asked::Log && senders.node.is_held() {
         return Err(Error::new(
             SqlState::CANNOT_CONNECT_NOW,
             "this primary does not serve: it asks its replicas how far they are, or has lost log",
+        ));
+    }
+    if asked != Asked::Log && visitor.member.is_none() {
+        return Err(Error::new(
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            "only a node that proves that it has the cluster's secret reads the region and has snapshots held",
         ));
     }
     match asked {
@@ -335,7 +387,7 @@ pub async fn serve<S: Stream>(
     let hello = tokio::time::timeout(SILENCE, link.next())
         .await
         .map_err(|_| broken("no Hello came"))??;
-    let mut sending = Sending::new(senders.clone(), origin, user, listen, hello).await?;
+    let mut sending = Sending::new(senders.clone(), origin, visitor, hello).await?;
     let done = sending.run(&mut link).await;
     if done.is_ok() {
         // A refusal is the last word.
@@ -362,6 +414,7 @@ struct Sending {
     node: Arc<Node>,
     sender: Sender,
     id: u64,
+    member: bool,
     commands: Vec<Command>,
     /// Everything up to here has been shown to the sender.
     fed: Position,
@@ -390,10 +443,14 @@ impl Sending {
     async fn new(
         senders: Arc<Senders>,
         origin: &Origin,
-        user: Oid,
-        listen: Option<SocketAddr>,
+        visitor: Visitor,
         hello: Message,
     ) -> Result<Sending> {
+        let Visitor {
+            user,
+            listen,
+            member,
+        } = visitor;
         let Message::Hello {
             node: name, last, ..
         } = &hello
@@ -403,13 +460,20 @@ impl Sending {
         let node = senders.node.clone();
         let now = senders.env.clock.unix_micros();
         let address = origin.address.map_or("local".into(), |a| a.to_string());
-        info!(replica = %name, %address, "a replica is here");
-        if node.shipping().followers().iter().any(|f| f.name == *name) {
+        if member.as_ref().is_some_and(|proven| proven != name) {
+            return Err(broken(
+                "a node introduces itself by another name than it has proven",
+            ));
+        }
+        let member = member.is_some();
+        info!(replica = %name, %address, member, "a replica is here");
+        if member && node.shipping().followers().iter().any(|f| f.name == *name) {
             warn!(replica = %name, "this replica has another connection: the two count as one replica, whatever stands behind them");
         }
-        let reached = reached_at(listen, origin.address);
+        // Clients are sent to members alone, and only members are asked and told.
+        let reached = reached_at(listen, origin.address).filter(|_| member);
         // From now on groups are kept for it, and log.
-        let id = node.shipping().join(name, &address, *last, now);
+        let id = node.shipping().join(name, member, &address, *last, now);
         let peer = Peer {
             user,
             address: origin.address,
@@ -418,8 +482,12 @@ impl Sending {
             persisted: Freshness::default(),
             visible: Freshness::default(),
         };
+        if let Some(at) = peer.listen {
+            let herald = senders.herald.clone();
+            tokio::task::spawn_blocking(move || herald.know(&at.to_string()));
+        }
         senders.peers.lock().insert(id, peer);
-        {
+        if member {
             let mut names = senders.names.lock();
             if names.len() < MOST_NAMES {
                 names.insert(name.clone());
@@ -427,8 +495,12 @@ impl Sending {
         }
         let mut sending = Sending {
             node: node.clone(),
-            sender: Sender::new(),
+            sender: Sender::new(match member {
+                true => Standing::Member,
+                false => Standing::Stranger,
+            }),
             id,
+            member,
             commands: Vec::new(),
             fed: Position::ZERO,
             reads: FuturesOrdered::new(),
@@ -460,12 +532,14 @@ impl Sending {
             let address = reached.map(|a| a.to_string());
             let why = sending.senders.lose(&name, address, ours, theirs);
             warn!(replica = %name, "{}", why.fields().message);
-        } else if !(sending.commands.iter()).any(|c| matches!(c, Command::Close(_))) {
+        } else if member && !(sending.commands.iter()).any(|c| matches!(c, Command::Close(_))) {
             let (senders, name) = (sending.senders.clone(), name.clone());
             let known = move || senders.know(&name, reached);
             _ = tokio::task::spawn_blocking(known).await;
         }
-        sending.senders.greeted.lock().insert(name);
+        if member {
+            sending.senders.greeted.lock().insert(name);
+        }
         sending.event(Event::Published(sending.node.marks().published.get()));
         sending.event(Event::Time);
         Ok(sending)
@@ -657,6 +731,13 @@ impl Sending {
                 Command::HeardOfTerm(term) => self.senders.depose(term),
                 // Seen to at the greeting.
                 Command::Lost { .. } => {}
+                Command::HintOfTerm(term) => {
+                    info!(
+                        term,
+                        "a stranger speaks of a newer term: the nodes that are known are asked"
+                    );
+                    self.senders.herald.hint();
+                }
                 Command::Close(why) => self.end = Some(why),
             }
         }
@@ -671,7 +752,7 @@ impl Sending {
     /// The replica has made a ring.
     fn offered<S: AsyncRead + AsyncWrite>(&mut self, name: u64, link: &mut CopyBoth<S>) {
         // One for a connection.
-        if self.senders.rings && self.ring.is_none() {
+        if self.senders.rings && self.member && self.ring.is_none() {
             self.ring = log_ring::find(name);
         }
         let taken = self.ring.as_ref().is_some_and(|r| r.name == name);

@@ -9,6 +9,8 @@
 //! panicking, the end of the server's log is printed first.
 #![allow(dead_code)]
 
+pub mod peer;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -163,6 +165,10 @@ impl Server {
             .arg("--listen")
             .arg(format!("{host}:{port}"))
             .args(arguments)
+            .env(
+                "CANON_CLUSTER_SECRET_FILE",
+                cluster_secret(process.dir.path()),
+            )
             .envs(process.env.iter().map(|(k, v)| (k, v)))
             .stdin(Stdio::null())
             .stdout(log)
@@ -381,6 +387,21 @@ pub fn sqlstate(error: &tokio_postgres::Error) -> String {
 pub fn free_port() -> u16 {
     canon::cluster::free_address().expect("a port").port()
 }
+
+/// A file with the secret of the clusters that tests make, which only its owner may read.
+pub fn cluster_secret(directory: &Path) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = directory.join("secret");
+    if !path.exists() {
+        std::fs::write(&path, SECRET).expect("written");
+        let own = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&path, own).expect("ours");
+    }
+    path
+}
+
+/// What stands in it.
+pub const SECRET: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n";
 
 /// Where this crate's test files are.
 pub fn tests_dir() -> PathBuf {

@@ -176,7 +176,7 @@ fn a_full_disk_makes_room_for_itself() {
 
     let shipping = node.shipping();
     let needs = node.marks().flushed.get();
-    let follower = shipping.join("away", "", needs, 0);
+    let follower = shipping.join("away", true, "", needs, 0);
     let acked = commit::Acked {
         term: node.term(),
         received: needs,

@@ -7,7 +7,7 @@
 //! Positions are given by the primary of a term only, and a primary ships nothing that it can lose. So while two nodes share a term
 //! (its number and its start) they share its commits, up to where the first of them left it.
 
-use base::Position;
+use base::{MAX_TERM, Position};
 
 /// Terms of a history: (term, last position before it), ascending.
 pub type Terms = [(u64, Position)];
@@ -31,11 +31,15 @@ pub fn term_at(terms: &Terms, at: Position) -> u64 {
 
 /// A number for the term that begins now, after `current`: higher, and higher than those of terms that began elsewhere before, which
 /// this node has perhaps not heard of; and not the one that another node draws at the same moment. So the upper 48 bits are
-/// the civil time in milliseconds (or the next number, where clocks disagree), the lower 16 are dice.
-pub fn next_term(current: u64, now_micros: i64, dice: u64) -> u64 {
+/// the civil time in milliseconds (or the next number, where clocks disagree), the lower 16 are dice. None: terms are used up ([`MAX_TERM`]).
+pub fn next_term(current: u64, now_micros: i64, dice: u64) -> Option<u64> {
     let now = u64::try_from(now_micros).unwrap_or(0) / 1_000;
+    // A clock that shows a year beyond all terms counts for nothing.
+    let now = Some(now).filter(|n| *n <= MAX_TERM >> 16).unwrap_or(0);
     let generation = now.max((current >> 16) + 1);
-    (generation << 16) | (dice & 0xffff)
+    let fits = generation <= MAX_TERM >> 16;
+    let term = fits.then(|| (generation << 16) | (dice & 0xffff))?;
+    (term > current && term <= MAX_TERM).then_some(term)
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -81,10 +85,33 @@ mod tests {
 
     #[test]
     fn terms_grow_and_differ() {
-        let first = next_term(1, 5_000, 7);
+        let first = next_term(1, 5_000, 7).expect("a term");
         assert!(first > 1);
-        assert!(next_term(first, 0, 0) > first, "a clock that went back");
-        assert!(next_term(1, 6_000, 0) > first, "one that knows of no other");
+        assert!(
+            next_term(first, 0, 0) > Some(first),
+            "a clock that went back"
+        );
+        assert!(
+            next_term(1, 6_000, 0) > Some(first),
+            "one that knows of no other"
+        );
         assert_ne!(next_term(1, 5_000, 3), next_term(1, 5_000, 4));
+    }
+
+    #[test]
+    fn terms_end_and_do_not_wrap() {
+        let last = MAX_TERM - (1 << 16);
+        assert!(next_term(last, 0, 0).is_some_and(|t| t > last && t <= MAX_TERM));
+        assert_eq!(next_term(MAX_TERM - 1, 0, 1), None);
+        for current in [MAX_TERM, MAX_TERM + 1, u64::MAX - 1, u64::MAX] {
+            for dice in [0, 1, u64::MAX] {
+                assert_eq!(next_term(current, 0, dice), None, "{current}");
+            }
+        }
+        assert_eq!(
+            next_term(1, i64::MAX, 0),
+            Some(1 << 16),
+            "a clock of rubbish"
+        );
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //! Whoever carries them says where a message ends (over TCP: the CopyData frame), so none repeats its own length. A decoder takes
 //! exactly one message: bytes missing, bytes left over, unknown kinds, other versions and impossible counts are refused, and
-//! nothing is reserved for a count that the bytes at hand cannot hold.
+//! nothing is reserved for a count that the bytes at hand cannot hold. So is a term above [`MAX_TERM`]: no node has begun it.
 //!
 //! **The chain.** Each batch and tick says `after`: where the message before it ended. A receiver takes it only if that is at or
 //! below what it has, so a lost, repeated or overtaking message is seen as such and never leaves a hole (`receiver`).
@@ -17,7 +17,7 @@
 //!
 //! Left out on purpose: compression, and checksums of our own. A group carries its own, and a checkpoint its.
 
-use base::Position;
+use base::{MAX_TERM, Position};
 
 /// Version of the messages. A peer of another version is refused with words, at `Hello`.
 pub const VERSION: u8 = 3;
@@ -373,7 +373,7 @@ impl Message {
                 }
             }
             WELCOME => {
-                let (cluster, term, terms) = (r.u128()?, r.u64()?, r.terms()?);
+                let (cluster, term, terms) = (r.u128()?, r.term()?, r.terms()?);
                 let start = match r.u8()? {
                     0 => Start::Resume(r.position()?),
                     1 => Start::Bootstrap {
@@ -391,7 +391,7 @@ impl Message {
                 }
             }
             REFUSED => {
-                let term = r.u64()?;
+                let term = r.term()?;
                 let reason = match r.u8()? {
                     0 => Refusal::Diverged { at: r.position()? },
                     1 => Refusal::OtherCluster,
@@ -460,11 +460,11 @@ impl Message {
                 }
             }
             SEALED => Message::Sealed {
-                term: r.u64()?,
+                term: r.term()?,
                 last: r.position()?,
             },
             ACK => Message::Ack {
-                term: r.u64()?,
+                term: r.term()?,
                 received: r.position()?,
                 persisted: r.position()?,
                 applied: r.position()?,
@@ -534,6 +534,13 @@ impl Reader<'_> {
         self.take().map(u64::from_le_bytes)
     }
 
+    fn term(&mut self) -> Result<u64, Malformed> {
+        match self.u64()? {
+            term if term <= MAX_TERM => Ok(term),
+            _ => Err("a term is greater than any can be"),
+        }
+    }
+
     fn u128(&mut self) -> Result<u128, Malformed> {
         self.take().map(u128::from_le_bytes)
     }
@@ -548,7 +555,7 @@ impl Reader<'_> {
 
     fn step(&mut self) -> Result<Step, Malformed> {
         let step = Step {
-            term: self.u64()?,
+            term: self.term()?,
             stream: self.u128()?,
             after: self.position()?,
             upto: self.position()?,
@@ -568,7 +575,7 @@ impl Reader<'_> {
         }
         let mut terms: Vec<(u64, Position)> = Vec::with_capacity(count);
         for _ in 0..count {
-            let (term, start) = (self.u64()?, self.position()?);
+            let (term, start) = (self.term()?, self.position()?);
             if terms.last().is_some_and(|l| l.0 >= term || l.1 > start) {
                 return Err("a history of terms does not ascend");
             }

@@ -30,5 +30,5 @@ pub use message::{MAX_CHUNK, MAX_NAME, Malformed, Message, Refusal, Start, Step,
 pub use receiver::{Identity, Receiver};
 pub use remote_ring::{NAME_WORD, RING_WORDS, RemoteRing, Ringside};
 pub use ring::{Read, Ring, RingReader, RingWriter};
-pub use sender::{Acked, Facts, Sender};
+pub use sender::{Acked, Facts, Peer, Sender};
 pub use standing::{Ours, Stands, stands};

@@ -19,6 +19,17 @@
 //! Every batch and tick says where the one before ended, so lost or doubled messages do no harm; a tick goes out whenever there
 //! was nothing else, and shows the replica what it misses. Acknowledgements are reported as they come, whatever the state.
 //!
+//! **Who is believed.** A [`Peer::Member`] has proven that it is a node of the cluster (`crate::proof`). A stranger, which has only logged in as
+//! a role with REPLICATION, is sent the log and nothing else comes of it:
+//!
+//! | it says | of a member | of a stranger |
+//! |---|---|---|
+//! | `Ack` | reported, and log is kept for it | paces its own catch-up |
+//! | `Ack` of more than was sent, or that contradicts itself | closed | closed |
+//! | `Seal` | the primary hands over | closed |
+//! | more of this history than there is | the primary has lost log, and stops serving | refused |
+//! | a newer term, in `Hello` or `Ack` | the primary is deposed | a hint; closed |
+//!
 //! Left out on purpose: who counts acknowledgements (`commit`'s quorum) and which log is kept for whom ([`Sender::retain`] says
 //! what this replica needs).
 
@@ -54,6 +65,15 @@ impl Facts {
             last: self.last,
         }
     }
+}
+
+/// What the other end has proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// It is a node of this cluster.
+    Member,
+    /// Nothing, but that it may log in for replication.
+    Stranger,
 }
 
 /// How far the replica says it is.
@@ -139,6 +159,8 @@ pub enum Command {
         ours: Position,
         theirs: Position,
     },
+    /// A stranger says so: worth a question to the nodes that are known.
+    HintOfTerm(u64),
     /// End the connection.
     Close(String),
 }
@@ -159,6 +181,7 @@ enum State {
 /// See the module.
 pub struct Sender {
     state: State,
+    peer: Peer,
     node: String,
     cluster: u128,
     term: u64,
@@ -191,17 +214,12 @@ pub struct Sender {
     ever_sent: Position,
 }
 
-impl Default for Sender {
-    fn default() -> Sender {
-        Sender::new()
-    }
-}
-
 impl Sender {
     /// For a connection that has just been accepted.
-    pub fn new() -> Sender {
+    pub fn new(peer: Peer) -> Sender {
         Sender {
             state: State::New,
+            peer,
             node: String::new(),
             cluster: 0,
             term: 0,
@@ -258,10 +276,11 @@ impl Sender {
     }
 
     /// The log is needed for commits above this: what it has persisted, as far as we know (nothing, before its first
-    /// acknowledgement). None before it was accepted.
+    /// acknowledgement). None before it was accepted, and for a stranger.
     pub fn retain(&self) -> Option<Position> {
         match self.state {
             State::New | State::Opening | State::Closed => None,
+            _ if self.peer == Peer::Stranger => None,
             _ => Some(self.acked.persisted),
         }
     }
@@ -294,7 +313,7 @@ impl Sender {
         } else if cluster != 0 && cluster != facts.cluster {
             Some(Refusal::OtherCluster)
         } else if theirs > facts.term {
-            out.push(Command::HeardOfTerm(theirs));
+            out.push(self.hears(theirs));
             Some(Refusal::OlderTerm)
         } else if facts.deposed {
             Some(Refusal::Sealed)
@@ -309,7 +328,10 @@ impl Sender {
                     Some(Refusal::Diverged { at: ours })
                 }
                 Stands::Ahead { ours, theirs } => {
-                    out.push(Command::Lost { ours, theirs });
+                    // Anything can say that it is ahead; a node has proven that it is one.
+                    if self.peer == Peer::Member || env::fault::planted("ship.unproven_ahead") {
+                        out.push(Command::Lost { ours, theirs });
+                    }
                     Some(Refusal::Ahead { ours, theirs })
                 }
                 Stands::Parted { at } => Some(Refusal::Diverged { at }),
@@ -333,6 +355,16 @@ impl Sender {
         } else {
             out.push(Command::Send(self.welcome(Start::Resume(last))));
             self.state = State::CatchingUp;
+        }
+    }
+
+    /// A newer term is claimed.
+    fn hears(&self, term: u64) -> Command {
+        match self.peer {
+            Peer::Stranger if !env::fault::planted("ship.unproven_term") => {
+                Command::HintOfTerm(term)
+            }
+            _ => Command::HeardOfTerm(term),
         }
     }
 
@@ -472,14 +504,17 @@ impl Sender {
                 _,
             ) => {
                 if term > self.term {
-                    out.push(Command::HeardOfTerm(term));
+                    out.push(self.hears(term));
                     return self.close("the replica follows a newer term", out);
                 }
                 if term < self.term {
                     return;
                 }
-                if received > self.ever_sent || persisted > received {
+                if received > self.ever_sent {
                     return self.close("the replica acknowledges what was not sent", out);
+                }
+                if persisted.max(applied) > received || visible > applied {
+                    return self.close("the replica acknowledges what it has not received", out);
                 }
                 let a = &mut self.acked;
                 a.received = a.received.max(received);
@@ -493,10 +528,12 @@ impl Sender {
                     self.unacknowledged.pop_front();
                     self.unacknowledged_bytes -= bytes;
                 }
-                out.push(Command::Report {
-                    acked: self.acked,
-                    echo_micros,
-                });
+                if self.peer == Peer::Member || env::fault::planted("ship.unproven_ack") {
+                    out.push(Command::Report {
+                        acked: self.acked,
+                        echo_micros,
+                    });
+                }
             }
             (Message::Resume { from }, State::Copying { .. }) if from != self.sent => {
                 self.close("a copy goes on elsewhere than where it ends", out)
@@ -526,6 +563,10 @@ impl Sender {
             }
             // Overtaken by the Resume that ended the copy.
             (Message::Fetch { .. }, _) => {}
+            (Message::Seal, _) if self.peer == Peer::Stranger => self.close(
+                "the replica asks to take over and has not proven that it is a node",
+                out,
+            ),
             (Message::Seal, _) => out.push(Command::Seal),
             (_, _) => self.close("a message that a replica does not send", out),
         }

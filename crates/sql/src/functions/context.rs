@@ -97,7 +97,7 @@ pub trait SessionContext {
         Standing::default()
     }
     /// The server has handed over and leads again: what happened, in words.
-    fn unseal(&self) -> Result<String> {
+    fn unseal(&self, _forget: bool) -> Result<String> {
         Err(no_session())
     }
     /// Makes the server the primary: what happened, in words; `None`: not in time.

@@ -112,7 +112,12 @@ pub(super) fn register(r: &mut Registry) {
     });
     // A primary that has handed over leads again; who it handed over to must be down and must not have taken over.
     r.f("canon_unseal", &[], TEXT, VOL, |_, c| {
-        c.session.unseal().map(Value::from)
+        c.session.unseal(false).map(Value::from)
+    });
+    // The same, also for one that has heard of a primary of a newer term, which must be down for good.
+    r.f("canon_unseal", &[BOOL], TEXT, VOL, |a, c| {
+        let forget = a[0].as_bool().unwrap_or(false);
+        c.session.unseal(forget).map(Value::from)
     });
     r.f("canon_promote", &[], TEXT, VOL, canon_promote);
     r.f("canon_promote", &[BOOL], TEXT, VOL, canon_promote);

@@ -571,7 +571,11 @@ impl<E: Engine> Session<E> {
             return Ok(());
         };
         let engine = &self.shared.engine;
-        token.check(&engine.history())?;
+        let history = engine.history();
+        if token.is_of_a_later_term(&history) {
+            engine.newer_term_hinted();
+        }
+        token.check(&history)?;
         if token.position <= engine.published_position() {
             return Ok(());
         }

@@ -160,6 +160,9 @@ impl<E: Engine> State<E> {
             // It may not have heard of the promotion yet; who reads asks.
             return Ok(());
         }
+        if token.is_of_a_later_term(&history) {
+            engine.newer_term_hinted();
+        }
         token.check(&history)?;
         if !engine.in_recovery() && token.position > engine.standing().current {
             return Err(token.from_the_future());
@@ -519,14 +522,14 @@ impl<E: Engine> SessionContext for State<E> {
         Ok(self.pids_before(pid))
     }
 
-    fn unseal(&self) -> Result<String> {
+    fn unseal(&self, forget: bool) -> Result<String> {
         if !self.is_superuser() {
             return Err(Error::new(
                 SqlState::INSUFFICIENT_PRIVILEGE,
                 "permission denied for function canon_unseal",
             ));
         }
-        self.blocking(|go_on| self.shared.engine.unseal(go_on))
+        self.blocking(|go_on| self.shared.engine.unseal(forget, go_on))
     }
 
     fn promote(&self, force: bool, wait: Duration) -> Result<Option<String>> {

@@ -71,7 +71,9 @@ impl Cluster {
             start.args(["--http", &format!("127.0.0.1:{http}")]);
             start.args(["--max-connections", "300", "--log-level", "warn"]);
             start.args(["--node-name", &format!("node-{i}")]);
+            let secret = directory.join(format!("node-{replicas}-0/CANON_SECRET"));
             if let Some(primary) = nodes.first() {
+                start.env("CANON_CLUSTER_SECRET_FILE", secret);
                 let of = format!("127.0.0.1:{}", primary.server.port);
                 start.env("CANON_REPLICA_OF", of);
             }

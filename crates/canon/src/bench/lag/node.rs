@@ -3,6 +3,7 @@
 use super::{Sample, failed};
 use crate::config::{Config, Overrides};
 use crate::database::{Committed, Database, TableBuilder, TransactionOptions};
+use crate::replication::membership::FILE as SECRET;
 use crate::replication::{Primary, link::Link};
 use crate::server::{Server, runtime};
 use base::{Error, Position, Result};
@@ -115,6 +116,7 @@ pub fn run(args: &NodeArgs) -> Result<()> {
             "127.0.0.1:0".into()
         }),
         replica_of: (!primary).then(|| args.address.to_string()),
+        cluster_secret_file: (!primary).then(|| args.directory.join("primary").join(SECRET)),
         replay_policy: Some(args.policy.clone()),
         replication_ring: Some(args.ring.clone()),
         ..Overrides::default()

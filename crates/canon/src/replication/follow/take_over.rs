@@ -76,6 +76,7 @@ impl Task<'_> {
         let done = tokio::task::spawn_blocking(move || node.promote()).await;
         let done = done.unwrap_or_else(|e| Err(Error::internal(e.to_string())));
         let report = done.map(|Promoted { term, start }| {
+            self.follow.hears(term);
             let mut report = format!("Promoted: term {term} begins after {start}. {words}");
             if published > start {
                 report +=

@@ -5,7 +5,13 @@ use node::NodeOptions;
 
 fn senders(path: &std::path::Path) -> Senders {
     let node = Node::open(path, NodeOptions::default()).expect("a node");
-    Senders::new(Arc::new(node), Env::os(), None, true)
+    let flags = crate::config::Overrides {
+        data: Some(path.to_owned()),
+        ..Default::default()
+    };
+    let config = crate::config::Config::load(&flags).expect("defaults");
+    let member = Membership::of(&config, &Env::os()).expect("a secret");
+    Senders::new(Arc::new(node), Env::os(), None, true, Arc::new(member))
 }
 
 #[test]

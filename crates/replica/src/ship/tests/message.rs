@@ -13,8 +13,12 @@ fn position() -> impl Strategy<Value = Position> {
     .prop_map(Position::from_u64)
 }
 
+fn term() -> impl Strategy<Value = u64> {
+    0..=MAX_TERM
+}
+
 fn terms() -> impl Strategy<Value = Vec<(u64, Position)>> {
-    prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..6).prop_map(|m| {
+    prop::collection::btree_map(term(), any::<u64>(), 0..6).prop_map(|m| {
         let mut starts: Vec<u64> = m.values().copied().collect();
         starts.sort_unstable();
         let starts = starts.into_iter().map(Position::from_u64);
@@ -23,7 +27,7 @@ fn terms() -> impl Strategy<Value = Vec<(u64, Position)>> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let numbers = (any::<u64>(), any::<u128>(), any::<i64>());
+    let numbers = (term(), any::<u128>(), any::<i64>());
     (numbers, position(), position(), position()).prop_map(
         |((term, stream, sent_micros), a, b, published)| Step {
             term,
@@ -108,15 +112,15 @@ fn message() -> impl Strategy<Value = Message> {
                     ring,
                 }
             }),
-        (any::<u128>(), any::<u64>(), terms(), start()).prop_map(
-            |(cluster, term, terms, start)| Message::Welcome {
+        (any::<u128>(), term(), terms(), start()).prop_map(|(cluster, term, terms, start)| {
+            Message::Welcome {
                 cluster,
                 term,
                 terms,
-                start
+                start,
             }
-        ),
-        (any::<u64>(), refusal()).prop_map(|(term, reason)| Message::Refused { term, reason }),
+        }),
+        (term(), refusal()).prop_map(|(term, reason)| Message::Refused { term, reason }),
         (any::<u64>(), any::<bool>(), bytes()).prop_map(|(offset, last, bytes)| {
             Message::Checkpoint {
                 offset,
@@ -126,8 +130,8 @@ fn message() -> impl Strategy<Value = Message> {
         }),
         (step(), bytes()).prop_map(|(s, group)| batch(s, group)),
         step().prop_map(tick),
-        (any::<u64>(), position()).prop_map(|(term, last)| Message::Sealed { term, last }),
-        (any::<u64>(), marks, any::<i64>()).prop_map(
+        (term(), position()).prop_map(|(term, last)| Message::Sealed { term, last }),
+        (term(), marks, any::<i64>()).prop_map(
             |(term, (received, persisted, applied, visible), echo_micros)| Message::Ack {
                 term,
                 received,
@@ -213,4 +217,34 @@ fn impossible_messages_are_refused() {
         bytes: vec![0; MAX_CHUNK + 1],
     };
     assert!(Message::decode(&long.to_bytes()).is_err());
+}
+
+#[test]
+fn a_term_that_cannot_be_is_no_message() {
+    let sealed = |term| {
+        let last = Position::ZERO;
+        Message::decode(&Message::Sealed { term, last }.to_bytes())
+    };
+    assert!(sealed(MAX_TERM).is_ok());
+    for term in [MAX_TERM + 1, u64::MAX] {
+        assert!(sealed(term).is_err());
+        let hello = Message::Hello {
+            version: 3,
+            cluster: 1,
+            node: "a".into(),
+            terms: vec![(1, Position::ZERO), (term, Position::ZERO)],
+            last: Position::ZERO,
+            ring: 1,
+        };
+        assert!(Message::decode(&hello.to_bytes()).is_err());
+        let ack = Message::Ack {
+            term,
+            received: Position::ZERO,
+            persisted: Position::ZERO,
+            applied: Position::ZERO,
+            visible: Position::ZERO,
+            echo_micros: 0,
+        };
+        assert!(Message::decode(&ack.to_bytes()).is_err());
+    }
 }

@@ -1,10 +1,11 @@
 //! Sender and receiver: each transition alone, then a pair of them over a bad network.
 
+mod hostile;
 mod pair;
 mod receiving;
 mod sending;
 
-use super::sender::{Acked, Facts};
+use super::sender::{Acked, Facts, Peer};
 use base::Position;
 use env::{Disk, Env, MemDisk, OsClock, OsSpawn, SeededRandom};
 use std::path::Path;

@@ -152,7 +152,7 @@ impl World {
             return self.receiver(receiver::Event::Message(message));
         }
         if matches!(message, Message::Hello { .. }) {
-            let (mut s, mut out) = (Sender::new(), Vec::new());
+            let (mut s, mut out) = (Sender::new(Peer::Member), Vec::new());
             let now = Facts {
                 last: upto(self.durable - 1),
                 ..facts()

@@ -16,7 +16,7 @@ fn hello(cluster: u128, terms: &[(u64, Position)], last: Position) -> Message {
 }
 
 fn greeted(hello: Message, facts: Facts) -> (Sender, Vec<Command>) {
-    let (mut s, mut out) = (Sender::new(), Vec::new());
+    let (mut s, mut out) = (Sender::new(Peer::Member), Vec::new());
     s.greet(hello, facts, &mut out);
     (s, out)
 }

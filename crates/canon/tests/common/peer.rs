@@ -1,0 +1,173 @@
+//! A node made by hand: it logs in as other nodes do, proves itself or does not, and says whatever a test wants.
+
+use super::{SECRET, Server};
+use replica::proof::{Asker, Claim, Purpose, Secret};
+use replica::ship::{Heard, Message};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// What it says that it is.
+#[derive(Clone)]
+pub enum Proof {
+    /// It proves nothing.
+    None,
+    /// A node of this name that knows of this term, by this secret.
+    Node(String, u64, Secret),
+}
+
+impl Proof {
+    /// As one of the cluster.
+    pub fn member(name: &str, term: u64) -> Proof {
+        Proof::Node(name.into(), term, Secret::parse(SECRET).expect("a secret"))
+    }
+
+    /// With a secret of its own.
+    pub fn forged(name: &str, term: u64) -> Proof {
+        Proof::Node(name.into(), term, Secret::new([7; 32]))
+    }
+}
+
+pub struct RawPeer {
+    pub stream: TcpStream,
+    /// What the other end has proven.
+    pub heard: Option<Claim>,
+}
+
+/// SQLSTATE and message of an ErrorResponse.
+fn refusal(body: &[u8]) -> (String, String) {
+    let field = |kind: u8| {
+        let mut fields = body.split(|b| *b == 0);
+        let found = fields.find(|f| f.first() == Some(&kind));
+        String::from_utf8_lossy(found.map_or(b"", |f| &f[1..])).into_owned()
+    };
+    (field(b'C'), field(b'M'))
+}
+
+fn purpose(mode: &str) -> Purpose {
+    match mode {
+        "forward" => Purpose::Sessions,
+        "terms" => Purpose::Terms,
+        _ => Purpose::Replica,
+    }
+}
+
+impl RawPeer {
+    /// Logs in as this role with this `replication` parameter; SQLSTATE and message when that is refused.
+    pub fn connect(
+        s: &Server,
+        user: &str,
+        mode: &str,
+        cluster: u128,
+        proof: &Proof,
+    ) -> Result<RawPeer, (String, String)> {
+        let stream = TcpStream::connect((s.host.as_str(), s.port)).expect("a connection");
+        let limit = Some(Duration::from_secs(60));
+        stream.set_read_timeout(limit).expect("a limit");
+        let mut peer = RawPeer {
+            stream,
+            heard: None,
+        };
+        let mut words = vec!["user", user, "database", "canon", "replication", mode];
+        let mut asker = None;
+        if let Proof::Node(name, term, secret) = proof {
+            words.extend(["canon.node", name]);
+            let claim = Claim {
+                node: name.clone(),
+                cluster,
+                term: *term,
+            };
+            let nonce = std::array::from_fn(|i| i as u8 ^ *term as u8);
+            asker = Some(Asker::new(secret.clone(), purpose(mode), &claim, &nonce));
+        }
+        let mut body = 196_608u32.to_be_bytes().to_vec();
+        for word in words.into_iter().chain([""]) {
+            body.extend_from_slice(word.as_bytes());
+            body.push(0);
+        }
+        let len = (body.len() as u32 + 4).to_be_bytes();
+        peer.write(&[&len[..], &body].concat());
+        loop {
+            let Some((kind, body)) = peer.message() else {
+                return Err(("connection".into(), "it was closed".into()));
+            };
+            match (kind, body.split_first_chunk::<4>()) {
+                (b'R', Some((code, rest))) => match (u32::from_be_bytes(*code), &mut asker) {
+                    (10, Some(a)) => {
+                        let first = a.introduction();
+                        let len = (first.len() as u32).to_be_bytes();
+                        peer.send(b'p', &[b"CANON-NODE-1\0", &len[..], first].concat());
+                    }
+                    (11, Some(a)) => {
+                        let proof = a.challenged(rest).expect("a challenge");
+                        peer.send(b'p', &proof);
+                    }
+                    (12, Some(a)) => peer.heard = Some(a.answered(rest).expect("proven")),
+                    (0, _) => {}
+                    (n, _) => panic!("authentication of kind {n}"),
+                },
+                (b'E', _) => return Err(refusal(&body)),
+                (b'Z', _) => return Ok(peer),
+                _ => {}
+            }
+        }
+    }
+
+    /// Asks for this stream and turns over to CopyBoth; SQLSTATE and message when that is refused.
+    pub fn turn(&mut self, command: &str) -> Result<(), (String, String)> {
+        self.send(b'Q', &[command.as_bytes(), b"\0"].concat());
+        loop {
+            match self.message() {
+                Some((b'W', _)) => return Ok(()),
+                Some((b'E', body)) => return Err(refusal(&body)),
+                Some(_) => {}
+                None => return Err(("connection".into(), "it was closed".into())),
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // One that was closed is seen when it is read.
+        _ = self.stream.write_all(bytes);
+    }
+
+    pub fn send(&mut self, kind: u8, body: &[u8]) {
+        let len = (body.len() as u32 + 4).to_be_bytes();
+        self.write(&[&[kind][..], &len, body].concat());
+    }
+
+    /// In CopyBoth.
+    pub fn say(&mut self, m: &Message) {
+        self.send(b'd', &m.to_bytes());
+    }
+
+    /// The next message of a replication stream; none: it was closed, or ended with an error.
+    pub fn hear(&mut self) -> Option<Message> {
+        loop {
+            match self.message()? {
+                (b'd', body) => {
+                    if let Heard::Message(m) = Heard::decode(&body).expect("a message") {
+                        return Some(m);
+                    }
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// Type and body; none: it was closed.
+    pub fn message(&mut self) -> Option<(u8, Vec<u8>)> {
+        let mut head = [0; 5];
+        self.stream.read_exact(&mut head).ok()?;
+        let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize - 4;
+        let mut body = vec![0; len];
+        self.stream.read_exact(&mut body).ok()?;
+        Some((head[0], body))
+    }
+
+    /// Whether the other end closes, whatever it says before.
+    pub fn is_closed(&mut self) -> bool {
+        while self.message().is_some() {}
+        true
+    }
+}

@@ -1,0 +1,209 @@
+//! A follower that sends each message of the protocol with each lie, as a stranger and as a node of the cluster.
+//!
+//! Left out on purpose: what a primary could lie about to its replicas; a replica follows the one that its operator has named.
+
+use super::super::message::{Message, VERSION};
+use super::super::sender::{Command, Event, Sender};
+use super::*;
+use base::MAX_TERM;
+use proptest::prelude::*;
+use std::sync::OnceLock;
+
+const TERM: u64 = 5;
+
+fn hello(terms: &[(u64, Position)], last: Position) -> Message {
+    Message::Hello {
+        version: u16::from(VERSION),
+        cluster: CLUSTER,
+        node: "mallory".into(),
+        terms: terms.to_vec(),
+        last,
+        ring: 2 * 1000,
+    }
+}
+
+fn greeted(peer: Peer, hello: Message) -> (Sender, Vec<Command>) {
+    let (mut s, mut out) = (Sender::new(peer), Vec::new());
+    s.greet(hello, facts(), &mut out);
+    (s, out)
+}
+
+fn tell(s: &mut Sender, event: Event) -> Vec<Command> {
+    let mut out = Vec::new();
+    s.handle(event, 77, &mut out);
+    out
+}
+
+/// One that is sent the log behind group 0, up to group 3.
+fn followed(peer: Peer) -> (Sender, Position) {
+    let (mut s, _) = greeted(peer, hello(&facts().terms, upto(0)));
+    tell(&mut s, Event::Time);
+    static LOG: OnceLock<Vec<Arc<Group>>> = OnceLock::new();
+    let log = LOG.get_or_init(|| groups(4));
+    let read = Event::LogRead {
+        from: upto(0),
+        groups: log[1..4].to_vec(),
+        upto: upto(3),
+    };
+    tell(&mut s, read);
+    let sent = s.sent();
+    assert!(sent > upto(0));
+    (s, sent)
+}
+
+fn ack(term: u64, received: Position, rest: [Position; 3]) -> Message {
+    let [persisted, applied, visible] = rest;
+    Message::Ack {
+        term,
+        received,
+        persisted,
+        applied,
+        visible,
+        echo_micros: i64::MAX,
+    }
+}
+
+fn is_closed(out: &[Command]) -> bool {
+    matches!(out.last(), Some(Command::Close(_)))
+}
+
+fn is_believed(c: &Command) -> bool {
+    matches!(
+        c,
+        Command::Report { .. } | Command::Seal | Command::HeardOfTerm(_)
+    )
+}
+
+#[test]
+fn a_stranger_is_sent_the_log_and_nothing_that_it_says_counts() {
+    let (mut s, sent) = followed(Peer::Stranger);
+    assert_eq!(s.retain(), None, "no log is kept for it");
+    let out = tell(&mut s, Event::Message(ack(TERM, sent, [sent; 3])));
+    assert!(!out.iter().any(is_believed), "{out:?}");
+    assert!(!is_closed(&out), "it goes on reading");
+    let out = tell(&mut s, Event::Message(Message::Seal));
+    assert!(is_closed(&out) && !out.iter().any(is_believed), "{out:?}");
+}
+
+#[test]
+fn a_member_is_reported_and_may_take_over() {
+    let (mut s, sent) = followed(Peer::Member);
+    assert!(s.retain().is_some());
+    let out = tell(&mut s, Event::Message(ack(TERM, sent, [sent; 3])));
+    assert!(matches!(out[0], Command::Report { .. }), "{out:?}");
+    let out = tell(&mut s, Event::Message(Message::Seal));
+    assert_eq!(out[0], Command::Seal);
+}
+
+#[test]
+fn nobody_acknowledges_what_was_not_sent_or_contradicts_itself() {
+    for peer in [Peer::Member, Peer::Stranger] {
+        let (_, sent) = followed(peer);
+        let (less, more) = (upto(0), Position::from_u64(sent.as_u64() + 1));
+        for (received, rest) in [
+            (more, [sent; 3]),
+            (Position::MAX, [Position::ZERO; 3]),
+            (less, [sent, less, less]),
+            (less, [less, sent, less]),
+            (sent, [sent, less, sent]),
+            (sent, [sent, sent, Position::MAX]),
+        ] {
+            let (mut s, _) = followed(peer);
+            let out = tell(&mut s, Event::Message(ack(TERM, received, rest)));
+            assert!(is_closed(&out), "{peer:?} {received} {rest:?}: {out:?}");
+            assert!(!out.iter().any(is_believed), "{out:?}");
+        }
+    }
+}
+
+#[test]
+fn only_a_member_is_ahead() {
+    for peer in [Peer::Member, Peer::Stranger] {
+        let (_, out) = greeted(peer, hello(&facts().terms, upto(10)));
+        let lost = out.iter().any(|c| matches!(c, Command::Lost { .. }));
+        assert_eq!(lost, peer == Peer::Member, "{out:?}");
+        assert!(is_closed(&out));
+    }
+}
+
+#[test]
+fn only_a_member_deposes() {
+    for term in [TERM + 1, MAX_TERM] {
+        for (peer, wanted) in [
+            (Peer::Member, Command::HeardOfTerm(term)),
+            (Peer::Stranger, Command::HintOfTerm(term)),
+        ] {
+            let newer = [(1, Position::ZERO), (term, p(0))];
+            let (_, out) = greeted(peer, hello(&newer, upto(0)));
+            assert_eq!(out[0], wanted, "{peer:?}");
+            assert!(is_closed(&out));
+            let (mut s, sent) = followed(peer);
+            let out = tell(&mut s, Event::Message(ack(term, sent, [sent; 3])));
+            assert_eq!(out[0], wanted, "{peer:?}");
+            assert!(is_closed(&out));
+        }
+    }
+}
+
+fn position() -> impl Strategy<Value = Position> {
+    prop_oneof![
+        (0u32..14).prop_map(upto),
+        any::<u64>().prop_map(Position::from_u64),
+        Just(Position::ZERO),
+        Just(Position::MAX),
+    ]
+}
+
+fn term() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), 3u64..8, Just(MAX_TERM)]
+}
+
+/// Each message that there is, also those of a primary, with numbers that are true now and then.
+fn message() -> impl Strategy<Value = Message> {
+    let marks = (position(), position(), position(), position());
+    let step = (term(), position(), position());
+    prop_oneof![
+        4 => (term(), marks).prop_map(|(t, (a, b, c, d))| ack(t, a, [b, c, d])),
+        2 => position().prop_map(|from| Message::Resume { from }),
+        2 => (any::<u64>(), any::<u32>())
+            .prop_map(|(offset, bytes)| Message::Fetch { offset, bytes }),
+        1 => Just(Message::Seal),
+        1 => (term(), position())
+            .prop_map(|(t, last)| hello(&[(1, Position::ZERO), (t.max(2), p(0))], last)),
+        1 => (term(), position()).prop_map(|(term, last)| Message::Sealed { term, last }),
+        1 => step.prop_map(|(term, a, b)| Message::Tick {
+            term,
+            stream: CLUSTER,
+            after: a.min(b),
+            upto: a.max(b),
+            published: b,
+            sent_micros: 0,
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_follower_says(member in any::<bool>(), said in prop::collection::vec(message(), 1..20)) {
+        let peer = if member { Peer::Member } else { Peer::Stranger };
+        let (mut s, mut most) = followed(peer);
+        for m in said {
+            let out = tell(&mut s, Event::Message(m));
+            for c in &out {
+                match c {
+                    Command::Report { acked, .. } => {
+                        prop_assert!(member);
+                        prop_assert!(acked.received <= most, "{acked:?}, sent {most}");
+                        prop_assert!(acked.persisted.max(acked.applied) <= acked.received);
+                        prop_assert!(acked.visible <= acked.applied);
+                    }
+                    Command::Seal => prop_assert!(member),
+                    Command::HeardOfTerm(t) => prop_assert!(member && *t > TERM && *t <= MAX_TERM),
+                    Command::HintOfTerm(t) => prop_assert!(!member && *t > TERM),
+                    _ => {}
+                }
+            }
+            most = most.max(s.sent());
+        }
+    }
+}
