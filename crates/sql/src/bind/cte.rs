@@ -12,7 +12,7 @@ use sqlparser::ast::{self, CteAsMaterialized, SetExpr, TableAlias};
 use std::sync::Arc;
 
 /// Queries that NOT MATERIALIZED may have bound anew for all references to a CTE; above that it is computed once all the same.
-const MOST_INLINED: usize = 64;
+const MOST_INLINED: usize = 32;
 
 /// Where a reference gets a CTE's rows.
 pub(super) enum CteSource<'s, 'p> {
