@@ -31,9 +31,12 @@ pub fn held(schema: &Schema, role: Oid, relation: &Relation) -> u32 {
     granted(acl, role)
 }
 
-/// Whether the catalog of this name is for superusers only: those that hold verifiers of passwords.
+/// Whether the catalog of this name is for superusers only: they hold verifiers of passwords, samples of rows, or the configuration.
 pub fn is_closed(catalog: &str) -> bool {
-    matches!(catalog, "pg_authid" | "pg_shadow")
+    matches!(
+        catalog,
+        "pg_authid" | "pg_shadow" | "pg_statistic" | "pg_hba_file_rules" | "pg_file_settings"
+    )
 }
 
 /// 42501 `permission denied for table t` unless the role holds all of `bits` on the relation. Catalogs may be read by all, but for [closed](is_closed) ones.
