@@ -13,6 +13,7 @@
 //! | `slt` | targets named `slt…` |
 //! | `sim` | whole clusters under 500 seeds (`cargo xtask sim`) |
 //! | `doc` | documentation tests |
+//! | `matrix` | programs from PyPI against a server (`cargo xtask clients matrix --quick`) |
 //! | `demo` | `canon demo --exit`, from an empty directory to the end of its load; the same with `--replicas 2` |
 //!
 //! A step that is no test (format, clippy, tidy, clients) counts as one. Ignored tests count as failed, and so does
@@ -25,7 +26,7 @@ use std::time::Instant;
 
 const STEPS: &[&str] = &[
     "fmt", "tidy", "clients", "clippy", "build", "unit", "shuttle", "e2e", "crash", "slt", "sim",
-    "doc", "demo",
+    "doc", "demo", "matrix",
 ];
 
 /// What came of a step.
@@ -94,6 +95,7 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
         }
         "tidy" => tidy::main(&[])?,
         "clients" => drop(clients::ensure()?),
+        "matrix" => crate::matrix::quick_part()?,
         "build" => {
             let mut build = command::cargo(&["test", "--workspace", "--no-run"]);
             build.args(&features).args(["--lib", "--bins", "--tests"]);

@@ -13,6 +13,7 @@ mod command;
 mod differ;
 mod fuzz;
 mod guard;
+mod matrix;
 mod metadata;
 mod process;
 mod sanitize;
@@ -33,7 +34,8 @@ cargo xtask COMMAND
 
   ci        everything: format, clippy, tidy, all tests; ends with `N passed, N failed`
   tidy      the house check: crate arrows, unsafe, headers, file length, links, paths
-  clients   find psql, pgbench, sysbench, PostgreSQL 15 and psycopg; install what is missing
+  clients   find psql, pgbench, sysbench, PostgreSQL 15 and psycopg; install what is missing;
+            `clients matrix [--quick | NAME…]`: programs from the package registries against a canon server
   sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
   fuzz      the decoders under libFuzzer, `--seconds N` each
   sim       whole clusters under seeds, `--seeds N [--from M]`; `--seed N` shows one, a line per event

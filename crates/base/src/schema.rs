@@ -137,6 +137,24 @@ pub enum FkAction {
     SetDefault,
 }
 
+/// When a foreign key is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Deferral {
+    /// At the end of the statement, always.
+    #[default]
+    Never,
+    /// DEFERRABLE INITIALLY IMMEDIATE: SET CONSTRAINTS may put it off to the commit.
+    Immediate,
+    /// DEFERRABLE INITIALLY DEFERRED.
+    Deferred,
+}
+
+impl Deferral {
+    fn is_never(&self) -> bool {
+        *self == Deferral::Never
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForeignKey {
     pub id: Oid,
@@ -148,6 +166,8 @@ pub struct ForeignKey {
     pub ref_columns: Vec<ColumnIdx>,
     pub on_delete: FkAction,
     pub on_update: FkAction,
+    #[serde(default, skip_serializing_if = "Deferral::is_never")]
+    pub deferral: Deferral,
 }
 
 /// A table. `Deref`-free on purpose: [`Table`] adds the derived parts.
@@ -641,6 +661,7 @@ mod tests {
             ref_columns: vec![0],
             on_delete: FkAction::NoAction,
             on_update: FkAction::NoAction,
+            deferral: Deferral::Never,
         };
         TableDef {
             id,

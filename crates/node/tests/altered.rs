@@ -149,6 +149,7 @@ fn a_parent_with_columns_that_came_later_is_found() {
         ref_columns: vec![1],
         on_delete: FkAction::NoAction,
         on_update: FkAction::NoAction,
+        deferral: base::schema::Deferral::Never,
     });
     define(&node, children);
     let mut t = begin(&node, false, Durability::On);

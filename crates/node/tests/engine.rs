@@ -414,6 +414,7 @@ fn an_error_that_tells_of_newer_commits_waits_for_them() {
         ref_columns: vec![0],
         on_delete: FkAction::NoAction,
         on_update: FkAction::NoAction,
+        deferral: base::schema::Deferral::Never,
     }];
     define(&node, child);
     let (h, child) = (handle(&node, 20000), handle(&node, 30000));

@@ -153,6 +153,7 @@ fn told_and_changed(
         ref_index: TABLE + 2,
         on_delete: FkAction::NoAction,
         on_update: FkAction::NoAction,
+        deferral: base::schema::Deferral::Never,
     });
     define(&node, parents);
     define(&node, children);

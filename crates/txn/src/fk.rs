@@ -3,10 +3,10 @@
 //! Both sides look at the *newest* committed state, not the snapshot, and meet at a lock on the parent: who inserts a child takes
 //! KEY SHARE on the parent's row, who deletes a parent or changes its key holds UPDATE. An optimistic transaction takes no
 //! locks: its commit looks at those on the parents when its own records are about to be ordered, and asks its probes again after
-//! it has its position. NO ACTION is checked at the end of the statement,
-//! RESTRICT at once; CASCADE, SET NULL and SET DEFAULT change the children as part of the statement.
+//! it has its position. NO ACTION is checked at the end of the statement, or of the transaction where the key is deferred (only of one that
+//! locks: the library's are not); RESTRICT at once; CASCADE, SET NULL and SET DEFAULT change the children as part of the statement.
 
-use base::schema::{FkAction, ForeignKey};
+use base::schema::{Deferral, FkAction, ForeignKey};
 use base::{Error, KeyRange, Position, Result, SqlState, Value};
 use std::sync::Arc;
 use store::{Guard, Record, pin};
@@ -31,6 +31,38 @@ pub(crate) struct FkProbe {
     kind: Side,
     /// The rows that referenced the old key have followed (CASCADE, SET NULL, SET DEFAULT): one that is there all the same came meanwhile.
     followed: bool,
+    /// It is RESTRICT, or has followed: not to be put off.
+    now: bool,
+}
+
+/// Which keys a transaction has said to put off (SET CONSTRAINTS).
+#[derive(Clone, Debug, Default)]
+pub struct Deferred {
+    all: Option<bool>,
+    /// By the key's number; it counts more than `all` if it was said later.
+    named: std::collections::HashMap<base::Oid, bool>,
+}
+
+impl Deferred {
+    /// All of them, or these, from here on.
+    pub fn set(&mut self, keys: Option<&[base::Oid]>, deferred: bool) {
+        match keys {
+            None => {
+                self.all = Some(deferred);
+                self.named.clear();
+            }
+            Some(keys) => self.named.extend(keys.iter().map(|k| (*k, deferred))),
+        }
+    }
+
+    fn is(&self, fk: &ForeignKey) -> bool {
+        if fk.deferral == Deferral::Never {
+            return false;
+        }
+        let named = self.named.get(&fk.id).copied();
+        let default = fk.deferral == Deferral::Deferred;
+        named.or(self.all).unwrap_or(default)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,6 +118,7 @@ impl Txn {
                 values,
                 kind: Side::Parent,
                 followed: false,
+                now: false,
             });
         }
     }
@@ -143,6 +176,7 @@ impl Txn {
                 values: values.clone(),
                 kind: Side::Children,
                 followed: !matches!(action, FkAction::NoAction | FkAction::Restrict),
+                now: action != FkAction::NoAction,
             };
             if action == FkAction::NoAction {
                 self.probes.push(probe);
@@ -195,6 +229,7 @@ impl Txn {
                 values,
                 kind: Side::Children,
                 followed: !matches!(action, FkAction::NoAction | FkAction::Restrict),
+                now: action != FkAction::NoAction,
                 child,
             });
         }
@@ -278,17 +313,71 @@ impl Txn {
     /// The checks at the end of a statement.
     pub(crate) fn check_foreign_keys(&mut self) -> Result<()> {
         let probes = std::mem::take(&mut self.probes);
+        let locking = self.options.locking;
+        let later = |t: &Txn, p: &FkProbe| locking && !p.now && t.deferred.is(p.fk());
         for p in &probes {
+            if later(self, p) {
+                continue;
+            }
             match p.kind {
                 Side::Parent => self.require_parent(p)?,
                 Side::Children => self.require_no_children(p)?,
             }
+        }
+        if probes.iter().any(|p| later(self, p)) {
+            let later = probes.iter().filter(|p| later(self, p)).cloned();
+            let later: Vec<FkProbe> = later.collect();
+            self.put_off.extend(later);
         }
         // Locks keep the answers true until commit; without locks they are asked again there.
         if !self.options.locking {
             self.probes = probes;
         }
         Ok(())
+    }
+
+    /// The checks that were put off, at the end of the transaction, or (`keys`) those of keys that are not deferred any more. May ask to
+    /// block: then it is to be called again after the wait.
+    pub fn check_deferred(&mut self, all: bool) -> Result<()> {
+        let mut rest = std::mem::take(&mut self.put_off);
+        let due = |t: &Txn, p: &FkProbe| all || !t.deferred.is(p.fk());
+        let mut at = 0;
+        while at < rest.len() {
+            if !due(self, &rest[at]) {
+                at += 1;
+                continue;
+            }
+            if let Err(e) = self.check_late(&rest[at]) {
+                self.put_off = rest;
+                return Err(e);
+            }
+            rest.remove(at);
+        }
+        self.put_off = rest;
+        Ok(())
+    }
+
+    /// The row that was written may have gone again since, and a parent may have come.
+    fn check_late(&mut self, p: &FkProbe) -> Result<()> {
+        if p.kind == Side::Children {
+            return self.require_no_children(p);
+        }
+        let child = self.handle_of(&p.child).unwrap_or(p.child.clone());
+        let there = self.children_now(&child, p.fk(), &p.values, Position::MAX);
+        match there {
+            Some(()) => self.require_parent(p),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether checks were put off.
+    pub fn has_deferred(&self) -> bool {
+        !self.put_off.is_empty()
+    }
+
+    /// SET CONSTRAINTS.
+    pub fn set_deferred(&mut self, keys: Option<&[base::Oid]>, deferred: bool) {
+        self.deferred.set(keys, deferred);
     }
 
     fn require_parent(&mut self, p: &FkProbe) -> Result<()> {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use store::{Expired, View, pin};
 
 use crate::contention::{COURTESY, Footprint};
-use crate::fk::FkProbe;
+use crate::fk::{Deferred, FkProbe};
 use crate::handle::{Catalog, TableHandle};
 use crate::hold::Hold;
 use crate::locks::{LockName, LockWait, TxnId};
@@ -145,6 +145,9 @@ pub struct Txn {
     charged: usize,
     /// Checks that stand at the statement's end, then (optimistic) at commit.
     pub(crate) probes: Vec<FkProbe>,
+    /// Those that stand at the end of the transaction, and which keys' do.
+    pub(crate) put_off: Vec<FkProbe>,
+    pub(crate) deferred: Deferred,
     /// What is held or waited for; a name may stand here twice, after a wait that was given up.
     pub(crate) locks: Vec<LockName>,
     pub(crate) wait: Option<LockWait>,
@@ -214,6 +217,8 @@ impl Txn {
             writes: Writes::default(),
             charged: 0,
             probes: Vec::new(),
+            put_off: Vec::new(),
+            deferred: Deferred::default(),
             locks: Vec::new(),
             wait: None,
             bearer: None,

@@ -64,6 +64,7 @@ fn schema(on_delete: FkAction) -> Vec<Change> {
         ref_columns: vec![0],
         on_delete,
         on_update: FkAction::NoAction,
+        deferral: base::schema::Deferral::Never,
     };
     vec![
         table(

@@ -256,6 +256,7 @@ impl TableBuilder {
             ref_columns,
             on_delete: r.on_delete,
             on_update: r.on_update,
+            deferral: base::schema::Deferral::Never,
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::relations::{RELATIONS, Rows};
 use super::rows::*;
 use super::{CatalogScan, deparse, types};
-use base::schema::{Column, FkAction, Identity, Index, PG_CATALOG, Relation, Table};
+use base::schema::{Column, Deferral, FkAction, Identity, Index, PG_CATALOG, Relation, Table};
 use base::{ColumnIdx, ColumnType, Oid, Result, Type, Value};
 
 /// Numbers of the access methods.
@@ -407,6 +407,8 @@ pub(super) fn pg_constraint(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()>
                 b'f',
                 &[
                     ("conindid", oid(f.ref_index)),
+                    ("condeferrable", Value::Bool(f.deferral != Deferral::Never)),
+                    ("condeferred", Value::Bool(f.deferral == Deferral::Deferred)),
                     ("confrelid", oid(f.ref_table)),
                     ("confupdtype", action(f.on_update)),
                     ("confdeltype", action(f.on_delete)),

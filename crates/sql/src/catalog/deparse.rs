@@ -9,7 +9,7 @@ use super::{Resolved, deparse_expr, display_name};
 use crate::ddl::expr_text;
 use crate::ddl::{quote_ident, quote_literal};
 use crate::types::typename::format_type;
-use base::schema::{Check, Column, FkAction, ForeignKey, Index, Schema, Table, TableDef};
+use base::schema::{Check, Column, Deferral, FkAction, ForeignKey, Index, Schema, Table, TableDef};
 use base::{ColumnIdx, ColumnType, Oid};
 use sqlparser::ast::{Expr, Value as Literal};
 
@@ -162,6 +162,11 @@ pub(super) fn foreign_key(
             s.push_str(&format!(" ON {on} {a}"));
         }
     }
+    s.push_str(match f.deferral {
+        Deferral::Never => "",
+        Deferral::Immediate => " DEFERRABLE",
+        Deferral::Deferred => " DEFERRABLE INITIALLY DEFERRED",
+    });
     s
 }
 

@@ -8,7 +8,7 @@ use super::{CatalogScan, classes, deparse};
 use crate::ddl::privileges;
 use crate::types::typename::format_type;
 use base::modifier::numeric_modifier;
-use base::schema::{Column, FkAction, Identity, Relation, Table, privilege};
+use base::schema::{Column, Deferral, FkAction, Identity, Relation, Table, privilege};
 use base::{Oid, Result, Type, Value};
 
 fn db(cx: &CatalogScan<'_>) -> Value {
@@ -335,6 +335,11 @@ pub(super) fn table_constraints(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result
                 .indexes
                 .iter()
                 .find(|i| i.constraint && i.name == name);
+            let deferral = |name: &str| {
+                let mut keys = t.def.foreign_keys.iter().filter(|_| kind == "FOREIGN KEY");
+                keys.find(|f| f.name == *name)
+                    .map_or(Deferral::Never, |f| f.deferral)
+            };
             let distinct = match (kind, distinct) {
                 ("UNIQUE", Some(i)) => yes_no(!i.nulls_not_distinct),
                 _ => Value::Null,
@@ -342,13 +347,16 @@ pub(super) fn table_constraints(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result
             rows.push(&[
                 ("constraint_catalog", db(cx)),
                 ("constraint_schema", ns(cx, t.def.namespace)),
-                ("constraint_name", text(name)),
+                ("constraint_name", text(&name)),
                 ("table_catalog", db(cx)),
                 ("table_schema", ns(cx, t.def.namespace)),
                 ("table_name", text(&t.def.name)),
                 ("constraint_type", text(kind)),
-                ("is_deferrable", text("NO")),
-                ("initially_deferred", text("NO")),
+                ("is_deferrable", yes_no(deferral(&name) != Deferral::Never)),
+                (
+                    "initially_deferred",
+                    yes_no(deferral(&name) == Deferral::Deferred),
+                ),
                 ("enforced", text("YES")),
                 ("nulls_distinct", distinct),
             ]);

@@ -72,6 +72,7 @@ fn fits(v: &Value, ty: Type) -> bool {
         Value::Float4(_) => ty == Type::Float4,
         Value::Float8(_) => ty == Type::Float8,
         Value::Text(_) => ty.is_string() || matches!(ty, Type::PgNodeTree | Type::AclItem),
+        Value::Numeric(_) => ty == Type::Numeric,
         Value::Char(_) => ty == Type::Char,
         Value::TimestampTz(_) => ty == Type::TimestampTz,
         Value::Oid(_) => {

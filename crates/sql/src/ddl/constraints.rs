@@ -1,6 +1,6 @@
 //! Constraints of tables, as CREATE TABLE and ALTER TABLE ADD make them.
 //!
-//! Left out on purpose: EXCLUDE, DEFERRABLE constraints, NOT VALID, NO INHERIT, MATCH FULL over several columns (0A000).
+//! Left out on purpose: EXCLUDE, DEFERRABLE keys other than foreign ones, NOT VALID, NO INHERIT, MATCH FULL over several columns (0A000).
 
 use super::expr_text;
 use super::names;
@@ -8,7 +8,7 @@ use super::work::Work;
 use crate::catalog::Resolved;
 use crate::types::typename::format_type;
 use base::schema::{
-    Check, FkAction, ForeignKey, Index, IndexColumn, Relation, TableDef, privilege,
+    Check, Deferral, FkAction, ForeignKey, Index, IndexColumn, Relation, TableDef, privilege,
 };
 use base::{ColumnIdx, ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{
@@ -230,7 +230,7 @@ impl Work<'_> {
     }
 
     fn add_foreign_key(&mut self, def: &mut TableDef, c: &ForeignKeyConstraint) -> Result<()> {
-        refuse_deferrable(c.characteristics.as_ref())?;
+        let deferral = deferral(c.characteristics.as_ref())?;
         match c.match_kind {
             Some(ConstraintReferenceMatchKind::Full) if c.columns.len() > 1 => {
                 return Err(Error::unsupported("MATCH FULL over several columns"));
@@ -365,6 +365,7 @@ impl Work<'_> {
             ref_columns: pairs.iter().map(|p| p.1).collect(),
             on_delete: action(c.on_delete),
             on_update: action(c.on_update),
+            deferral,
         });
         Ok(())
     }
@@ -434,11 +435,33 @@ fn action(a: Option<ReferentialAction>) -> FkAction {
     }
 }
 
+/// When a foreign key is looked at.
+fn deferral(c: Option<&ConstraintCharacteristics>) -> Result<Deferral> {
+    let Some(c) = c else {
+        return Ok(Deferral::Never);
+    };
+    if c.enforced == Some(false) {
+        return Err(Error::unsupported("a constraint NOT ENFORCED"));
+    }
+    let deferred = matches!(c.initially, Some(DeferrableInitial::Deferred));
+    match (c.deferrable, deferred) {
+        (Some(false), true) => Err(Error::new(
+            SqlState::SYNTAX_ERROR,
+            "constraint declared INITIALLY DEFERRED must be DEFERRABLE",
+        )),
+        (_, true) => Ok(Deferral::Deferred),
+        (Some(true), false) => Ok(Deferral::Immediate),
+        _ => Ok(Deferral::Never),
+    }
+}
+
 fn refuse_deferrable(c: Option<&ConstraintCharacteristics>) -> Result<()> {
     let Some(c) = c else { return Ok(()) };
     let deferred = matches!(c.initially, Some(DeferrableInitial::Deferred));
     if c.deferrable == Some(true) || deferred {
-        return Err(Error::unsupported("a DEFERRABLE constraint"));
+        return Err(Error::unsupported(
+            "a DEFERRABLE constraint that is no foreign key",
+        ));
     }
     if c.enforced == Some(false) {
         return Err(Error::unsupported("a constraint NOT ENFORCED"));

@@ -68,9 +68,6 @@ impl Work<'_> {
             let Expr::Identifier(name) = &k.column.expr else {
                 return Err(Error::unsupported("an index over an expression"));
             };
-            if let Some(class) = &k.operator_class {
-                return Err(Error::unsupported(format!("operator class {class}")));
-            }
             let name = crate::catalog::fold(name);
             let column = place(&def, &name).ok_or_else(|| {
                 Error::new(
@@ -79,6 +76,9 @@ impl Work<'_> {
                 )
             })?;
             indexable(&def, column)?;
+            if let Some(class) = &k.operator_class {
+                known_class(class, def.columns[usize::from(column)].ty().ty)?;
+            }
             let desc = match &k.column.options.sort {
                 None | Some(OrderBySort::Asc) => false,
                 Some(OrderBySort::Desc) => true,
@@ -191,4 +191,25 @@ fn check_index_parameters(with: &[Expr]) -> Result<()> {
         }])?;
     }
     Ok(())
+}
+/// Operator classes that order as the columns do: those by bytes, since the collation is C. Others are 0A000, and 42804 where the class is
+/// not for the type.
+fn known_class(class: &sqlparser::ast::ObjectName, ty: base::Type) -> Result<()> {
+    use base::Type::{Bpchar, Text, Varchar};
+    let (_, name) = crate::catalog::split_name(class)?;
+    let fits = match name.as_str() {
+        "text_pattern_ops" | "varchar_pattern_ops" => matches!(ty, Text | Varchar),
+        "bpchar_pattern_ops" => ty == Bpchar,
+        _ => return Err(Error::unsupported(format!("operator class {name}"))),
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(Error::new(
+            SqlState::DATATYPE_MISMATCH,
+            format!(
+                "operator class \"{name}\" does not accept data type {}",
+                crate::types::typename::format_type(ty, -1)
+            ),
+        )),
+    }
 }

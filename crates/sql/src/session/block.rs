@@ -325,6 +325,13 @@ impl<E: Engine> Session<E> {
     /// Commits the transaction, if there is one, and waits until its reply may leave. An error means that it was rolled back.
     pub(super) async fn commit(&mut self) -> Result<()> {
         self.drop_portals();
+        if let Err(e) = self.check_deferred(true).await {
+            let seen = self.undo();
+            if let Some(seen) = seen {
+                self.published(seen).await?;
+            }
+            return Err(e);
+        }
         self.give_way().await;
         let turn = self.turn.take();
         let txn = self.leave();

@@ -21,6 +21,7 @@
 mod advisory;
 mod block;
 mod client;
+mod constraints;
 mod copy;
 mod cursor;
 mod embedded;

@@ -177,7 +177,15 @@ impl<E: Engine> Session<E> {
                 }
             }
             Utility::Copy(copy) => return self.copy(c, copy).await.map(Some),
-            Utility::Nothing(tag) => tag,
+            Utility::SetConstraints { names, deferred } => {
+                if self.block.kind == Kind::None {
+                    let e = "SET CONSTRAINTS can only be used in transaction blocks";
+                    self.warn(c, SqlState::NO_ACTIVE_SQL_TRANSACTION, e);
+                } else {
+                    self.set_constraints(names, *deferred).await?;
+                }
+                "SET CONSTRAINTS"
+            }
             Utility::Listen(channel) => {
                 self.listen(Listening::To(cut_name(channel).into()));
                 "LISTEN"

@@ -99,7 +99,10 @@ fn goes_with_locks(s: &Stmt) -> bool {
 
 fn listens(s: &Stmt) -> bool {
     match s {
-        Stmt::Utility(u) => matches!(&**u, Utility::Listen(_) | Utility::Unlisten(_)),
+        Stmt::Utility(u) => matches!(
+            &**u,
+            Utility::Listen(_) | Utility::Unlisten(_) | Utility::SetConstraints { .. }
+        ),
         _ => false,
     }
 }
@@ -163,7 +166,9 @@ impl<E: Engine> Session<E> {
                 }
                 Utility::Notify { .. } => true,
                 // With a transaction that may go there, whose end it waits for.
-                Utility::Listen(_) | Utility::Unlisten(_) => self.block.kind != Kind::None,
+                Utility::Listen(_) | Utility::Unlisten(_) | Utility::SetConstraints { .. } => {
+                    self.block.kind != Kind::None
+                }
                 _ => false,
             },
         }
@@ -240,7 +245,9 @@ impl<E: Engine> Session<E> {
                     let found = self.find_statement(name).cloned();
                     found.is_ok_and(|s| s.belongs_to_primary())
                 }
-                Utility::Listen(_) | Utility::Unlisten(_) => self.block.kind != Kind::None,
+                Utility::Listen(_) | Utility::Unlisten(_) | Utility::SetConstraints { .. } => {
+                    self.block.kind != Kind::None
+                }
                 _ => st.belongs_to_primary(),
             },
             _ => st.belongs_to_primary(),

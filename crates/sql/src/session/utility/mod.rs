@@ -117,8 +117,11 @@ pub enum Utility {
     /// None: all.
     Close(Option<String>),
     Copy(Box<CopyStmt>),
-    /// Nothing to do. The command tag.
-    Nothing(&'static str),
+    /// Schemas and names of constraints; none: all.
+    SetConstraints {
+        names: Vec<(Option<String>, String)>,
+        deferred: bool,
+    },
     Listen(String),
     /// None: all.
     Unlisten(Option<String>),

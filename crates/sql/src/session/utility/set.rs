@@ -134,8 +134,8 @@ impl Words<'_> {
                 return self.authorization(local);
             }
             Some("constraints") => {
-                self.finish();
-                return Ok(Utility::Nothing("SET CONSTRAINTS"));
+                self.next();
+                return self.set_constraints();
             }
             _ => {}
         }

@@ -82,6 +82,27 @@ impl Words<'_> {
         Ok(Utility::Execute { name, args })
     }
 
+    pub(super) fn set_constraints(&mut self) -> Result<Utility, Fault> {
+        let mut names = Vec::new();
+        if !self.opt(&["all"]) {
+            loop {
+                let mut name = (None, self.name()?);
+                if self.opt_token(&Token::Period) {
+                    name = (Some(name.1), self.name()?);
+                }
+                names.push(name);
+                if !self.opt_token(&Token::Comma) {
+                    break;
+                }
+            }
+        }
+        let deferred = self.opt(&["deferred"]);
+        if !deferred {
+            self.expect("immediate")?;
+        }
+        Ok(Utility::SetConstraints { names, deferred })
+    }
+
     /// EXPLAIN EXECUTE; EXPLAIN of anything else is the parser's.
     pub(super) fn explain_execute(&mut self) -> Result<Option<Utility>, Fault> {
         self.next();

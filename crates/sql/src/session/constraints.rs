@@ -1,0 +1,82 @@
+//! Constraints that are looked at when the transaction ends: SET CONSTRAINTS, and the checks before a commit.
+//!
+//! A check may have to wait for the lock of a parent's row, as a statement does; it is asked again then.
+//!
+//! Left out on purpose: keys other than foreign ones, which cannot be deferred here.
+
+use super::Session;
+use crate::engine::Engine;
+use base::schema::Deferral;
+use base::{Error, Oid, Result, SqlState};
+
+impl<E: Engine> Session<E> {
+    /// SET CONSTRAINTS. 42704, 42809; and what checks say that are due now.
+    pub(super) async fn set_constraints(
+        &mut self,
+        names: &[(Option<String>, String)],
+        deferred: bool,
+    ) -> Result<()> {
+        self.ensure_txn(false);
+        self.look_at_schema();
+        let mut keys = Vec::new();
+        for (schema, name) in names {
+            keys.extend(self.constraint_named(schema.as_deref(), name)?);
+        }
+        let keys = (!names.is_empty()).then_some(&keys[..]);
+        let txn = self.block.txn.as_mut().expect("just begun");
+        txn.set_deferred(keys, deferred);
+        match deferred {
+            true => Ok(()),
+            false => self.check_deferred(false).await,
+        }
+    }
+
+    /// The numbers of the constraints of this name, in the first schema of the path that has some.
+    fn constraint_named(&mut self, schema: Option<&str>, name: &str) -> Result<Vec<Oid>> {
+        let path = self.state.search_path();
+        let all = self.state.schema();
+        let path: Vec<&str> = match schema {
+            Some(s) => vec![s],
+            None => path.iter().map(String::as_str).collect(),
+        };
+        for n in path.iter().filter_map(|n| all.namespace_named(n)) {
+            let tables = all.tables().filter(|t| t.def.namespace == n.id);
+            let (mut keys, mut other) = (Vec::new(), false);
+            for t in tables {
+                let found = t.def.foreign_keys.iter().filter(|f| f.name == name);
+                for f in found {
+                    other |= f.deferral == Deferral::Never;
+                    keys.push(f.id);
+                }
+                other |= t.def.indexes.iter().any(|i| i.constraint && i.name == name);
+                other |= t.def.checks.iter().any(|c| c.name == name);
+            }
+            if other {
+                return Err(Error::new(
+                    SqlState::WRONG_OBJECT_TYPE,
+                    format!("constraint \"{name}\" is not deferrable"),
+                ));
+            }
+            if !keys.is_empty() {
+                return Ok(keys);
+            }
+        }
+        Err(Error::new(
+            SqlState::UNDEFINED_OBJECT,
+            format!("constraint \"{name}\" does not exist"),
+        ))
+    }
+
+    /// The checks that were put off: all of them, or those whose keys are not deferred any more.
+    pub(super) async fn check_deferred(&mut self, all: bool) -> Result<()> {
+        loop {
+            let Some(txn) = self.block.txn.as_mut().filter(|t| t.has_deferred()) else {
+                return Ok(());
+            };
+            match txn.check_deferred(all) {
+                Err(e) if e.code() == SqlState::BLOCKED => self.wait_for_lock().await?,
+                r => return r,
+            }
+        }
+    }
+}
