@@ -1,8 +1,9 @@
 //! What every room of the house agrees on: ids, positions, values, the bytes of rows, keys and log
 //! records, the schema as data, a transaction's footprint, and the error that clients see.
 //!
-//! There is no I/O, no clock and no lock in this crate.
+//! There is no I/O, no clock and no lock in this crate. What a thread keeps is the flag of the statement that it runs (`cancel`).
 
+pub mod cancel;
 pub mod candidate;
 pub mod error;
 pub mod footprint;
@@ -12,6 +13,7 @@ pub mod memory;
 pub mod modifier;
 pub mod notification;
 pub mod numeric;
+pub mod pmap;
 pub mod position;
 pub mod record;
 pub mod region;
@@ -28,6 +30,7 @@ pub use footprint::{Footprint, KeyRange};
 pub use id::{ColumnIdx, Oid, RelId};
 pub use notification::Notification;
 pub use numeric::Numeric;
+pub use pmap::PMap;
 pub use position::{Held, MAX_TERM, Position, Watermark, Watermarks};
 pub use row::{RowLayout, RowRef};
 pub use text::{bad_text, text};

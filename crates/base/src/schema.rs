@@ -9,10 +9,11 @@
 
 use crate::id::{ColumnIdx, FIRST_USER_OID, Oid, RelId};
 use crate::key::KeyColumn;
+use crate::pmap::PMap;
 use crate::row::RowLayout;
 use crate::types::{ColumnType, Type};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Oids of the namespaces that always exist, and of the first role.
@@ -362,11 +363,13 @@ pub struct Schema {
     pub version: u64,
     /// The next number to give to an object; shared by all DDL, never reused.
     pub next_oid: Oid,
-    namespaces: HashMap<Oid, Arc<Namespace>>,
-    roles: HashMap<Oid, Arc<Role>>,
-    relations: HashMap<Oid, Relation>,
-    names: HashMap<(Oid, String), Oid>,
-    comments: HashMap<Oid, (Oid, i32, Arc<str>)>,
+    namespaces: PMap<Oid, Arc<Namespace>>,
+    roles: PMap<Oid, Arc<Role>>,
+    relations: PMap<Oid, Relation>,
+    names: PMap<(Oid, String), Oid>,
+    /// How many constraints of a namespace have a name.
+    constraints: PMap<(Oid, String), u32>,
+    comments: PMap<Oid, (Oid, i32, Arc<str>)>,
 }
 
 impl Schema {
@@ -407,12 +410,21 @@ impl Schema {
         s
     }
 
-    /// The schema after these changes, one version later. Changes are checked by who makes them.
+    /// The schema after these changes, one version later. Changes are checked by who makes them. The work grows with the changes, and not
+    /// with the schema: a copy shares all that they leave alone.
     pub fn apply(&self, changes: &[Change]) -> Schema {
         let mut s = self.clone();
         s.version += 1;
         // Also when the system's own objects are read back from a dump.
         s.next_oid = s.next_oid.max(FIRST_USER_OID);
+        let touched: HashSet<Oid> = changes
+            .iter()
+            .filter_map(|c| match c {
+                Change::Put(Object::Table(t)) => Some(t.id),
+                Change::Put(_) => None,
+                Change::Drop(id) => Some(*id),
+            })
+            .collect();
         for c in changes {
             match c {
                 Change::Put(o) => {
@@ -422,7 +434,7 @@ impl Schema {
                 Change::Drop(id) => s.remove(*id),
             }
         }
-        s.link();
+        s.link(self, &touched);
         s
     }
 
@@ -462,6 +474,7 @@ impl Schema {
                     self.names.insert((t.namespace, i.name.clone()), i.id);
                 }
                 self.names.insert((t.namespace, t.name.clone()), id);
+                self.count_constraints(&t, true);
                 Relation::Table(Arc::new(Table::new(t)))
             }
             Object::Sequence(q) => {
@@ -484,6 +497,7 @@ impl Schema {
             return;
         };
         if let Relation::Table(t) = &r {
+            self.count_constraints(&t.def, false);
             for i in &t.def.indexes {
                 self.names.remove(&(t.def.namespace, i.name.clone()));
             }
@@ -496,24 +510,80 @@ impl Schema {
         self.names.remove(&(ns, r.name().to_owned()));
     }
 
-    /// Rebuilds who references whom.
-    fn link(&mut self) {
+    /// Corrects who references whom: of the tables that were `touched` since `before`, and of those that they reference or did.
+    fn link(&mut self, before: &Schema, touched: &HashSet<Oid>) {
         let mut refs: HashMap<Oid, Vec<(Oid, usize)>> = HashMap::new();
-        for t in self.tables() {
+        for id in touched {
+            for f in before
+                .table(*id)
+                .into_iter()
+                .flat_map(|t| &t.def.foreign_keys)
+            {
+                refs.entry(f.ref_table).or_default();
+            }
+            refs.entry(*id).or_default();
+            let Some(t) = self.table(*id) else { continue };
             for (i, f) in t.def.foreign_keys.iter().enumerate() {
-                refs.entry(f.ref_table).or_default().push((t.def.id, i));
+                refs.entry(f.ref_table).or_default().push((*id, i));
             }
         }
-        for (id, r) in &mut self.relations {
-            let Relation::Table(t) = r else { continue };
-            let mut wanted = refs.remove(id).unwrap_or_default();
+        for (id, mut wanted) in refs {
+            let Some(t) = self.table(id) else { continue };
+            let others = before.table(id).into_iter().flat_map(|t| &t.referenced_by);
+            wanted.extend(others.filter(|r| !touched.contains(&r.0)));
             wanted.sort_unstable();
             if t.referenced_by != wanted {
                 let mut new = Table::new(t.def.clone());
                 new.referenced_by = wanted;
-                *t = Arc::new(new);
+                self.relations.insert(id, Relation::Table(Arc::new(new)));
             }
         }
+    }
+
+    fn count_constraints(&mut self, t: &TableDef, there: bool) {
+        let checks = t.checks.iter().map(|c| &c.name);
+        let keys = t.foreign_keys.iter().map(|f| &f.name);
+        let indexes = t.indexes.iter().filter(|i| i.constraint).map(|i| &i.name);
+        for name in checks.chain(keys).chain(indexes) {
+            let key = (t.namespace, name.clone());
+            let now = self.constraints.get(&key).copied().unwrap_or(0);
+            match (there, now) {
+                (true, n) => drop(self.constraints.insert(key, n + 1)),
+                (false, 0 | 1) => drop(self.constraints.remove(&key)),
+                (false, n) => drop(self.constraints.insert(key, n - 1)),
+            }
+        }
+    }
+
+    /// How many constraints of this name the namespace's tables have.
+    pub fn constraints_named(&self, namespace: Oid, name: &str) -> usize {
+        let key = (namespace, name.to_owned());
+        self.constraints.get(&key).map_or(0, |n| *n as usize)
+    }
+
+    /// Calls `f` with each table that is not the same in `later`: as it was and as it is then. What both share is not looked at.
+    pub fn each_changed_table(
+        &self,
+        later: &Schema,
+        f: &mut dyn FnMut(Oid, Option<&Arc<Table>>, Option<&Arc<Table>>),
+    ) {
+        fn table(r: Option<&Relation>) -> Option<&Arc<Table>> {
+            match r {
+                Some(Relation::Table(t)) => Some(t),
+                _ => None,
+            }
+        }
+        self.relations
+            .each_change(&later.relations, &mut |id, a, b| {
+                let (a, b) = (table(a), table(b));
+                let same = match (a, b) {
+                    (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+                    (a, b) => a.is_none() && b.is_none(),
+                };
+                if !same {
+                    f(*id, a, b);
+                }
+            });
     }
 
     /// Everything as changes from nothing, for checkpoints and new replicas.

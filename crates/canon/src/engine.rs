@@ -109,6 +109,10 @@ impl Engine for NodeEngine {
         self.node.rollback(txn)
     }
 
+    fn is_disk_full(&self) -> bool {
+        self.node.manager().is_disk_full()
+    }
+
     fn is_published(&self, held: Held) -> bool {
         self.node.is_published(held)
     }

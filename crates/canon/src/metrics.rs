@@ -88,6 +88,9 @@ impl Probe for Metrics {
         match self.phase.0.load(Ordering::SeqCst) {
             Phase::SERVING => match (max_lag, self.source.get()) {
                 (_, Some((place, _))) if !place.node.is_open() => Err(place.waits_for()),
+                (_, Some((place, _))) if place.node.is_disk_full() => {
+                    Err("the disk is full: commits wait for room".into())
+                }
                 (Some(lag), Some((place, _))) => place.is_fresh(lag),
                 _ => Ok(()),
             },

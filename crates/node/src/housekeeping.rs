@@ -95,7 +95,7 @@ impl Shared {
     }
 
     /// Whether what is to be logged waits for room on the disk.
-    fn is_disk_full(&self) -> bool {
+    pub fn is_disk_full(&self) -> bool {
         let replica = self.following();
         self.manager.is_disk_full() || replica.is_some_and(|f| f.own_log.is_full())
     }

@@ -110,17 +110,19 @@ impl Node {
         let outcomes = recovery.outcomes.clone();
         let progress = Progress::default();
         let found = reach::found(&dir)?;
+        // What was gathered last is applied, and indexes are built, after all has been read: that may take the longest.
         let recovered = with_progress(&options, &progress, || {
-            wal::recover(&dir, &recovery, workers, &progress)
+            let recovered = wal::recover(&dir, &recovery, workers, &progress).map_err(failed)?;
+            let catalog = recovery.finish(recovered.last)?;
+            Ok::<_, Error>((recovered, catalog))
         });
-        let recovered = recovered.map_err(failed)?;
+        let (recovered, mut catalog) = recovered?;
         let asked = reach::Asked {
             env: &env,
             replica: options.replica,
             accept: options.accept_log_end,
         };
         let accepted = reach::whole(&dir, &found, &recovered, asked)?;
-        let mut catalog = recovery.finish(recovered.last)?;
         let created = catalog.schema.version == 0;
         if created && options.replica {
             let what = "there is no database to follow with in this directory";
@@ -430,6 +432,11 @@ impl Node {
     /// The cluster's id.
     pub fn cluster(&self) -> u128 {
         self.shared.dir.cluster()
+    }
+
+    /// Whether what is to be logged waits for room on the disk.
+    pub fn is_disk_full(&self) -> bool {
+        self.shared.is_disk_full()
     }
 
     /// What all transactions share.

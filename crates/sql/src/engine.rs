@@ -59,6 +59,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Ready when the reply may leave.
     fn published(&self, held: Held) -> Published;
 
+    /// Whether commits wait because what is to be logged finds no room on the disk.
+    fn is_disk_full(&self) -> bool {
+        false
+    }
+
     /// The newest schema.
     fn catalog(&self) -> Arc<Catalog>;
 

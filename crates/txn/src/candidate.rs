@@ -152,7 +152,7 @@ impl Txn {
         }
         self.put(&handle, &w.key, w.row.clone(), saw, w.existed);
         if let Some(new) = &new {
-            self.note_parents(&handle, old.as_deref(), new);
+            self.note_parents(&handle, &w.key, old.as_deref(), new);
         }
         if let Some(old) = &old {
             self.note_children(&handle, old, new.as_deref());

@@ -90,7 +90,7 @@ impl Txn {
         let existed = own.is_some_and(|p| p.existed);
         let row_bytes = Some(self.encode(&handle, row)?);
         self.put(&handle, &key, row_bytes, saw, existed);
-        self.note_parents(&handle, None, row);
+        self.note_parents(&handle, &key, None, row);
         Ok(InsertOutcome::Inserted)
     }
 
@@ -147,7 +147,7 @@ impl Txn {
         } else {
             self.put(&handle, key, Some(bytes), saw, existed);
         }
-        self.note_parents(&handle, Some(&old), row);
+        self.note_parents(&handle, &new_key, Some(&old), row);
         if !handle.table.referenced_by.is_empty() {
             self.follow_children(&handle, &old, Some(row))?;
         }

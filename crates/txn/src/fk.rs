@@ -4,19 +4,21 @@
 //! KEY SHARE on the parent's row, who deletes a parent or changes its key holds UPDATE. An optimistic transaction takes no
 //! locks: its commit looks at those on the parents when its own records are about to be ordered, and asks its probes again after
 //! it has its position. NO ACTION is checked at the end of the statement, or of the transaction where the key is deferred (only of one that
-//! locks: the library's are not); RESTRICT at once; CASCADE, SET NULL and SET DEFAULT change the children as part of the statement.
+//! locks: the library's are not); the other actions are carried out at once, in `cascade`.
 
-use base::schema::{Deferral, FkAction, ForeignKey};
+use base::cancel::work;
+use base::schema::{Deferral, ForeignKey};
 use base::{Error, KeyRange, Position, Result, SqlState, Value};
+use std::collections::HashMap;
 use std::sync::Arc;
 use store::{Guard, Record, pin};
 
+use crate::cascade::group_of;
 use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::Cause;
 use crate::range::RangeRead;
-use crate::scan::{Access, Direction, Scan};
 use crate::txn::Txn;
 use crate::writes::Pending;
 
@@ -24,15 +26,15 @@ use crate::writes::Pending;
 #[derive(Clone)]
 pub(crate) struct FkProbe {
     /// The referencing table and the place of the foreign key in it.
-    child: Arc<TableHandle>,
-    place: usize,
+    pub(crate) child: Arc<TableHandle>,
+    pub(crate) place: usize,
     /// The referenced columns' values.
-    values: Vec<Value>,
-    kind: Side,
+    pub(crate) values: Vec<Value>,
+    pub(crate) kind: Side,
     /// The rows that referenced the old key have followed (CASCADE, SET NULL, SET DEFAULT): one that is there all the same came meanwhile.
-    followed: bool,
+    pub(crate) followed: bool,
     /// It is RESTRICT, or has followed: not to be put off.
-    now: bool,
+    pub(crate) now: bool,
 }
 
 /// Which keys a transaction has said to put off (SET CONSTRAINTS).
@@ -66,7 +68,7 @@ impl Deferred {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
     /// A child was written: the parent must be there.
     Parent,
     /// A parent went: there must be no children.
@@ -92,6 +94,7 @@ impl Txn {
     pub(crate) fn note_parents(
         &mut self,
         table: &TableHandle,
+        key: &[u8],
         old: Option<&[Value]>,
         new: &[Value],
     ) {
@@ -101,6 +104,7 @@ impl Txn {
         let Some(child) = self.handle_of(table) else {
             return;
         };
+        self.cascades.references(&child, key, new);
         for (place, fk) in table.table.def.foreign_keys.iter().enumerate() {
             let Some(values) = values_of(new, &fk.columns) else {
                 continue;
@@ -143,192 +147,18 @@ impl Txn {
         })
     }
 
-    /// A row of `table` went (`new` none) or changed its referenced columns: carries out the actions of the keys that reference it.
-    pub(crate) fn follow_children(
-        &mut self,
-        table: &TableHandle,
-        old: &[Value],
-        new: Option<&[Value]>,
-    ) -> Result<()> {
-        for (child_id, place) in table.table.referenced_by.clone() {
-            let Some(child) = self.catalog.table(child_id).cloned() else {
-                continue;
-            };
-            let fk = child.table.def.foreign_keys[place].clone();
-            let Some(values) = values_of(old, &fk.ref_columns) else {
-                continue;
-            };
-            if new.is_some_and(|n| {
-                fk.ref_columns
-                    .iter()
-                    .all(|c| same(&old[*c as usize], &n[*c as usize]))
-            }) {
-                continue;
-            }
-            let action = if new.is_some() {
-                fk.on_update
-            } else {
-                fk.on_delete
-            };
-            let probe = FkProbe {
-                child: child.clone(),
-                place,
-                values: values.clone(),
-                kind: Side::Children,
-                followed: !matches!(action, FkAction::NoAction | FkAction::Restrict),
-                now: action != FkAction::NoAction,
-            };
-            if action == FkAction::NoAction {
-                self.probes.push(probe);
-                continue;
-            }
-            let children = self.children(&child, &fk, &values)?;
-            if action == FkAction::Restrict {
-                if !children.is_empty() {
-                    return Err(self.children_error(&probe));
-                }
-                self.probes.push(probe);
-                continue;
-            }
-            for (key, row) in children {
-                self.change_child(&child, &fk, action, &key, &row, new)?;
-            }
-            self.probes.push(probe);
-        }
-        Ok(())
-    }
-
-    /// The same where the actions were carried out already, on another node: only the probes are noted.
-    pub(crate) fn note_children(
-        &mut self,
-        table: &TableHandle,
-        old: &[Value],
-        new: Option<&[Value]>,
-    ) {
-        for (child_id, place) in &table.table.referenced_by {
-            let Some(child) = self.catalog.table(*child_id).cloned() else {
-                continue;
-            };
-            let fk = &child.table.def.foreign_keys[*place];
-            let Some(values) = values_of(old, &fk.ref_columns) else {
-                continue;
-            };
-            let unchanged = |n: &[Value]| {
-                let mut columns = fk.ref_columns.iter();
-                columns.all(|c| same(&old[*c as usize], &n[*c as usize]))
-            };
-            if new.is_some_and(unchanged) {
-                continue;
-            }
-            let action = match new {
-                Some(_) => fk.on_update,
-                None => fk.on_delete,
-            };
-            self.probes.push(FkProbe {
-                place: *place,
-                values,
-                kind: Side::Children,
-                followed: !matches!(action, FkAction::NoAction | FkAction::Restrict),
-                now: action != FkAction::NoAction,
-                child,
-            });
-        }
-    }
-
-    fn change_child(
-        &mut self,
-        child: &Arc<TableHandle>,
-        fk: &ForeignKey,
-        action: FkAction,
-        key: &[u8],
-        row: &[Value],
-        parent: Option<&[Value]>,
-    ) -> Result<()> {
-        if action == FkAction::Cascade && parent.is_none() {
-            self.delete(child, key)?;
-            return Ok(());
-        }
-        let mut changed = row.to_vec();
-        for (c, rc) in fk.columns.iter().zip(&fk.ref_columns) {
-            changed[*c as usize] = match (action, parent) {
-                (FkAction::Cascade, Some(p)) => {
-                    let ty = child.table.def.columns[*c as usize].ty().ty;
-                    widen(&p[*rc as usize], ty)
-                }
-                (FkAction::SetDefault, _) => self.default_of(child, *c as usize)?,
-                _ => Value::Null,
-            };
-        }
-        self.update(child, key, &changed)
-    }
-
-    /// The rows of `child` that reference these values, as this transaction would leave them: (key, row).
-    fn children(
-        &mut self,
-        child: &Arc<TableHandle>,
-        fk: &ForeignKey,
-        values: &[Value],
-    ) -> Result<Vec<(Vec<u8>, Vec<Value>)>> {
-        let (access, range) = match prefix_index(child, &fk.columns) {
-            Some(place) => {
-                let mut key = Vec::new();
-                for (v, k) in ordered(child, place, fk, values)
-                    .iter()
-                    .zip(&child.table.keys[place])
-                {
-                    k.encode(v, &mut key);
-                }
-                let primary = child.table.def.indexes[place].primary;
-                (
-                    if primary {
-                        Access::Primary
-                    } else {
-                        Access::Index(place)
-                    },
-                    KeyRange::prefix(&key),
-                )
-            }
-            None => (Access::Primary, KeyRange::all()),
-        };
-        let mut scan = Scan::new(access, range, Direction::Forward);
-        let mut found = Vec::new();
-        let wanted: Vec<usize> = fk.columns.iter().map(|c| *c as usize).collect();
-        loop {
-            let more = self.scan(child, &mut scan, 256, &mut |key, row| {
-                if wanted
-                    .iter()
-                    .zip(values)
-                    .all(|(c, v)| same(&row.get(*c), v))
-                {
-                    found.push((key.to_vec(), row.values()));
-                }
-                Ok(())
-            })?;
-            if !more {
-                return Ok(found);
-            }
-        }
-    }
-
     /// The checks at the end of a statement.
     pub(crate) fn check_foreign_keys(&mut self) -> Result<()> {
         let probes = std::mem::take(&mut self.probes);
-        let locking = self.options.locking;
-        let later = |t: &Txn, p: &FkProbe| locking && !p.now && t.deferred.is(p.fk());
-        for p in &probes {
-            if later(self, p) {
-                continue;
-            }
-            match p.kind {
-                Side::Parent => self.require_parent(p)?,
-                Side::Children => self.require_no_children(p)?,
-            }
+        self.cascades.clear();
+        let later = |p: &FkProbe| self.options.locking && !p.now && self.deferred.is(p.fk());
+        let (later, probes): (Vec<FkProbe>, Vec<FkProbe>) = probes.into_iter().partition(later);
+        for p in probes.iter().filter(|p| p.kind == Side::Parent) {
+            work(64)?;
+            self.require_parent(p)?;
         }
-        if probes.iter().any(|p| later(self, p)) {
-            let later = probes.iter().filter(|p| later(self, p)).cloned();
-            let later: Vec<FkProbe> = later.collect();
-            self.put_off.extend(later);
-        }
+        self.require_no_children(&probes)?;
+        self.put_off.extend(later);
         // Locks keep the answers true until commit; without locks they are asked again there.
         if !self.options.locking {
             self.probes = probes;
@@ -357,16 +187,35 @@ impl Txn {
         Ok(())
     }
 
+    /// 23503 where a row references what went.
+    fn require_no_children(&mut self, probes: &[FkProbe]) -> Result<()> {
+        let Some(p) = self.with_children(probes, Position::MAX)? else {
+            return Ok(());
+        };
+        // The error says that there are some: they count as read.
+        if self.tracks_reads() {
+            self.children(&p.child, p.place, &p.values)?;
+        }
+        Err(self.children_error(p))
+    }
+
     /// The row that was written may have gone again since, and a parent may have come.
     fn check_late(&mut self, p: &FkProbe) -> Result<()> {
         if p.kind == Side::Children {
-            return self.require_no_children(p);
+            return self.require_no_children(std::slice::from_ref(p));
         }
         let child = self.handle_of(&p.child).unwrap_or(p.child.clone());
-        let there = self.children_now(&child, p.fk(), &p.values, Position::MAX);
+        let there = match prefix_index(&child, &p.fk().columns) {
+            Some(index) => self.has_child(&child, p.fk(), index, &p.values, Position::MAX),
+            None => {
+                let one = HashMap::from([(group_of(&p.values), p)]);
+                let found = self.child_of_any(&child, p.fk(), &one, Position::MAX)?;
+                found.is_some()
+            }
+        };
         match there {
-            Some(()) => self.require_parent(p),
-            None => Ok(()),
+            true => self.require_parent(p),
+            false => Ok(()),
         }
     }
 
@@ -484,35 +333,93 @@ impl Txn {
             .constraint(&fk.name))
     }
 
-    fn require_no_children(&mut self, p: &FkProbe) -> Result<()> {
-        // The key may be there again (NO ACTION looks at the statement's end only).
-        let fk = p.fk().clone();
-        let Some(parent) = self.catalog.table(fk.ref_table).cloned() else {
-            return Ok(());
-        };
-        let (key, place) = parent_key(&parent, &fk, &p.values)?;
-        if self.own_parent(&parent, &key, place)
-            || self
-                .children_now(&self.newest_of(&p.child), &fk, &p.values, Position::MAX)
-                .is_none()
-        {
-            return Ok(());
+    /// The first of the parents that went which has children in the newest state below `me` that this transaction does not take away.
+    /// A table without an index for its key is read once, for all parents.
+    fn with_children<'p>(
+        &self,
+        probes: &'p [FkProbe],
+        me: Position,
+    ) -> Result<Option<&'p FkProbe>> {
+        let mut whole: Vec<(Arc<TableHandle>, usize, HashMap<Vec<u8>, &'p FkProbe>)> = Vec::new();
+        for p in probes.iter().filter(|p| p.kind == Side::Children) {
+            work(64)?;
+            let fk = p.fk();
+            let Some(parent) = self.catalog.table(fk.ref_table) else {
+                continue;
+            };
+            // The key may be there again (NO ACTION looks at the statement's end only).
+            let (key, place) = parent_key(parent, fk, &p.values)?;
+            if self.own_parent(parent, &key, place) {
+                continue;
+            }
+            let child = self.newest_of(&p.child);
+            if let Some(index) = prefix_index(&child, &fk.columns) {
+                if self.has_child(&child, fk, index, &p.values, me) {
+                    return Ok(Some(p));
+                }
+                continue;
+            }
+            let group = group_of(&p.values);
+            let same = |w: &&mut (Arc<TableHandle>, usize, _)| {
+                w.1 == p.place && w.0.table.def.id == child.table.def.id
+            };
+            match whole.iter_mut().find(same) {
+                Some((_, _, gone)) => drop(gone.insert(group, p)),
+                None => whole.push((child, p.place, HashMap::from([(group, p)]))),
+            }
         }
-        // The error says that there are some: they count as read.
-        if self.tracks_reads() {
-            self.children(&p.child, &fk, &p.values)?;
+        for (child, _, gone) in &whole {
+            let some = gone.values().next().expect("one at least");
+            if let Some(p) = self.child_of_any(child, some.fk(), gone, me)? {
+                return Ok(Some(p));
+            }
         }
-        Err(self.children_error(p))
+        Ok(None)
     }
 
-    /// A child in the newest state below `me` that this transaction does not take away.
-    fn children_now(
+    /// Reads the whole table for a row that references one of these.
+    fn child_of_any<'p>(
         &self,
         child: &TableHandle,
         fk: &ForeignKey,
+        gone: &HashMap<Vec<u8>, &'p FkProbe>,
+        me: Position,
+    ) -> Result<Option<&'p FkProbe>> {
+        let parent_of = |row: &[u8]| {
+            let row = child.table.layout.row(row);
+            let values: Vec<Value> = fk.columns.iter().map(|c| row.get(*c as usize)).collect();
+            let some = !values.iter().any(Value::is_null);
+            some.then(|| gone.get(&group_of(&values)).copied())?
+        };
+        let own = self.writes.of(child.storage.id);
+        for p in own.into_iter().flat_map(|w| w.rows.values()) {
+            work(64)?;
+            if let Some(p) = p.row.as_deref().and_then(parent_of) {
+                return Ok(Some(p));
+            }
+        }
+        let guard = pin();
+        let mut found = None;
+        child.storage.try_for_each(&guard, |r| {
+            work(64)?;
+            crate::commit::settle_below(r, me);
+            let mine = own.is_some_and(|w| w.rows.contains_key(r.key()));
+            let live = r.row_at(me.prev(), &guard).filter(|_| !mine);
+            found = found.or_else(|| live.and_then(parent_of));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// A child of these values, by the index at `place`.
+    fn has_child(
+        &self,
+        child: &TableHandle,
+        fk: &ForeignKey,
+        place: usize,
         values: &[Value],
         me: Position,
-    ) -> Option<()> {
+    ) -> bool {
         let own = self.writes.of(child.storage.id);
         let matches = |row: &[u8]| {
             let row = child.table.layout.row(row);
@@ -521,49 +428,42 @@ impl Txn {
                 .zip(values)
                 .all(|(c, v)| same(&row.get(*c as usize), v))
         };
-        if let Some(w) = own
-            && w.rows
-                .values()
-                .any(|p| p.row.as_deref().is_some_and(matches))
+        let mut key = Vec::new();
+        for (v, k) in ordered(child, place, fk, values)
+            .iter()
+            .zip(&child.table.keys[place])
         {
-            return Some(());
+            k.encode(v, &mut key);
+        }
+        let range = KeyRange::prefix(&key);
+        if let Some(w) = own {
+            // Under another shape of the table its indexes may stand in another order.
+            let known = w.table.shape == child.shape;
+            let is_child = |p: &Pending| p.row.as_deref().is_some_and(matches);
+            let mut by_key = w.rows.range::<[u8], _>(range.bounds());
+            let hit = match w.by_index.get(place) {
+                _ if !known => w.rows.values().any(is_child),
+                _ if child.table.def.indexes[place].primary => by_key.any(|(_, p)| is_child(p)),
+                Some(index) => index.range::<[u8], _>(range.bounds()).next().is_some(),
+                None => w.rows.values().any(is_child),
+            };
+            if hit {
+                return true;
+            }
         }
         let guard = pin();
-        let mut found = None;
-        let mut look = |r: &Record| {
+        let mut found = false;
+        let index = child.indexes[place].as_deref();
+        crate::range::each_in_range(child, index, &range, &guard, &mut |r, _| {
             crate::commit::settle_below(r, me);
             let live = r.row_at(me.prev(), &guard);
-            if live.is_some_and(matches) && own.is_none_or(|w| !w.rows.contains_key(r.key())) {
-                found = Some(());
-            }
-        };
-        match prefix_index(child, &fk.columns) {
-            Some(place) => {
-                let mut key = Vec::new();
-                for (v, k) in ordered(child, place, fk, values)
-                    .iter()
-                    .zip(&child.table.keys[place])
-                {
-                    k.encode(v, &mut key);
-                }
-                let range = KeyRange::prefix(&key);
-                crate::range::each_in_range(
-                    child,
-                    child.indexes[place].as_deref(),
-                    &range,
-                    &guard,
-                    &mut |r, _| {
-                        look(r);
-                        true
-                    },
-                );
-            }
-            None => child.storage.for_each(&guard, look),
-        }
+            found = live.is_some_and(matches) && own.is_none_or(|w| !w.rows.contains_key(r.key()));
+            !found
+        });
         found
     }
 
-    fn children_error(&self, p: &FkProbe) -> Error {
+    pub(crate) fn children_error(&self, p: &FkProbe) -> Error {
         self.tells_of_newest();
         let fk = p.fk();
         if p.followed {
@@ -659,15 +559,13 @@ impl Txn {
                         return self.parent_error(p, &parent);
                     }
                 }
-                Side::Children => {
-                    let child = self.newest_of(&p.child);
-                    if !own && self.children_now(&child, fk, &p.values, me).is_some() {
-                        return Err(self.children_error(p));
-                    }
-                }
+                Side::Children => {}
             }
         }
-        Ok(())
+        match self.with_children(&self.probes, me)? {
+            Some(p) => Err(self.children_error(p)),
+            None => Ok(()),
+        }
     }
 
     /// For ON CONFLICT and unique errors: where a key of a unique index stands in the newest state.
@@ -757,7 +655,7 @@ pub(crate) fn parent_key(
     Ok((key, place))
 }
 
-fn widen(v: &Value, ty: base::Type) -> Value {
+pub(crate) fn widen(v: &Value, ty: base::Type) -> Value {
     use base::Type;
     match (v.as_i64(), ty) {
         (Some(x), Type::Int8) => Value::Int8(x),
@@ -795,7 +693,7 @@ fn newest_with_key<'g>(
 }
 
 /// An index whose first columns are these, in any order.
-fn prefix_index(table: &TableHandle, columns: &[u16]) -> Option<usize> {
+pub(crate) fn prefix_index(table: &TableHandle, columns: &[u16]) -> Option<usize> {
     table.table.def.indexes.iter().position(|i| {
         i.columns.len() >= columns.len()
             && i.columns[..columns.len()]
@@ -804,7 +702,12 @@ fn prefix_index(table: &TableHandle, columns: &[u16]) -> Option<usize> {
     })
 }
 
-fn ordered(table: &TableHandle, place: usize, fk: &ForeignKey, values: &[Value]) -> Vec<Value> {
+pub(crate) fn ordered(
+    table: &TableHandle,
+    place: usize,
+    fk: &ForeignKey,
+    values: &[Value],
+) -> Vec<Value> {
     let index = &table.table.def.indexes[place];
     let of = |c: u16| fk.columns.iter().position(|x| *x == c);
     let columns = index

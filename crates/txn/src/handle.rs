@@ -4,7 +4,6 @@ use base::key::{MAX_KEY_BYTES, hash};
 use base::schema::{Schema, Table};
 use base::split::Units;
 use base::{Error, Oid, Result, SqlState, Value};
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use store::{IndexSpec, SecondaryIndex, Storage};
 
@@ -280,7 +279,7 @@ impl std::ops::Deref for Handle<'_> {
 }
 
 /// Tables by number.
-pub type Tables = HashMap<Oid, Arc<TableHandle>, foldhash::fast::FixedState>;
+pub type Tables = base::PMap<Oid, Arc<TableHandle>>;
 
 /// One version of the schema with the tables' storages. `txn` sees the version of its snapshot, with its own DDL on top.
 #[derive(Default)]

@@ -13,6 +13,7 @@ mod advance;
 mod advisory;
 mod backoff;
 mod candidate;
+mod cascade;
 mod commit;
 mod contention;
 mod dml;

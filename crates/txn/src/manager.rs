@@ -6,7 +6,7 @@
 use base::schema::Schema;
 use base::{Error, Position, Result, SqlState, Watermarks};
 use parking_lot::RwLock;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::{SecondaryIndex, Storage, Store, pin};
@@ -266,23 +266,44 @@ impl TxnManager {
         if keep == 0 {
             return;
         }
-        let gone: Vec<_> = all.drain(..keep).collect();
-        let (mut live, mut indexes) = (HashSet::new(), HashSet::new());
-        for t in all.iter().flat_map(|(_, c)| c.tables.values()) {
-            live.insert(t.storage.id);
-            indexes.extend(t.indexes.iter().flatten().map(|i| i.spec.id));
-        }
+        let mut gone: Vec<_> = all.drain(..keep).map(|(_, c)| c).collect();
+        let live: Vec<_> = all.iter().map(|(_, c)| c.clone()).collect();
         drop(all);
-        for t in gone.iter().flat_map(|(_, c)| c.tables.values()) {
-            if !live.contains(&t.storage.id) {
-                self.store.remove(t.storage.id);
-                continue;
-            }
-            let mut old = t.indexes.iter().flatten();
-            if old.any(|i| !indexes.contains(&i.spec.id)) {
-                let was = |id| t.indexes.iter().flatten().any(|i| i.spec.id == id);
-                t.storage.detach(|id| was(id) && !indexes.contains(&id));
-            }
+        gone.push(live[0].clone());
+        // Only what is not the same in the next version can be gone with this one.
+        for versions in gone.windows(2) {
+            versions[0]
+                .tables
+                .each_change(&versions[1].tables, &mut |id, old, new| {
+                    let Some(t) = old else { return };
+                    if new.is_some_and(|n| Arc::ptr_eq(n, t)) {
+                        return;
+                    }
+                    debug_assert_eq!(*id, t.table.def.id);
+                    self.forget_table(t, &live);
+                });
+        }
+    }
+
+    /// What only versions of the schema had that are forgotten: the storage of `t`, or indexes of it.
+    fn forget_table(&self, t: &TableHandle, live: &[Arc<Catalog>]) {
+        let id = t.table.def.id;
+        let still = || {
+            let all = live.iter().filter_map(|c| c.tables.get(&id));
+            all.filter(|l| l.storage.id == t.storage.id)
+        };
+        if still().next().is_none() {
+            self.store.remove(t.storage.id);
+            return;
+        }
+        let used = |index: u32| {
+            let mut all = still().flat_map(|l| l.indexes.iter().flatten());
+            all.any(|i| i.spec.id == index)
+        };
+        let mut old = t.indexes.iter().flatten();
+        if old.any(|i| !used(i.spec.id)) {
+            let was = |id| t.indexes.iter().flatten().any(|i| i.spec.id == id);
+            t.storage.detach(|id| was(id) && !used(id));
         }
     }
 
@@ -383,7 +404,7 @@ impl TxnManager {
     }
 }
 
-/// The handles of a schema: those of unchanged tables are kept, changed ones are made anew over the storage they name (one of
+/// The handles of a schema: those of unchanged tables are shared, changed ones are made anew over the storage they name (one of
 /// `private`, the store's, or a new one).
 pub(crate) fn build_catalog(
     store: &Store,
@@ -391,14 +412,13 @@ pub(crate) fn build_catalog(
     schema: Arc<Schema>,
     private: &HashMap<u32, Arc<Storage>>,
 ) -> Catalog {
-    let mut tables = crate::handle::Tables::default();
-    for t in schema.tables() {
-        let id = t.def.id;
+    let mut tables = old.tables.clone();
+    old.schema.each_changed_table(&schema, &mut |id, _, now| {
+        let Some(t) = now else {
+            tables.remove(&id);
+            return;
+        };
         let before = old.tables.get(&id);
-        if let Some(h) = before.filter(|h| Arc::ptr_eq(&h.table, t)) {
-            tables.insert(id, h.clone());
-            continue;
-        }
         let storage = private
             .get(&t.def.storage)
             .cloned()
@@ -426,7 +446,7 @@ pub(crate) fn build_catalog(
             (0..t.def.indexes.len()).map(|p| (!t.def.indexes[p].primary).then(|| index(p)));
         let handle = TableHandle::new(t.clone(), storage, indexes.collect(), schema.version);
         tables.insert(id, Arc::new(handle));
-    }
+    });
     Catalog { schema, tables }
 }
 

@@ -13,7 +13,7 @@
 
 use base::schema::{Change, Object, TableDef};
 use base::{Error, Oid, Position, Result, SqlState};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use store::{CHANGING, NewVersion, RETIRED, SecondaryIndex, Storage, Store, pin};
@@ -34,10 +34,12 @@ pub(crate) struct OwnSchema {
     changes: Vec<Change>,
     /// Storages that only this transaction has.
     private: HashMap<u32, Arc<Storage>>,
-    /// Storages marked as changing, and the shape that they had.
-    quiesced: Vec<(Arc<Storage>, u64)>,
-    /// Indexes that were made here and are attached to their storages.
-    attached: Vec<(Arc<Storage>, u32)>,
+    /// The table that each of them was made for.
+    made_for: HashMap<u32, Oid>,
+    /// Storages marked as changing, the shape that they had, and their tables.
+    quiesced: Vec<(Arc<Storage>, u64, Oid)>,
+    /// Indexes that were made here and are attached to their storages, and the tables.
+    attached: Vec<(Arc<Storage>, u32, Oid)>,
     steps: Vec<Step>,
 }
 
@@ -59,7 +61,7 @@ impl OwnSchema {
 
     /// Indexes made from the `n`th on come to nothing.
     fn detach_from(&mut self, n: usize) {
-        for (storage, id) in self.attached.drain(n..) {
+        for (storage, id, _) in self.attached.drain(n..) {
             storage.detach(|i| i == id);
         }
     }
@@ -75,16 +77,16 @@ impl OwnSchema {
 
     /// What was begun here and is of no table in the end: of one that was dropped, truncated or rewritten again.
     pub(crate) fn forget_unused(&mut self, catalog: &Catalog) {
-        let (mut storages, mut indexes) = (HashSet::new(), HashSet::new());
-        for t in catalog.tables.values() {
-            storages.insert(t.storage.id);
-            indexes.extend(t.indexes.iter().flatten().map(|i| i.spec.id));
-        }
-        let unused = |id: &u32| !storages.contains(id);
+        let unused = |id: &u32| {
+            let table = self.made_for.get(id).and_then(|t| catalog.table(*t));
+            table.is_none_or(|t| t.storage.id != *id)
+        };
         let gone: Vec<u32> = self.private.keys().copied().filter(unused).collect();
         self.forget_private(gone);
-        for (storage, id) in self.attached.drain(..) {
-            if !indexes.contains(&id) {
+        for (storage, id, table) in self.attached.drain(..) {
+            let table = catalog.table(table);
+            let mut now = table.iter().flat_map(|t| t.indexes.iter().flatten());
+            if !now.any(|i| i.spec.id == id) {
                 storage.detach(|i| i == id);
             }
         }
@@ -94,22 +96,18 @@ impl OwnSchema {
     /// commit through an old handle slips in.
     pub(crate) fn install(&self, shared: &TxnManager, catalog: &Arc<Catalog>, at: Position) {
         let before = shared.catalog();
-        for (storage, shape) in &self.quiesced {
-            let is_now = catalog.tables.values().find(|t| t.storage.id == storage.id);
+        for (storage, shape, table) in &self.quiesced {
+            let is_now = catalog.table(*table).filter(|t| t.storage.id == storage.id);
+            let was = before.table(*table);
             match is_now {
                 None => storage.set_shape(RETIRED),
-                Some(t) if before.tables.values().any(|b| Arc::ptr_eq(b, t)) => {
-                    storage.set_shape(*shape)
-                }
+                Some(t) if was.is_some_and(|b| Arc::ptr_eq(b, t)) => storage.set_shape(*shape),
                 Some(_) => {}
             }
         }
-        for handle in catalog.tables.values() {
-            let old = before.tables.get(&handle.table.def.id);
-            if old.is_none_or(|o| !Arc::ptr_eq(o, handle)) {
-                publish_table(&shared.store, handle);
-            }
-        }
+        each_new_handle(&before, catalog, &mut |handle| {
+            publish_table(&shared.store, handle);
+        });
         shared.install_catalog(at, catalog.clone());
     }
 }
@@ -152,7 +150,7 @@ impl Txn {
     pub(crate) fn owns(&self, storage: &Storage) -> bool {
         self.schema.as_ref().is_some_and(|s| {
             s.private.contains_key(&storage.id)
-                || s.quiesced.iter().any(|(q, _)| q.id == storage.id)
+                || s.quiesced.iter().any(|(q, ..)| q.id == storage.id)
         })
     }
 
@@ -205,6 +203,7 @@ impl Txn {
                     .get(&t.id)
                     .is_none_or(|h| h.storage.id != t.storage)
             {
+                own.made_for.insert(t.storage, t.id);
                 own.private.entry(t.storage).or_insert_with(|| {
                     step.private.push(t.storage);
                     Arc::new(Storage::new(t.storage))
@@ -244,7 +243,8 @@ impl Txn {
         )?;
         let shape = handle.storage.shape();
         let own = self.schema.as_mut().expect("in a schema change");
-        own.quiesced.push((handle.storage.clone(), shape));
+        let table = handle.table.def.id;
+        own.quiesced.push((handle.storage.clone(), shape, table));
         handle.storage.set_shape(CHANGING);
         // Who validated against the old shape has a position below this wait's end, or locks its records before it asks for one;
         // both are over when the records are free.
@@ -300,7 +300,8 @@ impl Txn {
             if !known {
                 new.storage.attach([index.clone()]);
                 let own = self.schema.as_mut().expect("in a schema change");
-                own.attached.push((new.storage.clone(), index.spec.id));
+                own.attached
+                    .push((new.storage.clone(), index.spec.id, def.id));
                 build_index(new, place, &self.shared.store, &|| self.check_told())?;
                 self.check_own_unique(new, place)?;
             }
@@ -378,7 +379,7 @@ impl Txn {
             }
             if new_keys {
                 let before: Vec<_> = values.iter().map(|_| base::Value::Null).collect();
-                self.note_parents(new, Some(&before), &values);
+                self.note_parents(new, &[], Some(&before), &values);
             }
         }
         if new_keys {
@@ -426,10 +427,23 @@ impl Txn {
         own.detach_from(0);
         let private: Vec<u32> = own.private.keys().copied().collect();
         own.forget_private(private);
-        for (storage, shape) in own.quiesced {
+        for (storage, shape, _) in own.quiesced {
             storage.set_shape(shape);
         }
     }
+}
+
+/// Calls `f` with each table's handle that `before` does not have.
+fn each_new_handle(before: &Catalog, after: &Catalog, f: &mut dyn FnMut(&Arc<TableHandle>)) {
+    before
+        .tables
+        .each_change(&after.tables, &mut |_, old, new| {
+            if let Some(new) = new
+                && old.is_none_or(|o| !Arc::ptr_eq(o, new))
+            {
+                f(new);
+            }
+        });
 }
 
 fn existing_row_error(e: Error, table: &str) -> Error {
@@ -562,11 +576,11 @@ fn check_unique(table: &TableHandle, place: usize, go_on: GoOn<'_>) -> Result<()
 pub fn replay_changes(store: &Store, before: &Catalog, changes: &[Change]) -> Result<Catalog> {
     let schema = Arc::new(before.schema.apply(changes));
     let after = build_catalog(store, before, schema, &HashMap::new());
-    for handle in after.tables.values() {
+    each_new_handle(before, &after, &mut |handle| {
         publish_table(store, handle);
         let now: Vec<_> = handle.indexes.iter().flatten().cloned().collect();
         handle.storage.set_indexes(now);
-    }
+    });
     for c in changes {
         let Change::Put(Object::Table(def)) = c else {
             continue;
@@ -577,15 +591,15 @@ pub fn replay_changes(store: &Store, before: &Catalog, changes: &[Change]) -> Re
             rewrite(old, new, store, ALWAYS)?;
         }
     }
-    for old in before.tables.values() {
-        if after
-            .tables
-            .get(&old.table.def.id)
-            .is_none_or(|n| n.storage.id != old.storage.id)
-        {
-            store.remove(old.storage.id);
-        }
-    }
+    before
+        .tables
+        .each_change(&after.tables, &mut |_, old, new| {
+            if let Some(old) = old
+                && new.is_none_or(|n| n.storage.id != old.storage.id)
+            {
+                store.remove(old.storage.id);
+            }
+        });
     Ok(after)
 }
 
@@ -609,25 +623,22 @@ pub fn follow_changes(
     let schema = Arc::new(before.schema.apply(changes));
     let after = build_catalog(store, &before, schema, &HashMap::new());
     let mut unfilled = Vec::new();
-    for handle in after.tables.values() {
+    each_new_handle(&before, &after, &mut |handle| {
         let id = handle.table.def.id;
         let old = before.tables.get(&id);
-        if old.is_some_and(|o| Arc::ptr_eq(o, handle)) {
-            continue;
-        }
         let same = old.filter(|o| o.storage.id == handle.storage.id);
         let has = |h: &TableHandle, i: &SecondaryIndex| {
             let mut all = h.indexes.iter().flatten();
             all.any(|o| o.spec.id == i.spec.id)
         };
         publish_table(store, handle);
-        let Some(same) = same else { continue };
+        let Some(same) = same else { return };
         for (place, index) in handle.indexes.iter().enumerate() {
             if index.as_ref().is_some_and(|i| !has(same, i)) {
                 unfilled.push((handle.clone(), place));
             }
         }
-    }
+    });
     for c in changes {
         let Change::Put(Object::Table(def)) = c else {
             continue;

@@ -14,11 +14,13 @@
 //! may be open; then the transaction could as well have begun there (the idea behind LT-OCC's extension of rts, COCO §5.2). Otherwise
 //! 40001. Locks that the statement took stay, so a hot row is waited for once, in a queue.
 
+pub use base::cancel::Interrupt;
 use base::{Error, Position, Result, RowRef, SqlState, Value};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Expired, View, pin};
 
+use crate::cascade::Cascades;
 use crate::contention::{COURTESY, Footprint};
 use crate::fk::{Deferred, FkProbe};
 use crate::handle::{Catalog, TableHandle};
@@ -47,22 +49,6 @@ pub enum Durability {
     On,
     /// ... and shown by the replicas (commit-wait).
     RemoteApply,
-}
-
-/// Set by another task to end a running statement.
-#[derive(Debug, Default)]
-pub struct Interrupt(pub AtomicU8);
-
-impl Interrupt {
-    pub const NONE: u8 = 0;
-    /// 57014, asked for by the user.
-    pub const CANCEL: u8 = 1;
-    /// 57014, by statement_timeout.
-    pub const TIMEOUT: u8 = 2;
-    /// 53200: of all statements it has the most memory, and all have too much.
-    pub const MEMORY: u8 = 3;
-    /// 57P01, the server ends the session.
-    pub const TERMINATE: u8 = 4;
 }
 
 #[derive(Clone, Debug)]
@@ -148,6 +134,7 @@ pub struct Txn {
     /// Those that stand at the end of the transaction, and which keys' do.
     pub(crate) put_off: Vec<FkProbe>,
     pub(crate) deferred: Deferred,
+    pub(crate) cascades: Cascades,
     /// What is held or waited for; a name may stand here twice, after a wait that was given up.
     pub(crate) locks: Vec<LockName>,
     pub(crate) wait: Option<LockWait>,
@@ -219,6 +206,7 @@ impl Txn {
             probes: Vec::new(),
             put_off: Vec::new(),
             deferred: Deferred::default(),
+            cascades: Cascades::default(),
             locks: Vec::new(),
             wait: None,
             bearer: None,
@@ -362,23 +350,7 @@ impl Txn {
 
     /// The same for what takes memory for the database and not for the statement: commits, indexes.
     pub(crate) fn check_told(&self) -> Result<()> {
-        let (code, what) = match self.options.interrupt.0.load(Ordering::Relaxed) {
-            Interrupt::NONE => return Ok(()),
-            Interrupt::MEMORY => return Err(base::memory::total_error()),
-            Interrupt::CANCEL => (
-                SqlState::QUERY_CANCELED,
-                "canceling statement due to user request",
-            ),
-            Interrupt::TIMEOUT => (
-                SqlState::QUERY_CANCELED,
-                "canceling statement due to statement timeout",
-            ),
-            _ => (
-                SqlState::ADMIN_SHUTDOWN,
-                "terminating connection due to administrator command",
-            ),
-        };
-        Err(Error::new(code, what))
+        self.options.interrupt.check()
     }
 
     pub(crate) fn take_snapshot(&mut self) -> store::Snapshot {
@@ -462,6 +434,7 @@ impl Txn {
             self.refresh_moved()?;
         }
         self.waited = false;
+        self.cascades.clear();
         self.mark = Mark {
             writes: self.writes.mark(),
             kept: self.view()?.kept(),
@@ -485,6 +458,8 @@ impl Txn {
         self.has_told = true;
         self.rollback_schema(self.mark.writes);
         self.writes.rollback(self.mark.writes);
+        // What its writes asked for is not there to be asked.
+        self.probes.truncate(self.mark.probes);
         self.charge();
     }
 

@@ -33,7 +33,8 @@ pub async fn serve<S: Stream, E: Engine>(
     session: &mut Session<E>,
     forward: Option<&mut Forwarder>,
 ) -> End {
-    match run(wire, session, forward).await {
+    let flag = session.handle().interrupt.clone();
+    match base::cancel::within(flag, run(wire, session, forward)).await {
         Ok(()) => End::Client,
         Err(e) if e.code() == SqlState::CONNECTION_FAILURE => End::Client,
         Err(e) => End::Fatal(e),

@@ -56,16 +56,14 @@ impl Binder<'_> {
             return Err(Error::unsupported("a data-modifying statement in WITH"));
         }
         let text = cte.query.to_string();
-        let own = mentions(&text, &name);
+        let own = mentions(&text, &name)?;
         if w.recursive && own > 0 {
             return self.recursive(w, i, &name, cte, scope, body);
         }
-        let after: usize = w.cte_tables[i + 1..]
-            .iter()
-            .map(|c| mentions(&c.query.to_string(), &name))
-            .sum();
-        let here = self.with_mentions(w, &name);
-        let queries = scope.queries_of(|name| mentions(&text, name));
+        let after = mentions_in(&w.cte_tables[i + 1..], &name)?;
+        let here = self.with_mentions(w, &name)?;
+        base::cancel::check_cancelled()?;
+        let queries = scope.queries_of(|name| mentions(&text, name).unwrap_or(0));
         let inline = match cte.materialized {
             Some(CteAsMaterialized::Materialized) => false,
             // Each level that is named twice doubles what has to be bound and planned.
@@ -116,20 +114,16 @@ impl Binder<'_> {
     }
 
     /// How often the statement behind the WITH mentions a name; the text stands in the context when it is known.
-    fn with_mentions(&self, w: &ast::With, name: &str) -> usize {
+    fn with_mentions(&self, w: &ast::With, name: &str) -> Result<usize> {
         let _ = w;
         // The WITH itself names it once; what lies between the WITH and the body counts for it, which only makes a CTE
         // be computed once that might have been inlined.
         if self.cx.source.is_empty() {
-            return 2;
+            return Ok(2);
         }
-        let all = mentions(self.cx.source, name);
-        let inside: usize = w
-            .cte_tables
-            .iter()
-            .map(|c| mentions(&c.query.to_string(), name))
-            .sum();
-        all.saturating_sub(1 + inside).max(1)
+        let all = mentions(self.cx.source, name)?;
+        let inside = mentions_in(&w.cte_tables, name)?;
+        Ok(all.saturating_sub(1 + inside).max(1))
     }
 
     fn recursive(
@@ -173,11 +167,8 @@ impl Binder<'_> {
         }));
         let cols = named(cols, &cte.alias, name)?;
         let mut around = Scope::inside(scope);
-        let after: usize = w.cte_tables[i + 1..]
-            .iter()
-            .map(|c| mentions(&c.query.to_string(), name))
-            .sum();
-        if after + self.with_mentions(w, name) <= 1 {
+        let after = mentions_in(&w.cte_tables[i + 1..], name)?;
+        if after + self.with_mentions(w, name)? <= 1 {
             // Read once: rows are made as they are asked for, so that a LIMIT ends an endless recursion.
             around.cte = Some(CteDef {
                 name: name.to_owned(),
@@ -331,17 +322,24 @@ fn named(mut cols: Vec<QCol>, alias: &TableAlias, name: &str) -> Result<Vec<QCol
 }
 
 /// How often a text has `name` as a word.
-fn mentions(text: &str, name: &str) -> usize {
+fn mentions(text: &str, name: &str) -> Result<usize> {
+    base::cancel::work(text.len())?;
     let lower = text.to_lowercase();
     let name = name.to_lowercase();
     if name.is_empty() {
-        return 0;
+        return Ok(0);
     }
     let word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    lower
+    Ok(lower
         .match_indices(&name)
         .filter(|(i, _)| {
             !word(lower[..*i].chars().next_back()) && !word(lower[i + name.len()..].chars().next())
         })
-        .count()
+        .count())
+}
+
+/// How often these CTEs name one.
+fn mentions_in(ctes: &[ast::Cte], name: &str) -> Result<usize> {
+    ctes.iter()
+        .try_fold(0, |n, c| Ok(n + mentions(&c.query.to_string(), name)?))
 }

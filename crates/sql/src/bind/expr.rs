@@ -45,6 +45,7 @@ impl Binder<'_> {
     /// Binds an expression.
     pub fn expr(&mut self, e: &Ast, env: &mut Env<'_, '_>) -> Result<Bound> {
         base::memory::check()?;
+        base::cancel::work(256)?;
         self.nesting += 1;
         self.deepest = self.deepest.max(self.nesting);
         let b = stacker::maybe_grow(RED_ZONE, STACK, || self.expr_inside(e, env));

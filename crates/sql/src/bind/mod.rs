@@ -45,6 +45,7 @@ use crate::ddl::privileges::{check_namespace, held_on_namespace};
 use crate::expr::{Expr, Slot};
 use crate::plan::node::{Node, Plan, Root};
 use crate::plan::{Need, OutColumn, PrepareContext, Prepared, StatementKind};
+use base::cancel::check_cancelled;
 use base::schema::privilege;
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Statement};
@@ -204,6 +205,7 @@ impl<'a> Binder<'a> {
 
     /// Goes one level down; 54001 when there are too many.
     pub fn enter(&mut self) -> Result<()> {
+        check_cancelled()?;
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(Error::new(

@@ -58,13 +58,14 @@ impl Work<'_> {
         index: bool,
     ) -> String {
         first_free(&def.name, second, label, |n| {
-            let tables = || {
-                self.schema
-                    .tables()
-                    .filter(|t| t.def.namespace == def.namespace)
-            };
+            // As it stands in the schema it may have one that it loses.
+            let own = self
+                .schema
+                .table(def.id)
+                .is_some_and(|t| t.def.namespace == def.namespace && has_constraint(&t.def, n));
+            let all = self.schema.constraints_named(def.namespace, n);
             has_constraint(def, n)
-                || tables().any(|t| t.def.id != def.id && has_constraint(&t.def, n))
+                || all > usize::from(own)
                 || index
                     && (self.taken(def.namespace, n)
                         || n == def.name

@@ -3,9 +3,10 @@
 
 use super::keys::{hash_exprs, hash_value};
 use super::simple::eval_all;
-use super::sort::compare_keys;
+use super::sort::{compare_keys, sort_in_steps};
 use super::state::{RowStore, value_bytes};
 use super::{Operator, Rt};
+use crate::expr::eval::weigh;
 use crate::functions::Accumulator;
 use crate::plan::node::{self, Agg};
 use base::{Result, Value};
@@ -52,6 +53,7 @@ impl AggState {
             && a.order.is_empty()
             && let Some(v) = e.peek(rt.st)
         {
+            weigh(v)?;
             self.acc.add(std::slice::from_ref(v))?;
             return match self.acc.keeps() {
                 true => {
@@ -62,6 +64,7 @@ impl AggState {
             };
         }
         let args = eval_all(&a.args, rt)?;
+        args.iter().try_for_each(weigh)?;
         if a.distinct {
             let mut key = Vec::new();
             args.iter().for_each(|v| hash_value(v, &mut key));
@@ -90,9 +93,12 @@ impl AggState {
     }
 
     fn finish(mut self, a: &Agg) -> Result<Value> {
-        self.rows.sort_by(|x, y| compare_keys(&a.order, &x.0, &y.0));
-        for (_, args) in self.rows {
-            self.acc.add(&args)?;
+        let mut order: Vec<u32> = (0..self.rows.len() as u32).collect();
+        let key = |i: u32| &self.rows[i as usize].0;
+        sort_in_steps(&mut order, |x, y| compare_keys(&a.order, key(x), key(y)))?;
+        for i in order {
+            base::cancel::work(64)?;
+            self.acc.add(&self.rows[i as usize].1)?;
             base::memory::check()?;
         }
         self.acc.finish()

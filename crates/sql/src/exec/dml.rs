@@ -113,6 +113,7 @@ pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     }
     let n = targets.len() as u64;
     for (key, row) in &targets {
+        rt.tick()?;
         rt.txn()?.update(&u.handle, key, row)?;
     }
     Ok((rows, n))
@@ -141,6 +142,7 @@ fn set_columns(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
         targets.push((key, set));
     }
     for (key, set) in &targets {
+        rt.tick()?;
         if !rt.txn()?.update_columns(&u.handle, key, set)? {
             return Err(Error::internal("a row that was read is not there"));
         }
@@ -166,6 +168,7 @@ pub fn delete(d: &node::Delete, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     }
     let mut n = 0;
     for key in &targets {
+        rt.tick()?;
         n += u64::from(rt.txn()?.delete(&d.handle, key)?);
     }
     Ok((rows, n))

@@ -40,6 +40,7 @@ impl Operator for ValuesOp {
             return Ok(false);
         };
         self.next += 1;
+        rt.tick()?;
         for (e, &s) in row.iter().zip(&self.node.out) {
             let v = e.eval(rt)?;
             rt.st.env[s as usize] = v;

@@ -6,6 +6,7 @@ use super::state::RowStore;
 use super::{Operator, Rt};
 use crate::plan::node::{self, SortKey};
 use crate::types::ops;
+use base::cancel::work;
 use base::{Result, Value};
 use foldhash::HashSet;
 use std::cmp::Ordering;
@@ -30,6 +31,45 @@ pub fn compare_keys(keys: &[SortKey], a: &[Value], b: &[Value]) -> Ordering {
     Ordering::Equal
 }
 
+/// Numbers that are sorted at once.
+const RUN: usize = 1024;
+
+/// Sorts, stably: rows with equal keys keep the input's order. Runs are sorted and then merged two by two, with looks for a cancel: the
+/// library's sort cannot be left in the middle.
+pub fn sort_in_steps(
+    order: &mut Vec<u32>,
+    mut compare: impl FnMut(u32, u32) -> Ordering,
+) -> Result<()> {
+    for run in order.chunks_mut(RUN) {
+        work(64 * run.len())?;
+        run.sort_by(|&a, &b| compare(a, b));
+    }
+    let mut merged = Vec::new();
+    let mut len = RUN;
+    while len < order.len() {
+        merged.clear();
+        merged.reserve_exact(order.len());
+        for pair in order.chunks(2 * len) {
+            let (mut a, mut b) = pair.split_at(len.min(pair.len()));
+            while let (Some(&x), Some(&y)) = (a.first(), b.first()) {
+                work(64)?;
+                if compare(x, y).is_le() {
+                    merged.push(x);
+                    a = &a[1..];
+                } else {
+                    merged.push(y);
+                    b = &b[1..];
+                }
+            }
+            merged.extend_from_slice(a);
+            merged.extend_from_slice(b);
+        }
+        std::mem::swap(order, &mut merged);
+        len *= 2;
+    }
+    Ok(())
+}
+
 pub struct SortOp {
     pub node: Arc<node::Sort>,
     pub input: Box<dyn Operator>,
@@ -41,21 +81,20 @@ pub struct SortOp {
 }
 
 impl SortOp {
-    fn sort(&mut self) {
+    fn sort(&mut self) -> Result<()> {
         let (rows, keys, at) = (&self.rows, &self.node.keys, self.node.slots.len());
-        // Stable: rows with equal keys keep the input's order.
-        self.order.sort_by(|&a, &b| {
+        sort_in_steps(&mut self.order, |a, b| {
             compare_keys(
                 keys,
                 &rows.row(a as usize)[at..],
                 &rows.row(b as usize)[at..],
             )
-        });
+        })
     }
 
     /// Keeps the first `n` rows.
     fn cut(&mut self, n: usize, rt: &mut Rt<'_>) -> Result<()> {
-        self.sort();
+        self.sort()?;
         let mut kept = RowStore::new(self.rows.width);
         for &i in self.order.iter().take(n) {
             let row = self.rows.row(i as usize).to_vec();
@@ -100,8 +139,7 @@ impl SortOp {
                 self.cut(n, rt)?;
             }
         }
-        self.sort();
-        Ok(())
+        self.sort()
     }
 }
 
@@ -183,5 +221,34 @@ impl Operator for MaterializeOp {
         rows.load(self.next, rt.st, &self.node.slots);
         self.next += 1;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::SqlState;
+    use base::cancel::{Interrupt, STEP, enter, looks};
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn sorts_as_the_library_does_and_can_be_left() {
+        for n in [0, 1, RUN - 1, RUN, RUN + 1, 3 * RUN, 5 * RUN + 7] {
+            let key = |i: u32| i.wrapping_mul(2_654_435_761) >> 24;
+            let mut ours: Vec<u32> = (0..n as u32).collect();
+            let mut theirs = ours.clone();
+            let before = looks();
+            sort_in_steps(&mut ours, |a, b| key(a).cmp(&key(b))).unwrap();
+            theirs.sort_by_key(|&i| key(i));
+            assert_eq!(ours, theirs, "{n}");
+            let looked = (looks() - before) as usize;
+            assert!(looked >= 64 * n / STEP, "{looked} looks at {n} rows");
+        }
+        let flag = Arc::new(Interrupt::default());
+        flag.0.store(Interrupt::CANCEL, Relaxed);
+        let _now = enter(flag);
+        let mut order: Vec<u32> = (0..4 * RUN as u32).collect();
+        let e = sort_in_steps(&mut order, |a, b| b.cmp(&a)).unwrap_err();
+        assert_eq!(e.code(), SqlState::QUERY_CANCELED);
     }
 }

@@ -3,7 +3,7 @@
 use super::{AnyAll, Call, Expr, Matcher};
 use crate::exec::{Rt, State};
 use crate::types::{cast, ops};
-use base::{Array, Error, Result, SqlState, Type, Value};
+use base::{Array, Error, Numeric, Result, SqlState, Type, Value};
 use std::cmp::Ordering;
 
 /// Most arguments of a call that stand on the stack.
@@ -143,6 +143,7 @@ impl Expr {
             }
             Expr::Cast(c) => {
                 let v = c.arg.eval(rt)?;
+                weigh(&v)?;
                 cast::apply(v, c.from, c.to, c.explicit, rt.cx.settings)
             }
             Expr::InList(l) => {
@@ -151,6 +152,7 @@ impl Expr {
                     return Ok(Value::Null);
                 }
                 let mut null = false;
+                base::cancel::work(l.items.len())?;
                 for e in &l.items {
                     let hit = match e.peek(rt.st) {
                         Some(x) => equal(&v, x),
@@ -264,6 +266,35 @@ fn order(a: &Expr, b: &Expr, rt: &mut Rt<'_>) -> Result<Option<Ordering>> {
     Ok(cmp(&x, &y))
 }
 
+/// Bytes of a long text and the like: a function reads it whole at least once. Short ones are not worth counting.
+#[inline]
+fn length(v: &Value) -> usize {
+    match v {
+        // A product, a quotient and the digits of a long number take its length times itself, by words.
+        Value::Numeric(n) => match &**n {
+            Numeric::Finite(d) => {
+                let bytes = d.as_bigint_and_scale().0.bits() as usize / 8;
+                bytes.max(bytes * bytes / 64)
+            }
+            _ => 0,
+        },
+        Value::Text(s) => s.len(),
+        Value::Json(s) => s.len(),
+        Value::Bytea(b) => b.len(),
+        Value::Array(a) => a.items.len(),
+        _ => 0,
+    }
+}
+
+/// Counts the work of a function of this value.
+#[inline]
+pub(crate) fn weigh(v: &Value) -> Result<()> {
+    match length(v) {
+        0..64 => Ok(()),
+        n => base::cancel::work(n),
+    }
+}
+
 impl Call {
     fn eval(&self, rt: &mut Rt<'_>) -> Result<Value> {
         if self.args.len() <= INLINE_ARGS {
@@ -273,12 +304,15 @@ impl Call {
                 if to.is_null() && self.f.strict {
                     return Ok(Value::Null);
                 }
+                weigh(to)?;
             }
             return self.f.call(&args[..self.args.len()], &mut rt.cx);
         }
         let mut args = Vec::with_capacity(self.args.len());
         for e in &self.args {
-            args.push(e.eval(rt)?);
+            let v = e.eval(rt)?;
+            weigh(&v)?;
+            args.push(v);
         }
         self.f.call(&args, &mut rt.cx)
     }
@@ -290,6 +324,7 @@ impl AnyAll {
         let array = match self.array.peek(rt.st) {
             Some(Value::Array(a)) if matches!(self.matcher, Matcher::Compare(_)) => {
                 // The common `= ANY($1)`: no copy of the array.
+                base::cancel::work(a.items.len())?;
                 let Matcher::Compare(op) = self.matcher else {
                     unreachable!("just matched")
                 };
@@ -313,6 +348,7 @@ impl AnyAll {
                 Matcher::Compare(op) => Ok(Some(op.holds(ops::compare(&args[0], &x)))),
                 Matcher::Call(f, _) => {
                     args[1] = x;
+                    base::cancel::work(64)?;
                     Ok(f.call(&args, &mut rt.cx)?.as_bool())
                 }
             }

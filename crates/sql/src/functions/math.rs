@@ -133,7 +133,11 @@ fn factorial(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     if n > 32_177 {
         return Err(crate::types::numeric::format_overflow());
     }
-    let r = (2..=n).fold(num_bigint::BigInt::from(1), |p, k| p * k);
+    let mut r = num_bigint::BigInt::from(1);
+    for k in 2..=n {
+        base::cancel::work(1 + r.bits() as usize / 8)?;
+        r *= k;
+    }
     Ok(Value::from(crate::types::numeric::from_scaled(r, 0)))
 }
 

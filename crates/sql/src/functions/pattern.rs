@@ -5,9 +5,10 @@ use super::registry::{Registry, names::*};
 use super::{EvalContext, RowSource};
 use crate::types::ops::array;
 use crate::types::ops::regex::{Flags, compile, similar};
+use crate::types::ops::regex_run::{Groups, Pattern};
 use crate::types::text;
 use base::{Array, Error, Result, SqlState, Type, Value};
-use regex::{Captures, Regex};
+use std::ops::ControlFlow;
 
 type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
 
@@ -29,7 +30,8 @@ fn flags(a: &[Value], i: usize) -> Result<Flags> {
 }
 
 /// The replacement with `\1` and `\&` filled in.
-fn expand(template: &str, c: &Captures<'_>, out: &mut String) {
+fn expand(template: &str, t: &str, c: &Groups, out: &mut String) {
+    let group = |k: usize| c.get(k).cloned().flatten().map_or("", |r| &t[r]);
     let mut it = template.chars();
     while let Some(ch) = it.next() {
         if ch != '\\' {
@@ -37,10 +39,10 @@ fn expand(template: &str, c: &Captures<'_>, out: &mut String) {
             continue;
         }
         match it.next() {
-            Some('&') => out.push_str(&c[0]),
+            Some('&') => out.push_str(group(0)),
             Some(d @ '1'..='9') => {
                 let k = d as usize - '0' as usize;
-                out.push_str(c.get(k).map_or("", |m| m.as_str()));
+                out.push_str(group(k));
             }
             Some('\\') | None => out.push('\\'),
             Some(other) => {
@@ -64,29 +66,44 @@ fn offset(t: &str, from: i64) -> Result<usize> {
         .map_or(t.len(), |(i, _)| i))
 }
 
-/// Replaces match number `which` (all when 0) from byte `from` on.
-fn replace(t: &str, re: &Regex, template: &str, from: usize, which: usize) -> Value {
-    let mut out = String::from(&t[..from]);
-    let mut last = from;
-    for (i, c) in re.captures_iter(&t[from..]).enumerate() {
-        if which == 0 || which == i + 1 {
-            let m = c.get(0).expect("the match");
-            out.push_str(&t[last..from + m.start()]);
-            expand(template, &c, &mut out);
-            last = from + m.end();
-        }
-        if which == i + 1 {
-            break;
-        }
+/// The match itself.
+fn whole(c: &Groups) -> std::ops::Range<usize> {
+    c[0].clone().expect("a match has a place")
+}
+
+fn go_on_unless(done: bool) -> ControlFlow<()> {
+    match done {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
     }
+}
+
+/// Replaces match number `which` (all when 0) from byte `from` on.
+fn replace(t: &str, re: &Pattern, template: &str, from: usize, which: usize) -> Result<Value> {
+    let mut out = String::from(&t[..from]);
+    let (mut last, mut nth) = (from, 0);
+    let rest = &t[from..];
+    re.each(rest, true, |c| {
+        nth += 1;
+        if which == 0 || which == nth {
+            let m = whole(c);
+            out.push_str(&t[last..from + m.start]);
+            expand(template, rest, c, &mut out);
+            last = from + m.end;
+            if out.len() > super::string::MAX.max(t.len()) {
+                return Err(super::string::too_large());
+            }
+        }
+        Ok(go_on_unless(which == nth))
+    })?;
     out.push_str(&t[last..]);
-    Value::from(out)
+    Ok(Value::from(out))
 }
 
 fn regexp_replace(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let f = flags(a, 3)?;
     let re = compile(s(&a[1]), f)?;
-    Ok(replace(s(&a[0]), &re, s(&a[2]), 0, usize::from(!f.global)))
+    replace(s(&a[0]), &re, s(&a[2]), 0, usize::from(!f.global))
 }
 
 fn regexp_replace_from(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
@@ -94,25 +111,14 @@ fn regexp_replace_from(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let re = compile(s(&a[1]), f)?;
     let from = offset(s(&a[0]), int(&a[3]))?;
     let which = a.get(4).map_or(i64::from(!f.global), int);
-    Ok(replace(
-        s(&a[0]),
-        &re,
-        s(&a[2]),
-        from,
-        which.max(0) as usize,
-    ))
+    replace(s(&a[0]), &re, s(&a[2]), from, which.max(0) as usize)
 }
 
 /// The groups of a match, or the whole match when there are none.
-fn groups(c: &Captures<'_>) -> Value {
-    let items = if c.len() == 1 {
-        vec![Value::text(&c[0])]
-    } else {
-        (1..c.len())
-            .map(|i| c.get(i).map(|m| m.as_str()).into())
-            .collect()
-    };
-    texts(items)
+fn groups(t: &str, c: &Groups) -> Value {
+    let shown = if c.len() == 1 { c } else { &c[1..] };
+    let text = |g: &Option<std::ops::Range<usize>>| g.clone().map(|r| &t[r]).into();
+    texts(shown.iter().map(text).collect())
 }
 
 fn regexp_match(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
@@ -125,18 +131,19 @@ fn regexp_match(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
         .hint("Use the regexp_matches function instead."));
     }
     let re = compile(s(&a[1]), f)?;
-    Ok(re.captures(s(&a[0])).map_or(Value::Null, |c| groups(&c)))
+    let t = s(&a[0]);
+    Ok(re.first(t)?.map_or(Value::Null, |c| groups(t, &c)))
 }
 
 fn regexp_matches(a: &[Value], _: &[Type], _: Ctx<'_, '_>) -> Result<Box<dyn RowSource>> {
     let f = flags(a, 2)?;
     let re = compile(s(&a[1]), f)?;
-    let limit = if f.global { usize::MAX } else { 1 };
-    let rows: Vec<Vec<Value>> = re
-        .captures_iter(s(&a[0]))
-        .take(limit)
-        .map(|c| vec![groups(&c)])
-        .collect();
+    let t = s(&a[0]);
+    let mut rows: Vec<Vec<Value>> = Vec::new();
+    re.each(t, true, |c| {
+        rows.push(vec![groups(t, c)]);
+        Ok(go_on_unless(!f.global))
+    })?;
     Ok(Box::new(Made(rows.into_iter())))
 }
 
@@ -147,13 +154,14 @@ fn split(a: &[Value]) -> Result<Vec<Value>> {
     let t = s(&a[0]);
     let mut out = Vec::new();
     let mut last = 0;
-    for m in re.find_iter(t) {
-        if m.is_empty() && (m.start() == 0 || m.end() == t.len()) {
-            continue;
+    re.each(t, false, |c| {
+        let m = whole(c);
+        if !m.is_empty() || (m.start != 0 && m.end != t.len()) {
+            out.push(Value::text(&t[last..m.start]));
+            last = m.end;
         }
-        out.push(Value::text(&t[last..m.start()]));
-        last = m.end();
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     out.push(Value::text(&t[last..]));
     Ok(out)
 }
@@ -161,11 +169,10 @@ fn split(a: &[Value]) -> Result<Vec<Value>> {
 /// `substring(text from pattern)`: the first group, or the whole match.
 fn substring(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let re = compile(s(&a[1]), Flags::default())?;
-    let c = re.captures(s(&a[0]));
-    Ok(
-        c.and_then(|c| c.get(usize::from(c.len() > 1)).map(|m| m.as_str()))
-            .into(),
-    )
+    let t = s(&a[0]);
+    let c = re.first(t)?;
+    let hit = c.and_then(|c| c[usize::from(c.len() > 1)].clone());
+    Ok(hit.map(|r| &t[r]).into())
 }
 
 /// The same with a SIMILAR TO pattern and escape character.
@@ -195,27 +202,47 @@ fn substring_similar(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
         }
     };
     let re = compile(&ere, Flags::default())?;
-    Ok(re
-        .captures(s(&a[0]))
-        .and_then(|c| c.get(1).map(|m| m.as_str()))
-        .into())
+    let t = s(&a[0]);
+    let hit = re.first(t)?.and_then(|c| c[1].clone());
+    Ok(hit.map(|r| &t[r]).into())
 }
 
 fn regexp_count(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let from = a.get(2).map_or(Ok(0), |v| offset(s(&a[0]), int(v)))?;
     let re = compile(s(&a[1]), flags(a, 3)?)?;
-    Ok(Value::Int4(re.find_iter(&s(&a[0])[from..]).count() as i32))
+    let mut n = 0;
+    re.each(&s(&a[0])[from..], false, |_| {
+        n += 1;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(Value::Int4(n))
 }
 
 fn regexp_substr(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let from = a.get(2).map_or(Ok(0), |v| offset(s(&a[0]), int(v)))?;
     let n = a.get(3).map_or(1, int).max(1) as usize;
     let re = compile(s(&a[1]), flags(a, 4)?)?;
-    let hit = re
-        .find_iter(&s(&a[0])[from..])
-        .nth(n - 1)
-        .map(|m| m.as_str());
-    Ok(hit.into())
+    let rest = &s(&a[0])[from..];
+    let hit = numbered(&re, rest, n, 0)?;
+    Ok(hit.map(|r| &rest[r]).into())
+}
+
+/// The place of a group in match number `n`, from 1.
+fn numbered(
+    re: &Pattern,
+    t: &str,
+    n: usize,
+    group: usize,
+) -> Result<Option<std::ops::Range<usize>>> {
+    let (mut seen, mut hit) = (0, None);
+    re.each(t, group > 0, |c| {
+        seen += 1;
+        if seen == n {
+            hit = c.get(group).cloned().flatten();
+        }
+        Ok(go_on_unless(seen == n))
+    })?;
+    Ok(hit)
 }
 
 /// Text, pattern, start, which match, flags, group: the match's or the group's place in the text.
@@ -223,15 +250,14 @@ fn nth_match(
     a: &[Value],
     from: Option<&Value>,
     nth: Option<&Value>,
-    re: &Regex,
+    re: &Pattern,
     group: Option<&Value>,
 ) -> Result<Option<std::ops::Range<usize>>> {
     let t = s(&a[0]);
     let from = from.map_or(Ok(0), |v| offset(t, int(v)))?;
     let n = nth.map_or(1, int).max(1) as usize;
     let group = group.map_or(0, int).max(0) as usize;
-    let hit = re.captures_iter(&t[from..]).nth(n - 1);
-    let hit = hit.and_then(|c| c.get(group).map(|m| m.range()));
+    let hit = numbered(re, &t[from..], n, group)?;
     Ok(hit.map(|r| r.start + from..r.end + from))
 }
 
@@ -377,9 +403,8 @@ pub(super) fn register(r: &mut Registry) {
             Ok(Box::new(Made(rows.into_iter())))
         });
         r.f("regexp_like", args, BOOL, IMM, |a, _| {
-            Ok(Value::Bool(
-                compile(s(&a[1]), flags(a, 2)?)?.is_match(s(&a[0])),
-            ))
+            let re = compile(s(&a[1]), flags(a, 2)?)?;
+            re.is_match(s(&a[0])).map(Value::Bool)
         });
         r.f("string_to_array", args, TEXTARRAY, IMM_N, string_to_array);
         r.set("string_to_table", args, TEXT, IMM_N, string_to_table);

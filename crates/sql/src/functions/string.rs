@@ -32,6 +32,8 @@ pub(super) fn too_large() -> Error {
 }
 
 pub(super) const MAX: usize = 64 << 20;
+/// Bytes of a set of characters that is searched from end to end faster than by its hash.
+const FEW: usize = 16;
 
 fn lower(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(Value::from(
@@ -151,14 +153,23 @@ fn pad(a: &[Value], on_left: bool) -> Result<Value> {
 }
 
 fn trim(a: &[Value], from_left: bool, from_right: bool) -> Result<Value> {
-    let mut t = s(&a[0]);
+    fn both(mut t: &str, from_left: bool, from_right: bool, goes: impl Fn(char) -> bool) -> &str {
+        if from_left {
+            t = t.trim_start_matches(&goes);
+        }
+        if from_right {
+            t = t.trim_end_matches(&goes);
+        }
+        t
+    }
+    let t = s(&a[0]);
     let set = a.get(1).map_or(" ", s);
-    if from_left {
-        t = t.trim_start_matches(|c| set.contains(c));
+    if set.len() <= FEW {
+        let t = both(t, from_left, from_right, |c| set.contains(c));
+        return Ok(Value::text(t));
     }
-    if from_right {
-        t = t.trim_end_matches(|c| set.contains(c));
-    }
+    let set: foldhash::HashSet<char> = set.chars().collect();
+    let t = both(t, from_left, from_right, |c| set.contains(&c));
     Ok(Value::text(t))
 }
 
@@ -167,19 +178,37 @@ fn replace(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     if from.is_empty() {
         return Ok(a[0].clone());
     }
-    Ok(Value::from(t.replace(from, to)))
+    // The result is counted, not the text: a replacement may be longer than what it replaces, a million times.
+    let mut out = String::with_capacity(t.len());
+    let mut last = 0;
+    for (at, _) in t.match_indices(from) {
+        let piece = &t[last..at];
+        base::cancel::work(piece.len() + from.len() + to.len())?;
+        if out.len() + piece.len() + to.len() > MAX.max(t.len()) {
+            return Err(too_large());
+        }
+        out.push_str(piece);
+        out.push_str(to);
+        last = at + from.len();
+    }
+    out.push_str(&t[last..]);
+    Ok(Value::from(out))
 }
 
 fn translate(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    let to: Vec<char> = s(&a[2]).chars().collect();
-    let from: Vec<char> = s(&a[1]).chars().collect();
-    let out: String = s(&a[0])
-        .chars()
-        .filter_map(|c| match from.iter().position(|f| *f == c) {
-            Some(i) => to.get(i).copied(),
-            None => Some(c),
-        })
-        .collect();
+    // Of a character that is there twice the first place counts.
+    let mut becomes = foldhash::HashMap::default();
+    let mut to = s(&a[2]).chars();
+    for c in s(&a[1]).chars() {
+        let new = to.next();
+        becomes.entry(c).or_insert(new);
+    }
+    let t = s(&a[0]);
+    let mut out = String::with_capacity(t.len());
+    for c in t.chars() {
+        base::cancel::work(1)?;
+        out.extend(becomes.get(&c).copied().unwrap_or(Some(c)));
+    }
     Ok(Value::from(out))
 }
 

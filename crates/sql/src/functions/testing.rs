@@ -194,3 +194,97 @@ fn calls_resolve_as_in_postgresql() {
         Err("function nope(integer) does not exist".into())
     );
 }
+
+/// Functions whose work is not in proportion to their input look for a cancel while they work: so often that between two looks there is
+/// no more than [`base::cancel::STEP`] units, or one product of long numbers.
+#[test]
+fn what_may_take_long_looks_for_a_cancel() {
+    use base::SqlState;
+    use base::cancel::{Interrupt, STEP, enter, looks};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    let xs = "x".repeat(1 << 20);
+    let ab = "ab".repeat(4000);
+    let half = format!("%{}b%", "a".repeat(2000));
+    let a = "a".repeat(4000);
+    let many: String = (0..0x3000u32).filter_map(char::from_u32).collect();
+    let array = |x: u32| format!("{{{}}}::int[]", vec![x.to_string(); 2000].join(","));
+    let list = |x: u32| format!("[{}]::jsonb", vec![x.to_string(); 1000].join(","));
+    let whole = format!(
+        "[{}]::jsonb",
+        (0..1000)
+            .map(|i| i.to_string())
+            .collect::<Vec<_>>()
+            .join(",")
+    );
+    let long = format!("{}::numeric", "7".repeat(3000));
+    // The function, its arguments, and the units of work that it has at least: a comparison each, or a product. (A piece of work may
+    // begin just below a step and end above it, so that there are half as many looks at least.)
+    let products = |n: usize| n * STEP;
+    let cases: Vec<(&str, Vec<&str>, usize)> = vec![
+        ("translate", vec![&xs, &many, "y"], 1 << 20),
+        ("replace", vec![&xs, "x", "yy"], 1 << 20),
+        ("exp", vec!["5000::numeric"], products(100)),
+        ("ln", vec![&long], products(100)),
+        ("log", vec!["3::numeric", &long], products(200)),
+        (
+            "power",
+            vec!["1.5::numeric", "20000.5::numeric"],
+            products(200),
+        ),
+        ("sqrt", vec![&long], products(3)),
+        ("factorial", vec!["#5000"], 5000 * 5000 / 2),
+        ("regexp_like", vec![&xs, "(x+x+)+y(a?){60}"], 1 << 20),
+        ("regexp_count", vec![&ab, "a"], products(4000)),
+        ("regexp_replace", vec![&ab, "a", "c", "g"], products(4000)),
+        ("regexp_split_to_array", vec![&ab, "a"], products(4000)),
+        ("regexp_matches", vec![&ab, "a", "g"], products(4000)),
+    ];
+    let flag = Arc::new(Interrupt::default());
+    for (f, args, units) in &cases {
+        let _now = enter(flag.clone());
+        flag.0.store(Interrupt::NONE, Relaxed);
+        let before = looks();
+        run(f, args, &OutputSettings::default()).unwrap_or_else(|e| panic!("{f}: {e}"));
+        let looked = (looks() - before) as usize;
+        assert!(2 * looked >= units / STEP, "{f} looked {looked} times");
+        flag.0.store(Interrupt::CANCEL, Relaxed);
+        let e = run(f, args, &OutputSettings::default()).expect_err(f);
+        assert_eq!(e.code(), SqlState::QUERY_CANCELED, "{f}");
+    }
+    // Operators.
+    let value = |s: &str| {
+        let (s, t) = s.rsplit_once("::").unwrap_or((s, "text"));
+        let t = crate::types::typename::parse(t).unwrap();
+        (text::input(s, t, &OutputSettings::default()).unwrap(), t.ty)
+    };
+    let (ones, twos) = (array(1), array(2));
+    let lasts = list(999);
+    let cases = [
+        ("~~", &*a, &*half, 2000 * 1900),
+        ("~~*", &a, &half, 2000 * 1900),
+        ("&&", &ones, &twos, 16 * 2000 * 2000),
+        ("@>", &whole, &lasts, 64 * 1000 * 1000),
+    ];
+    for (op, x, y, units) in cases {
+        let ((x, s), (y, t)) = (value(x), value(y));
+        let r = super::lookup_operator(op, Some(s), t).unwrap();
+        let settings = OutputSettings::default();
+        let call = || {
+            let mut ctx = EvalContext {
+                settings: &settings,
+                session: &NoSession,
+            };
+            r.call(&[x.clone(), y.clone()], &mut ctx)
+        };
+        let _now = enter(flag.clone());
+        flag.0.store(Interrupt::NONE, Relaxed);
+        let before = looks();
+        call().unwrap();
+        let looked = (looks() - before) as usize;
+        assert!(2 * looked >= units / STEP, "{op} looked {looked} times");
+        flag.0.store(Interrupt::CANCEL, Relaxed);
+        assert_eq!(call().unwrap_err().code(), SqlState::QUERY_CANCELED, "{op}");
+    }
+}

@@ -132,6 +132,7 @@ pub(crate) fn plan_from(
     }
     // An outer join whose missing rows would be refused is an inner one; that may free more.
     loop {
+        base::cancel::work(64 * leaves.len() * (1 + conditions.len()))?;
         let at = leaves.iter().position(|l: &From| {
             let From::Left { right, .. } = l else {
                 return false;
@@ -177,6 +178,7 @@ pub(crate) fn plan_from(
     let mut done = plan_leaf(b, leaf.from, mine, &pending, &want_here)?;
     let mut left_slots: HashSet<Slot> = leaf.own;
     while !leaves.is_empty() {
+        base::cancel::work(64 * leaves.len() * (1 + conditions.len()))?;
         let next = pick_next(b, &leaves, &conditions, &pending, &left_slots);
         let leaf = leaves.remove(next);
         let still: HashSet<Slot> = leaves.iter().flat_map(|l| l.own.iter().copied()).collect();

@@ -11,7 +11,7 @@
 
 use super::Session;
 use super::client::{Client, Severity, TxnStatus};
-use super::handle::Reason;
+use super::handle::{Handle, Reason};
 use super::run::interruption;
 use super::settings::{self, Span};
 use super::turns::PATIENCE;
@@ -19,8 +19,9 @@ use super::utility::Modes;
 use crate::engine::Engine;
 use base::{Error, Held, Position, Result, SqlState};
 use futures::future::{Either, select};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use txn::{Isolation, Txn, TxnOptions};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +108,34 @@ fn outside(what: &str) -> Error {
         SqlState::NO_ACTIVE_SQL_TRANSACTION,
         format!("{what} can only be used in transaction blocks"),
     )
+}
+
+/// A commit that its session waits for no longer.
+enum Left {
+    /// It is on this disk.
+    Here,
+    /// The disk is full, and the commit is in memory only.
+    Unknown,
+}
+
+/// What is known of a commit whose wait was cancelled, in PostgreSQL's words where it says the same.
+fn left(why: Reason, left: Left) -> Error {
+    let by = match why {
+        Reason::StatementTimeout => "statement timeout",
+        _ => "user request",
+    };
+    match left {
+        Left::Here => Error::new(
+            SqlState(*b"01000"),
+            format!("canceling wait for synchronous replication due to {by}"),
+        )
+        .detail("The transaction has already committed locally, but might not have been replicated to the standby."),
+        Left::Unknown => Error::new(
+            SqlState::STATEMENT_COMPLETION_UNKNOWN,
+            format!("canceling wait for a full disk due to {by}"),
+        )
+        .detail("The transaction's commit is not on this server's disk yet. It takes effect when the disk has room; a server that stops before has not committed it."),
+    }
 }
 
 /// A session is ended that waits for this. What a commit's client is told is what PostgreSQL says, where the commit is on this disk.
@@ -342,6 +371,9 @@ impl<E: Engine> Session<E> {
         };
         let says = self.say_with(&mut txn);
         let writes = txn.has_writes();
+        if writes {
+            self.handle.commit_waits(Handle::ROOM);
+        }
         let committed = match self.transaction_token() {
             0 => self.shared.engine.commit(txn),
             number => self.shared.engine.commit_marked(txn, number),
@@ -351,6 +383,7 @@ impl<E: Engine> Session<E> {
         if committed.is_ok() && writes {
             self.token_is_used();
         }
+        self.handle.commit_waits(0);
         drop(turn);
         match committed {
             Ok(held) => {
@@ -547,6 +580,10 @@ impl<E: Engine> Session<E> {
 
     /// Waits until replies that depend on this position may leave. 57P01 when the session is ended first; then a commit stands in the log
     /// here, or will if the disk takes it, and whether it stays is for others to say.
+    ///
+    /// A cancel or a timeout ends the wait, too. What shows something that was read is not shown (57014). A commit cannot be taken back:
+    /// once it is on this disk it is acknowledged, with a warning; where the disk is full its outcome is not known (40003, and the same as
+    /// a warning). Where the disk has room the log reaches it in some milliseconds, which are waited for.
     pub(super) async fn published(&mut self, held: Held) -> Result<()> {
         let engine = &self.shared.engine;
         if engine.is_published(held) {
@@ -556,11 +593,40 @@ impl<E: Engine> Session<E> {
         if matches!(held, Held::Published(p) if p <= self.reading.known) {
             return Ok(());
         }
-        let ready = engine.published(held);
+        let mut ready = engine.published(held);
         let before = self.shared.host.unix_micros();
-        let r = match select(ready, pin!(self.handle.termination())).await {
-            Either::Left((r, _)) => r,
-            Either::Right(_) => Err(left_waiting(held, engine.standing().flushed)),
+        self.handle.commit_waits(held.position().as_u64());
+        let r = poll_fn(|cx| {
+            if let Poll::Ready(r) = ready.as_mut().poll(cx) {
+                return Poll::Ready(r.map_err(Err));
+            }
+            self.handle.wake_by(cx);
+            let why = match self.handle.interrupted() {
+                None => return Poll::Pending,
+                Some(why) => why,
+            };
+            let flushed = engine.standing().flushed;
+            let gone = match (why, held) {
+                (Reason::Terminate, _) => Err(left_waiting(held, flushed)),
+                (_, Held::Published(_)) => Err(interruption(why)),
+                _ if flushed >= held.position() => Ok(left(why, Left::Here)),
+                _ if engine.is_disk_full() => Ok(left(why, Left::Unknown)),
+                _ => return Poll::Pending,
+            };
+            Poll::Ready(Err(gone))
+        })
+        .await;
+        self.handle.commit_waits(0);
+        let r = match r {
+            Ok(()) => Ok(()),
+            Err(Err(e)) => Err(e),
+            Err(Ok(left)) => {
+                let known = left.code() == SqlState(*b"01000");
+                self.state.warnings.borrow_mut().push(left.clone());
+                // What was asked has been done: it does not end what comes next, too.
+                self.handle.begin(0);
+                if known { Ok(()) } else { Err(left) }
+            }
         };
         let c = &self.shared.counters;
         let took = self.shared.host.unix_micros().saturating_sub(before).max(0);

@@ -61,7 +61,10 @@ impl<E: Engine> Session<E> {
         // A text that somebody has planned for this schema need not be read again.
         let parsed = match self.shared.plans.get(sql, types, &self.env) {
             Some(c) => Some(c.parsed),
-            None => parse_one(sql)?,
+            None => {
+                self.begin_limit();
+                parse_one(sql)?
+            }
         };
         if self.block.kind == super::block::Kind::Failed
             && !ends_block(parsed.as_ref().map(|p| &p.stmt))
@@ -103,6 +106,7 @@ impl<E: Engine> Session<E> {
             self.not_failed()?;
         }
         let depth = self.block.depth;
+        self.begin_limit();
         let kind = match &st.body {
             Body::Rows(_) => {
                 let plan = self.plan_again(&st)?;

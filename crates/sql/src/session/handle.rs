@@ -51,6 +51,12 @@ pub enum Waits {
     Advisory,
     /// What is read is not here yet.
     Freshness,
+    /// A commit waits for its log to reach this disk.
+    Log,
+    /// ... and finds it full.
+    FullDisk,
+    /// A commit waits for replicas.
+    Replicas,
 }
 
 impl Waits {
@@ -60,6 +66,9 @@ impl Waits {
             Waits::Lock => ("Lock", "tuple"),
             Waits::Advisory => ("Lock", "advisory"),
             Waits::Freshness => ("IPC", "ReadFreshness"),
+            Waits::Log => ("IO", "WALSync"),
+            Waits::FullDisk => ("IO", "DiskFull"),
+            Waits::Replicas => ("IPC", "SyncRep"),
         }
     }
 }
@@ -80,6 +89,8 @@ pub struct Handle {
     deadline: AtomicU64,
     /// Of the wait; 0: none. `PAST` until the wait ends.
     wait_deadline: AtomicU64,
+    /// The position that a commit waits for; 0: none. [`Handle::ROOM`]: it has none yet, and waits until the log has room.
+    commit: AtomicU64,
     pub activity: Mutex<Activity>,
     /// The running transaction, or the last one, and the owner of the session's advisory locks, as the table of locks knows them.
     pub txn: AtomicU64,
@@ -95,6 +106,20 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// No position is so high.
+    pub const ROOM: u64 = u64::MAX;
+
+    /// What its commit waits for; 0: it does not wait for one.
+    #[inline]
+    pub fn commit_waits(&self, position: u64) {
+        self.commit.store(position, Ordering::Relaxed);
+    }
+
+    /// The position that its commit waits for.
+    pub fn waiting_commit(&self) -> Option<u64> {
+        Some(self.commit.load(Ordering::Relaxed)).filter(|p| *p != 0)
+    }
+
     fn new(pid: i32, secret: i32, account: Arc<Account>) -> Handle {
         Handle {
             pid,
@@ -106,6 +131,7 @@ impl Handle {
             leaving: AtomicBool::new(false),
             deadline: AtomicU64::new(0),
             wait_deadline: AtomicU64::new(0),
+            commit: AtomicU64::new(0),
             activity: Mutex::default(),
             txn: AtomicU64::new(0),
             bearer: AtomicU64::new(0),
@@ -263,6 +289,11 @@ impl Handle {
         .await;
     }
 
+    /// To be woken when the session is asked to end.
+    pub fn wake_by(&self, cx: &std::task::Context<'_>) {
+        self.waker.register(cx.waker());
+    }
+
     /// Waits for a termination, or that its memory is wanted, whatever else is asked of the session.
     pub async fn termination(&self) {
         poll_fn(|cx| {
@@ -290,6 +321,10 @@ impl Handle {
             self.waker.wake();
         }
         if due(&self.wait_deadline) {
+            self.waker.wake();
+        }
+        // It was asked to end, and does so when the state of its commit is known: it looks again.
+        if self.commit.load(Ordering::Relaxed) != 0 && self.interrupted().is_some() {
             self.waker.wake();
         }
     }

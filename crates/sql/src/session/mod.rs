@@ -229,6 +229,8 @@ pub struct Session<E: Engine> {
     /// Transaction blocks that are still to take turns, since one was told to try again.
     lost: u8,
     turn: Option<turns::Turn>,
+    /// What has come from the client is being read or planned: it can be cancelled already.
+    begun: bool,
 }
 
 /// Who is there, as the gate knows.
@@ -328,6 +330,7 @@ impl<E: Engine> Session<E> {
             reading: fresh::Reading::default(),
             lost: 0,
             turn: None,
+            begun: false,
         };
         session.begin_as(&roles)?;
         session.refresh();

@@ -159,21 +159,7 @@ pub(super) fn lock_timeout() -> Error {
 
 /// The error of an interrupted statement.
 pub fn interruption(why: Reason) -> Error {
-    match why {
-        Reason::Cancel => Error::new(
-            SqlState::QUERY_CANCELED,
-            "canceling statement due to user request",
-        ),
-        Reason::StatementTimeout => Error::new(
-            SqlState::QUERY_CANCELED,
-            "canceling statement due to statement timeout",
-        ),
-        Reason::Memory => base::memory::total_error(),
-        Reason::Terminate => Error::new(
-            SqlState::ADMIN_SHUTDOWN,
-            "terminating connection due to administrator command",
-        ),
-    }
+    base::cancel::error_of(why as u8)
 }
 
 impl<E: Engine> Session<E> {
@@ -201,12 +187,22 @@ impl<E: Engine> Session<E> {
             self.refresh();
         }
         self.handle.account.begin(self.memory);
+        self.begin_limit();
+        self.begun = false;
+        self.reading.begin();
+    }
+
+    /// What comes now can be cancelled, and has the statement's time limit: reading a text, planning, taking parameters.
+    pub(super) fn begin_limit(&mut self) {
         let hot = &self.state.settings.get_mut().hot;
         let deadline = hot.statement_timeout.map_or(0, |t| {
             self.shared.host.monotonic_millis() + t.as_millis() as u64
         });
-        self.handle.begin(deadline);
-        self.reading.begin();
+        // A cancel that came since the text was begun to be read is meant for what it says.
+        match std::mem::replace(&mut self.begun, true) {
+            true => self.handle.limit(deadline),
+            false => self.handle.begin(deadline),
+        }
     }
 
     /// A message comes that is to be taken as a whole: what it takes is bounded as a statement is.
@@ -217,6 +213,7 @@ impl<E: Engine> Session<E> {
     /// The session waits for its client.
     pub fn idle(&mut self) {
         self.handle.end();
+        self.begun = false;
         let mut a = self.handle.activity.lock();
         a.state = match self.block.kind {
             block::Kind::Failed => "idle in transaction (aborted)",

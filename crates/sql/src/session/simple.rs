@@ -34,7 +34,10 @@ impl<E: Engine> Session<E> {
                 self.check_planned(&found.plan, &found.parsed)?;
                 vec![found.parsed]
             }
-            None => match self.in_normal_form(sql) {
+            None => match {
+                self.begin_limit();
+                self.in_normal_form(sql)
+            } {
                 Some(mut run) => {
                     self.check_run(&run)?;
                     self.begin_activity(&sql.into());

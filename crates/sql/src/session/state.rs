@@ -4,7 +4,7 @@
 //! stands in cells. None of it is touched across a wait.
 
 use super::Shared;
-use super::handle::Handle;
+use super::handle::{Handle, Waits};
 use super::roles::Roles;
 use super::settings::{Kind, SETTINGS, Scope, Settings, Span, Unit, bool_of, isolation_name};
 use super::token::Token;
@@ -320,6 +320,20 @@ impl<E: Engine> State<E> {
     }
 }
 
+impl<E: Engine> State<E> {
+    /// What a commit at this position waits for.
+    fn commit_waits(&self, position: u64) -> Option<Waits> {
+        let engine = &self.shared.engine;
+        if position != Handle::ROOM && engine.standing().flushed.as_u64() >= position {
+            return Some(Waits::Replicas);
+        }
+        match engine.is_disk_full() {
+            true => Some(Waits::FullDisk),
+            false => (position != Handle::ROOM).then_some(Waits::Log),
+        }
+    }
+}
+
 impl<E: Engine> SessionContext for State<E> {
     fn statement_memory(&self) -> usize {
         usize::try_from(self.statement_memory.get()).unwrap_or(usize::MAX)
@@ -600,6 +614,8 @@ impl<E: Engine> SessionFacts for State<E> {
             .iter()
             .map(|h| {
                 let a = h.activity.lock().clone();
+                let commit = h.waiting_commit().and_then(|p| self.commit_waits(p));
+                let waits = a.waits.or(commit).map(Waits::event);
                 let query = if all || a.user == me {
                     a.query.to_string()
                 } else {
@@ -615,8 +631,8 @@ impl<E: Engine> SessionFacts for State<E> {
                     xact_start: a.xact_start,
                     query_start: a.query_start,
                     state_change: a.state_change,
-                    wait_event_type: a.waits.map(|w| w.event().0.into()),
-                    wait_event: a.waits.map(|w| w.event().1.into()),
+                    wait_event_type: waits.map(|w| w.0.into()),
+                    wait_event: waits.map(|w| w.1.into()),
                     state: a.state,
                     query,
                     backend_type: "client backend",

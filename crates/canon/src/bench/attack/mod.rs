@@ -11,6 +11,7 @@
 //! Left out on purpose: attacks over a network that is slow, and attackers that hold a superuser's rights.
 
 mod memory;
+mod time;
 mod watch;
 
 use super::figures::{Histogram, line};
@@ -64,7 +65,7 @@ pub struct Attack {
 }
 
 /// All attacks, in the order in which they are made. A further one is a further line.
-pub const ATTACKS: &[&[Attack]] = &[memory::ATTACKS];
+pub const ATTACKS: &[&[Attack]] = &[memory::ATTACKS, time::ATTACKS];
 
 /// Rows of the table that the watchers read.
 const ROWS: i64 = 10_000;

@@ -15,27 +15,42 @@ pub fn of(v: &Value) -> &Array {
     }
 }
 
-fn holds(a: &Array, x: &Value) -> bool {
-    a.items.iter().any(|y| !y.is_null() && eq(x, y))
+fn holds(a: &Array, x: &Value) -> Result<bool> {
+    for part in a.items.chunks(1024) {
+        base::cancel::work(16 * part.len())?;
+        if part.iter().any(|y| !y.is_null() && eq(x, y)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether every element of `b` is in `a`; NULL is in no array.
-pub fn contains(a: &Array, b: &Array) -> bool {
-    b.items.iter().all(|x| !x.is_null() && holds(a, x))
+pub fn contains(a: &Array, b: &Array) -> Result<bool> {
+    for x in &b.items {
+        if x.is_null() || !holds(a, x)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 pub fn op_contains(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    Ok(Value::Bool(contains(of(&a[0]), of(&a[1]))))
+    contains(of(&a[0]), of(&a[1])).map(Value::Bool)
 }
 
 pub fn op_contained(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    Ok(Value::Bool(contains(of(&a[1]), of(&a[0]))))
+    contains(of(&a[1]), of(&a[0])).map(Value::Bool)
 }
 
 pub fn op_overlap(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let (x, y) = (of(&a[0]), of(&a[1]));
-    let hit = y.items.iter().any(|v| !v.is_null() && holds(x, v));
-    Ok(Value::Bool(hit))
+    for v in &y.items {
+        if !v.is_null() && holds(x, v)? {
+            return Ok(Value::Bool(true));
+        }
+    }
+    Ok(Value::Bool(false))
 }
 
 /// `array || array`: side by side, or one as a row of the other. NULL counts as empty.

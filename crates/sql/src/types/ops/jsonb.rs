@@ -115,36 +115,63 @@ pub fn get_path_text(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 }
 
 /// Whether `a` contains `b`.
-pub fn contains(a: &Json, b: &Json) -> bool {
+pub fn contains(a: &Json, b: &Json) -> Result<bool> {
     match (a, b) {
         (Json::Array(x), Json::Array(_)) | (Json::Array(x), _) if !matches!(b, Json::Object(_)) => {
             match b {
-                Json::Array(y) => y.iter().all(|e| x.iter().any(|f| same_kind_contains(f, e))),
-                scalar => x.contains(scalar),
+                Json::Array(y) => all_in(x, y),
+                scalar => Ok(x.contains(scalar)),
             }
         }
         _ => same_kind_contains(a, b),
     }
 }
 
-fn same_kind_contains(a: &Json, b: &Json) -> bool {
-    match (a, b) {
-        (Json::Object(_), Json::Object(m)) => m
-            .iter()
-            .all(|(k, v)| a.get(k).is_some_and(|w| same_kind_contains(w, v))),
-        (Json::Array(x), Json::Array(y)) => {
-            y.iter().all(|e| x.iter().any(|f| same_kind_contains(f, e)))
+/// Whether each of `y` is contained in one of `x`.
+fn all_in(x: &[Json], y: &[Json]) -> Result<bool> {
+    for e in y {
+        let mut found = false;
+        for f in x {
+            base::cancel::work(64)?;
+            found = same_kind_contains(f, e)?;
+            if found {
+                break;
+            }
         }
-        _ => a == b,
+        if !found {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn same_kind_contains(a: &Json, b: &Json) -> Result<bool> {
+    match (a, b) {
+        (Json::Object(_), Json::Object(m)) => {
+            for (k, v) in m {
+                base::cancel::work(64)?;
+                match a.get(k) {
+                    Some(w) if same_kind_contains(w, v)? => {}
+                    _ => return Ok(false),
+                }
+            }
+            Ok(true)
+        }
+        (Json::Array(x), Json::Array(y)) => all_in(x, y),
+        (Json::String(x), Json::String(y)) => {
+            base::cancel::work(x.len().min(y.len()))?;
+            Ok(x == y)
+        }
+        _ => Ok(a == b),
     }
 }
 
 pub fn op_contains(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    Ok(Value::Bool(contains(&json::of(&a[0])?, &json::of(&a[1])?)))
+    contains(&json::of(&a[0])?, &json::of(&a[1])?).map(Value::Bool)
 }
 
 pub fn op_contained(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    Ok(Value::Bool(contains(&json::of(&a[1])?, &json::of(&a[0])?)))
+    contains(&json::of(&a[1])?, &json::of(&a[0])?).map(Value::Bool)
 }
 
 fn has(j: &Json, key: &str) -> bool {
@@ -156,22 +183,38 @@ fn has(j: &Json, key: &str) -> bool {
     }
 }
 
+/// What [`has`] looks at, in units of work.
+fn width(j: &Json) -> usize {
+    match j {
+        Json::Array(a) => 8 * a.len(),
+        _ => 64,
+    }
+}
+
 pub fn exists(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(Value::Bool(has(&json::of(&a[0])?, str_of(&a[1]))))
 }
 
 pub fn exists_any(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let j = json::of(&a[0])?;
-    Ok(Value::Bool(
-        path(&a[1]).into_iter().flatten().any(|k| has(&j, k)),
-    ))
+    for k in path(&a[1]).into_iter().flatten() {
+        base::cancel::work(width(&j))?;
+        if has(&j, k) {
+            return Ok(Value::Bool(true));
+        }
+    }
+    Ok(Value::Bool(false))
 }
 
 pub fn exists_all(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let j = json::of(&a[0])?;
-    Ok(Value::Bool(
-        path(&a[1]).into_iter().flatten().all(|k| has(&j, k)),
-    ))
+    for k in path(&a[1]).into_iter().flatten() {
+        base::cancel::work(width(&j))?;
+        if !has(&j, k) {
+            return Ok(Value::Bool(false));
+        }
+    }
+    Ok(Value::Bool(true))
 }
 
 pub fn concat(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
@@ -194,9 +237,10 @@ pub fn concat(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 }
 
 fn delete_keys(mut j: Json, keys: &[&str]) -> Result<Value> {
+    let keys: foldhash::HashSet<&str> = keys.iter().copied().collect();
     match &mut j {
-        Json::Object(m) => m.retain(|(k, _)| !keys.contains(&k.as_str())),
-        Json::Array(v) => v.retain(|e| !matches!(e, Json::String(s) if keys.contains(&s.as_str()))),
+        Json::Object(m) => m.retain(|(k, _)| !keys.contains(k.as_str())),
+        Json::Array(v) => v.retain(|e| !matches!(e, Json::String(s) if keys.contains(s.as_str()))),
         _ => return Err(bad("cannot delete from scalar")),
     }
     Ok(j.into_value())
@@ -326,7 +370,7 @@ mod tests {
     use super::*;
 
     fn c(a: &str, b: &str) -> bool {
-        contains(&json::parse(a).unwrap(), &json::parse(b).unwrap())
+        contains(&json::parse(a).unwrap(), &json::parse(b).unwrap()).unwrap()
     }
 
     #[test]

@@ -68,6 +68,8 @@ fn run(s: &[u8], p: &[u8]) -> Result<bool> {
             let Some((from, after)) = back else {
                 return Ok(false);
             };
+            // All that was read since the last `%` is read again.
+            base::cancel::work(1 + i - from)?;
             i = from + width(s[from]);
             j = after;
             back = Some((i, j));

@@ -16,5 +16,6 @@ pub mod like;
 pub mod numeric;
 pub mod numeric_log;
 pub mod regex;
+pub mod regex_run;
 
 pub use compare::{compare, compare_nulls, eq};

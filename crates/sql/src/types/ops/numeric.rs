@@ -215,8 +215,30 @@ pub fn sqrt_scaled(d: &BigDecimal, scale: i64) -> Result<Numeric> {
     } else {
         four / pow10(-shift)
     };
-    let root = scaled.sqrt();
+    let root = sqrt_floor(&scaled)?;
     check((root + 1) >> 1u32, scale)
+}
+
+/// The greatest integer whose square is not above `n`, which is not negative. Newton's method from the root of the first half of the
+/// digits: each step doubles the digits that are right, so that all steps together cost about two quotients of the last one's length.
+pub fn sqrt_floor(n: &BigInt) -> Result<BigInt> {
+    let bits = n.bits();
+    if bits <= 1024 {
+        return Ok(n.sqrt());
+    }
+    // An even number of bits goes, and the rest is still the longer half.
+    let cut = (bits / 4) & !1;
+    let rest = n >> (2 * cut);
+    let mut root = (sqrt_floor(&rest)? + 1u32) << cut;
+    loop {
+        base::cancel::check_cancelled()?;
+        // From above, a step never goes below the root.
+        let next = (&root + n / &root) >> 1u32;
+        if next >= root {
+            return Ok(root);
+        }
+        root = next;
+    }
 }
 
 /// Rounds half away from zero at `scale` digits; NaN and infinities stay.
@@ -284,6 +306,20 @@ mod tests {
 
     fn n(s: &str) -> Numeric {
         num::parse(s).unwrap()
+    }
+
+    #[test]
+    fn roots_of_long_numbers() {
+        let long = |d: char, n: usize| BigInt::parse_bytes(d.to_string().repeat(n).as_bytes(), 10);
+        for n in [1, 100, 309, 1000, 5001] {
+            for d in ['1', '4', '9'] {
+                let x = long(d, n).unwrap();
+                assert_eq!(sqrt_floor(&x).unwrap(), x.sqrt(), "{n} times {d}");
+                let square = &x * &x;
+                assert_eq!(sqrt_floor(&square).unwrap(), x);
+                assert_eq!(sqrt_floor(&(square - 1)).unwrap(), &x - 1);
+            }
+        }
     }
 
     #[test]

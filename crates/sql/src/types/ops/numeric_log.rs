@@ -2,12 +2,19 @@
 //!
 //! Computed in binary fixed point with guard bits: `ln` by halving the argument into [0.7, 1.42] and the series of
 //! atanh, `exp` by taking out multiples of ln 2, the Taylor series of a small rest, and squaring.
+//!
+//! The longest numbers here have about 140,000 digits. One product or quotient of them is the most that is done between two checks for
+//! a cancelled statement: each step of a series, of a root and of the squarings makes one.
 
-use super::numeric::{MIN_SIG_DIGITS, clamp_scale, groups, signum};
+use super::numeric::{MIN_SIG_DIGITS, clamp_scale, groups, signum, sqrt_floor};
 use crate::types::numeric::{check, div_round, format_overflow, pow10};
+use base::cancel::check_cancelled;
 use base::{Error, Numeric, Result, SqlState};
 use bigdecimal::{BigDecimal, ToPrimitive};
-use num_bigint::{BigInt, Sign};
+use num_bigint::{BigInt, BigUint, Sign};
+
+/// Bits of a power that is kept with all its digits. What is shown has at most 440,000; to cut the rest off is a division.
+const MOST_EXACT: u64 = 1_000_000;
 
 const LN_10: f64 = std::f64::consts::LN_10;
 
@@ -23,22 +30,24 @@ fn to_fixed(d: &BigDecimal, bits: u64) -> BigInt {
 
 /// Rounds fixed point to `scale` decimal digits.
 fn from_fixed(f: &BigInt, bits: u64, scale: i64) -> Result<Numeric> {
-    check(
-        div_round(&(f * pow10(scale)), &(BigInt::from(1) << bits)),
-        scale,
-    )
+    check_cancelled()?;
+    // Half away from zero; a shift rounds towards minus infinity, so it is made of the magnitude.
+    let half = BigUint::from(1u32) << (bits - 1);
+    let rounded = ((f * pow10(scale)).magnitude() + half) >> bits;
+    check(BigInt::from_biguint(f.sign(), rounded), scale)
 }
 
 /// 2 * atanh(z).
-fn two_atanh(z: &BigInt, bits: u64) -> BigInt {
+fn two_atanh(z: &BigInt, bits: u64) -> Result<BigInt> {
     let z2 = (z * z) >> bits;
     let (mut power, mut sum, mut k) = (z.clone(), z.clone(), 1u32);
     loop {
+        check_cancelled()?;
         power = (&power * &z2) >> bits;
         k += 2;
         let term: BigInt = &power / k;
         if term.sign() == Sign::NoSign {
-            return sum << 1u32;
+            return Ok(sum << 1u32);
         }
         sum += term;
     }
@@ -46,24 +55,24 @@ fn two_atanh(z: &BigInt, bits: u64) -> BigInt {
 
 /// ln of a fixed-point number in (0.5, 2]. Square roots first bring a long number so near to 1 that the series needs as
 /// many terms as there were roots, not one for every few bits.
-fn ln_near_one(m: &BigInt, bits: u64) -> BigInt {
+fn ln_near_one(m: &BigInt, bits: u64) -> Result<BigInt> {
     let roots = if bits < 1000 { 0 } else { bits.isqrt() / 4 };
     let wide = bits + 2 * roots;
     let one = BigInt::from(1) << wide;
     let mut m = m << (2 * roots);
     for _ in 0..roots {
-        m = (m << wide).sqrt();
+        m = sqrt_floor(&(m << wide))?;
     }
     let z = ((&m - &one) << wide) / (&m + &one);
-    (two_atanh(&z, wide) << roots) >> (2 * roots)
+    Ok((two_atanh(&z, wide)? << roots) >> (2 * roots))
 }
 
-fn ln2(bits: u64) -> BigInt {
+fn ln2(bits: u64) -> Result<BigInt> {
     ln_near_one(&(BigInt::from(2) << bits), bits)
 }
 
 /// ln of a positive fixed-point number.
-fn ln_fixed(x: &BigInt, bits: u64) -> BigInt {
+fn ln_fixed(x: &BigInt, bits: u64) -> Result<BigInt> {
     let one = BigInt::from(1) << bits;
     let mut k = x.bits() as i64 - bits as i64;
     let mut m = if k >= 0 {
@@ -76,21 +85,22 @@ fn ln_fixed(x: &BigInt, bits: u64) -> BigInt {
         m <<= 1u32;
         k -= 1;
     }
-    ln_near_one(&m, bits) + ln2(bits) * k
+    Ok(ln_near_one(&m, bits)? + ln2(bits)? * k)
 }
 
 /// e^x in fixed point; the result has `bits` bits after the point.
-fn exp_fixed(x: &BigInt, bits: u64) -> BigInt {
+fn exp_fixed(x: &BigInt, bits: u64) -> Result<BigInt> {
     // As many squarings as terms of the series; each may lose a bit.
     let squarings = 8 + bits.isqrt() / 2;
     let wide = bits + 2 * squarings;
     let x = x << (2 * squarings);
-    let l = ln2(wide);
+    let l = ln2(wide)?;
     let k = i64::try_from(&x / &l).unwrap_or(0);
     let r = (x - &l * k) >> squarings;
     let one = BigInt::from(1) << wide;
     let (mut term, mut sum, mut i) = (one.clone(), one, 1u32);
     loop {
+        check_cancelled()?;
         term = ((&term * &r) >> wide) / i;
         if term.sign() == Sign::NoSign || term == BigInt::from(-1) {
             break;
@@ -99,6 +109,7 @@ fn exp_fixed(x: &BigInt, bits: u64) -> BigInt {
         i += 1;
     }
     for _ in 0..squarings {
+        check_cancelled()?;
         sum = (&sum * &sum) >> wide;
     }
     let sum = if k >= 0 {
@@ -106,7 +117,7 @@ fn exp_fixed(x: &BigInt, bits: u64) -> BigInt {
     } else {
         sum >> (-k) as u64
     };
-    sum >> (2 * squarings)
+    Ok(sum >> (2 * squarings))
 }
 
 fn bits_for(digits: i64) -> u64 {
@@ -171,7 +182,7 @@ pub fn ln(n: &Numeric) -> Result<Numeric> {
 fn ln_scaled(d: &BigDecimal, scale: i64) -> Result<Numeric> {
     let (w, _) = groups(d, 1);
     let bits = bits_for(scale + 10 + (w.abs() + 1) * 4);
-    from_fixed(&ln_fixed(&to_fixed(d, bits), bits), bits, scale)
+    from_fixed(&ln_fixed(&to_fixed(d, bits), bits)?, bits, scale)
 }
 
 /// The logarithm of `x` to base `b`.
@@ -195,8 +206,8 @@ pub fn log(b: &Numeric, x: &Numeric) -> Result<Numeric> {
     let size = groups(b, 1).0.abs().max(groups(x, 1).0.abs()) + 1;
     let bits = bits_for(2 * scale + 20 + size * 4);
     let (lb, lx) = (
-        ln_fixed(&to_fixed(b, bits), bits),
-        ln_fixed(&to_fixed(x, bits), bits),
+        ln_fixed(&to_fixed(b, bits), bits)?,
+        ln_fixed(&to_fixed(x, bits), bits)?,
     );
     if lb.sign() == Sign::NoSign {
         return Err(super::arith::division_by_zero());
@@ -225,8 +236,9 @@ fn exp_scaled(d: &BigDecimal, weight: f64, scale: i64) -> Result<Numeric> {
     if weight < -(scale as f64) - 2.0 {
         return check(BigInt::from(0), scale);
     }
-    let bits = bits_for(scale + 2 * weight.abs() as i64 + 20);
-    from_fixed(&exp_fixed(&to_fixed(d, bits), bits), bits, scale)
+    // The digits before the point are as many as `weight`; an error of the argument is multiplied by the result.
+    let bits = bits_for(scale + weight.max(0.0) as i64 + 20);
+    from_fixed(&exp_fixed(&to_fixed(d, bits), bits)?, bits, scale)
 }
 
 /// b^e.
@@ -279,12 +291,12 @@ pub fn power(b: &Numeric, e: &Numeric) -> Result<Numeric> {
         return check(BigInt::from(0), scale);
     }
     let digits = scale
-        + 2 * weight.abs() as i64
+        + weight.abs() as i64
         + 20
         + exponent.to_f64().unwrap_or(0.0).abs().log10().max(0.0) as i64;
     let bits = bits_for(digits + (groups(base, 1).0.abs() + 1) * 4);
-    let l = (ln_fixed(&to_fixed(&magnitude, bits), bits) * to_fixed(exponent, bits)) >> bits;
-    let r = from_fixed(&exp_fixed(&l, bits), bits, scale)?;
+    let l = (ln_fixed(&to_fixed(&magnitude, bits), bits)? * to_fixed(exponent, bits)) >> bits;
+    let r = from_fixed(&exp_fixed(&l, bits)?, bits, scale)?;
     let odd = whole && (exponent.to_bigint_odd());
     Ok(if base.sign() == Sign::Minus && odd {
         super::numeric::negate(&r)
@@ -321,15 +333,15 @@ fn integer_power(base: &BigDecimal, k: i32) -> Result<Numeric> {
         return check(BigInt::from(0), scale);
     }
     let (n, s) = base.as_bigint_and_scale();
-    let exact = u64::from(k.unsigned_abs()) * n.bits().max(1) < 4_000_000;
+    let exact = u64::from(k.unsigned_abs()) * n.bits().max(1) < MOST_EXACT;
     let (top, at) = if exact {
+        check_cancelled()?;
         (n.pow(k.unsigned_abs()), s * i64::from(k.unsigned_abs()))
     } else {
         // Too many digits to keep them all: by logarithm.
-        let bits =
-            bits_for(scale + 2 * weight.abs() as i64 + 30 + (groups(base, 1).0.abs() + 1) * 4);
-        let l = ln_fixed(&to_fixed(&base.abs(), bits), bits) * k;
-        let r = from_fixed(&exp_fixed(&l, bits), bits, scale)?;
+        let bits = bits_for(scale + weight.abs() as i64 + 30 + (groups(base, 1).0.abs() + 1) * 4);
+        let l = ln_fixed(&to_fixed(&base.abs(), bits), bits)? * k;
+        let r = from_fixed(&exp_fixed(&l, bits)?, bits, scale)?;
         let negative = base.sign() == Sign::Minus && k % 2 != 0;
         return Ok(if negative {
             super::numeric::negate(&r)
@@ -337,6 +349,7 @@ fn integer_power(base: &BigDecimal, k: i32) -> Result<Numeric> {
             r
         });
     };
+    check_cancelled()?;
     if k >= 0 {
         check(crate::types::numeric::rescale(&top, at, scale), scale)
     } else {

@@ -3,10 +3,10 @@
 //! What differs: back references and look-around are refused (0A000); where several alternatives match at one place the
 //! first is taken, not the longest.
 
+use super::regex_run::{Pattern, Syntax};
 use crate::functions::EvalContext;
 use base::{Error, Result, SqlState, Value};
 use foldhash::{HashMap, HashMapExt};
-use regex::{Regex, RegexBuilder};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -56,11 +56,11 @@ impl Flags {
 }
 
 thread_local! {
-    static CACHE: RefCell<HashMap<(String, Flags), Rc<Regex>>> = RefCell::new(HashMap::new());
+    static CACHE: RefCell<HashMap<(String, Flags), Rc<Pattern>>> = RefCell::new(HashMap::new());
 }
 
 /// The compiled form of a pattern; 2201B when it is none.
-pub fn compile(pattern: &str, flags: Flags) -> Result<Rc<Regex>> {
+pub fn compile(pattern: &str, flags: Flags) -> Result<Rc<Pattern>> {
     CACHE.with_borrow_mut(|cache| {
         let key = (
             pattern.to_string(),
@@ -88,7 +88,7 @@ fn invalid(why: impl std::fmt::Display) -> Error {
     )
 }
 
-fn build(pattern: &str, mut flags: Flags) -> Result<Regex> {
+fn build(pattern: &str, mut flags: Flags) -> Result<Pattern> {
     let mut p = pattern;
     if let Some(rest) = p.strip_prefix("***=") {
         flags.literal = true;
@@ -113,34 +113,31 @@ fn build(pattern: &str, mut flags: Flags) -> Result<Regex> {
     } else {
         translate(p)?
     };
-    RegexBuilder::new(&translated)
-        .case_insensitive(flags.ignore_case)
-        .dot_matches_new_line(!flags.newline_stops)
-        .multi_line(flags.newline_anchors)
-        .ignore_whitespace(flags.expanded)
-        .size_limit(8 << 20)
-        .build()
-        .map_err(|e| match e {
-            regex::Error::CompiledTooBig(_) => invalid("regular expression is too complex"),
-            e => {
-                let text = e.to_string();
-                let last = text
-                    .lines()
-                    .last()
-                    .unwrap_or("")
-                    .trim_start_matches("error: ");
-                invalid(match last {
-                    "unclosed group" | "unopened group" => "parentheses () not balanced",
-                    "unclosed character class" => "brackets [] not balanced",
-                    "repetition operator missing expression" => "quantifier operand invalid",
-                    m if m.starts_with("invalid character class range") => {
-                        "invalid character range"
-                    }
-                    m if m.contains("repetition") => "invalid repetition count(s)",
-                    m => m,
-                })
-            }
-        })
+    let syntax = Syntax {
+        ignore_case: flags.ignore_case,
+        dot_matches_newline: !flags.newline_stops,
+        multi_line: flags.newline_anchors,
+        expanded: flags.expanded,
+    };
+    Pattern::new(&translated, syntax).map_err(|e| match e {
+        regex::Error::CompiledTooBig(_) => invalid("regular expression is too complex"),
+        e => {
+            let text = e.to_string();
+            let last = text
+                .lines()
+                .last()
+                .unwrap_or("")
+                .trim_start_matches("error: ");
+            invalid(match last {
+                "unclosed group" | "unopened group" => "parentheses () not balanced",
+                "unclosed character class" => "brackets [] not balanced",
+                "repetition operator missing expression" => "quantifier operand invalid",
+                m if m.starts_with("invalid character class range") => "invalid character range",
+                m if m.contains("repetition") => "invalid repetition count(s)",
+                m => m,
+            })
+        }
+    })
 }
 
 /// Rewrites an ARE in the syntax of the `regex` crate.
@@ -348,7 +345,7 @@ fn is_match(a: &[Value], ignore_case: bool) -> Result<bool> {
         ignore_case,
         ..Flags::default()
     };
-    Ok(compile(p, flags)?.is_match(s))
+    compile(p, flags)?.is_match(s)
 }
 
 pub fn op_match(a: &[Value], _: &mut EvalContext<'_>) -> Result<Value> {
@@ -373,7 +370,7 @@ mod tests {
 
     #[test]
     fn advanced_expressions() {
-        let m = |s: &str, p: &str| compile(p, Flags::default()).unwrap().is_match(s);
+        let m = |s: &str, p: &str| compile(p, Flags::default()).unwrap().is_match(s).unwrap();
         assert!(m("abc", "^a.c$") && m("a\nb", "a.b") && !m("b\na", "^a"));
         assert!(m("the cat", r"\mcat\M") && !m("concat", r"\mcat"));
         assert!(m("x{y", "x{y") && m("aaa", "^a{3}$"));
@@ -399,6 +396,7 @@ mod tests {
             compile(&similar(p, None).unwrap(), Flags::default())
                 .unwrap()
                 .is_match(s)
+                .unwrap()
         };
         assert!(
             m("abc", "a%")

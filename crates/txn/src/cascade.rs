@@ -1,0 +1,414 @@
+//! What follows from a change of a referenced row: CASCADE, SET NULL, SET DEFAULT, RESTRICT.
+//!
+//! ```text
+//! delete(root) ──▶ a stack of what is to be followed     Row: each key that references it, in turn
+//!                                                         Children: each row that referenced those values
+//! ```
+//! Depth first, and without recursion: a chain of a million rows is followed on the stack of one. The rows that reference some values come
+//! from an index whose first columns are those of the key. Where there is none, the first question of a statement reads the whole table,
+//! and the second one groups its rows by what they reference; the groups answer the others, so that a cascade of n rows reads the table
+//! twice, not n times.
+//!
+//! Groups hold keys only, and say where a row may be: each is looked at as it is now. A row that comes to reference something
+//! while the statement runs is added to its group.
+//!
+//! Left out on purpose: groups that outlive a statement.
+
+use base::cancel::work;
+use base::schema::{FkAction, ForeignKey};
+use base::{KeyRange, RelId, Result, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::fk::{FkProbe, Side, ordered, prefix_index, same, values_of, widen};
+use crate::handle::TableHandle;
+use crate::range::ALL_COLUMNS;
+use crate::scan::{Access, Direction, Scan};
+use crate::txn::Txn;
+
+/// A row's key and its values.
+type Keyed = (Vec<u8>, Vec<Value>);
+
+/// What a statement knows of its cascades.
+#[derive(Default)]
+pub(crate) struct Cascades {
+    stack: Vec<Frame>,
+    runs: bool,
+    groups: Vec<Grouped>,
+    /// Whole tables read to find children: what a test counts.
+    pub(crate) whole: usize,
+}
+
+enum Frame {
+    /// A row that went (`new` is none) or changed; the next of the keys that reference its table.
+    Row {
+        table: Arc<TableHandle>,
+        old: Vec<Value>,
+        new: Option<Vec<Value>>,
+        next: usize,
+    },
+    /// Rows that referenced it by one key.
+    Children {
+        child: Arc<TableHandle>,
+        fk: ForeignKey,
+        action: FkAction,
+        rows: std::vec::IntoIter<Keyed>,
+        parent: Option<Vec<Value>>,
+        probe: FkProbe,
+    },
+}
+
+/// Rows of a table by what they reference; none yet: it was asked for once.
+struct Grouped {
+    storage: RelId,
+    place: usize,
+    by: Option<HashMap<Vec<u8>, Vec<Box<[u8]>>>>,
+}
+
+/// The bytes of a key's values, of which none is NULL: equal for what [`same`] takes for equal.
+pub(crate) fn group_of<'v>(values: impl IntoIterator<Item = &'v Value>) -> Vec<u8> {
+    let mut key = Vec::new();
+    for v in values {
+        match v.as_i64() {
+            Some(i) => base::key::encode_value(&Value::Int8(i), &mut key),
+            None => base::key::encode_value(v, &mut key),
+        }
+    }
+    key
+}
+
+impl Cascades {
+    /// Forgets the statement before.
+    pub(crate) fn clear(&mut self) {
+        if !self.groups.is_empty() || self.runs {
+            *self = Cascades {
+                whole: self.whole,
+                ..Cascades::default()
+            };
+        }
+    }
+
+    /// A row of `table` references something that it did not.
+    pub(crate) fn references(&mut self, table: &TableHandle, key: &[u8], row: &[Value]) {
+        let of = |g: &&mut Grouped| g.storage == table.storage.id;
+        for g in self.groups.iter_mut().filter(of) {
+            let Some(by) = &mut g.by else { continue };
+            let Some(fk) = table.table.def.foreign_keys.get(g.place) else {
+                continue;
+            };
+            if let Some(values) = values_of(row, &fk.columns) {
+                by.entry(group_of(&values)).or_default().push(key.into());
+            }
+        }
+    }
+}
+
+impl Txn {
+    /// A row of `table` went (`new` none) or changed its referenced columns: carries out the actions of the keys that reference it.
+    pub(crate) fn follow_children(
+        &mut self,
+        table: &TableHandle,
+        old: &[Value],
+        new: Option<&[Value]>,
+    ) -> Result<()> {
+        let Some(table) = self.handle_of(table) else {
+            return Ok(());
+        };
+        self.cascades.stack.push(Frame::Row {
+            table,
+            old: old.to_vec(),
+            new: new.map(<[Value]>::to_vec),
+            next: 0,
+        });
+        if self.cascades.runs {
+            return Ok(());
+        }
+        self.cascades.runs = true;
+        let done = self.follow_all();
+        self.cascades.runs = false;
+        self.cascades.stack.clear();
+        done
+    }
+
+    fn follow_all(&mut self) -> Result<()> {
+        while let Some(frame) = self.cascades.stack.pop() {
+            work(64)?;
+            match frame {
+                Frame::Row {
+                    table,
+                    old,
+                    new,
+                    next,
+                } => {
+                    let Some(&(child, place)) = table.table.referenced_by.get(next) else {
+                        continue;
+                    };
+                    let children = self.children_of((child, place), &old, new.as_deref())?;
+                    self.cascades.stack.push(Frame::Row {
+                        table,
+                        old,
+                        new,
+                        next: next + 1,
+                    });
+                    self.cascades.stack.extend(children);
+                }
+                Frame::Children {
+                    child,
+                    fk,
+                    action,
+                    mut rows,
+                    parent,
+                    probe,
+                } => {
+                    let Some((key, row)) = rows.next() else {
+                        self.probes.push(probe);
+                        continue;
+                    };
+                    let changed = (child.clone(), fk.clone(), parent.clone());
+                    self.cascades.stack.push(Frame::Children {
+                        child,
+                        fk,
+                        action,
+                        rows,
+                        parent,
+                        probe,
+                    });
+                    let (child, fk, parent) = changed;
+                    self.change_child(&child, &fk, action, &key, &row, parent.as_deref())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What one key that references a row has to do about the row's change.
+    fn children_of(
+        &mut self,
+        (child, place): (base::Oid, usize),
+        old: &[Value],
+        new: Option<&[Value]>,
+    ) -> Result<Option<Frame>> {
+        let Some(child) = self.catalog.table(child).cloned() else {
+            return Ok(None);
+        };
+        let fk = &child.table.def.foreign_keys[place];
+        let Some(values) = values_of(old, &fk.ref_columns) else {
+            return Ok(None);
+        };
+        if new.is_some_and(|n| {
+            fk.ref_columns
+                .iter()
+                .all(|c| same(&old[*c as usize], &n[*c as usize]))
+        }) {
+            return Ok(None);
+        }
+        let action = match new {
+            Some(_) => fk.on_update,
+            None => fk.on_delete,
+        };
+        let fk = fk.clone();
+        let probe = FkProbe {
+            child: child.clone(),
+            place,
+            values,
+            kind: Side::Children,
+            followed: !matches!(action, FkAction::NoAction | FkAction::Restrict),
+            now: action != FkAction::NoAction,
+        };
+        if action == FkAction::NoAction {
+            self.probes.push(probe);
+            return Ok(None);
+        }
+        let rows = self.children(&child, place, &probe.values)?;
+        if action == FkAction::Restrict {
+            if !rows.is_empty() {
+                return Err(self.children_error(&probe));
+            }
+            self.probes.push(probe);
+            return Ok(None);
+        }
+        Ok(Some(Frame::Children {
+            child,
+            fk,
+            action,
+            rows: rows.into_iter(),
+            parent: new.map(<[Value]>::to_vec),
+            probe,
+        }))
+    }
+
+    /// The same where the actions were carried out already, on another node: only the probes are noted.
+    pub(crate) fn note_children(
+        &mut self,
+        table: &TableHandle,
+        old: &[Value],
+        new: Option<&[Value]>,
+    ) {
+        for (child_id, place) in &table.table.referenced_by {
+            let Some(child) = self.catalog.table(*child_id).cloned() else {
+                continue;
+            };
+            let fk = &child.table.def.foreign_keys[*place];
+            let Some(values) = values_of(old, &fk.ref_columns) else {
+                continue;
+            };
+            let unchanged = |n: &[Value]| {
+                let mut columns = fk.ref_columns.iter();
+                columns.all(|c| same(&old[*c as usize], &n[*c as usize]))
+            };
+            if new.is_some_and(unchanged) {
+                continue;
+            }
+            let action = match new {
+                Some(_) => fk.on_update,
+                None => fk.on_delete,
+            };
+            self.probes.push(FkProbe {
+                place: *place,
+                values,
+                kind: Side::Children,
+                followed: !matches!(action, FkAction::NoAction | FkAction::Restrict),
+                now: action != FkAction::NoAction,
+                child,
+            });
+        }
+    }
+
+    fn change_child(
+        &mut self,
+        child: &Arc<TableHandle>,
+        fk: &ForeignKey,
+        action: FkAction,
+        key: &[u8],
+        row: &[Value],
+        parent: Option<&[Value]>,
+    ) -> Result<()> {
+        if action == FkAction::Cascade && parent.is_none() {
+            self.delete(child, key)?;
+            return Ok(());
+        }
+        let mut changed = row.to_vec();
+        for (c, rc) in fk.columns.iter().zip(&fk.ref_columns) {
+            changed[*c as usize] = match (action, parent) {
+                (FkAction::Cascade, Some(p)) => {
+                    let ty = child.table.def.columns[*c as usize].ty().ty;
+                    widen(&p[*rc as usize], ty)
+                }
+                (FkAction::SetDefault, _) => self.default_of(child, *c as usize)?,
+                _ => Value::Null,
+            };
+        }
+        self.update(child, key, &changed)
+    }
+
+    /// The rows of `child` that reference these values by its key at `place`, as this transaction would leave them.
+    pub(crate) fn children(
+        &mut self,
+        child: &Arc<TableHandle>,
+        place: usize,
+        values: &[Value],
+    ) -> Result<Vec<Keyed>> {
+        let fk = child.table.def.foreign_keys[place].clone();
+        let columns = fk.columns.iter();
+        let wanted: Vec<usize> = columns.map(|c| *c as usize).collect();
+        let matches = |row: &base::RowRef<'_>| {
+            let mut pairs = wanted.iter().zip(values);
+            pairs.all(|(c, v)| same(&row.get(*c), v))
+        };
+        let mut found = Vec::new();
+        let Some(index) = prefix_index(child, &fk.columns) else {
+            let Some(keys) = self.group(child, place, &wanted, values)? else {
+                self.each_row(child, Access::Primary, KeyRange::all(), &mut |key, row| {
+                    if matches(&row) {
+                        found.push((key.to_vec(), row.values()));
+                    }
+                })?;
+                return Ok(found);
+            };
+            for key in keys {
+                let row = |r: base::RowRef<'_>| matches(&r).then(|| r.values());
+                if let Some(Some(row)) = self.get_columns(child, &key, ALL_COLUMNS, row)? {
+                    found.push((key.into(), row));
+                }
+            }
+            return Ok(found);
+        };
+        let mut key = Vec::new();
+        for (v, k) in ordered(child, index, &fk, values)
+            .iter()
+            .zip(&child.table.keys[index])
+        {
+            k.encode(v, &mut key);
+        }
+        let access = match child.table.def.indexes[index].primary {
+            true => Access::Primary,
+            false => Access::Index(index),
+        };
+        self.each_row(child, access, KeyRange::prefix(&key), &mut |key, row| {
+            if matches(&row) {
+                found.push((key.to_vec(), row.values()));
+            }
+        })?;
+        Ok(found)
+    }
+
+    fn each_row(
+        &mut self,
+        table: &Arc<TableHandle>,
+        access: Access,
+        range: KeyRange,
+        f: &mut dyn FnMut(&[u8], base::RowRef<'_>),
+    ) -> Result<()> {
+        if range == KeyRange::all() {
+            self.cascades.whole += 1;
+        }
+        let mut scan = Scan::new(access, range, Direction::Forward);
+        while self.scan(table, &mut scan, 256, &mut |key, row| {
+            f(key, row);
+            Ok(())
+        })? {}
+        Ok(())
+    }
+
+    /// Keys of rows that may reference these values. None: the table has not been asked before in this statement.
+    fn group(
+        &mut self,
+        child: &Arc<TableHandle>,
+        place: usize,
+        columns: &[usize],
+        values: &[Value],
+    ) -> Result<Option<Vec<Box<[u8]>>>> {
+        let storage = child.storage.id;
+        let groups = &self.cascades.groups;
+        let known = groups
+            .iter()
+            .position(|g| g.storage == storage && g.place == place);
+        let Some(at) = known else {
+            self.cascades.groups.push(Grouped {
+                storage,
+                place,
+                by: None,
+            });
+            return Ok(None);
+        };
+        if self.cascades.groups[at].by.is_none() {
+            let mut by: HashMap<Vec<u8>, Vec<Box<[u8]>>> = HashMap::new();
+            self.each_row(child, Access::Primary, KeyRange::all(), &mut |key, row| {
+                let values: Vec<Value> = columns.iter().map(|c| row.get(*c)).collect();
+                if !values.iter().any(Value::is_null) {
+                    by.entry(group_of(&values)).or_default().push(key.into());
+                }
+            })?;
+            self.cascades.groups[at].by = Some(by);
+        }
+        let by = self.cascades.groups[at].by.as_ref();
+        let mut keys = by
+            .and_then(|by| by.get(&group_of(values)))
+            .cloned()
+            .unwrap_or_default();
+        // A row that came to reference them again stands there twice.
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(Some(keys))
+    }
+}
