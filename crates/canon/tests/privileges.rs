@@ -860,7 +860,9 @@ fn files_are_private_and_those_of_an_older_build_become_so() {
         assert!(modes(&data).len() > 5);
         assert_eq!(open(&[data.clone(), below.clone()]), [""; 0]);
         server.kill();
-        for (path, _) in modes(&data) {
+        // An older build has no secret, and one that others could read is refused.
+        let of_old = |path: &Path| !path.ends_with("CANON_SECRET");
+        for (path, _) in modes(&data).into_iter().filter(|(p, _)| of_old(p)) {
             let mode = if path.is_dir() { 0o755 } else { 0o644 };
             let rights = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&path, rights).expect("rights");

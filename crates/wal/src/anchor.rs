@@ -228,7 +228,8 @@ impl DataDir {
         };
         self.set_anchor(Anchor {
             position: old.position.min(position),
-            point: old.point.min(Some(point)),
+            // A segment that has no group yet goes at the next start.
+            point: (old.point.min(Some(point))).filter(|p| p.offset > SEGMENT_HEADER),
             ..old
         })
     }

@@ -38,7 +38,7 @@ pub fn next_term(current: u64, now_micros: i64, dice: u64) -> Option<u64> {
     let now = Some(now).filter(|n| *n <= MAX_TERM >> 16).unwrap_or(0);
     let generation = now.max((current >> 16) + 1);
     let fits = generation <= MAX_TERM >> 16;
-    let term = fits.then(|| (generation << 16) | (dice & 0xffff))?;
+    let term = fits.then_some((generation << 16) | (dice & 0xffff))?;
     (term > current && term <= MAX_TERM).then_some(term)
 }
 

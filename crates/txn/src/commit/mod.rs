@@ -72,10 +72,6 @@ impl Txn {
         for t in &mut self.writes.tables {
             t.rows.retain(|_, p| p.row.is_some() || p.existed);
         }
-        if !self.has_writes() {
-            // All that it inserted it deleted again.
-            return Ok(snapshot);
-        }
         let guard = pin();
         if self.view()?.check().is_err() {
             return Err(Txn::snapshot_too_old());

@@ -92,8 +92,7 @@ impl CommitOrder for MemoryOrder {
         Ok((position, position.as_u64()))
     }
 
-    fn ready(&self, ticket: u64, _heads: Vec<u8>, data: Vec<u8>) {
-        assert!(!data.is_empty(), "a commit writes something");
+    fn ready(&self, ticket: u64, _heads: Vec<u8>, _data: Vec<u8>) {
         self.done(ticket);
     }
 
