@@ -15,6 +15,13 @@ use serde::{Deserialize, Serialize};
 /// Most digits of a split `numeric`.
 pub const MAX_DIGITS: i32 = 36;
 
+/// Most units, either way, that a delta, a guard or a bound may name. Values stay below, and sums of a few of them fit.
+const MOST_UNITS: i128 = 10i128.pow(37);
+
+fn within_reach(units: i128) -> Option<i128> {
+    (-MOST_UNITS..=MOST_UNITS).contains(&units).then_some(units)
+}
+
 /// How a column is split, as the schema holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
@@ -73,10 +80,11 @@ impl Units {
         self
     }
 
-    /// A number in units; `None` where it is not a whole number of them, or no number.
+    /// A number in units; `None` where it is not a whole number of them, far outside of what a value can be, or no number.
     pub fn units(&self, v: &Value) -> Option<i128> {
         if let Some(i) = v.as_i64() {
-            return i128::from(i).checked_mul(10i128.checked_pow(self.scale as u32)?);
+            let unit = 10i128.checked_pow(self.scale as u32)?;
+            return i128::from(i).checked_mul(unit).and_then(within_reach);
         }
         let Value::Numeric(n) = v else { return None };
         let Numeric::Finite(d) = &**n else {
@@ -87,7 +95,7 @@ impl Units {
             return None;
         }
         let (digits, _) = exact.into_bigint_and_exponent();
-        digits.to_i128()
+        digits.to_i128().and_then(within_reach)
     }
 
     /// The value of the column's type; the units lie between the limits of the type.
@@ -123,7 +131,7 @@ impl Units {
             false => bigdecimal::RoundingMode::Floor,
         };
         let (digits, _) = scaled.with_scale_round(0, mode).into_bigint_and_exponent();
-        digits.to_i128()
+        digits.to_i128().and_then(within_reach)
     }
 }
 
@@ -154,6 +162,8 @@ mod tests {
         assert_eq!(m.units(&Value::Int4(7)), Some(700));
         assert_eq!(m.units(&numeric("0.005")), None);
         assert_eq!(m.units(&numeric("NaN")), None);
+        let huge = numeric(&i128::MAX.to_string());
+        assert_eq!((m.units(&huge), m.round(&huge, false)), (None, None));
         assert_eq!(m.round(&numeric("0.001"), true), Some(1));
         assert_eq!(m.round(&numeric("0.001"), false), Some(0));
         assert_eq!(m.round(&numeric("-0.001"), false), Some(-1));

@@ -16,6 +16,7 @@
 
 pub use base::cancel::Interrupt;
 use base::{Error, Position, Result, RowRef, SqlState, Value};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Expired, View, pin};
@@ -173,7 +174,7 @@ pub struct Txn {
     /// Its snapshot moved over a change of a range that did not matter.
     pub(crate) spared: Option<Spared>,
     /// What it reserves of split values, until it has ended.
-    pub(crate) escrowed: Vec<(ValueName, Reserved)>,
+    pub(crate) escrowed: HashMap<ValueName, Reserved, foldhash::fast::FixedState>,
     /// Deltas live off a version here that may not be installed yet: the next snapshot does not stand below.
     pub(crate) lives_off: Position,
     /// For rows that are being encoded.
@@ -230,7 +231,7 @@ impl Txn {
             looked_again: 0,
             outdated: false,
             spared: None,
-            escrowed: Vec::new(),
+            escrowed: HashMap::default(),
             lives_off: Position::ZERO,
             scratch: Vec::new(),
             notifications: Vec::new(),
@@ -631,7 +632,7 @@ impl Drop for Txn {
         let memory = &self.shared.store.memory;
         memory.add_uncommitted(-(self.charged as isize));
         self.stop_waiting();
-        for (name, held) in self.escrowed.drain(..) {
+        for (name, held) in self.escrowed.drain() {
             self.shared.escrow.give_back(&name, held);
         }
         for name in self.locks.drain(..) {

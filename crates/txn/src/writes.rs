@@ -59,6 +59,8 @@ pub struct Writes {
     pub tables: Vec<TableWrites>,
     undo: Vec<Undo>,
     bytes: usize,
+    /// A row has been changed by deltas, which may have been undone since.
+    moved: bool,
 }
 
 impl Writes {
@@ -123,6 +125,7 @@ impl Writes {
         });
         let bytes = 160 + key.len() + change.row.as_ref().map_or(0, |r| r.len());
         self.bytes += bytes;
+        self.moved |= change.moved.is_some();
         let before = self.set(i, key, Some(change));
         self.undo.push(Undo::Row {
             table: i,
@@ -160,10 +163,9 @@ impl Writes {
         }
     }
 
-    /// Whether a row changes by deltas.
+    /// Whether a row may change by deltas. Asked at every statement, so no row is looked at.
     pub fn has_moved(&self) -> bool {
-        let mut rows = self.tables.iter().flat_map(|t| t.rows.values());
-        rows.any(|p| p.moved.is_some())
+        self.moved
     }
 
     /// A row that changes by deltas is shown so from here on; what an undo brings back is refreshed likewise.

@@ -77,6 +77,9 @@ impl Work<'_> {
             };
             push_column(&mut def, plain_column(name, ty))?;
         }
+        if let CreateTableOptions::With(options) = &c.table_options {
+            super::split::of_table(&mut def, options)?;
+        }
         let id = def.id;
         self.put(Object::Table(def));
         Ok(Some(id))

@@ -252,6 +252,13 @@ fn bounds(e: &Expr, name: &str, units: &Units, split: &mut Split) -> bool {
     true
 }
 
+fn is_whole(v: &Value) -> bool {
+    match v {
+        Value::Numeric(n) => matches!(&**n, Numeric::Finite(d) if d.is_integer()),
+        _ => false,
+    }
+}
+
 /// A number as a CHECK spells it, signs, brackets and casts included.
 fn constant(e: &Expr) -> Option<Value> {
     match e {
@@ -261,7 +268,13 @@ fn constant(e: &Expr) -> Option<Value> {
             Some(Value::from(n))
         }
         Expr::Nested(e) => constant(e),
-        Expr::Cast { expr, .. } => constant(expr),
+        // A cast to another type than plain numeric may round.
+        Expr::Cast {
+            expr, data_type, ..
+        } => {
+            let plain = data_type.to_string().eq_ignore_ascii_case("numeric");
+            constant(expr).filter(|v| plain || is_whole(v))
+        }
         Expr::UnaryOp { op, expr } => match (op, constant(expr)?) {
             (UnaryOperator::Plus, v) => Some(v),
             (UnaryOperator::Minus, Value::Numeric(n)) => match *n {

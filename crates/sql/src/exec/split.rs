@@ -87,6 +87,7 @@ pub(super) fn update(
         }
     }
     for key in &targets {
+        rt.tick()?;
         let outcome = match &deltas {
             Some(all) => rt.txn()?.add_to(&u.handle, key, all, split.looked_at)?,
             None => Outcome::Exact,

@@ -158,6 +158,16 @@ impl Txn {
         deltas: &[Delta],
         looked_at: u64,
     ) -> Result<Outcome> {
+        base::memory::apart(|| self.add_to_row(table, key, deltas, looked_at))
+    }
+
+    fn add_to_row(
+        &mut self,
+        table: &TableHandle,
+        key: &[u8],
+        deltas: &[Delta],
+        looked_at: u64,
+    ) -> Result<Outcome> {
         let handle = self.for_write(table)?;
         self.shared.store.memory.check()?;
         let own = self.writes.get(handle.storage.id, key);
@@ -206,16 +216,21 @@ impl Txn {
         had: Option<&Moved>,
         looked_at: u64,
     ) -> Result<Outcome> {
-        let before = self.escrowed.clone();
         let mut outcome = Ok(Outcome::Done);
+        let mut before = Vec::with_capacity(deltas.len());
         for d in deltas {
-            outcome = self.reserve(handle, key, d, had, looked_at);
+            let name = ValueName {
+                storage: handle.storage.id,
+                column: d.column as u16,
+                key: key.into(),
+            };
+            let mine = self.escrowed.get(&name).copied().unwrap_or(Hold::NONE);
+            outcome = self.reserve(handle, &name, mine, d, had, looked_at);
+            before.push((name, mine));
             if !matches!(outcome, Ok(Outcome::Done)) {
+                self.restore_escrow(before);
                 break;
             }
-        }
-        if !matches!(outcome, Ok(Outcome::Done)) {
-            self.restore_escrow(before);
         }
         outcome
     }
@@ -223,11 +238,13 @@ impl Txn {
     fn reserve(
         &mut self,
         handle: &TableHandle,
-        key: &[u8],
+        name: &ValueName,
+        mine: Hold,
         d: &Delta,
         had: Option<&Moved>,
         looked_at: u64,
     ) -> Result<Outcome> {
+        let key = &*name.key;
         let units = *handle.split(d.column).ok_or_else(damaged)?;
         let layout = &handle.table.layout;
         let guard = pin();
@@ -254,13 +271,6 @@ impl Txn {
             self.restart(handle, text, newest.position())?;
         }
         let net = net_of(had, d.column);
-        let name = ValueName {
-            storage: handle.storage.id,
-            column: d.column as u16,
-            key: key.into(),
-        };
-        let mine = self.escrowed.iter().find(|e| e.0 == name);
-        let mine = mine.map_or(Hold::NONE, |e| e.1);
         let after = Hold::of(net + d.amount);
         let guarded = d.need.map_or(0, |n| (n - units.lower - net).max(0));
         let want = mine.max(after).max(Hold {
@@ -281,11 +291,10 @@ impl Txn {
         let asked = self
             .shared
             .escrow
-            .reserve(&name, read, bounds, (mine, want, keep));
+            .reserve(name, read, bounds, (mine, want, keep));
         let (answer, newest) = asked.ok_or_else(damaged)?;
         if answer == Answer::Granted {
-            self.escrowed.retain(|e| e.0 != name);
-            self.escrowed.push((name, keep));
+            self.escrowed.insert(name.clone(), keep);
         }
         // What the snapshot says to the same question.
         let seen = value_of(&units, layout.row(seen), d.column).ok_or_else(damaged)? + net;
@@ -437,10 +446,14 @@ impl Txn {
         Ok(read || in_range)
     }
 
+    /// Holds of these values what was held before.
     fn restore_escrow(&mut self, before: Vec<(ValueName, Hold)>) {
-        for (name, held) in std::mem::replace(&mut self.escrowed, before) {
-            let keep = self.escrowed.iter().find(|e| e.0 == name);
-            let keep = keep.map_or(Hold::NONE, |e| e.1);
+        for (name, keep) in before {
+            let held = match keep == Hold::NONE {
+                true => self.escrowed.remove(&name),
+                false => self.escrowed.insert(name.clone(), keep),
+            };
+            let held = held.unwrap_or(Hold::NONE);
             self.shared.escrow.reduce(&name, held, keep);
         }
     }
