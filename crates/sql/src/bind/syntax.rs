@@ -113,8 +113,10 @@ fn values_compared(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         })
     };
     let mut places = vec![];
-    for at in solid.windows(3) {
-        let &[word, open, values] = at else { continue };
+    for at in solid.windows(4) {
+        let &[word, open, values, next] = at else {
+            continue;
+        };
         let compared =
             is(&tokens[word], &["any", "some", "all"]) && tokens[open].token == Token::LParen;
         // `ANY ((SELECT …) UNION …)`: the parser expects the end behind the first query.
@@ -124,8 +126,9 @@ fn values_compared(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             is(&tokens[*behind], &["union", "intersect", "except"]).then_some(())
         };
         let first = &tokens[values];
-        let form = compared
-            && (is(first, &["values"]) || first.token == Token::LParen && operation().is_some());
+        // A column may be called `values`.
+        let list = is(first, &["values"]) && tokens[next].token == Token::LParen;
+        let form = compared && (list || first.token == Token::LParen && operation().is_some());
         if form {
             places.extend(end_of(open).map(|close| (values, close)));
         }
@@ -221,7 +224,7 @@ fn precise_intervals(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     tokens
 }
 
-/// The type `int ARRAY[4]`, or `int ARRAY`, is `int[]`. ARRAY alone is no expression, and no name.
+/// The type `int ARRAY[4]`, or `int ARRAY`, is `int[]`. Behind anything but a type, ARRAY alone is a name: `AS array`, `t.array`.
 fn array_types(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let array = |t: &TokenWithSpan| word_of(t).as_deref() == Some("array");
     if !tokens.iter().any(array) {
@@ -242,7 +245,8 @@ fn array_types(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 solid[k + 3]
             }
             (Some(Token::LBracket), ..) => continue,
-            _ => solid[k],
+            _ if ends_type(&tokens, &solid[..k]) => solid[k],
+            _ => continue,
         };
         let span = tokens[solid[k]].span;
         let brackets = [Token::LBracket, Token::RBracket].map(|t| TokenWithSpan::new(t, span));
