@@ -346,7 +346,7 @@ impl<'c> Gen<'c> {
             _ => &[],
         };
         if self.depth == 1 && self.outer.is_empty() && self.c.rarely(2) {
-            scope.extend(merged.iter().map(|(n, t)| (format!("{n}"), *t)));
+            scope.extend(merged.iter().map(|(n, t)| ((*n).to_owned(), *t)));
             self.merged = true;
         }
         let sql = format!("{a} AS {l} {natural}{how} {b} AS {r}{with}");

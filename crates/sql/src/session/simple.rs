@@ -34,23 +34,19 @@ impl<E: Engine> Session<E> {
                 self.check_planned(&found.plan, &found.parsed)?;
                 vec![found.parsed]
             }
-            None => match {
+            None => {
                 self.begin_limit();
-                self.in_normal_form(sql)
-            } {
-                Some(mut run) => {
+                if let Some(mut run) = self.in_normal_form(sql) {
                     self.check_run(&run)?;
                     self.begin_activity(&sql.into());
                     self.finish_run(c, &mut run, 0, true).await?;
                     self.report(c);
                     return Ok(());
                 }
-                None => {
-                    let all = parse(sql)?;
-                    self.check_place(&all)?;
-                    all
-                }
-            },
+                let all = parse(sql)?;
+                self.check_place(&all)?;
+                all
+            }
         };
         if statements.is_empty() {
             c.empty_query();

@@ -50,7 +50,7 @@ pub fn from_sql_name(name: &str, mods: &[i32], array: bool) -> Result<ColumnType
     }
     let schema = ["pg_catalog.", "\"pg_catalog\"."];
     let plain = schema.iter().find_map(|s| words.strip_prefix(s));
-    let words = unquoted(plain.unwrap_or(words), &name);
+    let words = unquoted(plain.unwrap_or(words), name);
     let squeezed = words.split_whitespace().collect::<Vec<_>>().join(" ");
     let ty = match squeezed.as_str() {
         "boolean" | "bool" => Type::Bool,

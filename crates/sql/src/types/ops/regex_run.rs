@@ -324,11 +324,10 @@ impl<'n> Machine<'n> {
             list.states.push(s);
             list.slots.extend_from_slice(&self.slots);
             match self.nfa.state(s) {
-                State::Look { look, next } => {
-                    if self.nfa.look_matcher().matches(*look, bytes, at) {
-                        self.todo.push(Todo::Go(*next));
-                    }
+                State::Look { look, next } if self.nfa.look_matcher().matches(*look, bytes, at) => {
+                    self.todo.push(Todo::Go(*next));
                 }
+                State::Look { .. } => {}
                 State::Union { alternates } => {
                     self.todo
                         .extend(alternates.iter().rev().copied().map(Todo::Go));
