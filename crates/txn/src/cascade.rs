@@ -164,6 +164,7 @@ impl Txn {
                         self.probes.push(probe);
                         continue;
                     };
+                    let row = self.as_it_is(&child, &fk, &key, row, &probe.values);
                     let changed = (child.clone(), fk.clone(), parent.clone());
                     self.cascades.stack.push(Frame::Children {
                         child,
@@ -174,7 +175,9 @@ impl Txn {
                         probe,
                     });
                     let (child, fk, parent) = changed;
-                    self.change_child(&child, &fk, action, &key, &row, parent.as_deref())?;
+                    if let Some(row) = row {
+                        self.change_child(&child, &fk, action, &key, &row, parent.as_deref())?;
+                    }
                 }
             }
         }
@@ -272,6 +275,26 @@ impl Txn {
                 child,
             });
         }
+    }
+
+    /// A row that referenced these values when it was found. What followed from the rows before it may have changed it since: none if it
+    /// is not there under its key any more, or does not reference them.
+    fn as_it_is(
+        &self,
+        child: &TableHandle,
+        fk: &ForeignKey,
+        key: &[u8],
+        found: Vec<Value>,
+        values: &[Value],
+    ) -> Option<Vec<Value>> {
+        let Some(own) = self.writes.get(child.storage.id, key) else {
+            return Some(found);
+        };
+        let row = child.table.layout.row(own.row.as_deref()?).values();
+        let mut pairs = fk.columns.iter().zip(values);
+        pairs
+            .all(|(c, v)| same(&row[*c as usize], v))
+            .then_some(row)
     }
 
     fn change_child(

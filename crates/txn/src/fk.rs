@@ -169,22 +169,20 @@ impl Txn {
     /// The checks that were put off, at the end of the transaction, or (`keys`) those of keys that are not deferred any more. May ask to
     /// block: then it is to be called again after the wait.
     pub fn check_deferred(&mut self, all: bool) -> Result<()> {
-        let mut rest = std::mem::take(&mut self.put_off);
-        let due = |t: &Txn, p: &FkProbe| all || !t.deferred.is(p.fk());
-        let mut at = 0;
-        while at < rest.len() {
-            if !due(self, &rest[at]) {
-                at += 1;
-                continue;
-            }
-            if let Err(e) = self.check_late(&rest[at]) {
-                self.put_off = rest;
-                return Err(e);
-            }
-            rest.remove(at);
-        }
+        let put_off = std::mem::take(&mut self.put_off);
+        let is_due = |p: &FkProbe| all || !self.deferred.is(p.fk());
+        let (mut due, rest): (Vec<FkProbe>, Vec<FkProbe>) = put_off.into_iter().partition(is_due);
+        // The transaction may have dropped the table or the key since.
+        due.retain(|p| {
+            let child = self.handle_of(&p.child);
+            child.is_some_and(|c| c.table.def.foreign_keys.iter().any(|f| f.id == p.fk().id))
+        });
+        let checked = self.check_late(&due);
         self.put_off = rest;
-        Ok(())
+        if checked.is_err() {
+            self.put_off.extend(due);
+        }
+        checked
     }
 
     /// 23503 where a row references what went.
@@ -199,23 +197,32 @@ impl Txn {
         Err(self.children_error(p))
     }
 
-    /// The row that was written may have gone again since, and a parent may have come.
-    fn check_late(&mut self, p: &FkProbe) -> Result<()> {
-        if p.kind == Side::Children {
-            return self.require_no_children(std::slice::from_ref(p));
-        }
-        let child = self.handle_of(&p.child).unwrap_or(p.child.clone());
-        let there = match prefix_index(&child, &p.fk().columns) {
-            Some(index) => self.has_child(&child, p.fk(), index, &p.values, Position::MAX),
-            None => {
-                let one = HashMap::from([(group_of(&p.values), p)]);
-                let found = self.child_of_any(&child, p.fk(), &one, Position::MAX)?;
-                found.is_some()
+    /// The rows that were written may have gone again since, and parents may have come. A table without an index for its key is read once,
+    /// for all rows that have no parent.
+    fn check_late(&mut self, due: &[FkProbe]) -> Result<()> {
+        self.require_no_children(due)?;
+        loop {
+            let mut whole = Whole::new();
+            for p in due.iter().filter(|p| p.kind == Side::Parent) {
+                work(64)?;
+                let child = self.handle_of(&p.child).unwrap_or(p.child.clone());
+                let index = prefix_index(&child, &p.fk().columns);
+                let is_there = |i| self.has_child(&child, p.fk(), i, &p.values, Position::MAX);
+                if index.is_some_and(|i| !is_there(i)) {
+                    continue;
+                }
+                match self.require_parent(p) {
+                    Err(e) if e.code() == SqlState::FOREIGN_KEY_VIOLATION && index.is_none() => {
+                        look_for(&mut whole, child, p);
+                    }
+                    r => r?,
+                }
             }
-        };
-        match there {
-            true => self.require_parent(p),
-            false => Ok(()),
+            match self.first_of(&whole, Position::MAX)? {
+                None => return Ok(()),
+                // Without an error its parent has come meanwhile: then the others are asked for again.
+                Some(p) => self.require_parent(p)?,
+            }
         }
     }
 
@@ -340,7 +347,7 @@ impl Txn {
         probes: &'p [FkProbe],
         me: Position,
     ) -> Result<Option<&'p FkProbe>> {
-        let mut whole: Vec<(Arc<TableHandle>, usize, HashMap<Vec<u8>, &'p FkProbe>)> = Vec::new();
+        let mut whole = Whole::new();
         for p in probes.iter().filter(|p| p.kind == Side::Children) {
             work(64)?;
             let fk = p.fk();
@@ -359,18 +366,16 @@ impl Txn {
                 }
                 continue;
             }
-            let group = group_of(&p.values);
-            let same = |w: &&mut (Arc<TableHandle>, usize, _)| {
-                w.1 == p.place && w.0.table.def.id == child.table.def.id
-            };
-            match whole.iter_mut().find(same) {
-                Some((_, _, gone)) => drop(gone.insert(group, p)),
-                None => whole.push((child, p.place, HashMap::from([(group, p)]))),
-            }
+            look_for(&mut whole, child, p);
         }
-        for (child, _, gone) in &whole {
-            let some = gone.values().next().expect("one at least");
-            if let Some(p) = self.child_of_any(child, some.fk(), gone, me)? {
+        self.first_of(&whole, me)
+    }
+
+    /// The first of these whose values a row references, in the newest state below `me`.
+    fn first_of<'p>(&self, whole: &Whole<'p>, me: Position) -> Result<Option<&'p FkProbe>> {
+        for (child, _, by) in whole {
+            let some = by.values().next().expect("one at least");
+            if let Some(p) = self.child_of_any(child, some.fk(), by, me)? {
                 return Ok(Some(p));
             }
         }
@@ -466,7 +471,16 @@ impl Txn {
     pub(crate) fn children_error(&self, p: &FkProbe) -> Error {
         self.tells_of_newest();
         let fk = p.fk();
-        if p.followed {
+        // SET DEFAULT may have left a row of its own at the value that goes.
+        let references = |w: &Pending| {
+            let row = w.row.as_deref().map(|r| p.child.table.layout.row(r));
+            row.is_some_and(|row| {
+                let mut pairs = fk.columns.iter().zip(&p.values);
+                pairs.all(|(c, v)| same(&row.get(*c as usize), v))
+            })
+        };
+        let own = self.writes.of(p.child.storage.id);
+        if p.followed && !own.is_some_and(|w| w.rows.values().any(references)) {
             let what = "could not serialize access: a row that references a changed key was added concurrently";
             return Error::new(SqlState::SERIALIZATION_FAILURE, what)
                 .hint("The transaction might succeed if retried.")
@@ -612,6 +626,20 @@ impl Txn {
     pub(crate) fn namespace_of(&self, table: &TableHandle) -> String {
         let ns = self.catalog.schema.namespace(table.table.def.namespace);
         ns.map(|n| n.name.clone()).unwrap_or_default()
+    }
+}
+
+/// Tables that are to be read whole, each with the place of its key and the probes whose values are looked for.
+type Whole<'p> = Vec<(Arc<TableHandle>, usize, HashMap<Vec<u8>, &'p FkProbe>)>;
+
+fn look_for<'p>(whole: &mut Whole<'p>, child: Arc<TableHandle>, p: &'p FkProbe) {
+    let group = group_of(&p.values);
+    let same = |w: &&mut (Arc<TableHandle>, usize, _)| {
+        w.1 == p.place && w.0.table.def.id == child.table.def.id
+    };
+    match whole.iter_mut().find(same) {
+        Some((_, _, by)) => drop(by.insert(group, p)),
+        None => whole.push((child, p.place, HashMap::from([(group, p)]))),
     }
 }
 
