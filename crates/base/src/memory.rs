@@ -96,9 +96,17 @@ pub fn process() -> i64 {
 pub fn are_rows(bytes: isize) {
     METER.with(|m| {
         m.zero.set(m.zero.get().wrapping_add(bytes));
-        // A threshold stands as far away as it did.
-        m.next.set(m.next.get().saturating_add(bytes));
+        m.next.set(moved(m.next.get(), bytes));
     });
+}
+
+/// A threshold, as far away as it was. That there is none stays.
+#[inline]
+fn moved(next: isize, by: isize) -> isize {
+    match next {
+        isize::MAX => isize::MAX,
+        next => next.saturating_add(by),
+    }
 }
 
 /// Does what takes memory for the database and not for the statement: rows, entries of indexes, the transaction's own lists.
@@ -109,7 +117,7 @@ pub fn apart<R>(f: impl FnOnce() -> R) -> R {
     METER.with(|m| {
         are_rows(mine().wrapping_sub(before));
         let more = m.taken.get().wrapping_sub(taken);
-        m.next.set(next.saturating_add(more));
+        m.next.set(moved(next, more));
     });
     r
 }
@@ -449,6 +457,20 @@ mod tests {
         drop(inside);
         assert_eq!(account.used(), 500 << 10);
         took(-(900 << 10));
+    }
+
+    #[test]
+    fn what_runs_apart_has_no_limit_however_deep() {
+        let account = Arc::new(Total::default()).account();
+        let _inside = enter(&account);
+        account.begin(1 << 20);
+        apart(|| {
+            apart(|| took(-(1 << 10)));
+            are_rows(-(1 << 10));
+            assert_eq!(code(want(1 << 30)), None);
+        });
+        assert_eq!(code(want(1 << 30)), Some(SqlState::OUT_OF_MEMORY));
+        took(1 << 10);
     }
 
     #[test]

@@ -168,7 +168,8 @@ impl Engine for NodeEngine {
     }
 
     fn row_memory(&self) -> u64 {
-        self.node.manager().store.memory.used()
+        let memory = &self.node.manager().store.memory;
+        memory.used() + memory.going()
     }
 
     fn tree_memory(&self) -> u64 {

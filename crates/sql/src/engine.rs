@@ -85,7 +85,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Where *published* stands.
     fn published_position(&self) -> Position;
 
-    /// Bytes that the rows take, and what the trees take that they stand in; the latter costs a look at each table.
+    /// Bytes that the rows take, those of dropped tables until they are freed included; and what the trees take that they stand in, which
+    /// costs a look at each table.
     fn row_memory(&self) -> u64 {
         0
     }

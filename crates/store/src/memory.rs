@@ -4,7 +4,8 @@
 //! not committed, and, on demand, tree nodes. A row is refused when the sum stands above the limit.
 //!
 //! Rows and entries that go one by one are taken off one by one. Those of a table or an index that goes whole are taken off by the
-//! tree that held them ([`Debt`]): when nobody may read it any more, and once more, for the difference, when it is dropped.
+//! tree that held them ([`Debt`]): when nobody may read it any more, and once more, for the difference, when it is dropped. Until the
+//! tree is freed they are still in memory, for as long as a plan or a statement has it: [`Memory::going`] tells how much that is.
 
 use base::{Error, Result, SqlState};
 use env::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -20,7 +21,12 @@ const SMALL: u64 = 64 << 20;
 #[derive(Default)]
 struct Shard(AtomicI64);
 
-type Shards = [Shard; SHARDS];
+#[derive(Default)]
+struct Shards {
+    each: [Shard; SHARDS],
+    /// What trees hold that counts no more.
+    going: AtomicI64,
+}
 
 /// Bytes in use and their limit.
 pub struct Memory {
@@ -51,7 +57,14 @@ fn shard() -> usize {
 #[inline]
 fn add(shards: &Shards, bytes: isize) {
     base::memory::are_rows(bytes);
-    shards[shard()].0.fetch_add(bytes as i64, Ordering::Relaxed);
+    count(shards, bytes);
+}
+
+#[inline]
+fn count(shards: &Shards, bytes: isize) {
+    shards.each[shard()]
+        .0
+        .fetch_add(bytes as i64, Ordering::Relaxed);
 }
 
 impl Memory {
@@ -63,14 +76,18 @@ impl Memory {
 
     /// The same for changes that are not committed, which run apart from their statement's account.
     pub fn add_uncommitted(&self, bytes: isize) {
-        self.shards[shard()]
-            .0
-            .fetch_add(bytes as i64, Ordering::Relaxed);
+        count(&self.shards, bytes);
+    }
+
+    /// Bytes of tables and indexes that are gone and not freed yet. They count for no limit.
+    pub fn going(&self) -> u64 {
+        self.shards.going.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.shards
+            .each
             .iter()
             .map(|s| s.0.load(Ordering::Relaxed))
             .sum::<i64>()
@@ -130,6 +147,8 @@ impl Memory {
 pub(crate) struct Debt {
     shards: OnceLock<Weak<Shards>>,
     paid: AtomicIsize,
+    /// What of `Shards::going` is this tree's, its nodes included.
+    going: AtomicIsize,
 }
 
 impl Debt {
@@ -142,11 +161,30 @@ impl Debt {
     }
 
     /// Takes off what the tree holds, but for what was taken off before. Entries that come or go beside it are counted as ever: the
-    /// next call, by the last owner at the latest, makes up for them. Nothing is asked when the whole memory is gone.
-    pub fn pay(&self, holds: impl FnOnce() -> isize) {
+    /// next call, by the last owner at the latest, makes up for them. Nothing is asked when the whole memory is gone. `holds`: bytes of
+    /// entries, and of nodes.
+    pub fn pay(&self, holds: impl FnOnce() -> (isize, usize)) {
         if let Some(shards) = self.shards.get().and_then(Weak::upgrade) {
-            let holds = holds();
-            add(&shards, self.paid.swap(holds, Ordering::Relaxed) - holds);
+            let (holds, nodes) = holds();
+            // Nothing is freed here, so no account has them back.
+            count(&shards, self.paid.swap(holds, Ordering::Relaxed) - holds);
+            let going = holds + nodes as isize;
+            let more = going - self.going.swap(going, Ordering::Relaxed);
+            shards.going.fetch_add(more as i64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A debt stands behind its tree, which has put off the end of its nodes by now: this comes after that.
+impl Drop for Debt {
+    fn drop(&mut self) {
+        let going = *self.going.get_mut() as i64;
+        if let Some(shards) = self.shards.take().filter(|_| going != 0) {
+            crossbeam_epoch::pin().defer(move || {
+                if let Some(shards) = shards.upgrade() {
+                    shards.going.fetch_sub(going, Ordering::Relaxed);
+                }
+            });
         }
     }
 }
@@ -169,5 +207,30 @@ mod tests {
         m.add(-most + 1);
         assert!(m.has_shrunk());
         assert!(!m.has_shrunk());
+    }
+
+    #[test]
+    fn a_table_that_is_gone_is_known_until_it_is_freed() {
+        let m = Memory::default();
+        let table = crate::Storage::new(1);
+        for i in 0..1000u32 {
+            table.find_or_create(&i.to_be_bytes(), &m, &crossbeam_epoch::pin());
+        }
+        let rows = m.used();
+        assert_eq!(m.going(), 0);
+        let before = base::memory::mine();
+        table.pay_back();
+        assert_eq!(m.used(), 0);
+        assert!(m.going() > rows, "its nodes are there, too");
+        assert_eq!(base::memory::mine(), before, "nothing was taken or freed");
+        drop(table);
+        // Other tests of this process may be in the way for a moment.
+        for _ in 0..10_000_000 {
+            if m.going() == 0 {
+                break;
+            }
+            crossbeam_epoch::pin().flush();
+        }
+        assert_eq!(m.going(), 0);
     }
 }

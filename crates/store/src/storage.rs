@@ -74,6 +74,7 @@ pub struct SecondaryIndex {
 #[derive(Default)]
 pub struct IndexTree {
     tree: Tree<IndexEntry>,
+    /// Behind the tree: see its end.
     debt: Debt,
 }
 
@@ -92,7 +93,7 @@ impl IndexTree {
             let mut bytes = 0;
             let each = |e: &IndexEntry| bytes += rounded(IndexEntry::bytes(e.key().len()));
             each_of(&self.tree, &pin(), each);
-            bytes
+            (bytes, self.tree.bytes())
         });
     }
 }
@@ -177,6 +178,7 @@ pub struct Storage {
     /// See [`Storage::written_at`].
     newest: AtomicU64,
     pub(crate) stale: Mutex<Vec<Stale>>,
+    /// Behind the tree: see its end.
     debt: Debt,
 }
 
@@ -232,7 +234,7 @@ impl Storage {
                     v = x.older(&guard);
                 }
             });
-            bytes
+            (bytes, self.primary.bytes())
         });
     }
 

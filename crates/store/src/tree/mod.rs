@@ -206,7 +206,11 @@ impl<E: Entry> Drop for Tree<E> {
         let root = NonNull::new(self.root.load(Ordering::Relaxed)).expect("a tree has a root");
         // SAFETY: nobody can enter any more, and what was retired before is no longer linked, so all that can be reached
         // is freed once. Later, for references to entries live as long as the guard they were taken under.
-        unsafe { crossbeam_epoch::pin().defer_unchecked(move || free_all::<E>(root)) }
+        unsafe {
+            // No account has them back: the thread that comes to it is any.
+            let free = move || base::memory::apart(|| free_all::<E>(root));
+            crossbeam_epoch::pin().defer_unchecked(free);
+        }
     }
 }
 
