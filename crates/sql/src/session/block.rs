@@ -609,6 +609,8 @@ impl<E: Engine> Session<E> {
             let gone = match (why, held) {
                 (Reason::Terminate, _) => Err(left_waiting(held, flushed)),
                 (_, Held::Published(_)) => Err(interruption(why)),
+                // Its memory is wanted, which no client has asked for: what it was promised of its commit stands.
+                (Reason::Memory, _) => return Poll::Pending,
                 _ if flushed >= held.position() => Ok(left(why, Left::Here)),
                 _ if engine.is_disk_full() => Ok(left(why, Left::Unknown)),
                 _ => return Poll::Pending,
