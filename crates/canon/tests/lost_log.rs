@@ -317,6 +317,45 @@ async fn a_primary_that_meets_a_replica_ahead_of_it_stops() {
     assert!(p.data_dir().join("set-aside").exists());
 }
 
+/// What a replica is sent after it was a primary for a moment, by mistake, is no gap in its log: nothing is ahead of it when it takes over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_was_started_as_a_primary_by_mistake_takes_over_later() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start_with(&[SMALL]).await;
+    let mut r = replica_with(&p, "heir", &[SMALL]).await;
+    let c = p.connect().await;
+    table(&c).await;
+    write(&c, 1, 10).await;
+    assert_equal(&c, &r).await;
+    stop(&mut r).await;
+    r.set_env(&[SMALL]);
+    r.launch();
+    r.ready().await;
+    stop(&mut r).await;
+    let of = format!("{}:{}", p.host, p.port);
+    r.set_env(&[
+        SMALL,
+        ("CANON_REPLICA_OF", &of),
+        ("CANON_NODE_NAME", "heir"),
+    ]);
+    r.launch();
+    r.ready().await;
+    write(&c, 11, 10).await;
+    assert_equal(&c, &r).await;
+    drop(c);
+    promote(&r, &[]);
+    stop(&mut p).await;
+    let of = format!("{}:{}", r.host, r.port);
+    p.set_env(&[SMALL, ("CANON_REPLICA_OF", &of), ("CANON_NODE_NAME", "old")]);
+    p.launch();
+    p.ready().await;
+    let c = r.connect().await;
+    write(&c, 21, 10).await;
+    assert_equal(&c, &p).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_lost_log_does_not_start_and_is_filled_anew() {
     if skip() {

@@ -174,8 +174,10 @@ pub fn begin(dir: &DataDir, recovered: &Recovered, term: u64, replica: bool) -> 
             Some((term, _)) => end.after_promotion(term).after_restart(),
             None => end.after_restart(),
         };
-    if !replica && end > Position::ZERO {
-        if_room(dir.begin_life(Life { term, end, first }))?;
+    match replica {
+        true => if_room(dir.follow_from(end))?,
+        false if end > Position::ZERO => if_room(dir.begin_life(Life { term, end, first }))?,
+        false => {}
     }
     Ok(first)
 }

@@ -149,6 +149,11 @@ impl AnchorFile {
     fn change(&self, to: impl FnOnce(Option<Anchor>) -> Anchor) -> Result<bool> {
         let mut state = self.state.lock();
         let anchor = to(state.map(|s| s.1));
+        // A segment without a group goes at the next start; the position says as much.
+        let anchor = Anchor {
+            point: anchor.point.filter(|p| p.offset > SEGMENT_HEADER),
+            ..anchor
+        };
         if state.is_some_and(|s| s.1 == anchor) {
             return Ok(false);
         }
@@ -214,7 +219,7 @@ impl DataDir {
         let to = Anchor {
             term: reach.term,
             position: reach.position,
-            // A segment that has no group yet goes at the next start.
+            // What was known of the segment before it stays.
             point: (reach.point.offset > SEGMENT_HEADER).then_some(reach.point),
             checkpoint: 0,
         };

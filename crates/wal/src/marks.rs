@@ -7,7 +7,8 @@
 //! ```
 //! **Lives.** A primary that comes back leaves positions out (`Position::after_restart`). So none between END and FIRST is in its log, and a replica
 //! of the same term that stands there holds what this log has lost. Without the line that would show only until the primary has
-//! written again, and so passed the replica.
+//! written again, and so passed the replica. A node that starts as a replica drops the lines of lives that wrote nothing: it is sent
+//! what they skipped.
 //!
 //! **Replicas** are asked how far they are before a primary serves again. Each file is written whole under another name first.
 //!
@@ -82,10 +83,25 @@ impl DataDir {
             return Ok(());
         }
         all.push(life);
+        self.write_lives(&all)
+    }
+
+    fn write_lives(&self, all: &[Life]) -> Result<()> {
         let from = all.len().saturating_sub(MOST_LIVES);
         let line = |l: &Life| format!("{} {} {}", l.term, l.end, l.first);
         let lines: Vec<String> = all[from..].iter().map(line).collect();
         self.write_lines(LIVES, &lines)
+    }
+
+    /// This node follows, and its log ends here: what a primary of its own skipped behind that comes from another node, and is no gap any more.
+    pub fn follow_from(&self, end: Position) -> Result<()> {
+        let mut all = self.lives()?;
+        let before = all.len();
+        all.retain(|l| l.first <= end);
+        match all.len() == before {
+            true => Ok(()),
+            false => self.write_lives(&all),
+        }
     }
 
     /// Replicas that have followed this node, the newest last.

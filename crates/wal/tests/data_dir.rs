@@ -161,6 +161,30 @@ fn the_anchor_follows_the_log_and_goes_back_before_it() {
     assert_eq!(dir.anchor(), Some(low));
 }
 
+/// A segment that is cut at its first group goes at the next start, and a start after that must not miss it.
+#[test]
+fn the_anchor_asks_for_no_segment_without_a_group() {
+    let (_, disk) = mem();
+    let (dir, _, recovered) = recover(disk.clone()).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    for n in 1..=12 {
+        log.append_group(&[commit(n, 900)], at(0)).unwrap();
+        log.sync().unwrap();
+    }
+    assert!(dir.note_reach().unwrap());
+    drop(log);
+    let last = *dir.log().list().unwrap().last().unwrap();
+    let end = last.first.prev();
+    assert!(dir.cut_back(end).unwrap());
+    let low = dir.anchor().unwrap();
+    assert_eq!((low.position, low.point), (end, None));
+    drop(dir);
+    let (dir, _, recovered) = recover(disk).unwrap();
+    assert_eq!(recovered.last, end);
+    drop(writer(&dir, &recovered).unwrap());
+    assert!(dir.log().list().unwrap().last().unwrap().number < last.number);
+}
+
 #[test]
 fn what_a_primary_must_not_forget_is_there_again() {
     let (_, disk) = mem();
@@ -189,6 +213,11 @@ fn what_a_primary_must_not_forget_is_there_again() {
     drop(dir);
     let dir = open(disk).unwrap();
     assert_eq!(dir.lives().unwrap(), [life(1), life(2)]);
+    // A replica is sent what a primary of its own skipped and wrote nothing behind.
+    dir.follow_from(at(102)).unwrap();
+    assert_eq!(dir.lives().unwrap(), [life(1), life(2)]);
+    dir.follow_from(at(101)).unwrap();
+    assert_eq!(dir.lives().unwrap(), [life(1)]);
     let all = [known("b", None), known("one of two", Some("10.0.0.3:5432"))];
     assert_eq!(dir.known_replicas().unwrap(), all);
     assert_eq!(dir.accepted().unwrap(), [(at(7), base::Position::ZERO)]);
