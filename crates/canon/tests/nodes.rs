@@ -461,6 +461,33 @@ async fn the_old_primary_hears_of_a_promotion_by_force() {
     leads(&p.connect().await).await;
 }
 
+/// An old primary that was down during a forced promotion is told by the replica that it asks, before it serves.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_primary_that_starts_again_does_not_lead() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start().await;
+    let c = p.connect().await;
+    rows(&c, "CREATE TABLE t (v int)").await;
+    let r = replica(&p, "r").await;
+    caught_up(&c, &r).await;
+    let listed = p.data_dir().join("CANON_NODES");
+    wait_for("it knows the replica", async || listed.exists()).await;
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&listed.metadata().expect("rights").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    drop(c);
+    p.kill();
+    promote(&r, &["--force", "--old-primary-is-down"]);
+    p.launch();
+    p.ready().await;
+    let c = p.connect().await;
+    assert_eq!(refused(&c, "INSERT INTO t VALUES (7)").await.0, "25006");
+    let said = std::fs::read_to_string(p.scratch().join("log")).expect("a log");
+    assert!(said.contains("a replica follows a newer term"), "{said}");
+}
+
 /// A connection for terms: proven it is heard; of another secret, or another cluster, it changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_proof_deposes() {

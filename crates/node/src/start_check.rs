@@ -222,6 +222,13 @@ pub fn ahead(ours: Ours<'_>, answers: &[Answer]) -> Option<Ahead> {
     found.max_by_key(|a| a.theirs)
 }
 
+/// The newest term that began elsewhere, of those that these know: this primary's history has ended.
+pub fn newer_term(ours: Ours<'_>, answers: &[Answer]) -> Option<u64> {
+    let own = ours.terms.last().map_or(0, |t| t.0);
+    let newest = answers.iter().filter_map(|a| a.terms.last());
+    newest.map(|t| t.0).max().filter(|t| *t > own)
+}
+
 /// Why a primary does not serve that has met a replica ahead of it.
 pub fn lost_log(ahead: &Ahead, term: u64) -> Error {
     let Ahead {
@@ -368,6 +375,10 @@ mod tests {
             ("b", p(40), p(44))
         );
         assert_eq!(ahead(ours, &all[..1]), None);
+        assert_eq!(newer_term(ours, &all), None);
+        let mut newer = answer("d", p(30));
+        newer.terms.push((7, p(25)));
+        assert_eq!(newer_term(ours, &[all[0].clone(), newer]), Some(7));
         let words = lost_log(&found, 2);
         let f = words.fields();
         assert!(

@@ -8,7 +8,8 @@
 //! The question comes instead of a start-up message and needs no role: it is answered to who names the cluster, and says what every replica
 //! says of itself. It has a nonce, and the answer comes with a proof by the cluster's secret (`replica::proof`): one without could keep a primary
 //! from serving, and is none. While the node is held, clients wait as at any start
-//! (57P03 after 5 s), replicas are let in, and their reads are not answered.
+//! (57P03 after 5 s), replicas are let in, and their reads are not answered. An answer that knows a newer term deposes this primary, as a
+//! Hello does.
 //!
 //! Left out on purpose: a proof that the question is a node's; the answer tells a name, terms and a position.
 
@@ -153,7 +154,10 @@ pub async fn before_serving(senders: &Senders, own_name: &str) -> Result<()> {
         warn!("{}", e.fields().message);
         return Err(e);
     }
-    if !answers.is_empty() {
+    if let Some(term) = start_check::newer_term(ours, &answers) {
+        info!(term, "a replica follows a newer term than this primary's");
+        senders.depose(term);
+    } else if !answers.is_empty() {
         let names: Vec<&str> = answers.iter().map(|a| &*a.name).collect();
         info!(
             "no replica is ahead of this primary: asked {}",

@@ -15,6 +15,8 @@ use base::{Error, Result, SqlState};
 use node::{Node, Role};
 use parking_lot::Mutex;
 use replica::proof::Rounds;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,9 +64,14 @@ impl Herald {
         }
         let text: String = rounds.nodes().map(|a| format!("{a}\n")).collect();
         let temporary = self.path.with_extension("tmp");
-        let written =
-            std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, &self.path));
-        if let Err(e) = written {
+        let write = || {
+            _ = std::fs::remove_file(&temporary);
+            let mut options = std::fs::OpenOptions::new();
+            let options = options.write(true).create_new(true).mode(0o600);
+            options.open(&temporary)?.write_all(text.as_bytes())?;
+            std::fs::rename(&temporary, &self.path)
+        };
+        if let Err(e) = write() {
             // It is known until the next start.
             warn!("could not write {}: {e}", self.path.display());
         }
