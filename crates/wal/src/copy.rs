@@ -16,7 +16,8 @@
 //! A segment that has gone from the listing after it was read may have been recycled under our eyes: then all of it begins anew, too, with the
 //! newer checkpoint that made it superfluous. Whatever was durable when the copy began is in it; of what came meanwhile a prefix.
 //!
-//! Left out on purpose: log below the checkpoint, which only replicas that are away need, spares, and what was set aside.
+//! Left out on purpose: log below the checkpoint, which only replicas that are away need, spares, what was set aside, and the addresses of other nodes
+//! (`CANON_NODES`).
 
 use crate::checkpoint::{CheckpointReader, file_name, parse_name};
 use crate::error::{Error, Result};
@@ -37,6 +38,8 @@ const PART: usize = 1 << 20;
 const VERSION: &str = "CANON_VERSION";
 /// Raised while a server runs; all other small files say what kind of history is here.
 const ANCHOR: &str = "CANON_ANCHOR";
+/// Whom a node tells of its term. A copy that is started for a look, and begins a term, must not depose those.
+const NODES: &str = "CANON_NODES";
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +170,8 @@ impl Copy<'_> {
         let names = names.map_err(|e| Error::io("listing", self.from, e))?;
         let mut small = Small::new();
         for name in names {
-            if !name.starts_with("CANON_") || name.ends_with(".tmp") || name == ANCHOR {
+            let is_small = name.starts_with("CANON_") && !name.ends_with(".tmp");
+            if !is_small || name == ANCHOR || name == NODES {
                 continue;
             }
             let path = self.from.join(&name);

@@ -195,6 +195,19 @@ fn whatever_happens_meanwhile_the_copy_is_whole() {
     assert!(began_anew > 10, "segments went under the copy");
 }
 
+/// A copy that begins a term must not tell the nodes of the original.
+#[test]
+fn addresses_of_other_nodes_stay_behind() {
+    let disk = MemDisk::new();
+    let _work = Work::start(&disk);
+    put_file(&disk, &root().join("CANON_NODES"), b"10.0.0.2:5432\n");
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    copy_dir(&shared, &root(), &to(), &|_| ()).unwrap();
+    let there = disk.list(&to()).unwrap();
+    assert!(there.contains(&"CANON_VERSION".to_owned()), "{there:?}");
+    assert!(!there.contains(&"CANON_NODES".to_owned()), "{there:?}");
+}
+
 #[test]
 fn a_damaged_source_is_no_backup() {
     let disk = MemDisk::new();

@@ -162,6 +162,33 @@ async fn a_copy_joins_its_cluster_as_a_replica() {
     );
 }
 
+/// Its replica is ahead of the copy, and no node of the cluster believes what has another secret.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_with_a_secret_of_its_own_is_looked_at() {
+    if skip() {
+        return;
+    }
+    let s = Server::start().await;
+    let c = s.connect().await;
+    bank(&c).await;
+    let r = replica(&s, "r").await;
+    let mut copy = Server::canon(&[]);
+    let secret = super::common::cluster_secret(copy.scratch());
+    fs::write(&secret, "e".repeat(64)).expect("written");
+    let to = copy.data_dir();
+    let (fine, said) = canon(&["copy", "--data", text(&s.data_dir()), "--to", text(&to)]);
+    assert!(fine, "{said}");
+    assert!(to.join("CANON_REPLICAS").exists());
+    rows(&c, "INSERT INTO moves (sum) VALUES (5)").await;
+    assert_equal(&c, &r).await;
+    copy.launch();
+    copy.ready().await;
+    let looked = copy.connect().await;
+    rows(&looked, "INSERT INTO moves (sum) VALUES (6)").await;
+    rows(&c, "INSERT INTO moves (sum) VALUES (7)").await;
+    assert_equal(&c, &r).await;
+}
+
 fn folders(dir: &Path) -> Vec<PathBuf> {
     let all = fs::read_dir(dir).into_iter().flatten();
     let mut all: Vec<PathBuf> = all.map(|e| e.expect("an entry").path()).collect();
