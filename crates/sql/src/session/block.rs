@@ -610,7 +610,10 @@ impl<E: Engine> Session<E> {
                 (Reason::Terminate, _) => Err(left_waiting(held, flushed)),
                 (_, Held::Published(_)) => Err(interruption(why)),
                 // Its memory is wanted, which no client has asked for: what it was promised of its commit stands.
-                (Reason::Memory, _) => return Poll::Pending,
+                (Reason::Memory, _) => {
+                    self.handle.forget(why);
+                    return Poll::Pending;
+                }
                 _ if flushed >= held.position() => Ok(left(why, Left::Here)),
                 _ if engine.is_disk_full() => Ok(left(why, Left::Unknown)),
                 _ => return Poll::Pending,

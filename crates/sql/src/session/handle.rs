@@ -235,10 +235,14 @@ impl Handle {
 
     /// A cancel was passed on to where the statement runs.
     pub fn forget_cancel(&self) {
-        let cancel = Reason::Cancel as u8;
+        self.forget(Reason::Cancel);
+    }
+
+    /// This was not meant for what runs now.
+    pub fn forget(&self, why: Reason) {
         _ = self
             .flag()
-            .compare_exchange(cancel, 0, Ordering::SeqCst, Ordering::SeqCst);
+            .compare_exchange(why as u8, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Ends the statement's time limit: it interrupts nothing from here on.
