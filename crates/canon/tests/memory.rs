@@ -238,6 +238,31 @@ async fn the_total_bounds_all() {
     }
 }
 
+/// The rows of a truncated table stay in memory while a plan has it, and are nobody's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_truncated_table_that_a_plan_keeps_refuses_nobody() {
+    if on_postgres() {
+        return;
+    }
+    let (server, admin) = with_user(&[("CANON_MEMORY_TOTAL", "96MB")]).await;
+    for i in 0..12 {
+        let rows = format!(
+            "INSERT INTO t SELECT i + {i} * 5000, repeat('x', 2000) FROM generate_series(2, 5001) i"
+        );
+        admin.batch_execute(&rows).await.unwrap();
+    }
+    let keeper = user(&server).await;
+    let plan = "PREPARE p AS SELECT count(*) FROM t; EXECUTE p";
+    keeper.batch_execute(plan).await.unwrap();
+    admin.batch_execute("TRUNCATE t").await.unwrap();
+    let client = user(&server).await;
+    let some = "SELECT length(string_agg(repeat('y', 500), '')) FROM generate_series(1, 2000)";
+    for _ in 0..20 {
+        assert_eq!(one(&client, some).await, "1000000");
+    }
+    assert_eq!(one(&keeper, "EXECUTE p").await, "0");
+}
+
 /// A client that takes nothing stops its own statement, whatever the size of its rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_holds_little() {

@@ -166,11 +166,12 @@ impl Debt {
     pub fn pay(&self, holds: impl FnOnce() -> (isize, usize)) {
         if let Some(shards) = self.shards.get().and_then(Weak::upgrade) {
             let (holds, nodes) = holds();
-            // Nothing is freed here, so no account has them back.
-            count(&shards, self.paid.swap(holds, Ordering::Relaxed) - holds);
+            // First here, so that at no time they seem to be in neither.
             let going = holds + nodes as isize;
             let more = going - self.going.swap(going, Ordering::Relaxed);
             shards.going.fetch_add(more as i64, Ordering::Relaxed);
+            // Nothing is freed here, so no account has them back.
+            count(&shards, self.paid.swap(holds, Ordering::Relaxed) - holds);
         }
     }
 }
