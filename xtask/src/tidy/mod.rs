@@ -8,7 +8,9 @@
 
 mod arrows;
 mod documents;
+mod functions;
 mod lexer;
+mod modules;
 mod source;
 
 use crate::{Result, command, metadata};
@@ -43,7 +45,18 @@ impl Finding {
 }
 
 pub fn main(args: &[String]) -> Result<()> {
-    crate::no_arguments(args)?;
+    match args {
+        [] => {}
+        [one] if one == "--arrows" => {
+            modules::print(&Tree::read()?);
+            return Ok(());
+        }
+        [one] if one == "--long" => {
+            functions::print(&Tree::read()?);
+            return Ok(());
+        }
+        _ => return Err("tidy takes --arrows, --long or nothing".into()),
+    }
     let findings = run()?;
     for f in &findings {
         println!("{}:{}: {}", f.path, f.line, f.what);
@@ -61,6 +74,8 @@ pub fn run() -> Result<Vec<Finding>> {
     for rule in source::RULES.iter().chain(documents::RULES) {
         findings.extend(rule(&tree));
     }
+    findings.extend(modules::check(&tree));
+    findings.extend(functions::check(&tree));
     Ok(findings)
 }
 
