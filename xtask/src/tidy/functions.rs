@@ -60,6 +60,10 @@ fn functions(code: &str) -> Vec<(String, usize)> {
                 }
                 previous = word;
             }
+            if !c.is_whitespace() {
+                // `fn(u8)` is a type.
+                previous = "";
+            }
             match c {
                 '{' => {
                     if let Some(f) = open.last_mut().filter(|f| f.1 == depth) {
