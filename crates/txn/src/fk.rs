@@ -149,8 +149,11 @@ impl Txn {
 
     /// The checks at the end of a statement.
     pub(crate) fn check_foreign_keys(&mut self) -> Result<()> {
-        let probes = std::mem::take(&mut self.probes);
         self.cascades.clear();
+        if self.probes.is_empty() {
+            return Ok(());
+        }
+        let probes = std::mem::take(&mut self.probes);
         let later = |p: &FkProbe| self.options.locking && !p.now && self.deferred.is(p.fk());
         let (later, probes): (Vec<FkProbe>, Vec<FkProbe>) = probes.into_iter().partition(later);
         for p in probes.iter().filter(|p| p.kind == Side::Parent) {

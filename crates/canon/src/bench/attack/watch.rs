@@ -44,14 +44,14 @@ pub struct Watchers {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Resident bytes of a process.
+/// Resident bytes of a process. A figure that cannot be read is above every bar.
 fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kb = status
         .lines()
         .find_map(|l| l.strip_prefix("VmRSS:"))
         .and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kb.unwrap_or(0) << 10
+    kb.map_or(u64::MAX, |kb| kb << 10)
 }
 
 impl Common {
