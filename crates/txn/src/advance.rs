@@ -8,9 +8,10 @@ use std::sync::Arc;
 use store::{Expired, pin};
 
 use crate::handle::TableHandle;
-use crate::manager::Cause;
 use crate::range::{Look, RangeRead, Spared, same_row};
-use crate::txn::{Conflict, Txn};
+use crate::state::Conflict;
+use crate::stats::Cause;
+use crate::txn::Txn;
 
 impl Txn {
     /// After a wait: whoever held the row has most likely changed it, so the snapshot moves at once if it may. If not, the
@@ -19,7 +20,7 @@ impl Txn {
         let old = self.view()?.position();
         let to = self.take_snapshot();
         let guard = pin();
-        let mut spared = self.spared;
+        let mut spared = self.reads.spared;
         if !self.others_unchanged(old, to.position(), &mut spared, &guard) {
             return Ok(());
         }
@@ -36,7 +37,7 @@ impl Txn {
         spared: &mut Option<Spared>,
         guard: &store::Guard,
     ) -> Result<bool> {
-        let mut view = self.view.take().expect("a statement has run");
+        let mut view = self.reads.view.take().expect("a statement has run");
         let between = (view.position(), to.position());
         let moved = view.advance(to, guard, |r, storage, columns| {
             let table = self.table_of(storage);
@@ -46,19 +47,19 @@ impl Txn {
             }
             same
         });
-        self.view = Some(view);
+        self.reads.view = Some(view);
         moved.map_err(|Expired| Txn::snapshot_too_old())
     }
 
     /// The table whose rows are here, as the transaction sees it.
     pub(crate) fn table_of(&self, storage: &store::Storage) -> Option<&Arc<TableHandle>> {
-        let mut tables = self.catalog.tables.values();
+        let mut tables = self.schema.catalog.tables.values();
         tables.find(|t| t.storage.id == storage.id)
     }
 
     pub(crate) fn has_moved(&mut self, spared: Option<Spared>) {
-        self.moves += 1;
-        self.spared = spared;
+        self.standing.moves += 1;
+        self.reads.spared = spared;
         self.shared.stats.moved();
     }
 
@@ -67,7 +68,7 @@ impl Txn {
             this.shared.stats.abort(cause);
             Err(why.error())
         };
-        if self.portals > 0 {
+        if self.standing.portals > 0 {
             return fail(self, Cause::PortalOpen);
         }
         let old = self.view()?.position();
@@ -78,7 +79,7 @@ impl Txn {
         }
         let guard = pin();
         let recheck = !env::fault::planted("move_without_recheck");
-        let mut spared = self.spared;
+        let mut spared = self.reads.spared;
         if recheck && !self.others_unchanged(old, new, &mut spared, &guard) {
             return fail(self, Cause::ReadChanged);
         }
@@ -86,7 +87,7 @@ impl Txn {
             if !self.advance(to, &mut spared, &guard)? {
                 return fail(self, Cause::ReadChanged);
             }
-        } else if let Some(view) = &mut self.view {
+        } else if let Some(view) = &mut self.reads.view {
             view.renew(to);
         }
         self.has_moved(spared);
@@ -103,18 +104,20 @@ impl Txn {
     ) -> bool {
         let same = |r: &store::Record| r.at(new, guard).is_none_or(|v| v.position() <= old);
         let moved = |t: &TableHandle| t.storage.is_changing() && !self.owns_shape(t);
-        let changing = self.absent.iter().any(|(t, _)| moved(t))
+        let changing = self.reads.absent.iter().any(|(t, _)| moved(t))
             || self
+                .reads
                 .ranges
                 .iter()
                 .any(|r| moved(&r.table) || self.has_lost_index(r))
-            || (self.view.as_ref()).is_some_and(|v| v.is_schema_changed(|s| self.owns(s)));
+            || (self.reads.view.as_ref()).is_some_and(|v| v.is_schema_changed(|s| self.owns(s)));
         !changing
             && self
+                .reads
                 .absent
                 .iter()
                 .all(|(t, k)| t.storage.primary.get(k, guard).is_none_or(same))
-            && self.ranges.iter().all(|r| {
+            && self.reads.ranges.iter().all(|r| {
                 self.is_unwritten(r, old)
                     || r.all(guard, &mut |rec, e| {
                         if same(rec) {

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId, Waiter};
-use crate::manager::{Cause, TxnManager};
+use crate::manager::TxnManager;
+use crate::stats::Cause;
 
 /// Different locks that one session may hold.
 pub const MOST_OF_SESSION: usize = 100_000;

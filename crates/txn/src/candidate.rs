@@ -21,11 +21,11 @@ use base::{Candidate, Error, Footprint, Position, Result, SqlState};
 use std::sync::Arc;
 use store::pin;
 
-use crate::commit::describe_record;
 use crate::handle::TableHandle;
-use crate::manager::{Cause, TxnManager};
+use crate::manager::TxnManager;
 use crate::moved::{AsRead, changed};
 use crate::split::{Delta, Outcome};
+use crate::stats::Cause;
 use crate::txn::{Isolation, Txn, TxnOptions};
 
 fn damaged() -> Error {
@@ -37,7 +37,7 @@ impl Txn {
     /// The transaction as a value for a certifier. `number` names the request. 40001 where it is not known any more what was read; 0A000
     /// when it changed the schema.
     pub fn candidate(&self, number: u64) -> Result<Candidate> {
-        if self.schema.is_some() {
+        if self.schema.own.is_some() {
             let what = "a transaction that changes the schema is not certified elsewhere";
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
         }
@@ -92,7 +92,7 @@ impl Txn {
 
     /// Takes one write of a candidate as its own.
     fn adopt_write(&mut self, w: &WriteEntry, snapshot: Position) -> Result<()> {
-        let mut tables = self.catalog.tables.values();
+        let mut tables = self.schema.catalog.tables.values();
         let found = tables.find(|t| t.storage.id == w.storage).cloned();
         let Some(table) = found else {
             self.shared.stats.abort(Cause::SchemaChanged);
@@ -122,7 +122,7 @@ impl Txn {
         let mut old = None;
         if w.existed {
             let guard = pin();
-            let view = self.view.as_mut().expect("a statement has begun");
+            let view = self.reads.view.as_mut().expect("a statement has begun");
             let seen = view.get(&handle.storage, &w.key, None, &guard);
             match seen.map_err(|_| Txn::snapshot_too_old())? {
                 Some(seen)
@@ -133,10 +133,8 @@ impl Txn {
                 }
                 _ => {
                     let record = handle.storage.primary.get(&w.key, &guard);
-                    let key = record.map_or_else(
-                        || "(row)".to_owned(),
-                        |r| describe_record(&handle, r, &guard),
-                    );
+                    let key = record
+                        .map_or_else(|| "(row)".to_owned(), |r| handle.describe_record(r, &guard));
                     let newest = record.and_then(|r| r.newest(&guard));
                     let winner = newest.map_or(Position::ZERO, |v| v.position());
                     self.shared.stats.abort(Cause::WriteConflict);

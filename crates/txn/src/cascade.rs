@@ -16,92 +16,17 @@
 
 use base::cancel::work;
 use base::schema::{FkAction, ForeignKey};
-use base::{KeyRange, RelId, Result, Value};
+use base::{KeyRange, Result, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::fk::{FkProbe, Side, ordered, prefix_index, same, values_of, widen};
+use crate::cascades::{Frame, Grouped, Keyed};
 use crate::handle::TableHandle;
+use crate::key_values::{group_of, ordered, prefix_index, same, values_of, widen};
+use crate::probe::{FkProbe, Side};
 use crate::range::ALL_COLUMNS;
 use crate::scan::{Access, Direction, Scan};
 use crate::txn::Txn;
-
-/// A row's key and its values.
-type Keyed = (Vec<u8>, Vec<Value>);
-
-/// What a statement knows of its cascades.
-#[derive(Default)]
-pub(crate) struct Cascades {
-    stack: Vec<Frame>,
-    runs: bool,
-    groups: Vec<Grouped>,
-    /// Whole tables read to find children: what a test counts.
-    pub(crate) whole: usize,
-}
-
-enum Frame {
-    /// A row that went (`new` is none) or changed; the next of the keys that reference its table.
-    Row {
-        table: Arc<TableHandle>,
-        old: Vec<Value>,
-        new: Option<Vec<Value>>,
-        next: usize,
-    },
-    /// Rows that referenced it by one key.
-    Children {
-        child: Arc<TableHandle>,
-        fk: ForeignKey,
-        action: FkAction,
-        rows: std::vec::IntoIter<Keyed>,
-        parent: Option<Vec<Value>>,
-        probe: FkProbe,
-    },
-}
-
-/// Rows of a table by what they reference; none yet: it was asked for once.
-struct Grouped {
-    storage: RelId,
-    place: usize,
-    by: Option<HashMap<Vec<u8>, Vec<Box<[u8]>>>>,
-}
-
-/// The bytes of a key's values, of which none is NULL: equal for what [`same`] takes for equal.
-pub(crate) fn group_of<'v>(values: impl IntoIterator<Item = &'v Value>) -> Vec<u8> {
-    let mut key = Vec::new();
-    for v in values {
-        match v.as_i64() {
-            Some(i) => base::key::encode_value(&Value::Int8(i), &mut key),
-            None => base::key::encode_value(v, &mut key),
-        }
-    }
-    key
-}
-
-impl Cascades {
-    /// Forgets the statement before.
-    pub(crate) fn clear(&mut self) {
-        if !self.groups.is_empty() || self.runs {
-            *self = Cascades {
-                whole: self.whole,
-                ..Cascades::default()
-            };
-        }
-    }
-
-    /// A row of `table` references something that it did not.
-    pub(crate) fn references(&mut self, table: &TableHandle, key: &[u8], row: &[Value]) {
-        let of = |g: &&mut Grouped| g.storage == table.storage.id;
-        for g in self.groups.iter_mut().filter(of) {
-            let Some(by) = &mut g.by else { continue };
-            let Some(fk) = table.table.def.foreign_keys.get(g.place) else {
-                continue;
-            };
-            if let Some(values) = values_of(row, &fk.columns) {
-                by.entry(group_of(&values)).or_default().push(key.into());
-            }
-        }
-    }
-}
 
 impl Txn {
     /// A row of `table` went (`new` none) or changed its referenced columns: carries out the actions of the keys that reference it.
@@ -114,24 +39,24 @@ impl Txn {
         let Some(table) = self.handle_of(table) else {
             return Ok(());
         };
-        self.cascades.stack.push(Frame::Row {
+        self.references.cascades.stack.push(Frame::Row {
             table,
             old: old.to_vec(),
             new: new.map(<[Value]>::to_vec),
             next: 0,
         });
-        if self.cascades.runs {
+        if self.references.cascades.runs {
             return Ok(());
         }
-        self.cascades.runs = true;
+        self.references.cascades.runs = true;
         let done = self.follow_all();
-        self.cascades.runs = false;
-        self.cascades.stack.clear();
+        self.references.cascades.runs = false;
+        self.references.cascades.stack.clear();
         done
     }
 
     fn follow_all(&mut self) -> Result<()> {
-        while let Some(frame) = self.cascades.stack.pop() {
+        while let Some(frame) = self.references.cascades.stack.pop() {
             work(64)?;
             match frame {
                 Frame::Row {
@@ -144,13 +69,13 @@ impl Txn {
                         continue;
                     };
                     let children = self.children_of((child, place), &old, new.as_deref())?;
-                    self.cascades.stack.push(Frame::Row {
+                    self.references.cascades.stack.push(Frame::Row {
                         table,
                         old,
                         new,
                         next: next + 1,
                     });
-                    self.cascades.stack.extend(children);
+                    self.references.cascades.stack.extend(children);
                 }
                 Frame::Children {
                     child,
@@ -161,12 +86,12 @@ impl Txn {
                     probe,
                 } => {
                     let Some((key, row)) = rows.next() else {
-                        self.probes.push(probe);
+                        self.references.probes.push(probe);
                         continue;
                     };
                     let row = self.as_it_is(&child, &fk, &key, row, &probe.values);
                     let changed = (child.clone(), fk.clone(), parent.clone());
-                    self.cascades.stack.push(Frame::Children {
+                    self.references.cascades.stack.push(Frame::Children {
                         child,
                         fk,
                         action,
@@ -191,7 +116,7 @@ impl Txn {
         old: &[Value],
         new: Option<&[Value]>,
     ) -> Result<Option<Frame>> {
-        let Some(child) = self.catalog.table(child).cloned() else {
+        let Some(child) = self.schema.catalog.table(child).cloned() else {
             return Ok(None);
         };
         let fk = &child.table.def.foreign_keys[place];
@@ -219,7 +144,7 @@ impl Txn {
             now: action != FkAction::NoAction,
         };
         if action == FkAction::NoAction {
-            self.probes.push(probe);
+            self.references.probes.push(probe);
             return Ok(None);
         }
         let rows = self.children(&child, place, &probe.values)?;
@@ -227,7 +152,7 @@ impl Txn {
             if !rows.is_empty() {
                 return Err(self.children_error(&probe));
             }
-            self.probes.push(probe);
+            self.references.probes.push(probe);
             return Ok(None);
         }
         Ok(Some(Frame::Children {
@@ -248,7 +173,7 @@ impl Txn {
         new: Option<&[Value]>,
     ) {
         for (child_id, place) in &table.table.referenced_by {
-            let Some(child) = self.catalog.table(*child_id).cloned() else {
+            let Some(child) = self.schema.catalog.table(*child_id).cloned() else {
                 continue;
             };
             let fk = &child.table.def.foreign_keys[*place];
@@ -266,7 +191,7 @@ impl Txn {
                 Some(_) => fk.on_update,
                 None => fk.on_delete,
             };
-            self.probes.push(FkProbe {
+            self.references.probes.push(FkProbe {
                 place: *place,
                 values,
                 kind: Side::Children,
@@ -383,7 +308,7 @@ impl Txn {
         f: &mut dyn FnMut(&[u8], base::RowRef<'_>),
     ) -> Result<()> {
         if range == KeyRange::all() {
-            self.cascades.whole += 1;
+            self.references.cascades.whole += 1;
         }
         let mut scan = Scan::new(access, range, Direction::Forward);
         while self.scan(table, &mut scan, 256, &mut |key, row| {
@@ -402,19 +327,19 @@ impl Txn {
         values: &[Value],
     ) -> Result<Option<Vec<Box<[u8]>>>> {
         let storage = child.storage.id;
-        let groups = &self.cascades.groups;
+        let groups = &self.references.cascades.groups;
         let known = groups
             .iter()
             .position(|g| g.storage == storage && g.place == place);
         let Some(at) = known else {
-            self.cascades.groups.push(Grouped {
+            self.references.cascades.groups.push(Grouped {
                 storage,
                 place,
                 by: None,
             });
             return Ok(None);
         };
-        if self.cascades.groups[at].by.is_none() {
+        if self.references.cascades.groups[at].by.is_none() {
             let mut by: HashMap<Vec<u8>, Vec<Box<[u8]>>> = HashMap::new();
             self.each_row(child, Access::Primary, KeyRange::all(), &mut |key, row| {
                 let values: Vec<Value> = columns.iter().map(|c| row.get(*c)).collect();
@@ -422,9 +347,9 @@ impl Txn {
                     by.entry(group_of(&values)).or_default().push(key.into());
                 }
             })?;
-            self.cascades.groups[at].by = Some(by);
+            self.references.cascades.groups[at].by = Some(by);
         }
-        let by = self.cascades.groups[at].by.as_ref();
+        let by = self.references.cascades.groups[at].by.as_ref();
         let mut keys = by
             .and_then(|by| by.get(&group_of(values)))
             .cloned()

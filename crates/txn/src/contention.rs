@@ -30,193 +30,57 @@
 use base::{KeyRange, Position, Result};
 use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::announced::{Announced, Intent, Read, SHOWN, meet};
 use crate::locks::{Attempt, LockMode, LockName, LockWait, RUNNING_SPACE, TxnId};
-use crate::manager::Cause;
-use crate::range::changed_columns;
+use crate::stats::Cause;
 use crate::txn::Txn;
-use crate::writes::{Pending, TableWrites};
-use store::{Guard, pin};
-
-/// Reads that a transaction shows at most, and changes.
-const SHOWN: usize = 1024;
+use store::pin;
 
 /// Rows that a statement may have read which is undone for a courtesy: more work than that is not thrown away.
 const LIGHT: usize = 1000;
-
-/// Waits of a transaction for others' changes at most.
-pub(crate) const COURTESY: u8 = 16;
-
-/// What a transaction has read and is about to change, for others to look at.
-pub(crate) struct Footprint {
-    id: TxnId,
-    reads: Mutex<Vec<(u32, Read)>>,
-    intents: Mutex<Vec<Intent>>,
-    /// Where it committed; 0: it has not.
-    committed: AtomicU64,
-    /// It is at its commit, and may wait there for others to end.
-    complete: AtomicBool,
-    /// Who is at its commit, changes what this one has read, and does not wait for it; 0: nobody.
-    overtaken: AtomicU64,
-}
-
-impl Footprint {
-    fn show(&self, storage: u32, read: Read) {
-        let mut reads = self.reads.lock();
-        if reads.len() < SHOWN {
-            reads.push((storage, read));
-        }
-    }
-
-    pub(crate) fn shown(&self) -> usize {
-        self.reads.lock().len()
-    }
-
-    pub(crate) fn truncate(&self, shown: usize) {
-        self.reads.lock().truncate(shown);
-    }
-
-    /// Whether one of the two loses in any case: each has read what the other changes.
-    fn is_crossed_by(&self, other: &Footprint, changes: &[Intent]) -> bool {
-        if !meet(&other.reads.lock(), changes) {
-            return false;
-        }
-        let theirs = other.intents.lock();
-        !theirs.is_empty() && meet(&self.reads.lock(), &theirs)
-    }
-
-    pub(crate) fn committed_at(&self, p: Position) {
-        self.committed.store(p.as_u64(), Ordering::Release);
-    }
-}
-
-/// A change of a row that is not committed.
-#[derive(Clone)]
-struct Intent {
-    storage: u32,
-    key: Box<[u8]>,
-    /// What changes of the row; none: it comes or goes.
-    columns: Option<u64>,
-}
-
-/// A read of a storage by primary key.
-enum Read {
-    /// With the columns that were looked at.
-    Key(Box<[u8]>, u64),
-    Range(KeyRange, u64),
-}
-
-impl Read {
-    fn covers(&self, key: &[u8]) -> bool {
-        match self {
-            Read::Key(k, _) => **k == *key,
-            Read::Range(r, _) => {
-                let (lo, hi) = r.bounds();
-                let above = match lo {
-                    Bound::Included(l) => key >= l,
-                    Bound::Excluded(l) => key > l,
-                    Bound::Unbounded => true,
-                };
-                let below = match hi {
-                    Bound::Included(h) => key <= h,
-                    Bound::Excluded(h) => key < h,
-                    Bound::Unbounded => true,
-                };
-                above && below
-            }
-        }
-    }
-
-    /// Whether the change is one of what was looked at.
-    fn meets(&self, i: &Intent) -> bool {
-        let (Read::Key(_, looked) | Read::Range(_, looked)) = self;
-        let looked_at = i.columns.is_none_or(|changed| looked & changed != 0);
-        looked_at && self.covers(&i.key)
-    }
-}
-
-/// Whether some of these reads meet some of these changes.
-fn meet(reads: &[(u32, Read)], intents: &[Intent]) -> bool {
-    let hit = |s: u32, r: &Read| intents.iter().any(|i| i.storage == s && r.meets(i));
-    reads.iter().any(|(s, r)| hit(*s, r))
-}
-
-impl Intent {
-    fn of(t: &TableWrites, key: &[u8], change: &Pending, guard: &Guard) -> Intent {
-        let storage = &t.table.storage;
-        let record = storage.primary.get(key, guard);
-        let old = record.and_then(|r| r.row_at(change.saw, guard));
-        let both = old.zip(change.row.as_deref());
-        Intent {
-            storage: storage.id,
-            key: key.into(),
-            columns: both.map(|(old, new)| changed_columns(&t.table, old, new)),
-        }
-    }
-}
-
-/// The footprints of the contended transactions that run.
-#[derive(Default)]
-pub(crate) struct Readers {
-    all: Mutex<Vec<Arc<Footprint>>>,
-    count: AtomicUsize,
-}
-
-impl Readers {
-    fn add(&self, f: Arc<Footprint>) {
-        self.all.lock().push(f);
-        self.count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn has(&self, id: TxnId) -> bool {
-        self.all.lock().iter().any(|f| f.id == id)
-    }
-
-    pub(crate) fn remove(&self, id: TxnId) {
-        self.all.lock().retain(|f| f.id != id);
-        self.count.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 impl Txn {
     /// Before a statement of a contended transaction: what it reads should be what is there now, and the time until commit short.
     /// Looking at everything again at each statement would be quadratic: it is done while it stays a small part of the reading.
     pub(crate) fn refresh(&mut self) -> Result<()> {
-        let behind = self.behind.take();
+        let behind = self.courtesy.behind.take();
         if let Some(writer) = &behind {
             let at = Position::from_u64(writer.committed.load(Ordering::Acquire));
             self.shared.wait_installed(at);
         }
-        if self.outdated || self.has_writes() {
+        if self.courtesy.outdated || self.has_writes() {
             return Ok(());
         }
         let old = self.view()?.position();
-        let scanned: usize = self.ranges.iter().map(|r| r.rows).sum();
-        let all = self.view()?.kept() + self.absent.len() + scanned;
-        let again = self.ranges.iter().filter(|r| !self.is_unwritten(r, old));
+        let scanned: usize = self.reads.ranges.iter().map(|r| r.rows).sum();
+        let all = self.view()?.kept() + self.reads.absent.len() + scanned;
+        let again = self
+            .reads
+            .ranges
+            .iter()
+            .filter(|r| !self.is_unwritten(r, old));
         let again: usize = again.map(|r| r.rows).sum();
         let reads = all - scanned + again;
-        if behind.is_none() && self.looked_again > 2 * all + 256 {
+        if behind.is_none() && self.courtesy.looked_again > 2 * all + 256 {
             return Ok(());
         }
-        self.looked_again += reads;
+        self.courtesy.looked_again += reads;
         if self.shared.marks.installed.get() == old {
             return Ok(());
         }
-        let before = self.catalog.clone();
+        let before = self.schema.catalog.clone();
         let to = self.take_snapshot();
         let guard = pin();
-        let mut spared = self.spared;
+        let mut spared = self.reads.spared;
         let same = self.others_unchanged(old, to.position(), &mut spared, &guard);
         if same && self.advance(to, &mut spared, &guard)? {
             self.has_moved(spared);
         } else {
-            self.catalog = before;
-            self.catalog_from = Position::MAX;
-            self.outdated = true;
+            self.schema.see(before);
+            self.courtesy.outdated = true;
         }
         Ok(())
     }
@@ -224,7 +88,7 @@ impl Txn {
     /// Of one that has changed something: 40001 when it has been overtaken, and the other has committed. If that has failed, it is as if it
     /// had not been.
     pub(crate) fn check_overtaken(&self) -> Result<()> {
-        let Some(f) = &self.footprint else {
+        let Some(f) = &self.courtesy.shown else {
             return Ok(());
         };
         let by = f.overtaken.load(Ordering::SeqCst);
@@ -244,7 +108,7 @@ impl Txn {
 
     /// Before a write: 40001 when something read is known to have changed.
     pub(crate) fn check_outdated(&self) -> Result<()> {
-        if !self.outdated {
+        if !self.courtesy.outdated {
             return Ok(());
         }
         let now = self.shared.marks.installed.get();
@@ -261,8 +125,8 @@ impl Txn {
         self.shared
             .locks
             .acquire(self.id, me, LockMode::Update, false);
-        self.locks.push(me);
-        let footprint = Arc::new(Footprint {
+        self.locks.held.push(me);
+        let footprint = Arc::new(Announced {
             id: self.id,
             reads: Mutex::default(),
             intents: Mutex::default(),
@@ -271,21 +135,21 @@ impl Txn {
             overtaken: AtomicU64::new(0),
         });
         self.shared.readers.add(footprint.clone());
-        self.footprint = Some(footprint);
+        self.courtesy.shown = Some(footprint);
     }
 
     pub(crate) fn shows_reads(&self) -> bool {
-        self.footprint.is_some()
+        self.courtesy.shown.is_some()
     }
 
     pub(crate) fn show_key(&self, storage: u32, key: &[u8], columns: u64) {
-        if let Some(f) = &self.footprint {
+        if let Some(f) = &self.courtesy.shown {
             f.show(storage, Read::Key(key.into(), columns));
         }
     }
 
     pub(crate) fn show_range(&self, storage: u32, range: &KeyRange, columns: u64) {
-        if let Some(f) = &self.footprint {
+        if let Some(f) = &self.courtesy.shown {
             f.show(storage, Read::Range(range.clone(), columns));
         }
     }
@@ -294,7 +158,8 @@ impl Txn {
     /// has read: one of the two loses, and this one has done all its work.
     pub fn readers_in_the_way(&self) -> Vec<TxnId> {
         let readers = &self.shared.readers;
-        let others = readers.count.load(Ordering::Relaxed) > usize::from(self.footprint.is_some());
+        let others =
+            readers.count.load(Ordering::Relaxed) > usize::from(self.courtesy.shown.is_some());
         if !others || self.writes.is_empty() || !self.tracks_reads() {
             return vec![];
         }
@@ -314,8 +179,8 @@ impl Txn {
             .collect();
         let all = readers.all.lock().clone();
         let others = all.iter().filter(|f| f.id != self.id);
-        let Some(mine) = &self.footprint else {
-            let reads = |f: &&Arc<Footprint>| meet(&f.reads.lock(), &intents);
+        let Some(mine) = &self.courtesy.shown else {
+            let reads = |f: &&Arc<Announced>| meet(&f.reads.lock(), &intents);
             return others.filter(reads).map(|f| f.id).collect();
         };
         mine.complete.store(true, Ordering::SeqCst);
@@ -336,16 +201,16 @@ impl Txn {
     /// After a statement of a contended transaction: what it has changed is shown. 40001 when one has read some of it that is at its commit
     /// and changes what this one has read: one of the two loses, and the other has done all its work.
     pub(crate) fn show_intents(&self) -> Result<()> {
-        let Some(f) = &self.footprint else {
+        let Some(f) = &self.courtesy.shown else {
             return Ok(());
         };
-        if self.writes.mark() == self.mark.writes {
+        if self.writes.mark() == self.statement.mark.writes {
             return Ok(());
         }
         let guard = pin();
         let mut intents = f.intents.lock();
         let before = intents.len();
-        let changes = self.writes.since(self.mark.writes);
+        let changes = self.writes.since(self.statement.mark.writes);
         intents.extend(
             changes
                 .take(SHOWN.saturating_sub(before))
@@ -354,7 +219,7 @@ impl Txn {
         let new = intents[before..].to_vec();
         drop(intents);
         let all = self.shared.readers.all.lock().clone();
-        let complete = |o: &&Arc<Footprint>| o.id != self.id && o.complete.load(Ordering::SeqCst);
+        let complete = |o: &&Arc<Announced>| o.id != self.id && o.complete.load(Ordering::SeqCst);
         let mut all = all.iter().filter(complete);
         if let Some(other) = all.find(|o| f.is_crossed_by(o, &new)) {
             self.shared.stats.abort(Cause::Circle);
@@ -370,14 +235,14 @@ impl Txn {
     /// this statement has read. The statement is then to be undone and run again. None where reading the old state is what
     /// can come of it only: the other changes what was read before, too, or waits for this one; and where the statement was long.
     pub fn writer_in_the_way(&mut self) -> Option<LockWait> {
-        let mine = self.footprint.clone()?;
+        let mine = self.courtesy.shown.clone()?;
         let me = self.id;
-        let has_locks = || self.locks.iter().any(|l| l.space != RUNNING_SPACE);
-        if self.courtesy == 0
-            || self.outdated
+        let has_locks = || self.locks.held.iter().any(|l| l.space != RUNNING_SPACE);
+        if self.courtesy.left == 0
+            || self.courtesy.outdated
             || self.has_writes()
             || has_locks()
-            || self.portals > 0
+            || self.standing.portals > 0
             || self.read_by_statement() > LIGHT
         {
             return None;
@@ -387,12 +252,12 @@ impl Txn {
             let hit = {
                 let intents = other.intents.lock();
                 let reads = mine.reads.lock();
-                let (before, now) = reads.split_at(self.mark.shown.min(reads.len()));
+                let (before, now) = reads.split_at(self.statement.mark.shown.min(reads.len()));
                 !intents.is_empty() && meet(now, &intents) && !meet(before, &intents)
             };
             if hit && let Some(end) = self.wait_for_end(other.id) {
-                self.courtesy -= 1;
-                self.behind = Some(other);
+                self.courtesy.left -= 1;
+                self.courtesy.behind = Some(other);
                 return Some(end);
             }
         }
@@ -401,14 +266,14 @@ impl Txn {
 
     /// Rows that the statement has read so far.
     fn read_by_statement(&self) -> usize {
-        let kept = self.view.as_ref().map_or(0, |v| v.kept());
-        let scanned = self.ranges.iter().skip(self.mark.ranges);
-        kept.saturating_sub(self.mark.kept) + scanned.map(|r| r.rows).sum::<usize>()
+        let kept = self.reads.view.as_ref().map_or(0, |v| v.kept());
+        let scanned = self.reads.ranges.iter().skip(self.statement.mark.ranges);
+        kept.saturating_sub(self.statement.mark.kept) + scanned.map(|r| r.rows).sum::<usize>()
     }
 
     /// Waits for no writers any more.
     pub fn no_more_courtesy(&mut self) {
-        self.courtesy = 0;
+        self.courtesy.left = 0;
     }
 
     /// A wait for the end of a running transaction; none when it has ended, or waits for this one.
@@ -423,7 +288,7 @@ impl Txn {
             .acquire(self.id, name, LockMode::KeyShare, true)
         {
             (Attempt::Wait(w), _) => {
-                self.locks.push(name);
+                self.locks.held.push(name);
                 self.queues_for(name);
                 Some(w)
             }

@@ -9,11 +9,11 @@ use base::{Error, Position, Result, RowRef, SqlState, Value};
 use store::{CHANGING, Expired, SecondaryIndex};
 
 use crate::errors::Wanted;
-use crate::fk::same;
 use crate::handle::{Handle, TableHandle};
+use crate::key_values::same;
 use crate::locks::{LockMode, WaitPolicy};
-use crate::manager::Cause;
 use crate::range::column_set;
+use crate::stats::Cause;
 use crate::txn::{InsertOutcome, Isolation, Txn};
 use crate::writes::{Moved, Pending};
 
@@ -192,7 +192,7 @@ impl Txn {
         }
         self.shared.check_accepts_writes()?;
         self.check_outdated()?;
-        let handle = match self.catalog.table(table.table.def.id) {
+        let handle = match self.schema.catalog.table(table.table.def.id) {
             Some(h) if std::ptr::eq(&**h, table) => Handle::Same(table),
             Some(h) if h.has_columns_of(table) => Handle::Newer(h.clone()),
             Some(h) => return Err(self.schema_moved(Some(h))),
@@ -248,9 +248,9 @@ impl Txn {
         (row, saw, existed): (Option<Box<[u8]>>, Position, bool),
         moved: Option<Moved>,
     ) {
-        let shared = || self.catalog.tables[&handle.table.def.id].clone();
+        let shared = || self.schema.catalog.tables[&handle.table.def.id].clone();
         // Most often the row that was read last.
-        let kept = self.view.as_ref().map_or(0, |v| v.kept());
+        let kept = self.reads.view.as_ref().map_or(0, |v| v.kept());
         let change = Pending {
             row,
             saw,
@@ -278,6 +278,7 @@ impl Txn {
         }
         let guard = store::pin();
         let view = self
+            .reads
             .view
             .as_mut()
             .ok_or_else(|| Error::internal("a change before begin_statement"))?;
@@ -330,7 +331,7 @@ impl Txn {
         if def.checks.is_empty() {
             return Ok(());
         }
-        match handle.rules(&self.catalog.schema, self.shared.compiler())? {
+        match handle.rules(&self.schema.catalog.schema, self.shared.compiler())? {
             Some(r) => r.check(row),
             None => Ok(()),
         }
@@ -433,7 +434,7 @@ impl Txn {
         match self.check_newest(handle, key) {
             Err(e) if e.code() == SqlState::RESTART && !self.options.locking => {
                 self.shared.stats.abort(Cause::WriteConflict);
-                Err(self.conflict.take().map_or(e, |c| c.error()))
+                Err(self.statement.conflict.take().map_or(e, |c| c.error()))
             }
             checked => checked.map(drop),
         }

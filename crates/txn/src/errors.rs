@@ -8,10 +8,10 @@
 use base::{Error, Position, Result, SqlState};
 use store::pin;
 
-use crate::commit::describe_record;
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, LockName, TxnId};
-use crate::txn::{Conflict, Txn};
+use crate::state::Conflict;
+use crate::txn::Txn;
 
 const RETRY: &str = "The transaction might succeed if retried.";
 
@@ -81,7 +81,7 @@ impl Txn {
     pub(crate) fn crossed(&self, storage: u32, key: &[u8], other: TxnId) -> Error {
         let e =
             failure("could not serialize access due to read/write dependencies among transactions");
-        let mut tables = self.catalog.tables.values();
+        let mut tables = self.schema.catalog.tables.values();
         let Some(table) = tables.find(|t| t.storage.id == storage) else {
             return e;
         };
@@ -150,7 +150,7 @@ impl Txn {
 
     /// 40001 of the conflict that the statement has met, when it cannot run again.
     pub fn take_conflict(&mut self) -> Option<Error> {
-        self.conflict.take().map(|c| c.error())
+        self.statement.conflict.take().map(|c| c.error())
     }
 }
 
@@ -158,7 +158,7 @@ impl Txn {
 fn describe_key(table: &TableHandle, key: &[u8]) -> String {
     let guard = pin();
     match table.storage.primary.get(key, &guard) {
-        Some(r) => describe_record(table, r, &guard),
+        Some(r) => table.describe_record(r, &guard),
         None => "(row)".into(),
     }
 }

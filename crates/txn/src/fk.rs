@@ -7,87 +7,24 @@
 //! locks: the library's are not); the other actions are carried out at once, in `cascade`.
 
 use base::cancel::work;
-use base::schema::{Deferral, ForeignKey};
+use base::schema::ForeignKey;
 use base::{Error, KeyRange, Position, Result, SqlState, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use store::{Guard, Record, pin};
 
-use crate::cascade::group_of;
 use crate::errors::Wanted;
 use crate::handle::TableHandle;
+use crate::key_values::{
+    group_of, key_text, names, newest_with_key, ordered, parent_key, prefix_index, same, values_of,
+    values_text,
+};
 use crate::locks::{LockMode, WaitPolicy};
-use crate::manager::Cause;
+use crate::probe::{FkProbe, Side, Whole, look_for};
 use crate::range::RangeRead;
+use crate::stats::Cause;
 use crate::txn::Txn;
 use crate::writes::Pending;
-
-/// Something that must hold when the statement ends, and again at commit.
-#[derive(Clone)]
-pub(crate) struct FkProbe {
-    /// The referencing table and the place of the foreign key in it.
-    pub(crate) child: Arc<TableHandle>,
-    pub(crate) place: usize,
-    /// The referenced columns' values.
-    pub(crate) values: Vec<Value>,
-    pub(crate) kind: Side,
-    /// The rows that referenced the old key have followed (CASCADE, SET NULL, SET DEFAULT): one that is there all the same came meanwhile.
-    pub(crate) followed: bool,
-    /// It is RESTRICT, or has followed: not to be put off.
-    pub(crate) now: bool,
-}
-
-/// Which keys a transaction has said to put off (SET CONSTRAINTS).
-#[derive(Clone, Debug, Default)]
-pub struct Deferred {
-    all: Option<bool>,
-    /// By the key's number; it counts more than `all` if it was said later.
-    named: std::collections::HashMap<base::Oid, bool>,
-}
-
-impl Deferred {
-    /// All of them, or these, from here on.
-    pub fn set(&mut self, keys: Option<&[base::Oid]>, deferred: bool) {
-        match keys {
-            None => {
-                self.all = Some(deferred);
-                self.named.clear();
-            }
-            Some(keys) => self.named.extend(keys.iter().map(|k| (*k, deferred))),
-        }
-    }
-
-    fn is(&self, fk: &ForeignKey) -> bool {
-        if fk.deferral == Deferral::Never {
-            return false;
-        }
-        let named = self.named.get(&fk.id).copied();
-        let default = fk.deferral == Deferral::Deferred;
-        named.or(self.all).unwrap_or(default)
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// A child was written: the parent must be there.
-    Parent,
-    /// A parent went: there must be no children.
-    Children,
-}
-
-impl FkProbe {
-    fn fk(&self) -> &ForeignKey {
-        &self.child.table.def.foreign_keys[self.place]
-    }
-}
-
-/// The values of some columns, or none if one is NULL (MATCH SIMPLE: such a row references nothing).
-pub(crate) fn values_of(row: &[Value], columns: &[u16]) -> Option<Vec<Value>> {
-    columns
-        .iter()
-        .map(|c| Some(row[*c as usize].clone()).filter(|v| !v.is_null()))
-        .collect()
-}
 
 impl Txn {
     /// A row of `table` was written (`old`: what it replaced): notes the parents that it must have.
@@ -104,7 +41,7 @@ impl Txn {
         let Some(child) = self.handle_of(table) else {
             return;
         };
-        self.cascades.references(&child, key, new);
+        self.references.cascades.references(&child, key, new);
         for (place, fk) in table.table.def.foreign_keys.iter().enumerate() {
             let Some(values) = values_of(new, &fk.columns) else {
                 continue;
@@ -116,7 +53,7 @@ impl Txn {
             }) {
                 continue;
             }
-            self.probes.push(FkProbe {
+            self.references.probes.push(FkProbe {
                 child: child.clone(),
                 place,
                 values,
@@ -135,7 +72,7 @@ impl Txn {
         new: Option<&[Value]>,
     ) -> bool {
         table.table.referenced_by.iter().any(|(t, place)| {
-            let Some(child) = self.catalog.table(*t) else {
+            let Some(child) = self.schema.catalog.table(*t) else {
                 return false;
             };
             let fk = &child.table.def.foreign_keys[*place];
@@ -149,22 +86,23 @@ impl Txn {
 
     /// The checks at the end of a statement.
     pub(crate) fn check_foreign_keys(&mut self) -> Result<()> {
-        self.cascades.clear();
-        if self.probes.is_empty() {
+        self.references.cascades.clear();
+        if self.references.probes.is_empty() {
             return Ok(());
         }
-        let probes = std::mem::take(&mut self.probes);
-        let later = |p: &FkProbe| self.options.locking && !p.now && self.deferred.is(p.fk());
+        let probes = std::mem::take(&mut self.references.probes);
+        let later =
+            |p: &FkProbe| self.options.locking && !p.now && self.references.deferred.is(p.fk());
         let (later, probes): (Vec<FkProbe>, Vec<FkProbe>) = probes.into_iter().partition(later);
         for p in probes.iter().filter(|p| p.kind == Side::Parent) {
             work(64)?;
             self.require_parent(p)?;
         }
         self.require_no_children(&probes)?;
-        self.put_off.extend(later);
+        self.references.put_off.extend(later);
         // Locks keep the answers true until commit; without locks they are asked again there.
         if !self.options.locking {
-            self.probes = probes;
+            self.references.probes = probes;
         }
         Ok(())
     }
@@ -172,8 +110,8 @@ impl Txn {
     /// The checks that were put off, at the end of the transaction, or (`keys`) those of keys that are not deferred any more. May ask to
     /// block: then it is to be called again after the wait.
     pub fn check_deferred(&mut self, all: bool) -> Result<()> {
-        let put_off = std::mem::take(&mut self.put_off);
-        let is_due = |p: &FkProbe| all || !self.deferred.is(p.fk());
+        let put_off = std::mem::take(&mut self.references.put_off);
+        let is_due = |p: &FkProbe| all || !self.references.deferred.is(p.fk());
         let (mut due, rest): (Vec<FkProbe>, Vec<FkProbe>) = put_off.into_iter().partition(is_due);
         // The transaction may have dropped the table or the key since.
         due.retain(|p| {
@@ -181,9 +119,9 @@ impl Txn {
             child.is_some_and(|c| c.table.def.foreign_keys.iter().any(|f| f.id == p.fk().id))
         });
         let checked = self.check_late(&due);
-        self.put_off = rest;
+        self.references.put_off = rest;
         if checked.is_err() {
-            self.put_off.extend(due);
+            self.references.put_off.extend(due);
         }
         checked
     }
@@ -231,17 +169,17 @@ impl Txn {
 
     /// Whether checks were put off.
     pub fn has_deferred(&self) -> bool {
-        !self.put_off.is_empty()
+        !self.references.put_off.is_empty()
     }
 
     /// SET CONSTRAINTS.
     pub fn set_deferred(&mut self, keys: Option<&[base::Oid]>, deferred: bool) {
-        self.deferred.set(keys, deferred);
+        self.references.deferred.set(keys, deferred);
     }
 
     fn require_parent(&mut self, p: &FkProbe) -> Result<()> {
         let fk = p.fk().clone();
-        let Some(parent) = self.catalog.table(fk.ref_table).cloned() else {
+        let Some(parent) = self.schema.catalog.table(fk.ref_table).cloned() else {
             return Err(Error::internal(
                 "a foreign key references a table that is gone",
             ));
@@ -313,11 +251,11 @@ impl Txn {
     ) -> Result<()> {
         if self.tracks_reads() {
             match parent.indexes[place].clone() {
-                None => self.absent.push((parent.clone(), key.into())),
+                None => self.reads.absent.push((parent.clone(), key.into())),
                 index => {
                     let range = KeyRange::prefix(&key);
                     let read = RangeRead::whole(parent.clone(), index, range);
-                    self.ranges.push(read);
+                    self.reads.ranges.push(read);
                 }
             }
         }
@@ -354,7 +292,7 @@ impl Txn {
         for p in probes.iter().filter(|p| p.kind == Side::Children) {
             work(64)?;
             let fk = p.fk();
-            let Some(parent) = self.catalog.table(fk.ref_table) else {
+            let Some(parent) = self.schema.catalog.table(fk.ref_table) else {
                 continue;
             };
             // The key may be there again (NO ACTION looks at the statement's end only).
@@ -410,7 +348,7 @@ impl Txn {
         let mut found = None;
         child.storage.try_for_each(&guard, |r| {
             work(64)?;
-            crate::commit::settle_below(r, me);
+            crate::settle::settle_below(r, me);
             let mine = own.is_some_and(|w| w.rows.contains_key(r.key()));
             let live = r.row_at(me.prev(), &guard).filter(|_| !mine);
             found = found.or_else(|| live.and_then(parent_of));
@@ -463,7 +401,7 @@ impl Txn {
         let mut found = false;
         let index = child.indexes[place].as_deref();
         crate::range::each_in_range(child, index, &range, &guard, &mut |r, _| {
-            crate::commit::settle_below(r, me);
+            crate::settle::settle_below(r, me);
             let live = r.row_at(me.prev(), &guard);
             found = live.is_some_and(matches) && own.is_none_or(|w| !w.rows.contains_key(r.key()));
             !found
@@ -491,6 +429,7 @@ impl Txn {
                 .constraint(&fk.name);
         }
         let parent = self
+            .schema
             .catalog
             .table(fk.ref_table)
             .map(|t| t.name().to_owned())
@@ -501,6 +440,7 @@ impl Txn {
             fk.name
         );
         let columns = self
+            .schema
             .catalog
             .table(fk.ref_table)
             .map(|t| names(t, &fk.ref_columns))
@@ -519,9 +459,14 @@ impl Txn {
     /// for children then, and waits for this commit.
     pub(crate) fn check_parents(&self) -> Result<()> {
         let guard = pin();
-        for p in self.probes.iter().filter(|p| p.kind == Side::Parent) {
+        for p in self
+            .references
+            .probes
+            .iter()
+            .filter(|p| p.kind == Side::Parent)
+        {
             let fk = p.fk();
-            let Some(parent) = self.catalog.table(fk.ref_table) else {
+            let Some(parent) = self.schema.catalog.table(fk.ref_table) else {
                 continue;
             };
             let (key, place) = parent_key(parent, fk, &p.values)?;
@@ -557,9 +502,9 @@ impl Txn {
 
     /// At an optimistic commit, after it has its position: the probes again, against commits below `me`.
     pub(crate) fn probes_hold(&self, me: Position, guard: &Guard) -> Result<()> {
-        for p in &self.probes {
+        for p in &self.references.probes {
             let fk = p.fk();
-            let Some(parent) = self.catalog.table(fk.ref_table) else {
+            let Some(parent) = self.schema.catalog.table(fk.ref_table) else {
                 continue;
             };
             let (key, place) = parent_key(parent, fk, &p.values)?;
@@ -579,7 +524,7 @@ impl Txn {
                 Side::Children => {}
             }
         }
-        match self.with_children(&self.probes, me)? {
+        match self.with_children(&self.references.probes, me)? {
             Some(p) => Err(self.children_error(p)),
             None => Ok(()),
         }
@@ -613,7 +558,7 @@ impl Txn {
         let mut found = None;
         let index = table.indexes[place].as_deref();
         crate::range::each_in_range(table, index, &range, &guard, &mut |r, entry| {
-            crate::commit::settle(r);
+            crate::settle::settle(r);
             let mine = r.key() == row_key || own.is_some_and(|w| w.rows.contains_key(r.key()));
             let live = r.newest(&guard).and_then(|v| v.row());
             if let (false, Some(row), Some(e), Some(i)) = (mine, live, entry, index)
@@ -627,142 +572,11 @@ impl Txn {
     }
 
     pub(crate) fn namespace_of(&self, table: &TableHandle) -> String {
-        let ns = self.catalog.schema.namespace(table.table.def.namespace);
+        let ns = self
+            .schema
+            .catalog
+            .schema
+            .namespace(table.table.def.namespace);
         ns.map(|n| n.name.clone()).unwrap_or_default()
     }
-}
-
-/// Tables that are to be read whole, each with the place of its key and the probes whose values are looked for.
-type Whole<'p> = Vec<(Arc<TableHandle>, usize, HashMap<Vec<u8>, &'p FkProbe>)>;
-
-fn look_for<'p>(whole: &mut Whole<'p>, child: Arc<TableHandle>, p: &'p FkProbe) {
-    let group = group_of(&p.values);
-    let same = |w: &&mut (Arc<TableHandle>, usize, _)| {
-        w.1 == p.place && w.0.table.def.id == child.table.def.id
-    };
-    match whole.iter_mut().find(same) {
-        Some((_, _, by)) => drop(by.insert(group, p)),
-        None => whole.push((child, p.place, HashMap::from([(group, p)]))),
-    }
-}
-
-/// Equality of two column values by their key bytes.
-pub(crate) fn same(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Null, Value::Null) => true,
-        (Value::Null, _) | (_, Value::Null) => false,
-        (Value::Int4(x), Value::Int4(y)) => x == y,
-        (Value::Int8(x), Value::Int8(y)) => x == y,
-        // A foreign key may join integers of different widths.
-        (Value::Int2(_) | Value::Int4(_) | Value::Int8(_), _) if b.as_i64().is_some() => {
-            a.as_i64() == b.as_i64()
-        }
-        _ => {
-            let (mut x, mut y) = (Vec::new(), Vec::new());
-            base::key::encode_value(a, &mut x);
-            base::key::encode_value(b, &mut y);
-            x == y
-        }
-    }
-}
-
-/// The key of the referenced row in the referenced index (a whole primary key, or the columns of a unique index), and the index.
-pub(crate) fn parent_key(
-    parent: &TableHandle,
-    fk: &ForeignKey,
-    values: &[Value],
-) -> Result<(Vec<u8>, usize)> {
-    let indexes = &parent.table.def.indexes;
-    let place = indexes.iter().position(|i| i.id == fk.ref_index);
-    let place =
-        place.ok_or_else(|| Error::internal("a foreign key references an index that is gone"))?;
-    let mut key = Vec::new();
-    for (c, k) in indexes[place].columns.iter().zip(&parent.table.keys[place]) {
-        let at = fk.ref_columns.iter().position(|r| *r == c.column);
-        let at = at.ok_or_else(|| Error::internal("a foreign key does not cover its index"))?;
-        // The referencing column may be narrower or wider than the referenced one; keys are made of the latter's type.
-        k.encode(&widen(&values[at], k.ty), &mut key);
-    }
-    Ok((key, place))
-}
-
-pub(crate) fn widen(v: &Value, ty: base::Type) -> Value {
-    use base::Type;
-    match (v.as_i64(), ty) {
-        (Some(x), Type::Int8) => Value::Int8(x),
-        (Some(x), Type::Int4) => i32::try_from(x).map_or_else(|_| v.clone(), Value::Int4),
-        (Some(x), Type::Int2) => i16::try_from(x).map_or_else(|_| v.clone(), Value::Int2),
-        _ => v.clone(),
-    }
-}
-
-/// The live row with this key of a unique index in the newest state below `me`.
-fn newest_with_key<'g>(
-    table: &'g TableHandle,
-    key: &[u8],
-    place: usize,
-    me: Position,
-    guard: &'g Guard,
-) -> Option<&'g Record> {
-    let Some(index) = table.indexes[place].as_deref() else {
-        let r = table.storage.primary.get(key, guard)?;
-        crate::commit::settle_below(r, me);
-        return r.row_at(me.prev(), guard).map(|_| r);
-    };
-    let mut found = None;
-    let range = KeyRange::prefix(key);
-    crate::range::each_in_range(table, Some(index), &range, guard, &mut |r, entry| {
-        crate::commit::settle_below(r, me);
-        if let (Some(row), Some(e)) = (r.row_at(me.prev(), guard), entry)
-            && index.matches(e, row, &mut Vec::new())
-        {
-            found = Some(r);
-        }
-        found.is_none()
-    });
-    found
-}
-
-/// An index whose first columns are these, in any order.
-pub(crate) fn prefix_index(table: &TableHandle, columns: &[u16]) -> Option<usize> {
-    table.table.def.indexes.iter().position(|i| {
-        i.columns.len() >= columns.len()
-            && i.columns[..columns.len()]
-                .iter()
-                .all(|c| columns.contains(&c.column))
-    })
-}
-
-pub(crate) fn ordered(
-    table: &TableHandle,
-    place: usize,
-    fk: &ForeignKey,
-    values: &[Value],
-) -> Vec<Value> {
-    let index = &table.table.def.indexes[place];
-    let of = |c: u16| fk.columns.iter().position(|x| *x == c);
-    let columns = index
-        .columns
-        .iter()
-        .map_while(|c| Some((of(c.column)?, c.column)));
-    columns
-        .map(|(i, c)| widen(&values[i], table.table.def.columns[c as usize].ty().ty))
-        .collect()
-}
-
-fn names(table: &TableHandle, columns: &[u16]) -> String {
-    let names: Vec<&str> = columns
-        .iter()
-        .map(|c| table.table.def.columns[*c as usize].name.as_str())
-        .collect();
-    names.join(", ")
-}
-
-fn values_text(values: &[Value]) -> String {
-    let texts: Vec<String> = values.iter().map(crate::handle::plain).collect();
-    texts.join(", ")
-}
-
-fn key_text(child: &TableHandle, fk: &ForeignKey, values: &[Value]) -> String {
-    format!("({})=({})", names(child, &fk.columns), values_text(values))
 }

@@ -5,7 +5,7 @@ use base::schema::{Schema, Table};
 use base::split::Units;
 use base::{Error, Oid, Result, SqlState, Value};
 use std::sync::{Arc, OnceLock};
-use store::{IndexSpec, SecondaryIndex, Storage};
+use store::{Guard, IndexSpec, Record, SecondaryIndex, Storage};
 
 use crate::locks::LockName;
 
@@ -228,6 +228,16 @@ impl TableHandle {
             return "(row)".into();
         }
         self.describe(&self.key_columns, &self.table.layout.row(row).values())
+    }
+
+    /// The key of a record as errors show it, from its newest row.
+    pub(crate) fn describe_record(&self, record: &Record, guard: &Guard) -> String {
+        let mut version = record.newest(guard);
+        while let Some(v) = version.filter(|v| v.row().is_none()) {
+            version = v.older(guard);
+        }
+        let row = version.and_then(|v| v.row());
+        row.map_or_else(|| "(row)".into(), |r| self.describe_row(r))
     }
 }
 

@@ -17,30 +17,11 @@
 //! Left out on purpose: SERIALIZABLE, whose snapshot moves forward to the newest state, and READ COMMITTED, which has none.
 
 use base::Position;
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use store::Snapshot;
 
+use crate::holds::Hold;
 use crate::manager::TxnManager;
 use crate::txn::Txn;
-
-/// A snapshot that another node keeps; dropped, it is let go there.
-pub trait Hold: Send + Sync {
-    /// What it is called there; never 0.
-    fn number(&self) -> u64;
-    /// Where it stands.
-    fn position(&self) -> Position;
-}
-
-/// The snapshots that are kept for others, by their numbers.
-#[derive(Default)]
-pub(crate) struct Holds(Mutex<Kept>);
-
-#[derive(Default)]
-struct Kept {
-    last: u64,
-    all: HashMap<u64, Snapshot>,
-}
 
 impl TxnManager {
     /// Keeps a snapshot at what is published, until it is let go or a transaction goes on at it. Its number, and where it stands.
@@ -49,29 +30,22 @@ impl TxnManager {
         let newest = || marks.published.get().max(marks.floor);
         let snapshot = self.store.snapshots.take(newest);
         let at = snapshot.position();
-        let mut kept = self.holds.0.lock();
-        kept.last += 1;
-        let number = kept.last;
-        kept.all.insert(number, snapshot);
-        (number, at)
+        (self.holds.keep(snapshot), at)
     }
 
     /// It is not needed any more; nothing, if it is not there.
     pub fn let_go(&self, number: u64) {
-        let gone = self.holds.0.lock().all.remove(&number);
-        drop(gone);
+        self.holds.let_go(number);
     }
 
     /// How many are kept.
     pub fn held(&self) -> usize {
-        self.holds.0.lock().all.len()
+        self.holds.len()
     }
 
     /// Takes one out, if it stands there and has not gone over its age limit.
     pub(crate) fn take_held(&self, number: u64, at: Position) -> Option<Snapshot> {
-        let mut kept = self.holds.0.lock();
-        kept.all.get(&number).filter(|s| s.position() == at)?;
-        kept.all.remove(&number).filter(|s| !s.is_expired())
+        self.holds.take(number, at)
     }
 }
 
@@ -85,21 +59,21 @@ impl Txn {
         let Some(s) = self.shared.store.snapshots.take_at(hold.position()) else {
             return false;
         };
-        self.next = Some(s);
-        self.hold = Some(hold);
+        self.standing.next = Some(s);
+        self.standing.hold = Some(hold);
         self.look_again();
         true
     }
 
     /// The number of what is kept at this position; 0: nothing.
     pub(crate) fn held_at(&self, at: Position) -> u64 {
-        let hold = self.hold.as_ref().filter(|h| h.position() == at);
+        let hold = self.standing.hold.as_ref().filter(|h| h.position() == at);
         hold.map_or(0, |h| h.number())
     }
 
     /// What the primary keeps for it; to be kept until the transaction has arrived there.
     pub fn take_hold(&mut self) -> Option<Box<dyn Hold>> {
-        self.hold.take()
+        self.standing.hold.take()
     }
 }
 

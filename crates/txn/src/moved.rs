@@ -25,8 +25,8 @@ use std::sync::Arc;
 use store::{View, pin};
 
 use crate::handle::TableHandle;
-use crate::manager::Cause;
 use crate::range::{ALL_COLUMNS, RangeRead};
+use crate::stats::Cause;
 use crate::txn::{Isolation, Txn};
 
 /// What "it is as it was" means for a footprint that is looked up again.
@@ -55,14 +55,14 @@ impl Txn {
     /// All rows of these tables count as read: what stays here when the transaction moves (a cursor) may read them yet, at its snapshot.
     /// 40001 where one of them is not of the schema there: then it cannot be said what is read.
     pub fn will_read(&mut self, storages: &[RelId]) -> Result<()> {
-        if !self.tracks_reads() || self.view.is_none() {
+        if !self.tracks_reads() || self.reads.view.is_none() {
             return Ok(());
         }
         for &storage in storages {
-            let mut tables = self.catalog.tables.values();
+            let mut tables = self.schema.catalog.tables.values();
             let table = tables.find(|t| t.storage.id == storage);
             let table = table.ok_or_else(changed)?;
-            self.ranges.push(RangeRead {
+            self.reads.ranges.push(RangeRead {
                 table: table.clone(),
                 index: None,
                 range: KeyRange::all(),
@@ -79,11 +79,11 @@ impl Txn {
     /// What the transaction has read so far, for another node; `None` where there is nothing that must stay the same. 40001 where that is
     /// not known, because the transaction was one that only reads, and has.
     pub fn reads(&self) -> Result<Option<Footprint>> {
-        if self.view.is_none() || self.options.isolation == Isolation::ReadCommitted {
+        if self.reads.view.is_none() || self.options.isolation == Isolation::ReadCommitted {
             return Ok(None);
         }
         if !self.tracks_reads() {
-            return match self.has_told || self.portals > 0 {
+            return match self.statement.has_told || self.standing.portals > 0 {
                 true => Err(changed()),
                 false => Ok(None),
             };
@@ -116,7 +116,7 @@ impl Txn {
         if !whole {
             return Err(changed());
         }
-        for (table, key) in &self.absent {
+        for (table, key) in &self.reads.absent {
             f.reads.push(ReadEntry {
                 storage: table.storage.id,
                 key: key.clone(),
@@ -124,7 +124,7 @@ impl Txn {
                 live: false,
             });
         }
-        for r in &self.ranges {
+        for r in &self.reads.ranges {
             let (rows, versions) =
                 standing_in(r, f.snapshot, None, &guard).expect("no limit is given");
             f.ranges.push(RangeEntry {
@@ -142,7 +142,10 @@ impl Txn {
     /// Goes on where a transaction of another node stopped that had read this, before any statement of its own. An error (40001)
     /// means that it cannot.
     pub fn adopt_reads(&mut self, f: &Footprint) -> Result<()> {
-        assert!(self.view.is_none(), "a footprint comes before statements");
+        assert!(
+            self.reads.view.is_none(),
+            "a footprint comes before statements"
+        );
         let mut held = false;
         let kept = match self.options.isolation {
             Isolation::ReadCommitted => return Ok(()),
@@ -155,15 +158,14 @@ impl Txn {
         };
         let snapshot = match kept {
             Some(s) => {
-                self.catalog = self.shared.catalog_at(s.position());
-                self.catalog_from = Position::MAX;
+                self.schema.see(self.shared.catalog_at(s.position()));
                 s
             }
             None => self.take_snapshot(),
         };
         // What a replica shows is published here; else it followed another history.
         let known = snapshot.position() >= f.snapshot;
-        self.view = Some(View::new(snapshot));
+        self.reads.view = Some(View::new(snapshot));
         let as_read = if held { AsRead::Held } else { AsRead::UpTo };
         if known && self.take_over(f, as_read)? {
             return Ok(());
@@ -176,7 +178,7 @@ impl Txn {
     /// whether the snapshot may move.)
     pub(crate) fn take_over(&mut self, f: &Footprint, as_read: AsRead) -> Result<bool> {
         let guard = pin();
-        let catalog = self.catalog.clone();
+        let catalog = self.schema.catalog.clone();
         let table = |storage| -> Option<&Arc<TableHandle>> {
             catalog.tables.values().find(|t| t.storage.id == storage)
         };
@@ -185,12 +187,12 @@ impl Txn {
             let Some(t) = table(r.storage) else {
                 return Ok(false);
             };
-            let view = self.view.as_mut().expect("just taken");
+            let view = self.reads.view.as_mut().expect("just taken");
             let found = view.get(&t.storage, &r.key, Some(ALL_COLUMNS), &guard);
             match found.map_err(|_| Txn::snapshot_too_old())? {
                 Some(found) if as_read.is(r, found.position, f.snapshot) => {}
                 None if as_read == AsRead::Held || !r.live => {
-                    self.absent.push((t.clone(), r.key.clone()));
+                    self.reads.absent.push((t.clone(), r.key.clone()));
                 }
                 _ => return Ok(false),
             }
@@ -227,7 +229,7 @@ impl Txn {
             if !same {
                 return Ok(false);
             }
-            self.ranges.push(read);
+            self.reads.ranges.push(read);
         }
         Ok(true)
     }

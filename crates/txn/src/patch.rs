@@ -76,6 +76,7 @@ impl Txn {
         let keep = self.tracks_reads();
         let guard = pin();
         let view = self
+            .reads
             .view
             .as_mut()
             .ok_or_else(|| Error::internal("a statement runs before begin_statement"))?;
@@ -84,7 +85,7 @@ impl Txn {
             .map_err(|Expired| Txn::snapshot_too_old())?;
         let Some(found) = found else {
             if keep && let Some(h) = self.handle_of(&handle) {
-                self.absent.push((h, key.into()));
+                self.reads.absent.push((h, key.into()));
             }
             return Ok(Some(false));
         };

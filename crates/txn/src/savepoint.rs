@@ -4,23 +4,16 @@
 
 use base::{Error, Result, SqlState};
 
-use crate::fk::{Deferred, FkProbe};
+use crate::state::Savepoint;
 use crate::txn::Txn;
-
-pub(crate) struct Savepoint {
-    name: String,
-    writes: usize,
-    put_off: Vec<FkProbe>,
-    deferred: Deferred,
-}
 
 impl Txn {
     pub fn savepoint(&mut self, name: &str) {
         self.savepoints.push(Savepoint {
             name: name.into(),
             writes: self.writes.mark(),
-            put_off: self.put_off.clone(),
-            deferred: self.deferred.clone(),
+            put_off: self.references.put_off.clone(),
+            deferred: self.references.deferred.clone(),
         });
     }
 
@@ -40,8 +33,8 @@ impl Txn {
     pub fn rollback_to_savepoint(&mut self, name: &str) -> Result<()> {
         let i = self.find_savepoint(name)?;
         self.savepoints.truncate(i + 1);
-        self.put_off = self.savepoints[i].put_off.clone();
-        self.deferred = self.savepoints[i].deferred.clone();
+        self.references.put_off = self.savepoints[i].put_off.clone();
+        self.references.deferred = self.savepoints[i].deferred.clone();
         self.rollback_schema(self.savepoints[i].writes);
         self.writes.rollback(self.savepoints[i].writes);
         self.charge();

@@ -319,7 +319,7 @@ impl Txn {
         if self.shows_reads() && scan.access == Access::Primary {
             self.show_range(table.storage.id, &covered, scan.columns);
         }
-        if let Some(r) = scan.entry.and_then(|i| self.ranges.get_mut(i)) {
+        if let Some(r) = scan.entry.and_then(|i| self.reads.ranges.get_mut(i)) {
             r.rows += rows;
             match scan.direction {
                 Direction::Forward => r.range.hi = covered.hi,
@@ -336,8 +336,8 @@ impl Txn {
         };
         // The filter knows the columns of the handle that it was made with.
         let known = Arc::ptr_eq(&handle.table, &table.table);
-        scan.entry = Some(self.ranges.len());
-        self.ranges.push(RangeRead {
+        scan.entry = Some(self.reads.ranges.len());
+        self.reads.ranges.push(RangeRead {
             table: handle,
             index,
             range: covered,

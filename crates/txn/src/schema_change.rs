@@ -16,101 +16,18 @@ use base::{Error, Oid, Position, Result, SqlState};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use store::{CHANGING, NewVersion, RETIRED, SecondaryIndex, Storage, Store, pin};
+use store::{CHANGING, NewVersion, SecondaryIndex, Storage, Store, pin};
 
 use crate::errors::Wanted;
 use crate::handle::{Catalog, TableHandle};
 use crate::locks::{LockMode, LockName, WaitPolicy};
 use crate::manager::{TxnManager, build_catalog, publish_table};
+use crate::own_schema::{OwnSchema, Step, each_new_handle};
 use crate::txn::Txn;
 use crate::writes::TableWrites;
 
 /// The lock that serialises schema changes.
 const SCHEMA_LOCK: LockName = LockName { space: 0, hash: 0 };
-
-/// What a transaction has changed of the schema.
-#[derive(Default)]
-pub(crate) struct OwnSchema {
-    changes: Vec<Change>,
-    /// Storages that only this transaction has.
-    private: HashMap<u32, Arc<Storage>>,
-    /// The table that each of them was made for.
-    made_for: HashMap<u32, Oid>,
-    /// Storages marked as changing, the shape that they had, and their tables.
-    quiesced: Vec<(Arc<Storage>, u64, Oid)>,
-    /// Indexes that were made here and are attached to their storages, and the tables.
-    attached: Vec<(Arc<Storage>, u32, Oid)>,
-    steps: Vec<Step>,
-}
-
-/// How all was before a step, for savepoints.
-struct Step {
-    /// Of the writes.
-    mark: usize,
-    changes: usize,
-    attached: usize,
-    catalog: Arc<Catalog>,
-    /// The storages that it began.
-    private: Vec<u32>,
-}
-
-impl OwnSchema {
-    pub(crate) fn changes(&self) -> &[Change] {
-        &self.changes
-    }
-
-    /// Indexes made from the `n`th on come to nothing.
-    fn detach_from(&mut self, n: usize) {
-        for (storage, id, _) in self.attached.drain(n..) {
-            storage.detach(|i| i == id);
-        }
-    }
-
-    /// Storages that were begun here come to nothing: nobody else has seen a row of them.
-    fn forget_private(&mut self, gone: impl IntoIterator<Item = u32>) {
-        for id in gone {
-            if let Some(storage) = self.private.remove(&id) {
-                storage.pay_back();
-            }
-        }
-    }
-
-    /// What was begun here and is of no table in the end: of one that was dropped, truncated or rewritten again.
-    pub(crate) fn forget_unused(&mut self, catalog: &Catalog) {
-        let unused = |id: &u32| {
-            let table = self.made_for.get(id).and_then(|t| catalog.table(*t));
-            table.is_none_or(|t| t.storage.id != *id)
-        };
-        let gone: Vec<u32> = self.private.keys().copied().filter(unused).collect();
-        self.forget_private(gone);
-        for (storage, id, table) in self.attached.drain(..) {
-            let table = catalog.table(table);
-            let mut now = table.iter().flat_map(|t| t.indexes.iter().flatten());
-            if !now.any(|i| i.spec.id == id) {
-                storage.detach(|i| i == id);
-            }
-        }
-    }
-
-    /// The change takes effect at its position. Each storage goes from `CHANGING` to its next shape in one step, so that no
-    /// commit through an old handle slips in.
-    pub(crate) fn install(&self, shared: &TxnManager, catalog: &Arc<Catalog>, at: Position) {
-        let before = shared.catalog();
-        for (storage, shape, table) in &self.quiesced {
-            let is_now = catalog.table(*table).filter(|t| t.storage.id == storage.id);
-            let was = before.table(*table);
-            match is_now {
-                None => storage.set_shape(RETIRED),
-                Some(t) if was.is_some_and(|b| Arc::ptr_eq(b, t)) => storage.set_shape(*shape),
-                Some(_) => {}
-            }
-        }
-        each_new_handle(&before, catalog, &mut |handle| {
-            publish_table(&shared.store, handle);
-        });
-        shared.install_catalog(at, catalog.clone());
-    }
-}
 
 impl Txn {
     /// Takes the lock that serialises schema changes (may fail with BLOCKED) and moves to the newest schema. Call first in a
@@ -129,10 +46,9 @@ impl Txn {
             WaitPolicy::Wait,
             Wanted::Schema,
         )?;
-        if self.schema.is_none() {
-            self.catalog = self.shared.catalog();
-            self.catalog_from = base::Position::MAX;
-            self.schema = Some(OwnSchema::default());
+        if self.schema.own.is_none() {
+            self.schema.see(self.shared.catalog());
+            self.schema.own = Some(OwnSchema::default());
         }
         Ok(())
     }
@@ -148,7 +64,7 @@ impl Txn {
     }
 
     pub(crate) fn owns(&self, storage: &Storage) -> bool {
-        self.schema.as_ref().is_some_and(|s| {
+        self.schema.own.as_ref().is_some_and(|s| {
             s.private.contains_key(&storage.id)
                 || s.quiesced.iter().any(|(q, ..)| q.id == storage.id)
         })
@@ -175,12 +91,12 @@ impl Txn {
     /// Applies changes to the transaction's schema. New tables and storages are usable at once; new indexes are built, and constraints
     /// over existing rows are checked, here. After an error the transaction must be rolled back, to a savepoint at least.
     pub fn change_schema(&mut self, changes: Vec<Change>) -> Result<()> {
-        assert!(self.schema.is_some(), "lock_schema comes first");
-        let before = self.catalog.clone();
+        assert!(self.schema.own.is_some(), "lock_schema comes first");
+        let before = self.schema.catalog.clone();
         let mut step = Step {
             mark: self.writes.mark_schema(),
-            changes: self.schema.as_ref().map_or(0, |s| s.changes.len()),
-            attached: self.schema.as_ref().map_or(0, |s| s.attached.len()),
+            changes: self.schema.own.as_ref().map_or(0, |s| s.changes.len()),
+            attached: self.schema.own.as_ref().map_or(0, |s| s.attached.len()),
             catalog: before.clone(),
             private: Vec::new(),
         };
@@ -195,7 +111,7 @@ impl Txn {
             }
         }
         let schema = Arc::new(before.schema.apply(&changes));
-        let own = self.schema.as_mut().expect("checked above");
+        let own = self.schema.own.as_mut().expect("checked above");
         for c in &changes {
             if let Change::Put(Object::Table(t)) = c
                 && before
@@ -213,12 +129,12 @@ impl Txn {
         let catalog = build_catalog(&self.shared.store, &before, schema, &own.private);
         own.steps.push(step);
         own.changes.extend(changes.iter().cloned());
-        self.catalog = Arc::new(catalog);
+        self.schema.catalog = Arc::new(catalog);
         for c in &changes {
             let Change::Put(Object::Table(def)) = c else {
                 continue;
             };
-            let new = self.catalog.tables[&def.id].clone();
+            let new = self.schema.catalog.tables[&def.id].clone();
             self.adopt(before.tables.get(&def.id), &new, def)?;
         }
         Ok(())
@@ -242,7 +158,7 @@ impl Txn {
             Wanted::Table(handle),
         )?;
         let shape = handle.storage.shape();
-        let own = self.schema.as_mut().expect("in a schema change");
+        let own = self.schema.own.as_mut().expect("in a schema change");
         let table = handle.table.def.id;
         own.quiesced.push((handle.storage.clone(), shape, table));
         handle.storage.set_shape(CHANGING);
@@ -251,12 +167,12 @@ impl Txn {
         let guard = pin();
         let settled = handle.storage.try_for_each(&guard, |r| {
             self.check_told()?;
-            crate::commit::settle(r);
+            crate::settle::settle(r);
             Ok(())
         });
         if settled.is_err() {
             // It is not in this transaction's hands, and another try of it starts anew.
-            let own = self.schema.as_mut().expect("in a schema change");
+            let own = self.schema.own.as_mut().expect("in a schema change");
             own.quiesced.pop();
             handle.storage.set_shape(shape);
         }
@@ -299,7 +215,7 @@ impl Txn {
                 && old.table.def.indexes.iter().any(|i| i.id == index.spec.id);
             if !known {
                 new.storage.attach([index.clone()]);
-                let own = self.schema.as_mut().expect("in a schema change");
+                let own = self.schema.own.as_mut().expect("in a schema change");
                 own.attached
                     .push((new.storage.clone(), index.spec.id, def.id));
                 build_index(new, place, &self.shared.store, &|| self.check_told())?;
@@ -355,7 +271,7 @@ impl Txn {
             return Ok(());
         }
         let rules = if new_checks {
-            new.rules(&self.catalog.schema, self.shared.compiler())?
+            new.rules(&self.schema.catalog.schema, self.shared.compiler())?
                 .cloned()
         } else {
             None
@@ -410,18 +326,20 @@ impl Txn {
 
     /// Takes back schema changes made since the mark.
     pub(crate) fn rollback_schema(&mut self, mark: usize) {
-        let Some(own) = &mut self.schema else { return };
+        let Some(own) = &mut self.schema.own else {
+            return;
+        };
         while let Some(step) = own.steps.pop_if(|s| s.mark >= mark) {
             own.changes.truncate(step.changes);
             own.detach_from(step.attached);
             own.forget_private(step.private);
-            self.catalog = step.catalog;
+            self.schema.catalog = step.catalog;
         }
     }
 
     /// The transaction ends without its schema changes.
     pub(crate) fn abandon_schema(&mut self) {
-        let Some(mut own) = self.schema.take() else {
+        let Some(mut own) = self.schema.own.take() else {
             return;
         };
         own.detach_from(0);
@@ -431,19 +349,6 @@ impl Txn {
             storage.set_shape(shape);
         }
     }
-}
-
-/// Calls `f` with each table's handle that `before` does not have.
-fn each_new_handle(before: &Catalog, after: &Catalog, f: &mut dyn FnMut(&Arc<TableHandle>)) {
-    before
-        .tables
-        .each_change(&after.tables, &mut |_, old, new| {
-            if let Some(new) = new
-                && old.is_none_or(|o| !Arc::ptr_eq(o, new))
-            {
-                f(new);
-            }
-        });
 }
 
 fn existing_row_error(e: Error, table: &str) -> Error {

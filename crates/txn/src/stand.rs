@@ -1,16 +1,10 @@
 //! Snapshots that a transaction does not take by itself: those given to it, at a replica, and those that rest with a portal.
 
-use crate::handle::Catalog;
-use crate::txn::{Isolation, Txn};
 use base::Position;
-use std::sync::Arc;
 use store::View;
 
-/// The snapshot of a READ COMMITTED statement that rests between two calls (a portal), with the schema there.
-pub struct Parked {
-    pub(crate) view: View,
-    pub(crate) catalog: Arc<Catalog>,
-}
+use crate::state::Parked;
+use crate::txn::{Isolation, Txn};
 
 impl Txn {
     /// At a replica: the next snapshot stands at `at`, or where the node stands if that is later. Rows up to it may be still to
@@ -23,43 +17,44 @@ impl Txn {
         let newest = || marks.published.get().max(at).max(marks.floor);
         let s = self.shared.store.snapshots.take(newest);
         let at = s.position();
-        self.next = Some(s);
+        self.standing.next = Some(s);
         self.look_again();
         at
     }
 
     /// Takes the schema at the position of [`Txn::stand_at`], once it is known to be here.
     pub fn look_again(&mut self) {
-        if let Some(s) = &self.next {
-            self.catalog = self.shared.catalog_at(s.position());
-            self.catalog_from = Position::MAX;
+        if let Some(s) = &self.standing.next {
+            self.schema.see(self.shared.catalog_at(s.position()));
         }
     }
 
     /// Forgets a position of [`Txn::stand_at`] that no statement has taken: the wait for it failed, or what comes has to be newer.
     pub fn stand_nowhere(&mut self) {
-        let had = self.next.take().is_some();
+        let had = self.standing.next.take().is_some();
         if had {
-            self.hold = None;
+            self.standing.hold = None;
         }
-        if had && self.schema.is_none() {
-            (self.catalog_from, self.catalog) = self.shared.newest_catalog();
+        if had && self.schema.own.is_none() {
+            (self.schema.from, self.schema.catalog) = self.shared.newest_catalog();
         }
     }
 
     /// What this node shows is as new as the next statement wants it, which takes its snapshot by itself; the schema is looked at now, for
     /// who plans before that.
     pub fn look_at_newest(&mut self) {
-        if self.schema.is_none() && self.catalog.schema.version != self.shared.schema_version() {
-            (self.catalog_from, self.catalog) = self.shared.newest_catalog();
+        if self.schema.own.is_none()
+            && self.schema.catalog.schema.version != self.shared.schema_version()
+        {
+            (self.schema.from, self.schema.catalog) = self.shared.newest_catalog();
         }
     }
 
     /// Whether the next statement takes a snapshot, and the transaction does not stand at the one that it has.
     pub fn wants_snapshot(&self) -> bool {
-        self.next.is_none()
-            && self.resumed.is_none()
-            && (self.view.is_none() || self.options.isolation == Isolation::ReadCommitted)
+        self.standing.next.is_none()
+            && self.standing.resumed.is_none()
+            && (self.reads.view.is_none() || self.options.isolation == Isolation::ReadCommitted)
     }
 
     /// Sets the snapshot of the last statement aside, which goes on later ([`Txn::resume`]); the statements between have their own.
@@ -68,14 +63,14 @@ impl Txn {
         if self.options.isolation != Isolation::ReadCommitted {
             return None;
         }
-        let catalog = self.catalog.clone();
+        let catalog = self.schema.catalog.clone();
         let next = View::new(self.take_snapshot());
-        let view = self.view.replace(next)?;
+        let view = self.reads.view.replace(next)?;
         Some(Parked { view, catalog })
     }
 
     /// The next statement goes on at this snapshot.
     pub fn resume(&mut self, parked: Parked) {
-        self.resumed = Some(parked);
+        self.standing.resumed = Some(parked);
     }
 }

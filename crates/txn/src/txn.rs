@@ -14,28 +14,22 @@
 //! may be open; then the transaction could as well have begun there (the idea behind LT-OCC's extension of rts, COCO §5.2). Otherwise
 //! 40001. Locks that the statement took stay, so a hot row is waited for once, in a queue.
 
+pub use base::Isolation;
 pub use base::cancel::Interrupt;
 use base::{Error, Position, Result, RowRef, SqlState, Value};
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use store::{Expired, View, pin};
 
-use crate::cascade::Cascades;
-use crate::contention::{COURTESY, Footprint};
-use crate::fk::{Deferred, FkProbe};
 use crate::handle::{Catalog, TableHandle};
-use crate::hold::Hold;
-use crate::locks::{LockName, LockWait, TxnId};
+use crate::locks::TxnId;
 use crate::manager::TxnManager;
-use crate::range::{ALL_COLUMNS, RangeRead, Spared};
-use crate::savepoint::Savepoint;
-use crate::schema_change::OwnSchema;
-use crate::split::escrow::{Hold as Reserved, ValueName};
-use crate::stand::Parked;
+use crate::range::ALL_COLUMNS;
+use crate::state::{
+    Conflict, Courtesy, Escrowed, Mark, OwnLocks, OwnView, Reads, References, Savepoint, Standing,
+    Statement,
+};
 use crate::writes::Writes;
-
-pub use base::Isolation;
 
 /// What an acknowledgement of COMMIT promises (`synchronous_commit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,26 +82,6 @@ pub enum InsertOutcome {
     },
 }
 
-/// Why the snapshot has to move: the row that had a newer version.
-#[derive(Clone, Debug)]
-pub(crate) struct Conflict {
-    pub schema: String,
-    pub table: String,
-    pub key: String,
-    pub winner: Position,
-}
-
-/// Where a statement began, to undo it.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Mark {
-    pub(crate) writes: usize,
-    pub(crate) kept: usize,
-    absent: usize,
-    pub(crate) ranges: usize,
-    probes: usize,
-    pub(crate) shown: usize,
-}
-
 /// READ COMMITTED waits where the higher levels may lose: what it changes, it locks (docs/decisions/0012). The switch is for the
 /// test of what would come of it otherwise.
 fn must_lock(level: Isolation) -> bool {
@@ -119,68 +93,30 @@ pub struct Txn {
     pub(crate) shared: Arc<TxnManager>,
     pub(crate) id: TxnId,
     pub(crate) options: TxnOptions,
-    pub(crate) catalog: Arc<Catalog>,
-    /// The position from which `catalog` holds; MAX: not to be asked.
-    pub(crate) catalog_from: Position,
-    pub(crate) schema: Option<OwnSchema>,
-    pub(crate) view: Option<View>,
-    /// Keys read and not found.
-    pub(crate) absent: Vec<(Arc<TableHandle>, Box<[u8]>)>,
-    pub(crate) ranges: Vec<RangeRead>,
+    pub(crate) schema: OwnView,
+    pub(crate) reads: Reads,
+    pub(crate) standing: Standing,
     pub(crate) writes: Writes,
-    /// Of its bytes, those that count in the store's memory.
+    /// Of the bytes of its writes, those that count in the store's memory.
     charged: usize,
-    /// Checks that stand at the statement's end, then (optimistic) at commit.
-    pub(crate) probes: Vec<FkProbe>,
-    /// Those that stand at the end of the transaction, and which keys' do.
-    pub(crate) put_off: Vec<FkProbe>,
-    pub(crate) deferred: Deferred,
-    pub(crate) cascades: Cascades,
-    /// What is held or waited for; a name may stand here twice, after a wait that was given up.
-    pub(crate) locks: Vec<LockName>,
-    pub(crate) wait: Option<LockWait>,
-    /// Under what name the session holds advisory locks, and whether it looks for deadlocks itself.
-    pub(crate) bearer: Option<TxnId>,
-    pub(crate) patient: bool,
-    /// The lock that it waited for last: the only queue that it may stand in.
-    pub(crate) queued: Option<LockName>,
-    pub(crate) conflict: Option<Conflict>,
-    /// An error that it gave tells of the newest state, which may be above the snapshot.
-    told_of_newest: AtomicBool,
-    /// A statement has come to an end, so that somebody knows what it read.
-    pub(crate) has_told: bool,
-    /// The last run of the statement ended in a wait.
-    pub(crate) waited: bool,
+    pub(crate) references: References,
+    pub(crate) locks: OwnLocks,
+    pub(crate) statement: Statement,
     pub(crate) savepoints: Vec<Savepoint>,
-    pub(crate) mark: Mark,
-    pub(crate) portals: i32,
-    /// What the next statement goes on at, instead of a new snapshot.
-    pub(crate) resumed: Option<Parked>,
-    at_published: bool,
-    /// The snapshot that the next statement takes ([`Txn::stand_at`]).
-    pub(crate) next: Option<store::Snapshot>,
-    /// What the primary keeps for it, at the position of its one snapshot ([`Txn::stand_held`]).
-    pub(crate) hold: Option<Box<dyn Hold>>,
-    pub(crate) moves: u32,
-    /// What others may see of its reads.
-    pub(crate) footprint: Option<Arc<Footprint>>,
-    /// Whom the statement has waited for, and how often it may still ([`Txn::writer_in_the_way`]).
-    pub(crate) behind: Option<Arc<Footprint>>,
-    pub(crate) courtesy: u8,
-    /// Rows looked at again so far, to move the snapshot.
-    pub(crate) looked_again: usize,
-    /// Something read has changed: it may still end as if it had ended then, but writes no more.
-    pub(crate) outdated: bool,
-    /// Its snapshot moved over a change of a range that did not matter.
-    pub(crate) spared: Option<Spared>,
-    /// What it reserves of split values, until it has ended.
-    pub(crate) escrowed: HashMap<ValueName, Reserved, foldhash::fast::FixedState>,
-    /// Deltas live off a version here that may not be installed yet: the next snapshot does not stand below.
-    pub(crate) lives_off: Position,
+    pub(crate) courtesy: Courtesy,
+    pub(crate) escrowed: Escrowed,
     /// For rows that are being encoded.
     pub(crate) scratch: Vec<u8>,
     /// What it says to listeners when it commits.
     pub(crate) notifications: Vec<base::Notification>,
+}
+
+impl TxnManager {
+    /// Begins a transaction. `at_published`: its snapshot stands at *published* (read-only work), not at *installed*.
+    pub fn begin(self: &Arc<Self>, options: TxnOptions, at_published: bool) -> Txn {
+        let id = self.new_id();
+        Txn::new(self.clone(), id, options, at_published)
+    }
 }
 
 impl Txn {
@@ -190,49 +126,31 @@ impl Txn {
         mut options: TxnOptions,
         at_published: bool,
     ) -> Txn {
-        let (catalog_from, catalog) = shared.newest_catalog();
+        let (from, catalog) = shared.newest_catalog();
         options.locking |= must_lock(options.isolation);
+        let standing = Standing {
+            at_published,
+            ..Standing::default()
+        };
         Txn {
             shared,
             id,
             options,
-            catalog,
-            catalog_from,
-            schema: None,
-            view: None,
-            absent: Vec::new(),
-            ranges: Vec::new(),
+            schema: OwnView {
+                catalog,
+                from,
+                own: None,
+            },
+            reads: Reads::default(),
+            standing,
             writes: Writes::default(),
             charged: 0,
-            probes: Vec::new(),
-            put_off: Vec::new(),
-            deferred: Deferred::default(),
-            cascades: Cascades::default(),
-            locks: Vec::new(),
-            wait: None,
-            bearer: None,
-            patient: false,
-            queued: None,
-            conflict: None,
-            told_of_newest: AtomicBool::new(false),
-            has_told: false,
-            waited: false,
+            references: References::default(),
+            locks: OwnLocks::default(),
+            statement: Statement::default(),
             savepoints: Vec::new(),
-            mark: Mark::default(),
-            portals: 0,
-            resumed: None,
-            at_published,
-            next: None,
-            hold: None,
-            moves: 0,
-            footprint: None,
-            behind: None,
-            courtesy: COURTESY,
-            looked_again: 0,
-            outdated: false,
-            spared: None,
-            escrowed: HashMap::default(),
-            lives_off: Position::ZERO,
+            courtesy: Courtesy::default(),
+            escrowed: Escrowed::default(),
             scratch: Vec::new(),
             notifications: Vec::new(),
         }
@@ -253,7 +171,7 @@ impl Txn {
     /// Allowed only before the first statement (25001 is the caller's to give).
     pub fn set_isolation(&mut self, level: Isolation) {
         assert!(
-            self.view.is_none(),
+            self.reads.view.is_none(),
             "the isolation level is fixed by the first statement"
         );
         self.options.isolation = level;
@@ -270,21 +188,21 @@ impl Txn {
 
     /// The snapshot that reads stand at; none before the first statement.
     pub fn snapshot(&self) -> Option<Position> {
-        self.view.as_ref().map(View::position)
+        self.reads.view.as_ref().map(View::position)
     }
 
     /// Whether an error of its statements told of what stands above the snapshot, so that its replies wait for all commits so far.
     pub fn told_of_newest(&self) -> bool {
-        self.told_of_newest.load(Ordering::Relaxed)
+        self.statement.told_of_newest.load(Ordering::Relaxed)
     }
 
     pub(crate) fn tells_of_newest(&self) {
-        self.told_of_newest.store(true, Ordering::Relaxed);
+        self.statement.told_of_newest.store(true, Ordering::Relaxed);
     }
 
     /// Whether a statement has run.
     pub fn has_snapshot(&self) -> bool {
-        self.view.is_some()
+        self.reads.view.is_some()
     }
 
     /// Number of the transaction, for `txid_current()`.
@@ -294,22 +212,22 @@ impl Txn {
 
     /// How often the snapshot moved forward.
     pub fn moves(&self) -> u32 {
-        self.moves
+        self.standing.moves
     }
 
     /// Whether the transaction has anything to commit.
     pub fn has_writes(&self) -> bool {
-        !self.writes.is_empty() || self.schema.is_some() || !self.notifications.is_empty()
+        !self.writes.is_empty() || self.schema.own.is_some() || !self.notifications.is_empty()
     }
 
     /// Whether this is the schema that the transaction sees.
     pub fn sees(&self, catalog: &Arc<Catalog>) -> bool {
-        Arc::ptr_eq(&self.catalog, catalog)
+        Arc::ptr_eq(&self.schema.catalog, catalog)
     }
 
     /// Version of the schema that this transaction sees.
     pub fn schema_version(&self) -> u64 {
-        self.catalog.schema.version
+        self.schema.catalog.schema.version
     }
 
     /// Says this to listeners when it commits, which it does next. A statement has run.
@@ -319,7 +237,7 @@ impl Txn {
 
     /// The schema that this transaction sees, own DDL included.
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.catalog.clone()
+        self.schema.catalog.clone()
     }
 
     /// Whether reads must be remembered: by their validation at commit, or by a move of the snapshot.
@@ -329,13 +247,14 @@ impl Txn {
     }
 
     pub(crate) fn view(&self) -> Result<&View> {
-        self.view
+        self.reads
+            .view
             .as_ref()
             .ok_or_else(|| Error::internal("a statement runs before begin_statement"))
     }
 
     pub(crate) fn handle_of(&self, table: &TableHandle) -> Option<Arc<TableHandle>> {
-        self.catalog.table(table.table.def.id).cloned()
+        self.schema.catalog.table(table.table.def.id).cloned()
     }
 
     pub(crate) fn snapshot_too_old() -> Error {
@@ -355,12 +274,12 @@ impl Txn {
     }
 
     pub(crate) fn take_snapshot(&mut self) -> store::Snapshot {
-        if let Some(s) = self.next.take() {
+        if let Some(s) = self.standing.next.take() {
             return s;
         }
         let marks = &self.shared.marks;
         let snapshots = &self.shared.store.snapshots;
-        let snapshot = match self.at_published {
+        let snapshot = match self.standing.at_published {
             true => snapshots.take(|| marks.published.get().max(marks.floor)),
             false => snapshots.take(|| marks.installed.get().max(marks.floor)),
         };
@@ -370,7 +289,7 @@ impl Txn {
     /// The same on a full disk. What is above *published* waits for room, and so would the reply to who has seen it.
     fn take_published_snapshot(&mut self) -> store::Snapshot {
         let marks = &self.shared.marks;
-        let before = self.view.as_ref().map_or(marks.floor, View::position);
+        let before = self.reads.view.as_ref().map_or(marks.floor, View::position);
         let newest = || marks.published.get().max(before);
         let snapshot = self.shared.store.snapshots.take(newest);
         self.look_from(snapshot)
@@ -379,88 +298,87 @@ impl Txn {
     /// Takes the schema at this snapshot.
     fn look_from(&mut self, snapshot: store::Snapshot) -> store::Snapshot {
         // The newest schema still, and valid at the snapshot: nothing to look up.
-        let newest = self.catalog.schema.version == self.shared.schema_version()
-            && self.catalog_from <= snapshot.position();
-        if self.schema.is_none() && !newest {
-            self.catalog = self.shared.catalog_at(snapshot.position());
-            self.catalog_from = Position::MAX;
+        let newest = self.schema.catalog.schema.version == self.shared.schema_version()
+            && self.schema.from <= snapshot.position();
+        if self.schema.own.is_none() && !newest {
+            self.schema.see(self.shared.catalog_at(snapshot.position()));
         }
         snapshot
     }
 
     /// Begins a statement or its next run. READ COMMITTED takes a new snapshot.
     pub fn begin_statement(&mut self) -> Result<()> {
-        let conflict = self.conflict.take();
+        let conflict = self.statement.conflict.take();
         if let Some(c) = &conflict {
             self.shared.wait_installed(c.winner);
         }
-        if self.lives_off != Position::ZERO {
-            self.shared.wait_installed(self.lives_off);
+        if self.escrowed.lives_off != Position::ZERO {
+            self.shared.wait_installed(self.escrowed.lives_off);
         }
         let stood_at = self.snapshot();
-        let fresh = self.view.is_none() || self.options.isolation == Isolation::ReadCommitted;
+        let fresh = self.reads.view.is_none() || self.options.isolation == Isolation::ReadCommitted;
         // The planted bug: at a replica the transaction's snapshot follows what is shown.
         let fresh = fresh || self.shared.is_standby() && env::fault::planted("read.snapshot_moves");
         let contended = self.options.contended
             && self.options.isolation == Isolation::Serializable
             && self.tracks_reads();
-        if contended && self.footprint.is_none() {
+        if contended && self.courtesy.shown.is_none() {
             self.show_up();
         }
-        if let Some(parked) = self.resumed.take() {
-            self.view = Some(parked.view);
-            if self.schema.is_none() {
-                self.catalog = parked.catalog;
-                self.catalog_from = Position::MAX;
+        if let Some(parked) = self.standing.resumed.take() {
+            self.reads.view = Some(parked.view);
+            if self.schema.own.is_none() {
+                self.schema.see(parked.catalog);
             }
         } else if fresh {
             // One that writes, or is here again because its snapshot was too old, wants the newest.
-            let reads = conflict.is_none() && self.locks.is_empty() && !self.has_writes();
-            let snapshot = match self.next.is_none() && reads && self.shared.is_disk_full() {
+            let reads = conflict.is_none() && self.locks.held.is_empty() && !self.has_writes();
+            let snapshot = match self.standing.next.is_none() && reads && self.shared.is_disk_full()
+            {
                 true => self.take_published_snapshot(),
                 false => self.take_snapshot(),
             };
-            match &mut self.view {
+            match &mut self.reads.view {
                 Some(v) => v.renew(snapshot),
-                None => self.view = Some(View::new(snapshot)),
+                None => self.reads.view = Some(View::new(snapshot)),
             }
         } else if let Some(c) = conflict {
             self.move_snapshot(&c)?;
-        } else if self.waited && self.portals == 0 && self.tracks_reads() {
+        } else if self.locks.waited && self.standing.portals == 0 && self.tracks_reads() {
             self.follow()?;
-        } else if contended && self.portals == 0 {
+        } else if contended && self.standing.portals == 0 {
             self.refresh()?;
         }
         if self.snapshot() != stood_at {
             self.refresh_moved()?;
         }
-        self.waited = false;
-        self.cascades.clear();
-        self.mark = Mark {
+        self.locks.waited = false;
+        self.references.cascades.clear();
+        self.statement.mark = Mark {
             writes: self.writes.mark(),
             kept: self.view()?.kept(),
-            absent: self.absent.len(),
-            ranges: self.ranges.len(),
-            probes: self.probes.len(),
-            shown: self.footprint.as_ref().map_or(0, |f| f.shown()),
+            absent: self.reads.absent.len(),
+            ranges: self.reads.ranges.len(),
+            probes: self.references.probes.len(),
+            shown: self.courtesy.shown.as_ref().map_or(0, |f| f.shown()),
         };
         self.check_overtaken()
     }
 
     /// Runs the checks that stand at the end of a statement (foreign keys). May ask to block or restart.
     pub fn end_statement(&mut self) -> Result<()> {
-        self.has_told = true;
+        self.statement.has_told = true;
         self.check_foreign_keys()?;
         self.show_intents()
     }
 
     /// Undoes the writes of a statement whose error is told. What it read stays read, since the error says something of it.
     pub fn fail_statement(&mut self) {
-        self.has_told = true;
-        self.rollback_schema(self.mark.writes);
-        self.writes.rollback(self.mark.writes);
+        self.statement.has_told = true;
+        self.rollback_schema(self.statement.mark.writes);
+        self.writes.rollback(self.statement.mark.writes);
         // What its writes asked for is not there to be asked.
-        self.probes.truncate(self.mark.probes);
+        self.references.probes.truncate(self.statement.mark.probes);
         self.charge();
     }
 
@@ -476,29 +394,32 @@ impl Txn {
 
     /// Undoes the statement's writes and changes of the schema, and forgets what it read, of which nobody was told; its locks stay.
     pub fn rollback_statement(&mut self) {
-        self.rollback_schema(self.mark.writes);
-        self.writes.rollback(self.mark.writes);
-        self.absent.truncate(self.mark.absent);
-        self.ranges.truncate(self.mark.ranges);
-        self.probes.truncate(self.mark.probes);
-        if let Some(v) = &mut self.view {
-            v.truncate(self.mark.kept);
+        self.rollback_schema(self.statement.mark.writes);
+        self.writes.rollback(self.statement.mark.writes);
+        self.reads.absent.truncate(self.statement.mark.absent);
+        self.reads.ranges.truncate(self.statement.mark.ranges);
+        self.references.probes.truncate(self.statement.mark.probes);
+        if let Some(v) = &mut self.reads.view {
+            v.truncate(self.statement.mark.kept);
         }
-        if let Some(f) = &self.footprint {
-            f.truncate(self.mark.shown);
+        if let Some(f) = &self.courtesy.shown {
+            f.truncate(self.statement.mark.shown);
         }
     }
 
     /// A portal that reads at this snapshot is open (+1) or closed (-1): the snapshot must not move meanwhile.
     pub fn portal_opened(&mut self, delta: i32) {
-        self.portals += delta;
-        assert!(self.portals >= 0, "more portals closed than opened");
+        self.standing.portals += delta;
+        assert!(
+            self.standing.portals >= 0,
+            "more portals closed than opened"
+        );
     }
 
     /// Asks for the memory that the rows of these primary-index keys are in, all at once. A hint: nothing counts as read, and that the
     /// snapshot is too old shows when they are.
     pub fn prefetch(&mut self, table: &TableHandle, keys: &[&[u8]]) {
-        if let Some(view) = &mut self.view {
+        if let Some(view) = &mut self.reads.view {
             let _ = view.prefetch(&table.storage, keys, &pin());
         }
     }
@@ -526,7 +447,7 @@ impl Txn {
             if p.moved.is_some() && keep {
                 // Under its deltas is a version that is read.
                 let guard = pin();
-                let view = self.view.as_mut().expect("a statement has run");
+                let view = self.reads.view.as_mut().expect("a statement has run");
                 let found = view.get(&table.storage, key, Some(columns), &guard);
                 found.map_err(|Expired| Txn::snapshot_too_old())?;
             }
@@ -539,6 +460,7 @@ impl Txn {
         }
         let guard = pin();
         let view = self
+            .reads
             .view
             .as_mut()
             .ok_or_else(|| Error::internal("a read before begin_statement"))?;
@@ -549,7 +471,7 @@ impl Txn {
             return Ok(Some(f(table.table.layout.row(found.row))));
         }
         if keep && let Some(handle) = self.handle_of(table) {
-            self.absent.push((handle, key.into()));
+            self.reads.absent.push((handle, key.into()));
         }
         Ok(None)
     }
@@ -558,7 +480,7 @@ impl Txn {
     /// statement: whoever holds it will most likely change it, and a queue's worker does not mind. What other parts of the
     /// statement, or other statements, read of the row counts; so does what an earlier FETCH of a cursor passed over.
     pub fn pass_over(&mut self, table: &TableHandle, key: &[u8], reader: u32) {
-        let mut ranges = self.ranges[self.mark.ranges..]
+        let mut ranges = self.reads.ranges[self.statement.mark.ranges..]
             .iter_mut()
             .filter(|r| r.reader == reader)
             .peekable();
@@ -566,9 +488,9 @@ impl Txn {
             for r in ranges {
                 r.passed_over.insert(key.into());
             }
-        } else if let Some(v) = &mut self.view {
+        } else if let Some(v) = &mut self.reads.view {
             // Read by key.
-            v.forget_one(self.mark.kept, &table.storage, key, &pin());
+            v.forget_one(self.statement.mark.kept, &table.storage, key, &pin());
         }
     }
 
@@ -583,7 +505,7 @@ impl Txn {
         let Some(record) = table.storage.primary.get(key, &guard) else {
             return Ok(Position::ZERO);
         };
-        crate::commit::settle(record);
+        crate::settle::settle(record);
         let Some(newest) = record.newest(&guard) else {
             return Ok(Position::ZERO);
         };
@@ -601,7 +523,7 @@ impl Txn {
         key: String,
         winner: Position,
     ) -> Result<()> {
-        self.conflict = Some(Conflict {
+        self.statement.conflict = Some(Conflict {
             schema: self.namespace_of(table),
             table: table.name().into(),
             key,
@@ -617,7 +539,7 @@ impl Txn {
 
     /// The default of a column, where the table has rules for it.
     pub fn default_of(&self, table: &TableHandle, column: usize) -> Result<Value> {
-        match table.rules(&self.catalog.schema, self.shared.compiler())? {
+        match table.rules(&self.schema.catalog.schema, self.shared.compiler())? {
             Some(r) => r.default(column),
             None => Ok(Value::Null),
         }
@@ -626,16 +548,16 @@ impl Txn {
 
 impl Drop for Txn {
     fn drop(&mut self) {
-        if self.footprint.is_some() {
+        if self.courtesy.shown.is_some() {
             self.shared.readers.remove(self.id);
         }
         let memory = &self.shared.store.memory;
         memory.add_uncommitted(-(self.charged as isize));
         self.stop_waiting();
-        for (name, held) in self.escrowed.drain() {
+        for (name, held) in self.escrowed.held.drain() {
             self.shared.escrow.give_back(&name, held);
         }
-        for name in self.locks.drain(..) {
+        for name in self.locks.held.drain(..) {
             self.shared.locks.release(self.id, name);
         }
         self.abandon_schema();

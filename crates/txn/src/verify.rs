@@ -12,10 +12,10 @@
 use base::{Error, Result, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use store::pin;
+use store::{IndexSpec, pin};
 
-use crate::fk::{parent_key, values_of};
-use crate::handle::{Catalog, RuleCompiler, TableHandle};
+use crate::handle::{Catalog, RuleCompiler, TableHandle, TableRules};
+use crate::key_values::{parent_key, values_of};
 
 /// Something wrong with a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,9 +45,40 @@ pub fn verify_rows(
     let def = &table.table.def;
     let namespace = catalog.schema.namespace(def.namespace);
     let name = format!("{}.{}", namespace.map_or("?", |n| &n.name), def.name);
-    let rules = table.rules(&catalog.schema, compiler)?;
+    let uniques = (0..def.indexes.len()).filter(|i| def.indexes[*i].unique);
+    let uniques = uniques
+        .filter(|i| !def.indexes[*i].primary)
+        .map(|place| Unique {
+            place,
+            spec: TableHandle::index_spec(&table.table, place),
+            seen: HashMap::new(),
+        });
+    let mut verifier = Verifier {
+        table,
+        rules: table.rules(&catalog.schema, compiler)?,
+        parents: parents_of(catalog, table, &name)?,
+        uniques: uniques.collect(),
+        key: Vec::new(),
+    };
+    let guard = pin();
+    let mut rows = 0;
+    table.storage.for_each(&guard, |r| {
+        let Some(bytes) = r.newest(&guard).and_then(|v| v.row()) else {
+            return;
+        };
+        rows += 1;
+        verifier.row(r.key(), bytes, &mut |row, what| {
+            let table = name.clone();
+            let row = row.to_owned();
+            each(RowFault { table, row, what });
+        });
+    });
+    Ok(rows)
+}
+
+fn parents_of(catalog: &Catalog, table: &TableHandle, name: &str) -> Result<Vec<Parent>> {
     let mut parents = Vec::new();
-    for (place, fk) in def.foreign_keys.iter().enumerate() {
+    for (place, fk) in table.table.def.foreign_keys.iter().enumerate() {
         let what = format!("{name}: foreign key {} references nothing", fk.name);
         let handle = catalog
             .table(fk.ref_table)
@@ -62,60 +93,50 @@ pub fn verify_rows(
             keys: (!primary).then(|| keys_of(handle, index)),
         });
     }
-    let uniques: Vec<usize> = (0..def.indexes.len())
-        .filter(|i| def.indexes[*i].unique && !def.indexes[*i].primary)
-        .collect();
-    let mut seen: Vec<HashMap<Box<[u8]>, String>> = vec![HashMap::new(); uniques.len()];
-    let specs: Vec<_> = uniques
-        .iter()
-        .map(|i| TableHandle::index_spec(&table.table, *i))
-        .collect();
-    let guard = pin();
-    let (mut rows, mut key) = (0, Vec::new());
-    table.storage.for_each(&guard, |r| {
-        let Some(bytes) = r.newest(&guard).and_then(|v| v.row()) else {
-            return;
-        };
-        rows += 1;
-        let number = || {
-            r.key()
-                .iter()
-                .map(|b| format!("{b:02x}"))
-                .collect::<String>()
-        };
-        let mut fault = |row: String, what: String| {
-            each(RowFault {
-                table: name.clone(),
-                row,
-                what,
-            });
-        };
+    Ok(parents)
+}
+
+/// A unique index of the table, with the keys that rows have claimed so far, each with its row.
+struct Unique {
+    place: usize,
+    spec: IndexSpec,
+    seen: HashMap<Box<[u8]>, String>,
+}
+
+/// What the rows of one table are held against.
+struct Verifier<'t> {
+    table: &'t TableHandle,
+    rules: Option<&'t Arc<dyn TableRules>>,
+    parents: Vec<Parent>,
+    uniques: Vec<Unique>,
+    key: Vec<u8>,
+}
+
+/// Takes a fault: the row, and what is wrong with it.
+type Fault<'a> = &'a mut dyn FnMut(&str, String);
+
+impl Verifier<'_> {
+    /// One row under its key.
+    fn row(&mut self, key: &[u8], bytes: &[u8], fault: Fault<'_>) {
+        let table = self.table;
+        let number = || key.iter().map(|b| format!("{b:02x}")).collect::<String>();
         if !table.table.layout.check(bytes) {
             let row = format!("with the key {}", number());
-            return fault(row, "its bytes are no row of this table".into());
+            return fault(&row, "its bytes are no row of this table".into());
         }
         let values = table.table.layout.row(bytes).values();
         let row = match table.primary_place() {
             Some(_) => table.describe(&table.key_columns, &values),
             None => format!("number {}", number()),
         };
-        let columns = def.columns.iter().zip(&values);
+        let columns = table.table.def.columns.iter().zip(&values);
         let mut null = columns.filter(|(c, v)| c.not_null && !c.dropped && v.is_null());
         if let Some((c, _)) = null.next() {
             let what = format!("column {} is NULL and must not be", c.name);
-            return fault(row, what);
+            return fault(&row, what);
         }
-        if table.primary_place().is_some() {
-            key.clear();
-            match table.primary_key(&values, &mut key) {
-                Ok(()) if key == r.key() => {}
-                Ok(()) => fault(row.clone(), "it stands under the key of another row".into()),
-                Err(e) => fault(row.clone(), e.fields().message.clone()),
-            }
-        } else if r.key().len() != 8 {
-            fault(row.clone(), "its number is none".into());
-        }
-        if let Some(rules) = rules
+        self.key_of_row(key, &row, &values, fault);
+        if let Some(rules) = self.rules
             && let Err(e) = rules.check(&values)
         {
             let f = e.fields();
@@ -123,24 +144,47 @@ pub fn verify_rows(
                 true => f.message.clone(),
                 false => format!("it violates the check constraint {}", f.constraint),
             };
-            fault(row.clone(), what);
+            fault(&row, what);
         }
-        for ((place, spec), seen) in uniques.iter().zip(&specs).zip(&mut seen) {
-            key.clear();
-            let null = spec.columns_of(bytes, &mut key);
-            if null && !spec.nulls_not_distinct {
+        self.unique_keys(&row, bytes, fault);
+        self.foreign_keys(&row, &values, fault);
+    }
+
+    fn key_of_row(&mut self, key: &[u8], row: &str, values: &[Value], fault: Fault<'_>) {
+        if self.table.primary_place().is_none() {
+            if key.len() != 8 {
+                fault(row, "its number is none".into());
+            }
+            return;
+        }
+        self.key.clear();
+        match self.table.primary_key(values, &mut self.key) {
+            Ok(()) if self.key == key => {}
+            Ok(()) => fault(row, "it stands under the key of another row".into()),
+            Err(e) => fault(row, e.fields().message.clone()),
+        }
+    }
+
+    fn unique_keys(&mut self, row: &str, bytes: &[u8], fault: Fault<'_>) {
+        for u in &mut self.uniques {
+            self.key.clear();
+            let null = u.spec.columns_of(bytes, &mut self.key);
+            if null && !u.spec.nulls_not_distinct {
                 continue;
             }
-            if let Some(other) = seen.insert(key.as_slice().into(), row.clone()) {
-                let index = &def.indexes[*place].name;
+            if let Some(other) = u.seen.insert(self.key.as_slice().into(), row.to_owned()) {
+                let index = &self.table.table.def.indexes[u.place].name;
                 let what =
                     format!("it has the same key of the unique index {index} as row {other}");
-                fault(row.clone(), what);
+                fault(row, what);
             }
         }
-        for p in &parents {
-            let fk = &def.foreign_keys[p.place];
-            let Some(wanted) = values_of(&values, &fk.columns) else {
+    }
+
+    fn foreign_keys(&self, row: &str, values: &[Value], fault: Fault<'_>) {
+        for p in &self.parents {
+            let fk = &self.table.table.def.foreign_keys[p.place];
+            let Some(wanted) = values_of(values, &fk.columns) else {
                 continue;
             };
             let found = match parent_key(&p.handle, fk, &wanted) {
@@ -151,17 +195,16 @@ pub fn verify_rows(
                 Err(_) => false,
             };
             if !found {
-                let wanted = describe(table, &fk.columns, &values);
+                let wanted = describe(self.table, &fk.columns, values);
                 let what = format!(
                     "foreign key {}: {wanted} is not in table {}",
                     fk.name,
                     p.handle.name()
                 );
-                fault(row.clone(), what);
+                fault(row, what);
             }
         }
-    });
-    Ok(rows)
+    }
 }
 
 fn describe(table: &TableHandle, columns: &[u16], values: &[Value]) -> String {

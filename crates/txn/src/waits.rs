@@ -7,7 +7,7 @@ use base::{Error, Result, SqlState};
 use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId, WaitPolicy, Waiter};
-use crate::manager::Cause;
+use crate::stats::Cause;
 use crate::txn::Txn;
 
 impl Txn {
@@ -20,8 +20,8 @@ impl Txn {
         wanted: Wanted<'_>,
     ) -> Result<bool> {
         let how = Waiter {
-            twin: self.bearer,
-            patient: self.patient,
+            twin: self.locks.bearer,
+            patient: self.locks.patient,
         };
         let wait_for_it = wait == WaitPolicy::Wait;
         let (attempt, new) = self
@@ -29,13 +29,13 @@ impl Txn {
             .locks
             .acquire_as(self.id, name, mode, wait_for_it, how);
         if new {
-            self.locks.push(name);
+            self.locks.held.push(name);
         }
         match attempt {
             Attempt::Granted => Ok(true),
             Attempt::Wait(w) => {
                 self.queues_for(name);
-                self.wait = Some(w);
+                self.locks.wait = Some(w);
                 Err(Error::new(SqlState::BLOCKED, "waits for a row lock"))
             }
             Attempt::Deadlock if wait == WaitPolicy::SkipLocked => Ok(false),
@@ -77,15 +77,15 @@ impl Txn {
 
     /// The wait of a statement that failed with BLOCKED. Before the statement is given up instead, call [`Txn::stop_waiting`].
     pub fn take_wait(&mut self) -> Option<LockWait> {
-        let wait = self.wait.take()?;
-        self.waited = true;
+        let wait = self.locks.wait.take()?;
+        self.locks.waited = true;
         Some(wait)
     }
 
     /// The session of this transaction holds advisory locks under this name; whether that is news.
     pub fn borne_by(&mut self, bearer: TxnId) -> bool {
-        let news = self.bearer.replace(bearer) != Some(bearer);
-        if news && let Some(name) = self.queued {
+        let news = self.locks.bearer.replace(bearer) != Some(bearer);
+        if news && let Some(name) = self.locks.queued {
             self.shared.locks.pair(self.id, bearer, name);
         }
         news
@@ -93,7 +93,7 @@ impl Txn {
 
     /// Whether the caller looks for deadlocks, after a while ([`Txn::check_deadlock`]); else each wait looks when it begins.
     pub fn set_patient(&mut self, on: bool) {
-        self.patient = on;
+        self.locks.patient = on;
     }
 
     /// 40P01 when the wait is part of a cycle.
@@ -108,15 +108,15 @@ impl Txn {
 
     /// Leaves the queues that the transaction waits in (a timeout, a cancel).
     pub fn stop_waiting(&mut self) {
-        self.wait = None;
-        if let Some(name) = self.queued.take() {
+        self.locks.wait = None;
+        if let Some(name) = self.locks.queued.take() {
             self.shared.locks.stop_waiting(self.id, name);
         }
     }
 
     /// It waits for this one now, and for no other.
     pub(crate) fn queues_for(&mut self, name: LockName) {
-        let before = self.queued.replace(name);
+        let before = self.locks.queued.replace(name);
         if let Some(before) = before.filter(|b| *b != name) {
             self.shared.locks.cancel(self.id, before);
         }

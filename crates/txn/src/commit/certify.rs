@@ -10,13 +10,13 @@
 //! Left out on purpose: conditions of rows that were read by key (`range` says which conditions are known).
 
 use base::{Error, KeyRange, Position, Result};
-use store::{Guard, Record, pin};
+use store::{Guard, Record};
 
 use super::prepare::{Locked, Prepared};
-use super::settle_below;
 use crate::handle::TableHandle;
-use crate::manager::Cause;
 use crate::range::{Look, Spared, column_set, each_in_range, same_columns, same_row};
+use crate::settle::settle_below;
+use crate::stats::Cause;
 use crate::txn::{Isolation, Txn};
 
 impl Prepared<'_> {
@@ -46,7 +46,7 @@ impl Prepared<'_> {
                     ));
                 }
                 let what = "could not serialize access due to concurrent update";
-                return Err(txn.lost_to(what, table, &describe(l), newest_position));
+                return Err(txn.lost_to(what, table, &l.describe(), newest_position));
             }
             if txn.options.isolation == Isolation::RepeatableRead {
                 self.certify_moved(l, snapshot)?;
@@ -61,9 +61,12 @@ impl Prepared<'_> {
         if txn.options.isolation == Isolation::Serializable
             && !env::fault::planted("skip_read_validation")
         {
-            return Ok(txn.spared.max(txn.validate_reads(snapshot, me, guard)?));
+            return Ok(txn
+                .reads
+                .spared
+                .max(txn.validate_reads(snapshot, me, guard)?));
         }
-        Ok(txn.spared)
+        Ok(txn.reads.spared)
     }
 
     /// A split value that was read and is changed by a delta has to be what was read: the transaction's statements could see that it is not.
@@ -92,7 +95,7 @@ impl Prepared<'_> {
         }
         txn.shared.stats.abort(Cause::WriteConflict);
         let what = "could not serialize access due to concurrent update";
-        Err(txn.lost_to(what, table, &describe(l), winner))
+        Err(txn.lost_to(what, table, &l.describe(), winner))
     }
 
     /// An optimistic commit's new unique keys, against the newest rows below `me` and against its own.
@@ -152,14 +155,14 @@ impl Txn {
             Err(self.lost_to(what, table, &key, winner))
         };
         // A schema change marks the rows before it asks for its position, so one with a smaller position is seen here.
-        let tables = self.absent.iter().map(|a| &a.0);
-        let mut tables = tables.chain(self.ranges.iter().map(|r| &r.table));
+        let tables = self.reads.absent.iter().map(|a| &a.0);
+        let mut tables = tables.chain(self.reads.ranges.iter().map(|r| &r.table));
         let moved = tables.find(|t| t.storage.is_changing() && !self.owns_shape(t));
         if let Some(t) = moved {
             self.shared.stats.abort(Cause::SchemaChanged);
             return Err(self.schema_moved(Some(t)));
         }
-        if let Some(r) = self.ranges.iter().find(|r| self.has_lost_index(r)) {
+        if let Some(r) = self.reads.ranges.iter().find(|r| self.has_lost_index(r)) {
             self.shared.stats.abort(Cause::SchemaChanged);
             return Err(self.schema_moved(Some(&r.table)));
         }
@@ -179,7 +182,7 @@ impl Txn {
                 spared = Some(Spared::Columns);
                 return true;
             }
-            lost = table.map(|t| (t, describe_record(t, r, guard), winner));
+            lost = table.map(|t| (t, t.describe_record(r, guard), winner));
             false
         });
         if !whole.map_err(|_| Txn::snapshot_too_old())? {
@@ -189,20 +192,20 @@ impl Txn {
             };
             return changed(table, key, winner, Cause::ReadChanged);
         }
-        for (table, key) in &self.absent {
+        for (table, key) in &self.reads.absent {
             if let Some(r) = table.storage.primary.get(key, guard) {
                 let winner = newest_below(r, me, guard);
                 if winner > snapshot {
                     return changed(
                         table,
-                        describe_record(table, r, guard),
+                        table.describe_record(r, guard),
                         winner,
                         Cause::ReadChanged,
                     );
                 }
             }
         }
-        for range in &self.ranges {
+        for range in &self.reads.ranges {
             let mut lost = None;
             range.all(guard, &mut |r, entry| {
                 let winner = newest_below(r, me, guard);
@@ -213,7 +216,7 @@ impl Txn {
                     Look::Same => {}
                     Look::Spared(by) => spared = spared.max(Some(by)),
                     Look::Changed => {
-                        lost = Some((describe_record(&range.table, r, guard), winner));
+                        lost = Some((range.table.describe_record(r, guard), winner));
                     }
                 }
                 lost.is_none()
@@ -231,23 +234,6 @@ impl Txn {
         live.map_err(|_| Txn::snapshot_too_old())?;
         Ok(spared)
     }
-}
-
-pub(super) fn describe(l: &Locked<'_>) -> String {
-    match l.change.row.as_deref() {
-        Some(row) => l.table.table.describe_row(row),
-        None => describe_record(&l.table.table, l.record, &pin()),
-    }
-}
-
-/// The key of a record as errors show it, from its newest row.
-pub(crate) fn describe_record(table: &TableHandle, record: &Record, guard: &Guard) -> String {
-    let mut version = record.newest(guard);
-    while let Some(v) = version.filter(|v| v.row().is_none()) {
-        version = v.older(guard);
-    }
-    let row = version.and_then(|v| v.row());
-    row.map_or_else(|| "(row)".into(), |r| table.describe_row(r))
 }
 
 /// The position of the newest version below `me`, once every commit below has settled.

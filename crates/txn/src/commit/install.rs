@@ -15,8 +15,8 @@ impl Prepared<'_> {
     /// Installs at `position`. The commit's record for the log: heads and data.
     pub(super) fn install(self, position: Position) -> (Vec<u8>, Vec<u8>) {
         let (txn, guard) = (self.txn, self.guard);
-        if let Some(s) = &txn.schema {
-            s.install(&txn.shared, &txn.catalog, position);
+        if let Some(s) = &txn.schema.own {
+            s.install(&txn.shared, &txn.schema.catalog, position);
         }
         for t in &txn.writes.tables {
             t.table.storage.written_at(position);

@@ -22,12 +22,9 @@ mod install;
 mod prepare;
 
 use base::{Error, Position, Result};
-use store::{Holder, Record, pin};
+use store::pin;
 
-use crate::backoff::Backoff;
 use crate::txn::Txn;
-
-pub(crate) use certify::describe_record;
 
 /// Where a commit gets its position and leaves its record. `node` puts this over the order and the log.
 pub trait CommitOrder {
@@ -80,11 +77,11 @@ impl Txn {
             self.shared.notifications.check_room(&self.notifications)?;
         }
         let position = self.commit_writes(order, &guard)?;
-        if let Some(f) = &self.footprint {
+        if let Some(f) = &self.courtesy.shown {
             f.committed_at(position);
         }
-        if let Some(mut own) = self.schema.take() {
-            own.forget_unused(&self.catalog);
+        if let Some(mut own) = self.schema.own.take() {
+            own.forget_unused(&self.schema.catalog);
         }
         Ok(position)
     }
@@ -112,28 +109,5 @@ impl Txn {
         order.ready(ticket, heads, data);
         self.shared.stats.committed(spared);
         Ok(position)
-    }
-}
-
-/// Waits until nobody is committing the record.
-pub(crate) fn settle(record: &Record) {
-    let mut wait = Backoff::default();
-    while record.holder() != Holder::Nobody {
-        wait.pause();
-    }
-}
-
-/// Waits until no commit below `me` holds the record. One that has not asked for a position yet will get a larger one if `me` is
-/// given already; so nobody who waits here waits for somebody who waits for his locks. With [`Position::MAX`], which is no
-/// commit's, nobody may hold it at all; who asks so holds no record himself.
-pub(crate) fn settle_below(record: &Record, me: Position) {
-    let mut wait = Backoff::default();
-    loop {
-        match record.holder() {
-            Holder::Nobody => return,
-            Holder::Locked if me != Position::MAX => return,
-            Holder::Commit(p) if p >= me => return,
-            Holder::Locked | Holder::Commit(_) | Holder::Ordering => wait.pause(),
-        }
     }
 }

@@ -8,14 +8,13 @@
 use base::record::{CommitBuilder, RecordKind};
 use base::{Position, Result};
 use std::borrow::Cow;
-use store::{Guard, NewVersion, Record, SecondaryIndex};
+use store::{Guard, NewVersion, Record, SecondaryIndex, pin};
 
-use super::certify::describe;
 use super::{MAX_COMMIT_BYTES, too_big};
 use crate::backoff::Backoff;
 use crate::handle::TableHandle;
 use crate::locks::LockMode;
-use crate::manager::Cause;
+use crate::stats::Cause;
 use crate::txn::Txn;
 use crate::writes::{Pending, TableWrites};
 
@@ -54,6 +53,14 @@ impl Locked<'_> {
         let claims = self.entries.iter().filter(|e| e.claims);
         claims.map(|e| (e.index, &e.key[..e.key.len() - self.record.key().len()]))
     }
+
+    /// The row's key as errors show it.
+    pub(super) fn describe(&self) -> String {
+        match self.change.row.as_deref() {
+            Some(row) => self.table.table.describe_row(row),
+            None => self.table.table.describe_record(self.record, &pin()),
+        }
+    }
 }
 
 impl Txn {
@@ -68,7 +75,7 @@ impl Txn {
             versions: Vec::with_capacity(changes),
             log: CommitBuilder::with_capacity(changes, bytes),
         };
-        if let Some(s) = &self.schema {
+        if let Some(s) = &self.schema.own {
             let changes = base::schema::encode_changes(s.changes());
             prepared.log.push(RecordKind::Schema, 0, &[], &changes);
         }
@@ -158,7 +165,7 @@ impl Prepared<'_> {
             }
             if holder.is_some() {
                 txn.shared.stats.abort(Cause::RowLocked);
-                return Err(txn.row_is_locked(table, &describe(l), holder));
+                return Err(txn.row_is_locked(table, &l.describe(), holder));
             }
         }
         Ok(())

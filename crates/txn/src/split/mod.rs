@@ -36,8 +36,9 @@ use store::{Expired, Guard, Record, pin};
 use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
-use crate::manager::{Cause, TxnManager};
+use crate::manager::TxnManager;
 use crate::range::{column_set, same_columns};
+use crate::stats::Cause;
 use crate::txn::{Isolation, Txn};
 use crate::writes::{Moved, Pending};
 use escrow::{Answer, Hold, ValueName};
@@ -177,7 +178,7 @@ impl Txn {
             None => None,
         };
         let name = handle.row_lock(key);
-        let locks = self.locks.len();
+        let locks = self.locks.held.len();
         if self.options.locking {
             let wanted = Wanted::Row(&handle, key);
             self.lock(name, LockMode::Delta, WaitPolicy::Wait, wanted)?;
@@ -187,7 +188,7 @@ impl Txn {
                 .locks
                 .acquire(self.id, name, LockMode::Delta, false);
             if new {
-                self.locks.push(name);
+                self.locks.held.push(name);
             }
             if !matches!(attempt, crate::locks::Attempt::Granted) {
                 let holder = self.shared.locks.holder(self.id, name, LockMode::Delta);
@@ -195,13 +196,13 @@ impl Txn {
                 return Err(self.row_is_locked(&handle, "(row)", holder));
             }
         }
-        let new_lock = self.locks.len() > locks;
+        let new_lock = self.locks.held.len() > locks;
         let outcome = self.reserve_all(&handle, key, deltas, had.as_ref(), looked_at)?;
         if outcome == Outcome::Done {
             self.note_moved(&handle, key, deltas, had)?;
         } else if new_lock && had.is_none() {
             // Two that hold it and want more would wait for each other.
-            self.locks.pop();
+            self.locks.held.pop();
             self.shared.locks.release(self.id, name);
         }
         Ok(outcome)
@@ -224,7 +225,7 @@ impl Txn {
                 column: d.column as u16,
                 key: key.into(),
             };
-            let mine = self.escrowed.get(&name).copied().unwrap_or(Hold::NONE);
+            let mine = self.escrowed.held.get(&name).copied().unwrap_or(Hold::NONE);
             outcome = self.reserve(handle, &name, mine, d, had, looked_at);
             before.push((name, mine));
             if !matches!(outcome, Ok(Outcome::Done)) {
@@ -294,7 +295,7 @@ impl Txn {
             .reserve(name, read, bounds, (mine, want, keep));
         let (answer, newest) = asked.ok_or_else(damaged)?;
         if answer == Answer::Granted {
-            self.escrowed.insert(name.clone(), keep);
+            self.escrowed.held.insert(name.clone(), keep);
         }
         // What the snapshot says to the same question.
         let seen = value_of(&units, layout.row(seen), d.column).ok_or_else(damaged)? + net;
@@ -312,7 +313,7 @@ impl Txn {
                 self.restart(handle, text, newest_at)?;
             }
         } else if answer == Answer::Granted && !fits(seen) {
-            self.lives_off = self.lives_off.max(newest_at);
+            self.escrowed.lives_off = self.escrowed.lives_off.max(newest_at);
         }
         match answer {
             Answer::Granted => Ok(Outcome::Done),
@@ -438,7 +439,7 @@ impl Txn {
         });
         by_key.map_err(|Expired| Txn::snapshot_too_old())?;
         // A range of a secondary index is taken to have the row in it.
-        let in_range = self.ranges.iter().any(|r| {
+        let in_range = self.reads.ranges.iter().any(|r| {
             r.table.storage.id == table.storage.id
                 && r.columns & columns != 0
                 && (r.index.is_some() || r.range.contains(record.key()))
@@ -450,8 +451,8 @@ impl Txn {
     fn restore_escrow(&mut self, before: Vec<(ValueName, Hold)>) {
         for (name, keep) in before {
             let held = match keep == Hold::NONE {
-                true => self.escrowed.remove(&name),
-                false => self.escrowed.insert(name.clone(), keep),
+                true => self.escrowed.held.remove(&name),
+                false => self.escrowed.held.insert(name.clone(), keep),
             };
             let held = held.unwrap_or(Hold::NONE);
             self.shared.escrow.reduce(&name, held, keep);

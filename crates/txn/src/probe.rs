@@ -1,0 +1,84 @@
+//! What a statement or a commit still has to ask about foreign keys, as values.
+//!
+//! Left out on purpose: the asking, which is `fk`'s.
+
+use base::Value;
+use base::schema::{Deferral, ForeignKey};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::handle::TableHandle;
+use crate::key_values::group_of;
+
+/// Something that must hold when the statement ends, and again at commit.
+#[derive(Clone)]
+pub(crate) struct FkProbe {
+    /// The referencing table and the place of the foreign key in it.
+    pub(crate) child: Arc<TableHandle>,
+    pub(crate) place: usize,
+    /// The referenced columns' values.
+    pub(crate) values: Vec<Value>,
+    pub(crate) kind: Side,
+    /// The rows that referenced the old key have followed (CASCADE, SET NULL, SET DEFAULT): one that is there all the same came meanwhile.
+    pub(crate) followed: bool,
+    /// It is RESTRICT, or has followed: not to be put off.
+    pub(crate) now: bool,
+}
+
+/// Which keys a transaction has said to put off (SET CONSTRAINTS).
+#[derive(Clone, Debug, Default)]
+pub struct Deferred {
+    all: Option<bool>,
+    /// By the key's number; it counts more than `all` if it was said later.
+    named: HashMap<base::Oid, bool>,
+}
+
+impl Deferred {
+    /// All of them, or these, from here on.
+    pub fn set(&mut self, keys: Option<&[base::Oid]>, deferred: bool) {
+        match keys {
+            None => {
+                self.all = Some(deferred);
+                self.named.clear();
+            }
+            Some(keys) => self.named.extend(keys.iter().map(|k| (*k, deferred))),
+        }
+    }
+
+    pub(crate) fn is(&self, fk: &ForeignKey) -> bool {
+        if fk.deferral == Deferral::Never {
+            return false;
+        }
+        let named = self.named.get(&fk.id).copied();
+        let default = fk.deferral == Deferral::Deferred;
+        named.or(self.all).unwrap_or(default)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// A child was written: the parent must be there.
+    Parent,
+    /// A parent went: there must be no children.
+    Children,
+}
+
+impl FkProbe {
+    pub(crate) fn fk(&self) -> &ForeignKey {
+        &self.child.table.def.foreign_keys[self.place]
+    }
+}
+
+/// Tables that are to be read whole, each with the place of its key and the probes whose values are looked for.
+pub(crate) type Whole<'p> = Vec<(Arc<TableHandle>, usize, HashMap<Vec<u8>, &'p FkProbe>)>;
+
+pub(crate) fn look_for<'p>(whole: &mut Whole<'p>, child: Arc<TableHandle>, p: &'p FkProbe) {
+    let group = group_of(&p.values);
+    let same = |w: &&mut (Arc<TableHandle>, usize, _)| {
+        w.1 == p.place && w.0.table.def.id == child.table.def.id
+    };
+    match whole.iter_mut().find(same) {
+        Some((_, _, by)) => drop(by.insert(group, p)),
+        None => whole.push((child, p.place, HashMap::from([(group, p)]))),
+    }
+}

@@ -1,0 +1,182 @@
+//! The parts of a transaction's state, each with what it is about. They know nothing of one another.
+//!
+//! | part | is about |
+//! |---|---|
+//! | [`OwnView`] | the schema that the transaction sees, with its own changes |
+//! | [`Reads`] | what it has read, and the snapshot under it |
+//! | [`Standing`] | where its next snapshot stands, and what keeps it from moving |
+//! | [`References`] | foreign keys that are still to be asked |
+//! | [`OwnLocks`] | locks held, and the one that is waited for |
+//! | [`Statement`] | the statement that runs, or the last one |
+//! | [`Courtesy`] | what it shows other transactions, and what it does for them |
+//! | [`Escrowed`] | reservations of split values |
+//!
+//! Left out on purpose: the rules. Each part is changed by the module of its name.
+
+use base::Position;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use store::{Snapshot, View};
+
+use crate::announced::Announced;
+use crate::cascades::Cascades;
+use crate::handle::{Catalog, TableHandle};
+use crate::holds::Hold;
+use crate::locks::{LockName, LockWait, TxnId};
+use crate::own_schema::OwnSchema;
+use crate::probe::{Deferred, FkProbe};
+use crate::range::{RangeRead, Spared};
+use crate::split::escrow::{Hold as Reserved, ValueName};
+
+/// Waits of a transaction for others' changes at most.
+pub(crate) const COURTESY: u8 = 16;
+
+/// Why the snapshot has to move: the row that had a newer version.
+#[derive(Clone, Debug)]
+pub(crate) struct Conflict {
+    pub schema: String,
+    pub table: String,
+    pub key: String,
+    pub winner: Position,
+}
+
+/// Where a statement began, to undo it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Mark {
+    pub(crate) writes: usize,
+    pub(crate) kept: usize,
+    pub(crate) absent: usize,
+    pub(crate) ranges: usize,
+    pub(crate) probes: usize,
+    pub(crate) shown: usize,
+}
+
+/// The schema that a transaction sees.
+pub(crate) struct OwnView {
+    pub(crate) catalog: Arc<Catalog>,
+    /// The position from which `catalog` holds; MAX: not to be asked.
+    pub(crate) from: Position,
+    pub(crate) own: Option<OwnSchema>,
+}
+
+impl OwnView {
+    /// Sees this schema of its snapshot from here on.
+    pub(crate) fn see(&mut self, catalog: Arc<Catalog>) {
+        self.catalog = catalog;
+        self.from = Position::MAX;
+    }
+}
+
+/// What a transaction has read.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// The snapshot, and the rows that were read by key.
+    pub(crate) view: Option<View>,
+    /// Keys read and not found.
+    pub(crate) absent: Vec<(Arc<TableHandle>, Box<[u8]>)>,
+    pub(crate) ranges: Vec<RangeRead>,
+    /// Its snapshot moved over a change of a range that did not matter.
+    pub(crate) spared: Option<Spared>,
+}
+
+/// Where the next snapshot stands.
+#[derive(Default)]
+pub(crate) struct Standing {
+    /// At *published*, not at *installed*.
+    pub(crate) at_published: bool,
+    /// The snapshot that the next statement takes ([`Txn::stand_at`](crate::Txn::stand_at)).
+    pub(crate) next: Option<Snapshot>,
+    /// What the next statement goes on at, instead of a new snapshot.
+    pub(crate) resumed: Option<Parked>,
+    /// What the primary keeps for it, at the position of its one snapshot ([`Txn::stand_held`](crate::Txn::stand_held)).
+    pub(crate) hold: Option<Box<dyn Hold>>,
+    /// Open portals, whose snapshot must not move.
+    pub(crate) portals: i32,
+    /// How often the snapshot moved forward.
+    pub(crate) moves: u32,
+}
+
+/// Foreign keys that are still to be asked.
+#[derive(Default)]
+pub(crate) struct References {
+    /// Checks that stand at the statement's end, then (optimistic) at commit.
+    pub(crate) probes: Vec<FkProbe>,
+    /// Those that stand at the end of the transaction, and which keys' do.
+    pub(crate) put_off: Vec<FkProbe>,
+    pub(crate) deferred: Deferred,
+    pub(crate) cascades: Cascades,
+}
+
+/// The locks of a transaction.
+#[derive(Default)]
+pub(crate) struct OwnLocks {
+    /// What is held or waited for; a name may stand here twice, after a wait that was given up.
+    pub(crate) held: Vec<LockName>,
+    pub(crate) wait: Option<LockWait>,
+    /// Under what name the session holds advisory locks, and whether it looks for deadlocks itself.
+    pub(crate) bearer: Option<TxnId>,
+    pub(crate) patient: bool,
+    /// The lock that it waited for last: the only queue that it may stand in.
+    pub(crate) queued: Option<LockName>,
+    /// The last run of the statement ended in a wait.
+    pub(crate) waited: bool,
+}
+
+/// The statement that runs, or the last one.
+#[derive(Default)]
+pub(crate) struct Statement {
+    pub(crate) mark: Mark,
+    pub(crate) conflict: Option<Conflict>,
+    /// A statement has come to an end, so that its client knows what it read.
+    pub(crate) has_told: bool,
+    /// An error that it gave tells of the newest state, which may be above the snapshot.
+    pub(crate) told_of_newest: AtomicBool,
+}
+
+/// What a contended transaction shows to others, and does for them.
+pub(crate) struct Courtesy {
+    /// What others may see of its reads.
+    pub(crate) shown: Option<Arc<Announced>>,
+    /// The transaction that the statement has waited for, and how often it may still ([`Txn::writer_in_the_way`](crate::Txn::writer_in_the_way)).
+    pub(crate) behind: Option<Arc<Announced>>,
+    pub(crate) left: u8,
+    /// Rows looked at again so far, to move the snapshot.
+    pub(crate) looked_again: usize,
+    /// Something read has changed: it may still end as if it had ended then, but writes no more.
+    pub(crate) outdated: bool,
+}
+
+impl Default for Courtesy {
+    fn default() -> Self {
+        Courtesy {
+            shown: None,
+            behind: None,
+            left: COURTESY,
+            looked_again: 0,
+            outdated: false,
+        }
+    }
+}
+
+/// What a transaction reserves of split values, until it has ended.
+#[derive(Default)]
+pub(crate) struct Escrowed {
+    pub(crate) held: HashMap<ValueName, Reserved, foldhash::fast::FixedState>,
+    /// Deltas live off a version here that may not be installed yet: the next snapshot does not stand below.
+    pub(crate) lives_off: Position,
+}
+
+/// Where the writes of a transaction stood, by name.
+pub(crate) struct Savepoint {
+    pub(crate) name: String,
+    pub(crate) writes: usize,
+    pub(crate) put_off: Vec<FkProbe>,
+    pub(crate) deferred: Deferred,
+}
+
+/// The snapshot of a READ COMMITTED statement that rests between two calls (a portal), with the schema there.
+pub struct Parked {
+    pub(crate) view: View,
+    pub(crate) catalog: Arc<Catalog>,
+}
