@@ -174,6 +174,41 @@ async fn psql_copies_and_reports_errors() {
 }
 
 /// pgbench's own tables, and its built-in scripts in the three query modes.
+/// A dump sets columns split before it makes the primary key that they need.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_of_split_columns_loads() {
+    let server = Server::start().await;
+    let schema =
+        "CREATE TABLE stock (id int PRIMARY KEY, qty int NOT NULL CHECK (qty >= 0), note text)
+                      WITH (split = 'qty');
+                  ALTER TABLE stock ALTER COLUMN qty SET (split_max = 8);
+                  INSERT INTO stock SELECT g, g, 'n' || g FROM generate_series(1, 20) g";
+    run(psql(&server, &[schema])).await;
+    let mut dump = Command::new(pg_program("pg_dump"));
+    dump.args(["--no-owner", &server.url()]);
+    let text = run(dump).await;
+    let (set, key) = (text.find("SET (split=on"), text.find("PRIMARY KEY"));
+    assert!(set.is_some() && set < key, "{text}");
+    let file = std::env::temp_dir().join(format!("canon-split-dump-{}.sql", std::process::id()));
+    std::fs::write(&file, text).expect("a file for the dump");
+    let mut load = psql(&server, &["DROP TABLE stock"]);
+    load.arg("-f").arg(&file);
+    run(load).await;
+    std::fs::remove_file(file).expect("the dump's file");
+    let show = "SELECT attname, attoptions FROM pg_attribute WHERE attrelid = 'stock'::regclass AND attoptions IS NOT NULL;
+                EXPLAIN (COSTS OFF) UPDATE stock SET qty = qty - 1 WHERE id = 7 AND qty >= 1;
+                SELECT sum(qty), count(note) FROM stock";
+    let out = run(psql(&server, &["\\pset format unaligned", show])).await;
+    for part in ["qty|{split=on,split_max=8}", "Delta: qty - 1", "210|20"] {
+        assert!(out.contains(part), "no {part:?} in\n{out}");
+    }
+    let sell = "UPDATE stock SET qty = qty - 8 WHERE id = 7";
+    let mut refused = psql(&server, &[sell]);
+    let refused = tokio::task::spawn_blocking(move || refused.output());
+    let refused = refused.await.expect("the task ends").expect("psql runs");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("violates check constraint"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pgbench() {
     let server = Server::start().await;

@@ -56,7 +56,7 @@ impl Txn {
                 overwrites: p.saw,
                 existed: p.existed,
                 row: p.row.clone().filter(|_| p.moved.is_none()),
-                moved: p.moved.as_ref().map_or_else(Vec::new, |m| m.to_vec()),
+                moved: p.moved.as_ref().map_or_else(Vec::new, |m| m.net.to_vec()),
             }));
         }
         Ok(Candidate {

@@ -89,7 +89,7 @@ impl Txn {
                         self.references.probes.push(probe);
                         continue;
                     };
-                    let row = self.as_it_is(&child, &fk, &key, row, &probe.values);
+                    let row = self.as_it_is(&child, &fk, &key, row, &probe.values)?;
                     let changed = (child.clone(), fk.clone(), parent.clone());
                     self.references.cascades.stack.push(Frame::Children {
                         child,
@@ -205,21 +205,24 @@ impl Txn {
     /// A row that referenced these values when it was found. What followed from the rows before it may have changed it since: none if it
     /// is not there under its key any more, or does not reference them.
     fn as_it_is(
-        &self,
+        &mut self,
         child: &TableHandle,
         fk: &ForeignKey,
         key: &[u8],
         found: Vec<Value>,
         values: &[Value],
-    ) -> Option<Vec<Value>> {
+    ) -> Result<Option<Vec<Value>>> {
+        self.refresh_moved(child.storage.id, key)?;
         let Some(own) = self.writes.get(child.storage.id, key) else {
-            return Some(found);
+            return Ok(Some(found));
         };
-        let row = child.table.layout.row(own.row.as_deref()?).values();
+        let Some(row) = own.row.as_deref() else {
+            return Ok(None);
+        };
+        let row = child.table.layout.row(row).values();
         let mut pairs = fk.columns.iter().zip(values);
-        pairs
-            .all(|(c, v)| same(&row[*c as usize], v))
-            .then_some(row)
+        let same = pairs.all(|(c, v)| same(&row[*c as usize], v));
+        Ok(same.then_some(row))
     }
 
     fn change_child(

@@ -229,7 +229,7 @@ impl Txn {
         self.put_change(handle, key, (row, saw, existed), None);
     }
 
-    /// The row changes by deltas alone, and looks like this at the snapshot.
+    /// The row changes by deltas alone, and looks like this at its snapshot.
     pub(crate) fn put_moved(
         &mut self,
         handle: &TableHandle,
@@ -238,7 +238,7 @@ impl Txn {
         saw: Position,
         moved: Moved,
     ) {
-        self.put_change(handle, key, (Some(row), saw, true), Some(moved));
+        self.put_change(handle, key, (Some(row), saw, true), Some(moved.into()));
     }
 
     fn put_change(
@@ -246,7 +246,7 @@ impl Txn {
         handle: &TableHandle,
         key: &[u8],
         (row, saw, existed): (Option<Box<[u8]>>, Position, bool),
-        moved: Option<Moved>,
+        moved: Option<Box<Moved>>,
     ) {
         let shared = || self.schema.catalog.tables[&handle.table.def.id].clone();
         // Most often the row that was read last.
@@ -269,6 +269,7 @@ impl Txn {
         key: &[u8],
         read: impl FnOnce(RowRef<'_>) -> R,
     ) -> Result<(R, Position, bool)> {
+        self.refresh_moved(handle.storage.id, key)?;
         if let Some(p) = self.writes.get(handle.storage.id, key) {
             let row = p
                 .row

@@ -71,8 +71,12 @@ impl TableHandle {
                     .flat_map(|f| f.columns.iter().copied()),
             )
             .for_each(|c| free[c as usize] = false);
+        // Without a primary key a column that is set split waits for one.
         let splits = def.columns.iter().map(|c| {
-            let split = c.split.as_ref().filter(|_| !c.dropped)?;
+            let split = c
+                .split
+                .as_ref()
+                .filter(|_| !c.dropped && primary.is_some())?;
             Some(Units::of(c.ty())?.within(split))
         });
         TableHandle {

@@ -60,6 +60,7 @@ impl Txn {
             self.lock_row(&handle, key, LockMode::NoKeyUpdate, WaitPolicy::Wait)?;
         }
         let (layout, version) = (&handle.table.layout, handle.table.def.row_version);
+        self.refresh_moved(handle.storage.id, key)?;
         self.scratch.clear();
         if let Some(p) = self.writes.get(handle.storage.id, key) {
             let Some(row) = &p.row else {

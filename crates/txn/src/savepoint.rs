@@ -38,11 +38,7 @@ impl Txn {
         self.rollback_schema(self.savepoints[i].writes);
         self.writes.rollback(self.savepoints[i].writes);
         self.charge();
-        // The snapshot may have moved since the savepoint.
-        match self.has_snapshot() {
-            true => self.refresh_moved(),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
     pub fn release_savepoint(&mut self, name: &str) -> Result<()> {

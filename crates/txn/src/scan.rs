@@ -214,7 +214,8 @@ impl Txn {
                     }
                     note(last, index_key);
                     *given += 1;
-                    f(key, layout.row(row))?;
+                    let fresh = self.fresh(table, key)?;
+                    f(key, layout.row(fresh.as_deref().unwrap_or(row)))?;
                 }
                 if own.is_some_and(|w| w.rows.contains_key(s.key)) {
                     continue;
@@ -236,7 +237,8 @@ impl Txn {
             }
             note(last, index_key);
             *given += 1;
-            f(key, layout.row(row))?;
+            let fresh = self.fresh(table, key)?;
+            f(key, layout.row(fresh.as_deref().unwrap_or(row)))?;
         }
         scan.done = true;
         Ok(())
@@ -274,8 +276,20 @@ impl Txn {
                 return Ok(None);
             }
             let layout = &table.table.layout;
+            let own = self.own_writes(table)?;
+            let mut fresh = Vec::new();
+            if let Some(own) = own.filter(|_| self.writes.has_moved()) {
+                for (_, key, _) in own_rows(own, access, &range, direction) {
+                    fresh.push(self.fresh(table, key)?);
+                }
+            }
+            let mut fresh = fresh.iter();
+            let mut shown = |row| match fresh.next() {
+                Some(Some(now)) => layout.row(now),
+                _ => layout.row(row),
+            };
             let mut rows: Vec<RowRef<'_>> = Vec::with_capacity(stored.len());
-            match self.own_writes(table)? {
+            match own {
                 None => rows.extend(stored.iter().map(|s| layout.row(s.row))),
                 Some(own) => {
                     let mut mine = own_rows(own, access, &range, direction).peekable();
@@ -283,13 +297,13 @@ impl Txn {
                         while let Some((_, _, row)) =
                             mine.next_if(|m| comes_first(m.0, s.index_key, direction))
                         {
-                            rows.push(layout.row(row));
+                            rows.push(shown(row));
                         }
                         if !own.rows.contains_key(s.key) {
                             rows.push(layout.row(s.row));
                         }
                     }
-                    rows.extend(mine.map(|(_, _, row)| layout.row(row)));
+                    rows.extend(mine.map(|(_, _, row)| shown(row)));
                 }
             }
             given = rows.len();
@@ -301,6 +315,19 @@ impl Txn {
             self.register(table, &mut scan, range, given);
         }
         outcome.map(Some)
+    }
+
+    /// An own row as it is at the snapshot, if it changes by deltas and was made at another one.
+    fn fresh(&self, table: &TableHandle, key: &[u8]) -> Result<Option<Box<[u8]>>> {
+        if !self.writes.has_moved() {
+            return Ok(None);
+        }
+        let at = self.view()?.position();
+        let Some((of, moved)) = self.writes.stale(table.storage.id, key, at) else {
+            return Ok(None);
+        };
+        let now = self.moved_at_snapshot(&of.table, key, &moved.net)?;
+        Ok(Some(now.0))
     }
 
     /// Adds what a call of `scan` covered to the footprint, joined to what its earlier calls covered.

@@ -315,7 +315,6 @@ impl Txn {
         if self.escrowed.lives_off != Position::ZERO {
             self.shared.wait_installed(self.escrowed.lives_off);
         }
-        let stood_at = self.snapshot();
         let fresh = self.reads.view.is_none() || self.options.isolation == Isolation::ReadCommitted;
         // The planted bug: at a replica the transaction's snapshot follows what is shown.
         let fresh = fresh || self.shared.is_standby() && env::fault::planted("read.snapshot_moves");
@@ -348,9 +347,6 @@ impl Txn {
             self.follow()?;
         } else if contended && self.standing.portals == 0 {
             self.refresh()?;
-        }
-        if self.snapshot() != stood_at {
-            self.refresh_moved()?;
         }
         self.locks.waited = false;
         self.references.cascades.clear();
@@ -443,6 +439,7 @@ impl Txn {
         f: impl FnOnce(RowRef<'_>) -> R,
     ) -> Result<Option<R>> {
         let keep = self.tracks_reads();
+        self.refresh_moved(table.storage.id, key)?;
         if let Some(p) = self.writes.get(table.storage.id, key) {
             if p.moved.is_some() && keep {
                 // Under its deltas is a version that is read.

@@ -21,13 +21,19 @@ pub struct Pending {
     pub existed: bool,
     /// Which of the records that the view keeps is likely its own: saves the commit a look-up.
     pub kept: Option<usize>,
-    /// The row changes by deltas alone: (column, net in units). `row` and `saw` are then the row as the transaction sees it, at its
-    /// snapshot; the commit adds the deltas to the newest version ([`crate::split`]).
-    pub moved: Option<Moved>,
+    /// The row changes by deltas alone. `row` and `saw` are then the row as the transaction sees it at a snapshot; the commit adds the
+    /// deltas to the newest version ([`crate::split`]).
+    pub moved: Option<Box<Moved>>,
 }
 
-/// The deltas of a row, net, by column.
-pub type Moved = Box<[(u16, i128)]>;
+/// A row that changes by deltas.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    /// The deltas, net, by column, in units.
+    pub net: Box<[(u16, i128)]>,
+    /// The snapshot at which the row was made. At another one it is made anew when it is read.
+    pub at: Position,
+}
 
 /// Changes to one table.
 pub struct TableWrites {
@@ -163,15 +169,37 @@ impl Writes {
         }
     }
 
-    /// Whether a row may change by deltas. Asked at every statement, so no row is looked at.
+    /// Whether a row may change by deltas. Asked before reads, so no row is looked at.
+    #[inline]
     pub fn has_moved(&self) -> bool {
         self.moved
     }
 
-    /// A row that changes by deltas is shown so from here on; what an undo brings back is refreshed likewise.
-    pub fn refresh(&mut self, storage: RelId, key: &[u8], row: Box<[u8]>, saw: Position) {
+    /// The row changes by deltas, and was made so at another snapshot than this one.
+    pub fn stale(
+        &self,
+        storage: RelId,
+        key: &[u8],
+        at: Position,
+    ) -> Option<(&TableWrites, &Moved)> {
+        let table = self.of(storage)?;
+        let moved = table.rows.get(key)?.moved.as_deref()?;
+        (moved.at != at).then_some((table, moved))
+    }
+
+    /// A row that changes by deltas is shown so at the snapshot `at`. No undo is noted: an older change that comes back is stale itself.
+    pub fn refresh(
+        &mut self,
+        storage: RelId,
+        key: &[u8],
+        (row, saw): (Box<[u8]>, Position),
+        at: Position,
+    ) {
         let Some(i) = self.place(storage) else { return };
-        if let Some(p) = self.tables[i].rows.get_mut(key) {
+        if let Some(p) = self.tables[i].rows.get_mut(key)
+            && let Some(moved) = &mut p.moved
+        {
+            moved.at = at;
             p.row = Some(row);
             p.saw = saw;
         }

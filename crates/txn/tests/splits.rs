@@ -280,6 +280,57 @@ fn a_delta_of_a_candidate_is_merged_at_its_position() {
     assert_eq!(w.manager.reservations(), []);
 }
 
+/// A statement that reads none of the transaction's deltas goes on, whatever has become of their rows. One that reads such a row under a
+/// schema that the transaction did not write for is told to try again.
+#[test]
+fn deltas_under_a_changed_schema_fail_where_they_are_read() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = World::new();
+    let mut t = w.begin(Isolation::ReadCommitted, true);
+    run(&mut t, |t| {
+        t.add_to(&w.stock, &key(1), &[take(QTY, -1, None)], 0)
+    })
+    .unwrap();
+    let mut ddl = w.begin(Isolation::Serializable, true);
+    run(&mut ddl, |t| {
+        t.lock_schema()?;
+        let mut def = w.stock.table.def.clone();
+        def.columns.push(column("late", Type::Int8));
+        def.row_version += 1;
+        t.change_schema(vec![Change::Put(Object::Table(def))])
+    })
+    .unwrap();
+    ddl.commit(&w.order).unwrap();
+    let stock = w.manager.catalog().table(STOCK).unwrap().clone();
+    let read_new = |t: &mut Txn, id| {
+        run(t, |t| {
+            t.get(&stock, &key(id), |r| r.get(QTY).as_i64().unwrap())
+        })
+    };
+    assert_eq!(
+        read_new(&mut t, 1).unwrap(),
+        Some(7),
+        "nobody has written it since"
+    );
+    let mut other = w.begin(Isolation::ReadCommitted, true);
+    let more = [take(QTY, 5, None)];
+    let done = run(&mut other, |t| t.add_to(&stock, &key(1), &more, 0));
+    assert_eq!(done.unwrap(), Outcome::Done);
+    other.commit(&w.order).unwrap();
+    assert_eq!(read_new(&mut t, 2).unwrap(), Some(8));
+    let e = read_new(&mut t, 1).unwrap_err();
+    assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE, "{e}");
+    let mut scan = txn::Scan::new(
+        txn::Access::Primary,
+        base::KeyRange::all(),
+        txn::Direction::Forward,
+    );
+    let e = run(&mut t, |t| t.scan(&stock, &mut scan, 9, &mut |_, _| Ok(()))).unwrap_err();
+    assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE, "{e}");
+    drop(t);
+    assert_eq!(w.manager.reservations(), []);
+}
+
 // ---- random histories ----
 
 #[derive(Clone, Debug)]

@@ -78,7 +78,7 @@ impl Prepared<'_> {
             return Ok(());
         }
         let (txn, guard, table) = (self.txn, self.guard, &l.table.table);
-        let columns: Vec<u16> = moved.iter().map(|m| m.0).collect();
+        let columns: Vec<u16> = moved.net.iter().map(|m| m.0).collect();
         let columns = column_set(&columns);
         let newest = l.record.newest(guard);
         let winner = newest.map_or(Position::ZERO, |v| v.position());

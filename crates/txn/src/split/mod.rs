@@ -10,8 +10,9 @@
 //! The record is locked before a position is taken, so the newest version plus the delta is final: two deltas of a row never conflict, at
 //! any isolation level. The log, replicas and checkpoints see finished rows and know nothing of deltas.
 //!
-//! A changed row stands in the write set as the transaction sees it: its snapshot's values plus its own deltas. When the snapshot moves, the row
-//! moves along ([`Txn::refresh_moved`]). A delta is exact at every level in what it does; what it *says* (the guard was true) is kept so:
+//! A changed row stands in the write set as the transaction sees it: its snapshot's values plus its own deltas. At another snapshot the row
+//! is made anew when it is read (`Txn::refresh_moved`). A delta is exact at every level in what it does. What it *says* (the guard was true) is
+//! kept so:
 //!
 //! | level | a guard, and the bounds |
 //! |---|---|
@@ -76,7 +77,7 @@ fn damaged() -> Error {
 
 /// The net of a column among the deltas of a row.
 fn net_of(moved: Option<&Moved>, column: usize) -> i128 {
-    let moved = moved.into_iter().flat_map(|m| m.iter());
+    let moved = moved.into_iter().flat_map(|m| m.net.iter());
     moved
         .filter(|(c, _)| *c as usize == column)
         .map(|(_, n)| n)
@@ -116,11 +117,11 @@ impl TableHandle {
     fn moved_row(
         &self,
         row: RowRef<'_>,
-        moved: &Moved,
+        net: &[(u16, i128)],
         as_seen: bool,
     ) -> Result<Option<Box<[u8]>>> {
-        let mut set = Vec::with_capacity(moved.len());
-        for (column, net) in moved {
+        let mut set = Vec::with_capacity(net.len());
+        for (column, net) in net {
             let column = *column as usize;
             let units = self.split(column).ok_or_else(damaged)?;
             let mut value = value_of(units, row, column).ok_or_else(damaged)? + net;
@@ -197,7 +198,7 @@ impl Txn {
             }
         }
         let new_lock = self.locks.held.len() > locks;
-        let outcome = self.reserve_all(&handle, key, deltas, had.as_ref(), looked_at)?;
+        let outcome = self.reserve_all(&handle, key, deltas, had.as_deref(), looked_at)?;
         if outcome == Outcome::Done {
             self.note_moved(&handle, key, deltas, had)?;
         } else if new_lock && had.is_none() {
@@ -343,27 +344,31 @@ impl Txn {
         handle: &TableHandle,
         key: &[u8],
         deltas: &[Delta],
-        had: Option<Moved>,
+        had: Option<Box<Moved>>,
     ) -> Result<()> {
-        let mut moved: Vec<(u16, i128)> = had.map_or_else(Vec::new, Vec::from);
+        let mut moved: Vec<(u16, i128)> = had.map_or_else(Vec::new, |m| m.net.into());
         for d in deltas {
             match moved.iter_mut().find(|m| m.0 as usize == d.column) {
                 Some(m) => m.1 += d.amount,
                 None => moved.push((d.column as u16, d.amount)),
             }
         }
-        let moved: Moved = moved.into();
         let (row, saw) = self.moved_at_snapshot(handle, key, &moved)?;
+        let moved = Moved {
+            net: moved.into(),
+            at: self.view()?.position(),
+        };
         self.put_moved(handle, key, row, saw, moved);
         Ok(())
     }
 
-    /// The row at the snapshot with the deltas, and the position of the snapshot's version.
-    fn moved_at_snapshot(
+    /// The row at the snapshot with the deltas, and the position of the snapshot's version. 40001 where the table's schema has changed since
+    /// the deltas were made, and the row with it.
+    pub(crate) fn moved_at_snapshot(
         &self,
         handle: &TableHandle,
         key: &[u8],
-        moved: &Moved,
+        net: &[(u16, i128)],
     ) -> Result<(Box<[u8]>, Position)> {
         let guard = pin();
         let view = self.view()?;
@@ -371,30 +376,34 @@ impl Txn {
         let version = record.and_then(|r| r.at(view.position(), &guard));
         let row = version.and_then(|v| v.row());
         view.check().map_err(|Expired| Txn::snapshot_too_old())?;
-        let (Some(row), Some(version)) = (row, version) else {
-            return Err(Error::internal("a row with deltas is gone"));
-        };
-        let row = handle.moved_row(handle.table.layout.row(row), moved, true)?;
-        Ok((row.ok_or_else(damaged)?, version.position()))
+        let known = row.filter(|r| handle.table.layout.knows(r));
+        if let (Some(row), Some(version)) = (known, version) {
+            let row = handle.moved_row(handle.table.layout.row(row), net, true)?;
+            return Ok((row.ok_or_else(damaged)?, version.position()));
+        }
+        if handle.storage.shape() != handle.shape {
+            self.shared.stats.abort(Cause::SchemaChanged);
+            return Err(self.schema_moved(Some(handle)));
+        }
+        Err(Error::internal("a row with deltas is gone"))
     }
 
-    /// The snapshot is another one: rows with deltas are shown as they are there.
-    pub(crate) fn refresh_moved(&mut self) -> Result<()> {
-        if !self.writes.has_moved() {
+    /// Before a row of the write set is read: if it changes by deltas, it is shown as it is at the snapshot.
+    #[inline]
+    pub(crate) fn refresh_moved(&mut self, storage: RelId, key: &[u8]) -> Result<()> {
+        match self.writes.has_moved() {
+            true => self.refresh_stale(storage, key),
+            false => Ok(()),
+        }
+    }
+
+    fn refresh_stale(&mut self, storage: RelId, key: &[u8]) -> Result<()> {
+        let at = self.view()?.position();
+        let Some((table, moved)) = self.writes.stale(storage, key, at) else {
             return Ok(());
-        }
-        let mut now = Vec::new();
-        for t in &self.writes.tables {
-            for (key, p) in &t.rows {
-                if let Some(moved) = &p.moved {
-                    let (row, saw) = self.moved_at_snapshot(&t.table, key, moved)?;
-                    now.push((t.table.storage.id, key.clone(), row, saw));
-                }
-            }
-        }
-        for (storage, key, row, saw) in now {
-            self.writes.refresh(storage, &key, row, saw);
-        }
+        };
+        let now = self.moved_at_snapshot(&table.table, key, &moved.net)?;
+        self.writes.refresh(storage, key, now, at);
         Ok(())
     }
 
@@ -414,7 +423,10 @@ impl Txn {
             // The planted bug: the value of the snapshot is taken for the newest.
             row = record.row_at(self.view().ok()?.position(), guard)?;
         }
-        let row = table.moved_row(table.table.layout.row(row), moved, false);
+        if !table.table.layout.knows(row) {
+            return None;
+        }
+        let row = table.moved_row(table.table.layout.row(row), &moved.net, false);
         Some(Pending {
             row: Some(row.ok()??),
             saw: newest.position(),
