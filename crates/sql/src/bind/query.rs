@@ -298,6 +298,23 @@ fn without_parentheses(q: &ast::Query) -> Result<Option<ast::Query>> {
 
 /// A position in the select list: `ORDER BY 2`.
 pub(crate) fn ordinal(e: &Ast, width: usize, clause: &str) -> Result<Option<usize>> {
+    let mut e = e;
+    while let Ast::Nested(inner) = e {
+        e = inner;
+    }
+    if let Ast::UnaryOp {
+        op: ast::UnaryOperator::Minus,
+        expr,
+    } = e
+        && let Ast::Value(v) = &**expr
+        && let ast::Value::Number(n, _) = &v.value
+        && n.parse::<u32>().is_ok()
+    {
+        return Err(Error::new(
+            SqlState::INVALID_COLUMN_REFERENCE,
+            format!("{clause} position -{n} is not in select list"),
+        ));
+    }
     let Ast::Value(v) = e else { return Ok(None) };
     match &v.value {
         ast::Value::Number(n, _) => match n.parse::<usize>() {
@@ -311,10 +328,12 @@ pub(crate) fn ordinal(e: &Ast, width: usize, clause: &str) -> Result<Option<usiz
                 format!("non-integer constant in {clause}"),
             )),
         },
-        ast::Value::SingleQuotedString(_) => Err(Error::new(
-            SqlState::SYNTAX_ERROR,
-            format!("non-integer constant in {clause}"),
-        )),
+        ast::Value::SingleQuotedString(_) | ast::Value::Boolean(_) | ast::Value::Null => {
+            Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                format!("non-integer constant in {clause}"),
+            ))
+        }
         _ => Ok(None),
     }
 }

@@ -48,10 +48,18 @@ impl CatalogLookup for Names {
         self.schema.namespace(oid).map(|n| quote_ident(&n.name))
     }
 
+    fn missing_namespace(&self, name: &str) -> Option<String> {
+        let (schema, _) = parse_name(name).ok()?;
+        schema.filter(|s| self.schema.namespace_named(s).is_none())
+    }
+
     fn procedure_oid(&self, name: &str) -> Result<Option<Oid>> {
         // `name(types)` picks among overloads by name only: I/O functions, which is what tools ask for, have one form.
         let plain = name.split('(').next().unwrap_or(name).trim();
-        let (_, plain) = parse_name(plain)?;
+        let (schema, plain) = parse_name(plain)?;
+        if schema.is_some_and(|s| s != "pg_catalog") {
+            return Ok(None);
+        }
         let mut found = types::procedures().filter(|(_, n)| *n == plain);
         let first = found.next().map(|(id, _)| id);
         if first.is_some() && found.next().is_some() {

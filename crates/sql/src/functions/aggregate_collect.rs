@@ -183,6 +183,7 @@ struct Members {
 
 impl Accumulator for Members {
     fn add(&mut self, args: &[Value]) -> Result<()> {
+        super::jsonb::may_be_key(self.types[0])?;
         if args[0].is_null() {
             return Err(Error::new(
                 SqlState::INVALID_PARAMETER_VALUE,

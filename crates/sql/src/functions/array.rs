@@ -131,6 +131,18 @@ fn fill(a: &[Value], types: &[Type], _: Ctx<'_, '_>) -> Result<Value> {
             })
             .collect()
     };
+    let flat = |v: &Value, what: &str| match ops::of(v).dims.len() > 1 {
+        true => Err(Error::new(
+            SqlState::ARRAY_SUBSCRIPT_ERROR,
+            "wrong number of array subscripts",
+        )
+        .detail(format!("{what} must be one dimensional."))),
+        false => Ok(()),
+    };
+    flat(&a[1], "Dimension array")?;
+    if let Some(v) = a.get(2) {
+        flat(v, "Low bound array")?;
+    }
     let lens = list(&a[1])?;
     let lowers = match a.get(2) {
         Some(v) => list(v)?,
@@ -189,7 +201,9 @@ fn trim(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     if keep == 0 {
         r.dims.clear();
     } else {
+        // As a slice, it counts from one again.
         r.dims[0].0 = keep;
+        r.dims.iter_mut().for_each(|d| d.1 = 1);
     }
     Ok(value(r))
 }

@@ -176,11 +176,16 @@ fn date_bin(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
         return Err(Error::unsupported("")
             .message("timestamps cannot be binned into intervals containing months or years"));
     }
-    let us = i64::from(stride.days) * USECS_PER_DAY + stride.micros;
+    let us = i64::from(stride.days)
+        .checked_mul(USECS_PER_DAY)
+        .and_then(|us| us.checked_add(stride.micros))
+        .ok_or_else(|| overflow("interval out of range"))?;
     if us <= 0 {
         return Err(overflow("stride must be greater than zero"));
     }
-    let r = origin + (t - origin).div_euclid(us) * us;
+    let (t, origin, us) = (i128::from(t), i128::from(origin), i128::from(us));
+    let r = i64::try_from(origin + (t - origin).div_euclid(us) * us)
+        .map_err(|_| overflow("timestamp out of range"))?;
     Ok(match a[1] {
         Value::TimestampTz(_) => Value::TimestampTz(r),
         _ => Value::Timestamp(r),
@@ -286,14 +291,22 @@ fn make_interval(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     }
     let months = i32::try_from(n(0) * 12 + n(1)).map_err(|_| err())?;
     let days = i32::try_from(n(2) * 7 + n(3)).map_err(|_| err())?;
-    let micros =
-        n(4) * USECS_PER_HOUR + n(5) * USECS_PER_MIN + (secs * 1e6).round_ties_even() as i64;
+    let micros = i128::from(n(4) * USECS_PER_HOUR + n(5) * USECS_PER_MIN)
+        + (secs * 1e6).round_ties_even() as i128;
+    let micros = i64::try_from(micros).map_err(|_| err())?;
     Ok(interval(months, days, micros))
 }
 
-fn justify_days(i: &Interval) -> Interval {
+/// The sum of two parts of an interval; 22008 when it is no number of 32 bits.
+fn part(a: i32, b: i64) -> Result<i32> {
+    let sum = i64::from(a).checked_add(b);
+    sum.and_then(|n| i32::try_from(n).ok())
+        .ok_or_else(|| overflow("interval out of range"))
+}
+
+fn justify_days(i: &Interval) -> Result<Interval> {
     let mut r = Interval {
-        months: i.months + i.days / 30,
+        months: part(i.months, i64::from(i.days / 30))?,
         days: i.days % 30,
         micros: i.micros,
     };
@@ -304,13 +317,13 @@ fn justify_days(i: &Interval) -> Interval {
         r.days -= 30;
         r.months += 1;
     }
-    r
+    Ok(r)
 }
 
-fn justify_hours(i: &Interval) -> Interval {
+fn justify_hours(i: &Interval) -> Result<Interval> {
     let mut r = Interval {
         months: i.months,
-        days: i.days + (i.micros / USECS_PER_DAY) as i32,
+        days: part(i.days, i.micros / USECS_PER_DAY)?,
         micros: i.micros % USECS_PER_DAY,
     };
     if r.days > 0 && r.micros < 0 {
@@ -320,11 +333,17 @@ fn justify_hours(i: &Interval) -> Interval {
         r.micros -= USECS_PER_DAY;
         r.days += 1;
     }
-    r
+    Ok(r)
 }
 
-fn justify_interval(i: &Interval) -> Interval {
-    let mut r = justify_days(&justify_hours(i));
+fn justify_interval(i: &Interval) -> Result<Interval> {
+    // Whole months leave the days first where days and hours have one sign, so that their sum has room.
+    let mut r = i.clone();
+    if (r.days > 0 && r.micros > 0) || (r.days < 0 && r.micros < 0) {
+        r.months = part(r.months, i64::from(r.days / 30))?;
+        r.days %= 30;
+    }
+    let mut r = justify_days(&justify_hours(&r)?)?;
     let positive = |r: &Interval| r.months > 0 || (r.months == 0 && r.days > 0);
     let negative = |r: &Interval| r.months < 0 || (r.months == 0 && r.days < 0);
     if r.months > 0 && (r.days < 0 || (r.days == 0 && r.micros < 0)) {
@@ -341,7 +360,7 @@ fn justify_interval(i: &Interval) -> Interval {
         r.micros -= USECS_PER_DAY;
         r.days += 1;
     }
-    r
+    Ok(r)
 }
 
 fn zone_of(v: &Value) -> Result<Zone> {
@@ -539,13 +558,13 @@ pub(super) fn register(r: &mut Registry) {
     }
     let justify: [(&str, super::ScalarFn); 3] = [
         ("justify_days", |a, _| {
-            Ok(Value::Interval(Box::new(justify_days(iv(&a[0])))))
+            Ok(Value::Interval(Box::new(justify_days(iv(&a[0]))?)))
         }),
         ("justify_hours", |a, _| {
-            Ok(Value::Interval(Box::new(justify_hours(iv(&a[0])))))
+            Ok(Value::Interval(Box::new(justify_hours(iv(&a[0]))?)))
         }),
         ("justify_interval", |a, _| {
-            Ok(Value::Interval(Box::new(justify_interval(iv(&a[0])))))
+            Ok(Value::Interval(Box::new(justify_interval(iv(&a[0]))?)))
         }),
     ];
     for (n, f) in justify {

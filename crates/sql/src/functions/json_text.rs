@@ -85,6 +85,7 @@ fn object(a: &[Value], types: &[Type], c: Ctx<'_, '_>, comma: &str, colon: &str)
         if i > 0 {
             out.push_str(comma);
         }
+        super::jsonb::may_be_key(types[i])?;
         write_string(&text::to_string(&a[i], types[i], c.settings), &mut out);
         out.push_str(colon);
         write(&a[i + 1], types[i + 1], c.settings, &mut out)?;
@@ -145,6 +146,7 @@ impl Accumulator for Members {
                 "field name must not be null",
             ));
         }
+        super::jsonb::may_be_key(self.types[0])?;
         let out = match &mut self.text {
             Some(t) => {
                 t.push_str(", ");

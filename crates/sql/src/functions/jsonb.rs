@@ -70,6 +70,16 @@ fn bad(message: impl Into<String>) -> Error {
     Error::new(SqlState::INVALID_PARAMETER_VALUE, message)
 }
 
+/// 22023 for types whose values are no keys.
+pub(super) fn may_be_key(ty: Type) -> Result<()> {
+    match ty.element().is_some() || matches!(ty, Type::Json | Type::Jsonb | Type::Record) {
+        true => Err(bad(
+            "key value must be scalar, not array, composite, or json",
+        )),
+        false => Ok(()),
+    }
+}
+
 fn build_array(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
     let items = a.iter().zip(types).map(|(v, t)| to_json(v, *t, c.settings));
     Ok(Json::Array(items.collect::<Result<_>>()?).into_value())
@@ -86,6 +96,7 @@ fn build_object(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
         if a[i].is_null() {
             return Err(bad(format!("argument {}: key must not be null", i + 1)));
         }
+        may_be_key(types[i])?;
         let k = text::to_string(&a[i], types[i], c.settings);
         pairs.push((k, to_json(&a[i + 1], types[i + 1], c.settings)?));
     }
@@ -153,9 +164,9 @@ fn extract<'a>(j: &'a Json, args: &[Value]) -> Option<&'a Json> {
 }
 
 fn array_length(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    match json::of(&a[0])? {
-        Json::Array(v) => Ok(Value::Int4(v.len() as i32)),
-        Json::Object(_) => Err(bad("cannot get array length of a non-array")),
+    match json_raw::open_pieces(ops::raw(&a[0])?)? {
+        Raw::Array(v) => Ok(Value::Int4(v.len() as i32)),
+        Raw::Object(_) => Err(bad("cannot get array length of a non-array")),
         _ => Err(bad("cannot get array length of a scalar")),
     }
 }
@@ -179,7 +190,25 @@ fn raw_object_from_arrays(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(Value::Json(format!("{{{}}}", members.join(", ")).into()))
 }
 
+/// 2202E for what is neither a list nor a list of pairs (or, of two arrays, no list).
+fn may_be_pairs(v: &Value, alone: bool) -> Result<()> {
+    let wrong = |m: &str| Err(Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, m));
+    let dims = match v {
+        Value::Array(a) => &a.dims[..],
+        _ => return Ok(()),
+    };
+    match dims {
+        [] | [_] => Ok(()),
+        [_, (2, _)] if alone => Ok(()),
+        [_, _] if alone => wrong("array must have two columns"),
+        _ => wrong("wrong number of array subscripts"),
+    }
+}
+
 fn pairs_of_arrays(a: &[Value]) -> Result<Vec<(&str, Option<&str>)>> {
+    for v in a {
+        may_be_pairs(v, a.len() == 1)?;
+    }
     let (k, v) = match a {
         [one] => {
             let items = path(one);
@@ -266,7 +295,7 @@ fn keys(a: &[Value]) -> Result<Box<dyn RowSource>> {
 type Piece = fn(&str) -> Result<Value>;
 
 fn raw_elements(a: &[Value], make: Piece) -> Result<Box<dyn RowSource>> {
-    match json_raw::open(ops::raw(&a[0])?)? {
+    match json_raw::open_pieces(ops::raw(&a[0])?)? {
         Raw::Array(v) => rows(
             v.into_iter()
                 .map(|s| Ok(vec![make(s)?]))
@@ -304,7 +333,7 @@ pub(super) fn register(r: &mut Registry) {
     }
     for (n, arg) in [("jsonb_typeof", JSONB), ("json_typeof", JSON)] {
         r.f(n, &[arg], TEXT, IMM, |a, _| {
-            Ok(Value::text(json::of(&a[0])?.type_name()))
+            json::kind_of_text(ops::raw(&a[0])?).map(Value::text)
         });
     }
     for (n, arg) in [("jsonb_array_length", JSONB), ("json_array_length", JSON)] {

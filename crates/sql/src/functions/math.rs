@@ -23,7 +23,7 @@ pub(super) fn float_power(x: f64, y: f64) -> Result<f64> {
     if x == 0.0 && y < 0.0 {
         return Err(power_error("zero raised to a negative power is undefined"));
     }
-    if x < 0.0 && x.is_finite() && y.is_finite() && y.fract() != 0.0 {
+    if x < 0.0 && y.is_finite() && y.fract() != 0.0 {
         return Err(power_error(
             "a negative number raised to a non-integer power yields a complex result",
         ));

@@ -56,14 +56,39 @@ fn expand(template: &str, t: &str, c: &Groups, out: &mut String) {
 /// Byte offset of a character position from 1.
 fn offset(t: &str, from: i64) -> Result<usize> {
     if from < 1 {
-        return Err(Error::new(
-            SqlState::INVALID_PARAMETER_VALUE,
-            format!("invalid value for parameter \"start\": {from}"),
-        ));
+        return Err(parameter("start", from));
     }
     Ok(t.char_indices()
         .nth(from as usize - 1)
         .map_or(t.len(), |(i, _)| i))
+}
+
+/// A parameter that counts from one; 22023 below.
+fn from_one(v: Option<&Value>, name: &str, least: i64) -> Result<usize> {
+    let n = v.map_or(1, int);
+    match n < least {
+        true => Err(parameter(name, n)),
+        false => Ok(n as usize),
+    }
+}
+
+fn parameter(name: &str, n: i64) -> Error {
+    Error::new(
+        SqlState::INVALID_PARAMETER_VALUE,
+        format!("invalid value for parameter \"{name}\": {n}"),
+    )
+}
+
+/// The flags of a function that has no use for `g`.
+fn flags_of(a: &[Value], i: usize, function: &str) -> Result<Flags> {
+    let f = flags(a, i)?;
+    match f.global {
+        true => Err(Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("{function}() does not support the \"global\" option"),
+        )),
+        false => Ok(f),
+    }
 }
 
 /// The match itself.
@@ -110,8 +135,11 @@ fn regexp_replace_from(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let f = flags(a, 5)?;
     let re = compile(s(&a[1]), f)?;
     let from = offset(s(&a[0]), int(&a[3]))?;
-    let which = a.get(4).map_or(i64::from(!f.global), int);
-    replace(s(&a[0]), &re, s(&a[2]), from, which.max(0) as usize)
+    let which = match a.get(4) {
+        Some(v) => from_one(Some(v), "n", 0)?,
+        None => usize::from(!f.global),
+    };
+    replace(s(&a[0]), &re, s(&a[2]), from, which)
 }
 
 /// The groups of a match, or the whole match when there are none.
@@ -148,8 +176,8 @@ fn regexp_matches(a: &[Value], _: &[Type], _: Ctx<'_, '_>) -> Result<Box<dyn Row
 }
 
 /// Pieces between matches; an empty match at the start or end, or right after another match, splits nothing.
-fn split(a: &[Value]) -> Result<Vec<Value>> {
-    let f = flags(a, 2)?;
+fn split(a: &[Value], function: &str) -> Result<Vec<Value>> {
+    let f = flags_of(a, 2, function)?;
     let re = compile(s(&a[1]), f)?;
     let t = s(&a[0]);
     let mut out = Vec::new();
@@ -209,7 +237,7 @@ fn substring_similar(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 
 fn regexp_count(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let from = a.get(2).map_or(Ok(0), |v| offset(s(&a[0]), int(v)))?;
-    let re = compile(s(&a[1]), flags(a, 3)?)?;
+    let re = compile(s(&a[1]), flags_of(a, 3, "regexp_count")?)?;
     let mut n = 0;
     re.each(&s(&a[0])[from..], false, |_| {
         n += 1;
@@ -220,8 +248,8 @@ fn regexp_count(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 
 fn regexp_substr(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let from = a.get(2).map_or(Ok(0), |v| offset(s(&a[0]), int(v)))?;
-    let n = a.get(3).map_or(1, int).max(1) as usize;
-    let re = compile(s(&a[1]), flags(a, 4)?)?;
+    let n = from_one(a.get(3), "n", 1)?;
+    let re = compile(s(&a[1]), flags_of(a, 4, "regexp_substr")?)?;
     let rest = &s(&a[0])[from..];
     let hit = numbered(&re, rest, n, 0)?;
     Ok(hit.map(|r| &rest[r]).into())
@@ -255,17 +283,24 @@ fn nth_match(
 ) -> Result<Option<std::ops::Range<usize>>> {
     let t = s(&a[0]);
     let from = from.map_or(Ok(0), |v| offset(t, int(v)))?;
-    let n = nth.map_or(1, int).max(1) as usize;
-    let group = group.map_or(0, int).max(0) as usize;
+    let n = from_one(nth, "n", 1)?;
+    let group = match group {
+        Some(v) => from_one(Some(v), "subexpr", 0)?,
+        None => 0,
+    };
     let hit = numbered(re, &t[from..], n, group)?;
     Ok(hit.map(|r| r.start + from..r.end + from))
 }
 
 /// 1-based; 0 when there is none. The end asked for is the place after the match.
 fn regexp_instr(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    let re = compile(s(&a[1]), flags(a, 5)?)?;
+    let at_end = match a.get(4).map_or(0, int) {
+        0 => false,
+        1 => true,
+        n => return Err(parameter("endoption", n)),
+    };
+    let re = compile(s(&a[1]), flags_of(a, 5, "regexp_instr")?)?;
     let hit = nth_match(a, a.get(2), a.get(3), &re, a.get(6))?;
-    let at_end = a.get(4).is_some_and(|v| int(v) == 1);
     let place = hit.map_or(0, |r| {
         let at = if at_end { r.end } else { r.start };
         s(&a[0])[..at].chars().count() as i32 + 1
@@ -274,7 +309,7 @@ fn regexp_instr(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 }
 
 fn regexp_substr_group(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
-    let re = compile(s(&a[1]), flags(a, 4)?)?;
+    let re = compile(s(&a[1]), flags_of(a, 4, "regexp_substr")?)?;
     let hit = nth_match(a, a.get(2), a.get(3), &re, a.get(5))?;
     Ok(hit.map(|r| &s(&a[0])[r]).into())
 }
@@ -337,41 +372,13 @@ fn array_to_string(a: &[Value], _: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
 
 /// Adds the functions of this file.
 pub(super) fn register(r: &mut Registry) {
-    r.f(
-        "regexp_replace",
-        &[TEXT, TEXT, TEXT],
-        TEXT,
-        IMM,
-        regexp_replace,
-    );
-    r.f(
-        "regexp_replace",
-        &[TEXT, TEXT, TEXT, TEXT],
-        TEXT,
-        IMM,
-        regexp_replace,
-    );
-    r.f(
-        "regexp_replace",
-        &[TEXT, TEXT, TEXT, INT4],
-        TEXT,
-        IMM,
-        regexp_replace_from,
-    );
-    r.f(
-        "regexp_replace",
-        &[TEXT, TEXT, TEXT, INT4, INT4],
-        TEXT,
-        IMM,
-        regexp_replace_from,
-    );
-    r.f(
-        "regexp_replace",
-        &[TEXT, TEXT, TEXT, INT4, INT4, TEXT],
-        TEXT,
-        IMM,
-        regexp_replace_from,
-    );
+    let from = [TEXT, TEXT, TEXT, INT4, INT4, TEXT];
+    for n in 4..=from.len() {
+        r.f("regexp_replace", &from[..n], TEXT, IMM, regexp_replace_from);
+    }
+    for args in [&from[..3], &[TEXT; 4]] {
+        r.f("regexp_replace", args, TEXT, IMM, regexp_replace);
+    }
     r.f("regexp_match", &[TEXT, TEXT], TEXTARRAY, IMM, regexp_match);
     r.f(
         "regexp_match",
@@ -396,14 +403,17 @@ pub(super) fn register(r: &mut Registry) {
     );
     for args in [&[TEXT, TEXT][..], &[TEXT, TEXT, TEXT][..]] {
         r.f("regexp_split_to_array", args, TEXTARRAY, IMM, |a, _| {
-            split(a).map(texts)
+            split(a, "regexp_split_to_array").map(texts)
         });
         r.set("regexp_split_to_table", args, TEXT, IMM, |a, _, _| {
-            let rows: Vec<Vec<Value>> = split(a)?.into_iter().map(|v| vec![v]).collect();
+            let rows: Vec<Vec<Value>> = split(a, "regexp_split_to_table")?
+                .into_iter()
+                .map(|v| vec![v])
+                .collect();
             Ok(Box::new(Made(rows.into_iter())))
         });
         r.f("regexp_like", args, BOOL, IMM, |a, _| {
-            let re = compile(s(&a[1]), flags(a, 2)?)?;
+            let re = compile(s(&a[1]), flags_of(a, 2, "regexp_like")?)?;
             re.is_match(s(&a[0])).map(Value::Bool)
         });
         r.f("string_to_array", args, TEXTARRAY, IMM_N, string_to_array);

@@ -14,6 +14,7 @@ pub(super) fn format(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Valu
     };
     let bad = |m: String| Error::new(SqlState::INVALID_PARAMETER_VALUE, m);
     let few = || bad("too few arguments for format()".into());
+    let zeroth = || bad("format specifies argument 0, but arguments are numbered from 1".into());
     let unterminated = || {
         bad("unterminated format() type specifier".into()).hint("For a single \"%\" use \"%%\".")
     };
@@ -50,9 +51,7 @@ pub(super) fn format(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Valu
             it.next();
             at = width.take().map(|n| n as usize);
             if at == Some(0) {
-                return Err(bad(
-                    "format specifies argument 0, but arguments are numbered from 1".into(),
-                ));
+                return Err(zeroth());
             }
         }
         let mut minus = false;
@@ -63,17 +62,18 @@ pub(super) fn format(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Valu
         if it.peek() == Some(&'*') {
             it.next();
             let k = match number(&mut it)? {
+                Some(0) => return Err(zeroth()),
+                Some(_) if it.peek() != Some(&'$') => {
+                    return Err(bad("width argument position must be ended by \"$\"".into()));
+                }
                 Some(k) => {
                     it.next();
                     k
                 }
-                None => {
-                    next += 1;
-                    next - 1
-                }
+                None => next,
             };
-            let w = a.get(k).ok_or_else(few)?;
-            width = w.as_i64();
+            next = k + 1;
+            width = a.get(k).ok_or_else(few)?.as_i64();
         } else if width.is_none() {
             width = number(&mut it)?.map(|n| n as i64);
         }

@@ -1,6 +1,6 @@
 //! `to_char` of dates, times and intervals; its counterparts stand in [`super::from_char`].
 //!
-//! Left out on purpose: `TM` localised names, `SP` spell mode, `FX`.
+//! Left out on purpose: `TM` localised names, `SP` spell mode.
 
 use super::EvalContext;
 use super::registry::{Registry, names::*};
@@ -29,7 +29,7 @@ pub(super) const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-const DAYS: [&str; 7] = [
+pub(super) const DAYS: [&str; 7] = [
     "Sunday",
     "Monday",
     "Tuesday",
@@ -59,7 +59,22 @@ pub(super) enum Node<'a> {
         fill: bool,
         ordinal: Option<bool>,
     },
+    /// A character that stands for itself.
     Text(&'a str),
+    /// A blank or a mark outside of quotes, which stands for itself.
+    Separator(&'a str),
+    /// `FX`: what follows is read as it stands.
+    Fixed,
+}
+
+impl<'a> Node<'a> {
+    /// What stands for itself.
+    fn literal(&self) -> &'a str {
+        match self {
+            Node::Text(t) | Node::Separator(t) => t,
+            _ => "",
+        }
+    }
 }
 
 /// Keywords are known in upper case, lower case (as `yyyy`) and, for names, in three spellings.
@@ -81,19 +96,31 @@ fn keyword(rest: &str) -> Option<(&'static str, usize)> {
     })
 }
 
+/// The characters up to the closing quote, one by one: a backslash takes the next one as it is. Gives how many bytes were taken.
+pub(super) fn quoted<'a>(s: &'a str, f: &mut dyn FnMut(&'a str)) -> usize {
+    let mut it = s.char_indices();
+    while let Some((i, c)) = it.next() {
+        let (i, c) = match c {
+            '"' => return i + 1,
+            '\\' => it.next().unwrap_or((i, c)),
+            _ => (i, c),
+        };
+        f(&s[i..i + c.len_utf8()]);
+    }
+    s.len()
+}
+
 pub(super) fn parse(f: &str) -> Vec<Node<'_>> {
     let mut out = Vec::new();
     let mut i = 0;
     while i < f.len() {
         let rest = &f[i..];
-        if let Some(quoted) = rest.strip_prefix('"') {
-            let end = quoted.find('"').unwrap_or(quoted.len());
-            out.push(Node::Text(&quoted[..end]));
-            i += 1 + end + usize::from(end < quoted.len());
+        if rest.starts_with('"') {
+            i += 1 + quoted(&rest[1..], &mut |c| out.push(Node::Text(c)));
             continue;
         }
         if rest.starts_with("\\\"") {
-            out.push(Node::Text("\""));
+            out.push(Node::Separator("\""));
             i += 2;
             continue;
         }
@@ -108,6 +135,9 @@ pub(super) fn parse(f: &str) -> Vec<Node<'_>> {
                     break;
                 }
                 fill &= !translated;
+                if !translated {
+                    out.push(Node::Fixed);
+                }
             }
             at += 2;
         }
@@ -128,9 +158,15 @@ pub(super) fn parse(f: &str) -> Vec<Node<'_>> {
         } else if at > i {
             i = at;
         } else {
-            let n = rest.chars().next().map_or(1, char::len_utf8);
-            out.push(Node::Text(&rest[..n]));
-            i += n;
+            let c = rest.chars().next().expect("not at the end");
+            let piece = &rest[..c.len_utf8()];
+            let mark =
+                c.is_ascii_whitespace() || (c.is_ascii_graphic() && !c.is_ascii_alphanumeric());
+            out.push(match mark {
+                true => Node::Separator(piece),
+                false => Node::Text(piece),
+            });
+            i += piece.len();
         }
     }
     out
@@ -146,7 +182,7 @@ struct Parts {
     interval: bool,
 }
 
-fn th(n: i64) -> &'static str {
+pub(super) fn th(n: i64) -> &'static str {
     match (n.abs() % 100, n.abs() % 10) {
         (11..=13, _) => "th",
         (_, 1) => "st",
@@ -183,15 +219,15 @@ fn write(p: &Parts, format: &str) -> Result<String> {
     let mut out = String::new();
     for node in parse(format) {
         let (word, fill, ordinal) = match node {
-            Node::Text(t) => {
-                out.push_str(t);
-                continue;
-            }
             Node::Key {
                 word,
                 fill,
                 ordinal,
             } => (word, fill, ordinal),
+            other => {
+                out.push_str(other.literal());
+                continue;
+            }
         };
         let f = &p.f;
         let year = if f.year > 0 || p.interval {

@@ -7,8 +7,9 @@
 
 use super::EvalContext;
 use super::registry::{Registry, names::*};
+use super::to_char::{quoted, th};
 use crate::types::numeric::{self as num, pow10};
-use crate::types::ops::{float, numeric};
+use crate::types::ops::numeric;
 use base::{Error, Numeric, Result, SqlState, Value};
 use num_bigint::{BigInt, Sign};
 
@@ -106,9 +107,7 @@ fn parse(f: &str) -> Result<Format<'_>> {
                 if c == '0' && !point && p.zero_from.is_none() {
                     p.zero_from = Some(place);
                 }
-                if shifted {
-                    p.shift += 1;
-                }
+                p.shift += u32::from(shifted);
                 if point {
                     p.post += 1;
                     if c == '0' {
@@ -145,10 +144,12 @@ fn parse(f: &str) -> Result<Format<'_>> {
             (_, _, 'L') => Some(Node::Blank),
             (_, _, 'B' | 'C') if c.is_ascii_uppercase() => None,
             (_, _, '"') => {
-                let inner = &rest[1..];
-                let end = inner.find('"').unwrap_or(inner.len());
-                len = (end + 2).min(rest.len());
-                Some(Node::Text(&inner[..end]))
+                len = 1 + quoted(&rest[1..], &mut |c| p.nodes.push(Node::Text(c)));
+                None
+            }
+            (_, "\\\"", _) => {
+                len = 2;
+                Some(Node::Text("\""))
             }
             _ => Some(Node::Text(&rest[..len])),
         };
@@ -187,15 +188,71 @@ fn roman(n: i64) -> Option<String> {
     Some(out)
 }
 
+/// What stands before and behind the point.
+struct Digits {
+    negative: bool,
+    whole: String,
+    frac: String,
+}
+
+impl Digits {
+    /// Of a plain decimal number, or of `NaN` and `Infinity`, which count as digits where they fit.
+    fn of(shown: &str) -> Digits {
+        let (negative, plain) = match shown.strip_prefix('-') {
+            Some(plain) => (true, plain),
+            None => (false, shown),
+        };
+        let (whole, frac) = plain.split_once('.').unwrap_or((plain, ""));
+        Digits {
+            negative,
+            whole: whole.into(),
+            frac: frac.into(),
+        }
+    }
+}
+
+/// Marks in the place of digits that do not fit a format with an exponent.
+fn no_exponent(p: &Format<'_>) -> String {
+    let marks = |n: usize| "#".repeat(n);
+    format!(" {}.{}", marks(p.pre), marks(p.post + 4))
+}
+
+/// A float has no more digits than its type holds for certain; the rest of the format shows nothing.
+fn write_float(x: f64, most: usize, format: &str) -> Result<String> {
+    let mut p = parse(format)?;
+    let shifted = x * 10f64.powi(p.shift as i32);
+    if p.scientific {
+        if !x.is_finite() {
+            return Ok(no_exponent(&p));
+        }
+        let shown = format!("{x:.*e}", p.post);
+        let (mantissa, exponent) = shown.split_once('e').expect("an exponent");
+        let exponent: i32 = exponent.parse().expect("an exponent");
+        let sign = if exponent < 0 { '-' } else { '+' };
+        let space = if mantissa.starts_with('-') { "" } else { " " };
+        return Ok(format!("{space}{mantissa}e{sign}{:02}", exponent.abs()));
+    }
+    if p.roman.is_some() {
+        return write(&num::parse(&format!("{x:.0}"))?, format);
+    }
+    let whole = format!("{:.0}", shifted.abs()).len();
+    p.post = p.post.min(most.saturating_sub(whole));
+    p.zero_to = p.zero_to.min(p.post);
+    let shown = match () {
+        () if shifted.is_nan() => "NaN".to_owned(),
+        () if shifted.is_infinite() => format!("{}Infinity", if x < 0.0 { "-" } else { "" }),
+        () => format!("{shifted:.*}", p.post),
+    };
+    Ok(lay_out(&p, Digits::of(&shown)))
+}
+
 fn write(n: &Numeric, format: &str) -> Result<String> {
     let p = parse(format)?;
     let Numeric::Finite(d) = n else {
-        // Neither NaN nor infinity has digits.
-        return Ok(p
-            .nodes
-            .iter()
-            .map(|x| if matches!(x, Node::Point) { '.' } else { '#' })
-            .collect());
+        return Ok(match p.scientific {
+            true => no_exponent(&p),
+            false => lay_out(&p, Digits::of(&n.to_string())),
+        });
     };
     if let Some(upper) = p.roman {
         let whole = crate::types::cast::numeric_to_i64(n, base::Type::Int8).unwrap_or(0);
@@ -214,20 +271,36 @@ fn write(n: &Numeric, format: &str) -> Result<String> {
         digits = "0".repeat(p.post + 1 - digits.len()) + &digits;
     }
     let (whole, frac) = digits.split_at(digits.len() - p.post);
-    // A lone zero before the point shows nothing where the format has digits behind it.
-    let whole = if whole == "0" && (p.post > 0 || p.pre == 0) && p.zero_from.is_none() {
+    let digits = Digits {
+        negative,
+        whole: whole.into(),
+        frac: frac.into(),
+    };
+    Ok(lay_out(&p, digits))
+}
+
+fn lay_out(p: &Format<'_>, digits: Digits) -> String {
+    let Digits {
+        negative,
+        whole,
+        frac,
+    } = digits;
+    let overflow = whole.len() > p.pre;
+    // A lone zero before the point shows nothing where digits stand behind it, and itself where `FM` takes them all away.
+    let bare = !p.fill && p.zero_to == 0 && frac.bytes().all(|b| b == b'0');
+    let lone = whole == "0" && !frac.is_empty() && p.zero_from.is_none();
+    let whole = if lone && !bare && !overflow {
         ""
     } else {
-        whole
+        &whole
     };
-    let overflow = whole.len() > p.pre;
     let lead = p.pre.saturating_sub(whole.len());
     let first = if overflow {
         0
     } else {
         p.zero_from.map_or(lead, |z| z.min(lead))
     };
-    let kept = if p.fill {
+    let kept = if p.fill || overflow {
         p.post
     } else {
         frac.trim_end_matches('0').len().max(p.zero_to)
@@ -276,11 +349,11 @@ fn write(n: &Numeric, format: &str) -> Result<String> {
                 }
                 Some(k) => {
                     if *k < kept {
-                        out.push(if overflow {
-                            '#'
-                        } else {
-                            frac.as_bytes()[*k] as char
-                        });
+                        match frac.as_bytes().get(*k) {
+                            _ if overflow => out.push('#'),
+                            Some(b) => out.push(*b as char),
+                            None => {}
+                        }
                     }
                     *k += 1;
                 }
@@ -288,7 +361,9 @@ fn write(n: &Numeric, format: &str) -> Result<String> {
             Node::Point => {
                 put_sign(&mut out, &mut sign_done);
                 put_plus(&mut out, &mut plus_done);
-                out.push('.');
+                if (overflow && p.post > 0) || (!overflow && !frac.is_empty()) {
+                    out.push('.');
+                }
                 behind = Some(0);
             }
             Node::Group => {
@@ -315,19 +390,8 @@ fn write(n: &Numeric, format: &str) -> Result<String> {
             }
             Node::Th(upper) => {
                 if !negative && p.post == 0 {
-                    let n = whole
-                        .bytes()
-                        .rev()
-                        .take(2)
-                        .enumerate()
-                        .fold(0, |n, (i, b)| n + (b - b'0') as u32 * 10u32.pow(i as u32));
-                    let th = match (n % 100, n % 10) {
-                        (11..=13, _) => "th",
-                        (_, 1) => "st",
-                        (_, 2) => "nd",
-                        (_, 3) => "rd",
-                        _ => "th",
-                    };
+                    let tail = whole.len().saturating_sub(2);
+                    let th = th(whole[tail..].parse().unwrap_or(0));
                     out.push_str(&if upper { th.to_uppercase() } else { th.into() });
                 }
             }
@@ -341,7 +405,7 @@ fn write(n: &Numeric, format: &str) -> Result<String> {
             out.push(' ');
         }
     }
-    Ok(out)
+    out
 }
 
 fn scientific(d: &bigdecimal::BigDecimal, post: usize) -> String {
@@ -377,24 +441,11 @@ fn to_char(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     let f = a[1].as_str().expect("text");
     let n = match &a[0] {
         Value::Numeric(n) => (**n).clone(),
-        v @ (Value::Float4(_) | Value::Float8(_)) => {
-            let mut s = String::new();
-            let digits = if matches!(v, Value::Float4(_)) { 6 } else { 15 };
-            float_digits(float::f64_of(v), digits, &mut s);
-            num::parse(&s)?
-        }
+        Value::Float4(x) => return write_float(f64::from(*x), 6, f).map(Value::from),
+        Value::Float8(x) => return write_float(*x, 15, f).map(Value::from),
         v => Numeric::from(v.as_i64().expect("a number")),
     };
     write(&n, f).map(Value::from)
-}
-
-/// As many significant digits as the type holds for certain.
-fn float_digits(x: f64, digits: usize, out: &mut String) {
-    if digits == 6 {
-        crate::types::float::write4(x as f32, 0, out);
-    } else {
-        crate::types::float::write8(x, 0, out);
-    }
 }
 
 /// `to_number`: the digits, sign and point that the format expects; everything else is skipped.

@@ -448,8 +448,8 @@ impl<E: Engine> SessionContext for State<E> {
 
     fn lastval(&self) -> Result<i64> {
         match self.last_sequence.get() {
-            Some(s) => self.currval(s),
-            None => Err(Error::new(
+            Some(s) if self.schema().relation(s).is_some() => self.currval(s),
+            _ => Err(Error::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "lastval is not yet defined in this session",
             )),

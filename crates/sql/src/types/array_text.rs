@@ -217,7 +217,8 @@ impl Reader<'_> {
             self.skip();
             match self.rest.chars().next() {
                 None => return Err(self.bad("Unexpected end of input.")),
-                Some('}') if n == 0 => break,
+                Some('}') if n == 0 && dim == 0 => break,
+                Some('}') if n == 0 => return Err(self.bad("Unexpected \"}\" character.")),
                 Some('{') => {
                     if leaf_here {
                         return Err(self.bad(ragged));

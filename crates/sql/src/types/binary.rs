@@ -169,7 +169,7 @@ pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
         Type::Bytea => Value::Bytea(b.into()),
         Type::Json => {
             let s = base::text(b)?;
-            json::parse(s)?;
+            json::check(s)?;
             Value::Json(s.into())
         }
         Type::Jsonb => match b.split_first() {

@@ -243,7 +243,25 @@ pub fn of(v: &Value) -> Result<Json> {
 
 /// Reads JSON; 22P02 when malformed.
 pub fn parse(s: &str) -> Result<Json> {
-    let mut p = Parser { s, at: 0 };
+    read(s, false)
+}
+
+/// Whether this is JSON, as the type `json` asks: its strings and numbers may say what neither `text` nor `numeric` can hold.
+pub fn check(s: &str) -> Result<()> {
+    read(s, true).map(|_| ())
+}
+
+/// What kind of value a `json` text is: see [`Json::type_name`].
+pub fn kind_of_text(s: &str) -> Result<&'static str> {
+    Ok(read(s, true)?.type_name())
+}
+
+fn read(s: &str, text_only: bool) -> Result<Json> {
+    let mut p = Parser {
+        s,
+        at: 0,
+        text_only,
+    };
     p.blanks();
     let j = p.value(0)?;
     p.blanks();
@@ -257,6 +275,8 @@ pub fn parse(s: &str) -> Result<Json> {
 pub(super) struct Parser<'a> {
     pub s: &'a str,
     pub at: usize,
+    /// The form is looked at, and nothing is made of escapes and digits.
+    pub text_only: bool,
 }
 
 impl<'a> Parser<'a> {
@@ -446,7 +466,10 @@ impl<'a> Parser<'a> {
             return Err(self.unexpected(""));
         }
         self.at = i;
-        Ok(Json::Number(numeric::parse(&self.s[from..i])?))
+        Ok(Json::Number(match self.text_only {
+            true => Numeric::from(0),
+            false => numeric::parse(&self.s[from..i])?,
+        }))
     }
 
     fn string(&mut self) -> Result<String> {
@@ -496,6 +519,9 @@ impl<'a> Parser<'a> {
 
     fn unicode(&mut self) -> Result<char> {
         let first = self.four()?;
+        if self.text_only {
+            return Ok(char::REPLACEMENT_CHARACTER);
+        }
         if first == 0 {
             return Err(
                 Error::new(SqlState(*b"22P05"), "unsupported Unicode escape sequence")

@@ -13,7 +13,20 @@ pub enum Raw<'a> {
 
 /// 22P02 when it is malformed.
 pub fn open(s: &str) -> Result<Raw<'_>> {
-    let mut p = Parser { s, at: 0 };
+    take_apart(s, false)
+}
+
+/// The same where no text is made of any string: keys are not to be looked at.
+pub fn open_pieces(s: &str) -> Result<Raw<'_>> {
+    take_apart(s, true)
+}
+
+fn take_apart(s: &str, text_only: bool) -> Result<Raw<'_>> {
+    let mut p = Parser {
+        s,
+        at: 0,
+        text_only,
+    };
     p.blanks();
     let scalar = s[p.at..].trim_end_matches([' ', '\t', '\n', '\r']);
     match p.peek() {

@@ -79,6 +79,8 @@ pub trait CatalogLookup: Send + Sync {
     fn relation_name(&self, oid: Oid) -> Option<String>;
     fn namespace_oid(&self, name: &str) -> Option<Oid>;
     fn namespace_name(&self, oid: Oid) -> Option<String>;
+    /// The schema in front of a name, if there is none of that name.
+    fn missing_namespace(&self, name: &str) -> Option<String>;
     /// The function of this name; 42725 when there are several.
     fn procedure_oid(&self, name: &str) -> Result<Option<Oid>>;
     fn procedure_name(&self, oid: Oid) -> Option<String>;

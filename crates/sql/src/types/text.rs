@@ -150,9 +150,13 @@ pub fn input(s: &str, ty: ColumnType, settings: &OutputSettings) -> Result<Value
         Type::Time => Value::Time(parse::time(s, ty.typmod, settings)?),
         Type::Timestamp => Value::Timestamp(parse::timestamp(s, ty.typmod, settings)?),
         Type::TimestampTz => Value::TimestampTz(parse::timestamptz(s, ty.typmod, settings)?),
-        Type::Interval => Value::Interval(Box::new(interval::parse(s, ty.typmod)?)),
+        Type::Interval => Value::Interval(Box::new(interval::parse(
+            s,
+            ty.typmod,
+            settings.intervalstyle,
+        )?)),
         Type::Json => {
-            json::parse(s)?;
+            json::check(s)?;
             Value::Json(s.into())
         }
         Type::Jsonb => json::parse(s)?.into_value(),
@@ -311,7 +315,12 @@ fn read_reg(s: &str, ty: Type, settings: &OutputSettings) -> Result<Oid> {
     }
     let catalog = settings.catalog.as_deref();
     let (found, code, what) = match ty {
-        Type::RegType => return typename::parse(t).map(|c| c.ty.oid()),
+        Type::RegType => {
+            if let Some(schema) = catalog.and_then(|c| c.missing_namespace(t)) {
+                return Err(no_schema(&schema));
+            }
+            return typename::parse(t).map(|c| c.ty.oid());
+        }
         Type::RegClass => (
             catalog.map_or(Ok(None), |c| c.relation_oid(t))?,
             SqlState::UNDEFINED_TABLE,
@@ -328,7 +337,17 @@ fn read_reg(s: &str, ty: Type, settings: &OutputSettings) -> Result<Oid> {
             "function",
         ),
     };
-    found.ok_or_else(|| Error::new(code, format!("{what} \"{t}\" does not exist")))
+    found.ok_or_else(|| match catalog.and_then(|c| c.missing_namespace(t)) {
+        Some(schema) => no_schema(&schema),
+        None => Error::new(code, format!("{what} \"{t}\" does not exist")),
+    })
+}
+
+fn no_schema(name: &str) -> Error {
+    Error::new(
+        SqlState::INVALID_SCHEMA_NAME,
+        format!("schema \"{name}\" does not exist"),
+    )
 }
 
 #[cfg(test)]

@@ -13,7 +13,9 @@
 //! into them, after which the calendar repeats. In the hour that a clock skips the offset before the change holds; in the
 //! hour that it repeats, the offset after: PostgreSQL's choice.
 //!
-//! Left out on purpose: abbreviations whose meaning changed over the years (`MSK`) have the one they have today.
+//! An abbreviation whose meaning changed over the years (`MSK`) has the one it had then, as its zone's history tells.
+//!
+//! Left out on purpose: `SET timezone_abbreviations`; the default set holds.
 
 use base::{Error, Result, SqlState};
 use jiff::Timestamp;
@@ -42,6 +44,8 @@ enum Kind {
     /// Seconds east of Greenwich.
     Fixed(i32),
     Rules(TimeZone),
+    /// The offsets that the zone's name has meant in this zone.
+    Abbreviation(TimeZone),
 }
 
 impl fmt::Debug for Zone {
@@ -123,7 +127,13 @@ impl Zone {
                 kind: Kind::Fixed(secs),
             });
         }
-        Zone::named(t)
+        changing(t).or_else(|| Zone::named(t))
+    }
+
+    /// Whether this is a zone with a number, such as `GMT-1`, as it may stand behind a time.
+    pub(crate) fn is_numbered(t: &str) -> bool {
+        let letters = t.bytes().take_while(u8::is_ascii_alphabetic).count();
+        letters >= 3 && posix_offset(t).is_some()
     }
 
     /// A name of the IANA database, or a POSIX string, whose offsets count to the west: `PST+8`, `<+02>-02`, `+02:00`.
@@ -144,8 +154,10 @@ impl Zone {
                 kind: Kind::Fixed(-west),
             });
         }
+        // Without rules of its own a summer time has those of the United States.
         if t.len() >= 4
-            && let Ok(tz) = TimeZone::posix(t)
+            && let Ok(tz) =
+                TimeZone::posix(t).or_else(|_| TimeZone::posix(&format!("{t},M3.2.0,M11.1.0")))
         {
             return Some(Zone {
                 name: t.into(),
@@ -165,6 +177,7 @@ impl Zone {
         match &self.kind {
             Kind::Fixed(s) => *s,
             Kind::Rules(tz) => tz.to_offset(unix(instant)).seconds(),
+            Kind::Abbreviation(tz) => offset_named(tz, &self.name, unix(instant)),
         }
     }
 
@@ -181,6 +194,7 @@ impl Zone {
                 }
             },
             Kind::Rules(tz) => tz.to_offset_info(unix(instant)).abbreviation().to_string(),
+            Kind::Abbreviation(_) => self.name.to_string(),
         }
     }
 
@@ -188,11 +202,11 @@ impl Zone {
     pub fn offset_of_local(&self, local: i64) -> i32 {
         match &self.kind {
             Kind::Fixed(s) => *s,
-            Kind::Rules(tz) => match tz.to_ambiguous_timestamp(civil(local)).offset() {
-                AmbiguousOffset::Unambiguous { offset } => offset.seconds(),
-                AmbiguousOffset::Gap { before, .. } => before.seconds(),
-                AmbiguousOffset::Fold { after, .. } => after.seconds(),
-            },
+            Kind::Rules(tz) => offset_in(tz, local),
+            Kind::Abbreviation(tz) => {
+                let east = i64::from(offset_in(tz, local)) * 1_000_000;
+                offset_named(tz, &self.name, unix(local.saturating_sub(east)))
+            }
         }
     }
 
@@ -204,6 +218,14 @@ impl Zone {
     /// The instant of a local time.
     pub fn instant(&self, local: i64) -> i64 {
         local.saturating_sub(i64::from(self.offset_of_local(local)) * 1_000_000)
+    }
+}
+
+fn offset_in(tz: &TimeZone, local: i64) -> i32 {
+    match tz.to_ambiguous_timestamp(civil(local)).offset() {
+        AmbiguousOffset::Unambiguous { offset } => offset.seconds(),
+        AmbiguousOffset::Gap { before, .. } => before.seconds(),
+        AmbiguousOffset::Fold { after, .. } => after.seconds(),
     }
 }
 
@@ -308,44 +330,117 @@ fn numeric_offset(t: &str) -> Option<i32> {
     (secs < MOST_SECONDS).then_some(sign * secs)
 }
 
-/// The fixed abbreviations that PostgreSQL's default set and users know best; seconds east.
+/// The fixed abbreviations of PostgreSQL's default set, by quarters of an hour east.
+#[rustfmt::skip]
+const FIXED: &[(i8, &str)] = &[
+    (-40, "HST TAHT"),
+    (-38, "MART"),
+    (-36, "AKST GAMT"),
+    (-32, "AKDT PST"),
+    (-28, "MST PDT"),
+    (-24, "CST GALT MDT"),
+    (-20, "ACT CDT COT EST PET"),
+    (-16, "AMT AST BOT EDT"),
+    (-14, "NFT NST"),
+    (-12, "ADT BRA BRT CLST GFT PMST PYST UYT WGT"),
+    (-10, "NDT"),
+    (-8, "BRST FNT PMDT UYST WGST"),
+    (-4, "AZOT EGT FNST"),
+    (0, "AZOST EGST GMT UT WET"),
+    (4, "BST CET MET MEZ WAT WETDST"),
+    (8, "BDST CEST CETDST EET IST MEST MESZ METDST SAST"),
+    (12, "EAT EEST EETDST FET IDT"),
+    (14, "IRT"),
+    (16, "MSD MUT RET SCT"),
+    (18, "AFT"),
+    (20, "MUST MVT PKT TFT TJT UZT"),
+    (23, "NPT"),
+    (24, "ALMT BDT BTT KGST PKST UZST XJT YEKST"),
+    (26, "MMT"),
+    (28, "ALMST CXT ICT WAST"),
+    (32, "AWST BNT BORT CCT HKT MYT PHT WADT"),
+    (35, "ACWST"),
+    (36, "AWSST JAYT JST KST PWT ULAST WDT"),
+    (38, "ACST CAST"),
+    (40, "AEST CHUT DDUT KDT LIGT MPT PGT TRUT YAPT"),
+    (42, "ACDT ACSST CADT LHST SADT"),
+    (44, "AEDT AESST PONT VUT"),
+    (48, "FJT GILT MHT NZST NZT TVT WAKT WFT"),
+    (51, "CHAST"),
+    (52, "FJST NZDT TOT"),
+    (55, "CHADT"),
+];
+
+/// Abbreviations that meant different offsets in different years, by the zone that tells which.
+#[rustfmt::skip]
+const BY_ZONE: &[(&str, &str)] = &[
+    ("America/Argentina/Buenos_Aires", "ARST ART"),
+    ("America/Asuncion", "PYT"),
+    ("America/Caracas", "VET"),
+    ("America/Guyana", "GYT"),
+    ("America/Santiago", "CLT"),
+    ("Antarctica/Davis", "DAVT"),
+    ("Antarctica/Mawson", "MAWT"),
+    ("Asia/Anadyr", "ANAST ANAT"),
+    ("Asia/Ashgabat", "TMT"),
+    ("Asia/Baku", "AZST AZT"),
+    ("Asia/Bishkek", "KGT"),
+    ("Asia/Colombo", "LKT"),
+    ("Asia/Irkutsk", "IRKST IRKT"),
+    ("Asia/Kamchatka", "PETST PETT"),
+    ("Asia/Krasnoyarsk", "KRAST KRAT"),
+    ("Asia/Magadan", "MAGST MAGT"),
+    ("Asia/Novosibirsk", "NOVST NOVT"),
+    ("Asia/Omsk", "OMSST OMST"),
+    ("Asia/Singapore", "SGT"),
+    ("Asia/Tbilisi", "GEST GET"),
+    ("Asia/Ulaanbaatar", "ULAT"),
+    ("Asia/Vladivostok", "VLAST VLAT"),
+    ("Asia/Yakutsk", "YAKST YAKT"),
+    ("Asia/Yekaterinburg", "YEKT"),
+    ("Asia/Yerevan", "AMST"),
+    ("Atlantic/Stanley", "FKST FKT"),
+    ("Australia/Lord_Howe", "LHDT"),
+    ("Europe/Moscow", "MSK"),
+    ("Europe/Volgograd", "VOLT"),
+    ("Indian/Chagos", "IOT"),
+    ("Pacific/Easter", "EASST EAST"),
+    ("Pacific/Fakaofo", "TKT"),
+    ("Pacific/Kiritimati", "LINT"),
+    ("Pacific/Kosrae", "KOST"),
+    ("Pacific/Niue", "NUT"),
+    ("Pacific/Rarotonga", "CKT"),
+];
+
+/// Seconds east of a fixed abbreviation.
 fn abbreviation(t: &str) -> Option<i32> {
-    let quarter_hours = match t.to_ascii_uppercase().as_str() {
-        "GMT" | "UT" | "WET" => 0,
-        "BST" | "CET" | "MEZ" | "WEST" => 4,
-        "CEST" | "EET" | "MESZ" | "SAST" | "CETDST" => 8,
-        "EEST" | "MSK" | "TRT" => 12,
-        "MSD" => 16,
-        "PKT" => 20,
-        "CST" => -24,
-        "EST" => -20,
-        "MST" => -28,
-        "PST" => -32,
-        "AKST" => -36,
-        "HST" => -40,
-        "EDT" => -16,
-        "CDT" => -20,
-        "MDT" => -24,
-        "PDT" => -28,
-        "AKDT" => -32,
-        "AST" => -16,
-        "ADT" => -12,
-        "NST" => -14,
-        "NDT" => -10,
-        "JST" | "KST" => 36,
-        "HKT" | "SGT" | "PHT" => 32,
-        "AEST" => 40,
-        "AEDT" => 44,
-        "ACST" => 38,
-        "ACDT" => 42,
-        "AWST" => 32,
-        "NZST" => 48,
-        "NZDT" => 52,
-        "NPT" => 23,
-        "BRT" | "ART" => -12,
-        _ => return None,
-    };
-    Some(quarter_hours * 900)
+    let named = |names: &str| names.split(' ').any(|n| n.eq_ignore_ascii_case(t));
+    let hit = FIXED.iter().find(|f| named(f.1))?;
+    Some(i32::from(hit.0) * 900)
+}
+
+/// The zone of an abbreviation whose offset depends on the year.
+fn changing(t: &str) -> Option<Zone> {
+    let named = |names: &str| names.split(' ').any(|n| n.eq_ignore_ascii_case(t));
+    let hit = BY_ZONE.iter().find(|z| named(z.1))?;
+    Some(Zone {
+        name: t.to_ascii_uppercase().into(),
+        kind: Kind::Abbreviation(TimeZone::get(hit.0).ok()?),
+    })
+}
+
+/// The offset that an abbreviation of a zone had when it was last in force there: at this time, or before, or else after.
+/// Where the zone's history does not know the name, what holds in the zone.
+fn offset_named(tz: &TimeZone, name: &str, at: Timestamp) -> i32 {
+    let now = tz.to_offset_info(at);
+    if now.abbreviation().eq_ignore_ascii_case(name) {
+        return now.offset().seconds();
+    }
+    let hit = |t: &jiff::tz::TimeZoneTransition<'_>| t.abbreviation().eq_ignore_ascii_case(name);
+    let past = tz.preceding(at).find(hit);
+    // Rules without an end go on changing for ever.
+    let found = past.or_else(|| tz.following(at).take(200).find(hit));
+    found.map_or(now.offset(), |t| t.offset()).seconds()
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 
 use super::parse::micros_of;
 use super::{USECS_PER_DAY, USECS_PER_HOUR, USECS_PER_MIN, USECS_PER_SEC};
+use crate::types::IntervalStyle;
 use crate::types::invalid_input;
 use base::modifier::round_to;
 use base::{Error, Interval, Result, SqlState, Type};
+use std::borrow::Cow;
 
 /// SQLSTATE of an interval field that is too large.
 const INTERVAL_FIELD_OVERFLOW: SqlState = SqlState(*b"22015");
@@ -107,26 +109,40 @@ impl Sum {
         Some(())
     }
 
-    fn finish(self) -> Option<Interval> {
-        Some(Interval {
-            months: self.months.try_into().ok()?,
-            days: self.days.try_into().ok()?,
-            micros: self.micros.try_into().ok()?,
+    fn negate(&mut self) {
+        self.months = -self.months;
+        self.days = -self.days;
+        self.micros = -self.micros;
+    }
+
+    fn finish(self) -> Result<Interval, Fail> {
+        let days = self.days.try_into().map_err(|_| Fail::TooLarge)?;
+        let micros = self.micros.try_into().map_err(|_| Fail::TooLarge)?;
+        // Years that fit by themselves, with months that do not fit beside them, have a code of their own.
+        let months = i32::try_from(self.months).map_err(|_| match self.months / 12 {
+            y if i32::try_from(y).is_ok() => Fail::Together,
+            _ => Fail::TooLarge,
+        })?;
+        Ok(Interval {
+            months,
+            days,
+            micros,
         })
     }
 }
 
-/// Reads an interval. 22007 for what is none, 22015 for fields that are too large.
-pub fn parse(s: &str, typmod: i32) -> Result<Interval> {
+/// Reads an interval. 22007 for what is none, 22015 for fields that are too large, 22008 for those that are too large together.
+pub fn parse(s: &str, typmod: i32, style: IntervalStyle) -> Result<Interval> {
     let t = s.trim();
-    let read = match t.strip_prefix(['P', 'p']) {
+    let read = match t.strip_prefix('P') {
         Some(rest) => iso_8601(rest),
-        None => words(t),
+        None => words(t, style),
     };
-    let mut i = match read {
-        Ok(sum) => sum.finish().ok_or_else(|| too_large(s))?,
+    let mut i = match read.and_then(Sum::finish) {
+        Ok(i) => i,
         Err(Fail::Syntax) => return Err(invalid_input(Type::Interval, s)),
         Err(Fail::TooLarge) => return Err(too_large(s)),
+        Err(Fail::Together) => return Err(super::overflow("interval out of range")),
     };
     i.micros = round_to(i.micros, typmod);
     Ok(i)
@@ -159,6 +175,7 @@ fn too_large(s: &str) -> Error {
 enum Fail {
     Syntax,
     TooLarge,
+    Together,
 }
 
 fn empty() -> Sum {
@@ -191,7 +208,8 @@ fn number(t: &str) -> Result<(i64, f64), Fail> {
     Ok(if negative { (-whole, -f) } else { (whole, f) })
 }
 
-fn words(t: &str) -> Result<Sum, Fail> {
+/// Words, numbers and times. A sign belongs to what follows it, also behind blanks.
+fn tokens(t: &str) -> Result<Vec<Cow<'_, str>>, Fail> {
     let mut tokens = Vec::new();
     let b = t.as_bytes();
     let mut i = 0;
@@ -207,6 +225,20 @@ fn words(t: &str) -> Result<Sum, Fail> {
             return Err(Fail::Syntax);
         }
         i += 1;
+        let mut inner = i;
+        if matches!(c, b'+' | b'-') {
+            while b.get(inner).is_some_and(u8::is_ascii_whitespace) {
+                inner += 1;
+            }
+            if !b
+                .get(inner)
+                .is_some_and(|c| c.is_ascii_digit() || *c == b'.')
+            {
+                return Err(Fail::Syntax);
+            }
+        }
+        let apart = inner > i;
+        i = inner;
         while i < b.len()
             && (if alpha {
                 b[i].is_ascii_alphabetic()
@@ -216,11 +248,24 @@ fn words(t: &str) -> Result<Sum, Fail> {
         {
             i += 1;
         }
-        tokens.push(&t[from..i]);
+        tokens.push(match apart {
+            true => Cow::Owned(format!("{}{}", c as char, &t[inner..i])),
+            false => Cow::Borrowed(&t[from..i]),
+        });
     }
-    if tokens.is_empty() {
-        return Err(Fail::Syntax);
+    match tokens.is_empty() {
+        true => Err(Fail::Syntax),
+        false => Ok(tokens),
     }
+}
+
+fn words(t: &str, style: IntervalStyle) -> Result<Sum, Fail> {
+    let mut tokens = tokens(t)?;
+    let signed = |w: &Cow<'_, str>| w.starts_with(['-', '+']);
+    // In the style of the standard a sign in front of all is everybody's.
+    let all_negative = style == IntervalStyle::SqlStandard
+        && tokens[0].starts_with('-')
+        && !tokens[1..].iter().any(signed);
     let ago = tokens.last().is_some_and(|w| w.eq_ignore_ascii_case("ago"));
     if ago {
         tokens.pop();
@@ -236,12 +281,15 @@ fn words(t: &str) -> Result<Sum, Fail> {
         if again { Err(Fail::Syntax) } else { Ok(()) }
     };
     while k < tokens.len() {
-        let w = tokens[k];
+        let w = tokens[k].as_ref();
         let unit = tokens.get(k + 1).and_then(|u| Unit::parse(u));
         let inner = w.strip_prefix(['+', '-']).unwrap_or(w);
         if inner.contains(':') {
             once(&[Unit::Hour, Unit::Minute, Unit::Second])?;
-            sum.micros += clock(w)?;
+            sum.micros += match clock(w)? {
+                us if all_negative => -us.abs(),
+                us => us,
+            };
         } else if inner.contains('-') {
             once(&[Unit::Year, Unit::Month])?;
             let (y, m) = inner.split_once('-').ok_or(Fail::Syntax)?;
@@ -256,9 +304,16 @@ fn words(t: &str) -> Result<Sum, Fail> {
                 y.0.checked_mul(12)
                     .and_then(|n| n.checked_add(m.0))
                     .ok_or(Fail::TooLarge)?;
-            sum.months += if w.starts_with('-') { -n } else { n };
+            sum.months += if all_negative || w.starts_with('-') {
+                -n
+            } else {
+                n
+            };
         } else {
-            let (whole, frac) = number(w)?;
+            let (mut whole, mut frac) = number(w)?;
+            if all_negative {
+                (whole, frac) = (-whole.abs(), -frac.abs());
+            }
             let next_is_time = tokens.get(k + 1).is_some_and(|t| t.contains(':'));
             let unit = match unit {
                 Some(u) => {
@@ -284,11 +339,7 @@ fn words(t: &str) -> Result<Sum, Fail> {
         return Err(Fail::Syntax);
     }
     if ago {
-        sum = Sum {
-            months: -sum.months,
-            days: -sum.days,
-            micros: -sum.micros,
-        };
+        sum.negate();
     }
     Ok(sum)
 }
@@ -323,37 +374,84 @@ fn clock(w: &str) -> Result<i128, Fail> {
     Ok(if negative { -us } else { us })
 }
 
-fn iso_8601(rest: &str) -> Result<Sum, Fail> {
+/// The sign, whole part and fraction at the start of `rest`, and what stands behind.
+fn iso_number(rest: &str) -> Result<(i64, f64, &str, &str), Fail> {
+    let sign = usize::from(rest.starts_with(['-', '+']));
+    let end = rest[sign..]
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .map_or(rest.len(), |n| n + sign);
+    let (whole, frac) = number(&rest[..end])?;
+    Ok((whole, frac, &rest[..end], &rest[end..]))
+}
+
+/// `P1Y2M3DT4H5M6S`, and the forms without units: `P0001-02-03T04:05:06`, `P00010203T040506`.
+fn iso_8601(mut rest: &str) -> Result<Sum, Fail> {
     let mut sum = empty();
-    let (mut in_time, mut any) = (false, false);
-    let mut from = 0;
-    for (i, c) in rest.char_indices() {
-        match c {
-            'T' | 't' if i == from => {
-                in_time = true;
-                from = i + 1;
+    let (mut in_time, mut field, mut any) = (false, false, false);
+    while !rest.is_empty() {
+        if let Some(r) = rest.strip_prefix('T') {
+            if in_time && field {
+                return Err(Fail::Syntax);
             }
-            c if c.is_ascii_alphabetic() => {
-                let (whole, frac) = number(&rest[from..i])?;
-                let unit = match (c.to_ascii_uppercase(), in_time) {
-                    ('Y', false) => Unit::Year,
-                    ('M', false) => Unit::Month,
-                    ('W', false) => Unit::Week,
-                    ('D', false) => Unit::Day,
-                    ('H', true) => Unit::Hour,
-                    ('M', true) => Unit::Minute,
-                    ('S', true) => Unit::Second,
-                    _ => return Err(Fail::Syntax),
-                };
-                sum.add(unit, whole, frac).ok_or(Fail::TooLarge)?;
-                any = true;
-                from = i + 1;
-            }
-            _ => {}
+            (rest, in_time, field) = (r, true, false);
+            continue;
+        }
+        let (whole, frac, digits, behind) = iso_number(rest)?;
+        let width = digits
+            .bytes()
+            .take_while(|b| *b != b'.')
+            .filter(u8::is_ascii_digit)
+            .count();
+        let unit = behind.chars().next();
+        let named = match (unit, in_time) {
+            (Some('Y'), false) => Some(Unit::Year),
+            (Some('M'), false) => Some(Unit::Month),
+            (Some('W'), false) => Some(Unit::Week),
+            (Some('D'), false) => Some(Unit::Day),
+            (Some('H'), true) => Some(Unit::Hour),
+            (Some('M'), true) => Some(Unit::Minute),
+            (Some('S'), true) => Some(Unit::Second),
+            _ => None,
+        };
+        any = true;
+        if let Some(unit) = named {
+            sum.add(unit, whole, frac).ok_or(Fail::TooLarge)?;
+            (rest, field) = (&behind[1..], true);
+            continue;
+        }
+        let (separator, units) = match in_time {
+            false => ('-', [Unit::Year, Unit::Month, Unit::Day]),
+            true => (':', [Unit::Hour, Unit::Minute, Unit::Second]),
+        };
+        let ends = unit.is_none() || (!in_time && unit == Some('T'));
+        if field || !(ends || unit == Some(separator)) {
+            return Err(Fail::Syntax);
+        }
+        let basic = width == if in_time { 6 } else { 8 };
+        let mut add = |unit, whole, frac| sum.add(unit, whole, frac).ok_or(Fail::TooLarge);
+        if ends && basic {
+            add(units[0], whole / 10_000, 0.0)?;
+            add(units[1], whole / 100 % 100, 0.0)?;
+            add(units[2], whole % 100, frac)?;
+            rest = behind;
+            continue;
+        }
+        add(units[0], whole, frac)?;
+        rest = behind;
+        for unit in &units[1..] {
+            let Some(r) = rest.strip_prefix(separator) else {
+                break;
+            };
+            let (whole, frac, _, behind) = iso_number(r)?;
+            add(*unit, whole, frac)?;
+            rest = behind;
+        }
+        if !(rest.is_empty() || (!in_time && rest.starts_with('T'))) {
+            return Err(Fail::Syntax);
         }
     }
-    if from != rest.len() || !any {
-        return Err(Fail::Syntax);
+    match any {
+        true => Ok(sum),
+        false => Err(Fail::Syntax),
     }
-    Ok(sum)
 }

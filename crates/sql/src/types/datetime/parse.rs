@@ -247,7 +247,12 @@ fn split(s: &str) -> Result<Vec<Piece<'_>>, Fail> {
             i = end;
         } else if c.is_ascii_alphabetic() {
             let mut end = run(i, &|c| c.is_ascii_alphabetic());
-            if matches!(b.get(end), Some(b'/' | b'_')) {
+            let numbered = run(end, &|c| {
+                c.is_ascii_digit() || matches!(c, b'+' | b'-' | b':')
+            });
+            if matches!(b.get(end), Some(b'+' | b'-')) && Zone::is_numbered(&s[i..numbered]) {
+                end = numbered;
+            } else if matches!(b.get(end), Some(b'/' | b'_')) {
                 end = run(i, &|c| !c.is_ascii_whitespace() && c != b',');
             } else if end - i >= 3
                 && b.get(end).is_some_and(u8::is_ascii_digit)

@@ -337,7 +337,13 @@ mod tests {
         let add = |t: &str, i: &str, s: &OutputSettings| {
             let t = parse::timestamp(t, -1, s).unwrap();
             show(
-                Value::Timestamp(add_local(t, &interval::parse(i, -1).unwrap()).unwrap()),
+                Value::Timestamp(
+                    add_local(
+                        t,
+                        &interval::parse(i, -1, crate::types::IntervalStyle::Postgres).unwrap(),
+                    )
+                    .unwrap(),
+                ),
                 Type::Timestamp,
                 s,
             )
@@ -346,8 +352,18 @@ mod tests {
         assert_eq!(add("2020-02-29", "-1 year", &s), "2019-02-28 00:00:00");
         s.timezone = Zone::parse("America/New_York").unwrap();
         let t = parse::timestamptz("2020-03-07 12:00", -1, &s).unwrap();
-        let day = add_instant(t, &interval::parse("1 day", -1).unwrap(), &s).unwrap();
-        let hours = add_instant(t, &interval::parse("24 hours", -1).unwrap(), &s).unwrap();
+        let day = add_instant(
+            t,
+            &interval::parse("1 day", -1, crate::types::IntervalStyle::Postgres).unwrap(),
+            &s,
+        )
+        .unwrap();
+        let hours = add_instant(
+            t,
+            &interval::parse("24 hours", -1, crate::types::IntervalStyle::Postgres).unwrap(),
+            &s,
+        )
+        .unwrap();
         assert_eq!(
             show(Value::TimestampTz(day), Type::TimestampTz, &s),
             "2020-03-08 12:00:00-04"
@@ -363,7 +379,13 @@ mod tests {
         let s = OutputSettings::default();
         let f = |i: &str, x: f64| {
             show(
-                value(scale(&interval::parse(i, -1).unwrap(), x).unwrap()),
+                value(
+                    scale(
+                        &interval::parse(i, -1, crate::types::IntervalStyle::Postgres).unwrap(),
+                        x,
+                    )
+                    .unwrap(),
+                ),
                 Type::Interval,
                 &s,
             )
@@ -376,7 +398,14 @@ mod tests {
         );
         assert_eq!(
             show(
-                value(divide(&interval::parse("1 hour", -1).unwrap(), 1.5).unwrap()),
+                value(
+                    divide(
+                        &interval::parse("1 hour", -1, crate::types::IntervalStyle::Postgres)
+                            .unwrap(),
+                        1.5
+                    )
+                    .unwrap()
+                ),
                 Type::Interval,
                 &s
             ),
