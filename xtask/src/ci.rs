@@ -21,7 +21,7 @@
 
 use crate::metadata::{self, Package};
 use crate::step::{self, Counts};
-use crate::{Result, clients, command, tidy};
+use crate::{Result, clients, command, library, tidy};
 use std::time::Instant;
 
 const STEPS: &[&str] = &[
@@ -87,7 +87,10 @@ pub fn main(args: &[String]) -> Result<()> {
 fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
     let features = features(packages);
     match step {
-        "fmt" => step::whole(step, command::cargo(&["fmt", "--all", "--check"]))?,
+        "fmt" => {
+            step::whole(step, command::cargo(&["fmt", "--all", "--check"]))?;
+            library::format()?;
+        }
         "clippy" => {
             let mut clippy = command::cargo(&["clippy", "--quiet", "--workspace", "--all-targets"]);
             clippy.args(&features).args(["--", "-D", "warnings"]);
@@ -100,10 +103,8 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
             let mut build = command::cargo(&["test", "--workspace", "--no-run"]);
             build.args(&features).args(["--lib", "--bins", "--tests"]);
             step::whole(step, build)?;
-            // The library without SQL and server, as an application may have it.
-            let mut bare = command::cargo(&["check", "--quiet", "--package", "canon"]);
-            bare.arg("--no-default-features");
-            step::whole(step, bare)?;
+            // The library as an application has it, with SQL and without.
+            library::check()?;
         }
         "shuttle" => return explored(step, packages),
         "demo" => {

@@ -11,8 +11,10 @@ mod ci;
 mod clients;
 mod command;
 mod differ;
+mod error;
 mod fuzz;
 mod guard;
+mod library;
 mod matrix;
 mod metadata;
 mod process;
@@ -26,14 +28,14 @@ mod wire;
 
 use std::process::ExitCode;
 
-/// Errors here are only ever shown to a person, so they are text.
-type Result<T> = std::result::Result<T, String>;
+pub use error::{Result, no_arguments};
 
 const USAGE: &str = "\
 cargo xtask COMMAND
 
   ci        everything: format, clippy, tidy, all tests; ends with `N passed, N failed`
-  tidy      the house check: crate arrows, unsafe, headers, file length, links, paths
+  tidy      the house check: crate arrows, unsafe, headers, file length, links, paths, plain words;
+            `--arrows`, `--long` and `--prose` print what the lists hold
   clients   find psql, pgbench, sysbench, PostgreSQL 15 and psycopg; install what is missing;
             `clients matrix [--quick | NAME…]`: programs from the package registries against a canon server
   sanitize  the tests of `store` under AddressSanitizer and ThreadSanitizer, else valgrind
@@ -79,13 +81,5 @@ fn main() -> ExitCode {
             eprintln!("xtask: {message}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// For subcommands without options.
-fn no_arguments(args: &[String]) -> Result<()> {
-    match args.first() {
-        None => Ok(()),
-        Some(other) => Err(format!("unexpected argument `{other}`")),
     }
 }

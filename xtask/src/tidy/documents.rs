@@ -1,10 +1,19 @@
-//! Rules for everything that is read: no path or package host of one machine, links that lead somewhere, decisions in order.
+//! Rules for everything that is read: no path or package host of one machine, links and names of functions that
+//! lead somewhere, decisions in order, README's examples as CI builds them.
 //!
 //! Left out on purpose: links over the network (CI must not depend on other people's servers) and heading anchors.
 
+use super::lexer::code_only;
 use super::{Finding, Tree};
 
-pub const RULES: &[fn(&Tree) -> Vec<Finding>] = &[machine_paths, package_hosts, links, decisions];
+pub const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
+    machine_paths,
+    package_hosts,
+    links,
+    names,
+    decisions,
+    examples,
+];
 
 /// Directories of the machines we happen to work on. Written in two halves so that this file passes its own rule.
 const MACHINE: &[&str] = &[
@@ -122,6 +131,79 @@ fn leads_somewhere(tree: &Tree, from: &str, target: &str) -> bool {
     resolved.is_empty() || tree.files.iter().any(|f| inside(&f.path))
 }
 
+/// A code span `crates/….rs::function` names a function that stands in that file, and `crates/….rs` a file that is there.
+fn names(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.with_extension("md") {
+        for (at, line) in file.text.lines().enumerate() {
+            for span in line.split('`').skip(1).step_by(2) {
+                let (path, function) = match span.split_once("::") {
+                    Some((path, function)) => (path, Some(function)),
+                    None => (span, None),
+                };
+                if !path.starts_with("crates/") || !path.ends_with(".rs") || path.contains('*') {
+                    continue;
+                }
+                let what = match tree.get(path) {
+                    None => format!("names the file {path}, which is not there"),
+                    Some(f) if function.is_some_and(|name| !defines(&f.text, name)) => {
+                        format!("names `{span}`, and the file has no such function")
+                    }
+                    Some(_) => continue,
+                };
+                findings.push(Finding::new(&file.path, at + 1, what));
+            }
+        }
+    }
+    findings
+}
+
+fn defines(source: &str, function: &str) -> bool {
+    let code = code_only(source);
+    let mut words = code.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let mut before = "";
+    words.any(|word| {
+        let found = before == "fn" && word == function;
+        if !word.is_empty() {
+            before = word;
+        }
+        found
+    })
+}
+
+/// README's Rust is the source of `examples/library` word for word, headers aside, so what CI builds is what a reader copies.
+fn examples(tree: &Tree) -> Vec<Finding> {
+    const PAGE: &str = "README.md";
+    let programs: Vec<(&str, &str)> = tree
+        .with_extension("rs")
+        .filter(|f| f.path.starts_with("examples/library/src/"))
+        .map(|f| (f.path.as_str(), after_header(&f.text)))
+        .collect();
+    let page = tree.get(PAGE).map_or("", |f| &f.text);
+    let shown: Vec<&str> = page
+        .split("```rust\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap_or(rest))
+        .collect();
+    let mut findings = Vec::new();
+    for block in &shown {
+        if !programs.iter().any(|(_, program)| program == block) {
+            let what = "shows Rust that is no program of examples/library";
+            findings.push(Finding::new(PAGE, 0, what));
+        }
+    }
+    for (path, program) in &programs {
+        if !shown.contains(program) {
+            findings.push(Finding::new(path, 0, "is not shown in README.md as it is"));
+        }
+    }
+    findings
+}
+
+fn after_header(text: &str) -> &str {
+    text.split_once("\n\n").map_or("", |(_, program)| program)
+}
+
 fn decisions(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut next = 1u32;
@@ -184,6 +266,36 @@ mod tests {
                 "the link `docs/no.md` leads nowhere"
             ]
         );
+    }
+
+    #[test]
+    fn a_name_that_is_gone_fails() {
+        let source = "//! fn gone() {}\npub async fn here<T>() {}\n";
+        let check = |text: &str| {
+            names(&tree(&[
+                ("docs/design/a.md", text),
+                ("crates/a/src/b.rs", source),
+            ]))
+            .len()
+        };
+        assert_eq!(check("`crates/a/src/b.rs::here`, `crates/a/src/b.rs`"), 0);
+        assert_eq!(check("`crates/a/src/b.rs::gone`"), 1);
+        assert_eq!(check("`crates/a/src/b.rs::her`"), 1);
+        assert_eq!(
+            check("x `crates/a/src/c.rs::here` y `crates/a/src/c.rs`"),
+            2
+        );
+        assert_eq!(check("`cargo test` and `base::x`"), 0);
+    }
+
+    #[test]
+    fn an_example_that_is_not_the_program_fails() {
+        let page = |code: &str| format!("# x\n\n```rust\n{code}```\n");
+        let program = ("examples/library/src/main.rs", "//! A.\n\nfn main() {}\n");
+        let check = |page: &str| examples(&tree(&[("README.md", page), program])).len();
+        assert_eq!(check(&page("fn main() {}\n")), 0);
+        assert_eq!(check(&page("fn main() { }\n")), 2);
+        assert_eq!(check("# x\n"), 1);
     }
 
     #[test]
