@@ -345,7 +345,7 @@ fn replication(p: &mut Page, place: &Place) {
     lag(p, "canon_replication", "A replica", &replicas, true);
 }
 
-/// What strong reads here cost (docs/fresh-reads.md).
+/// What strong reads here cost (docs/design/fresh-reads.md).
 fn strong_reads(p: &mut Page, fresh: &Fresh) {
     let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
     let s = fresh.stats();

@@ -1,4 +1,4 @@
-//! Strong reads (`replica::read`, docs/fresh-reads.md): at any node, over a network that loses, doubles and delays what is asked of the
+//! Strong reads (`replica::read`, docs/design/fresh-reads.md): at any node, over a network that loses, doubles and delays what is asked of the
 //! primary's region, while primaries change in the middle of it.
 //!
 //! A read arrives, gets its timestamp from the machine that the server uses, takes its snapshot there, and reads when the slots say that it

@@ -1,4 +1,16 @@
-//! sql: under construction.
+//! SQL over transactions: from a text to rows, in sessions.
+//!
+//! ```text
+//! text ─ session/parse ─▶ tree ─ bind ─▶ bound statement ─ plan ─▶ plan ─ exec ─▶ rows
+//!                                  │ names: catalog, types, functions       │ rows: txn, store
+//! ```
+//! `session` holds what a client has set, opened and prepared; it runs statements and repeats the ones that lost a race. `ddl` changes the
+//! schema, `rules` compiles constraints and defaults for `txn`, `expr` evaluates expressions. `reading` says what a plan reads, for strong
+//! reads at replicas. `engine` is the trait through which a session reaches its node; `standing` is what a node says of its place in the cluster.
+//!
+//! A prepared plan is kept with the version of the schema that it was made for, and made again when that is no longer current.
+//!
+//! Left out on purpose: the wire protocol and sockets (`canon`), and the log (`node`).
 
 pub(crate) mod bind;
 pub mod catalog;

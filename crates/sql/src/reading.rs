@@ -7,7 +7,7 @@
 //! Txn::stand_at(t) ──▶ Engine::readable(t, touches)    nothing of it changed in (visible, t]: read at t; else wait
 //! ```
 //! What a statement touches is named before it is read (`exec::touches`): the schema first, since plans are made with it, then tables, or
-//! rows by their primary keys. See docs/fresh-reads.md for the rule and its proof.
+//! rows by their primary keys. See docs/design/fresh-reads.md for the rule and its proof.
 //!
 //! Left out on purpose: when to give up. That is the session's (`canon.read_timeout`), which drops the future.
 

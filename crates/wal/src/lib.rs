@@ -7,7 +7,7 @@
 //! ```
 //! This crate knows positions and opaque commits of two parts, heads and data (`base::record` knows what is in them). It has no
 //! thread and no lock on the way of a group: who flushes, when, and what is then published is `node`'s.
-//! The bytes are drawn in docs/log-format.md and guarded by `tests/format_is_stable.rs`.
+//! The bytes are drawn in docs/design/log-format.md and guarded by `tests/format_is_stable.rs`.
 //!
 //! Read in this order: [`group`] (the unit), [`segment`] (files), [`writer`], [`reader`] (where a log ends), [`checkpoint`],
 //! [`data_dir`], [`anchor`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`],

@@ -10,7 +10,7 @@
 //! Several groups may be appended before one sync; each states how far the segment was synced when it was written, so a
 //! crash that keeps the second and loses the first is still told from damage (`reader`).
 //!
-//! Left out on purpose: the flusher's thread and its policy (`node`), and direct I/O: measured, see docs/log-format.md.
+//! Left out on purpose: the flusher's thread and its policy (`node`), and direct I/O: measured, see docs/design/log-format.md.
 
 use crate::anchor::Reach;
 use crate::bytes::pad8;

@@ -2,7 +2,7 @@
 //!
 //! When one of these fails, old directories can no longer be read, or not by old programs: raise the format's version
 //! (`LOG_FORMAT`, `CHECKPOINT_FORMAT`, `DIR_FORMAT`), keep a reader for the old one, and draw the change in
-//! docs/log-format.md. Only then replace the golden file with the text that the failure prints.
+//! docs/design/log-format.md. Only then replace the golden file with the text that the failure prints.
 
 mod common;
 

@@ -9,7 +9,7 @@
 //! cannot tell by the clock which roles exist. (To those who need no password the server says so in words.) A proof is made for the salt
 //! that the client was sent, so it cannot be looked at again with another.
 //!
-//! Looks share their fetches with those of strong reads (docs/fresh-reads.md). While the primary cannot be asked, or what it has done does not
+//! Looks share their fetches with those of strong reads (docs/design/fresh-reads.md). While the primary cannot be asked, or what it has done does not
 //! come, what is shown decides: after one that was in vain others wait BRIEFLY, until one is not.
 //!
 //! Left out on purpose: looks for sessions that there are. What a role may do is asked with each statement.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! local time ──────▶  b: a fetch began      landed: published = p
-//!                     └ whatever was acknowledged before b is at or below p (docs/fresh-reads.md, 1)
+//!                     └ whatever was acknowledged before b is at or below p (docs/design/fresh-reads.md, 1)
 //! so whoever shows everything up to p is at least as new as b, however long the answer took, and the log to bring p
 //! ```
 //! Pairs (p, b) are kept until p is shown. One that is as new and asks for less makes those before it superfluous; so does the answer of a

@@ -1,4 +1,4 @@
-//! Strong reads at a replica: what to ask the primary, and when a read may go on (PolarDB-SCC §4.1, §4.2; docs/fresh-reads.md).
+//! Strong reads at a replica: what to ask the primary, and when a read may go on (PolarDB-SCC §4.1, §4.2; docs/design/fresh-reads.md).
 //!
 //! ```text
 //! a read arrives ──▶ Timestamps::ask ──▶ a timestamp t whose fetch began later: known, in flight, or to be fetched

@@ -1,5 +1,5 @@
 //! `decided <= flushed <= installed < next`, `decided <= published <= installed` at a primary; `visible <= min(applied, published)`,
-//! `applied <= scheduled <= received`, `persisted <= received` at a replica (docs/watermarks.md); and across nodes: no replica shows
+//! `applied <= scheduled <= received`, `persisted <= received` at a replica (docs/design/watermarks.md); and across nodes: no replica shows
 //! what no primary of its history has published, but for one that starts where its own copy decides; and one that knows that it holds what
 //! the cluster does not have shows nothing.
 
