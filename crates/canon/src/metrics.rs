@@ -437,6 +437,21 @@ fn label(s: &str) -> String {
         .replace('\n', "\\n")
 }
 
+fn split_values(p: &mut Page, m: &txn::TxnManager) {
+    let deltas = m.stats.deltas();
+    p.counters(
+        "canon_split_deltas_total",
+        "Deltas of split columns: done beside others, refused by a guard, or done as an exact write.",
+        "outcome",
+        [0, 1, 2].map(|o| (txn::Outcome::NAMES[o], deltas[o])),
+    );
+    p.gauge(
+        "canon_split_reserved_values",
+        "Values of split columns of which running transactions reserve something.",
+        m.reserved_values(),
+    );
+}
+
 fn engine(p: &mut Page, node: &node::Node) {
     let m = node.manager();
     p.counter(
@@ -461,6 +476,7 @@ fn engine(p: &mut Page, node: &node::Node) {
         "Snapshots moved forward instead of an abort.",
         m.stats.moves(),
     );
+    split_values(p, m);
     let f = node.flush_stats();
     let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
     p.times(

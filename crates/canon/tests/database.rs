@@ -486,6 +486,55 @@ fn sql_and_typed_access_share_a_transaction() {
     assert_eq!(db.execute(&too_deep, ()).unwrap(), 1);
 }
 
+/// What is added to a split column in a transaction does not conflict with what another one adds that commits meanwhile.
+#[test]
+fn additions_to_a_split_column_do_not_conflict() {
+    let db = Database::temporary().unwrap();
+    let table = "CREATE TABLE stock (id int8 PRIMARY KEY, qty int4 NOT NULL CHECK (qty >= 0), plain int4 CHECK (plain < 5),
+                     price numeric(6,2) NOT NULL, note text) WITH (split = 'qty, price')";
+    db.execute(table, ()).unwrap();
+    db.execute(
+        "INSERT INTO stock VALUES (1, 5, 0, 1.50), (2, 5, NULL, 2)",
+        (),
+    )
+    .unwrap();
+    let mut runs = 0;
+    let done = db.transaction(|tx| {
+        runs += 1;
+        let sold = tx.table("stock")?.add(1, "qty", -2)?;
+        if runs == 1 {
+            db.transaction(|tx| tx.table("stock")?.add(1, "qty", -3))?;
+        }
+        tx.table("stock")?.add(1, "price", 1)?;
+        Ok(sold)
+    });
+    assert!(done.unwrap());
+    assert_eq!(runs, 1, "it ran once");
+    let add = |id: i64, column: &str, n: i64| {
+        let done = db.transaction(|tx| tx.table("stock")?.add(id, column, n));
+        done.map_err(|e| e.code())
+    };
+    assert_eq!(add(1, "qty", -1), Err(SqlState::CHECK_VIOLATION));
+    assert_eq!(
+        add(2, "qty", i64::MAX),
+        Err(SqlState::NUMERIC_VALUE_OUT_OF_RANGE)
+    );
+    assert_eq!(add(1, "plain", 4), Ok(true));
+    assert_eq!(add(1, "plain", 1), Err(SqlState::CHECK_VIOLATION));
+    assert_eq!(add(2, "plain", 1), Ok(true), "NULL stays NULL");
+    assert_eq!(add(3, "qty", 1), Ok(false));
+    assert_eq!(add(1, "note", 1), Err(SqlState::DATATYPE_MISMATCH));
+    assert_eq!(add(1, "none", 1), Err(SqlState::UNDEFINED_COLUMN));
+    let rows: Vec<(i64, i32, Option<i32>, String)> = db
+        .query(
+            "SELECT id, qty, plain, price::text FROM stock ORDER BY id",
+            (),
+        )
+        .unwrap();
+    let expected = [(1, 0, Some(4), "2.50".into()), (2, 5, None, "2.00".into())];
+    assert_eq!(rows, expected);
+}
+
 /// A schema change is a statement like others; typed access in the same transaction would see tables as they were, and is refused.
 #[test]
 fn schema_changes_by_sql() {

@@ -686,3 +686,43 @@ async fn a_primary_that_is_gone_costs_an_error_and_not_the_session() {
     }
     until(&w, "SELECT v FROM t", "5").await;
 }
+
+/// Deltas of split columns go on at the primary as statements do, beside others' deltas, and the session at the replica reads its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn deltas_of_split_columns_go_on_at_the_primary() {
+    if skip() {
+        return;
+    }
+    let (_p, _r, c, w) = pair().await;
+    rows(
+        &w,
+        "CREATE TABLE stock (id int PRIMARY KEY, qty int NOT NULL CHECK (qty >= 0)) WITH (split = 'qty')",
+    )
+    .await;
+    rows(&w, "INSERT INTO stock VALUES (1, 9)").await;
+    let sell = "UPDATE stock SET qty = qty - 2 WHERE id = 1 AND qty >= 2";
+    let qty = "SELECT qty FROM stock WHERE id = 1";
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let before: i32 = one(&w, qty).await.parse().unwrap();
+        rows(&w, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        assert_eq!(affected(&w, sell).await, 1, "{level}");
+        // Neither waits for the other.
+        let other = "UPDATE stock SET qty = qty - 1 WHERE id = 1 AND qty >= 1";
+        assert_eq!(affected(&c, other).await, 1, "{level}");
+        rows(&w, "COMMIT").await;
+        let expected = (before - 3).to_string();
+        assert_eq!(
+            one(&w, qty).await,
+            expected,
+            "{level}: its own at the replica"
+        );
+        rows(&w, "BEGIN").await;
+        rows(&w, "SET LOCAL canon.read_consistency = 'strong'").await;
+        assert_eq!(one(&w, qty).await, expected, "{level}: a strong read");
+        rows(&w, "COMMIT").await;
+    }
+    assert_eq!(affected(&w, sell).await, 0, "nothing is left");
+    let add = "INSERT INTO stock VALUES (1, 3) ON CONFLICT (id) DO UPDATE SET qty = stock.qty + excluded.qty";
+    assert_eq!(affected(&w, add).await, 1);
+    assert_eq!(one(&w, qty).await, "3");
+}

@@ -314,7 +314,7 @@ impl Txn {
         Ok(self.scratch[..].into())
     }
 
-    fn check_row(&mut self, handle: &TableHandle, row: &[Value]) -> Result<()> {
+    pub(crate) fn check_row(&mut self, handle: &TableHandle, row: &[Value]) -> Result<()> {
         let def = &handle.table.def;
         for (c, v) in def.columns.iter().zip(row) {
             if v.is_null() && c.not_null && !c.dropped {

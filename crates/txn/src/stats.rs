@@ -62,6 +62,8 @@ impl Cause {
 #[derive(Default)]
 pub struct Stats {
     commits: [Padded; 8],
+    /// Deltas of split columns, by outcome.
+    deltas: [[Padded; 8]; 3],
     aborts: [AtomicU64; Cause::ALL.len()],
     spared: [AtomicU64; Spared::ALL.len()],
     moves: AtomicU64,
@@ -80,15 +82,19 @@ impl Stats {
         if let Some(by) = spared {
             self.spared[by as usize].fetch_add(1, Ordering::Relaxed);
         }
-        thread_local! {
-            static MINE: usize = {
-                static NEXT: AtomicU64 = AtomicU64::new(0);
-                NEXT.fetch_add(1, Ordering::Relaxed) as usize % 8
-            };
-        }
-        self.commits[MINE.with(|m| *m)]
+        self.commits[mine()].0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn delta(&self, outcome: usize) {
+        self.deltas[outcome][mine()]
             .0
             .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Deltas of split columns that were asked for, by [`Outcome`](crate::Outcome). A statement that runs again counts again.
+    pub fn deltas(&self) -> [u64; 3] {
+        let sum = |all: &[Padded; 8]| all.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
+        [0, 1, 2].map(|o| sum(&self.deltas[o]))
     }
 
     pub(crate) fn moved(&self) {
@@ -118,4 +124,15 @@ impl Stats {
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
     }
+}
+
+/// The counter of this thread among those that are spread.
+fn mine() -> usize {
+    thread_local! {
+        static MINE: usize = {
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            NEXT.fetch_add(1, Ordering::Relaxed) as usize % 8
+        };
+    }
+    MINE.with(|m| *m)
 }

@@ -67,11 +67,18 @@ impl Binder<'_> {
                     let b = self.expr(w, &mut env)?;
                     self.condition(b, "WHERE")?.conjuncts(&mut condition);
                 }
+                let primary = |a: &usize| t.def.indexes[*a].primary;
+                let deltas =
+                    match condition.is_empty() && matches!(&arbiters[..], [a] if primary(a)) {
+                        true => super::split::of_conflict(t, &columns, row, &excluded),
+                        false => vec![],
+                    };
                 Some(ConflictUpdate {
                     existing: row.to_vec(),
                     excluded,
                     columns,
                     condition,
+                    deltas,
                 })
             }
         };

@@ -82,12 +82,17 @@ impl Binder<'_> {
         }
         let mut scope = Scope::inside(outer);
         (scope.rels, scope.star) = (names.rels.clone(), names.star.clone());
-        let conflict = match &i.on {
+        let mut conflict = match &i.on {
             None => None,
             Some(ast::OnInsert::OnConflict(c)) => Some(self.on_conflict(&t, c, &row, &names)?),
             Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY UPDATE")),
         };
         let (returning, cols) = self.returning(i.returning.as_deref(), &scope, row, t.def.id)?;
+        if returning.is_some()
+            && let Some(u) = conflict.as_mut().and_then(|c| c.update.as_mut())
+        {
+            u.deltas.clear();
+        }
         let root = Root::Insert(Arc::new(node::Insert {
             handle,
             input,

@@ -8,12 +8,15 @@
 //!
 //! The guards leave the statement's filter, so that the scan does not look at the split columns: what others add to them is no conflict.
 //!
-//! Left out on purpose: upper bounds as guards; ON CONFLICT DO UPDATE, which writes exactly.
+//! ON CONFLICT DO UPDATE is one likewise ([`of_conflict`]), with amounts of `excluded`, where the primary key arbitrates and there is no WHERE.
+//!
+//! Left out on purpose: upper bounds as guards; guards of ON CONFLICT DO UPDATE, which writes exactly then.
 
 use crate::expr::{CmpOp, Expr, Slot};
 use crate::functions::Volatility;
 use crate::plan::node::{ColumnSource, Guard, SplitDelta, SplitUpdate};
 use base::Type;
+use base::schema::Table;
 use txn::TableHandle;
 
 /// Without the casts that the statement does not spell and that only make a number another kind of number.
@@ -35,7 +38,7 @@ fn is_steady(e: &Expr) -> bool {
 }
 
 /// `slot + amount`, `amount + slot`, `slot - amount`: the amount, and whether it is taken away.
-fn moved(e: &Expr, slot: Slot) -> Option<(Expr, bool)> {
+fn moved(e: &Expr, slot: Slot, is_steady: &dyn Fn(&Expr) -> bool) -> Option<(Expr, bool)> {
     let Expr::Call(call) = number(e) else {
         return None;
     };
@@ -66,7 +69,7 @@ fn guard(e: &Expr, slot: Slot) -> Option<Guard> {
     }
     let offset = match is_slot(column, slot) {
         true => None,
-        false => Some(moved(column, slot)?),
+        false => Some(moved(column, slot, &is_steady)?),
     };
     Some(Guard {
         bound: bound.clone(),
@@ -87,7 +90,7 @@ pub(super) fn of_update(
     for (at, c) in columns.iter().enumerate() {
         let ColumnSource::Expr(e) = c else { continue };
         handle.split(at)?;
-        let (amount, negative) = moved(e, row[at])?;
+        let (amount, negative) = moved(e, row[at], &is_steady)?;
         deltas.push(SplitDelta {
             column: at,
             amount,
@@ -126,4 +129,36 @@ pub(super) fn of_update(
         false => txn::column_set(&looked_at),
     };
     Some((SplitUpdate { deltas, looked_at }, rest))
+}
+
+/// What DO UPDATE adds to split columns, by amounts that only the proposed row decides; empty: it writes exactly.
+pub(super) fn of_conflict(
+    table: &Table,
+    columns: &[ColumnSource],
+    row: &[Slot],
+    excluded: &[Slot],
+) -> Vec<SplitDelta> {
+    let is_steady = |e: &Expr| {
+        let mut known = true;
+        e.slots(&mut |s| known &= excluded.contains(&s));
+        known && !e.has_subquery() && e.volatility() != Volatility::Volatile
+    };
+    let mut deltas = Vec::new();
+    for (at, c) in columns.iter().enumerate() {
+        let ColumnSource::Expr(e) = c else { continue };
+        let amount = match table.def.columns[at].split {
+            Some(_) => moved(e, row[at], &is_steady),
+            None => None,
+        };
+        let Some((amount, negative)) = amount else {
+            return vec![];
+        };
+        deltas.push(SplitDelta {
+            column: at,
+            amount,
+            negative,
+            guards: vec![],
+        });
+    }
+    deltas
 }

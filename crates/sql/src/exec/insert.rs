@@ -56,6 +56,9 @@ fn put(
             row
         }
         Some(c) => {
+            if add_instead(node, c, &row, written, rt)? {
+                return Ok(true);
+            }
             let outcome = rt
                 .txn()?
                 .insert_unless_conflict(&node.handle, &row, &c.arbiters)?;
@@ -67,13 +70,7 @@ fn put(
                 }
                 (InsertOutcome::Conflict { .. }, None) => return Ok(false),
                 (InsertOutcome::Conflict { key }, Some(u)) => {
-                    if arbiter_keys(node, c, &row).any(|k| written.0.contains(&k)) {
-                        return Err(Error::new(
-                            SqlState::CARDINALITY_VIOLATION,
-                            "ON CONFLICT DO UPDATE command cannot affect row a second time",
-                        )
-                        .hint("Ensure that no rows proposed for insertion within the same command have duplicate constrained values."));
-                    }
+                    check_first_time(node, c, &row, written)?;
                     match update(node, u, &key, &row, rt)? {
                         Some(new) => {
                             remember(node, c, &row, written);
@@ -91,6 +88,37 @@ fn put(
         push_returning(r, out, rt)?;
     }
     Ok(true)
+}
+
+fn check_first_time(node: &Insert, c: &OnConflict, row: &[Value], written: &Written) -> Result<()> {
+    if arbiter_keys(node, c, row).any(|k| written.0.contains(&k)) {
+        return Err(Error::new(
+            SqlState::CARDINALITY_VIOLATION,
+            "ON CONFLICT DO UPDATE command cannot affect row a second time",
+        )
+        .hint("Ensure that no rows proposed for insertion within the same command have duplicate constrained values."));
+    }
+    Ok(())
+}
+
+/// DO UPDATE by deltas, where a row has the key already; whether that is done.
+fn add_instead(
+    node: &Insert,
+    c: &OnConflict,
+    row: &[Value],
+    written: &mut Written,
+    rt: &mut Rt<'_>,
+) -> Result<bool> {
+    let Some(u) = c.update.as_ref().filter(|u| !u.deltas.is_empty()) else {
+        return Ok(false);
+    };
+    check_first_time(node, c, row, written)?;
+    set_row(row, &u.excluded, rt);
+    let done = super::split::on_conflict(&node.handle, &u.deltas, row, rt)?;
+    if done {
+        remember(node, c, row, written);
+    }
+    Ok(done)
 }
 
 fn remember(node: &Insert, c: &OnConflict, row: &[Value], written: &mut Written) {

@@ -11,7 +11,7 @@ use super::state::RowStore;
 use crate::plan::node::{self, ColumnSource, SplitDelta, SplitUpdate};
 use base::split::Units;
 use base::{Result, Value};
-use txn::{Delta, LockMode, Outcome, WaitPolicy};
+use txn::{Delta, LockMode, Outcome, TableHandle, WaitPolicy};
 
 /// What a delta comes to in this run.
 enum Amount {
@@ -56,6 +56,27 @@ fn amount(d: &SplitDelta, units: &Units, rt: &mut Rt<'_>) -> Result<Amount> {
         amount: if d.negative { -amount } else { amount },
         need,
     }))
+}
+
+/// DO UPDATE by deltas, for the proposed row whose slots are set; whether it is done.
+pub(super) fn on_conflict(
+    handle: &TableHandle,
+    split: &[SplitDelta],
+    proposed: &[Value],
+    rt: &mut Rt<'_>,
+) -> Result<bool> {
+    let mut deltas = Vec::with_capacity(split.len());
+    for d in split {
+        let Some(units) = handle.split(d.column).copied() else {
+            return Ok(false);
+        };
+        match amount(d, &units, rt)? {
+            Amount::Delta(one) => deltas.push(one),
+            Amount::NoRow | Amount::Exact => return Ok(false),
+        }
+    }
+    let outcome = rt.txn()?.add_to_conflicting(handle, proposed, &deltas)?;
+    Ok(outcome == Outcome::Done)
 }
 
 pub(super) fn update(

@@ -275,6 +275,13 @@ fn tree(plan: &Plan, stats: Option<&[NodeStats]>) -> Shown {
                 if !names.is_empty() {
                     details.push(("Conflict Arbiter Indexes", names.join(", ")));
                 }
+                if let Some(u) = c.update.as_ref().filter(|u| !u.deltas.is_empty()) {
+                    let mut names = plan.names.clone();
+                    for (slot, c) in u.excluded.iter().zip(&i.handle.table.def.columns) {
+                        names[*slot as usize] = format!("excluded.{}", c.name);
+                    }
+                    details.push(("Delta", w.deltas(&i.handle, &u.deltas, &names)));
+                }
             }
             let table = &i.handle.table.def.name;
             w.write(format!("Insert on {table}"), details, &i.input)
@@ -283,12 +290,7 @@ fn tree(plan: &Plan, stats: Option<&[NodeStats]>) -> Shown {
             let title = on("Update", &u.handle.table.def.name, &u.alias);
             let mut details = vec![];
             if let Some(split) = &u.split {
-                let shown = w.list(split.deltas.iter().map(|d| {
-                    let name = &u.handle.table.def.columns[d.column].name;
-                    let sign = if d.negative { "-" } else { "+" };
-                    format!("{name} {sign} {}", w.show(&d.amount))
-                }));
-                details.push(("Delta", shown));
+                details.push(("Delta", w.deltas(&u.handle, &split.deltas, &plan.names)));
                 let guards = split.deltas.iter().flat_map(|d| &d.guards);
                 let guards = w.list(guards.map(|g| w.show(&g.whole)));
                 if !guards.is_empty() {
@@ -394,6 +396,20 @@ impl Walk<'_> {
                     .join(" AND ")
             ),
         }
+    }
+
+    /// What a statement adds to split columns.
+    fn deltas(
+        &self,
+        table: &txn::TableHandle,
+        deltas: &[crate::plan::node::SplitDelta],
+        names: &[String],
+    ) -> String {
+        self.list(deltas.iter().map(|d| {
+            let name = &table.table.def.columns[d.column].name;
+            let sign = if d.negative { "-" } else { "+" };
+            format!("{name} {sign} {}", show(&d.amount, names))
+        }))
     }
 
     fn list(&self, exprs: impl Iterator<Item = String>) -> String {

@@ -425,6 +425,8 @@ pub struct ConflictUpdate {
     pub excluded: Vec<Slot>,
     pub columns: Vec<ColumnSource>,
     pub condition: Vec<Expr>,
+    /// The statement adds to split columns of the row and does nothing else. The full expressions stand in `columns` all the same.
+    pub deltas: Vec<SplitDelta>,
 }
 
 /// RETURNING: expressions over the slots of the target's row.

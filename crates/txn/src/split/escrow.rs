@@ -173,6 +173,11 @@ impl Escrow {
         }
     }
 
+    /// How many values something is reserved of.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|s| s.lock().len()).sum()
+    }
+
     /// The values of which something is reserved: name, below, above.
     pub(crate) fn all(&self) -> Vec<(ValueName, Hold)> {
         let shards = self.shards.iter().map(|s| s.lock());

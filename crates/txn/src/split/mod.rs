@@ -31,7 +31,7 @@
 pub(crate) mod escrow;
 
 use base::split::Units;
-use base::{Error, Position, RelId, Result, RowRef, SqlState};
+use base::{Error, Position, RelId, Result, RowRef, SqlState, Value};
 use store::{Expired, Guard, Record, pin};
 
 use crate::errors::Wanted;
@@ -66,6 +66,11 @@ pub enum Outcome {
     Exact,
 }
 
+impl Outcome {
+    /// In the order of [`Stats::deltas`](crate::Stats::deltas), with the labels of the metrics.
+    pub const NAMES: [&str; 3] = ["done", "refused", "exact"];
+}
+
 /// The value of a split column in units. NULL and what the bounds' type cannot hold are not there: the column is NOT NULL.
 fn value_of(units: &Units, row: RowRef<'_>, column: usize) -> Option<i128> {
     units.units(&row.get(column))
@@ -97,6 +102,11 @@ pub struct Reservation {
 }
 
 impl TxnManager {
+    /// How many values something is reserved of now.
+    pub fn reserved_values(&self) -> usize {
+        self.escrow.len()
+    }
+
     /// The values of which something is reserved now.
     pub fn reservations(&self) -> Vec<Reservation> {
         let all = self.escrow.all().into_iter();
@@ -160,7 +170,11 @@ impl Txn {
         deltas: &[Delta],
         looked_at: u64,
     ) -> Result<Outcome> {
-        base::memory::apart(|| self.add_to_row(table, key, deltas, looked_at))
+        let done = base::memory::apart(|| self.add_to_row(table, key, deltas, looked_at));
+        if let Ok(outcome) = done {
+            self.shared.stats.delta(outcome as usize);
+        }
+        done
     }
 
     fn add_to_row(
@@ -207,6 +221,20 @@ impl Txn {
             self.shared.locks.release(self.id, name);
         }
         Ok(outcome)
+    }
+
+    /// For ON CONFLICT DO UPDATE: adds the deltas to the row that has the primary key of `row`, which is checked as a new row is.
+    /// Refused: there is no such row.
+    pub fn add_to_conflicting(
+        &mut self,
+        table: &TableHandle,
+        row: &[Value],
+        deltas: &[Delta],
+    ) -> Result<Outcome> {
+        self.check_row(table, row)?;
+        let mut key = Vec::new();
+        table.primary_key(row, &mut key)?;
+        self.add_to(table, &key, deltas, 0)
     }
 
     /// Reserves for each of the deltas; on another outcome than Done the reservations are as they were.
