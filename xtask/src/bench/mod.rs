@@ -8,7 +8,7 @@
 //!
 //! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at
 //! replicas (`reads`), and `lag` how far a replica is behind, ours alone or beside peers' (`lag`). So are `embedded`, the
-//! library in one process, and `builds`, two builds of canon side by side.
+//! library in one process, `builds`, two builds of canon side by side, and `split`, a hot row in a split column.
 //!
 //! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
@@ -26,6 +26,7 @@ mod recovery;
 mod replay;
 mod report;
 mod sample;
+mod split;
 mod svg;
 
 use crate::{Result, clients::Clients, command, guard::Guard, server, server::Server};
@@ -39,7 +40,7 @@ const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
 const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|programs|all] [--rounds 5] [--seconds 5] \
                      [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]\n\
-                     cargo xtask bench [replay|reads|lag|embedded|builds] --help";
+                     cargo xtask bench [replay|reads|lag|embedded|builds|split] --help";
 
 /// READ COMMITTED and so on, as the setting's value; `None` is the server's default.
 type Isolation = Option<&'static str>;
@@ -90,6 +91,9 @@ pub fn main(args: &[String]) -> Result<()> {
     }
     if args.first().is_some_and(|what| what == "builds") {
         return builds::main(&args[1..]);
+    }
+    if args.first().is_some_and(|what| what == "split") {
+        return split::main(&args[1..]);
     }
     if args.first().is_some_and(|what| what == "embedded") {
         return embedded::main(&args[1..]);
