@@ -13,7 +13,7 @@ use base::Position;
 use common::peer::{Proof, RawPeer};
 use common::{PATIENCE, Server};
 use helpers::*;
-use replica::ship::{Message, VERSION};
+use replica::ship::{Message, Refusal, VERSION};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
@@ -220,7 +220,7 @@ async fn a_hostile_follower_sends_each_message_with_each_lie() {
             drop(peer);
             leads(&c).await;
         }
-        // First words that are lies. (A node that has proven itself is believed to be ahead.)
+        // First words that are lies.
         for first in [
             hello(cluster + 1, &[(term, zero)], at),
             hello(cluster, &[(term, zero)], far),
@@ -229,11 +229,6 @@ async fn a_hostile_follower_sends_each_message_with_each_lie() {
             Message::Seal,
             ack(term, [far; 4]),
         ] {
-            let far_ahead = matches!(&first, Message::Hello { cluster: c, terms, last, .. }
-                    if (*c, *last) == (cluster, far) && !terms.is_empty());
-            if far_ahead && !matches!(proof, Proof::None) {
-                continue;
-            }
             let user = "follower";
             let peer = RawPeer::connect(&p, user, "canon", cluster, &proof);
             let mut peer = peer.expect("it is let in");
@@ -278,6 +273,105 @@ async fn a_hostile_follower_sends_each_message_with_each_lie() {
     let mut peer = following(&p, &other, cluster, term, at);
     assert!(peer.is_closed());
     leads(&c).await;
+}
+
+/// The bytes of the log's groups above this position, as a node is sent them.
+fn sent(s: &Server, cluster: u128, term: u64, from: Position, count: usize) -> Vec<[u8; 128]> {
+    let mut peer = following(s, &Proof::member("mallory", term), cluster, term, from);
+    let mut groups = Vec::new();
+    while groups.len() < count {
+        if let Message::Batch { group, .. } = peer.hear().expect("the log") {
+            groups.push(*group.first_chunk().expect("a header"));
+        }
+    }
+    groups
+}
+
+/// A node that has the cluster's secret says that it holds more of the primary's history, and shows each thing that it can but for the truth.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_says_it_is_ahead_and_does_not_show_it_stops_nobody() {
+    if skip() {
+        return;
+    }
+    let p = Server::start().await;
+    let c = p.connect().await;
+    rows(&c, "CREATE TABLE t (v int)").await;
+    let (cluster, term, from) = seen(&c).await;
+    leads(&c).await;
+    leads(&c).await;
+    let read = {
+        let p = &p;
+        tokio::task::block_in_place(|| sent(p, cluster, term, from, 2))
+    };
+    let none = wal::Around::default();
+    let shown = |at: Option<usize>, next: Option<usize>| wal::Around {
+        at: at.map(|i| read[i]),
+        next: next.map(|i| read[i]),
+        ..none.clone()
+    };
+    let mut damaged = shown(Some(1), Some(1));
+    damaged.next.as_mut().expect("one")[70] ^= 1;
+    let lies = [
+        Some(none.clone()),
+        Some(shown(Some(1), None)),
+        Some(shown(None, Some(1))),
+        Some(shown(Some(0), Some(1))),
+        Some(shown(Some(1), Some(1))),
+        Some(shown(Some(1), Some(0))),
+        Some(damaged),
+        Some(wal::Around {
+            checkpoint: Some(read[0]),
+            ..none.clone()
+        }),
+        None,
+    ];
+    let (_, _, at) = seen(&c).await;
+    let (near, far) = (Position::from_u64(at.as_u64() + (1 << 30)), Position::MAX);
+    for lie in &lies {
+        for last in [near, far] {
+            let mut peer = following(&p, &Proof::member("mallory", term), cluster, term, last);
+            assert!(matches!(peer.hear(), Some(Message::Show { .. })));
+            if let Some(lie) = lie {
+                peer.say(&Message::Shown(Box::new(lie.clone())));
+            }
+            let refused = peer.hear();
+            let unproven = matches!(
+                &refused,
+                Some(Message::Refused {
+                    reason: Refusal::Unproven { .. },
+                    ..
+                })
+            );
+            assert!(unproven, "{lie:?}: {refused:?}");
+            assert!(peer.is_closed());
+            leads(&c).await;
+        }
+    }
+    let log = std::fs::read_to_string(p.scratch().join("log")).expect("a log");
+    assert!(log.contains("does not show it"), "{log}");
+    // It is a node all the same, and follows when it says the truth.
+    let mut peer = following(&p, &Proof::member("mallory", term), cluster, term, at);
+    assert!(matches!(peer.hear(), Some(Message::Welcome { .. })));
+}
+
+/// The same lie, where the bare word is believed: so the test above would see it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_believes_the_bare_word_is_stopped_by_it() {
+    if skip() {
+        return;
+    }
+    let mut p = Server::start_with(&[("CANON_PLANTED", "ship.bare_word")]).await;
+    let c = p.connect().await;
+    let (cluster, term, _) = seen(&c).await;
+    let _peer = following(
+        &p,
+        &Proof::member("mallory", term),
+        cluster,
+        term,
+        Position::MAX,
+    );
+    let status = p.exited(PATIENCE).await;
+    assert!(status.is_some_and(|s| !s.success()), "{}", p.log_tail());
 }
 
 #[tokio::test(flavor = "multi_thread")]

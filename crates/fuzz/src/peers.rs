@@ -114,7 +114,8 @@ fn sender(member: bool, deposed: bool, terms: &[(u64, Position)], said: &[(u8, M
                     assert!(acked.persisted.max(acked.applied) <= acked.received);
                     assert!(acked.visible <= acked.applied);
                 }
-                Command::Lost { .. } => assert!(member, "a stranger is ahead"),
+                // Nothing that it shows is of this log.
+                Command::Lost { .. } => panic!("a bare word is believed"),
                 Command::Seal => assert!(member, "a stranger takes over"),
                 Command::HeardOfTerm(t) => {
                     assert!(member, "a stranger deposes");

@@ -100,6 +100,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
             bytes: 10,
         },
         Message::Seal,
+        Message::Show { after: p(9) },
+        Message::Shown(Box::new(wal::Around {
+            at: Some([1; 128]),
+            next: Some([2; 128]),
+            ..wal::Around::default()
+        })),
     ]
     .iter()
     .map(Message::to_bytes)

@@ -12,10 +12,11 @@
 //! Left out on purpose: repair. A log that has lost something is made whole by a replica, a backup, or the decision to go on without.
 
 use base::{Error, Position, SqlState};
+use replica::ship::evidence::{NOT_SHOWN, Unproven, proven};
 use replica::ship::{Ours, Stands, stands};
 use std::fmt;
 use std::path::Path;
-use wal::{Anchor, LogPoint};
+use wal::{Anchor, Around, LogPoint};
 
 /// What a start has found in a data directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -192,6 +193,8 @@ pub struct Answer {
     pub address: Option<String>,
     pub terms: Vec<(u64, Position)>,
     pub last: Position,
+    /// What its log holds around this primary's end, if it says that it is ahead; none: it has not shown it.
+    pub shown: Option<Around>,
 }
 
 /// A replica that holds what a primary has lost.
@@ -203,23 +206,56 @@ pub struct Ahead {
     pub theirs: Position,
 }
 
-/// The replica that is farthest ahead of a primary in the history that both share; none: the primary may serve, as far as these know.
-pub fn ahead(ours: Ours<'_>, answers: &[Answer]) -> Option<Ahead> {
-    if env::fault::planted("node.nobody_asked") {
-        return None;
-    }
-    let found = answers.iter().filter_map(|a| {
-        let Stands::Ahead { ours, theirs } = stands(ours, &a.terms, a.last) else {
-            return None;
+/// A replica that says it is ahead and has not shown it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubted {
+    pub replica: String,
+    pub ours: Position,
+    pub theirs: Position,
+    pub why: Unproven,
+}
+
+/// The replica that is farthest ahead of a primary in the history that both share, of those that have shown it; none: the primary may serve, as far as
+/// these know. And those that say so and are not believed. `here` reads what the primary's own log holds around a position.
+pub fn ahead<E>(
+    ours: Ours<'_>,
+    cluster: u128,
+    here: impl Fn(Position) -> Result<Around, E>,
+    answers: &[Answer],
+) -> Result<(Option<Ahead>, Vec<Doubted>), E> {
+    let (mut farthest, mut doubted): (Option<Ahead>, _) = (None, Vec::new());
+    for a in answers {
+        let Stands::Ahead { ours: end, theirs } = stands(ours, &a.terms, a.last) else {
+            continue;
         };
-        Some(Ahead {
-            replica: a.name.clone(),
-            address: a.address.clone(),
-            ours,
-            theirs,
-        })
-    });
-    found.max_by_key(|a| a.theirs)
+        if env::fault::planted("node.nobody_asked") {
+            continue;
+        }
+        let shown = match &a.shown {
+            _ if env::fault::planted("ship.bare_word") => Ok(()),
+            Some(shown) => proven(ours, cluster, end, &here(end)?, shown),
+            None => Err(NOT_SHOWN),
+        };
+        let replica = a.name.clone();
+        match shown {
+            Ok(()) if farthest.as_ref().is_some_and(|f| f.theirs > theirs) => {}
+            Ok(()) => {
+                farthest = Some(Ahead {
+                    replica,
+                    address: a.address.clone(),
+                    ours: end,
+                    theirs,
+                });
+            }
+            Err(why) => doubted.push(Doubted {
+                replica,
+                ours: end,
+                theirs,
+                why,
+            }),
+        }
+    }
+    Ok((farthest, doubted))
 }
 
 /// The newest term that began elsewhere, of those that these know: this primary's history has ended.
@@ -263,6 +299,24 @@ mod tests {
 
     fn point(segment: u64, offset: u64) -> Option<LogPoint> {
         Some(LogPoint { segment, offset })
+    }
+
+    const CLUSTER: u128 = 7;
+
+    /// What a node shows that holds a checkpoint which begins here, and no log.
+    fn above(start: Position) -> Around {
+        let env = env::Env {
+            disk: std::sync::Arc::new(env::MemDisk::new()),
+            ..env::Env::os()
+        };
+        let options = wal::DirOptions {
+            cluster: Some(CLUSTER),
+            ..wal::DirOptions::default()
+        };
+        let dir = wal::DataDir::open(&env, Path::new("/d"), options).expect("a directory");
+        let checkpoint = dir.begin_checkpoint(start).expect("begun");
+        checkpoint.finish(start).expect("written");
+        dir.around(p(40)).expect("read")
     }
 
     fn anchor() -> Anchor {
@@ -367,14 +421,33 @@ mod tests {
             address: None,
             terms: terms.clone(),
             last,
+            // A checkpoint alone, which lies above.
+            shown: (last > p(41)).then(|| above(last)),
         };
-        let all = [answer("a", p(40)), answer("b", p(44)), answer("c", p(42))];
-        let found = ahead(ours, &all).expect("two are ahead");
+        let all = [
+            answer("a", p(40)),
+            answer("b", p(44)),
+            answer("c", p(42)),
+            answer("e", p(41)),
+        ];
+        let none = |_| Ok::<_, ()>(Around::default());
+        let (found, doubted) = ahead(ours, CLUSTER, none, &all).expect("read");
+        let found = found.expect("two are ahead");
+        assert_eq!(doubted.len(), 1, "{doubted:?}");
+        assert_eq!((&*doubted[0].replica, doubted[0].theirs), ("e", p(41)));
         assert_eq!(
             (&*found.replica, found.ours, found.theirs),
             ("b", p(40), p(44))
         );
-        assert_eq!(ahead(ours, &all[..1]), None);
+        let (no, _) = ahead(ours, CLUSTER, none, &all[..1]).expect("read");
+        assert_eq!(no, None);
+        let other = CLUSTER + 1;
+        let (no, doubted) = ahead(ours, other, none, &all).expect("read");
+        assert_eq!(
+            (no, doubted.len()),
+            (None, 3),
+            "another cluster's checkpoints"
+        );
         assert_eq!(newer_term(ours, &all), None);
         let mut newer = answer("d", p(30));
         newer.terms.push((7, p(25)));

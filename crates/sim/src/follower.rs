@@ -397,6 +397,12 @@ impl World {
                     self.later(soon, What::Lose(f.target));
                 }
             }
+            Command::ReadAround(at) => {
+                let dir = f.dir.clone().expect("a history has a directory");
+                let around = dir.around(at);
+                let around = around.unwrap_or_else(|e| panic!("the log is not readable: {e}"));
+                self.receive(i, f, Event::AroundRead(Box::new(around)));
+            }
             Command::Refuse(why) => panic!("node {i} refuses its primary: {why}"),
             Command::HandedOver { last, .. } => {
                 self.say(|| format!("node {i} has everything up to {last}: handed over"));

@@ -172,6 +172,16 @@ impl Machine {
         }
     }
 
+    /// What its log holds around a position; none while it is down or empty.
+    pub fn around(&self, at: base::Position) -> Option<wal::Around> {
+        let dir = match self.up.as_ref()? {
+            Running::Primary(p) => &p.dir,
+            Running::Follower(f) => f.dir.as_ref()?,
+        };
+        let around = dir.around(at);
+        Some(around.unwrap_or_else(|e| panic!("the log is not readable: {e}")))
+    }
+
     /// Terms on the disk of a machine that is down, read without opening the directory.
     pub fn open_terms(&self) -> Vec<(u64, base::Position)> {
         self.watched.terms()

@@ -7,7 +7,7 @@ use base::Position;
 use env::PowerCut;
 use node::start_check::{self, Answer};
 use replica::ship::receiver::Event;
-use replica::ship::{Ours, fork, next_term, term_at};
+use replica::ship::{Ours, Stands, fork, next_term, stands, term_at};
 use std::sync::Arc;
 use wal::{DataDir, LogWriter};
 
@@ -223,6 +223,11 @@ impl World {
     fn may_serve(&mut self, i: usize, dir: &DataDir, last: Position) -> bool {
         let (terms, lives) = (dir.terms(), dir.lives());
         let lives = lives.unwrap_or_else(|e| panic!("lives are not readable: {e}"));
+        let ours = Ours {
+            terms: &terms,
+            lives: &lives,
+            last,
+        };
         let (mut answers, mut silent) = (Vec::new(), false);
         for j in (0..NODES).filter(|j| *j != i) {
             let m = &self.machines[j];
@@ -230,22 +235,33 @@ impl World {
                 continue;
             };
             if m.up.is_some() && self.net.reaches(i, j) {
+                let shown = match stands(ours, &theirs, end) {
+                    Stands::Ahead { ours: at, .. } => self.machines[j].around(at),
+                    _ => None,
+                };
+                if matches!(&shown, Some(a) if a.next.is_none() && a.checkpoint.is_none()) {
+                    // What it holds is not on its disk yet: a node waits for that before it answers.
+                    silent = true;
+                    continue;
+                }
                 answers.push(Answer {
                     name: j.to_string(),
                     address: None,
                     terms: theirs,
                     last: end,
+                    shown,
                 });
             } else {
                 silent |= fork(&terms, &theirs).min(end) > last;
             }
         }
-        let ours = Ours {
-            terms: &terms,
-            lives: &lives,
-            last,
-        };
-        let ahead = start_check::ahead(ours, &answers);
+        let here = |at| dir.around(at);
+        let ahead = start_check::ahead(ours, dir.cluster(), here, &answers);
+        let (ahead, doubted) = ahead.unwrap_or_else(|e| panic!("the log is not readable: {e}"));
+        assert!(
+            doubted.is_empty(),
+            "node {i} does not believe nodes that are ahead: {doubted:?}"
+        );
         if let Some(a) = ahead {
             self.say(|| format!("node {i} does not serve: it ends at {last}, {a:?}"));
             assert!(

@@ -5,6 +5,7 @@ use base::region::Region;
 use base::schema::encode_changes;
 use base::{Error, Held, Position, Result, SqlState};
 use commit::{Acked, Order, Quorum};
+use replica::ship::evidence::NOT_SHOWN;
 use replica::ship::sender::{Command, Event};
 use replica::ship::{Facts, Message, Sender};
 use std::cell::RefCell;
@@ -451,6 +452,12 @@ impl World {
                         .unwrap_or_else(|e| panic!("the term is not written: {e}"));
                     self.deposed.insert(i);
                 }
+                Command::ReadAround(at) => {
+                    let around = p.dir.around(at);
+                    let around = around.unwrap_or_else(|e| panic!("the log is not readable: {e}"));
+                    events.push_back(Event::AroundRead(Box::new(around)));
+                }
+                Command::Unproven { ours, theirs, why } => self.doubt(i, c, ours, theirs, &why),
                 Command::Lost { ours, theirs } => self.lost_log(i, p, c, ours, theirs),
                 Command::HintOfTerm(term) => {
                     self.say(|| format!("node {i}: a stranger speaks of term {term}"));
@@ -479,6 +486,21 @@ impl World {
         p.stop_writing();
         self.deposed.insert(i);
         self.report.stopped += 1;
+    }
+
+    /// A replica says that it is ahead, and has not shown it. That it is so, the model knows.
+    fn doubt(&mut self, i: usize, c: usize, ours: Position, theirs: Position, why: &str) {
+        let replica = self.net.connections[c].replica;
+        self.say(|| format!("node {i} ends at {ours} and does not believe node {replica}: {why}"));
+        let held = self.machines[replica].holds();
+        let honest = held.is_some_and(|(_, last)| last >= theirs);
+        // Words are lost on the way, and said again on the next connection.
+        let unheard = why == NOT_SHOWN;
+        assert!(
+            !honest || unheard,
+            "node {i} does not believe node {replica}, which holds {theirs}: {why}"
+        );
+        self.report.doubted += 1;
     }
 
     /// The connection is no more for the primary; the other end hears of it.

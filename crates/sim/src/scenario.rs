@@ -114,6 +114,23 @@ pub fn a_stranger_acknowledges(seed: u64, loud: bool) -> Result<Report, String> 
     })
 }
 
+/// A node of the cluster says that it is ahead of the primary, and is not. The primary leads on; the node follows again when it has stopped lying.
+pub fn a_node_says_that_it_is_ahead(seed: u64, loud: bool) -> Result<Report, String> {
+    caught(calm(seed, loud), |w| {
+        w.all_follow();
+        let before = w.report.acknowledged;
+        w.go("acknowledge", |w| w.report.acknowledged > before + 3);
+        w.crash(1);
+        env::fault::plant("ship.says_ahead", true);
+        w.go("lie", |w| w.report.doubted > 0);
+        env::fault::plant("ship.says_ahead", false);
+        assert_eq!(w.machines[0].primary().map(|p| p.sealing), Some(false));
+        let before = w.report.acknowledged;
+        w.go("acknowledge", |w| w.report.acknowledged > before + 3);
+        w.heal()
+    })
+}
+
 /// One replica must have a commit, and nobody is wrong about what is down.
 fn calm(seed: u64, loud: bool) -> World {
     let mut world = World::new(seed, loud);

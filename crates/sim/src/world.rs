@@ -113,6 +113,8 @@ pub struct Report {
     pub short: u64,
     pub ahead_found: u64,
     pub stopped: u64,
+    /// Claims to be ahead that were not believed.
+    pub doubted: u64,
     /// Commits acknowledged and lost, as their promise allowed.
     pub forgiven: u64,
     /// Forced promotions whose premise was false.
@@ -147,6 +149,7 @@ impl Report {
         self.short += other.short;
         self.ahead_found += other.ahead_found;
         self.stopped += other.stopped;
+        self.doubted += other.doubted;
         self.forgiven += other.forgiven;
         self.false_premises.extend(other.false_premises.clone());
     }
@@ -173,8 +176,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{} ends of logs forgotten, {} starts refused by the anchor, {} by a replica, {} primaries stopped",
-            self.tails, self.short, self.ahead_found, self.stopped
+            "{} ends of logs forgotten, {} starts refused by the anchor, {} by a replica, {} primaries stopped, {} claims not believed",
+            self.tails, self.short, self.ahead_found, self.stopped, self.doubted
         )?;
         write!(
             f,

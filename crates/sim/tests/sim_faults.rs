@@ -77,5 +77,23 @@ fn every_planted_fault_is_found() {
         });
         println!("{fault}: {}", why.lines().next().unwrap_or_default());
     }
+    // The bare word of a node that says it is ahead is believed.
+    env::fault::plant("ship.bare_word", true);
+    let found = sim::scenario::a_node_says_that_it_is_ahead(1, false).err();
+    env::fault::plant("ship.bare_word", false);
+    env::fault::plant("ship.says_ahead", false);
+    let why = found.unwrap_or_else(|| {
+        let _ = std::panic::take_hook();
+        panic!("the scenario did not find that a bare word is believed")
+    });
+    println!("ship.bare_word: {}", why.lines().next().unwrap_or_default());
+    for seed in 1..=3 {
+        let played = sim::scenario::a_node_says_that_it_is_ahead(seed, false);
+        let report = played.unwrap_or_else(|why| {
+            let _ = std::panic::take_hook();
+            panic!("seed {seed}: {why}")
+        });
+        assert!(report.doubted > 0);
+    }
     let _ = std::panic::take_hook();
 }

@@ -11,10 +11,11 @@
 //!
 //! Read in this order: [`group`] (the unit), [`segment`] (files), [`writer`], [`reader`] (where a log ends), [`checkpoint`],
 //! [`data_dir`], [`anchor`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`],
-//! [`verify`] (all of it read at once, to find what is wrong), [`copy`] (a backup of a directory in use).
+//! [`around`] (what shows that a log goes on), [`verify`] (all of it read at once, to find what is wrong), [`copy`] (a backup of a directory in use).
 
 pub mod anchor;
 pub mod archive;
+pub mod around;
 pub mod aside;
 mod bytes;
 pub mod checkpoint;
@@ -34,6 +35,7 @@ pub mod writer;
 
 pub use anchor::{Anchor, Reach};
 pub use archive::{Archive, Objects};
+pub use around::Around;
 pub use checkpoint::{CheckpointReader, CheckpointWriter, Entry, Manifest, RowChunk};
 pub use data_dir::{DataDir, DirOptions};
 pub use error::{Error, Result};

@@ -26,7 +26,7 @@ use super::look::Look;
 use super::scram;
 use super::wire::{Stream, Wire, gone};
 use super::{Gate, Origin};
-use crate::replication::ask::{ASK, answer};
+use crate::replication::ask::{ASK, SHOW, answer, shown};
 use crate::replication::membership::{MECHANISM, NODE, REPLICATION, denied, purpose};
 use base::schema::Schema;
 use base::{Error, Oid, Result, SqlState};
@@ -349,6 +349,17 @@ async fn hello<S: Stream, E: Engine>(wire: &mut Wire<S>, gate: &Gate<E>) -> Resu
                 {
                     wire.out.buf.extend_from_slice(&a);
                     wire.send().await.map_err(|e| gone(&e))?;
+                }
+                return Ok(None);
+            }
+            SHOW => {
+                if let Some(senders) = gate.senders.get().cloned() {
+                    let read = move || shown(senders.node(), &senders.membership, &message[8..]);
+                    let read = tokio::task::spawn_blocking(read).await;
+                    if let Ok(Some(a)) = read {
+                        wire.out.buf.extend_from_slice(&a);
+                        wire.send().await.map_err(|e| gone(&e))?;
+                    }
                 }
                 return Ok(None);
             }

@@ -227,6 +227,8 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
                     info!(rows = m.rows, milliseconds, "copied");
                     return Ok(());
                 }
+                // There is nothing here to show.
+                Command::ReadAround(_) => {}
                 Command::Refuse(why) => {
                     return Err(Error::new(
                         SqlState::INVALID_PARAMETER_VALUE,

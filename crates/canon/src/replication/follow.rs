@@ -590,6 +590,19 @@ impl Task<'_> {
                     let failed = self.follow.failed;
                     return self.in_time(Restart::Diverged { at, term, failed });
                 }
+                Command::ReadAround(at) => {
+                    let dir = self.follow.node.dir();
+                    match tokio::task::block_in_place(|| dir.around(at)) {
+                        Ok(around) => {
+                            let read = Event::AroundRead(Box::new(around));
+                            self.receiver.handle(read, &mut self.commands);
+                        }
+                        Err(e) => {
+                            error!("the log could not be read: {e}");
+                            return Some(End::Lost);
+                        }
+                    }
+                }
                 Command::Refuse(why) => {
                     let e = Error::new(
                         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -615,6 +628,9 @@ impl Task<'_> {
                 // These come only after BeginBootstrap.
                 Command::Store { .. } | Command::FinishBootstrap => {}
             }
+        }
+        if end.is_none() && !self.commands.is_empty() {
+            return self.obey(link);
         }
         let streaming = end.is_none() && self.receiver.is_streaming();
         let mut s = self.follow.state.lock();

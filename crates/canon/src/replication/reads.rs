@@ -7,13 +7,14 @@ use replica::ship::Facts;
 use replica::ship::sender::Event;
 use std::sync::Arc;
 use tracing::info;
-use wal::{CheckpointReader, LogReader};
+use wal::{Around, CheckpointReader, LogReader};
 
 /// What a read off this thread gives back.
 pub(super) enum Read {
     Log(Event, Option<Box<LogReader>>),
     Checkpoint(Event, Arc<CheckpointReader>),
     Sealed(Position),
+    Around(Box<Around>),
     /// It was handed over to another one.
     Taken(String),
     Failed(Error),

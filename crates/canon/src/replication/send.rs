@@ -39,7 +39,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use wal::{CheckpointReader, Known, LogReader};
 
 /// The command that turns a connection over.
@@ -59,6 +59,8 @@ pub struct Senders {
     names: Mutex<BTreeSet<String>>,
     /// Replicas whose Hello was looked at, and none of it showed that log was lost here.
     greeted: Mutex<BTreeSet<String>>,
+    /// Replicas that said they are ahead and did not show it: this primary's end, and theirs.
+    doubted: Mutex<BTreeMap<String, (Position, Position)>>,
     /// Replicas that are written down already.
     written: Mutex<Vec<Known>>,
     /// A newer term exists: this node's history has ended.
@@ -121,6 +123,7 @@ impl Senders {
             peers: Mutex::default(),
             names: Mutex::default(),
             greeted: Mutex::default(),
+            doubted: Mutex::default(),
             written: Mutex::default(),
             deposed: AtomicBool::new(false),
             lost: watch::channel(None).0,
@@ -167,6 +170,19 @@ impl Senders {
             first
         });
         why
+    }
+
+    /// A replica says that it holds `theirs` of this primary's history, and has not shown it. Said aloud once for each claim; this node serves on.
+    pub fn doubt(&self, replica: &str, ours: Position, theirs: Position, why: &str) {
+        let claim = (ours, theirs);
+        if self.doubted.lock().insert(replica.to_owned(), claim) == Some(claim) {
+            return;
+        }
+        error!(
+            %replica, %ours, %theirs,
+            "this replica says that it holds log which this primary has lost, and does not show it: {why}. It is not believed, and does not \
+             follow. Its log is of another history than this node's: compare the two directories (canon verify) before one of them goes"
+        );
     }
 
     /// Ready when this node has lost log; why it does not serve.
@@ -415,6 +431,8 @@ struct Sending {
     sender: Sender,
     id: u64,
     member: bool,
+    /// Where it takes clients, as far as that is known.
+    reached: Option<SocketAddr>,
     commands: Vec<Command>,
     /// Everything up to here has been shown to the sender.
     fed: Position,
@@ -501,6 +519,7 @@ impl Sending {
             }),
             id,
             member,
+            reached,
             commands: Vec::new(),
             fed: Position::ZERO,
             reads: FuturesOrdered::new(),
@@ -524,20 +543,14 @@ impl Sending {
         sending.fed = facts.last;
         sending.sender.greet(hello, facts, &mut sending.commands);
         let name = sending.sender.node().to_owned();
-        let mut lost = sending.commands.iter().filter_map(|c| match c {
-            Command::Lost { ours, theirs } => Some((*ours, *theirs)),
-            _ => None,
-        });
-        if let Some((ours, theirs)) = lost.next() {
-            let address = reached.map(|a| a.to_string());
-            let why = sending.senders.lose(&name, address, ours, theirs);
-            warn!(replica = %name, "{}", why.fields().message);
-        } else if member && !(sending.commands.iter()).any(|c| matches!(c, Command::Close(_))) {
+        let said = |of: fn(&Command) -> bool| sending.commands.iter().any(of);
+        let proving = said(|c| matches!(c, Command::ReadAround(_)));
+        if member && !said(|c| matches!(c, Command::Close(_))) {
             let (senders, name) = (sending.senders.clone(), name.clone());
             let known = move || senders.know(&name, reached);
             _ = tokio::task::spawn_blocking(known).await;
         }
-        if member {
+        if member && !proving {
             sending.senders.greeted.lock().insert(name);
         }
         sending.event(Event::Published(sending.node.marks().published.get()));
@@ -729,8 +742,24 @@ impl Sending {
                     self.off(move || senders.hand_over(id, &name));
                 }
                 Command::HeardOfTerm(term) => self.senders.depose(term),
-                // Seen to at the greeting.
-                Command::Lost { .. } => {}
+                Command::ReadAround(at) => {
+                    let node = self.node.clone();
+                    self.off(move || {
+                        let around = node.dir().around(at).map_err(disk)?;
+                        Ok(Read::Around(Box::new(around)))
+                    });
+                }
+                Command::Lost { ours, theirs } => {
+                    let (name, address) = (self.sender.node(), self.reached);
+                    let address = address.map(|a| a.to_string());
+                    let why = self.senders.lose(name, address, ours, theirs);
+                    warn!(replica = %name, "{}", why.fields().message);
+                }
+                Command::Unproven { ours, theirs, why } => {
+                    let name = self.sender.node();
+                    self.senders.doubt(name, ours, theirs, &why);
+                    self.senders.greeted.lock().insert(name.to_owned());
+                }
                 Command::HintOfTerm(term) => {
                     info!(
                         term,
@@ -807,6 +836,7 @@ impl Sending {
                 self.checkpoint = Some(c);
                 self.event(e);
             }
+            Read::Around(around) => self.event(Event::AroundRead(around)),
             Read::Sealed(last) => {
                 info!(%last, "handed over: this node takes no more writes");
                 self.feed();

@@ -3,8 +3,8 @@
 //! ```text
 //! every message:  kind u8 | version u8 | fields, little-endian | the rest: group, chunk or text
 //!
-//! to the replica: Welcome 1, Refused 2, Checkpoint 3, Batch 4, Tick 5, Sealed 6
-//! to the primary: Hello 16, Ack 17, Resume 18, Fetch 19, Seal 20
+//! to the replica: Welcome 1, Refused 2, Checkpoint 3, Batch 4, Tick 5, Sealed 6, Show 9
+//! to the primary: Hello 16, Ack 17, Resume 18, Fetch 19, Seal 20, Shown 22
 //! 7, 8, 21: words about the memory that both share (`medium`)
 //! ```
 //! Whoever carries them says where a message ends (over TCP: the CopyData frame), so none repeats its own length. A decoder takes
@@ -18,6 +18,7 @@
 //! Left out on purpose: compression, and checksums of our own. A group carries its own, and a checkpoint its.
 
 use base::{MAX_TERM, Position};
+use wal::Around;
 
 /// Version of the messages. A peer of another version is refused with words, at `Hello`.
 pub const VERSION: u8 = 3;
@@ -83,6 +84,8 @@ pub enum Message {
         published: Position,
         sent_micros: i64,
     },
+    /// The replica says that it is ahead: let it show what its log holds around this position.
+    Show { after: Position },
     /// The primary takes no more commits; its last is `last`.
     Sealed { term: u64, last: Position },
     /// How far the replica is (`ReplicaMarks`), and the `sent_micros` of the newest message behind it.
@@ -100,6 +103,8 @@ pub enum Message {
     Fetch { offset: u64, bytes: u32 },
     /// Take no more commits and hand over.
     Seal,
+    /// What the replica's log holds around the position that was asked for.
+    Shown(Box<Around>),
 }
 
 /// Where a replica goes on.
@@ -122,6 +127,8 @@ pub enum Refusal {
     Diverged { at: Position },
     /// It holds `theirs` of the primary's own history, and the primary has lost what is above `ours`.
     Ahead { ours: Position, theirs: Position },
+    /// It says that it holds more of the primary's own history, which ends at `ours`, and has not shown it: why not.
+    Unproven { ours: Position, why: String },
     /// It belongs to another cluster.
     OtherCluster,
     /// The one who answers is of an older term than the one who asks.
@@ -141,11 +148,13 @@ const CHECKPOINT: u8 = 3;
 const BATCH: u8 = 4;
 const TICK: u8 = 5;
 const SEALED: u8 = 6;
+const SHOW: u8 = 9;
 const HELLO: u8 = 16;
 const ACK: u8 = 17;
 const RESUME: u8 = 18;
 const FETCH: u8 = 19;
 const SEAL: u8 = 20;
+const SHOWN: u8 = 22;
 
 /// The fields that batches and ticks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,6 +293,11 @@ impl Message {
                         put_position(out, *ours);
                         put_position(out, *theirs);
                     }
+                    Refusal::Unproven { ours, why } => {
+                        out.push(6);
+                        put_position(out, *ours);
+                        out.extend_from_slice(why.as_bytes());
+                    }
                     Refusal::OtherCluster => out.push(1),
                     Refusal::OlderTerm => out.push(2),
                     Refusal::Sealed => out.push(3),
@@ -338,6 +352,23 @@ impl Message {
                 out.extend_from_slice(&bytes.to_le_bytes());
             }
             Message::Seal => head(SEAL),
+            Message::Show { after } => {
+                head(SHOW);
+                put_position(out, *after);
+            }
+            Message::Shown(around) => {
+                head(SHOWN);
+                let Around {
+                    at,
+                    segment,
+                    next,
+                    checkpoint,
+                } = &**around;
+                for header in [at, segment, next, checkpoint] {
+                    out.push(u8::from(header.is_some()));
+                    out.extend_from_slice(header.as_ref().map_or(&[], |h| &h[..]));
+                }
+            }
         }
     }
 
@@ -401,6 +432,10 @@ impl Message {
                     5 => Refusal::Ahead {
                         ours: r.position()?,
                         theirs: r.position()?,
+                    },
+                    6 => Refusal::Unproven {
+                        ours: r.position()?,
+                        why: r.text()?,
                     },
                     _ => return Err("a refusal has no known reason"),
                 };
@@ -479,6 +514,15 @@ impl Message {
                 bytes: r.u32()?,
             },
             SEAL => Message::Seal,
+            SHOW => Message::Show {
+                after: r.position()?,
+            },
+            SHOWN => Message::Shown(Box::new(Around {
+                at: r.header()?,
+                segment: r.header()?,
+                next: r.header()?,
+                checkpoint: r.header()?,
+            })),
             _ => return Err("the message is of an unknown kind"),
         };
         if !r.0.is_empty() {
@@ -582,6 +626,14 @@ impl Reader<'_> {
             terms.push((term, start));
         }
         Ok(terms)
+    }
+
+    fn header(&mut self) -> Result<Option<wal::around::Header>, Malformed> {
+        match self.u8()? {
+            0 => Ok(None),
+            1 => self.take().map(Some),
+            _ => Err("a flag is neither 0 nor 1"),
+        }
     }
 
     fn rest(&mut self) -> Vec<u8> {

@@ -5,7 +5,7 @@
 //!                                                        ◀── acknowledgements ──
 //! ```
 //! `message` is what they say; `sender` and `receiver` decide and do nothing, so that a test or a simulation can be their
-//! network, disk and clock; `history` says from their terms where two histories part, `standing` which of two nodes is ahead; `ring` is where what arrives waits.
+//! network, disk and clock; `history` says from their terms where two histories part, `standing` which of two nodes is ahead, `evidence` whether it has shown that; `ring` is where what arrives waits.
 //!
 //! Where both are on one host, batches go through memory that the primary writes (`remote_ring`), and a bell is what is sent (`medium`). Neither
 //! sender nor receiver knows: the same messages arrive in the same order.
@@ -13,6 +13,7 @@
 //! **The consumer** of the ring takes frames in order, raises *received*, hands the group to replay and to the replica's own log,
 //! and tells the receiver when it was overrun. A frame's group may begin at or below what it has: once, behind a bootstrap.
 
+pub mod evidence;
 mod history;
 mod medium;
 mod message;

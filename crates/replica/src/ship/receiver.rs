@@ -19,8 +19,9 @@
 //! **Copying** asks for the parts of the checkpoint, a few ahead, and takes them in order; then the driver verifies and recovers it. What the
 //! node had before stays until then, so a copy that does not arrive leaves it as it was: the driver begins with a new receiver over that.
 //!
-//! **Ahead.** A primary that has lost log and finds more of its own history here refuses. Nothing is set aside then, whatever it says: that is
-//! done only for a term that began elsewhere.
+//! **Ahead.** A primary that finds more of its own history here asks to be shown it (`Show`), and is told when it is on this node's disk. Then it knows that it has lost
+//! log, or does not believe it. Either way it refuses, and nothing is set aside here, whatever it says: that is done only for a term that
+//! began elsewhere.
 //!
 //! **Asking again** is what makes up for anything lost. It comes ever later while nothing comes of it, and asks for one part: over a link that
 //! carries a part in a second, who asked each half second would fill it with doubles.
@@ -31,6 +32,7 @@ use super::message::{MAX_CHUNK, Message, Refusal, Start, VERSION};
 use super::sender::Acked;
 use base::Position;
 use env::fault::planted;
+use wal::Around;
 
 /// Parts of a checkpoint asked for ahead.
 const AHEAD: u64 = 4;
@@ -80,6 +82,8 @@ pub enum Event {
     },
     /// It was not; or the disk failed.
     BootstrapFailed,
+    /// Answer to `ReadAround`.
+    AroundRead(Box<Around>),
     /// Somebody wants this replica to take over, with the primary's help. Holds while the connection does.
     Seal,
     /// They want it no more.
@@ -121,6 +125,8 @@ pub enum Command {
         at: Position,
         term: u64,
     },
+    /// Read what the log here holds around this position (`DataDir::around`).
+    ReadAround(Position),
     /// This primary will never do: words for a person.
     Refuse(String),
     /// The primary was sealed and all that it had is durable here: take over.
@@ -172,6 +178,8 @@ pub struct Receiver {
     echo_micros: i64,
     seal: bool,
     sealed: Option<Position>,
+    /// What the primary wants to be shown, when it is on the disk here.
+    show: Option<Position>,
 }
 
 impl Receiver {
@@ -197,6 +205,7 @@ impl Receiver {
             echo_micros: 0,
             seal: false,
             sealed: None,
+            show: None,
         }
     }
 
@@ -233,13 +242,16 @@ impl Receiver {
                 self.state = State::Greeting;
                 (self.quiet, self.stuck) = (0, 0);
                 self.asked = None;
-                self.sealed = None;
+                (self.sealed, self.show) = (None, None);
                 out.push(Command::Send(Message::Hello {
                     version: u16::from(VERSION),
                     cluster: self.me.cluster,
                     node: self.me.node.clone(),
                     terms: self.me.terms.clone(),
-                    last: self.expected,
+                    last: match planted("ship.says_ahead") {
+                        true => Position::from_u64(self.expected.as_u64() | 1 << 60),
+                        false => self.expected,
+                    },
                     ring: self.me.ring,
                 }));
             }
@@ -261,7 +273,13 @@ impl Receiver {
                     self.marks = marks;
                     self.ack(out);
                 }
+                self.show(out);
                 self.hand_over(out);
+            }
+            Event::AroundRead(around) => {
+                if self.state == State::Greeting {
+                    out.push(Command::Send(Message::Shown(around)));
+                }
             }
             Event::Bootstrapped { start } => {
                 if self.state == State::Recovering {
@@ -350,6 +368,17 @@ impl Receiver {
         }
     }
 
+    /// Shows what the primary has asked for, as soon as something of it is on the disk.
+    fn show(&mut self, out: &mut Vec<Command>) {
+        let there = self.show.filter(|after| self.marks.persisted > *after);
+        if let Some(after) = there
+            && self.state == State::Greeting
+        {
+            self.show = None;
+            out.push(Command::ReadAround(after));
+        }
+    }
+
     fn hand_over(&mut self, out: &mut Vec<Command>) {
         if let Some(last) = self.sealed.filter(|last| self.marks.persisted >= *last)
             && self.seal
@@ -434,6 +463,7 @@ impl Receiver {
                 }
                 Refusal::Diverged { at } if term == self.term() => self.ahead(at, out),
                 Refusal::Ahead { ours, .. } => self.ahead(ours, out),
+                Refusal::Unproven { ours, why } => self.doubted(ours, &why, out),
                 Refusal::OtherCluster => {
                     let why = "the primary belongs to another cluster";
                     self.stop(Command::Refuse(why.into()), out);
@@ -447,6 +477,10 @@ impl Receiver {
                     self.leave(&why, out);
                 }
             },
+            (Message::Show { after }, State::Greeting) => {
+                self.show = Some(after);
+                self.show(out);
+            }
             (
                 Message::Checkpoint {
                     offset,
@@ -472,6 +506,7 @@ impl Receiver {
             (
                 Message::Welcome { .. }
                 | Message::Refused { .. }
+                | Message::Show { .. }
                 | Message::Checkpoint { .. }
                 | Message::Batch { .. }
                 | Message::Tick { .. }
@@ -487,6 +522,17 @@ impl Receiver {
         let why = format!(
             "the primary's log ends at {at} and this replica's at {}, in one history: the primary has lost log, and this replica keeps what \
              it has. What loses nothing is to make this replica the primary: canon promote --force --old-primary-is-down",
+            self.expected
+        );
+        self.leave(&why, out);
+    }
+
+    /// The primary does not find that what is here continues its log. One of the two has another history, and only a person can say which.
+    fn doubted(&mut self, at: Position, why: &str, out: &mut Vec<Command>) {
+        let why = format!(
+            "the primary's log ends at {at} and this replica's at {}, and the primary does not find its own log here: {why}. This replica's log is \
+             of another history. It keeps what it has and follows nobody. Compare the two directories (canon verify); if the primary is \
+             right, start this node on an empty data directory",
             self.expected
         );
         self.leave(&why, out);

@@ -4,12 +4,13 @@
 //!            greet                    copied: Resume               sent = head
 //!   new ───────────────▶ copying ──────────────────▶ catching up ─────────────▶ live
 //!    │  └──────────────────── resumes ───────────────────▲  ▲                    │
-//!    └▶ refused: closed                                  └───── overrun, behind ─┘
+//!    ├▶ proving: it says that it is ahead, and shows it  └───── overrun, behind ─┘
+//!    └▶ refused: closed
 //! ```
 //! - **Greeting** decides from the two histories: go on behind the replica's last position; begin anew from a checkpoint, if it is
 //!   empty or the log no longer reaches back; or refuse, when it is of another cluster, of a newer term (then *we* are the old
 //!   one, and say so), or holds commits that this history does not; or holds more of our own history than we do: then *we* have lost log
-//!   (`standing`).
+//!   (`standing`), and stop serving when it has shown it (`evidence`).
 //! - **Copying** answers the replica, which asks for the parts of the checkpoint in its own time.
 //! - **Catching up** reads the log from where the replica is and keeps at most half of the replica's ring unacknowledged, so it
 //!   cannot overrun it. It ends when everything that was appended has been sent.
@@ -27,18 +28,20 @@
 //! | `Ack` | reported, and log is kept for it | paces its own catch-up |
 //! | `Ack` of more than was sent, or that contradicts itself | closed | closed |
 //! | `Seal` | the primary hands over | closed |
-//! | more of this history than there is | the primary has lost log, and stops serving | refused |
+//! | more of this history than there is, and shows it | the primary has lost log, and stops serving | refused |
+//! | the same, and does not show it within two seconds | refused, with an alarm; the primary serves on | refused |
 //! | a newer term, in `Hello` or `Ack` | the primary is deposed | a hint; closed |
 //!
 //! Left out on purpose: who counts acknowledgements (`commit`'s quorum) and which log is kept for whom ([`Sender::retain`] says
 //! what this replica needs).
 
+use super::evidence::{NOT_SHOWN, proven};
 use super::message::{MAX_CHUNK, Message, Refusal, Start, Step, VERSION};
 use super::standing::{Ours, Stands, stands};
 use base::Position;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use wal::{Group, Life};
+use wal::{Around, Group, Life};
 
 /// What the primary is, when a replica introduces itself.
 #[derive(Clone, Debug)]
@@ -117,6 +120,8 @@ pub enum Event {
     CheckpointRead { offset: u64, bytes: Vec<u8> },
     /// The primary takes no more commits and hands over to this replica and to no other; its last is this.
     Sealed(Position),
+    /// Answer to `ReadAround`: what the log here holds around that position.
+    AroundRead(Box<Around>),
     /// Some time has passed (about a tenth of a second).
     Time,
 }
@@ -153,6 +158,14 @@ pub enum Command {
     Seal,
     /// There is a newer term: this primary is an old one.
     HeardOfTerm(u64),
+    /// Read what the log here holds around this position (`DataDir::around`).
+    ReadAround(Position),
+    /// The replica says that it is ahead and has not shown it: worth an alarm, and nothing else is done.
+    Unproven {
+        ours: Position,
+        theirs: Position,
+        why: String,
+    },
     /// The replica holds `theirs` of this primary's own history, of which nothing is here above `ours`: this primary has lost log and must not
     /// serve.
     Lost {
@@ -168,6 +181,8 @@ pub enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     New,
+    /// Says that it is ahead.
+    Proving,
     /// Waits for the checkpoint to be opened.
     Opening,
     Copying {
@@ -177,6 +192,21 @@ enum State {
     Live,
     Closed,
 }
+
+/// A replica that says it is ahead.
+struct Claim {
+    ours: Position,
+    theirs: Position,
+    /// What is here around `ours`, and what is there.
+    here: Option<Box<Around>>,
+    there: Option<Box<Around>>,
+    lives: Vec<Life>,
+    /// When its patience ends; by our clock.
+    until: Option<i64>,
+}
+
+/// How long a replica has to show that it is ahead, in microseconds.
+const TO_SHOW: i64 = 2_000_000;
 
 /// See the module.
 pub struct Sender {
@@ -212,6 +242,7 @@ pub struct Sender {
     stalled: bool,
     /// The greatest `sent` so far: a late acknowledgement may lie above `sent` after a resume.
     ever_sent: Position,
+    claim: Option<Claim>,
 }
 
 impl Sender {
@@ -241,6 +272,7 @@ impl Sender {
             idle: true,
             stalled: false,
             ever_sent: Position::ZERO,
+            claim: None,
         }
     }
 
@@ -267,7 +299,7 @@ impl Sender {
     /// What `pg_stat_replication` calls the state.
     pub fn state_name(&self) -> &'static str {
         match self.state {
-            State::New | State::Opening => "startup",
+            State::New | State::Proving | State::Opening => "startup",
             State::Copying { .. } => "backup",
             State::CatchingUp => "catchup",
             State::Live => "streaming",
@@ -279,7 +311,7 @@ impl Sender {
     /// acknowledgement). None before it was accepted, and for a stranger.
     pub fn retain(&self) -> Option<Position> {
         match self.state {
-            State::New | State::Opening | State::Closed => None,
+            State::New | State::Proving | State::Opening | State::Closed => None,
             _ if self.peer == Peer::Stranger => None,
             _ => Some(self.acked.persisted),
         }
@@ -327,9 +359,20 @@ impl Sender {
                     _ = theirs;
                     Some(Refusal::Diverged { at: ours })
                 }
+                // Anything can say that it is ahead. A node of the cluster is asked to show it.
+                Stands::Ahead { ours, theirs } if self.peer == Peer::Member => {
+                    self.claim = Some(Claim {
+                        ours,
+                        theirs,
+                        here: None,
+                        there: None,
+                        lives: facts.lives,
+                        until: None,
+                    });
+                    None
+                }
                 Stands::Ahead { ours, theirs } => {
-                    // Anything can say that it is ahead; a node has proven that it is one.
-                    if self.peer == Peer::Member || env::fault::planted("ship.unproven_ahead") {
+                    if env::fault::planted("ship.unproven_ahead") {
                         out.push(Command::Lost { ours, theirs });
                     }
                     Some(Refusal::Ahead { ours, theirs })
@@ -342,19 +385,69 @@ impl Sender {
         self.window = (ring / 2).max(1);
         (self.sent, self.head, self.ever_sent) = (last, facts.last, last);
         if let Some(reason) = refused {
-            let words = format!("replica refused: {reason:?}");
-            out.push(Command::Send(Message::Refused {
-                term: self.term,
-                reason,
-            }));
-            return self.close(&words, out);
+            return self.refuse(reason, out);
         }
-        if cluster == 0 || last == Position::ZERO || last < facts.reaches_back_to {
+        if let Some(ours) = self.claim.as_ref().map(|c| c.ours) {
+            if env::fault::planted("ship.bare_word") {
+                return self.believe(out);
+            }
+            self.state = State::Proving;
+            out.push(Command::Send(Message::Show { after: ours }));
+            out.push(Command::ReadAround(ours));
+        } else if cluster == 0 || last == Position::ZERO || last < facts.reaches_back_to {
             self.state = State::Opening;
             out.push(Command::OpenCheckpoint);
         } else {
             out.push(Command::Send(self.welcome(Start::Resume(last))));
             self.state = State::CatchingUp;
+        }
+    }
+
+    /// The replica is ahead: this primary has lost log.
+    fn believe(&mut self, out: &mut Vec<Command>) {
+        let Some(Claim { ours, theirs, .. }) = self.claim else {
+            return;
+        };
+        out.push(Command::Lost { ours, theirs });
+        self.refuse(Refusal::Ahead { ours, theirs }, out);
+    }
+
+    fn doubt(&mut self, why: &str, out: &mut Vec<Command>) {
+        let Some(Claim { ours, theirs, .. }) = self.claim else {
+            return;
+        };
+        let why = why.to_owned();
+        out.push(Command::Unproven {
+            ours,
+            theirs,
+            why: why.clone(),
+        });
+        self.refuse(Refusal::Unproven { ours, why }, out);
+    }
+
+    fn refuse(&mut self, reason: Refusal, out: &mut Vec<Command>) {
+        let words = format!("replica refused: {reason:?}");
+        out.push(Command::Send(Message::Refused {
+            term: self.term,
+            reason,
+        }));
+        self.close(&words, out);
+    }
+
+    /// Looks at the claim when both ends have said what they hold.
+    fn judge(&mut self, out: &mut Vec<Command>) {
+        let Some(claim) = &self.claim else { return };
+        let (Some(here), Some(there)) = (&claim.here, &claim.there) else {
+            return;
+        };
+        let ours = Ours {
+            terms: &self.terms,
+            lives: &claim.lives,
+            last: claim.ours,
+        };
+        match proven(ours, self.cluster, claim.ours, here, there) {
+            Ok(()) => self.believe(out),
+            Err(why) => self.doubt(why, out),
         }
     }
 
@@ -459,7 +552,18 @@ impl Sender {
                 }
             }
             Event::Sealed(last) => self.sealed = Some(last),
+            Event::AroundRead(here) => {
+                if let Some(claim) = &mut self.claim {
+                    claim.here = Some(here);
+                    return self.judge(out);
+                }
+            }
             Event::Time => {
+                if let Some(claim) = &mut self.claim
+                    && now_micros >= *claim.until.get_or_insert(now_micros + TO_SHOW)
+                {
+                    return self.doubt(NOT_SHOWN, out);
+                }
                 if self.idle && matches!(self.state, State::CatchingUp | State::Live) {
                     self.tick(self.sent, now_micros, out);
                 }
@@ -489,6 +593,13 @@ impl Sender {
 
     fn message(&mut self, message: Message, out: &mut Vec<Command>) {
         match (message, self.state) {
+            (Message::Shown(there), State::Proving) => {
+                if let Some(claim) = &mut self.claim {
+                    claim.there = Some(there);
+                }
+                self.judge(out);
+            }
+            (_, State::Proving) => self.doubt("it has said something else", out),
             (_, State::New | State::Opening | State::Closed) => {
                 self.close("a message before the greeting is done", out)
             }

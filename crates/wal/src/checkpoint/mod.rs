@@ -105,7 +105,7 @@ fn sealed(b: &[u8]) -> bool {
 }
 
 /// Cluster, number and start; `Err` says what is wrong.
-fn decode_header(b: &[u8; HEADER]) -> Result<(u128, u64, Position), &'static str> {
+pub(crate) fn decode_header(b: &[u8; HEADER]) -> Result<(u128, u64, Position), &'static str> {
     if b[..8] != *b"CANONCKP" || !sealed(b) {
         return Err("the checkpoint's header is wrong");
     }

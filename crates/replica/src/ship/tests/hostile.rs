@@ -116,14 +116,74 @@ fn nobody_acknowledges_what_was_not_sent_or_contradicts_itself() {
     }
 }
 
-#[test]
-fn only_a_member_is_ahead() {
-    for peer in [Peer::Member, Peer::Stranger] {
-        let (_, out) = greeted(peer, hello(&facts().terms, upto(10)));
-        let lost = out.iter().any(|c| matches!(c, Command::Lost { .. }));
-        assert_eq!(lost, peer == Peer::Member, "{out:?}");
-        assert!(is_closed(&out));
+fn is_lost(out: &[Command]) -> bool {
+    out.iter().any(|c| matches!(c, Command::Lost { .. }))
+}
+
+/// A primary that holds ten groups hears a member that says it has eleven, and reads its own log; `then` is what the member says or does.
+fn claimed(then: &[Event]) -> Vec<Command> {
+    let (mut s, mut out) = (Sender::new(Peer::Member), Vec::new());
+    let facts = Facts {
+        terms: vec![(1, Position::ZERO), (TERM, Position::ZERO)],
+        ..facts()
+    };
+    s.greet(hello(&facts.terms, upto(10)), facts, &mut out);
+    assert!(!is_lost(&out), "a bare word: {out:?}");
+    let here = log(CLUSTER, &[5; 10], 1 << 20, 0).around(upto(9)).unwrap();
+    out.extend(tell(&mut s, Event::AroundRead(Box::new(here))));
+    assert!(!is_lost(&out) && !is_closed(&out), "{out:?}");
+    for event in then {
+        s.handle(event.clone(), 77, &mut out);
     }
+    s.handle(Event::Time, 77, &mut out);
+    s.handle(Event::Time, 77 + 3_000_000, &mut out);
+    assert!(is_closed(&out), "{out:?}");
+    out
+}
+
+fn shows(groups: usize, salt: u8, at: Position) -> Event {
+    let there = log(CLUSTER, &vec![5; groups], 1 << 20, salt);
+    let around = there.around(at).unwrap();
+    Event::Message(Message::Shown(Box::new(around)))
+}
+
+#[test]
+fn a_member_that_shows_it_is_ahead_stops_the_primary() {
+    let out = claimed(&[shows(11, 0, upto(9))]);
+    let (ours, theirs) = (upto(9), upto(10));
+    assert!(out.contains(&Command::Lost { ours, theirs }), "{out:?}");
+}
+
+#[test]
+fn a_member_that_lies_about_being_ahead_is_refused_and_nothing_else_happens() {
+    let nothing = Box::new(wal::Around::default());
+    let ways: [(&str, &[Event]); 7] = [
+        ("says no more", &[]),
+        ("shows nothing", &[Event::Message(Message::Shown(nothing))]),
+        ("has what the primary has", &[shows(10, 0, upto(9))]),
+        ("has less", &[shows(4, 0, upto(9))]),
+        ("shows another place", &[shows(11, 0, upto(5))]),
+        ("is of another history", &[shows(11, 3, upto(9))]),
+        (
+            "acknowledges",
+            &[Event::Message(ack(TERM, upto(10), [upto(10); 3]))],
+        ),
+    ];
+    for (way, then) in ways {
+        let out = claimed(then);
+        assert!(!is_lost(&out), "{way}: {out:?}");
+        let doubted = |c: &&Command| matches!(c, Command::Unproven { .. });
+        assert_eq!(out.iter().filter(doubted).count(), 1, "{way}: {out:?}");
+        assert!(!out.iter().any(is_believed), "{way}: {out:?}");
+    }
+}
+
+#[test]
+fn a_stranger_is_not_even_asked() {
+    let (_, out) = greeted(Peer::Stranger, hello(&facts().terms, upto(10)));
+    assert!(!is_lost(&out) && is_closed(&out), "{out:?}");
+    let asked = |c: &Command| matches!(c, Command::ReadAround(_));
+    assert!(!out.iter().any(asked), "{out:?}");
 }
 
 #[test]
@@ -168,6 +228,11 @@ fn message() -> impl Strategy<Value = Message> {
         2 => (any::<u64>(), any::<u32>())
             .prop_map(|(offset, bytes)| Message::Fetch { offset, bytes }),
         1 => Just(Message::Seal),
+        1 => position().prop_map(|after| Message::Show { after }),
+        1 => (0usize..12, 0u8..2, position()).prop_map(|(n, salt, at)| match shows(n, salt, at) {
+            Event::Message(m) => m,
+            _ => Message::Seal,
+        }),
         1 => (term(), position())
             .prop_map(|(t, last)| hello(&[(1, Position::ZERO), (t.max(2), p(0))], last)),
         1 => (term(), position()).prop_map(|(term, last)| Message::Sealed { term, last }),
@@ -197,6 +262,7 @@ proptest! {
                         prop_assert!(acked.persisted.max(acked.applied) <= acked.received);
                         prop_assert!(acked.visible <= acked.applied);
                     }
+                    Command::Lost { .. } => prop_assert!(false, "it was not asked"),
                     Command::Seal => prop_assert!(member),
                     Command::HeardOfTerm(t) => prop_assert!(member && *t > TERM && *t <= MAX_TERM),
                     Command::HintOfTerm(t) => prop_assert!(!member && *t > TERM),

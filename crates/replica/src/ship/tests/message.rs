@@ -40,6 +40,11 @@ fn step() -> impl Strategy<Value = Step> {
     )
 }
 
+fn header() -> impl Strategy<Value = Option<wal::around::Header>> {
+    let bytes = any::<u8>().prop_map(|b| [b; 128]);
+    prop::option::of(bytes)
+}
+
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..200)
 }
@@ -84,6 +89,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
     prop_oneof![
         position().prop_map(|at| Refusal::Diverged { at }),
         (position(), position()).prop_map(|(ours, theirs)| Refusal::Ahead { ours, theirs }),
+        (position(), ".{0,40}").prop_map(|(ours, why)| Refusal::Unproven { ours, why }),
         Just(Refusal::OtherCluster),
         Just(Refusal::OlderTerm),
         Just(Refusal::Sealed),
@@ -144,6 +150,15 @@ fn message() -> impl Strategy<Value = Message> {
         position().prop_map(|from| Message::Resume { from }),
         (any::<u64>(), any::<u32>()).prop_map(|(offset, bytes)| Message::Fetch { offset, bytes }),
         Just(Message::Seal),
+        position().prop_map(|after| Message::Show { after }),
+        (header(), header(), header(), header()).prop_map(|(at, segment, next, checkpoint)| {
+            Message::Shown(Box::new(Around {
+                at,
+                segment,
+                next,
+                checkpoint,
+            }))
+        }),
     ]
 }
 

@@ -210,6 +210,10 @@ fn refusals() {
             ours: p(7),
             theirs: p(9),
         },
+        Refusal::Unproven {
+            ours: p(7),
+            why: "no".into(),
+        },
     ] {
         let (out, r) = refused(reason, 5);
         assert!(left(&out) && !r.is_stopped());
