@@ -98,6 +98,15 @@ pub const FIRST_WORD: u64 = 150_000;
 const RING: usize = 4 << 10;
 
 impl Follower {
+    /// A batch or a tick goes into the ring.
+    fn write(&mut self, message: &Message, restart: bool) {
+        if restart {
+            self.ring.0.restart();
+            self.lost = false;
+        }
+        self.ring.0.write(&message.to_bytes());
+    }
+
     /// Over a directory, if there is one, with what was recovered from it.
     pub fn new(
         node: usize,
@@ -261,13 +270,7 @@ impl World {
                     self.send(c, true, m.to_bytes());
                 }
             }
-            Command::Write { message, restart } => {
-                if restart {
-                    f.ring.0.restart();
-                    f.lost = false;
-                }
-                f.ring.0.write(&message.to_bytes());
-            }
+            Command::Write { message, restart } => f.write(&message, restart),
             Command::Published(to) => {
                 if let Some(following) = &f.following {
                     following.marks.hear(f.receiver.term(), to);
@@ -397,12 +400,7 @@ impl World {
                     self.later(soon, What::Lose(f.target));
                 }
             }
-            Command::ReadAround(at) => {
-                let dir = f.dir.clone().expect("a history has a directory");
-                let around = dir.around(at);
-                let around = around.unwrap_or_else(|e| panic!("the log is not readable: {e}"));
-                self.receive(i, f, Event::AroundRead(Box::new(around)));
-            }
+            Command::ReadAround(at) => self.show_around(i, f, at),
             Command::Refuse(why) => panic!("node {i} refuses its primary: {why}"),
             Command::HandedOver { last, .. } => {
                 self.say(|| format!("node {i} has everything up to {last}: handed over"));
@@ -410,9 +408,10 @@ impl World {
             }
             Command::Close(why) => {
                 self.say(|| format!("node {i} ends its connection: {why}"));
-                if let Some(c) = f.connection.take() {
-                    self.hang_up(c, true);
-                }
+                f.connection
+                    .take()
+                    .into_iter()
+                    .for_each(|c| self.hang_up(c, true));
             }
             Command::Reconnect { after_millis } => {
                 f.connection = None;
@@ -424,6 +423,14 @@ impl World {
                 self.later(after_millis * 1_000, What::Connect(i, life));
             }
         }
+    }
+
+    /// The primary wants to be shown what the log here holds around this position.
+    fn show_around(&mut self, i: usize, f: &mut Follower, at: Position) {
+        let dir = f.dir.as_ref().expect("a history has a directory");
+        let around = dir.around(at);
+        let around = around.unwrap_or_else(|e| panic!("the log is not readable: {e}"));
+        self.receive(i, f, Event::AroundRead(Box::new(around)));
     }
 
     /// The node starts on the history on its disk, which no copy has replaced.

@@ -227,8 +227,6 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
                     info!(rows = m.rows, milliseconds, "copied");
                     return Ok(());
                 }
-                // There is nothing here to show.
-                Command::ReadAround(_) => {}
                 Command::Refuse(why) => {
                     return Err(Error::new(
                         SqlState::INVALID_PARAMETER_VALUE,
@@ -238,14 +236,13 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
                 Command::Close(why) => {
                     return Err(Error::new(SqlState::CONNECTION_FAILURE, why));
                 }
-                Command::Reconnect { .. } => {
-                    let what = "the connection ended";
-                    return Err(Error::new(SqlState::CONNECTION_FAILURE, what));
-                }
+                Command::Reconnect { .. } => return Err(ended()),
                 Command::Write { .. }
                 | Command::Published(_)
                 | Command::SetTerms(_)
                 | Command::Diverged { .. }
+                // There is nothing here to show.
+                | Command::ReadAround(_)
                 | Command::HandedOver { .. } => {}
             }
         }
@@ -254,6 +251,10 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
             _ = time.tick() => receiver.handle(Event::Time, &mut commands),
         }
     }
+}
+
+fn ended() -> Error {
+    Error::new(SqlState::CONNECTION_FAILURE, "the connection ended")
 }
 
 #[cfg(test)]

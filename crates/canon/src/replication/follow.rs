@@ -591,16 +591,9 @@ impl Task<'_> {
                     return self.in_time(Restart::Diverged { at, term, failed });
                 }
                 Command::ReadAround(at) => {
-                    let dir = self.follow.node.dir();
-                    match tokio::task::block_in_place(|| dir.around(at)) {
-                        Ok(around) => {
-                            let read = Event::AroundRead(Box::new(around));
-                            self.receiver.handle(read, &mut self.commands);
-                        }
-                        Err(e) => {
-                            error!("the log could not be read: {e}");
-                            return Some(End::Lost);
-                        }
+                    if let Err(e) = self.read_around(at) {
+                        error!("the log could not be read: {e}");
+                        return Some(End::Lost);
                     }
                 }
                 Command::Refuse(why) => {
@@ -651,6 +644,14 @@ impl Task<'_> {
             self.follow.say_first(Ok(Word::Agreed));
         }
         end
+    }
+
+    fn read_around(&mut self, at: Position) -> wal::Result<()> {
+        let dir = self.follow.node.dir();
+        let around = tokio::task::block_in_place(|| dir.around(at))?;
+        let read = Event::AroundRead(Box::new(around));
+        self.receiver.handle(read, &mut self.commands);
+        Ok(())
     }
 
     fn unseal(&self) {

@@ -283,29 +283,7 @@ impl Message {
             Message::Refused { term, reason } => {
                 head(REFUSED);
                 put_u64(out, *term);
-                match reason {
-                    Refusal::Diverged { at } => {
-                        out.push(0);
-                        put_position(out, *at);
-                    }
-                    Refusal::Ahead { ours, theirs } => {
-                        out.push(5);
-                        put_position(out, *ours);
-                        put_position(out, *theirs);
-                    }
-                    Refusal::Unproven { ours, why } => {
-                        out.push(6);
-                        put_position(out, *ours);
-                        out.extend_from_slice(why.as_bytes());
-                    }
-                    Refusal::OtherCluster => out.push(1),
-                    Refusal::OlderTerm => out.push(2),
-                    Refusal::Sealed => out.push(3),
-                    Refusal::Other(why) => {
-                        out.push(4);
-                        out.extend_from_slice(why.as_bytes());
-                    }
-                }
+                put_refusal(out, reason);
             }
             Message::Checkpoint {
                 offset,
@@ -358,16 +336,7 @@ impl Message {
             }
             Message::Shown(around) => {
                 head(SHOWN);
-                let Around {
-                    at,
-                    segment,
-                    next,
-                    checkpoint,
-                } = &**around;
-                for header in [at, segment, next, checkpoint] {
-                    out.push(u8::from(header.is_some()));
-                    out.extend_from_slice(header.as_ref().map_or(&[], |h| &h[..]));
-                }
+                put_around(out, around);
             }
         }
     }
@@ -423,22 +392,7 @@ impl Message {
             }
             REFUSED => {
                 let term = r.term()?;
-                let reason = match r.u8()? {
-                    0 => Refusal::Diverged { at: r.position()? },
-                    1 => Refusal::OtherCluster,
-                    2 => Refusal::OlderTerm,
-                    3 => Refusal::Sealed,
-                    4 => Refusal::Other(r.text()?),
-                    5 => Refusal::Ahead {
-                        ours: r.position()?,
-                        theirs: r.position()?,
-                    },
-                    6 => Refusal::Unproven {
-                        ours: r.position()?,
-                        why: r.text()?,
-                    },
-                    _ => return Err("a refusal has no known reason"),
-                };
+                let reason = r.refusal()?;
                 Message::Refused { term, reason }
             }
             CHECKPOINT => {
@@ -540,6 +494,45 @@ fn put_position(out: &mut Vec<u8>, p: Position) {
     put_u64(out, p.as_u64());
 }
 
+fn put_refusal(out: &mut Vec<u8>, reason: &Refusal) {
+    match reason {
+        Refusal::Diverged { at } => {
+            out.push(0);
+            put_position(out, *at);
+        }
+        Refusal::Ahead { ours, theirs } => {
+            out.push(5);
+            put_position(out, *ours);
+            put_position(out, *theirs);
+        }
+        Refusal::Unproven { ours, why } => {
+            out.push(6);
+            put_position(out, *ours);
+            out.extend_from_slice(why.as_bytes());
+        }
+        Refusal::OtherCluster => out.push(1),
+        Refusal::OlderTerm => out.push(2),
+        Refusal::Sealed => out.push(3),
+        Refusal::Other(why) => {
+            out.push(4);
+            out.extend_from_slice(why.as_bytes());
+        }
+    }
+}
+
+fn put_around(out: &mut Vec<u8>, around: &Around) {
+    let Around {
+        at,
+        segment,
+        next,
+        checkpoint,
+    } = around;
+    for header in [at, segment, next, checkpoint] {
+        out.push(u8::from(header.is_some()));
+        out.extend_from_slice(header.as_ref().map_or(&[], |h| &h[..]));
+    }
+}
+
 fn put_terms(out: &mut Vec<u8>, terms: &[(u64, Position)]) {
     let count = u32::try_from(terms.len()).expect("fewer than 2^32 terms");
     out.extend_from_slice(&count.to_le_bytes());
@@ -626,6 +619,27 @@ impl Reader<'_> {
             terms.push((term, start));
         }
         Ok(terms)
+    }
+
+    fn refusal(&mut self) -> Result<Refusal, Malformed> {
+        Ok(match self.u8()? {
+            0 => Refusal::Diverged {
+                at: self.position()?,
+            },
+            1 => Refusal::OtherCluster,
+            2 => Refusal::OlderTerm,
+            3 => Refusal::Sealed,
+            4 => Refusal::Other(self.text()?),
+            5 => Refusal::Ahead {
+                ours: self.position()?,
+                theirs: self.position()?,
+            },
+            6 => Refusal::Unproven {
+                ours: self.position()?,
+                why: self.text()?,
+            },
+            _ => return Err("a refusal has no known reason"),
+        })
     }
 
     fn header(&mut self) -> Result<Option<wal::around::Header>, Malformed> {

@@ -368,9 +368,12 @@ impl Receiver {
         }
     }
 
-    /// Shows what the primary has asked for, as soon as something of it is on the disk.
+    /// Shows what the primary has asked for, as soon as something of it is on the disk, or nothing more will come there.
     fn show(&mut self, out: &mut Vec<Command>) {
-        let there = self.show.filter(|after| self.marks.persisted > *after);
+        let persisted = self.marks.persisted;
+        let there = self
+            .show
+            .filter(|after| persisted > *after || persisted >= self.expected);
         if let Some(after) = there
             && self.state == State::Greeting
         {
