@@ -15,7 +15,8 @@
 //! | is a checkpoint alone | the checkpoint is of this cluster and lies above the primary's end |
 //!
 //! In the last two rows nothing of the primary's own is left to be compared. They are believed all the same: to serve while a reachable node holds
-//! what was acknowledged is the greater harm. So is the first where the primary has kept no group, but only a checkpoint.
+//! what was acknowledged is the greater harm. So is the first where the primary
+//! knows its own end from a checkpoint only, and its log ends before that.
 //!
 //! Left out on purpose: proof against a node that has the cluster's secret and makes up a log. A checksum is no signature, and such a node
 //! can depose a primary anyway.
@@ -98,8 +99,12 @@ pub fn proven(
         if at.group.term > n.term {
             return Err("the term falls from one group to the next");
         }
-        if mine.as_ref().is_some_and(|m| !same(&m.group, &at.group)) {
-            return Err("the group at the end of this log is another one there");
+        let other = "the group at the end of this log is another one there";
+        match mine.as_ref().map(|m| &m.group) {
+            Some(m) if m.last > at.group.last => return Err(other),
+            Some(m) if m.last == at.group.last && !same(m, &at.group) => return Err(other),
+            // Or this node knows its end from a checkpoint, and its log ends before that.
+            _ => {}
         }
     }
     if n.offset > SEGMENT_HEADER {
@@ -122,7 +127,7 @@ pub fn proven(
         (Some(at), _) if s.after == at.group.last => Ok(()),
         (Some(_), _) => Err("the segment does not continue the group before"),
         (None, _) if s.after > end => checkpoint(s.after),
-        (None, Some(m)) if s.after != m.group.last => {
+        (None, Some(m)) if s.after < m.group.last => {
             Err("its log begins elsewhere than where this one ends")
         }
         (None, _) => checkpoint(s.after),

@@ -129,6 +129,9 @@ fn another_history_proves_nothing() {
 fn each_lie_is_found() {
     let (own, honest) = lost();
     assert_eq!(check(&own, &honest), Ok(()));
+    // A primary whose log ends before its checkpoint does.
+    let short = log(CLUSTER, &[5; 2], SMALL, 0).around(end(3)).unwrap();
+    assert_eq!(check(&short, &honest), Ok(()));
     let (at, next) = (honest.at.unwrap(), honest.next.unwrap());
     let lie = |at: Option<Header>, next: Option<Header>| Around {
         at,
