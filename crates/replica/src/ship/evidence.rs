@@ -4,9 +4,9 @@
 //! primary   … | A |                                 ends at P, with group A
 //! node      … | A | B | …                           shows A and B: A is the same there, and B's chain continues A
 //! ```
-//! A primary that has lost log must not serve, so a claim stops it. The bare word of a node could be another history's (two copies of one directory that
-//! both wrote on, a list of terms that was put back): it is believed when its log holds the primary's last group, checksum for checksum, and
-//! goes on behind it in the primary's own term.
+//! A primary that has lost log must not serve, so a claim stops it. The bare word of a node could be another history's: of a second copy of one
+//! directory that wrote on. A claim is believed when the node's log holds the primary's last group, checksum for checksum, and goes on
+//! behind it in the primary's own term.
 //!
 //! | the node's log | is believed when |
 //! |---|---|

@@ -84,9 +84,9 @@ pub enum Event {
     BootstrapFailed,
     /// Answer to `ReadAround`.
     AroundRead(Box<Around>),
-    /// Somebody wants this replica to take over, with the primary's help. Holds while the connection does.
+    /// This replica is asked to take over, with the primary's help. Holds while the connection does.
     Seal,
-    /// They want it no more.
+    /// It is not asked any more.
     Cancel,
     /// Some time has passed (about a tenth of a second).
     Time,
