@@ -126,6 +126,9 @@ impl Binder<'_> {
             .map_err(|_| Error::new(SqlState::INVALID_NAME, "invalid name syntax"))?;
         if let (Some(n), _) = crate::catalog::split_name(&name)? {
             self.name_schema(&n)?;
+            if self.cx.catalog.schema.namespace_named(&n).is_none() {
+                return Err(text::no_schema(&n));
+            }
         }
         let found = crate::catalog::resolve(&self.cx.catalog.schema, &self.path, &name)?;
         self.found_in(found.namespace());

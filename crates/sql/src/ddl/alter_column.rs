@@ -148,6 +148,15 @@ impl Work<'_> {
                 "identity column type must be smallint, integer, or bigint",
             ));
         }
+        if column.identity.is_some() && new.ty != old.ty {
+            let options = Options {
+                ty: Some(new.ty),
+                ..Options::default()
+            };
+            for s in self.owned_sequences(|t, c| (t, c) == (def.id, at)) {
+                self.change_sequence(s, &options)?;
+            }
+        }
         next_row_version(def)?;
         if same_bytes(old, new) {
             return Ok(());

@@ -41,6 +41,8 @@ struct Savepoint {
     /// Where the transaction's advisory locks and notifications stood.
     locks: usize,
     said: (usize, usize),
+    /// What SET TRANSACTION had said of reading only, and what the transaction was.
+    read_only: (Option<bool>, bool),
 }
 
 /// The state of the transaction block.
@@ -260,6 +262,12 @@ impl<E: Engine> Session<E> {
                 return Err(Error::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "cannot set transaction read-write mode during recovery",
+                ));
+            }
+            if now.read_only && !ro && !self.block.savepoints.is_empty() {
+                return Err(Error::new(
+                    SqlState::ACTIVE_SQL_TRANSACTION,
+                    "cannot set transaction read-write mode inside a read-only transaction",
                 ));
             }
             if started && now.read_only && !ro {
@@ -507,7 +515,9 @@ impl<E: Engine> Session<E> {
         let locks = self.state.locks_mark();
         let said = self.state.pending.get_mut().mark();
         let b = &mut self.block;
-        b.txn.as_mut().expect("just begun").savepoint(name);
+        let txn = b.txn.as_mut().expect("just begun");
+        txn.savepoint(name);
+        let read_only = (b.modes.read_only, txn.is_read_only());
         b.depth += 1;
         b.savepoints.push(Savepoint {
             name: name.to_owned(),
@@ -515,6 +525,7 @@ impl<E: Engine> Session<E> {
             depth: b.depth,
             locks,
             said,
+            read_only,
         });
         Ok(())
     }
@@ -553,6 +564,9 @@ impl<E: Engine> Session<E> {
         self.drop_portals_since(depth);
         let txn = self.block.txn.as_mut().expect("a savepoint needs one");
         txn.rollback_to_savepoint(name)?;
+        let (said, was) = self.block.savepoints[at].read_only;
+        self.block.modes.read_only = said;
+        txn.set_read_only(was);
         self.state.rollback_locks(self.block.savepoints[at].locks);
         let said = self.block.savepoints[at].said;
         self.state.pending.get_mut().rollback_to(said);

@@ -343,7 +343,8 @@ fn read_reg(s: &str, ty: Type, settings: &OutputSettings) -> Result<Oid> {
     })
 }
 
-fn no_schema(name: &str) -> Error {
+/// 3F000.
+pub(crate) fn no_schema(name: &str) -> Error {
     Error::new(
         SqlState::INVALID_SCHEMA_NAME,
         format!("schema \"{name}\" does not exist"),

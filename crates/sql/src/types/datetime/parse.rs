@@ -489,7 +489,8 @@ fn assemble(
     let word = fields.iter().position(|f| month(f).is_some());
     let (y, m, d) = match (named, word, fields.len()) {
         (Some(m), None, 2) => named_date(fields[0], fields[1], m, order),
-        (None, Some(k), 3) => {
+        // The month's name comes first or second.
+        (None, Some(k), 3) if k < 2 => {
             let m = month(fields[k]).expect("found above");
             let rest: Vec<&str> = (0..3).filter(|&i| i != k).map(|i| fields[i]).collect();
             named_date(rest[0], rest[1], m, order)
