@@ -18,6 +18,7 @@ mod embedded;
 mod lag;
 mod loads;
 mod memory;
+mod options;
 mod page;
 mod peers;
 mod programs;
@@ -31,19 +32,15 @@ mod svg;
 
 use crate::{Result, clients::Clients, command, guard::Guard, server, server::Server};
 use loads::Load;
+pub(crate) use options::{AUTOGROUP, Isolation, number};
 use sample::{Sample, measure};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
-
 const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|programs|all] [--rounds 5] [--seconds 5] \
                      [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]\n\
                      cargo xtask bench [replay|reads|lag|embedded|builds|split] --help";
-
-/// READ COMMITTED and so on, as the setting's value; `None` is the server's default.
-type Isolation = Option<&'static str>;
 
 struct Options {
     what: String,
@@ -161,11 +158,6 @@ fn options(args: &[String]) -> Result<Options> {
         }
     }
     Ok(options)
-}
-
-fn number<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T> {
-    let parsed = text.parse().ok().filter(|n| *n >= T::from(1));
-    parsed.ok_or(format!("`{text}` is not a number from 1"))
 }
 
 /// The bench at work.

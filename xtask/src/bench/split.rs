@@ -10,8 +10,8 @@
 //! | plain | one for all | plain |
 //! | PostgreSQL | one for all | plain, in PostgreSQL 15 |
 //!
-//! Loads are the block without thinking, the block with 10 ms after each of its first four statements, one statement alone, and one statement
-//! with a row for each client, where a split column has to cost what a plain one does. Contestants take turns within a round, and the one that
+//! The loads are the block without thinking, the block with 10 ms after each of its first four statements, and one statement alone. In a last
+//! one each client has its row, and a split column has to cost what a plain one does. Contestants take turns within a round, and the one that
 //! begins changes from round to round. A transaction that is told to try again is tried again by pgbench.
 //!
 //! Left out on purpose: several records of one value, of which there is one so far, and the thesis's implementation in SQL.
@@ -117,7 +117,7 @@ const HOT: [Contestant; 4] = [
     contestant("PostgreSQL", 0, "plain_stock", Row::Hot),
 ];
 
-/// Nobody meets another.
+/// No client meets another.
 const APART: [Contestant; 2] = [
     contestant("split", 1, "split_stock", Row::Own),
     contestant("plain", 1, "plain_stock", Row::Own),
