@@ -2,7 +2,10 @@
 //!
 //! The project takes its versions from the workspace's lock file and builds into the workspace's target directory with the same
 //! profile, so that libraries of others are not compiled again. It is checked with default features and without.
-//! That README shows these programs word for word is a rule of `tidy`; that they run is a test of `canon` (`tests/database.rs`).
+//! That README shows these programs word for word is a rule of `tidy`.
+//!
+//! Left out on purpose: running them, which would compile the engine a second time. The documentation test of `canon::database`
+//! runs the same steps.
 
 use crate::{Result, command, step};
 use std::process::Command;
