@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cancel, timeout, terminate ──▶ Interrupt (an atomic byte)
-//!                                    │ within() puts it at the thread's hand while the session's task is polled
+//!                                    │ the session's account knows it, and the thread has the account while it polls the session's task
 //! loops: work(units)? ──▶ every STEP units ──▶ check_cancelled()? ──▶ 57014 or 57P01
 //! ```
 //! A function of values knows no session, so the flag is found through the thread. A loop says what it does in units, about a byte or a
@@ -13,13 +13,11 @@
 //!
 //! Left out on purpose: ending a thread from outside; what does not check is not ended.
 
+use crate::memory::{self, Account, Asks};
 use crate::{Error, Result, SqlState};
 use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll};
 
 /// Units of work between two looks at the flag: well under a millisecond of the cheapest kind, some ten of the dearest.
 pub const STEP: usize = 1 << 16;
@@ -60,7 +58,7 @@ pub fn error_of(why: u8) -> Error {
             SqlState::QUERY_CANCELED,
             "canceling statement due to statement timeout",
         ),
-        Interrupt::MEMORY => return crate::memory::total_error(),
+        Interrupt::MEMORY => return memory::total_error(),
         _ => (
             SqlState::ADMIN_SHUTDOWN,
             "terminating connection due to administrator command",
@@ -70,7 +68,7 @@ pub fn error_of(why: u8) -> Error {
 }
 
 thread_local! {
-    /// Of the session whose task this thread polls.
+    /// Of what runs here without an account, or beside it.
     static CURRENT: RefCell<Option<Arc<Interrupt>>> = const { RefCell::new(None) };
     /// Units since the last look.
     static DONE: Cell<usize> = const { Cell::new(0) };
@@ -82,7 +80,8 @@ thread_local! {
 pub fn check_cancelled() -> Result<()> {
     DONE.set(0);
     LOOKS.set(LOOKS.get() + 1);
-    CURRENT.with_borrow(|i| i.as_ref().map_or(Ok(()), |i| i.check()))
+    let own = CURRENT.with_borrow(|i| i.as_ref().map(|i| i.check()));
+    own.unwrap_or_else(memory::check_ended)
 }
 
 /// To be called by loops with the work that they are about to do, or have just done.
@@ -115,44 +114,14 @@ impl Drop for Current {
     }
 }
 
-/// Polls `task` with this flag.
-pub fn within<F: Future>(flag: Arc<Interrupt>, task: F) -> impl Future<Output = F::Output> {
-    Within {
-        flag: Some(flag),
-        task: Box::pin(task),
-    }
-}
-
-struct Within<F> {
-    /// With the thread while it polls.
-    flag: Option<Arc<Interrupt>>,
-    task: Pin<Box<F>>,
-}
-
-/// Takes the flag back from the thread, after a panic too.
-struct Lent<'a>(&'a mut Option<Arc<Interrupt>>, Option<Arc<Interrupt>>);
-
-impl Drop for Lent<'_> {
-    fn drop(&mut self) {
-        *self.0 = CURRENT.replace(self.1.take());
-    }
-}
-
-impl<F: Future> Future for Within<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let Within { flag, task } = self.get_mut();
-        let before = CURRENT.replace(flag.take());
-        let _lent = Lent(flag, before);
-        task.as_mut().poll(cx)
-    }
+/// While this lives, [`check_cancelled`] looks at `flag` wherever this account runs. Nothing is done for it at the turns of a task.
+pub fn within(flag: Arc<Interrupt>, account: &Account) -> Asks<'_> {
+    account.ends_by(Box::new(move || flag.check()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::task::Waker;
 
     #[test]
     fn work_ends_at_the_next_look() {
@@ -170,21 +139,24 @@ mod tests {
     }
 
     #[test]
-    fn a_task_brings_its_flag_and_takes_it_along() {
+    fn an_account_brings_its_flag_and_takes_it_along() {
         let flag = Arc::new(Interrupt::default());
         flag.0.store(Interrupt::CANCEL, Ordering::Relaxed);
-        let mut polls = 0;
-        let task = std::future::poll_fn(|_| {
-            polls += 1;
-            match (check_cancelled().is_err(), polls) {
-                (true, 1) => Poll::Pending,
-                (ended, _) => Poll::Ready(ended),
-            }
-        });
-        let mut task = Box::pin(within(flag, task));
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(task.as_mut().poll(&mut cx).is_pending());
-        assert!(check_cancelled().is_ok(), "between polls it is nobody's");
-        assert_eq!(task.as_mut().poll(&mut cx), Poll::Ready(true));
+        let mut account = Some(Arc::new(memory::Total::default()).account());
+        let asked = account.clone().expect("just made");
+        {
+            let _inside = memory::enter(&mut account);
+            assert!(check_cancelled().is_ok(), "no statement may run yet");
+        }
+        let asks = within(flag, &asked);
+        assert!(check_cancelled().is_ok(), "between turns it is nobody's");
+        {
+            let _inside = memory::enter(&mut account);
+            let e = check_cancelled().unwrap_err();
+            assert_eq!(e.code(), SqlState::QUERY_CANCELED);
+            drop(asks);
+            assert!(check_cancelled().is_ok(), "the session is at its end");
+        }
+        assert!(account.is_some(), "it is given back");
     }
 }

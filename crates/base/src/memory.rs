@@ -18,7 +18,7 @@
 use crate::{Error, Result, SqlState};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicIsize, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What a thread takes before it tells the process of it, and an account before it looks at its limits. Bytes.
 const STEP: isize = 64 << 10;
@@ -61,19 +61,25 @@ struct Line(AtomicI64);
 /// Bytes of all threads, rows included.
 static PROCESS: Line = Line(AtomicI64::new(0));
 
-/// For the allocator: the thread has taken bytes (positive) or given them back (negative).
+/// For the allocator: the thread takes bytes (positive) or gives them back (negative). True: the process is to be told ([`flush`]), which
+/// is always so for twice [`STEP`].
 #[inline]
-pub fn took(bytes: isize) {
+pub fn count(bytes: isize) -> bool {
     METER.with(|m| {
         let taken = m.taken.get().wrapping_add(bytes);
         m.taken.set(taken);
-        if taken.wrapping_sub(m.told.get()).unsigned_abs() >= STEP as usize {
-            tell(m);
-        }
-    });
+        taken.wrapping_sub(m.told.get()).unsigned_abs() >= STEP as usize
+    })
 }
 
-#[cold]
+/// The same, and the process is told where it is to be.
+#[inline]
+pub fn took(bytes: isize) {
+    if count(bytes) {
+        flush();
+    }
+}
+
 fn tell(m: &Meter) {
     let taken = m.taken.get();
     PROCESS
@@ -81,7 +87,8 @@ fn tell(m: &Meter) {
         .fetch_add((taken - m.told.replace(taken)) as i64, Relaxed);
 }
 
-/// For the end of a thread: the process knows of all that it took.
+/// The process knows of all that this thread took. Also for the end of a thread.
+#[cold]
 pub fn flush() {
     METER.with(tell);
 }
@@ -162,31 +169,46 @@ pub fn current() -> Option<Arc<Account>> {
     RUNS.with_borrow(Option::clone)
 }
 
-/// From here to the end of what this gives, what the thread takes is this account's. Not to be nested, nor held across a wait.
-pub fn enter(account: &Arc<Account>) -> Entered {
-    METER.with(|m| {
-        let taken = m.taken.get();
-        m.zero.set(taken.wrapping_sub(account.used.load(Relaxed)));
-        m.next.set(taken.saturating_add(STEP));
-    });
-    RUNS.set(Some(account.clone()));
-    Entered(())
+/// From here to the end of what this gives, what the thread takes is this account's. The thread has the account meanwhile, so that nothing
+/// is counted up and down for each turn of a task. Not to be nested, nor held across a wait.
+pub fn enter(account: &mut Option<Arc<Account>>) -> Entered<'_> {
+    if let Some(account) = account {
+        METER.with(|m| {
+            let taken = m.taken.get();
+            m.zero.set(taken.wrapping_sub(account.used.load(Relaxed)));
+            m.next.set(taken.saturating_add(STEP));
+        });
+    }
+    RUNS.set(account.take());
+    Entered(account)
 }
 
 /// See [`enter`].
-pub struct Entered(());
+pub struct Entered<'a>(&'a mut Option<Arc<Account>>);
 
-impl Drop for Entered {
+impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        if let Some(account) = RUNS.take() {
+        *self.0 = RUNS.take();
+        if let Some(account) = self.0 {
             account.used.store(mine(), Relaxed);
         }
         METER.with(|m| m.next.set(isize::MAX));
     }
 }
 
+/// An error when the statement of the account that runs here was asked to end ([`Account::ends_by`]).
+pub fn check_ended() -> Result<()> {
+    RUNS.with_borrow(|runs| match runs {
+        Some(account) => account.ends().as_ref().map_or(Ok(()), |ends| ends()),
+        None => Ok(()),
+    })
+}
+
 /// What is done to an account's owner that has the most when all have too much.
 pub type Victim = Box<dyn Fn(&Account) + Send + Sync>;
+
+/// Whether the account's statement was asked to end: an error.
+pub type Ends = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// What one session takes; see the head of the file. All in bytes.
 pub struct Account {
@@ -201,6 +223,16 @@ pub struct Account {
     /// A superuser's, who may go into the share.
     privileged: AtomicBool,
     victim: OnceLock<Victim>,
+    ends: Mutex<Option<Ends>>,
+}
+
+/// See [`Account::ends_by`].
+pub struct Asks<'a>(&'a Account);
+
+impl Drop for Asks<'_> {
+    fn drop(&mut self) {
+        *self.0.ends() = None;
+    }
 }
 
 impl Account {
@@ -212,6 +244,16 @@ impl Account {
     /// Whom to tell that it has to give its memory back. Once.
     pub fn on_victim(&self, f: Victim) {
         _ = self.victim.set(f);
+    }
+
+    fn ends(&self) -> MutexGuard<'_, Option<Ends>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// While this lives, [`check_ended`] asks `f` wherever the account runs.
+    pub fn ends_by(&self, f: Ends) -> Asks<'_> {
+        *self.ends() = Some(f);
+        Asks(self)
     }
 
     pub fn set_privileged(&self, on: bool) {
@@ -338,6 +380,7 @@ impl Total {
             limit: AtomicIsize::new(isize::MAX),
             privileged: AtomicBool::new(false),
             victim: OnceLock::new(),
+            ends: Mutex::default(),
         });
         let mut all = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         // Half of them are alive, at least.
@@ -430,7 +473,8 @@ mod tests {
     #[test]
     fn a_statement_has_its_limit_and_the_next_begins_anew() {
         let account = Arc::new(Total::default()).account();
-        let _inside = enter(&account);
+        let mut turn = Some(account.clone());
+        let _inside = enter(&mut turn);
         account.begin(1 << 20);
         took(1 << 20);
         assert_eq!(code(check()), None);
@@ -445,7 +489,8 @@ mod tests {
     #[test]
     fn what_is_kept_counts_for_each_statement_and_the_rest_does_not_stay() {
         let account = Arc::new(Total::default()).account();
-        let inside = enter(&account);
+        let mut turn = Some(account.clone());
+        let inside = enter(&mut turn);
         account.begin(1 << 20);
         took(900 << 10);
         account.keep(500 << 10);
@@ -462,7 +507,8 @@ mod tests {
     #[test]
     fn what_runs_apart_has_no_limit_however_deep() {
         let account = Arc::new(Total::default()).account();
-        let _inside = enter(&account);
+        let mut turn = Some(account.clone());
+        let _inside = enter(&mut turn);
         account.begin(1 << 20);
         apart(|| {
             apart(|| took(-(1 << 10)));
@@ -479,7 +525,8 @@ mod tests {
         let on_a_thread = |bytes: isize, rows: isize| {
             std::thread::scope(|s| {
                 s.spawn(|| {
-                    let _inside = enter(&account);
+                    let mut turn = Some(account.clone());
+                    let _inside = enter(&mut turn);
                     took(bytes);
                     are_rows(rows);
                     apart(|| took(1 << 20));
@@ -506,7 +553,8 @@ mod tests {
             count.fetch_add(1, Relaxed);
         }));
         {
-            let _inside = enter(&large);
+            let mut turn = Some(large.clone());
+            let _inside = enter(&mut turn);
             took(64 << 20);
         }
         // What is common to all ends some megabytes below what they have.
@@ -516,7 +564,8 @@ mod tests {
         let used = total.used() as i64;
         total.limit.store((used - (8 << 20)) * 16 / 15, Relaxed);
         {
-            let _inside = enter(&small);
+            let mut turn = Some(small.clone());
+            let _inside = enter(&mut turn);
             assert_eq!(code(want(1 << 20)), None);
         }
         assert_eq!(told.load(Relaxed), 1);
@@ -526,7 +575,8 @@ mod tests {
         (0..PATIENCE).for_each(|_| total.tick(0));
         assert_eq!(told.load(Relaxed), 2);
         {
-            let _inside = enter(&large);
+            let mut turn = Some(large.clone());
+            let _inside = enter(&mut turn);
             assert_eq!(code(want(1 << 20)), Some(SqlState::OUT_OF_MEMORY));
             took(-(64 << 20));
         }

@@ -84,15 +84,15 @@ impl NodeEngine {
 }
 
 impl Engine for NodeEngine {
-    fn begin(&self, options: TxnOptions, autocommit_read: bool) -> Txn {
-        self.node.begin(options, autocommit_read)
+    fn begin(&self, options: TxnOptions, autocommit_read: bool) -> Box<Txn> {
+        Box::new(self.node.begin(options, autocommit_read))
     }
 
-    fn commit(&self, txn: Txn) -> Result<Held> {
+    fn commit(&self, txn: Box<Txn>) -> Result<Held> {
         self.node.commit_quietly(txn)
     }
 
-    fn commit_marked(&self, txn: Txn, number: u64) -> Result<Held> {
+    fn commit_marked(&self, txn: Box<Txn>, number: u64) -> Result<Held> {
         self.node.commit_marked(txn, number)
     }
 
@@ -105,7 +105,7 @@ impl Engine for NodeEngine {
         }
     }
 
-    fn rollback(&self, txn: Txn) -> Held {
+    fn rollback(&self, txn: Box<Txn>) -> Held {
         self.node.rollback(txn)
     }
 

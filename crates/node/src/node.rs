@@ -455,24 +455,24 @@ impl Node {
     }
 
     /// Validates and installs on this thread. What the reply waits for ([`Node::published`]).
-    pub fn commit(&self, txn: Txn) -> Result<Held> {
-        self.commit_in(txn, &self.shared.pipeline)
+    pub fn commit(&self, txn: impl Into<Box<Txn>>) -> Result<Held> {
+        self.commit_in(txn.into(), &self.shared.pipeline)
     }
 
     /// The same for who calls [`Node::flush_here`] or [`Node::flush_soon`] next; should he not, the commit is flushed some milliseconds later.
-    pub fn commit_quietly(&self, txn: Txn) -> Result<Held> {
-        self.commit_in(txn, &Quiet(&self.shared.pipeline))
+    pub fn commit_quietly(&self, txn: impl Into<Box<Txn>>) -> Result<Held> {
+        self.commit_in(txn.into(), &Quiet(&self.shared.pipeline))
     }
 
     /// [`Node::commit_quietly`] of a transaction that can be asked for by this number afterwards ([`Node::outcome`]), also after a change
     /// of the primary.
-    pub fn commit_marked(&self, txn: Txn, number: u64) -> Result<Held> {
+    pub fn commit_marked(&self, txn: impl Into<Box<Txn>>, number: u64) -> Result<Held> {
         let order = Marked {
             order: &Quiet(&self.shared.pipeline),
             outcomes: &self.shared.outcomes,
             number,
         };
-        self.commit_in(txn, &order)
+        self.commit_in(txn.into(), &order)
     }
 
     /// What became of the transaction of this number, which could commit above `after`. At a primary.
@@ -495,7 +495,7 @@ impl Node {
         s.pipeline.flush_here(&s.manager, &s.options.env, alone);
     }
 
-    fn commit_in(&self, txn: Txn, order: &dyn CommitOrder) -> Result<Held> {
+    fn commit_in(&self, mut txn: Box<Txn>, order: &dyn CommitOrder) -> Result<Held> {
         let (writes, durability) = (txn.has_writes(), txn.durability());
         let told = self.told(&txn);
         if writes && !self.is_open() {
@@ -505,7 +505,10 @@ impl Node {
             ));
         }
         let pipeline = &self.shared.pipeline;
-        let position = txn.commit(order)?;
+        let committed = txn.commit_here(order);
+        // It lets go of its locks and its snapshot before anything is waited for.
+        drop(txn);
+        let position = committed?;
         if !writes {
             return Ok(self.seen(position.max(told)));
         }
@@ -529,7 +532,8 @@ impl Node {
     }
 
     /// Rolls back. What the reply waits for.
-    pub fn rollback(&self, txn: Txn) -> Held {
+    pub fn rollback(&self, txn: impl Into<Box<Txn>>) -> Held {
+        let txn = txn.into();
         let snapshot = txn.snapshot().unwrap_or(Position::ZERO);
         self.seen(snapshot.max(self.told(&txn)))
     }

@@ -35,13 +35,14 @@ pub type GoOn<'a> = &'a dyn Fn() -> Result<()>;
 /// The database underneath. All calls are quick and never wait, except the futures.
 pub trait Engine: Send + Sync + 'static {
     /// Begins a transaction. `autocommit_read`: a single read-only statement, which reads at *published* and so waits for nothing.
-    fn begin(&self, options: TxnOptions, autocommit_read: bool) -> Txn;
+    /// (A transaction is too large to be moved from hand to hand.)
+    fn begin(&self, options: TxnOptions, autocommit_read: bool) -> Box<Txn>;
 
     /// Validates and installs on this thread. What the reply has to wait for; an error means rolled back.
-    fn commit(&self, txn: Txn) -> Result<Held>;
+    fn commit(&self, txn: Box<Txn>) -> Result<Held>;
 
     /// [`Engine::commit`] of a transaction whose outcome can be asked for by this number ([`Engine::outcome`]).
-    fn commit_marked(&self, txn: Txn, _number: u64) -> Result<Held> {
+    fn commit_marked(&self, txn: Box<Txn>, _number: u64) -> Result<Held> {
         self.commit(txn)
     }
 
@@ -51,7 +52,7 @@ pub trait Engine: Send + Sync + 'static {
     }
 
     /// Rolls back. What the reply has to wait for.
-    fn rollback(&self, txn: Txn) -> Held;
+    fn rollback(&self, txn: Box<Txn>) -> Held;
 
     /// Whether a reply may leave.
     fn is_published(&self, held: Held) -> bool;

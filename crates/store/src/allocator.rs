@@ -5,7 +5,7 @@
 //! replica's CPU, in a burst every second. So freed pages are kept ([`keep_freed_pages`]), and given back when the rows have
 //! shrunk to a half ([`crate::Memory::has_shrunk`], [`give_pages_back`]).
 //!
-//! [`Metered`] draws each allocation from the account of the session that makes it.
+//! [`Mimalloc`] calls it the short way, and [`Metered`] draws each allocation from the account of the session that makes it.
 //!
 //! Without the feature `mimalloc`, as in a library's or a test's process, nothing happens here.
 //!
@@ -51,53 +51,238 @@ pub fn give_pages_back() {
     }
 }
 
-/// An allocator that draws what it gives from the accounts of `base::memory`.
+/// mimalloc, asked for an alignment only where it would not give it by itself. Its calls with an alignment take a longer way whenever
+/// the next free block is not at hand.
 ///
-/// `#[global_allocator] static A: Metered<MiMalloc> = Metered(MiMalloc);`
-pub struct Metered<A>(pub A);
+/// `#[global_allocator] static A: Metered<Mimalloc> = Metered(Mimalloc);`
+#[cfg(feature = "mimalloc")]
+pub struct Mimalloc;
 
-mod metered {
-    use super::Metered;
-    use base::memory::took;
+#[cfg(feature = "mimalloc")]
+mod mimalloc {
+    use super::Mimalloc;
+    use libmimalloc_sys as mi;
     use std::alloc::{GlobalAlloc, Layout};
 
-    // SAFETY: the allocator inside does the work; `took` allocates nothing and does not panic.
-    unsafe impl<A: GlobalAlloc> GlobalAlloc for Metered<A> {
+    /// `MI_MAX_ALIGN_SIZE`: every block of at least as many bytes is aligned so. A smaller one is aligned to its size in words.
+    const BY_ITSELF: usize = 16;
+
+    #[inline]
+    fn by_itself(size: usize, align: usize) -> bool {
+        align <= BY_ITSELF && align <= size
+    }
+
+    // SAFETY: mimalloc does the work; what it gives by itself is aligned as `by_itself` says, for the rest it is told.
+    unsafe impl GlobalAlloc for Mimalloc {
         #[inline]
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            // SAFETY: as the caller promised.
-            let p = unsafe { self.0.alloc(layout) };
-            if !p.is_null() {
-                took(layout.size() as isize);
-            }
-            p
+            let (size, align) = (layout.size(), layout.align());
+            // SAFETY: takes any size; the alignment is a power of two.
+            let p = unsafe {
+                match by_itself(size, align) {
+                    true => mi::mi_malloc(size),
+                    false => mi::mi_malloc_aligned(size, align),
+                }
+            };
+            p.cast()
         }
 
         #[inline]
         unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-            // SAFETY: as the caller promised.
-            let p = unsafe { self.0.alloc_zeroed(layout) };
-            if !p.is_null() {
-                took(layout.size() as isize);
-            }
-            p
+            let (size, align) = (layout.size(), layout.align());
+            // SAFETY: as above.
+            let p = unsafe {
+                match by_itself(size, align) {
+                    true => mi::mi_zalloc(size),
+                    false => mi::mi_zalloc_aligned(size, align),
+                }
+            };
+            p.cast()
         }
 
         #[inline]
         unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-            // SAFETY: as the caller promised; it has `p` from here, so from there.
-            let new = unsafe { self.0.realloc(p, layout, new_size) };
-            if !new.is_null() {
-                took(new_size as isize - layout.size() as isize);
+            let align = layout.align();
+            // SAFETY: the caller has `p` from here. A block that stays where it is keeps its alignment.
+            let new = unsafe {
+                match by_itself(new_size, align) {
+                    true => mi::mi_realloc(p.cast(), new_size),
+                    false => mi::mi_realloc_aligned(p.cast(), new_size, align),
+                }
+            };
+            new.cast()
+        }
+
+        #[inline]
+        unsafe fn dealloc(&self, p: *mut u8, _: Layout) {
+            // SAFETY: the caller has `p` from here.
+            unsafe { mi::mi_free(p.cast()) }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn blocks_are_aligned_as_asked_also_after_they_grew() {
+            for align in [1, 2, 4, 8, 16, 32, 64, 4096] {
+                for size in (1..600).chain([1000, 4000, 9000, 40_000, 1 << 20]) {
+                    let layout = Layout::from_size_align(size, align).expect("small");
+                    // SAFETY: the layout is not empty, and each block is given back as it was last.
+                    unsafe {
+                        let all: Vec<*mut u8> = (0..9).map(|_| Mimalloc.alloc(layout)).collect();
+                        for p in all {
+                            assert_eq!(p as usize % align, 0, "{size} bytes");
+                            p.write_bytes(1, size);
+                            let p = Mimalloc.realloc(p, layout, 3 * size);
+                            assert_eq!(p as usize % align, 0, "{size} bytes and more");
+                            assert_eq!(*p.add(size - 1), 1);
+                            let grown = Layout::from_size_align(3 * size, align).expect("small");
+                            Mimalloc.dealloc(p, grown);
+                        }
+                        let p = Mimalloc.alloc_zeroed(layout);
+                        assert_eq!((p as usize % align, *p.add(size - 1)), (0, 0));
+                        Mimalloc.dealloc(p, layout);
+                    }
+                }
             }
-            new
+        }
+    }
+}
+
+/// An allocator that draws what it gives from the accounts of `base::memory`.
+///
+/// The bytes are counted before the allocator inside is called, so that the call is the last thing that is done here: no caller keeps
+/// registers for what comes after. What is not given is taken off again where the process is told of it, which is so for all that is
+/// large; a small block (under 128 KiB) that the system refuses stays counted.
+pub struct Metered<A>(pub A);
+
+mod metered {
+    use super::Metered;
+    use base::memory::{count, flush};
+    use std::alloc::{GlobalAlloc, Layout};
+
+    /// After the call that counted `bytes`: they were not given if this is null.
+    fn tell(p: *mut u8, bytes: isize) -> *mut u8 {
+        if p.is_null() {
+            count(-bytes);
+        }
+        flush();
+        p
+    }
+
+    impl<A: GlobalAlloc> Metered<A> {
+        #[cold]
+        #[inline(never)]
+        unsafe fn alloc_and_tell(&self, layout: Layout) -> *mut u8 {
+            // SAFETY: as the caller promised.
+            tell(unsafe { self.0.alloc(layout) }, layout.size() as isize)
+        }
+
+        #[cold]
+        #[inline(never)]
+        unsafe fn alloc_zeroed_and_tell(&self, layout: Layout) -> *mut u8 {
+            // SAFETY: as the caller promised.
+            let p = unsafe { self.0.alloc_zeroed(layout) };
+            tell(p, layout.size() as isize)
+        }
+
+        #[cold]
+        #[inline(never)]
+        unsafe fn realloc_and_tell(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+            // SAFETY: as the caller promised.
+            let new = unsafe { self.0.realloc(p, layout, new_size) };
+            tell(new, new_size as isize - layout.size() as isize)
+        }
+
+        #[cold]
+        #[inline(never)]
+        unsafe fn dealloc_and_tell(&self, p: *mut u8, layout: Layout) {
+            flush();
+            // SAFETY: as the caller promised.
+            unsafe { self.0.dealloc(p, layout) }
+        }
+    }
+
+    // SAFETY: the allocator inside does the work; what counts allocates nothing and does not panic.
+    unsafe impl<A: GlobalAlloc> GlobalAlloc for Metered<A> {
+        #[inline]
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            let tell = count(layout.size() as isize);
+            // SAFETY: as the caller promised.
+            unsafe {
+                match tell {
+                    false => self.0.alloc(layout),
+                    true => self.alloc_and_tell(layout),
+                }
+            }
+        }
+
+        #[inline]
+        unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+            let tell = count(layout.size() as isize);
+            // SAFETY: as the caller promised.
+            unsafe {
+                match tell {
+                    false => self.0.alloc_zeroed(layout),
+                    true => self.alloc_zeroed_and_tell(layout),
+                }
+            }
+        }
+
+        #[inline]
+        unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+            let tell = count(new_size as isize - layout.size() as isize);
+            // SAFETY: as the caller promised; it has `p` from here, so from there.
+            unsafe {
+                match tell {
+                    false => self.0.realloc(p, layout, new_size),
+                    true => self.realloc_and_tell(p, layout, new_size),
+                }
+            }
         }
 
         #[inline]
         unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
-            took(-(layout.size() as isize));
+            let tell = count(-(layout.size() as isize));
             // SAFETY: as in `realloc`.
-            unsafe { self.0.dealloc(p, layout) }
+            unsafe {
+                match tell {
+                    false => self.0.dealloc(p, layout),
+                    true => self.dealloc_and_tell(p, layout),
+                }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use base::memory::mine;
+
+        /// Gives nothing.
+        struct Empty;
+
+        // SAFETY: it gives nothing.
+        unsafe impl GlobalAlloc for Empty {
+            unsafe fn alloc(&self, _: Layout) -> *mut u8 {
+                std::ptr::null_mut()
+            }
+            unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+        }
+
+        #[test]
+        fn what_is_large_and_not_given_is_not_counted() {
+            let layout = Layout::from_size_align(1 << 40, 8).expect("not too large");
+            let before = mine();
+            // SAFETY: nothing comes of it.
+            unsafe {
+                assert!(Metered(Empty).alloc(layout).is_null());
+                assert_eq!(mine(), before);
+                assert!(Metered(Empty).alloc_zeroed(layout).is_null());
+            }
+            assert_eq!(mine(), before);
         }
     }
 }

@@ -22,6 +22,8 @@ pub use crossbeam_epoch::{Guard, pin};
 pub use alive::{Alive, is_marked};
 #[cfg(feature = "counting")]
 pub use allocator::Counting;
+#[cfg(feature = "mimalloc")]
+pub use allocator::Mimalloc;
 pub use allocator::{Metered, give_pages_back, keep_freed_pages};
 pub use mapped::{BYTES as MAPPED_BYTES, MappedWords};
 pub use memory::Memory;

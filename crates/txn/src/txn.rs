@@ -548,11 +548,15 @@ impl Drop for Txn {
         if self.courtesy.shown.is_some() {
             self.shared.readers.remove(self.id);
         }
-        let memory = &self.shared.store.memory;
-        memory.add_uncommitted(-(self.charged as isize));
+        if self.charged != 0 {
+            let memory = &self.shared.store.memory;
+            memory.add_uncommitted(-(self.charged as isize));
+        }
         self.stop_waiting();
-        for (name, held) in self.escrowed.held.drain() {
-            self.shared.escrow.give_back(&name, held);
+        if !self.escrowed.held.is_empty() {
+            for (name, held) in self.escrowed.held.drain() {
+                self.shared.escrow.give_back(&name, held);
+            }
         }
         for name in self.locks.held.drain(..) {
             self.shared.locks.release(self.id, name);

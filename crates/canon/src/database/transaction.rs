@@ -23,7 +23,7 @@ pub struct Transaction<'db> {
 
 pub(super) struct Running {
     /// Lent to the SQL session while a statement runs.
-    pub(super) txn: Option<Txn>,
+    pub(super) txn: Option<Box<Txn>>,
     /// The error that ended the transaction.
     failed: Option<Error>,
     /// What runs its SQL statements, once there was one.
@@ -45,7 +45,7 @@ impl<'db> Transaction<'db> {
         options: &TransactionOptions,
         locking: bool,
     ) -> Result<Transaction<'db>> {
-        let mut txn = db.node().begin(
+        let mut txn = Box::new(db.node().begin(
             TxnOptions {
                 isolation: options.isolation,
                 read_only: options.read_only,
@@ -54,7 +54,7 @@ impl<'db> Transaction<'db> {
                 ..TxnOptions::default()
             },
             options.read_only,
-        );
+        ));
         txn.begin_statement()?;
         Ok(Transaction {
             catalog: txn.catalog(),
@@ -69,7 +69,7 @@ impl<'db> Transaction<'db> {
         })
     }
 
-    pub(super) fn into_parts(self) -> (Txn, Option<Error>) {
+    pub(super) fn into_parts(self) -> (Box<Txn>, Option<Error>) {
         let r = self.inner.into_inner();
         #[cfg(feature = "sql")]
         if let Some(session) = r.sql {

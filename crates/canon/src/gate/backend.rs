@@ -8,7 +8,7 @@
 
 use base::{Error, SqlState};
 use bytes::BytesMut;
-use pgwire::messages::data::{FieldDescription, ParameterDescription, RowDescription};
+use pgwire::messages::data::ParameterDescription;
 use pgwire::messages::{Message, copy};
 use sql::session::{Column, Format, Severity, TxnStatus};
 
@@ -74,20 +74,18 @@ impl Replies {
     }
 
     pub fn row_description(&mut self, columns: &[Column], format: impl Fn(usize) -> Format) {
-        let field = |(i, c): (usize, &Column)| {
-            FieldDescription::new(
-                c.name.to_string(),
-                c.table as i32,
-                c.attribute,
-                c.ty.ty.oid(),
-                c.ty.ty.typlen(),
-                c.ty.typmod,
-                format(i).code(),
-            )
-        };
-        self.put(&RowDescription::new(
-            columns.iter().enumerate().map(field).collect(),
-        ));
+        self.message(b'T', |b| {
+            b.extend_from_slice(&(columns.len() as u16).to_be_bytes());
+            for (i, c) in columns.iter().enumerate() {
+                cstr(b, &c.name);
+                b.extend_from_slice(&c.table.to_be_bytes());
+                b.extend_from_slice(&c.attribute.to_be_bytes());
+                b.extend_from_slice(&c.ty.ty.oid().to_be_bytes());
+                b.extend_from_slice(&c.ty.ty.typlen().to_be_bytes());
+                b.extend_from_slice(&c.ty.typmod.to_be_bytes());
+                b.extend_from_slice(&format(i).code().to_be_bytes());
+            }
+        });
     }
 
     pub fn parameter_description(&mut self, types: &[u32]) {
@@ -184,6 +182,32 @@ mod tests {
         let mut r = Replies::default();
         r.command_complete("SELECT 1");
         assert_eq!(r.buf, b"C\0\0\0\x0dSELECT 1\0");
+    }
+
+    #[test]
+    fn a_row_description_is_what_pgwire_reads() {
+        use pgwire::messages::DecodeContext;
+        use pgwire::messages::data::{FieldDescription, RowDescription};
+        let columns = [
+            Column {
+                table: 16_400,
+                attribute: 3,
+                ..Column::new("größe", base::ColumnType::from(base::Type::Int4))
+            },
+            Column::new("", base::Type::Text),
+        ];
+        let formats = [Format::Binary, Format::Text];
+        let mut r = Replies::default();
+        r.row_description(&columns, |i| formats[i]);
+        let mut bytes = BytesMut::from(&r.buf[..]);
+        let read = RowDescription::decode(&mut bytes, &DecodeContext::default());
+        let fields = [
+            FieldDescription::new("größe".into(), 16_400, 3, 23, 4, -1, 1),
+            FieldDescription::new(String::new(), 0, 0, 25, -1, -1, 0),
+        ];
+        let want = RowDescription::new(fields.into());
+        assert_eq!(read.expect("whole"), Some(want));
+        assert!(bytes.is_empty());
     }
 
     #[test]

@@ -33,8 +33,9 @@ pub async fn serve<S: Stream, E: Engine>(
     session: &mut Session<E>,
     forward: Option<&mut Forwarder>,
 ) -> End {
-    let flag = session.handle().interrupt.clone();
-    match base::cancel::within(flag, run(wire, session, forward)).await {
+    let handle = session.handle().clone();
+    let _asks = base::cancel::within(handle.interrupt.clone(), &handle.account);
+    match run(wire, session, forward).await {
         Ok(()) => End::Client,
         Err(e) if e.code() == SqlState::CONNECTION_FAILURE => End::Client,
         Err(e) => End::Fatal(e),

@@ -9,14 +9,15 @@ use std::task::{Context, Poll};
 /// See the head of the file.
 pub struct Metered<F> {
     future: Pin<Box<F>>,
-    account: Arc<Account>,
+    /// With the thread while it polls.
+    account: Option<Arc<Account>>,
 }
 
 impl<F: Future> Metered<F> {
     pub fn new(future: F, account: Arc<Account>) -> Metered<F> {
         Metered {
             future: Box::pin(future),
-            account,
+            account: Some(account),
         }
     }
 }
@@ -26,7 +27,7 @@ impl<F: Future> Future for Metered<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.get_mut();
-        let _inside = memory::enter(&this.account);
+        let _inside = memory::enter(&mut this.account);
         this.future.as_mut().poll(cx)
     }
 }

@@ -49,7 +49,7 @@ struct Savepoint {
 #[derive(Default)]
 pub struct Block {
     pub kind: Kind,
-    pub txn: Option<Txn>,
+    pub txn: Option<Box<Txn>>,
     /// What this block's transaction is to be; nothing: the session's defaults.
     modes: Modes,
     savepoints: Vec<Savepoint>,
@@ -246,7 +246,7 @@ impl<E: Engine> Session<E> {
 
     /// SET TRANSACTION, and what follows BEGIN.
     pub(super) fn set_modes(&mut self, m: Modes) -> Result<()> {
-        let started = self.block.txn.as_ref().is_some_and(Txn::has_snapshot);
+        let started = self.block.txn.as_ref().is_some_and(|t| t.has_snapshot());
         let mut now = self.options();
         if let Some(l) = m.isolation {
             if started && l != now.isolation {
@@ -467,7 +467,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Ends the block and gives its transaction.
-    fn leave(&mut self) -> Option<Txn> {
+    fn leave(&mut self) -> Option<Box<Txn>> {
         self.turn = None;
         let b = &mut self.block;
         b.kind = Kind::None;

@@ -78,7 +78,12 @@ impl<E: Engine> Embedded<E> {
 
     /// Runs the one statement of this text in the transaction, once, between its `begin_statement` and `end_statement`. `params` are
     /// given the statement's types as an assignment would; a text is also read as a literal of any type.
-    pub fn run(&mut self, txn: &mut Option<Txn>, sql: &str, params: &[Value]) -> Result<Answer> {
+    pub fn run(
+        &mut self,
+        txn: &mut Option<Box<Txn>>,
+        sql: &str,
+        params: &[Value],
+    ) -> Result<Answer> {
         debug_assert!(self.0.block.txn.is_none());
         std::mem::swap(&mut self.0.block.txn, txn);
         let answer = self.0.embedded(sql, params);

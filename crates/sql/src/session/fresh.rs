@@ -30,7 +30,7 @@ use crate::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Reads, Touch,
 use base::{Error, Held, Position, Result, SqlState, Value};
 use futures::future::{Either, select};
 use std::pin::pin;
-use txn::{Isolation, Txn};
+use txn::Isolation;
 
 /// How often a snapshot is asked of the primary that this node is then found to have gone past. Once in some hundred times it has.
 const MOST_HOLDS: u32 = 8;
@@ -115,7 +115,7 @@ impl<E: Engine> Session<E> {
         };
         let txn = self.block.txn.as_ref();
         let one = txn.filter(|t| t.isolation() != Isolation::ReadCommitted);
-        match one.and_then(Txn::snapshot) {
+        match one.and_then(|t| t.snapshot()) {
             Some(at) if at < token.position => Err(token.after_the_snapshot()),
             _ => Ok(()),
         }
@@ -296,7 +296,7 @@ impl<E: Engine> Session<E> {
         if !p.read_only || p.locks_rows {
             return Ok(());
         }
-        let level = self.block.txn.as_ref().map(Txn::isolation);
+        let level = self.block.txn.as_ref().map(|t| t.isolation());
         let for_others =
             self.block.kind != super::block::Kind::None && level != Some(Isolation::ReadCommitted);
         if !for_others && p.touches().is_empty() {
@@ -312,7 +312,7 @@ impl<E: Engine> Session<E> {
 
     /// Waits until what the plan reads with these parameters is here, at the statement's snapshot.
     pub(super) async fn may_read(&mut self, p: &Prepared, params: &[Value]) -> Result<()> {
-        let Some(at) = self.block.txn.as_ref().and_then(Txn::snapshot) else {
+        let Some(at) = self.block.txn.as_ref().and_then(|t| t.snapshot()) else {
             return Ok(());
         };
         if at > self.shared.engine.published_position() {
@@ -370,7 +370,7 @@ impl<E: Engine> Session<E> {
         if let Some(txn) = &self.block.txn {
             let before = txn.schema_version();
             self.place().await?;
-            let after = self.block.txn.as_ref().map(Txn::schema_version);
+            let after = self.block.txn.as_ref().map(|t| t.schema_version());
             return Ok(after != Some(before));
         }
         let want = self.want();

@@ -146,7 +146,7 @@ impl<E: Engine> Session<E> {
         w: &WaitFor,
     ) -> Result<&'static str> {
         let stands = |t: &Txn| t.has_snapshot() && t.isolation() != Isolation::ReadCommitted;
-        if self.block.txn.as_ref().is_some_and(stands) {
+        if self.block.txn.as_deref().is_some_and(stands) {
             return Err(Error::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 "WAIT FOR must be called without an active or registered snapshot",

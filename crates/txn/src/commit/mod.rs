@@ -55,6 +55,11 @@ impl Txn {
     /// Prepares, certifies and installs. The position that the reply has to wait for: the commit's, or the snapshot's when nothing was
     /// written. An error means that the transaction is rolled back.
     pub fn commit(mut self, order: &dyn CommitOrder) -> Result<Position> {
+        self.commit_here(order)
+    }
+
+    /// The same for a transaction that is not moved. It is to be dropped next: nothing else may be asked of it.
+    pub fn commit_here(&mut self, order: &dyn CommitOrder) -> Result<Position> {
         let snapshot = self.snapshot().unwrap_or(Position::ZERO);
         if !self.has_writes() {
             return Ok(snapshot);

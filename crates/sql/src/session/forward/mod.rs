@@ -43,7 +43,7 @@ use bytes::{Get, Put};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use txn::{Hold, Txn};
+use txn::Hold;
 
 /// The kinds of work that an adoption begins.
 const NOTHING: u8 = 0;
@@ -423,7 +423,7 @@ impl<E: Engine> Session<E> {
         b.u64(history.terms.last().map_or(0, |t| t.0));
         b.option(reads.as_deref());
         self.forward.moved = true;
-        self.forward.hold = self.block.txn.as_mut().and_then(Txn::take_hold);
+        self.forward.hold = self.block.txn.as_mut().and_then(|t| t.take_hold());
         self.close_other_portals();
         if self.portals.is_empty() {
             self.close_portal("");
