@@ -86,7 +86,7 @@ pub enum Touch {
     All,
 }
 
-/// Tells what a statement will read, when somebody asks.
+/// Tells what a statement will read, on request.
 pub type Reads<'a> = dyn Fn() -> Vec<Touch> + Sync + 'a;
 
 /// The history that a node has: whose it is, and its terms.

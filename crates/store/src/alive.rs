@@ -52,7 +52,7 @@ pub fn is_marked(word: &AtomicU64) -> bool {
 }
 
 impl Alive {
-    /// Marks this word, which nobody else writes.
+    /// Marks this word, which has no other writer.
     pub fn mark(words: MappedWords, word: u32) -> io::Result<Alive> {
         let (end, ended) = mpsc::channel();
         let (tell, told) = mpsc::channel();

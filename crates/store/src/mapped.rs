@@ -61,7 +61,7 @@ impl Words for MappedWords {
 
 impl Drop for MappedWords {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and nobody borrows it any more.
+        // SAFETY: mapped by `new` with this length, and no borrow is left.
         _ = unsafe {
             munmap(
                 self.first.as_ptr().cast(),

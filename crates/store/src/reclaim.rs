@@ -9,7 +9,7 @@
 //! (`Guard::flush`: what has become free of up to eight bags of 64 goes). Left to the guards that come and go (once in 128 of them),
 //! a node that works in large slices, as replay does, unlinks five times what it frees, for ever.
 //!
-//! A pass stops nobody. It skips records that a commit holds and tries them again. Committers trim long chains themselves
+//! A pass blocks no transaction. It skips records that a commit holds and tries them again. Committers trim long chains themselves
 //! ([`Store::trim_long`]), so a hot row does not depend on the pace of the passes.
 
 use base::{Position, RelId};

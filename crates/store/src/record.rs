@@ -113,7 +113,7 @@ impl Version {
     }
 
     /// # Safety
-    /// `v` is unlinked and nobody else has it.
+    /// `v` is unlinked and no other thread has it.
     unsafe fn free(v: NonNull<Version>) {
         // SAFETY: by the caller; `alloc` made it with this layout.
         unsafe {
@@ -149,7 +149,7 @@ impl NewVersion {
 
 impl Drop for NewVersion {
     fn drop(&mut self) {
-        // SAFETY: not linked, and nobody else has it.
+        // SAFETY: not linked, and no other thread has it.
         unsafe { Version::free(self.0) }
     }
 }
@@ -195,7 +195,7 @@ unsafe impl Entry for Record {
 /// How a record looks to a transaction that validates at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// Nobody is committing it.
+    /// No commit holds it.
     Nobody,
     /// A commit that has not asked for its position yet, or the reclaimer.
     Locked,
@@ -288,7 +288,7 @@ impl Record {
         }
     }
 
-    /// Takes the lock for a commit. `Err(true)`: the record is dead, find the key again; `Err(false)`: somebody has it.
+    /// Takes the lock for a commit. `Err(true)`: the record is dead, find the key again; `Err(false)`: another commit has it.
     pub fn try_lock(&self) -> Result<(), bool> {
         match self
             .lock

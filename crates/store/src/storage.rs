@@ -140,7 +140,7 @@ impl SecondaryIndex {
         }
     }
 
-    /// Whether `row` (the version of this entry's record that somebody sees) has the entry's key.
+    /// Whether `row` (the version of this entry's record that a reader sees) has the entry's key.
     pub fn matches(&self, entry: &IndexEntry, row: &[u8], scratch: &mut Vec<u8>) -> bool {
         scratch.clear();
         self.spec.columns_of(row, scratch);

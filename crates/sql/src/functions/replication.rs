@@ -60,7 +60,7 @@ fn promote(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
     Ok(Value::Bool(done.is_some() || !wait))
 }
 
-/// `canon_promote([force])`: what happened, in words. By force nobody asks the old primary, which must be down.
+/// `canon_promote([force])`: what happened, in words. By force the old primary is not asked, which must be down.
 fn canon_promote(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
     let force = a.first().and_then(Value::as_bool).unwrap_or(false);
     let time = Duration::from_secs(PATIENCE as u64);
