@@ -18,7 +18,6 @@ use base::{Error, Position, Result, SqlState};
 use env::Env;
 use parking_lot::{Mutex, RwLock};
 use replica::ReplicaMarks;
-use replica::replay::Replay;
 use replica::ship::{Message, Read, Ring, RingReader, RingWriter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,9 +28,7 @@ use crate::node::Node;
 use crate::notice::Notice;
 use crate::outcomes::Outcomes;
 use crate::own_log::OwnLog;
-
-/// Bytes of the ring.
-const RING_BYTES: usize = 64 << 20;
+use crate::replaying::Replaying;
 
 /// Groups that may come damaged one after the other before the replica gives up.
 const MOST_DAMAGED: u64 = 16;
@@ -67,11 +64,13 @@ pub struct Following {
     pub stats: FollowStats,
     /// Marks moved, or the ring was overrun.
     pub moved: Arc<Notice>,
-    pub(crate) replay: RwLock<Option<Replay>>,
+    pub(crate) replay: RwLock<Option<Replaying>>,
     /// The receiver's side of the ring, while no receiver has it.
     ring: Mutex<Option<RingWriter>>,
     /// The other side, with room for a frame; none when nothing is taken any more.
     reader: Mutex<Option<(RingReader, Vec<u8>)>>,
+    /// What was here at the start ends here.
+    began: Position,
     overrun: AtomicBool,
     stop: AtomicBool,
     /// Nothing is taken for now.
@@ -92,24 +91,26 @@ pub struct Following {
 impl Following {
     pub(crate) fn new(
         marks: Arc<ReplicaMarks>,
-        replay: Replay,
+        replay: Replaying,
+        ring_bytes: usize,
         moved: Arc<Notice>,
         outcomes: Arc<Outcomes>,
         known: u64,
         heard: u64,
         term: u64,
     ) -> Following {
-        let (writer, reader) = Ring::pair(RING_BYTES);
+        let (writer, reader) = Ring::pair(ring_bytes);
         Following {
+            began: marks.received.get(),
             marks,
             ring: Mutex::new(Some(writer)),
             reader: Mutex::new(Some((reader, Vec::new()))),
             stats: FollowStats::default(),
             moved,
-            replay: RwLock::new(Some(replay)),
             overrun: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            held: AtomicBool::new(false),
+            // Without threads the caller's steps take frames.
+            held: AtomicBool::new(replay.is_stepped()),
             finish: AtomicBool::new(false),
             failure: Mutex::default(),
             damaged_in_a_row: AtomicU64::new(0),
@@ -118,6 +119,7 @@ impl Following {
             term: AtomicU64::new(term),
             outcomes,
             own_log: OwnLog::default(),
+            replay: RwLock::new(Some(replay)),
         }
     }
 
@@ -173,8 +175,7 @@ impl Following {
     /// Commits that have been handed to replay since the start.
     pub fn commits(&self) -> u64 {
         let replay = self.replay.read();
-        let stats = replay.as_ref().map(Replay::stats);
-        stats.map_or(0, |s| s.transactions.load(Ordering::Relaxed))
+        replay.as_ref().map_or(0, Replaying::commits)
     }
 
     /// Whether the ring lost something since the last question: then the receiver asks for what comes after *received*.
@@ -185,7 +186,7 @@ impl Following {
     /// Why this replica does not go on.
     pub fn failure(&self) -> Option<Error> {
         let own = self.failure.lock().clone();
-        own.or_else(|| self.replay.read().as_ref().and_then(Replay::failure))
+        own.or_else(|| self.replay.read().as_ref().and_then(Replaying::failure))
     }
 
     /// For tests: what comes is left where it is, or is taken again. Reads here go on at what is shown.
@@ -249,7 +250,7 @@ impl Following {
         ring.put(frame);
         let has_room = || {
             let replay = self.replay.read();
-            self.own_log.has_room() && replay.as_ref().is_none_or(Replay::has_room)
+            self.own_log.has_room() && replay.as_ref().is_none_or(Replaying::has_room)
         };
         let taken = match self.reader.try_lock() {
             Some(mut reader) if !self.held.load(Ordering::SeqCst) => {
@@ -269,9 +270,6 @@ impl Following {
         env: &Env,
         has_room: impl Fn() -> bool,
     ) -> Taken {
-        let Some((ring, frame)) = reader else {
-            return Taken::Ended;
-        };
         loop {
             if self.stop.load(Ordering::SeqCst) {
                 return Taken::Ended;
@@ -279,18 +277,55 @@ impl Following {
             if !has_room() {
                 return Taken::NoRoom;
             }
-            match ring.read(frame) {
-                Read::Empty => return Taken::All,
-                Read::Overrun => self.lost(),
-                Read::Frame => {
-                    if let Err(e) = self.accept(frame, env) {
-                        self.fail(e);
-                        *reader = None;
-                        return Taken::Ended;
-                    }
+            if let Some(end) = self.take_one(reader, env) {
+                return end;
+            }
+        }
+    }
+
+    /// Takes what comes next; `Some`: there is no more.
+    fn take_one(&self, reader: &mut Option<(RingReader, Vec<u8>)>, env: &Env) -> Option<Taken> {
+        let Some((ring, frame)) = reader else {
+            return Some(Taken::Ended);
+        };
+        match ring.read(frame) {
+            Read::Empty => return Some(Taken::All),
+            Read::Overrun => self.lost(),
+            Read::Frame => {
+                if let Err(e) = self.accept(frame, env) {
+                    self.fail(e);
+                    *reader = None;
+                    return Some(Taken::Ended);
                 }
             }
         }
+        None
+    }
+
+    /// A step without a thread: takes what comes next, if there is room.
+    pub(crate) fn take_step(&self, env: &Env) {
+        if self.replay.read().as_ref().is_none_or(Replaying::has_room) {
+            self.take_one(&mut self.reader.lock(), env);
+        }
+    }
+
+    /// Without threads: takes all that has come, and nothing afterwards.
+    pub(crate) fn drain(&self, env: &Env) {
+        let mut reader = self.reader.lock();
+        let has_room = || self.replay.read().as_ref().is_none_or(Replaying::has_room);
+        while self.take_all(&mut reader, env, has_room) == Taken::NoRoom {
+            if let Some(r) = &*self.replay.read() {
+                r.work(env);
+            }
+        }
+        *reader = None;
+        self.own_log.close();
+    }
+
+    /// Bytes that have come and were not taken.
+    pub fn backlog(&self) -> u64 {
+        let reader = self.reader.lock();
+        reader.as_ref().map_or(0, |r| r.0.ring().backlog())
     }
 
     /// Something is missing: whoever receives asks for what follows *received*.
@@ -356,7 +391,9 @@ impl Following {
         };
         self.damaged_in_a_row.store(0, Ordering::Relaxed);
         let (first, last) = (group.header().first, group.header().last);
-        if first <= taken {
+        // A checkpoint may end inside of a group: what is read back from there on has the whole of it.
+        let straddles = taken == self.began && last > taken;
+        if first <= taken && !straddles {
             return Err(damaged(format!(
                 "commits {first} to {last} came after {taken}"
             )));

@@ -108,7 +108,8 @@ impl Shared {
             .is_ok_and(|gone| gone > 0)
     }
 
-    fn write_checkpoint(&self) -> Result<()> {
+    /// `keep_all`: log that replicas need stays.
+    pub(crate) fn write_checkpoint(&self, keep_all: bool) -> Result<()> {
         let following = self.following();
         let is_durable = |at: Position| {
             let behind = |f: &Arc<Following>| f.marks.persisted.get() < at;
@@ -129,7 +130,10 @@ impl Shared {
             Ok(())
         };
         let (dir, manager) = (&self.dir, &self.manager);
-        let keep = self.keep_from()?;
+        let keep = match keep_all {
+            true => self.keep_from()?,
+            false => Position::MAX,
+        };
         crate::checkpoint::write(dir, manager, &self.sequences, keep, durable, go_on)
             .inspect_err(|e| env::alarm!("canon: {e}"))?;
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -178,7 +182,7 @@ impl Shared {
                 {
                     clock.sleep(Duration::from_millis(1));
                 }
-                let done = self.write_checkpoint();
+                let done = self.write_checkpoint(true);
                 match &done {
                     Ok(()) => (at_bytes, not_before, pause) = (Some(bytes), 0, AGAIN),
                     Err(_) => {

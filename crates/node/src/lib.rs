@@ -1,35 +1,42 @@
 //! A node: the rooms below put together. `pipeline` runs what was decided (log, publish, release), `recovery` comes back
 //! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it.
 //! `start_check` decides whether a log is all that it was, `reach` keeps the anchor that tells. `shipping` is what a
-//! primary keeps for its replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
-//! `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
+//! primary keeps for its replicas, `sending` its end of a connection to one of them (with `log_reads`, `pace` and `hand_over`), `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
+//! `steps` is a node without threads, `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
 //!
 //! No SQL here.
 
 pub mod aside;
 pub mod checkpoint;
 mod following;
+mod hand_over;
 mod housekeeping;
+mod log_reads;
 mod node;
 mod notice;
 mod options;
 mod outcomes;
 mod own_log;
+mod pace;
 mod pipeline;
 mod promote;
 pub mod reach;
 pub mod recovery;
+mod replaying;
+pub mod sending;
 pub mod sequences;
 mod shipping;
 mod sink;
 pub mod start_check;
+mod steps;
 pub mod verify;
 
 pub use following::{FollowStats, Following};
+pub use log_reads::OlderLog;
 pub use node::Node;
 pub use notice::Notice;
 pub use options::{NodeOptions, RecoveryReport};
 pub use outcomes::{Outcome, Outcomes};
 pub use pipeline::{FlushStats, modified};
-pub use promote::{Promoted, Role};
+pub use promote::{Heir, Promoted, Role};
 pub use shipping::{Follower, Next, Shipped, Shipping};

@@ -32,11 +32,12 @@ use crate::pipeline::{FlushStats, Marked, Pipeline, Quiet};
 use crate::promote::Role;
 use crate::reach;
 use crate::recovery::Recovery;
+use crate::replaying::Replaying;
 use crate::sequences::Sequences;
 use crate::shipping::Shipping;
 use crate::sink::Sink;
 use replica::ReplicaMarks;
-use replica::replay::Replay;
+use replica::replay::{Replay, Stepper};
 
 pub(crate) struct Shared {
     pub(crate) dir: DataDir,
@@ -50,13 +51,15 @@ pub(crate) struct Shared {
     pub(crate) term: AtomicU64,
     pub(crate) changing_role: Mutex<()>,
     pub(crate) following: Mutex<Option<Arc<Following>>>,
-    /// The threads of a replica, and the log that they give back.
-    follower: Mutex<Option<(Vec<JoinHandle>, Arc<Mutex<Option<LogWriter>>>)>>,
+    /// The threads of a replica, and the log that they give back; without threads the log is there all the while.
+    pub(crate) follower: Mutex<Option<(Vec<JoinHandle>, Arc<Mutex<Option<LogWriter>>>)>>,
     pub(crate) stopping: AtomicBool,
     pub(crate) checkpoint: (Mutex<CheckpointState>, Condvar),
     pub(crate) checkpoints: AtomicU64,
     /// Old versions taken away since the start, and records that still have some.
     pub(crate) reclaimed: (AtomicU64, AtomicU64),
+    /// There is a primary of a newer term, or of one that nobody leads any more.
+    pub(crate) deposed: AtomicBool,
     /// Nothing is served, whatever is published; and when that ends.
     pub(crate) held: AtomicBool,
     pub(crate) let_go: Notice,
@@ -161,12 +164,7 @@ impl Node {
         let shared = Arc::new(Shared {
             dir,
             manager,
-            pipeline: Pipeline::new(
-                goes_on,
-                marks,
-                options.region.clone().unwrap_or_default(),
-                options.synchronous_replicas,
-            ),
+            pipeline: Pipeline::new(goes_on, marks, &options),
             sequences,
             outcomes,
             role: AtomicU8::new(match options.replica {
@@ -182,6 +180,7 @@ impl Node {
             checkpoint: Default::default(),
             checkpoints: AtomicU64::new(0),
             reclaimed: Default::default(),
+            deposed: AtomicBool::new(false),
             held: AtomicBool::new(false),
             let_go: Notice::default(),
         });
@@ -216,6 +215,7 @@ impl Node {
         while !self.is_published(Held::Flushed(position)) {
             // Without room for it there is no database.
             self.shared.manager.check_accepts_writes()?;
+            self.flush_here(true);
             self.shared
                 .options
                 .env
@@ -251,6 +251,9 @@ impl Node {
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<()> {
+        if !self.shared.options.threads {
+            return Ok(());
+        }
         let handle = self.shared.thread(name, body)?;
         self.threads.lock().push(handle);
         Ok(())
@@ -260,7 +263,8 @@ impl Node {
         fault::fallible("node.before_flusher")
             .map_err(|e| Error::new(SqlState::IO_ERROR, format!("no thread for the log: {e}")))?;
         let s = self.shared.clone();
-        let body = move || s.pipeline.run(writer, &s.manager, &s.options.env);
+        s.pipeline.open(writer);
+        let body = move || s.pipeline.run(&s.manager, &s.options.env);
         self.spawn("flusher", Box::new(body))
     }
 
@@ -281,14 +285,30 @@ impl Node {
         };
         let (env, store) = (&shared.options.env, shared.manager.store.clone());
         let options = shared.options.replay.clone();
-        let replay = Replay::start(env, store, marks.clone(), Arc::new(sink), from, options)?;
+        let (sink, threads) = (Arc::new(sink), shared.options.threads);
+        let replay = match threads {
+            true => {
+                let replay = Replay::start(env, store, marks.clone(), sink, from, options)?;
+                Replaying::Threads(replay)
+            }
+            false => {
+                let stepper = Stepper::new(store, marks.clone(), sink, from, options);
+                Replaying::Steps(Mutex::new(stepper))
+            }
+        };
         let outcomes = shared.outcomes.clone();
         let known = shared.term.load(Ordering::SeqCst);
         let heard = shared.dir.heard_term().map_err(failed)?;
         let term = writer.term();
-        let following = Following::new(marks, replay, moved, outcomes, known, heard, term);
+        let ring = shared.options.ring_bytes;
+        let following = Following::new(marks, replay, ring, moved, outcomes, known, heard, term);
         let following = Arc::new(following);
         *shared.following.lock() = Some(following.clone());
+        if !threads {
+            let log = Arc::new(Mutex::new(Some(writer)));
+            *shared.follower.lock() = Some((Vec::new(), log));
+            return Ok(());
+        }
         let back = Arc::new(Mutex::new(None));
         let (s, f) = (shared.clone(), following.clone());
         let follow = move || f.run(&s.options.env);
@@ -309,6 +329,9 @@ impl Node {
     pub(crate) fn join_follower(&self) -> Result<LogWriter> {
         let follower = self.shared.follower.lock().take();
         let (threads, log) = follower.ok_or_else(|| Error::internal("no follower runs"))?;
+        if !self.shared.options.threads {
+            self.drain(&log);
+        }
         for t in threads {
             let ended = t.join();
             ended.map_err(|_| Error::internal("the follower panicked"))?;
@@ -429,6 +452,15 @@ impl Node {
         &self.path
     }
 
+    pub(crate) fn clock(&self) -> &dyn env::Clock {
+        &*self.shared.options.env.clock
+    }
+
+    /// A replica that says nothing for so long is gone.
+    pub fn silence(&self) -> Duration {
+        self.shared.options.silence
+    }
+
     /// The cluster's id.
     pub fn cluster(&self) -> u128 {
         self.shared.dir.cluster()
@@ -495,7 +527,8 @@ impl Node {
         s.pipeline.flush_here(&s.manager, &s.options.env, alone);
     }
 
-    fn commit_in(&self, mut txn: Box<Txn>, order: &dyn CommitOrder) -> Result<Held> {
+    /// [`Node::commit`] with an order that does something beside: it passes all on to [`Node::order`].
+    pub fn commit_in(&self, mut txn: Box<Txn>, order: &dyn CommitOrder) -> Result<Held> {
         let (writes, durability) = (txn.has_writes(), txn.durability());
         let told = self.told(&txn);
         if writes && !self.is_open() {
@@ -638,6 +671,9 @@ impl Node {
 
     /// The same; `go_on` is asked every few milliseconds, and an error of it ends the wait, not the checkpoint.
     pub fn checkpoint_while(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        if !self.shared.options.threads {
+            return self.checkpoint_step(true);
+        }
         let (state, changed) = &self.shared.checkpoint;
         let mut s = state.lock();
         s.wanted += 1;
@@ -683,7 +719,10 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.stop();
+        // Without threads it goes as in a crash.
+        if self.shared.options.threads {
+            self.stop();
+        }
     }
 }
 

@@ -35,6 +35,14 @@ pub struct NodeOptions {
     pub accept_log_end: Option<Position>,
     /// What replicas read of this node; absent: in this process's memory.
     pub region: Option<Arc<Region>>,
+    /// Threads do the work. Without them nothing happens but the steps that the caller asks for (`steps`), in the order of its calls.
+    pub threads: bool,
+    /// Bytes of the ring between a replica's receiver and its follower.
+    pub ring_bytes: usize,
+    /// Bytes of groups that a primary keeps in memory for its replicas.
+    pub recent_bytes: usize,
+    /// A replica that says nothing for so long is gone.
+    pub silence: Duration,
     /// Called about twice a second during recovery: (bytes done, bytes in all, rows, commits).
     pub on_recovery: Option<fn(u64, u64, u64, u64)>,
 }
@@ -55,6 +63,10 @@ impl Default for NodeOptions {
             wal_keep_bytes: 4 << 30,
             accept_log_end: None,
             region: None,
+            threads: true,
+            ring_bytes: 64 << 20,
+            recent_bytes: 64 << 20,
+            silence: Duration::from_secs(30),
             on_recovery: None,
         }
     }

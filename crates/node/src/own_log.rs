@@ -49,6 +49,8 @@ pub(crate) struct OwnLog {
     changed: Condvar,
     /// A group waits for room on the disk.
     full: AtomicBool,
+    /// Everything up to here is written, and may not be durable.
+    appended: base::Watermark,
 }
 
 impl OwnLog {
@@ -91,6 +93,11 @@ impl OwnLog {
         self.changed.notify_all();
     }
 
+    /// Up to where the log goes, durable or not.
+    pub fn appended(&self) -> Position {
+        self.appended.get()
+    }
+
     /// Whether what came waits for room on the disk.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::SeqCst)
@@ -105,34 +112,43 @@ impl OwnLog {
         env: &Env,
     ) -> Option<LogWriter> {
         let _whole = env::say::Whole("writing the log of a replica");
-        while let Some(batch) = self.take() {
-            let mut upto = Position::ZERO;
-            for (group, last) in batch {
-                if let Some(group) = group
-                    && !self.append(&mut log, &group, env)
-                {
-                    return None;
-                }
-                upto = last;
-            }
-            if let Err(e) = log.sync() {
-                crate::pipeline::die(&e);
-            }
-            marks.persisted.raise(upto);
-            moved.moved();
+        while self.wait() {
+            let upto = self.append(&mut log, env)?;
+            sync(&mut log, upto, marks, moved);
         }
         Some(log)
     }
 
-    /// What has gathered, up to `SYNC_BYTES`; none at the end.
-    fn take(&self) -> Option<Vec<(Option<Group>, Position)>> {
+    /// Until something has come; false at the end.
+    fn wait(&self) -> bool {
         let mut q = self.queue.lock();
         while q.entries.is_empty() {
             if q.end != End::Open {
-                return None;
+                return false;
             }
             self.changed.wait(&mut q);
         }
+        true
+    }
+
+    /// Writes what has gathered, up to `SYNC_BYTES`. Up to where the log goes now; none: nothing was there, or the node stops before there
+    /// is room.
+    pub fn append(&self, log: &mut LogWriter, env: &Env) -> Option<Position> {
+        let mut upto = None;
+        for (group, last) in self.take() {
+            if let Some(group) = group
+                && !self.append_group(log, &group, env)
+            {
+                return None;
+            }
+            upto = Some(last);
+        }
+        self.appended.raise(upto?);
+        upto
+    }
+
+    fn take(&self) -> Vec<(Option<Group>, Position)> {
+        let mut q = self.queue.lock();
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while bytes < SYNC_BYTES
             && let Some(entry) = q.entries.pop_front()
@@ -142,11 +158,11 @@ impl OwnLog {
         }
         q.bytes -= bytes;
         self.changed.notify_all();
-        Some(batch)
+        batch
     }
 
     /// Tries until there is room on the disk; `false` when the node stops before.
-    fn append(&self, log: &mut LogWriter, group: &Group, env: &Env) -> bool {
+    fn append_group(&self, log: &mut LogWriter, group: &Group, env: &Env) -> bool {
         loop {
             match log.append_shipped(group) {
                 Ok(_) => {
@@ -166,4 +182,13 @@ impl OwnLog {
             }
         }
     }
+}
+
+/// What was written up to here is durable from now on.
+pub(crate) fn sync(log: &mut LogWriter, upto: Position, marks: &ReplicaMarks, moved: &Notice) {
+    if let Err(e) = log.sync() {
+        crate::pipeline::die(&e);
+    }
+    marks.persisted.raise(upto);
+    moved.moved();
 }

@@ -26,6 +26,7 @@ use std::time::Duration;
 use txn::{Backoff, CommitOrder, TxnManager};
 use wal::LogWriter;
 
+use crate::options::NodeOptions;
 use crate::outcomes::Outcomes;
 use crate::shipping::Shipping;
 
@@ -63,6 +64,11 @@ struct Writing {
     log: LogWriter,
     /// The group that is being written, or found the disk full: it goes before any other.
     left: Vec<wal::Commit>,
+    /// It found the disk full.
+    was_full: bool,
+    /// It is in the file, and not synced; and when its writing began.
+    appended: bool,
+    began: u64,
 }
 
 /// What became of a group.
@@ -93,20 +99,17 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Gives positions from `next` on. `replicas`: how many must hold a commit before it is decided.
-    pub fn new(
-        next: Position,
-        marks: Arc<Watermarks>,
-        region: Arc<Region>,
-        replicas: usize,
-    ) -> Pipeline {
+    /// Gives positions from `next` on.
+    pub fn new(next: Position, marks: Arc<Watermarks>, options: &NodeOptions) -> Pipeline {
+        let region = options.region.clone().unwrap_or_default();
+        let (replicas, recent) = (options.synchronous_replicas, options.recent_bytes);
         let waiters: Arc<Waiters> = Arc::default();
         marks.region.get_or_init(|| region.clone());
         Pipeline {
             order: Order::new(next, marks.clone()),
             first: AtomicU64::new(next.next_epoch().as_u64()),
             region,
-            shipping: Shipping::new(marks.clone(), waiters.clone(), replicas),
+            shipping: Shipping::new(marks.clone(), waiters.clone(), replicas, recent),
             marks,
             waiters,
             stats: FlushStats::default(),
@@ -161,15 +164,24 @@ impl Pipeline {
         self.stop.store(true, Ordering::SeqCst);
     }
 
-    /// The flusher's thread.
-    pub fn run(&self, log: LogWriter, manager: &TxnManager, env: &Env) {
+    /// This is the log.
+    pub fn open(&self, log: LogWriter) {
         self.shipping.set_limit(log.synced_point());
-        let left = Vec::new();
-        *self.log.lock() = Some(Writing { log, left });
+        *self.log.lock() = Some(Writing {
+            log,
+            left: Vec::new(),
+            was_full: false,
+            appended: false,
+            began: 0,
+        });
+    }
+
+    /// The flusher's thread. The log is open.
+    pub fn run(&self, manager: &TxnManager, env: &Env) {
         loop {
             self.order.wait_for_work(Duration::from_millis(20));
             let mut held = self.log.lock();
-            let w = held.as_mut().expect("put there above, taken out below");
+            let w = held.as_mut().expect("open until it is taken out below");
             // What those wait for who were in a hurry before is in this group.
             self.order.take_hurry();
             let mut done = self.flush_group(w, manager, env);
@@ -235,7 +247,7 @@ impl Pipeline {
             let Some(w) = held.as_mut() else {
                 return;
             };
-            if !w.left.is_empty() || self.flush_group(w, manager, env) == Flushed::Full {
+            if w.was_full || self.flush_group(w, manager, env) == Flushed::Full {
                 return self.order.notify();
             }
             // What came meanwhile is not this thread's.
@@ -243,46 +255,84 @@ impl Pipeline {
         }
     }
 
-    /// Makes a group of what is installed durable. It is in `left` until it is.
+    /// Makes a group of what is installed durable.
     fn flush_group(&self, w: &mut Writing, manager: &TxnManager, env: &Env) -> Flushed {
         // Its clients would be told by the next group, and the log would not have it.
         let _whole = env::say::Whole("writing the log");
-        let was_full = !w.left.is_empty();
-        if !was_full {
+        let done = match w.appended {
+            true => Flushed::Group,
+            false => self.append(w, manager, env),
+        };
+        if done == Flushed::Group {
+            self.sync(w, manager, env);
+        }
+        done
+    }
+
+    /// A step without a thread: writes a group, if the one before is durable. Its last position.
+    pub fn append_step(&self, manager: &TxnManager, env: &Env) -> Option<Position> {
+        let mut held = self.log.lock();
+        let w = held.as_mut().filter(|w| !w.appended)?;
+        let done = self.append(w, manager, env);
+        (done == Flushed::Group).then(|| w.left.last().expect("just written").position)
+    }
+
+    /// The next step: what was written is made durable. Up to where.
+    pub fn sync_step(&self, manager: &TxnManager, env: &Env) -> Option<Position> {
+        let mut held = self.log.lock();
+        let w = held.as_mut().filter(|w| w.appended)?;
+        let upto = w.left.last().map(|c| c.position);
+        self.sync(w, manager, env);
+        upto
+    }
+
+    /// Writes a group of what is installed, or the one that found the disk full. It is in `left` until it is durable.
+    fn append(&self, w: &mut Writing, manager: &TxnManager, env: &Env) -> Flushed {
+        if !w.was_full {
             w.left = self.next_group();
         }
-        let Some(last) = w.left.last().map(|c| c.position) else {
+        if w.left.is_empty() {
             return Flushed::Nothing;
-        };
+        }
         w.log.set_copies(self.shipping.is_wanted());
-        let began = env.clock.monotonic_nanos();
+        w.began = env.clock.monotonic_nanos();
         match w.log.append_group(&w.left, self.marks.published.get()) {
-            Ok(_) => {}
+            Ok(_) => {
+                w.appended = true;
+                Flushed::Group
+            }
             Err(e) if e.is_retryable() => {
-                if !was_full {
+                if !std::mem::replace(&mut w.was_full, true) {
                     self.stats.disk_full.fetch_add(1, Ordering::Relaxed);
                     manager.set_disk_full(true);
                     env::alarm!(
                         "canon: {e}; commits wait and new writes are refused until there is room"
                     );
                 }
-                return Flushed::Full;
+                Flushed::Full
             }
             Err(e) => die(&e),
         }
-        if let Err(e) = w.log.sync() {
+    }
+
+    /// What was written is made durable, counts as that, and goes to replicas.
+    fn sync(&self, w: &mut Writing, manager: &TxnManager, env: &Env) {
+        if !fault::planted("pipeline.flushed_unsynced")
+            && let Err(e) = w.log.sync()
+        {
             die(&e);
         }
+        w.appended = false;
         let group = std::mem::take(&mut w.left);
-        if was_full {
+        let last = group.last().expect("a group was written").position;
+        if std::mem::take(&mut w.was_full) {
             manager.set_disk_full(false);
             env::say!("canon: there is room on the disk again; writes go on");
         }
-        self.count(&group, env.clock.monotonic_nanos() - began);
+        self.count(&group, env.clock.monotonic_nanos() - w.began);
         self.shipping
             .flushed(last, w.log.take_copy(), w.log.synced_point());
         fault::point("node.after_decided");
-        Flushed::Group
     }
 
     /// What is installed and not written yet, ready for the log; nothing when there is nothing.
@@ -448,7 +498,7 @@ mod tests {
     fn an_early_acknowledgement_waits_for_no_long_commit() {
         let marks = Arc::default();
         let next = Position::new(4, 7).after_restart();
-        let p = Pipeline::new(next, marks, Arc::default(), 0);
+        let p = Pipeline::new(next, marks, &NodeOptions::default());
         let (_, long) = p.order.begin().expect("open");
         let (position, quick) = p.order.begin().expect("open");
         p.order.ready(quick, vec![1], vec![]);

@@ -59,6 +59,15 @@ pub struct Promoted {
     pub start: Position,
 }
 
+/// Which replica takes over from a primary that hands over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heir {
+    /// The one that asked.
+    This,
+    /// Another one, which was first.
+    Other(String),
+}
+
 fn wrong_role(what: &str, role: Role) -> Error {
     let what = format!("{what}: this node is {}", role.name());
     Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what)
@@ -93,7 +102,7 @@ impl Node {
         // Who reads looks at it, and does not wait until replay has ended.
         let replay = following.replay.write().take();
         if let Some(replay) = replay {
-            replay.finish()?;
+            replay.finish(&shared.options.env)?;
         }
         let applied = following.marks.applied.get();
         assert!(
@@ -131,6 +140,7 @@ impl Node {
         let known = shared.term.load(Ordering::SeqCst).max(self.heard_term());
         let term = self.begin_term(None, known, start)?;
         shared.dir.unseal().map_err(crate::node::failed)?;
+        shared.deposed.store(false, Ordering::SeqCst);
         Ok(Promoted { term, start })
     }
 
@@ -219,6 +229,47 @@ impl Node {
         }
     }
 
+    /// A newer term exists somewhere: nothing may be acknowledged here any more, also after a start. Whether that was not known.
+    pub fn depose(&self, term: u64) -> bool {
+        let shared = self.shared();
+        let new = !shared.deposed.swap(true, Ordering::SeqCst);
+        self.heard_of_term(term);
+        if let Err(e) = shared.dir.hear(term) {
+            env::say!("canon: the newer term could not be written down: {e}");
+        }
+        // What waits for replicas that do not follow any more learns it.
+        self.shipping().settle();
+        new
+    }
+
+    /// See [`Node::depose`].
+    pub fn is_deposed(&self) -> bool {
+        self.shared().deposed.load(Ordering::SeqCst)
+    }
+
+    /// Hands over to the replica of this name, over the connection `id`, unless another was first. That is durable before any replica is told,
+    /// so that a start does not forget it; the last position is known when [`Node::sealed_at`] says so.
+    pub fn hand_over(&self, id: u64, name: &str) -> Result<Heir> {
+        let shared = self.shared();
+        let _one_at_a_time = shared.changing_role.lock();
+        // The connection has ended: a new term may have begun here meanwhile.
+        if !self.shipping().follows(id) {
+            return Err(Error::new(
+                SqlState::CONNECTION_FAILURE,
+                "the replica that asked to be handed over to is gone",
+            ));
+        }
+        match shared.dir.sealed_for().map_err(crate::node::failed)? {
+            Some(other) if other != name => return Ok(Heir::Other(other)),
+            Some(_) => {}
+            None => shared.dir.seal_for(name).map_err(crate::node::failed)?,
+        }
+        self.begin_seal()?;
+        // What waits for replicas that do not follow learns it.
+        self.shipping().settle();
+        Ok(Heir::This)
+    }
+
     /// This primary has lost log that another node holds: it takes no more commits and serves nobody.
     pub fn lose(&self) {
         self.hold(true);
@@ -246,22 +297,38 @@ impl Node {
     pub fn seal(&self) -> Result<Position> {
         let shared: &Shared = self.shared();
         let _one_at_a_time = shared.changing_role.lock();
-        match shared.role() {
-            Role::Replica => return Err(wrong_role("only a primary can hand over", Role::Replica)),
-            Role::Sealed => return Ok(shared.manager.marks.flushed.get()),
-            Role::Primary => {}
-        }
-        self.stop_writing();
+        self.begin_seal()?;
         self.wait_until_flushed(&|| Ok(()))?;
         Ok(shared.manager.marks.flushed.get())
+    }
+
+    /// No commit gets a position any more. What has one is flushed when [`Node::sealed_at`] says so.
+    pub fn begin_seal(&self) -> Result<()> {
+        match self.role() {
+            Role::Replica => return Err(wrong_role("only a primary can hand over", Role::Replica)),
+            Role::Sealed => {}
+            Role::Primary => self.stop_writing(),
+        }
+        Ok(())
+    }
+
+    /// The last position of a primary that takes no more writes, once it is flushed.
+    pub fn sealed_at(&self) -> Option<Position> {
+        let flushed = self.role() == Role::Sealed
+            && (self.is_flushed() || env::fault::planted("promote.sealed_unflushed"));
+        flushed.then(|| self.marks().flushed.get())
+    }
+
+    fn is_flushed(&self) -> bool {
+        let marks = self.marks();
+        let idle = self.shared().pipeline.order.is_idle();
+        idle && marks.flushed.get() >= marks.installed.get()
     }
 
     /// Everything that has a position is in the log. 57P01: the node stops, maybe on a full disk.
     fn wait_until_flushed(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let shared = self.shared();
-        let order = &shared.pipeline.order;
-        let marks = &shared.manager.marks;
-        while !order.is_idle() || marks.flushed.get() < marks.installed.get() {
+        while !self.is_flushed() {
             if shared.stopping.load(Ordering::SeqCst) {
                 return Err(crate::node::stopping());
             }
@@ -283,4 +350,28 @@ fn last_row_id(table: &txn::TableHandle) -> u64 {
     let key = last.first().map(|r| r.key());
     key.and_then(|k| <[u8; 8]>::try_from(k).ok())
         .map_or(0, u64::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeOptions;
+
+    #[test]
+    fn a_hand_over_to_a_replica_that_has_gone_seals_nothing() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let node = Node::open(scratch.path(), NodeOptions::default()).expect("a node");
+        assert!(node.hand_over(7, "heir").is_err());
+        assert_eq!(node.role(), Role::Primary);
+        assert_eq!(node.dir().sealed_for().expect("readable"), None);
+        let join = |name: &str| node.shipping().join(name, true, "", Position::ZERO, 0);
+        let (heir, late) = (join("heir"), join("late"));
+        assert_eq!(node.hand_over(heir, "heir").expect("it asks"), Heir::This);
+        assert_eq!(node.role(), Role::Sealed);
+        let other = node.hand_over(late, "late").expect("it asks");
+        assert_eq!(other, Heir::Other("heir".into()));
+        let last = node.seal().expect("it is sealed");
+        assert_eq!(last, node.marks().flushed.get());
+        assert_eq!(node.sealed_at(), Some(node.marks().flushed.get()));
+    }
 }

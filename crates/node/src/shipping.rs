@@ -16,9 +16,6 @@ use wal::{Group, LogPoint};
 
 use crate::notice::Notice;
 
-/// Bytes of groups kept in memory for followers.
-const RECENT_BYTES: usize = 64 << 20;
-
 /// A durable group on its way to replicas.
 #[derive(Debug)]
 pub struct Shipped {
@@ -76,6 +73,8 @@ pub struct Shipping {
     marks: Arc<Watermarks>,
     waiters: Arc<Waiters>,
     state: Mutex<State>,
+    /// Bytes of groups kept in memory for followers.
+    most: usize,
     quorum: Mutex<Quorum>,
     /// Whether groups are kept.
     wanted: AtomicBool,
@@ -89,9 +88,15 @@ pub struct Shipping {
 }
 
 impl Shipping {
-    /// `replicas`: how many must hold a commit before it is decided.
-    pub fn new(marks: Arc<Watermarks>, waiters: Arc<Waiters>, replicas: usize) -> Shipping {
+    /// `replicas`: how many must hold a commit before it is decided. `most`: bytes of groups kept in memory for followers.
+    pub fn new(
+        marks: Arc<Watermarks>,
+        waiters: Arc<Waiters>,
+        replicas: usize,
+        most: usize,
+    ) -> Shipping {
         Shipping {
+            most,
             marks,
             waiters,
             state: Mutex::default(),
@@ -109,7 +114,7 @@ impl Shipping {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// A group is durable. `group` is absent when nobody wants it, or when the positions hold no commit.
+    /// A group is durable. `group` is absent when no replica follows, or when the positions hold no commit.
     pub fn flushed(&self, upto: Position, group: Option<Group>, limit: Option<LogPoint>) {
         let mut s = self.state.lock();
         s.limit = limit.or(s.limit);
@@ -124,7 +129,7 @@ impl Shipping {
                     upto,
                     group: Arc::new(group),
                 }));
-                while s.bytes > RECENT_BYTES && s.recent.len() > 1 {
+                while s.bytes > self.most && s.recent.len() > 1 {
                     let gone = s.recent.pop_front().expect("more than one");
                     s.bytes -= gone.group.as_bytes().len();
                 }
@@ -212,7 +217,8 @@ impl Shipping {
     /// An acknowledgement came.
     pub fn acked(&self, id: u64, acked: Acked, echo_micros: i64, now_micros: i64) {
         let mut s = self.state.lock();
-        let Some(f) = s.followers.get_mut(&id).filter(|f| f.member) else {
+        let counts = |f: &&mut Follower| f.member || env::fault::planted("ship.unproven_ack");
+        let Some(f) = s.followers.get_mut(&id).filter(counts) else {
             return;
         };
         f.acked = acked;
@@ -267,6 +273,11 @@ impl Shipping {
         self.state.lock().followers.values().cloned().collect()
     }
 
+    /// Whether this one follows still.
+    pub fn follows(&self, id: u64) -> bool {
+        self.state.lock().followers.contains_key(&id)
+    }
+
     /// How many replicas follow, however many connections each has.
     pub fn replicas_here(&self) -> usize {
         let s = self.state.lock();
@@ -317,7 +328,7 @@ mod tests {
     #[test]
     fn one_replica_over_two_connections_is_no_quorum_of_two() {
         let marks = Arc::new(Watermarks::default());
-        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 2);
+        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 2, 1 << 20);
         let at = Position::new(1, 5);
         marks.installed.raise(at);
         shipping.flushed(at, None, None);

@@ -6,7 +6,7 @@ use txn::Txn;
 use crate::forward::{Open, options};
 use crate::machine::Running;
 use crate::model::{Promise, Terms};
-use crate::primary::Primary;
+use crate::primary::{Primary, durability};
 use crate::schema::key;
 use crate::world::{NODES, World};
 
@@ -28,7 +28,7 @@ impl World {
         let i = self.dice.below(NODES as u64) as usize;
         let write = self.writing && self.dice.percent(70);
         let leaders: Vec<usize> = (0..NODES)
-            .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.sealing))
+            .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.is_sealing()))
             .collect();
         if write && !leaders.contains(&i) && self.dice.percent(40) {
             self.begin_at_replica(i);
@@ -73,23 +73,21 @@ impl World {
             return;
         }
         let which = self.dice.below(p.open.len() as u64) as usize;
-        let Open { txn: t, read } = p.open.swap_remove(which);
-        let writes = t.has_writes();
-        match t.commit(&p.ordered) {
-            Ok(at) if writes => {
-                self.collect(p);
+        let Open { txn: mut t, read } = p.open.swap_remove(which);
+        let (promise, apply) = match self.dice.below(10) {
+            0..=1 if self.config.weak => (Promise::Off, false),
+            2..=3 if self.config.weak => (Promise::Local, false),
+            4 => (Promise::Policy, true),
+            5..=6 if self.config.weak => (Promise::Remote, false),
+            _ => (Promise::Policy, false),
+        };
+        t.set_durability(durability(promise, apply));
+        match self.commit(p, t, promise) {
+            Ok(Position::ZERO) => {}
+            Ok(at) => {
                 self.check_moved(i, p, at, &read);
-                let (promise, apply) = match self.dice.below(10) {
-                    0..=1 if self.config.weak => (Promise::Off, false),
-                    2..=3 if self.config.weak => (Promise::Local, false),
-                    4 => (Promise::Policy, true),
-                    5..=6 if self.config.weak => (Promise::Remote, false),
-                    _ => (Promise::Policy, false),
-                };
                 self.say(|| format!("node {i} commits {at}, {promise:?}"));
-                p.await_commit(at, promise, apply);
             }
-            Ok(_) => {}
             Err(_) => self.report.aborts += 1,
         }
         self.settled(i, p);
@@ -97,7 +95,7 @@ impl World {
 
     /// A transaction with its reads and writes done.
     fn transaction(&mut self, p: &Primary) -> base::Result<Txn> {
-        let mut t = p.engine.manager.begin(options(), false);
+        let mut t = p.node.begin(options(), false);
         // Now and then a large one, which replay cuts in pieces.
         let rows = match self.dice.percent(10) {
             true => 12,
@@ -110,7 +108,7 @@ impl World {
     /// A statement that reads and writes this many rows.
     pub fn write_some(&mut self, p: &Primary, t: &mut Txn, rows: u64) -> base::Result<()> {
         t.begin_statement()?;
-        let table = p.engine.table.clone();
+        let table = p.table.clone();
         for _ in 0..rows {
             let id = self.dice.below(IDS) as i64;
             let row = [Value::Int8(id), Value::Int8(self.dice.below(50) as i64)];

@@ -1,62 +1,19 @@
-//! What the threads of a replica do, one step at a time: the receiver, the consumer of the ring, the replica's own log, the workers
-//! of replay.
+//! A replica: the node, its end of the connection to its primary, and the copy that comes when there is no history to follow with.
+//!
+//! The node follows and replays; here its steps are made one at a time, and what its receiver says is done.
 
-use base::{Oid, Position, Result};
-use replica::ReplicaMarks;
+use base::Position;
+use node::Node;
 use replica::read::{AsOf, Timestamps};
-use replica::replay::{Build, Policy, ReplayOptions, SchemaSink, Stepper};
 use replica::ship::receiver::{Command, Event};
-use replica::ship::{Acked, Identity, Message, Read, Receiver, Ring, RingReader, RingWriter};
+use replica::ship::{Acked, Identity, Receiver, RingWriter};
 use std::sync::Arc;
-use txn::TxnManager;
-use wal::{DataDir, Group, LogWriter, Recovered};
+use std::sync::atomic::Ordering;
+use wal::DataDir;
+use wal::aside::AsideName;
 
-use crate::machine::{Engine, recover};
 use crate::model::Terms;
 use crate::world::{What, World};
-
-/// What replay asks of a node.
-struct Sink(Arc<TxnManager>);
-
-impl SchemaSink for Sink {
-    fn schema(&self, at: Position, _: &[u8]) -> Result<Vec<Build>> {
-        panic!("the schema changes at {at}: the simulation makes no DDL")
-    }
-
-    fn needs_barrier(&self, _: &[u8]) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn sequence(&self, _: Position, _: Oid, _: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn visible(&self, to: Position) {
-        self.0.marks.show(to);
-    }
-}
-
-/// A history that is followed.
-pub struct Following {
-    pub engine: Engine,
-    pub marks: Arc<ReplicaMarks>,
-    pub stepper: Stepper,
-    pub log: LogWriter,
-    /// Readers wait until this is visible: recovery keeps no older versions.
-    pub floor: Position,
-    /// The newest term of its history when it began, and the newest that it has heard of.
-    known: u64,
-    heard: u64,
-    /// Shown without a primary's word: one replica is enough for a commit, and this one has it.
-    pub own: Position,
-}
-
-impl Following {
-    /// The term whose primary's words count.
-    pub fn followed(&self) -> u64 {
-        self.marks.followed(self.known, self.heard)
-    }
-}
 
 /// A checkpoint that is arriving.
 struct Copy {
@@ -66,11 +23,13 @@ struct Copy {
 }
 
 pub struct Follower {
-    pub dir: Option<Arc<DataDir>>,
+    /// None while there is no history to follow with.
+    pub node: Option<Arc<Node>>,
+    /// The directory, while there is no node on it.
+    dir: Option<Arc<DataDir>>,
     pub target: usize,
     pub receiver: Receiver,
-    ring: (RingWriter, RingReader),
-    pub following: Option<Following>,
+    ring: Option<RingWriter>,
     copy: Option<Copy>,
     /// Nothing is followed, because a copy is to come; the history on the disk, which stays until then, goes up to here.
     pub held: Option<Position>,
@@ -79,8 +38,12 @@ pub struct Follower {
     pub timestamps: Timestamps,
     /// As of when what it shows is the newest there was.
     pub as_of: AsOf,
+    /// Shown without a primary's word: one replica is enough for a commit, and this one has it.
+    pub own: Position,
     /// The ring was overrun and has not been restarted.
     lost: bool,
+    /// Groups that came damaged.
+    damaged: u64,
     /// The last copy did not come: the next is begun then.
     copy_from: u64,
     /// The primary has said that the histories agree, since the node started.
@@ -95,103 +58,78 @@ const PAUSE: u64 = 300_000;
 /// How long a node that starts waits for its primary's word.
 pub const FIRST_WORD: u64 = 150_000;
 
-const RING: usize = 4 << 10;
+/// Bytes of a replica's ring.
+pub const RING: usize = 4 << 10;
 
 impl Follower {
-    /// A batch or a tick goes into the ring.
-    fn write(&mut self, message: &Message, restart: bool) {
-        if restart {
-            self.ring.0.restart();
-            self.lost = false;
-        }
-        self.ring.0.write(&message.to_bytes());
-    }
-
-    /// Over a directory, if there is one, with what was recovered from it.
+    /// With this node; or over this directory, if there is one, without.
     pub fn new(
-        node: usize,
+        i: usize,
         target: usize,
-        policy: Policy,
+        node: Option<Arc<Node>>,
         dir: Option<Arc<DataDir>>,
-        found: Option<(Engine, Recovered)>,
     ) -> Follower {
-        let last = found.as_ref().map_or(Position::ZERO, |f| f.1.last);
-        if let Some(dir) = &dir {
-            dir.unseal()
-                .unwrap_or_else(|e| panic!("the seal is not removed: {e}"));
-        }
-        let identity = identity(node, dir.as_deref(), last);
-        let mut follower = Follower {
-            receiver: Receiver::new(identity),
+        let mut f = Follower {
+            receiver: Receiver::new(identity(i, None, Position::ZERO)),
+            node: None,
             dir,
             target,
-            ring: Ring::pair(RING),
-            following: None,
+            ring: None,
             copy: None,
             held: None,
             connection: None,
             timestamps: Timestamps::new(0),
             as_of: AsOf::default(),
+            own: Position::ZERO,
             lost: false,
+            damaged: 0,
             copy_from: 0,
             agreed: false,
             parted: false,
         };
-        if let Some((engine, recovered)) = found {
-            follower.follow(engine, &recovered, policy);
+        if let Some(node) = node {
+            f.follow(node);
         }
-        follower
+        f.greets_anew(i);
+        f
     }
 
-    fn follow(&mut self, engine: Engine, recovered: &Recovered, policy: Policy) {
-        let dir = self.dir.as_ref().expect("what was recovered lies in it");
-        let last = recovered.last;
-        let log = LogWriter::resume(dir.log().clone(), &recovered.end, recovered.end.term);
-        let log = log.unwrap_or_else(|e| panic!("the log does not open: {e}"));
-        let begun = node::reach::begin(dir, recovered, recovered.end.term, true);
-        begun.unwrap_or_else(|e| panic!("the anchor is not written: {e}"));
-        // What is here may not be published: nothing is shown until the primary says so.
-        let marks = Arc::new(ReplicaMarks::new(Position::ZERO));
-        marks.received.raise(last);
-        marks.persisted.raise(last);
-        let options = ReplayOptions {
-            policy,
-            workers: 3,
-            segment_rows: 3,
-            slice: 2,
-            max_rows: 40,
-            max_bytes: 16 << 10,
-            last_writes: 6,
-            granules: 8,
-            ..ReplayOptions::default()
-        };
-        let sink = Arc::new(Sink(engine.manager.clone()));
-        let store = engine.store().clone();
-        let stepper = Stepper::new(store, marks.clone(), sink, last, options);
-        self.timestamps = Timestamps::new(dir.cluster());
+    fn follow(&mut self, node: Arc<Node>) {
+        let following = node.following().expect("it was started to follow");
+        self.ring = following.take_ring();
+        self.timestamps = Timestamps::new(node.cluster());
         self.as_of = AsOf::default();
-        self.following = Some(Following {
-            engine,
-            marks,
-            stepper,
-            log,
-            floor: last,
-            known: dir.terms().last().expect("never empty").0,
-            heard: heard(dir),
-            own: Position::ZERO,
-        });
+        (self.lost, self.damaged, self.own) = (false, 0, Position::ZERO);
+        (self.node, self.dir) = (Some(node), None);
+    }
+
+    /// The next connection begins with what is here.
+    fn greets_anew(&mut self, i: usize) {
+        let last = self.received().unwrap_or_default();
+        self.receiver = Receiver::new(identity(i, self.dir(), last));
+    }
+
+    /// The node's directory, or the one without a node.
+    pub fn dir(&self) -> Option<&DataDir> {
+        let node = self.node.as_ref().map(|n| n.dir());
+        node.or(self.dir.as_deref())
+    }
+
+    /// The last position that is here, unless nothing is followed.
+    pub fn received(&self) -> Option<Position> {
+        self.node.as_ref().map(|n| n.log_end())
     }
 
     /// Whether everything that has arrived was taken.
     pub fn is_ring_empty(&self) -> bool {
-        self.lost || self.ring.0.ring().backlog() == 0
+        let following = self.node.as_ref().and_then(|n| n.following());
+        self.lost || following.is_none_or(|f| f.backlog() == 0)
     }
 
     /// Where readers stand; none while nothing may be shown.
     pub fn shown(&self) -> Option<Position> {
-        let f = self.following.as_ref()?;
-        let visible = f.marks.visible.get();
-        (visible >= f.floor).then_some(visible)
+        let node = self.node.as_ref()?;
+        node.is_open().then(|| node.marks().published.get())
     }
 }
 
@@ -221,7 +159,7 @@ impl World {
             self.do_receive(i, f, command);
         }
         if f.receiver.is_streaming() && !std::mem::replace(&mut f.agreed, true) {
-            let dir = f.dir.as_ref().expect("who follows has one");
+            let dir = f.dir().expect("what follows has one");
             dir.follow()
                 .unwrap_or_else(|e| panic!("that it follows is not written: {e}"));
         }
@@ -230,28 +168,22 @@ impl World {
     /// A node that starts has waited for its primary's word: it shows what it has, where one replica is enough for a commit and it had all
     /// of a primary.
     pub fn show_own_log(&mut self, i: usize, f: &mut Follower) {
-        let dir = f.dir.as_ref();
-        let parted = dir.is_some_and(|d| d.diverged().is_ok_and(|d| d.is_some()));
-        let led = dir.is_some_and(|d| d.has_led().is_ok_and(|led| led));
-        if f.agreed || parted || self.config.needed > usize::from(!led) {
+        if f.agreed {
             return;
         }
-        if let Some(following) = &mut f.following {
-            let floor = following.floor;
-            self.say(|| format!("node {i} shows what it has, up to {floor}"));
-            following.own = floor;
-            let scheduled = following.marks.scheduled.get();
-            following.stepper.tick(scheduled, floor);
+        if let Some(node) = f.node.as_ref().filter(|n| n.show_own_log()) {
+            f.own = node.recovered_end();
+            let own = f.own;
+            self.say(|| format!("node {i} shows what it has, up to {own}"));
         }
     }
 
     /// A copy is needed, and the last one did not come: the node goes on with what it has.
     fn put_off(&mut self, i: usize, f: &mut Follower) -> bool {
-        let Some(following) = f.following.as_ref().filter(|_| self.now < f.copy_from) else {
+        if f.node.is_none() || self.now >= f.copy_from {
             return false;
-        };
-        let received = following.marks.received.get();
-        f.receiver = Receiver::new(identity(i, f.dir.as_deref(), received));
+        }
+        f.greets_anew(i);
         if let Some(c) = f.connection.take() {
             self.hang_up(c, true);
         }
@@ -270,20 +202,31 @@ impl World {
                     self.send(c, true, m.to_bytes());
                 }
             }
-            Command::Write { message, restart } => f.write(&message, restart),
+            Command::Write { message, restart } => {
+                let (Some(node), Some(ring)) = (&f.node, &mut f.ring) else {
+                    return;
+                };
+                if restart {
+                    ring.restart();
+                    f.lost = false;
+                }
+                if let Some(following) = node.following() {
+                    following.take(ring, &message.to_bytes(), &self.machines[i].env);
+                }
+            }
             Command::Published(to) => {
-                if let Some(following) = &f.following {
-                    following.marks.hear(f.receiver.term(), to);
+                if let Some(following) = f.node.as_ref().and_then(|n| n.following()) {
+                    following.published(f.receiver.term(), to);
                 }
             }
             Command::SetTerms(terms) => {
-                let dir = f.dir.as_ref().expect("a history has a directory");
+                let dir = f.dir().expect("a history has a directory");
                 dir.set_terms(&terms)
                     .unwrap_or_else(|e| panic!("the terms are not written: {e}"));
                 self.say(|| format!("node {i} follows terms {terms:?}"));
                 f.parted = false;
-                if let Some(following) = &f.following {
-                    following.marks.hear(f.receiver.term(), Position::ZERO);
+                if let Some(following) = f.node.as_ref().and_then(|n| n.following()) {
+                    following.published(f.receiver.term(), Position::ZERO);
                 }
                 self.machines[i].watched.renew(terms);
             }
@@ -295,17 +238,20 @@ impl World {
                 ..
             } => {
                 let term = terms.last().map_or(0, |t| t.0);
-                if let (Some(dir), Some(following)) = (&f.dir, &mut f.following) {
-                    dir.hear(term)
-                        .unwrap_or_else(|e| panic!("the term is not written: {e}"));
-                    following.heard = following.heard.max(term);
+                if let Some(node) = &f.node {
+                    let heard = node.dir().hear(term);
+                    heard.unwrap_or_else(|e| panic!("the term is not written: {e}"));
+                    if let Some(following) = node.following() {
+                        following.heard_of(term);
+                    }
                 }
                 if self.put_off(i, f) {
                     return;
                 }
                 self.say(|| format!("node {i} begins anew from checkpoint {number} at {start}"));
-                if let Some(old) = f.following.take() {
-                    f.held = Some(old.marks.received.get());
+                if f.node.is_some() {
+                    f.held = f.received();
+                    (f.node, f.ring) = (None, None);
                 }
                 let dir = match f.dir.take() {
                     Some(dir) => dir,
@@ -330,7 +276,7 @@ impl World {
             }
             Command::FinishBootstrap => {
                 let copy = f.copy.take().expect("a copy was begun");
-                let dir = f.dir.clone().expect("a copy has a directory");
+                let dir = f.dir.take().expect("a copy has a directory");
                 let receive = || -> wal::Result<()> {
                     let len = copy.bytes.len() as u64;
                     let mut receiver = dir.receive_checkpoint(copy.number, len)?;
@@ -339,67 +285,13 @@ impl World {
                 };
                 receive().unwrap_or_else(|e| panic!("the copy is not whole: {e}"));
                 (f.held, f.parted) = (None, false);
-                let (engine, recovered) = recover(&dir);
-                let start = recovered.last;
-                (f.ring, f.lost) = (Ring::pair(RING), false);
-                f.follow(engine, &recovered, self.config.policy);
-                self.machines[i].watched.renew(dir.terms());
+                drop(dir);
+                self.start_to_follow(i, f);
+                let start = f.received().expect("it follows");
                 self.say(|| format!("node {i} has its copy, up to {start}"));
                 self.receive(i, f, Event::Bootstrapped { start });
             }
-            Command::Diverged { at, term } => {
-                let dir = f.dir.clone().expect("who diverged has a history");
-                let knows = dir.diverged().is_ok_and(|d| d.is_some());
-                if knows && self.put_off(i, f) {
-                    return;
-                }
-                assert!(
-                    dir.terms().iter().all(|t| t.0 != term) && self.began.contains_key(&term),
-                    "node {i} sets aside what no other term has cut off: above {at}, for term {term}"
-                );
-                let had = f.following.take().map(|f| f.marks.received.get());
-                f.connection = None;
-                dir.hear(term)
-                    .unwrap_or_else(|e| panic!("the term is not written: {e}"));
-                dir.diverge(term, at)
-                    .unwrap_or_else(|e| panic!("the mark is not written: {e}"));
-                let aside = dir
-                    .set_aside(term, at, |_, _| ())
-                    .unwrap_or_else(|e| panic!("nothing is set aside: {e}"));
-                let cut = dir
-                    .cut_back(at)
-                    .unwrap_or_else(|e| panic!("the log is not cut: {e}"));
-                self.say(|| {
-                    format!(
-                        "node {i} diverged from term {term} after {at}: {} commits set aside, cut {cut}",
-                        aside.commits
-                    )
-                });
-                self.machines[i].watched.forget();
-                self.sessions_end(i);
-                self.report.set_aside += 1;
-                self.report.cut_back += u64::from(cut);
-                f.parted = !cut;
-                match cut {
-                    true => {
-                        dir.agree()
-                            .unwrap_or_else(|e| panic!("the mark is not removed: {e}"));
-                        self.take_up(i, f);
-                    }
-                    // Whole it comes, as for one that has nothing.
-                    false => {
-                        f.held = had;
-                        f.receiver = Receiver::new(identity(i, Some(&dir), Position::ZERO));
-                    }
-                }
-                (f.ring, f.lost) = (Ring::pair(RING), false);
-                self.later(50_000, What::Connect(i, self.machines[i].life));
-                // The moment when its copies count most.
-                if self.dice.percent(40) {
-                    let soon = 48_000 + self.dice.below(12_000);
-                    self.later(soon, What::Lose(f.target));
-                }
-            }
+            Command::Diverged { at, term } => self.diverged(i, f, at, term),
             Command::ReadAround(at) => self.show_around(i, f, at),
             Command::Refuse(why) => panic!("node {i} refuses its primary: {why}"),
             Command::HandedOver { last, .. } => {
@@ -408,10 +300,9 @@ impl World {
             }
             Command::Close(why) => {
                 self.say(|| format!("node {i} ends its connection: {why}"));
-                f.connection
-                    .take()
-                    .into_iter()
-                    .for_each(|c| self.hang_up(c, true));
+                if let Some(c) = f.connection.take() {
+                    self.hang_up(c, true);
+                }
             }
             Command::Reconnect { after_millis } => {
                 f.connection = None;
@@ -427,130 +318,143 @@ impl World {
 
     /// The primary wants to be shown what the log here holds around this position.
     fn show_around(&mut self, i: usize, f: &mut Follower, at: Position) {
-        let dir = f.dir.as_ref().expect("a history has a directory");
+        let dir = f.dir().expect("a history has a directory");
         let around = dir.around(at);
         let around = around.unwrap_or_else(|e| panic!("the log is not readable: {e}"));
         self.receive(i, f, Event::AroundRead(Box::new(around)));
     }
 
-    /// The node starts on the history on its disk, which no copy has replaced.
-    pub fn take_up(&mut self, i: usize, f: &mut Follower) {
-        let dir = f.dir.clone().expect("a history has a directory");
-        (f.copy, f.held, f.following) = (None, None, None);
-        let (engine, recovered) = recover(&dir);
+    /// What is here above `at` is not part of the history of `term`.
+    fn diverged(&mut self, i: usize, f: &mut Follower, at: Position, term: u64) {
+        let dir = f.dir().expect("who diverged has a history");
+        let knows = dir.diverged().is_ok_and(|d| d.is_some());
+        if knows && self.put_off(i, f) {
+            return;
+        }
+        let had = f.received();
+        (f.node, f.ring) = (None, None);
+        let dir = f.dir.take().unwrap_or_else(|| self.machines[i].open(None));
+        assert!(
+            dir.terms().iter().all(|t| t.0 != term) && self.began.contains_key(&term),
+            "node {i} sets aside what no other term has cut off: above {at}, for term {term}"
+        );
+        f.connection = None;
+        dir.hear(term)
+            .unwrap_or_else(|e| panic!("the term is not written: {e}"));
+        dir.diverge(term, at)
+            .unwrap_or_else(|e| panic!("the mark is not written: {e}"));
+        let aside = dir
+            .set_aside(term, at, |_, _| ())
+            .unwrap_or_else(|e| panic!("nothing is set aside: {e}"));
+        node::aside::keep_base(&dir, AsideName { term, after: at })
+            .unwrap_or_else(|e| panic!("no base is kept: {e}"));
+        let cut = dir
+            .cut_back(at)
+            .unwrap_or_else(|e| panic!("the log is not cut: {e}"));
         self.say(|| {
             format!(
-                "node {i} goes on with what it has, up to {}",
-                recovered.last
+                "node {i} diverged from term {term} after {at}: {} commits set aside, cut {cut}",
+                aside.commits
             )
         });
-        (f.ring, f.lost) = (Ring::pair(RING), false);
-        f.receiver = Receiver::new(identity(i, Some(&dir), recovered.last));
-        f.follow(engine, &recovered, self.config.policy);
+        self.machines[i].watched.forget();
+        self.sessions_end(i);
+        self.report.set_aside += 1;
+        self.report.cut_back += u64::from(cut);
+        f.parted = !cut;
+        match cut {
+            true => {
+                dir.agree()
+                    .unwrap_or_else(|e| panic!("the mark is not removed: {e}"));
+                drop(dir);
+                self.take_up(i, f);
+            }
+            // Whole it comes, as for one that has nothing.
+            false => {
+                f.held = had;
+                f.receiver = Receiver::new(identity(i, Some(&dir), Position::ZERO));
+                f.dir = Some(dir);
+            }
+        }
+        self.later(50_000, What::Connect(i, self.machines[i].life));
+        // The moment when its copies count most.
+        if self.dice.percent(40) {
+            let soon = 48_000 + self.dice.below(12_000);
+            self.later(soon, What::Lose(f.target));
+        }
+    }
+
+    /// The node starts on the history on its disk, which no copy has replaced.
+    pub fn take_up(&mut self, i: usize, f: &mut Follower) {
+        (f.copy, f.held, f.node, f.dir) = (None, None, None, None);
+        self.start_to_follow(i, f);
+        f.greets_anew(i);
+        let last = f.received().expect("it follows");
+        self.say(|| format!("node {i} goes on with what it has, up to {last}"));
         f.agreed = false;
-        self.machines[i].watched.renew(dir.terms());
         let life = self.machines[i].life;
         self.later(FIRST_WORD, What::ShowOwnLog(i, life));
     }
 
-    /// The consumer takes a frame from the ring.
+    /// The node starts over its directory, which is not open.
+    fn start_to_follow(&mut self, i: usize, f: &mut Follower) {
+        let node = self.machines[i].start(true, &self.config);
+        let node = node.unwrap_or_else(|why| panic!("node {i} does not start: {why}"));
+        self.machines[i].watched.renew(node.terms());
+        f.follow(node);
+    }
+
+    /// The node's follower takes what comes next.
     pub fn consume(&mut self, i: usize, f: &mut Follower) {
-        let Some(following) = &mut f.following else {
-            return;
-        };
-        if !following.stepper.has_room() {
-            return;
-        }
-        let mut frame = Vec::new();
-        match f.ring.1.read(&mut frame) {
-            Read::Empty => {}
-            Read::Overrun => {
-                let from = following.marks.received.get();
-                self.say(|| format!("node {i}: the ring was overrun behind {from}"));
-                self.report.overruns += 1;
-                f.lost = true;
-                self.receive(i, f, Event::Overrun { from });
-            }
-            Read::Frame => {
-                let message = Message::decode(&frame).expect("what was received was read before");
-                let step = message.step().expect("a batch or a tick");
-                let received = following.marks.received.get();
-                // What followed a damaged group, until the stream begins anew.
-                if f.lost && step.after > received {
-                    return;
-                }
-                assert!(
-                    step.after <= received && step.upto > received,
-                    "the ring is a chain: {} to {} after {received}",
-                    step.after,
-                    step.upto
-                );
-                following.marks.hear(step.term, step.published);
-                if let Message::Batch { group, .. } = message {
-                    let Ok(group) = Group::from_bytes(group) else {
-                        self.say(|| format!("node {i}: a damaged group, after {received}"));
-                        self.report.damaged += 1;
-                        f.lost = true;
-                        return self.receive(i, f, Event::Overrun { from: received });
-                    };
-                    let appended = following.log.append_shipped(&group);
-                    appended.unwrap_or_else(|e| panic!("append failed: {e}"));
-                    following.marks.received.raise(step.upto);
-                    following.stepper.feed(group, step.upto);
-                }
-                following.marks.received.raise(step.upto);
-                following.marks.hear(step.term, step.published);
-                following.stepper.tick(step.upto, Position::ZERO);
-                self.say(|| format!("node {i} takes {} to {}", step.after, step.upto));
-            }
+        if let Some(node) = &f.node {
+            node.take_step();
         }
         self.moved(i, f);
     }
 
-    /// The replica's own log is synced.
+    /// The replica's own log is written, and mostly synced.
     pub fn persist(&mut self, i: usize, f: &mut Follower) {
-        let Some(following) = &mut f.following else {
-            return;
-        };
-        let synced = following.log.sync();
-        synced.unwrap_or_else(|e| panic!("sync failed: {e}"));
-        let received = following.marks.received.get();
-        following.marks.persisted.raise(received);
+        let sync = self.dice.percent(80);
+        if let Some(node) = &f.node {
+            node.persist_step(sync);
+        }
         self.moved(i, f);
     }
 
     /// A worker or the snapshotter makes a step.
     pub fn replay(&mut self, i: usize, f: &mut Follower) {
-        let Some(following) = &mut f.following else {
-            return;
-        };
-        let stepper = &mut following.stepper;
+        let Some(node) = &f.node else { return };
         match self.dice.below(8) {
-            0..=1 => stepper.snapshot(self.now * 1_000),
-            2 => {
-                stepper
-                    .build()
-                    .unwrap_or_else(|e| panic!("a build failed: {e}"));
-            }
-            _ => {
-                let worker = self.dice.below(stepper.workers() as u64) as usize;
-                let stepped = stepper.step(worker);
-                stepped.unwrap_or_else(|e| panic!("node {i}: replay failed: {e}"));
-            }
+            0..=1 => node.snapshot_step(),
+            2 => node.build_step(),
+            _ => node.replay_step(self.dice.below(64) as usize),
         }
         self.moved(i, f);
     }
 
     fn moved(&mut self, i: usize, f: &mut Follower) {
-        if let Some(following) = &f.following {
-            let m = &following.marks;
-            let acked = Acked {
-                received: m.received.get(),
-                persisted: m.persisted.get(),
-                applied: m.applied.get(),
-                visible: m.visible.get(),
-            };
-            self.receive(i, f, Event::Moved(acked));
+        let Some(following) = f.node.as_ref().and_then(|n| n.following()) else {
+            return;
+        };
+        if let Some(e) = following.failure() {
+            panic!("node {i} stops following: {e}");
         }
+        let damaged = following.stats.damaged.load(Ordering::Relaxed);
+        self.report.damaged += damaged - std::mem::replace(&mut f.damaged, damaged);
+        let m = &following.marks;
+        if following.take_overrun() {
+            let from = m.received.get();
+            self.say(|| format!("node {i}: the stream has a gap behind {from}"));
+            self.report.overruns += 1;
+            f.lost = true;
+            self.receive(i, f, Event::Overrun { from });
+        }
+        let acked = Acked {
+            received: m.received.get(),
+            persisted: m.persisted.get(),
+            applied: m.applied.get(),
+            visible: m.visible.get(),
+        };
+        self.receive(i, f, Event::Moved(acked));
     }
 }

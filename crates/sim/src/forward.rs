@@ -11,7 +11,7 @@ use replica::ship::term_at;
 use store::pin;
 use txn::{Durability, Txn, TxnOptions};
 
-use crate::machine::Running;
+use crate::machine::{Running, table};
 use crate::primary::Primary;
 use crate::schema::key;
 use crate::world::{What, World};
@@ -53,22 +53,22 @@ impl World {
             let Running::Follower(f) = up else {
                 return None;
             };
-            let (at, following) = (f.shown()?, f.following.as_ref()?);
-            let engine = &following.engine;
-            let mut t = engine.manager.begin(options(), true);
+            let (at, node) = (f.shown()?, f.node.as_ref()?);
+            let table = table(node);
+            let mut t = node.begin(options(), true);
             t.stand_at(at);
             t.begin_statement().ok()?;
             let guard = pin();
             let read = |id: &i64| {
                 let key = key(*id);
-                t.get(&engine.table, &key, |_| ()).ok()?;
-                let record = engine.table.storage.primary.get(&key, &guard);
+                t.get(&table, &key, |_| ()).ok()?;
+                let record = table.storage.primary.get(&key, &guard);
                 let row = record.and_then(|r| r.row_at(at, &guard).map(<[u8]>::to_vec));
                 Some((key, row))
             };
             let read: Option<Vec<Read>> = ids.iter().map(read).collect();
             let footprint = t.reads().ok()??.encode_reads();
-            let term = term_at(&f.dir.as_ref()?.terms(), Position::MAX);
+            let term = term_at(&node.terms(), Position::MAX);
             let moving = Moving {
                 term,
                 footprint,
@@ -91,7 +91,7 @@ impl World {
         }
         self.on_node(to, |w, up| {
             let Running::Primary(p) = up else { return };
-            if p.sealing || p.open.len() > 5 {
+            if p.is_sealing() || p.open.len() > 5 {
                 return;
             }
             match w.adopt(p, &moving) {
@@ -113,7 +113,7 @@ impl World {
         if !known && !env::fault::planted("forward.another_history") {
             return None;
         }
-        let mut t = p.engine.manager.begin(options(), false);
+        let mut t = p.node.begin(options(), false);
         t.adopt_reads(&footprint).ok()?;
         self.write_some(p, &mut t, 2).ok()?;
         Some(t)

@@ -4,10 +4,11 @@
 //! clients ─▶ txn ─▶ order ─▶ log ─▶ sender ══ network ══▶ receiver ─▶ ring ─▶ log, replay ─▶ readers
 //!                                                                                  └─ invariants, after every event
 //! ```
-//! Everything that decides is the real code: `txn` and `commit::Order` give positions, `wal` writes to disks in memory that tear and lose what
-//! was not synced, `replica::ship` and `replica::replay` follow, `node`'s recovery comes back. Only what acts is simulated: time
-//! ([`world`]), the network ([`network`]), the threads of a primary ([`primary`]) and of a replica ([`follower`]), machines that
-//! crash ([`machine`]), operators who promote ([`operator`]), clients ([`clients`]) and the strong reads of some ([`reads`]).
+//! Each machine runs the real node, without threads (`node::NodeOptions::threads`): the simulation makes its steps in an order that the seed
+//! chooses, on disks in memory that tear and lose what was not synced. Of a connection the primary's end is the real one (`node::sending`), and
+//! of the replica's end `replica::ship::Receiver`. Simulated are: time ([`world`]), the network ([`network`]), what carries the messages and commands of a
+//! primary ([`primary`]) and of a replica ([`follower`]), machines that crash ([`machine`]), operators who promote ([`operator`]), clients
+//! ([`clients`]) and the strong reads of some ([`reads`]).
 //!
 //! A run has two phases. First things break: messages are delayed, reordered, lost, doubled, nodes cut off; machines crash at any event,
 //! and come back; replicas are promoted, with the primary's help or by force. Then everything is mended and the cluster must
@@ -44,6 +45,8 @@ pub fn run(seed: u64, loud: bool) -> Result<Report, String> {
 
 /// What a world does, or which invariant did not hold, and the last events.
 fn caught(mut world: World, play: fn(&mut World) -> Report) -> Result<Report, String> {
+    // What a node has to say would drown what was found.
+    env::say::set_logger(|_, _| {});
     let seed = world.seed;
     let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&mut world)));
     ran.map_err(|payload| {

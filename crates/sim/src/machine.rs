@@ -1,20 +1,36 @@
 //! A machine: a disk, what runs on it, and what a power cut or a killed process leaves.
 
-use base::{Position, Watermarks};
-use env::{Env, ManualClock, MemDisk, OpenMode, OsSpawn, SeededRandom};
-use node::reach::Asked;
-use node::recovery::Recovery;
-use node::sequences::Sequences;
+use base::Position;
+use env::{Env, JoinHandle, ManualClock, MemDisk, OpenMode, SeededRandom, Spawn};
+use node::{Node, NodeOptions};
+use replica::replay::ReplayOptions;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::Store;
-use txn::{TableHandle, TxnManager};
-use wal::{DataDir, DirOptions, LogOptions, LogReader, Progress, Recovered};
+use std::time::Duration;
+use txn::TableHandle;
+use wal::{DataDir, DirOptions, LogOptions, LogReader};
 
-use crate::follower::Follower;
+use crate::follower::{Follower, RING};
 use crate::invariants::Watched;
 use crate::primary::Primary;
 use crate::schema::TABLE;
+use crate::world::Config;
+
+/// Nothing runs by itself.
+struct NoThreads;
+
+impl Spawn for NoThreads {
+    fn spawn(&self, name: &str, _: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle> {
+        panic!("a thread, {name}, in a simulation")
+    }
+
+    fn parallelism(&self) -> usize {
+        1
+    }
+}
+
+const SEGMENT: u64 = 16 << 10;
 
 /// What runs on a machine.
 pub enum Running {
@@ -42,21 +58,9 @@ pub struct Machine {
     pub watched: Watched,
 }
 
-/// The rows of a node and what transactions need.
-pub struct Engine {
-    pub manager: Arc<TxnManager>,
-    pub sequences: Arc<Sequences>,
-    pub table: Arc<TableHandle>,
-}
-
-impl Engine {
-    pub fn store(&self) -> &Arc<Store> {
-        &self.manager.store
-    }
-
-    pub fn marks(&self) -> &Arc<Watermarks> {
-        &self.manager.marks
-    }
+/// The one table.
+pub fn table(node: &Node) -> Arc<TableHandle> {
+    node.catalog().tables[&TABLE].clone()
 }
 
 pub fn path() -> PathBuf {
@@ -71,7 +75,7 @@ impl Machine {
                 clock,
                 random: Arc::new(SeededRandom::new(seed)),
                 disk: Arc::new(disk.clone()),
-                spawn: Arc::new(OsSpawn),
+                spawn: Arc::new(NoThreads),
             },
             disk,
             up: None,
@@ -96,13 +100,53 @@ impl Machine {
     pub fn open(&self, cluster: Option<u128>) -> Arc<DataDir> {
         let options = DirOptions {
             log: LogOptions {
-                segment_size: 16 << 10,
+                segment_size: SEGMENT,
                 spares: 1,
             },
             cluster,
         };
         let opened = DataDir::open(&self.env, &path(), options);
         Arc::new(opened.expect("the data directory opens"))
+    }
+
+    /// Starts the node over its directory; or why it does not start.
+    pub fn start(&self, replica: bool, config: &Config) -> Result<Arc<Node>, String> {
+        let options = NodeOptions {
+            env: self.env.clone(),
+            replica,
+            threads: false,
+            segment_bytes: SEGMENT,
+            ring_bytes: RING,
+            recent_bytes: 2 << 10,
+            silence: Duration::from_millis(1200),
+            synchronous_replicas: config.needed,
+            wal_keep_bytes: 0,
+            replay: ReplayOptions {
+                policy: config.policy,
+                workers: 3,
+                segment_rows: 3,
+                slice: 2,
+                max_rows: 40,
+                max_bytes: 16 << 10,
+                last_writes: 6,
+                granules: 8,
+                ..ReplayOptions::default()
+            },
+            ..NodeOptions::default()
+        };
+        let node = Node::open(&path(), options);
+        node.map(Arc::new).map_err(|e| e.to_string())
+    }
+
+    /// Whether there is, or was, a history in its directory.
+    pub fn has_history(&self) -> bool {
+        if !self.has_directory() {
+            return false;
+        }
+        let dir = self.open(None);
+        let empty = dir.is_empty();
+        let empty = empty.unwrap_or_else(|e| panic!("not readable: {e}"));
+        !empty || dir.anchor().is_some_and(|a| a.position > Position::ZERO)
     }
 
     /// The disk forgets the log above this position, though all of it was synced: zeros, or no file at all. Whether there was any.
@@ -164,19 +208,16 @@ impl Machine {
     pub fn holds(&self) -> Option<(Vec<(u64, Position)>, Position)> {
         match &self.up {
             None => self.had.clone(),
-            Some(Running::Primary(p)) => Some((p.terms.clone(), p.shipped)),
-            Some(Running::Follower(f)) => {
-                let received = f.following.as_ref().map(|f| f.marks.received.get());
-                Some((f.dir.as_ref()?.terms(), received.or(f.held)?))
-            }
+            Some(Running::Primary(p)) => Some((p.terms.clone(), p.flushed())),
+            Some(Running::Follower(f)) => Some((f.dir()?.terms(), f.received().or(f.held)?)),
         }
     }
 
     /// What its log holds around a position; none while it is down or empty.
     pub fn around(&self, at: base::Position) -> Option<wal::Around> {
         let dir = match self.up.as_ref()? {
-            Running::Primary(p) => &p.dir,
-            Running::Follower(f) => f.dir.as_ref()?,
+            Running::Primary(p) => p.node.dir(),
+            Running::Follower(f) => f.dir()?,
         };
         let around = dir.around(at);
         Some(around.unwrap_or_else(|e| panic!("the log is not readable: {e}")))
@@ -200,45 +241,4 @@ impl Machine {
             _ => None,
         }
     }
-}
-
-/// Reads everything back. Of the watermarks only *installed* and *flushed* are known; the rest depends on others.
-pub fn recover(dir: &DataDir) -> (Engine, Recovered) {
-    try_recover(dir).unwrap_or_else(|e| panic!("recovery failed: {e}"))
-}
-
-/// What a start does: everything is read back, and is all that there was; else why the node does not start.
-pub fn start(dir: &DataDir, env: &Env, replica: bool) -> Result<(Engine, Recovered), String> {
-    let told = |e: base::Error| e.to_string();
-    let found = node::reach::found(dir).map_err(told)?;
-    let (engine, recovered) = try_recover(dir).map_err(|e| e.to_string())?;
-    let asked = Asked {
-        env,
-        replica,
-        accept: None,
-    };
-    node::reach::whole(dir, &found, &recovered, asked).map_err(told)?;
-    Ok((engine, recovered))
-}
-
-fn try_recover(dir: &DataDir) -> wal::Result<(Engine, Recovered)> {
-    let (store, sequences) = (Arc::<Store>::default(), Arc::<Sequences>::default());
-    let recovery = Recovery::new(store.clone(), sequences.clone(), 1);
-    let recovered = wal::recover(dir, &recovery, 1, &Progress::default())?;
-    let catalog = recovery.finish(recovered.last);
-    let mut catalog = catalog.unwrap_or_else(|e| panic!("recovery failed: {e}"));
-    if catalog.schema.version == 0 {
-        catalog = txn::replay_changes(&store, &catalog, &crate::schema::changes())
-            .unwrap_or_else(|e| panic!("the schema does not apply: {e}"));
-    }
-    let table = catalog.tables[&TABLE].clone();
-    let marks = Arc::new(Watermarks::default());
-    marks.installed.raise(recovered.last);
-    marks.flushed.raise(recovered.last);
-    let engine = Engine {
-        manager: TxnManager::new(store, marks, catalog),
-        sequences,
-        table,
-    };
-    Ok((engine, recovered))
 }

@@ -7,12 +7,11 @@ use base::Position;
 use env::PowerCut;
 use node::start_check::{self, Answer};
 use replica::ship::receiver::Event;
-use replica::ship::{Ours, Stands, fork, next_term, stands, term_at};
-use std::sync::Arc;
-use wal::{DataDir, LogWriter};
+use replica::ship::{Ours, Stands, fork, stands, term_at};
+use wal::DataDir;
 
 use crate::follower::{FIRST_WORD, Follower, heard};
-use crate::machine::{Running, start};
+use crate::machine::Running;
 use crate::model::Terms;
 use crate::primary::Primary;
 use crate::world::{NODES, What, World};
@@ -61,7 +60,7 @@ impl World {
             self.abandon(p);
         }
         if let Running::Follower(f) = &running
-            && let Some(following) = &f.following
+            && let Some(following) = f.node.as_ref().and_then(|n| n.following())
         {
             let marks = &following.marks;
             let lost = (marks.persisted.get(), marks.received.get());
@@ -69,8 +68,8 @@ impl World {
         }
         let machine = &mut self.machines[i];
         let dir = match &running {
-            Running::Primary(p) => Some(p.dir.clone()),
-            Running::Follower(f) => f.dir.clone(),
+            Running::Primary(p) => Some(p.node.dir()),
+            Running::Follower(f) => f.dir(),
         };
         let anchor = dir.and_then(|d| d.anchor());
         machine.up = Some(running);
@@ -86,7 +85,6 @@ impl World {
         machine.life += 1;
         machine.watched.forget();
         let life = machine.life;
-        self.deposed.remove(&i);
         for c in 0..self.net.connections.len() {
             let other = &self.net.connections[c];
             if other.replica == i || other.primary == i {
@@ -106,69 +104,71 @@ impl World {
     /// The machine comes back as what it was told to be.
     pub fn restart(&mut self, i: usize) {
         assert!(self.machines[i].up.is_none());
-        let dir = match self.machines[i].has_directory() {
-            true => Some(self.machines[i].open(None)),
-            false => None,
+        let mine = match self.machines[i].has_directory() {
+            true => self.machines[i].open(None).terms(),
+            false => Vec::new(),
         };
-        let has = |d: &&Arc<DataDir>| {
-            let empty = d.is_empty().unwrap_or_else(|e| panic!("not readable: {e}"));
-            !empty || d.anchor().is_some_and(|a| a.position > Position::ZERO)
-        };
+        let told = self.machines[i].follows.is_some();
+        let newer = self.newer_term(mine.last().map_or(0, |t| t.0));
+        if !told && newer.is_some() && !self.config.sloppy {
+            // Whoever starts it knows what has happened meanwhile.
+            self.machines[i].follows = self.newest_leader;
+        }
         let follows = self.machines[i].follows.is_some();
-        let env = self.machines[i].env.clone();
-        let found = dir.as_ref().filter(has).map(|d| start(d, &env, follows));
-        let found = match found.transpose() {
+        let history = self.machines[i].has_history();
+        let found = history.then(|| self.machines[i].start(follows, &self.config));
+        let node = match found.transpose() {
             Ok(found) => found,
             Err(why) => return self.refused(i, why),
         };
-        if let (Some(dir), Some((_, recovered))) = (&dir, &found)
-            && !follows
-            && !self.may_serve(i, dir, recovered.last)
+        let last = node.as_ref().map_or(Position::ZERO, |n| n.recovered_end());
+        if let Some(node) = node.as_ref().filter(|_| !follows)
+            && !self.may_serve(i, node.dir(), last)
         {
             return;
         }
         let others = (0..NODES).filter(|j| *j != i);
         let mut others = others.filter_map(|j| self.machines[j].holds());
-        let end = found.as_ref().map_or(Position::ZERO, |f| f.1.last);
-        let mine = dir.as_ref().map_or(Vec::new(), |d| d.terms());
-        let elsewhere = others.any(|(terms, last)| fork(&mine, &terms).min(last) > end);
-        if let (Some(term), Some((_, recovered))) = (self.machines[i].led.take(), &found)
-            && !(self.machines[i].lied && (follows || elsewhere))
+        let elsewhere = others.any(|(terms, end)| fork(&mine, &terms).min(end) > last);
+        if let (Some(term), Some(_)) = (self.machines[i].led.take(), &node)
+            && !(self.machines[i].lied && (told || elsewhere))
         {
-            self.came_back(i, term, recovered.last);
+            self.came_back(i, term, last);
         }
-        let last = found.as_ref().map_or(Position::ZERO, |f| f.1.last);
         self.say(|| format!("node {i} comes back, up to {last}"));
         let life = self.machines[i].life;
-        if let Some(d) = &dir {
-            self.machines[i].watched.renew(d.terms());
-        }
-        let mine = self.machines[i].watched.terms();
-        let newer = self.newer_term(mine.last().map_or(0, |t| t.0));
-        if self.machines[i].follows.is_none() && newer.is_some() && !self.config.sloppy {
-            // Whoever starts it knows what has happened meanwhile.
-            self.machines[i].follows = self.newest_leader;
-        }
-        let running = match (self.machines[i].follows, dir, found) {
-            (None, Some(dir), Some((engine, recovered))) => {
-                let term = dir.terms().last().expect("never empty").0;
-                let deposed = heard(&dir) > term;
+        // What a start that goes on with less has begun.
+        let mine = node.as_ref().map_or(mine, |n| n.terms());
+        self.machines[i].watched.renew(mine);
+        let running = match (self.machines[i].follows, node) {
+            (None, Some(node)) => {
+                let term = node.term();
+                let known = node.heard_term();
+                let deposed = known > term;
                 if let Some(newer) = self.newer_term(term).filter(|_| !deposed) {
                     self.false_premise(format!(
                         "node {i} was started as the primary of term {term} again after term {newer} began"
                     ));
                 }
-                let mut p = Primary::recovered(dir, engine, &recovered, self.config.needed);
+                let sealed = node.dir().sealed_for();
+                if sealed
+                    .unwrap_or_else(|e| panic!("the seal is not readable: {e}"))
+                    .is_some()
+                {
+                    let sealed = node.seal();
+                    sealed.unwrap_or_else(|e| panic!("it stays sealed: {e}"));
+                }
                 if deposed {
                     self.say(|| format!("node {i} leads no more: it has heard of a newer term"));
-                    p.stop_writing();
-                    self.deposed.insert(i);
+                    node.depose(known);
                 }
-                Running::Primary(Box::new(p))
+                Running::Primary(Box::new(Primary::new(node)))
             }
-            (target, dir, found) => {
+            (target, node) => {
                 let target = target.unwrap_or(0);
-                let f = Follower::new(i, target, self.config.policy, dir, found);
+                let empty = node.is_none() && self.machines[i].has_directory();
+                let dir = empty.then(|| self.machines[i].open(None));
+                let f = Follower::new(i, target, node, dir);
                 self.later(1_000, What::Connect(i, life));
                 self.later(FIRST_WORD, What::ShowOwnLog(i, life));
                 Running::Follower(Box::new(f))
@@ -315,7 +315,7 @@ impl World {
     /// The operator believes that the primary is down and promotes the replica that has most.
     fn force_switch(&mut self) {
         let leads: Vec<usize> = (0..NODES)
-            .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.sealing))
+            .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.is_sealing()))
             .collect();
         // Operators are wrong now and then.
         let wrong = self.config.sloppy && self.dice.percent(25);
@@ -326,7 +326,7 @@ impl World {
             return;
         };
         // One that has handed over to somebody who did not take over is stopped first.
-        let sealed = |j: &usize| self.machines[*j].primary().is_some_and(|p| p.sealing);
+        let sealed = |j: &usize| self.machines[*j].primary().is_some_and(Primary::is_sealing);
         for j in (0..NODES).filter(sealed).collect::<Vec<_>>() {
             self.machines[j].follows = Some(best);
             self.crash(j);
@@ -357,9 +357,8 @@ impl World {
         // As in Raft, by the term of its last position and then by that.
         let place = |j: usize| {
             let f = self.machines[j].follower()?;
-            let following = f.following.as_ref().map(|f| f.marks.received.get());
-            let last = following.or(f.held)?;
-            Some((term_at(&f.dir.as_ref()?.terms(), last), last))
+            let last = f.received().or(f.held)?;
+            Some((term_at(&f.dir()?.terms(), last), last))
         };
         let mut all: Vec<(u64, Position, usize)> = (0..NODES)
             .filter_map(|j| place(j).map(|(t, p)| (t, p, j)))
@@ -380,64 +379,28 @@ impl World {
             // It waits for a copy that nobody sends any more: the operator starts it again.
             self.take_up(i, &mut f);
         }
-        if f.following.is_none() {
-            self.machines[i].up = Some(Running::Follower(f));
-            return;
-        }
-        // What has arrived is taken, and replay comes to its end.
-        for _ in 0..10_000 {
-            self.consume(i, &mut f);
-            let following = f.following.as_mut().expect("asked before");
-            let marks = &following.marks;
-            let received = marks.received.get();
-            following.stepper.tick(received, Position::ZERO);
-            for w in 0..following.stepper.workers() {
-                let stepped = following.stepper.step(w);
-                stepped.unwrap_or_else(|e| panic!("node {i}: replay failed: {e}"));
-            }
-            following.stepper.snapshot(self.now * 1_000);
-            if following.stepper.is_drained() && f.is_ring_empty() {
-                break;
-            }
-        }
         if let Some(c) = f.connection.take() {
             self.hang_up(c, true);
         }
-        let Follower { dir, following, .. } = *f;
-        let (dir, mut following) = (
-            dir.expect("who follows has one"),
-            following.expect("asked before"),
-        );
-        following
-            .log
-            .sync()
-            .unwrap_or_else(|e| panic!("sync failed: {e}"));
-        let start = following.log.last();
-        assert_eq!(start, following.marks.received.get());
-        assert!(following.stepper.is_drained(), "replay comes to its end");
-        let known = heard(&dir);
-        let term = next_term(known, self.now as i64, self.dice.next_u64());
-        let term = term.expect("terms are not used up");
+        let Some(node) = f.node.take() else {
+            self.machines[i].up = Some(Running::Follower(f));
+            return;
+        };
+        let floor = node.recovered_end();
+        drop(f);
+        let promoted = node.promote();
+        let promoted = promoted.unwrap_or_else(|e| panic!("node {i} is not promoted: {e}"));
+        let node::Promoted { term, start } = promoted;
+        let agreed = node.dir().unseal().and_then(|()| node.dir().agree());
+        agreed.unwrap_or_else(|e| panic!("the seal is not removed: {e}"));
         self.began.insert(term, start);
-        dir.add_term(term, start)
-            .unwrap_or_else(|e| panic!("the term is not written: {e}"));
-        following.log.set_term(term);
-        let engine = following.engine;
-        engine.marks().installed.raise(start);
-        engine.marks().flushed.raise(start);
-        self.say(|| format!("node {i} is the primary of term {term}, which begins after {start}"));
+        self.say(|| format!("node {i} is the primary of term {term}, which begins after {start} (it came back with {floor})"));
         self.report.promotions += 1;
-        self.switched(i, forced, &dir.terms(), start);
-        let log: LogWriter = following.log;
-        let floor = following.floor;
-        let (needed, next) = (self.config.needed, start.after_promotion(term));
-        let mut p = Primary::new(dir, engine, log, needed, floor, next);
+        self.switched(i, forced, &node.terms(), start);
+        let mut p = Primary::new(node);
         self.machines[i].watched.renew(p.terms.clone());
         self.machines[i].follows = None;
         self.newest_leader = Some(i);
-        // The term begins with a commit of its own: whose last group is of the newest term has the newest history.
-        p.log_nothing();
-        self.collect(&mut p);
         self.settled(i, &mut p);
         self.machines[i].up = Some(Running::Primary(Box::new(p)));
         // The others are told, sooner or later, or by whoever mends things.
@@ -491,13 +454,13 @@ impl World {
         if self.machines.iter().any(|m| m.up.is_none()) {
             return;
         }
-        let leads = |j: usize| self.machines[j].primary().map(|p| (p.term, p.sealing));
+        let leads = |j: usize| self.machines[j].primary().map(|p| (p.term, p.is_sealing()));
         let newest = (0..NODES).filter_map(|j| leads(j).map(|(t, s)| (t, s, j)));
         let newest = newest.max_by_key(|n| n.0);
         // A primary that was sealed, or has heard of a newer term, leads nobody.
         let leader = newest.filter(|(term, sealing, _)| {
             let known = (0..NODES).filter_map(|j| self.machines[j].follower());
-            let known = known.filter_map(|f| f.dir.as_ref().map(|d| heard(d)));
+            let known = known.filter_map(|f| f.dir().map(heard));
             !sealing && known.max().unwrap_or(0) <= *term
         });
         match (leader, newest) {
@@ -532,7 +495,7 @@ impl World {
     fn empty_nodes(&self) -> usize {
         let empty = |j: &usize| {
             let f = self.machines[*j].follower();
-            f.is_some_and(|f| f.following.is_none() && f.held.is_none())
+            f.is_some_and(|f| f.node.is_none() && f.held.is_none())
         };
         (0..NODES).filter(empty).count()
     }
@@ -541,7 +504,7 @@ impl World {
     pub fn terms_of(&self, i: usize) -> Option<Terms> {
         match self.machines[i].up.as_ref()? {
             Running::Primary(p) => Some(p.terms.clone()),
-            Running::Follower(f) => f.dir.as_ref().map(|d| d.terms()),
+            Running::Follower(f) => f.dir().map(|d| d.terms()),
         }
     }
 }

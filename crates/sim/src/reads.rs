@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use store::Snapshot;
 
 use crate::follower::Follower;
-use crate::machine::Running;
+use crate::machine::{Running, table};
 use crate::schema::key;
 use crate::world::{What, World};
 
@@ -87,11 +87,11 @@ impl World {
             self.strong_later(&read);
         }
         match &self.machines[i].up {
-            Some(Running::Follower(f)) if f.following.is_some() => self.strong.push(read),
+            Some(Running::Follower(f)) if f.node.is_some() => self.strong.push(read),
             // One that does not know whether it leads sends readers elsewhere.
-            Some(Running::Primary(p)) if p.ordered.region.term() != 0 => {
-                let at = p.engine.marks().published.get();
-                let snapshot = p.engine.store().snapshots.take(|| at);
+            Some(Running::Primary(p)) if p.node.region().term() != 0 => {
+                let at = p.node.marks().published.get();
+                let snapshot = p.node.manager().store.snapshots.take(|| at);
                 self.check_read(&read, &snapshot);
             }
             _ => {}
@@ -100,8 +100,7 @@ impl World {
 
     /// The same is asked later, of what is shown then.
     fn strong_later(&mut self, read: &StrongRead) {
-        if matches!(&self.machines[read.node].up, Some(Running::Follower(f)) if f.following.is_some())
-        {
+        if matches!(&self.machines[read.node].up, Some(Running::Follower(f)) if f.node.is_some()) {
             self.strong.push(StrongRead {
                 begins: self.now + 1 + self.now % OLDEST,
                 acknowledged: read.acknowledged.clone(),
@@ -152,15 +151,15 @@ impl World {
         mut r: StrongRead,
     ) -> Option<StrongRead> {
         let shown = f.shown();
-        let (Some(visible), Some(following)) = (shown, &f.following) else {
+        let (Some(visible), Some(node)) = (shown, f.node.clone()) else {
             return Some(r);
         };
-        let (now, storage) = (self.now, following.engine.table.storage.id);
+        let (now, storage) = (self.now, table(&node).storage.id);
+        let snapshots = &node.manager().store.snapshots;
         if r.may_be_old() {
             if f.as_of.reached(visible).is_some_and(|b| b >= r.arrived) {
-                let engine = &following.engine;
-                let snapshot = engine.store().snapshots.take(|| visible);
-                self.see(&r, engine, f.dir.as_ref().map(|d| d.terms()), &snapshot);
+                let snapshot = snapshots.take(|| visible);
+                self.see(&r, &node, &snapshot);
             }
             return None;
         }
@@ -169,7 +168,7 @@ impl World {
                 Stage::Asks => match f.timestamps.ask(r.arrived, || r.touches(storage)) {
                     Ask::Known(at) => {
                         let stand = || visible.max(at);
-                        let snapshot = following.engine.store().snapshots.take(stand);
+                        let snapshot = snapshots.take(stand);
                         r.stage = Stage::Checks(snapshot);
                         continue;
                     }
@@ -181,8 +180,7 @@ impl World {
                     match f.timestamps.check(at, visible, &touches) {
                         Check::Read(_) => {
                             self.report.ahead += u64::from(at > visible);
-                            let engine = &following.engine;
-                            self.see(&r, engine, f.dir.as_ref().map(|d| d.terms()), &snapshot);
+                            self.see(&r, &node, &snapshot);
                             return None;
                         }
                         Check::Wait(to, _) => {
@@ -199,9 +197,8 @@ impl World {
                     }
                 }
                 Stage::Waits(snapshot, to) if to <= visible => {
-                    let engine = &following.engine;
                     self.report.ahead += u64::from(snapshot.position() > visible);
-                    self.see(&r, engine, f.dir.as_ref().map(|d| d.terms()), &snapshot);
+                    self.see(&r, &node, &snapshot);
                     return None;
                 }
                 waits => r.stage = waits,
@@ -248,7 +245,7 @@ impl World {
             return;
         };
         let mut values = Vec::new();
-        let read = p.ordered.region.read(&fetch.words, &mut values);
+        let read = p.node.region().read(&fetch.words, &mut values);
         read.expect("words that there are");
         let (number, at) = (fetch.number, Position::from_u64(values[3]));
         self.say(|| format!("node {to} answers node {i}, fetch {number}: {at} is published"));
@@ -265,12 +262,12 @@ impl World {
             let Running::Follower(f) = up else {
                 return None;
             };
-            let following = f.following.as_ref()?;
+            let following = f.node.as_ref()?.following()?;
             let followed = following.followed();
             let began = f.timestamps.began(number).unwrap_or(0);
             match f.timestamps.landed(number, values, followed) {
                 Ok(at) => {
-                    following.marks.hear(followed, at);
+                    following.published(followed, at);
                     f.as_of.told(followed, at, began);
                 }
                 Err(why) => w.say(|| format!("node {i} rejects an answer: {why:?}")),

@@ -1,6 +1,7 @@
 //! What chance brings about too seldom, step by step. The seed still decides everything between the steps.
 
-use crate::follower::FIRST_WORD;
+use crate::follower::{FIRST_WORD, Follower};
+use crate::machine::Running;
 use crate::network::Weather;
 use crate::world::World;
 use crate::{Report, caught};
@@ -21,9 +22,9 @@ pub fn lost_as_the_old_primary_comes_back(seed: u64, loud: bool) -> Result<Repor
         w.net.cut = vec![0];
         w.go("write alone", |w| {
             let one = w.machines[1].follower().filter(|f| f.is_ring_empty());
-            let one = one.and_then(|f| f.following.as_ref());
+            let one = one.and_then(Follower::received);
             let zero = w.machines[0].primary().expect("it leads");
-            one.is_some_and(|one| zero.shipped > one.marks.received.get())
+            one.is_some_and(|one| zero.flushed() > one)
         });
         w.crash(0);
         w.net.cut = vec![2, 3];
@@ -31,7 +32,7 @@ pub fn lost_as_the_old_primary_comes_back(seed: u64, loud: bool) -> Result<Repor
         let begun = w.report.bootstraps;
         w.go("come back", |w| {
             let back = w.machines[0].follower();
-            let follows = back.is_some_and(|f| f.following.is_some() && f.dir.is_some());
+            let follows = back.is_some_and(|f| f.node.is_some());
             w.report.set_aside > 0 && (follows || w.report.bootstraps > begun)
         });
         w.crash(1);
@@ -52,7 +53,7 @@ pub fn the_old_primary_cannot_ask(seed: u64, loud: bool) -> Result<Report, Strin
         let shipped = |w: &World| {
             w.machines[0]
                 .primary()
-                .map_or(Position::ZERO, |p| p.shipped)
+                .map_or(Position::ZERO, |p| p.flushed())
         };
         let cut_at = shipped(w);
         w.go("write alone", |w| shipped(w) > cut_at);
@@ -67,6 +68,49 @@ pub fn the_old_primary_cannot_ask(seed: u64, loud: bool) -> Result<Report, Strin
         assert_eq!(shown, Some(None), "it shows what is its own alone");
         w.net.cut.clear();
         w.go("set it aside", |w| w.report.set_aside > 0);
+        w.heal()
+    })
+}
+
+/// No replica is asked for. A primary writes what no other node has, has it in its checkpoint, and is lost; when it comes back as a replica it
+/// knows that the cluster does not have that, and needs a copy, which does not come. It goes on with what it has, and shows nothing of it.
+pub fn the_copy_of_a_parted_node_does_not_come(seed: u64, loud: bool) -> Result<Report, String> {
+    let mut world = calm(seed, loud);
+    world.config.needed = 0;
+    caught(world, |w| {
+        w.all_follow();
+        let before = w.report.acknowledged;
+        w.go("acknowledge", |w| w.report.acknowledged > before + 3);
+        w.net.cut = vec![0];
+        let flushed = |w: &World| {
+            let p = w.machines[0].primary();
+            p.map_or(Position::ZERO, |p| p.flushed())
+        };
+        let cut_at = flushed(w);
+        w.go("write alone", |w| flushed(w) > cut_at);
+        w.on_node(0, |w, up| {
+            if let Running::Primary(p) = up {
+                w.checkpoint(0, p);
+            }
+        });
+        w.crash(0);
+        let (best, considered) = w.best_candidate(false).expect("the others are up");
+        w.considered = considered;
+        w.promote(best, true);
+        w.net.cut.clear();
+        w.go("set it aside", |w| w.report.set_aside > 0);
+        let begun = w.report.bootstraps;
+        w.go("begin a copy", |w| w.report.bootstraps > begun);
+        w.net.cut = vec![0];
+        w.go("go on without it", |w| {
+            let back = w.machines[0].follower();
+            back.is_some_and(|f| f.node.is_some())
+        });
+        let back = w.now;
+        w.go("wait for a word", |w| w.now > back + 2 * FIRST_WORD);
+        let shown = w.machines[0].follower().map(|f| f.shown());
+        assert_eq!(shown, Some(None), "it shows what the cluster does not have");
+        w.net.cut.clear();
         w.heal()
     })
 }
@@ -104,7 +148,7 @@ pub fn a_stranger_acknowledges(seed: u64, loud: bool) -> Result<Report, String> 
         w.stranger(0);
         let cut_at = w.now;
         w.go("write alone", |w| w.now > cut_at + 300_000);
-        assert_eq!(w.machines[0].primary().map(|p| p.sealing), Some(false));
+        assert_eq!(w.machines[0].primary().map(|p| p.is_sealing()), Some(false));
         w.crash(0);
         let (best, considered) = w.best_candidate(false).expect("the others are up");
         w.considered = considered;
@@ -124,7 +168,7 @@ pub fn a_node_says_that_it_is_ahead(seed: u64, loud: bool) -> Result<Report, Str
         env::fault::plant("ship.says_ahead", true);
         w.go("lie", |w| w.report.doubted > 0);
         env::fault::plant("ship.says_ahead", false);
-        assert_eq!(w.machines[0].primary().map(|p| p.sealing), Some(false));
+        assert_eq!(w.machines[0].primary().map(|p| p.is_sealing()), Some(false));
         let before = w.report.acknowledged;
         w.go("acknowledge", |w| w.report.acknowledged > before + 3);
         w.heal()
@@ -155,12 +199,12 @@ impl World {
         self.config.liar = Some(0);
         self.all_follow();
         self.anchoring = what == Forgets::Anchored;
-        let keep = self.machines[0].primary().expect("it leads").shipped;
+        let keep = self.machines[0].primary().expect("it leads").flushed();
         let before = self.report.acknowledged;
         self.go("acknowledge", |w| w.report.acknowledged > before + 5);
         if what == Forgets::Anchored {
             let p = self.machines[0].primary().expect("it leads");
-            self.keep_anchor(&p.dir);
+            self.keep_anchor(p.node.dir());
         }
         self.writing = false;
         if what == Forgets::Alone {

@@ -1,8 +1,6 @@
 //! The one table of the simulation: accounts(id int8 primary key, v int8) with an index on v.
 
-use base::schema::{
-    BOOTSTRAP_ROLE, Change, Column, Index, IndexColumn, Object, PUBLIC, Schema, TableDef,
-};
+use base::schema::{BOOTSTRAP_ROLE, Change, Column, Index, IndexColumn, Object, PUBLIC, TableDef};
 use base::{Oid, Type, Value};
 
 pub const TABLE: Oid = 20_000;
@@ -38,10 +36,9 @@ fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
     }
 }
 
-/// What makes a new database.
-pub fn changes() -> Vec<Change> {
-    let mut changes = Schema::bootstrap("canon").dump();
-    changes.push(Change::Put(Object::Table(TableDef {
+/// What makes the table.
+pub fn change() -> Change {
+    Change::Put(Object::Table(TableDef {
         id: TABLE,
         storage: TABLE + 1,
         namespace: PUBLIC,
@@ -57,8 +54,7 @@ pub fn changes() -> Vec<Change> {
         foreign_keys: vec![],
         acl: vec![],
         rewrite_of: None,
-    })));
-    changes
+    }))
 }
 
 /// The bytes of a key.

@@ -16,7 +16,7 @@ impl World {
         let secret = |stranger: bool| Secret::new([u8::from(stranger); BYTES]);
         let claim = |node: usize, term| Claim {
             node: format!("node{node}"),
-            cluster: p.dir.cluster(),
+            cluster: p.node.cluster(),
             term,
         };
         let nonce = |end: u8| [end ^ c as u8; BYTES];
@@ -46,7 +46,7 @@ impl World {
     /// A stranger comes to a primary, by two connections.
     pub fn stranger(&mut self, primary: usize) {
         let p = self.machines[primary].primary().expect("it leads");
-        let (cluster, terms, last) = (p.dir.cluster(), p.terms.clone(), p.shipped);
+        let (cluster, terms, last) = (p.node.cluster(), p.terms.clone(), p.flushed());
         let mut newer = terms.clone();
         newer.push((p.term + 1, last));
         for terms in [terms, newer] {

@@ -15,8 +15,8 @@ use workload::rng::Rng;
 
 use crate::clients::Session;
 use crate::forward::Moving;
-use crate::machine::{Machine, Running, recover};
-use crate::model::Model;
+use crate::machine::{Machine, Running};
+use crate::model::{Model, Terms};
 use crate::network::{Network, Weather, damage};
 use crate::primary::Primary;
 use crate::reads::StrongRead;
@@ -213,10 +213,8 @@ pub struct World {
     pub report: Report,
     /// Connections of programs that are no nodes (`stranger`).
     pub strangers: BTreeSet<usize>,
-    /// Nodes that lead and have heard of a newer term.
-    pub deposed: BTreeSet<usize>,
-    /// The highest *published* of each term's primary.
-    pub published: HashMap<u64, Position>,
+    /// The highest *published* of each term's primary, and the terms of its history.
+    pub published: HashMap<u64, (Position, Terms)>,
     /// Terms that have acknowledged by the policy.
     pub acknowledging: BTreeSet<u64>,
     /// Where terms began.
@@ -278,7 +276,6 @@ impl World {
             strong: Vec::new(),
             report: Report::default(),
             strangers: BTreeSet::new(),
-            deposed: BTreeSet::new(),
             published: HashMap::new(),
             acknowledging: BTreeSet::new(),
             began: HashMap::new(),
@@ -361,27 +358,41 @@ impl World {
     }
 
     pub fn begin(&mut self) {
-        let dir = self.machines[0].open(Some(0xca0_0000 + u128::from(self.seed)));
-        let (engine, recovered) = recover(&dir);
+        let cluster = 0xca0_0000 + u128::from(self.seed);
+        drop(self.machines[0].open(Some(cluster)));
         // The database is made before anybody else is asked for anything.
-        let mut p = Primary::recovered(dir, engine, &recovered, 0);
-        p.log_schema();
-        self.collect(&mut p);
-        self.append(0, &mut p);
-        self.sync(0, &mut p);
-        let at = p.shipped;
-        self.checkpoint(0, &mut p);
-        drop(p);
-        let dir = self.machines[0].open(None);
-        let (engine, recovered) = recover(&dir);
-        let mut p = Primary::recovered(dir, engine, &recovered, self.config.needed);
-        p.engine.marks().decide(at);
+        let alone = Config {
+            needed: 0,
+            ..self.config.clone()
+        };
+        let start = |w: &World, config: &Config| {
+            let node = w.machines[0].start(false, config);
+            node.unwrap_or_else(|why| panic!("the first node does not start: {why}"))
+        };
+        let node = start(self, &alone);
+        let mut t = node.begin(crate::forward::options(), false);
+        let mut define = || {
+            t.begin_statement()?;
+            t.lock_schema()?;
+            t.change_schema(vec![crate::schema::change()])?;
+            t.end_statement()
+        };
+        let defined = define().and_then(|()| node.commit(t));
+        defined.unwrap_or_else(|e| panic!("the table is not made: {e}"));
+        node.append_step();
+        node.sync_step();
+        let written = node.checkpoint_step(true);
+        written.unwrap_or_else(|e| panic!("the checkpoint failed: {e}"));
+        let at = node.marks().flushed.get();
+        drop(node);
+        let node = start(self, &self.config);
+        node.marks().decide(at);
+        let mut p = Primary::new(node);
         self.machines[0].watched.renew(p.terms.clone());
         self.settled(0, &mut p);
         self.machines[0].up = Some(Running::Primary(Box::new(p)));
         for i in 1..NODES {
-            let policy = self.config.policy;
-            let f = crate::follower::Follower::new(i, 0, policy, None, None);
+            let f = crate::follower::Follower::new(i, 0, None, None);
             self.machines[i].up = Some(Running::Follower(Box::new(f)));
             self.later(self.sequence * 500, What::Connect(i, 0));
         }
@@ -447,16 +458,19 @@ impl World {
             Some(Running::Primary(p)) => format!(
                 "{i} leads term {} at {:?}, {} joined, {} pending, {} open, sealing {}",
                 p.term,
-                p.engine.marks(),
+                p.node.marks(),
                 p.joined(),
                 p.pending.len(),
                 p.open.len(),
-                p.sealing
+                p.is_sealing()
             ),
             Some(Running::Follower(f)) => format!(
                 "{i} follows {} at {:?}",
                 f.target,
-                f.following.as_ref().map(|f| &f.marks)
+                f.node
+                    .as_ref()
+                    .and_then(|n| n.following())
+                    .map(|f| f.marks.clone())
             ),
         };
         let all: Vec<String> = self.machines.iter().enumerate().map(one).collect();
@@ -469,7 +483,7 @@ impl World {
         let leader: Vec<usize> = leader.collect();
         let [leader] = leader[..] else { return false };
         let p = self.machines[leader].primary().expect("just found");
-        !p.sealing && p.joined() == NODES - 1
+        !p.is_sealing() && p.joined() == NODES - 1
     }
 
     /// Everybody shows everything.
@@ -482,7 +496,7 @@ impl World {
         }
         let p = self.machines.iter().find_map(Machine::primary);
         let p = p.expect("it is led");
-        let at = p.engine.marks().installed.get();
+        let at = p.node.marks().installed.get();
         p.open.is_empty()
             && p.pending.is_empty()
             && p.shown() == Some(at)
@@ -491,14 +505,6 @@ impl World {
                 .iter()
                 .filter_map(Machine::follower)
                 .all(|f| f.shown() == Some(at))
-    }
-
-    /// The commits that a primary has made are the model's, too.
-    pub fn collect(&mut self, p: &mut Primary) {
-        for (at, heads, data) in p.made() {
-            self.model.committed(p.term, at, &heads, &data);
-            self.report.commits += 1;
-        }
     }
 
     /// The next event.
@@ -579,7 +585,7 @@ impl World {
                 None
             }
             What::Redirect(j, to) => {
-                if self.machines[to].primary().is_some_and(|p| !p.sealing) {
+                if self.machines[to].primary().is_some_and(|p| !p.is_sealing()) {
                     self.redirect(j, to);
                 }
                 None
@@ -634,26 +640,23 @@ impl World {
             Running::Primary(p) => match roll {
                 0..=29 => w.append(i, p),
                 30..=59 => w.sync(i, p),
-                60..=84 => w.read_log(i, p),
-                85..=89 => p.ordered.order.tick(),
+                60..=84 => w.run_job(i, p),
+                85..=89 => p.node.epoch_step(),
                 90 => w.checkpoint(i, p),
-                91 => w.keep_anchor(&p.dir),
-                _ => {
-                    let decided = p.engine.marks().decided.get();
-                    p.engine.store().reclaim(decided);
-                }
+                91 => w.keep_anchor(p.node.dir()),
+                _ => p.node.reclaim_step(),
             },
             Running::Follower(f) => match roll {
                 0..=29 => w.consume(i, f),
                 30..=37 => w.persist(i, f),
                 38 => {
-                    if let Some(dir) = &f.dir {
+                    if let Some(dir) = f.dir() {
                         w.keep_anchor(dir);
                     }
                 }
                 39 => {
-                    if let Some(f) = &f.following {
-                        f.engine.store().reclaim(f.marks.visible.get());
+                    if let Some(node) = &f.node {
+                        node.reclaim_step();
                     }
                 }
                 _ => (0..4).for_each(|_| w.replay(i, f)),

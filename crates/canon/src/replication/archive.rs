@@ -13,7 +13,7 @@
 
 use base::{Error, Position, Result, SqlState, Watermark};
 use env::Env;
-use node::{Node, Role};
+use node::{Node, OlderLog, Role};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -173,9 +173,10 @@ impl Archiving {
         }
         Ok(())
     }
+}
 
-    /// Position after which log can be had, from the archive and then from the directory; none when the archive does not help.
-    pub fn reaches_back_to(&self) -> Option<Position> {
+impl OlderLog for Archiving {
+    fn reaches_back_to(&self) -> Option<Position> {
         let own = self.node.dir().log().list().ok()?.first()?.number;
         match self.archive.reaches_back_to(self.node.term(), own) {
             Ok(back) => back.map(|p| p.max(self.unreadable.get())),
@@ -187,8 +188,8 @@ impl Archiving {
         }
     }
 
-    /// A reader of the archived log after `from`.
-    pub fn read(&self, from: Position) -> wal::Result<LogReader> {
+    fn read(&self, from: Position) -> wal::Result<LogReader> {
+        info!(%from, "reading log from the archive");
         LogReader::open(
             self.archive.log(self.node.term()),
             self.node.cluster(),
@@ -196,8 +197,7 @@ impl Archiving {
         )
     }
 
-    /// Who reads from here, or before, is filled anew instead.
-    pub fn cannot_read(&self, at: Position, why: &str) {
+    fn cannot_read(&self, at: Position, why: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         if self.unreadable.raise(at.next()) <= at {
             error!(

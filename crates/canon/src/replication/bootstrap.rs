@@ -9,7 +9,6 @@
 
 use super::copy_both::CopyBoth;
 use super::link::Link;
-use super::reads::disk;
 use super::send::COMMAND;
 use super::{Primary, Restart};
 use crate::config::Config;
@@ -40,6 +39,14 @@ pub(super) fn pause(failed: u32) -> Duration {
         None => Duration::ZERO,
         Some(n) => Duration::from_secs(60) * (1 << n.min(4)),
     }
+}
+
+pub(super) fn disk(e: wal::Error) -> Error {
+    let code = match e.is_retryable() {
+        true => SqlState::DISK_FULL,
+        false => SqlState::IO_ERROR,
+    };
+    Error::new(code, e.to_string())
 }
 
 fn open(config: &Config, cluster: Option<u128>) -> Result<DataDir> {

@@ -13,7 +13,6 @@
 use super::Primary;
 use super::bootstrap;
 use super::copy_both::{CopyBoth, broken};
-use super::freshness::Freshness;
 use super::link::Link;
 use super::log_ring::Offered;
 use super::restart::{Restart, Word};
@@ -24,7 +23,7 @@ use env::Env;
 use node::{Following, Node};
 use parking_lot::Mutex;
 use replica::ship::receiver::{Command, Event};
-use replica::ship::{Acked, Heard, Identity, Message, Receiver, RingWriter};
+use replica::ship::{Acked, Freshness, Heard, Identity, Message, Receiver, RingWriter};
 use sql::engine::GoOn;
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Replication over sockets: the log goes out of a primary, and into a replica.
 //!
 //! ```text
-//! primary   gate ──▶ send.rs    one task per replica: ship::Sender, the node's new groups, its segments, its checkpoint
+//! primary   gate ──▶ send.rs    one task per replica, which carries what node::sending says
 //!           accept.rs           how a replica's connection begins
 //! replica   follow.rs           one task: connects (link.rs), ship::Receiver, the node's ring; acknowledgements, promotion
 //!           restart.rs          why the server may have to start again
@@ -13,11 +13,9 @@
 //! primary   region.rs           its other end
 //! both      holds.rs            snapshots that the primary keeps for transactions of REPEATABLE READ that may move to it
 //!           ask.rs              how far its replicas are, before it serves
-//!           hand_over.rs        when a replica that is to take over is told so
-//!           reads.rs            what it reads of log and checkpoints;  pace.rs  and not, when its connection is full
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
 //! both      membership.rs     the cluster's secret, by which nodes know each other;  herald.rs  a primary's term is told to those that are known
-//!           copy_both.rs        messages over CopyData;  freshness.rs  how old what a replica shows is
+//!           copy_both.rs        messages over CopyData
 //! ```
 //! What is decided is decided in `replica::ship`, which knows no socket; what is kept, in `node`. Here are the tasks between them, and
 //! what SQL, metrics and probes are told ([`Place`]).
@@ -31,18 +29,14 @@ pub mod bootstrap;
 pub mod copy_both;
 pub mod follow;
 pub mod fresh;
-mod freshness;
-mod hand_over;
 pub mod herald;
 mod holds;
 mod lane;
 pub mod link;
 mod log_ring;
 pub mod membership;
-mod pace;
 mod place;
 mod primary;
-mod reads;
 mod region;
 mod remote;
 mod restart;

@@ -1,21 +1,17 @@
-//! The primary's side of one replica's connection: a task that does what `replica::ship::Sender` says.
+//! The primary's side of its replicas' connections: a task for each, which carries what `node::sending` says, and what a primary knows of them all.
 //!
 //! ```text
-//! messages of the replica ──┐                          ┌──▶ messages to the replica, batches into its ring (`log_ring`)
-//! groups just made durable ─┼──▶ ship::Sender ─────────┼──▶ reads of the log or the checkpoint (off this thread)
-//! clock, every 10 ms ───────┘                          └──▶ acknowledgements to the node's durability decider
+//! messages of the replica ──┐                       ┌──▶ messages to the replica, batches into its ring (`log_ring`)
+//! groups just made durable ─┼──▶ node::sending ─────┼──▶ jobs, off this thread
+//! clock, every 10 ms ───────┘                       └──▶ the end of the connection
 //! ```
-//! Nothing of the primary waits for this task. It holds positions, not data: groups stand in the node's memory, and when a slow
-//! connection falls behind that, the sender goes back to the log's segments.
+//! Left out on purpose: what is sent when, which the node decides.
 
 use super::accept::{Asked, command, copy_both};
 use super::archive::Archiving;
+use super::bootstrap::disk;
 use super::copy_both::{CopyBoth, broken};
-use super::freshness::Freshness;
-use super::hand_over::HandOver;
 use super::log_ring::{self, LogRing};
-use super::pace::{HIGH_WATER, is_too_much};
-use super::reads::{Read, disk, facts, open_checkpoint, read_log};
 use super::shared::Exposed;
 use super::{Herald, Membership, holds, region};
 use crate::gate::Origin;
@@ -24,12 +20,12 @@ use crate::gate::wire::{Stream, Wire};
 use base::{Error, Oid, Position, Result, SqlState};
 use env::Env;
 use futures::stream::{FuturesOrdered, StreamExt};
+use node::sending::{Do, Done, Event, Lag, Note, Sending};
 use node::start_check::{Ahead, lost_log};
-use node::{Follower, Next, Node, Promoted, Role};
+use node::{Follower, Node, OlderLog, Promoted, Role};
 use parking_lot::Mutex;
 use replica::proof::Claim;
-use replica::ship::sender::{Command, Event};
-use replica::ship::{Heard, Medium, Message, Peer as Standing, Sender, Step};
+use replica::ship::{Heard, Medium, Message, Peer as Standing, Step};
 use sql::engine::GoOn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -40,14 +36,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
-use wal::{CheckpointReader, Known, LogReader};
+use wal::Known;
 
 /// The command that turns a connection over.
 pub const COMMAND: &str = "START_REPLICATION";
 /// How often a replica hears something at least.
 const TICK: Duration = Duration::from_millis(10);
-/// A replica that says nothing for so long is gone.
-const SILENCE: Duration = Duration::from_secs(30);
 /// Names of replicas remembered after they have gone.
 const MOST_NAMES: usize = 64;
 
@@ -63,12 +57,8 @@ pub struct Senders {
     doubted: Mutex<BTreeMap<String, (Position, Position)>>,
     /// Replicas that are written down already.
     written: Mutex<Vec<Known>>,
-    /// A newer term exists: this node's history has ended.
-    deposed: AtomicBool,
     /// This node has lost log: why it does not serve.
     lost: watch::Sender<Option<Error>>,
-    /// One at a time asks whom this node has handed over to.
-    handing_over: Mutex<()>,
     /// A term begins: nobody is served until it has.
     between_terms: AtomicBool,
     /// Where log is that the directory does not have any more.
@@ -88,9 +78,7 @@ struct Peer {
     user: Oid,
     address: Option<SocketAddr>,
     listen: Option<SocketAddr>,
-    received: Freshness,
-    persisted: Freshness,
-    visible: Freshness,
+    lag: Arc<Mutex<Lag>>,
 }
 
 /// A connected replica, as seen now. Ages are microseconds.
@@ -125,9 +113,7 @@ impl Senders {
             greeted: Mutex::default(),
             doubted: Mutex::default(),
             written: Mutex::default(),
-            deposed: AtomicBool::new(false),
             lost: watch::channel(None).0,
-            handing_over: Mutex::default(),
             between_terms: AtomicBool::new(false),
             archive,
             exposed: OnceLock::new(),
@@ -231,13 +217,14 @@ impl Senders {
         let all = self.node.shipping().followers().into_iter();
         all.filter_map(|follower| {
             let p = peers.get(&follower.id)?;
+            let lag = p.lag.lock();
             Some(Seen {
                 user: p.user,
                 address: p.address,
                 listen: p.listen,
-                received_age: p.received.age(now),
-                persisted_age: p.persisted.age(now),
-                visible_age: p.visible.age(now),
+                received_age: lag.received.age(now),
+                persisted_age: lag.persisted.age(now),
+                visible_age: lag.visible.age(now),
                 follower,
             })
         })
@@ -252,40 +239,12 @@ impl Senders {
         names.iter().map(|n| (n.clone(), is_there(n))).collect()
     }
 
-    /// Hands over to this replica, unless another was first. Durable before anybody is told, so that a start does not forget it.
-    fn hand_over(&self, id: u64, name: &str) -> Result<Read> {
-        let _one = self.handing_over.lock();
-        // Nobody asks any more: a new term may have begun here meanwhile.
-        if !self.peers.lock().contains_key(&id) {
-            return Err(broken(
-                "the replica that asked to be handed over to is gone",
-            ));
-        }
-        let dir = self.node.dir();
-        match dir.sealed_for().map_err(disk)? {
-            Some(other) if other != name => return Ok(Read::Taken(other)),
-            Some(_) => {}
-            None => dir.seal_for(name).map_err(disk)?,
-        }
-        let sealed = self.node.seal().map(Read::Sealed);
-        // Who waits for replicas that do not follow learns it.
-        self.node.shipping().settle();
-        sealed
-    }
-
     /// Leads again after a hand-over that came to nothing.
     ///
     /// `forget`: the primary of the newer term that this node has heard of is lost, and with it what it alone has committed.
     pub fn lead_again(&self, forget: bool, go_on: GoOn<'_>) -> Result<String> {
-        // A hand-over that waits for room on a full disk holds it.
-        let _one = loop {
-            go_on()?;
-            if let Some(held) = self.handing_over.try_lock_for(TICK) {
-                break held;
-            }
-        };
         let heard = self.membership.known();
-        let deposed = self.deposed.load(Ordering::SeqCst);
+        let deposed = self.node.is_deposed();
         if deposed && !forget {
             return Err(Error::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -306,9 +265,6 @@ impl Senders {
             self.env.clock.sleep(Duration::from_millis(2));
         };
         let led = alone.and_then(|()| self.node.lead_again(go_on));
-        if led.is_ok() {
-            self.deposed.store(false, Ordering::SeqCst);
-        }
         self.between_terms.store(false, Ordering::SeqCst);
         let Promoted { term, start } = led?;
         self.membership.hears(term);
@@ -348,20 +304,13 @@ impl Senders {
 
     /// A newer term exists somewhere: nothing may be acknowledged here any more.
     pub fn depose(&self, term: u64) {
-        if !self.deposed.swap(true, Ordering::SeqCst) {
+        self.membership.hears(term);
+        if self.node.depose(term) {
             warn!(
                 term,
                 "there is a primary of a newer term; this node takes no more writes"
             );
         }
-        self.membership.hears(term);
-        self.node.heard_of_term(term);
-        // A start does not make it lead again.
-        if let Err(e) = self.node.dir().hear(term) {
-            warn!("the newer term could not be written down: {e}");
-        }
-        // Who waits for replicas that do not follow any more learns it.
-        self.node.shipping().settle();
     }
 }
 
@@ -400,11 +349,11 @@ pub async fn serve<S: Stream>(
         .hint("Follow its primary."));
     }
     let mut link = copy_both(wire).await?;
-    let hello = tokio::time::timeout(SILENCE, link.next())
+    let hello = tokio::time::timeout(senders.node.silence(), link.next())
         .await
         .map_err(|_| broken("no Hello came"))??;
-    let mut sending = Sending::new(senders.clone(), origin, visitor, hello).await?;
-    let done = sending.run(&mut link).await;
+    let mut carrier = Carrier::new(senders.clone(), origin, visitor, hello).await?;
+    let done = carrier.run(&mut link).await;
     if done.is_ok() {
         // A refusal is the last word.
         _ = tokio::time::timeout(Duration::from_secs(1), link.flush()).await;
@@ -425,22 +374,15 @@ fn reached_at(listen: Option<SocketAddr>, from: Option<SocketAddr>) -> Option<So
 }
 
 /// One connection.
-struct Sending {
+struct Carrier {
     senders: Arc<Senders>,
-    node: Arc<Node>,
-    sender: Sender,
-    id: u64,
+    sending: Sending,
     member: bool,
     /// Where it takes clients, as far as that is known.
     reached: Option<SocketAddr>,
-    commands: Vec<Command>,
-    /// Everything up to here has been shown to the sender.
-    fed: Position,
-    /// Reads under way, of the log and of the checkpoint, and a seal. In the order in which they were asked for: so parts of a checkpoint go.
-    reads: FuturesOrdered<JoinHandle<Read>>,
-    reader: Option<Box<LogReader>>,
-    checkpoint: Option<Arc<CheckpointReader>>,
-    hand_over: HandOver,
+    todo: Vec<Do>,
+    /// Under way, in the order in which they were asked for: so parts of a checkpoint go.
+    jobs: FuturesOrdered<JoinHandle<Done>>,
     /// The replica's ring, if it is on this host; and up to where the next bell is to ring.
     ring: Option<LogRing>,
     bell: Option<u64>,
@@ -450,20 +392,19 @@ struct Sending {
     end: Option<String>,
 }
 
-impl Drop for Sending {
+impl Drop for Carrier {
     fn drop(&mut self) {
-        self.senders.peers.lock().remove(&self.id);
-        self.node.shipping().leave(self.id);
+        self.senders.peers.lock().remove(&self.sending.id());
     }
 }
 
-impl Sending {
+impl Carrier {
     async fn new(
         senders: Arc<Senders>,
         origin: &Origin,
         visitor: Visitor,
         hello: Message,
-    ) -> Result<Sending> {
+    ) -> Result<Carrier> {
         let Visitor {
             user,
             listen,
@@ -476,7 +417,6 @@ impl Sending {
             return Err(broken("the first message is no Hello"));
         };
         let node = senders.node.clone();
-        let now = senders.env.clock.unix_micros();
         let address = origin.address.map_or("local".into(), |a| a.to_string());
         if member.as_ref().is_some_and(|proven| proven != name) {
             return Err(broken(
@@ -488,294 +428,157 @@ impl Sending {
         if member && node.shipping().followers().iter().any(|f| f.name == *name) {
             warn!(replica = %name, "this replica has another connection: the two count as one replica, whatever stands behind them");
         }
+        let peer = match member {
+            true => Standing::Member,
+            false => Standing::Stranger,
+        };
+        let older = senders.archive.clone().map(|a| a as Arc<dyn OlderLog>);
+        let sending = Sending::new(node.clone(), older.clone(), peer, name, &address, *last);
         // Clients are sent to members alone, and only members are asked and told.
         let reached = reached_at(listen, origin.address).filter(|_| member);
-        // From now on groups are kept for it, and log.
-        let id = node.shipping().join(name, member, &address, *last, now);
-        let peer = Peer {
-            user,
-            address: origin.address,
-            listen: reached,
-            received: Freshness::default(),
-            persisted: Freshness::default(),
-            visible: Freshness::default(),
-        };
-        if let Some(at) = peer.listen {
+        if let Some(at) = reached {
             let herald = senders.herald.clone();
             tokio::task::spawn_blocking(move || herald.know(&at.to_string()));
         }
-        senders.peers.lock().insert(id, peer);
+        let known = Peer {
+            user,
+            address: origin.address,
+            listen: reached,
+            lag: sending.lag().clone(),
+        };
+        senders.peers.lock().insert(sending.id(), known);
         if member {
             let mut names = senders.names.lock();
             if names.len() < MOST_NAMES {
                 names.insert(name.clone());
             }
         }
-        let mut sending = Sending {
-            node: node.clone(),
-            sender: Sender::new(match member {
-                true => Standing::Member,
-                false => Standing::Stranger,
-            }),
-            id,
+        let mut carrier = Carrier {
+            sending,
             member,
             reached,
-            commands: Vec::new(),
-            fed: Position::ZERO,
-            reads: FuturesOrdered::new(),
-            reader: None,
-            checkpoint: None,
-            hand_over: HandOver::default(),
+            todo: Vec::new(),
+            jobs: FuturesOrdered::new(),
             ring: None,
             bell: None,
             head: Vec::new(),
             end: None,
             senders,
         };
-        if sending.senders.between_terms.load(Ordering::SeqCst) {
+        if carrier.senders.between_terms.load(Ordering::SeqCst) {
             return Err(changing_term());
         }
-        let deposed = sending.senders.deposed.load(Ordering::SeqCst);
-        let archive = sending.senders.archive.clone();
-        let facts = move || facts(&node, deposed, archive.as_deref());
+        let facts = move || node.facts(older.as_deref());
         let facts = tokio::task::spawn_blocking(facts).await;
         let facts = facts.map_err(|e| Error::internal(e.to_string()))??;
-        sending.fed = facts.last;
-        sending.sender.greet(hello, facts, &mut sending.commands);
-        let name = sending.sender.node().to_owned();
-        let said = |of: fn(&Command) -> bool| sending.commands.iter().any(of);
-        let proving = said(|c| matches!(c, Command::ReadAround(_)));
-        if member && !said(|c| matches!(c, Command::Close(_))) {
-            let (senders, name) = (sending.senders.clone(), name.clone());
+        let accepted = carrier.sending.greet(hello, facts, &mut carrier.todo);
+        let name = carrier.sending.name().to_owned();
+        if member && accepted {
+            let (senders, name) = (carrier.senders.clone(), name.clone());
             let known = move || senders.know(&name, reached);
             _ = tokio::task::spawn_blocking(known).await;
         }
-        if member && !proving {
-            sending.senders.greeted.lock().insert(name);
+        if member && !carrier.sending.is_proving() {
+            carrier.senders.greeted.lock().insert(name);
         }
-        sending.event(Event::Published(sending.node.marks().published.get()));
-        sending.event(Event::Time);
-        Ok(sending)
+        Ok(carrier)
     }
 
-    fn now(&self) -> i64 {
-        self.senders.env.clock.unix_micros()
-    }
-
-    fn event(&mut self, e: Event) {
-        let now = self.now();
-        // Whatever leaves now is as of now. (In this order: it may say more than was published then, and not less.)
-        self.sender.publishes(self.node.marks().published.get());
-        self.sender.handle(e, now, &mut self.commands);
+    fn event(&mut self, e: Event, pending: usize) {
+        self.sending.handle(e, pending, &mut self.todo);
     }
 
     async fn run<S: AsyncRead + AsyncWrite>(&mut self, link: &mut CopyBoth<S>) -> Result<()> {
         let mut every = tokio::time::interval(TICK);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut heard = tokio::time::Instant::now();
-        let mut version = self.node.shipping().moved.version();
+        let node = self.senders.node.clone();
+        let moved = &node.shipping().moved;
+        let mut version = moved.version();
         loop {
             if self.senders.between_terms.load(Ordering::SeqCst) {
                 return Err(changing_term());
             }
-            self.tell_sealed();
-            self.obey(link);
+            self.obey(link)?;
             if let Some(why) = self.end.take() {
-                info!(replica = %self.sender.node(), "{why}");
+                info!(replica = %self.sending.name(), "{why}");
                 return Ok(());
             }
-            let shipping = self.node.shipping();
-            shipping.sent(self.id, self.sender.sent(), self.sender.state_name());
             tokio::select! {
-                m = link.next_as(Heard::decode) => {
-                    heard = tokio::time::Instant::now();
-                    match m? {
-                        Heard::Message(m) if self.is_too_much(&m, link.pending()) => {}
-                        Heard::Message(m) => self.event(Event::Message(m)),
-                        Heard::Medium(Medium::Offer { name }) => self.offered(name, link),
-                        Heard::Medium(_) => return Err(broken("a word about a ring that a replica does not say")),
-                    }
+                m = link.next_as(Heard::decode) => match m? {
+                    Heard::Message(m) => self.event(Event::Message(m), link.pending()),
+                    Heard::Medium(Medium::Offer { name }) => self.offered(name, link),
+                    Heard::Medium(_) => return Err(broken("a word about a ring that a replica does not say")),
+                },
+                Some(done) = self.jobs.next(), if !self.jobs.is_empty() => {
+                    let done = done.map_err(|e| Error::internal(e.to_string()))?;
+                    self.event(Event::Done(done), link.pending());
                 }
-                Some(r) = self.reads.next(), if !self.reads.is_empty() => {
-                    let r = r.unwrap_or_else(|e| Read::Failed(Error::internal(e.to_string())));
-                    self.read(r)?;
-                }
-                v = shipping.moved.since(version), if link.pending() < HIGH_WATER => {
+                v = moved.since(version), if Sending::has_room(link.pending()) => {
                     version = v;
-                    self.feed();
+                    self.event(Event::Moved, link.pending());
                 }
-                _ = every.tick() => {
-                    if heard.elapsed() > SILENCE {
-                        return Err(Error::new(
-                            SqlState::CONNECTION_FAILURE,
-                            format!("{} has said nothing for {SILENCE:?}", self.sender.node()),
-                        ));
-                    }
-                    if link.pending() < HIGH_WATER {
-                        self.feed();
-                        self.event(Event::Time);
-                    }
-                }
+                _ = every.tick() => self.event(Event::Time, link.pending()),
             }
         }
     }
 
-    fn tell_sealed(&mut self) {
-        let (node, decided) = (&self.node, self.node.marks().decided.get());
-        let undecided = |last| {
-            let shipping = node.shipping();
-            decided < last && shipping.replicas_here() >= shipping.replicas()
-        };
-        let now = Duration::from_nanos(self.senders.env.clock.monotonic_nanos());
-        let Some(last) = self.hand_over.due(now, undecided) else {
-            return;
-        };
-        if decided < last {
-            warn!(%decided, %last, "commits that too few replicas have wait for an answer");
-        }
-        self.event(Event::Sealed(last));
-    }
-
-    /// Shows the sender what became durable and what was published.
-    fn feed(&mut self) {
-        let published = self.node.marks().published.get();
-        loop {
-            // Groups stand in memory before the mark says that they are durable: what it says now has been left there, if it was kept.
-            let flushed = self.node.marks().flushed.get();
-            match self.node.shipping().after(self.fed) {
-                Next::Groups(some) => {
-                    for g in some {
-                        self.event(Event::Shipped {
-                            after: g.after,
-                            upto: g.upto,
-                            group: Some(g.group.clone()),
-                        });
-                        self.fed = g.upto;
-                    }
-                }
-                // It will read the log by itself.
-                Next::Behind => {
-                    self.event(Event::Shipped {
-                        after: flushed.prev(),
-                        upto: flushed,
-                        group: None,
-                    });
-                    if self.fed >= flushed {
-                        break;
-                    }
-                    self.fed = flushed;
-                }
-                // Positions without commits.
-                Next::Nothing if flushed > self.fed => {
-                    self.event(Event::Shipped {
-                        after: self.fed,
-                        upto: flushed,
-                        group: None,
-                    });
-                    self.fed = flushed;
-                }
-                Next::Nothing => break,
-            }
-        }
-        self.event(Event::Published(published));
-    }
-
-    /// Does what the sender says.
-    fn obey<S: AsyncRead + AsyncWrite>(&mut self, link: &mut CopyBoth<S>) {
-        for c in std::mem::take(&mut self.commands) {
-            match c {
-                Command::Send(m) => {
-                    if let Some(step) = m.step() {
-                        self.left(&step);
-                    }
+    /// Does what the node says.
+    fn obey<S: AsyncRead + AsyncWrite>(&mut self, link: &mut CopyBoth<S>) -> Result<()> {
+        for d in std::mem::take(&mut self.todo) {
+            match d {
+                Do::Send(m) => {
                     self.ring_bell(link);
                     link.send(&m);
                 }
-                Command::SendBatch { step, group } => {
-                    self.left(&step);
+                Do::Batch { step, group } => {
                     if !self.put(&step, group.as_bytes()) {
                         self.ring_bell(link);
                         link.send_with(|out| step.encode_batch(group.as_bytes(), out));
                     }
                 }
-                Command::ReadLog { from, bytes } => {
-                    let (node, reader) = (self.node.clone(), self.reader.take());
-                    let archive = self.senders.archive.clone();
-                    self.off(move || read_log(&node, archive.as_deref(), reader, from, bytes));
-                }
-                Command::OpenCheckpoint => {
-                    let node = self.node.clone();
-                    self.off(move || open_checkpoint(&node));
-                }
-                Command::ReadCheckpoint { offset, bytes } => {
-                    let Some(c) = self.checkpoint.clone() else {
-                        self.end = Some("no checkpoint is open".into());
-                        continue;
-                    };
-                    self.off(move || {
-                        let bytes = c.read_at(offset, bytes as usize).map_err(disk)?;
-                        Ok(Read::Checkpoint(Event::CheckpointRead { offset, bytes }, c))
-                    });
-                }
-                Command::Report { acked, echo_micros } => {
-                    let now = self.now();
-                    if let Some(p) = self.senders.peers.lock().get_mut(&self.id) {
-                        p.received.reached(acked.received, echo_micros);
-                        p.persisted.reached(acked.persisted, echo_micros);
-                        p.visible.reached(acked.visible, echo_micros);
-                    }
-                    let acked = commit::Acked {
-                        term: self.node.term(),
-                        received: acked.received,
-                        persisted: acked.persisted,
-                        visible: acked.visible,
-                    };
-                    let shipping = self.node.shipping();
-                    shipping.acked(self.id, acked, echo_micros, now);
-                }
-                Command::Joined => info!(replica = %self.sender.node(), "caught up"),
-                Command::Seal if !self.hand_over.asked() => {}
-                Command::Seal => {
-                    info!(replica = %self.sender.node(), "asked to hand over");
-                    let (senders, name) = (self.senders.clone(), self.sender.node().to_owned());
-                    let id = self.id;
-                    self.off(move || senders.hand_over(id, &name));
-                }
-                Command::HeardOfTerm(term) => self.senders.depose(term),
-                Command::ReadAround(at) => {
-                    let node = self.node.clone();
-                    self.off(move || {
-                        let around = node.dir().around(at).map_err(disk)?;
-                        Ok(Read::Around(Box::new(around)))
-                    });
-                }
-                Command::Lost { ours, theirs } => {
-                    let (name, address) = (self.sender.node(), self.reached);
+                Do::Run(job) => self.jobs.push_back(tokio::task::spawn_blocking(job)),
+                Do::Depose(term) => self.senders.depose(term),
+                Do::Lost { ours, theirs } => {
+                    let (name, address) = (self.sending.name(), self.reached);
                     let address = address.map(|a| a.to_string());
                     let why = self.senders.lose(name, address, ours, theirs);
                     warn!(replica = %name, "{}", why.fields().message);
                 }
-                Command::Unproven { ours, theirs, why } => {
-                    let name = self.sender.node();
+                Do::Unproven { ours, theirs, why } => {
+                    let name = self.sending.name();
                     self.senders.doubt(name, ours, theirs, &why);
                     self.senders.greeted.lock().insert(name.to_owned());
                 }
-                Command::HintOfTerm(term) => {
+                Do::Hint(term) => {
                     info!(
                         term,
                         "a stranger speaks of a newer term: the nodes that are known are asked"
                     );
                     self.senders.herald.hint();
                 }
-                Command::Close(why) => self.end = Some(why),
+                Do::Note(note) => self.say(&note),
+                Do::End(why) => self.end = Some(why),
+                Do::Fail(e) => return Err(e),
             }
         }
         // One for all batches of this turn.
         self.ring_bell(link);
+        Ok(())
     }
 
-    fn is_too_much(&self, m: &Message, pending: usize) -> bool {
-        is_too_much(m, self.sender.is_live(), pending, self.reads.len())
+    fn say(&self, note: &Note) {
+        let replica = self.sending.name();
+        match note {
+            Note::CaughtUp => info!(%replica, "caught up"),
+            Note::AskedToHandOver => info!(%replica, "asked to hand over"),
+            Note::HandedOver(last) => {
+                info!(%last, "handed over: this node takes no more writes");
+            }
+            Note::Taken(by) => warn!(%replica, "not handed over: {by} was first"),
+            Note::Undecided { decided, last } => {
+                warn!(%decided, %last, "commits that too few replicas have wait for an answer");
+            }
+        }
     }
 
     /// The replica has made a ring.
@@ -785,7 +588,7 @@ impl Sending {
             self.ring = log_ring::find(name);
         }
         let taken = self.ring.as_ref().is_some_and(|r| r.name == name);
-        info!(replica = %self.sender.node(), taken, "the replica offers a ring for the log");
+        info!(replica = %self.sending.name(), taken, "the replica offers a ring for the log");
         link.send_with(|out| Medium::Answer { name, taken }.encode(out));
     }
 
@@ -809,46 +612,6 @@ impl Sending {
         if let Some(end) = self.bell.take() {
             link.send_with(|out| Medium::Bell { end }.encode(out));
         }
-    }
-
-    /// A message is on its way.
-    fn left(&self, step: &Step) {
-        let at = step.sent_micros;
-        if let Some(p) = self.senders.peers.lock().get_mut(&self.id) {
-            p.received.heard(step, at);
-            p.persisted.heard(step, at);
-            p.visible.heard(step, at);
-        }
-    }
-
-    fn off(&mut self, f: impl FnOnce() -> Result<Read> + Send + 'static) {
-        let body = move || f().unwrap_or_else(Read::Failed);
-        self.reads.push_back(tokio::task::spawn_blocking(body));
-    }
-
-    fn read(&mut self, r: Read) -> Result<()> {
-        match r {
-            Read::Log(e, reader) => {
-                self.reader = reader;
-                self.event(e);
-            }
-            Read::Checkpoint(e, c) => {
-                self.checkpoint = Some(c);
-                self.event(e);
-            }
-            Read::Around(around) => self.event(Event::AroundRead(around)),
-            Read::Sealed(last) => {
-                info!(%last, "handed over: this node takes no more writes");
-                self.feed();
-                let now = Duration::from_nanos(self.senders.env.clock.monotonic_nanos());
-                self.hand_over.sealed(last, now);
-            }
-            Read::Taken(by) => {
-                warn!(replica = %self.sender.node(), "not handed over: {by} was first");
-            }
-            Read::Failed(e) => return Err(e),
-        }
-        Ok(())
     }
 }
 

@@ -5,7 +5,8 @@
 //!                                                        ◀── acknowledgements ──
 //! ```
 //! `message` is what they say; `sender` and `receiver` decide and do nothing, so that a test or a simulation can be their
-//! network, disk and clock; `history` says from their terms where two histories part, `standing` which of two nodes is ahead, `evidence` whether it has shown that; `ring` is where what arrives waits.
+//! network, disk and clock; `history` says from their terms where two histories part, `standing` which of two nodes is ahead, `evidence` whether it has
+//! shown that; `ring` is where what arrives waits, `freshness` how old what has arrived is.
 //!
 //! Where both are on one host, batches go through memory that the primary writes (`remote_ring`), and a bell is what is sent (`medium`). Neither
 //! sender nor receiver knows: the same messages arrive in the same order.
@@ -14,6 +15,7 @@
 //! and tells the receiver when it was overrun. A frame's group may begin at or below what it has: once, behind a bootstrap.
 
 pub mod evidence;
+mod freshness;
 mod history;
 mod medium;
 mod message;
@@ -25,6 +27,7 @@ mod standing;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
+pub use freshness::Freshness;
 pub use history::{fork, next_term, term_at};
 pub use medium::{Heard, Medium};
 pub use message::{MAX_CHUNK, MAX_NAME, Malformed, Message, Refusal, Start, Step, VERSION};

@@ -296,6 +296,11 @@ impl Sender {
         self.state == State::Live
     }
 
+    /// Whether the replica says that it is ahead, and is asked to show it.
+    pub fn is_proving(&self) -> bool {
+        self.state == State::Proving
+    }
+
     /// What `pg_stat_replication` calls the state.
     pub fn state_name(&self) -> &'static str {
         match self.state {

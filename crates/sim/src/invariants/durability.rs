@@ -17,7 +17,7 @@ use crate::world::{NODES, World};
 impl World {
     /// A client is told that its commit is done.
     pub fn acknowledge(&mut self, i: usize, p: &Primary, a: &Pending) {
-        let (at, term) = (a.held.position(), p.term);
+        let (at, term) = (a.at, p.term);
         self.say(|| format!("node {i} acknowledges {at}, {:?}", a.promise));
         self.model.acknowledged(term, at, a.promise);
         self.report.acknowledged += 1;
@@ -28,7 +28,7 @@ impl World {
             && self.config.needed > 0
         {
             let shows = |m: &Machine| {
-                let f = m.follower().and_then(|f| f.following.as_ref());
+                let f = m.follower().and_then(|f| f.node.as_ref()?.following());
                 f.is_some_and(|f| f.marks.visible.get() >= at)
             };
             let showing = self.machines.iter().filter(|m| shows(m)).count();
@@ -115,7 +115,7 @@ impl World {
     pub fn check_end(&mut self) {
         let p = self.machines.iter().find_map(|m| m.primary());
         let p = p.expect("the cluster is led");
-        let (terms, last) = (p.terms.clone(), p.shipped);
+        let (terms, last) = (p.terms.clone(), p.flushed());
         let excused = !self.report.false_premises.is_empty();
         for ((at, term), promise) in self.model.missing(&terms, last) {
             assert!(

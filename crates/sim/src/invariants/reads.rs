@@ -2,30 +2,26 @@
 //! its timestamp, though replay has not come so far (§4.2). Commits that a fail-over may lose, and has lost, are not asked for; nor is
 //! anything when an operator was wrong about what is down.
 
+use node::Node;
 use store::{Snapshot, pin};
 
-use crate::machine::Engine;
-use crate::model::Terms;
+use crate::machine::table;
 use crate::reads::StrongRead;
 use crate::world::World;
 
 impl World {
     /// The same at a primary.
     pub fn check_read(&mut self, r: &StrongRead, snapshot: &Snapshot) {
-        let terms = self.terms_of(r.node);
         let up = self.machines[r.node].up.take();
         if let Some(crate::machine::Running::Primary(p)) = &up {
-            self.see(r, &p.engine, terms, snapshot);
+            self.see(r, &p.node, snapshot);
         }
         self.machines[r.node].up = up;
     }
 
-    /// A strong read reads at its snapshot, at a node with this history.
-    pub fn see(&mut self, r: &StrongRead, engine: &Engine, terms: Option<Terms>, s: &Snapshot) {
-        let (at, terms) = (
-            s.position(),
-            terms.expect("whoever is read at has a history"),
-        );
+    /// A strong read reads at its snapshot, at a node.
+    pub fn see(&mut self, r: &StrongRead, node: &Node, s: &Snapshot) {
+        let (at, terms) = (s.position(), node.terms());
         self.report.strong += 1;
         self.report.bounded += u64::from(r.may_be_old());
         self.say(|| format!("node {}: a strong read at {at}", r.node));
@@ -43,7 +39,7 @@ impl World {
         }
         let model = self.model.rows(&terms, at);
         let guard = pin();
-        let storage = &engine.table.storage;
+        let storage = &table(node).storage;
         let row = |key: &[u8]| {
             let record = storage.primary.get(key, &guard)?;
             record.row_at(at, &guard).map(<[u8]>::to_vec)

@@ -4,9 +4,10 @@
 //! The model's state is carried on from one look to the next, and computed anew when the node's history may have changed.
 
 use base::Position;
+use node::Node;
 use store::{Snapshot, pin};
 
-use crate::machine::{Engine, Running};
+use crate::machine::{Running, table};
 use crate::model::{Rows, Terms};
 use crate::world::World;
 
@@ -39,10 +40,10 @@ impl Watched {
     }
 }
 
-fn rows_at(engine: &Engine, at: Position) -> Rows {
+fn rows_at(node: &Node, at: Position) -> Rows {
     let guard = pin();
     let mut rows = Rows::new();
-    engine.table.storage.for_each(&guard, |r| {
+    table(node).storage.for_each(&guard, |r| {
         if let Some(row) = r.row_at(at, &guard) {
             rows.insert(r.key().to_vec(), row.to_vec());
         }
@@ -51,11 +52,11 @@ fn rows_at(engine: &Engine, at: Position) -> Rows {
 }
 
 /// Rows without an entry in an index.
-fn unindexed(engine: &Engine, rows: &Rows) -> usize {
+fn unindexed(node: &Node, rows: &Rows) -> usize {
     let guard = pin();
     let mut key = Vec::new();
     let mut missing = 0;
-    for index in engine.table.indexes.iter().flatten() {
+    for index in table(node).indexes.iter().flatten() {
         for (primary, row) in rows {
             index.spec.key_of(row, primary, &mut key);
             missing += usize::from(index.tree.get(&key, &guard).is_none());
@@ -76,10 +77,10 @@ fn differences(real: &Rows, model: &Rows) -> String {
 impl World {
     pub(super) fn check_snapshots(&mut self, i: usize) {
         let machine = &mut self.machines[i];
-        let (engine, at) = match &machine.up {
-            Some(Running::Primary(p)) => (&p.engine, p.shown()),
-            Some(Running::Follower(f)) => match &f.following {
-                Some(following) => (&following.engine, f.shown()),
+        let (node, at) = match &machine.up {
+            Some(Running::Primary(p)) => (&p.node, p.shown()),
+            Some(Running::Follower(f)) => match &f.node {
+                Some(node) => (node, f.shown()),
                 None => return,
             },
             None => return,
@@ -102,14 +103,14 @@ impl World {
                 .advance(&watched.terms, &mut watched.rows, from, at);
         }
         watched.shown = at;
-        let real = rows_at(engine, at);
+        let real = rows_at(node, at);
         assert!(
             real == watched.rows,
             "node {i} shows another state at {at} than the history has: {}",
             differences(&real, &watched.rows)
         );
         assert_eq!(
-            unindexed(engine, &real),
+            unindexed(node, &real),
             0,
             "node {i}: rows are not in the index at {at}"
         );
@@ -118,12 +119,12 @@ impl World {
         if let Some((snapshot, rows)) = &watched.held {
             let held = snapshot.position();
             assert!(
-                rows_at(engine, held) == *rows,
+                rows_at(node, held) == *rows,
                 "node {i}: a snapshot held at {held} has changed"
             );
         }
         if self.dice.percent(10) {
-            let snapshot = engine.store().snapshots.take(|| at);
+            let snapshot = node.manager().store.snapshots.take(|| at);
             watched.held = (snapshot.position() == at).then_some((snapshot, real));
         }
     }

@@ -4,6 +4,7 @@
 //! the cluster does not have shows nothing.
 
 use base::Position;
+use replica::ship::fork;
 
 use crate::machine::Running;
 use crate::world::World;
@@ -13,9 +14,9 @@ impl World {
         match &self.machines[i].up {
             None => {}
             Some(Running::Primary(p)) => {
-                let marks = p.engine.marks();
+                let marks = p.node.marks();
                 marks.check();
-                let next = p.ordered.order.next_position();
+                let next = p.node.next_position();
                 let installed = marks.installed.get();
                 assert!(
                     installed < next,
@@ -23,10 +24,12 @@ impl World {
                 );
                 let published = marks.published.get();
                 let known = self.published.entry(p.term).or_default();
-                *known = (*known).max(published);
+                if published > known.0 || known.1.is_empty() {
+                    *known = (published, p.terms.clone());
+                }
             }
             Some(Running::Follower(f)) => {
-                let Some(following) = &f.following else {
+                let Some(following) = f.node.as_ref().and_then(|n| n.following()) else {
                     return;
                 };
                 following.marks.check();
@@ -36,11 +39,13 @@ impl World {
                     f.shown()
                 );
                 let visible = following.marks.visible.get();
-                let terms = f.dir.as_ref().expect("who follows has one").terms();
-                let most = terms.iter().filter_map(|(t, _)| self.published.get(t));
-                let most = most.max().copied().unwrap_or(Position::ZERO);
+                let terms = f.dir().expect("what follows has one").terms();
+                // What two histories share either of their primaries may have published.
+                let all = self.published.values();
+                let all = all.map(|(at, of)| fork(&terms, of).min(*at));
+                let most = all.max().unwrap_or(Position::ZERO);
                 assert!(
-                    visible <= most.max(following.own),
+                    visible <= most.max(f.own),
                     "node {i} shows {visible}, but its primaries have published {most} at most"
                 );
             }

@@ -6,17 +6,17 @@
 //! The replica is told late because its connection ends then, and with that its vote: commits that wait for it would wait for ever. And
 //! it is told, also when another replica, which a commit waits for, does not answer.
 //!
-//! Left out on purpose: clock, disk and connection (`send`).
+//! Left out on purpose: clock, disk and connection (`sending`).
 
 use base::Position;
 use std::time::Duration;
 
 /// How long commits that too few replicas have acknowledged hold it up.
-pub(super) const SETTLE: Duration = Duration::from_secs(10);
+pub(crate) const SETTLE: Duration = Duration::from_secs(10);
 
 /// Of one connection.
 #[derive(Debug, Default)]
-pub(super) struct HandOver {
+pub(crate) struct HandOver {
     asked: bool,
     /// This node takes no more writes; the last position, and since when.
     sealed: Option<(Position, Duration)>,

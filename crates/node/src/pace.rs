@@ -10,7 +10,7 @@
 use replica::ship::Message;
 
 /// Bytes that wait to be written before live groups are held back.
-pub(super) const HIGH_WATER: usize = 16 << 20;
+pub(crate) const HIGH_WATER: usize = 16 << 20;
 /// Parts of a copy that are being read.
 const PARTS: usize = 8;
 /// Reads beside which another of the log is begun.
@@ -18,7 +18,7 @@ const READS: usize = 2;
 
 /// Whether this message is to be passed over, when the log is sent unasked (`live`), so many bytes wait to be written, and so many
 /// reads are under way.
-pub(super) fn is_too_much(m: &Message, live: bool, pending: usize, reads: usize) -> bool {
+pub(crate) fn is_too_much(m: &Message, live: bool, pending: usize, reads: usize) -> bool {
     match m {
         Message::Fetch { .. } => pending >= HIGH_WATER || reads >= PARTS,
         Message::Resume { .. } if live => false,

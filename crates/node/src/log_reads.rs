@@ -1,26 +1,38 @@
-//! What a sender reads, off its thread: where the log stands, groups from memory, segments or the archive, checkpoints.
+//! What a primary reads for a replica, off the connection's thread: where the log stands, groups from memory, segments or older log, checkpoints.
+//!
+//! Left out on purpose: where older log is kept ([`OlderLog`]).
 
-use super::archive::Archiving;
 use base::{Error, Position, Result, SqlState};
-use node::{Next, Node};
 use replica::ship::Facts;
 use replica::ship::sender::Event;
 use std::sync::Arc;
-use tracing::info;
 use wal::{Around, CheckpointReader, LogReader};
 
-/// What a read off this thread gives back.
-pub(super) enum Read {
-    Log(Event, Option<Box<LogReader>>),
-    Checkpoint(Event, Arc<CheckpointReader>),
-    Sealed(Position),
-    Around(Box<Around>),
-    /// It was handed over to another one.
-    Taken(String),
-    Failed(Error),
+use crate::node::{Node, failed};
+use crate::shipping::Next;
+
+/// Log that the directory does not have any more: an archive.
+pub trait OlderLog: Send + Sync {
+    /// Position after which log can be had, from here and then from the directory; none when that does not help.
+    fn reaches_back_to(&self) -> Option<Position>;
+
+    /// A reader of the log after `from`.
+    fn read(&self, from: Position) -> wal::Result<LogReader>;
+
+    /// Whatever reads from here, or before, is filled anew instead.
+    fn cannot_read(&self, at: Position, why: &str);
 }
 
-pub(super) fn disk(e: wal::Error) -> Error {
+type Older<'a> = Option<&'a dyn OlderLog>;
+
+/// What a read gives back.
+pub(crate) enum Read {
+    Log(Event, Option<Box<LogReader>>),
+    Checkpoint(Event, Arc<CheckpointReader>),
+    Around(Box<Around>),
+}
+
+fn disk(e: wal::Error) -> Error {
     let code = match e.is_retryable() {
         true => SqlState::DISK_FULL,
         false => SqlState::IO_ERROR,
@@ -29,7 +41,7 @@ pub(super) fn disk(e: wal::Error) -> Error {
 }
 
 /// What is wrong with the archive; what `wal` would say is meant for a data directory.
-pub(super) fn words(e: &wal::Error) -> String {
+fn words(e: &wal::Error) -> String {
     match e {
         wal::Error::Corrupt {
             file,
@@ -40,26 +52,29 @@ pub(super) fn words(e: &wal::Error) -> String {
     }
 }
 
-pub(super) fn facts(node: &Node, deposed: bool, archive: Option<&Archiving>) -> Result<Facts> {
-    let terms = node.terms();
-    let own = node.dir().log().reaches_back_to().map_err(disk)?;
-    let own = own.unwrap_or(Position::MAX);
-    let archived = archive.and_then(Archiving::reaches_back_to);
-    Ok(Facts {
-        cluster: node.cluster(),
-        term: node.term(),
-        terms,
-        lives: node.dir().lives().map_err(disk)?,
-        last: node.marks().flushed.get(),
-        reaches_back_to: archived.map_or(own, |a| a.min(own)),
-        deposed,
-    })
+impl Node {
+    /// What this primary is, for a replica that introduces itself.
+    pub fn facts(&self, older: Older<'_>) -> Result<Facts> {
+        let terms = self.terms();
+        let own = self.dir().log().reaches_back_to().map_err(failed)?;
+        let own = own.unwrap_or(Position::MAX);
+        let archived = older.and_then(OlderLog::reaches_back_to);
+        Ok(Facts {
+            cluster: self.cluster(),
+            term: self.term(),
+            terms,
+            lives: self.dir().lives().map_err(failed)?,
+            last: self.marks().flushed.get(),
+            reaches_back_to: archived.map_or(own, |a| a.min(own)),
+            deposed: self.is_deposed(),
+        })
+    }
 }
 
 /// Groups after `from`, about so many bytes, from memory, from the segments, or from the archive.
-pub(super) fn read_log(
+pub(crate) fn read_log(
     node: &Node,
-    archive: Option<&Archiving>,
+    archive: Older<'_>,
     reader: Option<Box<LogReader>>,
     from: Position,
     bytes: u64,
@@ -99,7 +114,15 @@ pub(super) fn read_log(
     };
     let (mut groups, mut taken) = (Vec::new(), 0);
     let upto = loop {
-        match reader.next_group().map_err(disk)? {
+        let next = match reader.next_group() {
+            // The directory has let it go since the last look.
+            Err(wal::Error::Missing { .. }) if groups.is_empty() => {
+                return read_archive(archive, None, from, bytes);
+            }
+            Err(wal::Error::Missing { .. }) => break reader.last(),
+            next => next.map_err(disk)?,
+        };
+        match next {
             Some(g) => {
                 taken += g.as_bytes().len() as u64;
                 let last = g.header().last;
@@ -121,7 +144,7 @@ pub(super) fn read_log(
 /// older segments. Nothing above `flushed` is taken: the writer may have begun.
 fn read_recovered(
     node: &Node,
-    archive: Option<&Archiving>,
+    archive: Older<'_>,
     from: Position,
     bytes: u64,
     flushed: Position,
@@ -148,8 +171,8 @@ fn read_recovered(
 }
 
 /// The same from the archive. Whatever is wrong with it, a replica can still be filled anew.
-pub(super) fn read_archive(
-    archive: Option<&Archiving>,
+fn read_archive(
+    archive: Older<'_>,
     reader: Option<Box<LogReader>>,
     from: Position,
     bytes: u64,
@@ -160,10 +183,7 @@ pub(super) fn read_archive(
     };
     let opened = match reader {
         Some(r) => Ok(r),
-        None => {
-            info!(%from, "reading log from the archive");
-            archive.read(from).map(Box::new)
-        }
+        None => archive.read(from).map(Box::new),
     };
     let mut reader = match opened {
         Ok(r) => r,
@@ -210,7 +230,7 @@ pub(super) fn read_archive(
 }
 
 /// The newest checkpoint; one is written if there is none.
-pub(super) fn open_checkpoint(node: &Node) -> Result<Read> {
+pub(crate) fn open_checkpoint(node: &Node) -> Result<Read> {
     let mut found = node.dir().latest_checkpoint().map_err(disk)?;
     if found.is_none() {
         node.checkpoint()?;

@@ -1,4 +1,4 @@
-//! How old what somebody shows is, from ticks that flow also when nothing is committed.
+//! How old what a replica shows is, from ticks that flow also when nothing is committed.
 //!
 //! Each batch and tick says what was published at its time (`Step::current`). Once that is reached (arrived, on disk, shown) the reader is
 //! as new as that time; who is still being sent old log has not reached it, and gets older. So the age is never better than what is known: it grows while nothing is heard, idle or not.
@@ -6,8 +6,8 @@
 //!
 //! Left out on purpose: anything that compares the clocks of two machines.
 
+use super::Step;
 use base::Position;
-use replica::ship::Step;
 use std::collections::VecDeque;
 
 /// Messages remembered. Beyond, every second one is forgotten and only every second of those to come is kept, until all are reached;
@@ -30,7 +30,7 @@ impl Freshness {
         self.told(step.current(), at);
     }
 
-    /// Who has everything up to `upto` is as new as this time.
+    /// A node that has everything up to `upto` is as new as this time.
     fn told(&mut self, upto: Position, at: i64) {
         self.passed += 1;
         if self.passed < 1 << self.thinned {
@@ -145,8 +145,8 @@ mod tests {
     /// A replica that was away is sent the log from where it stands, each part of it now.
     #[test]
     fn who_catches_up_is_as_old_as_what_it_shows() {
-        use replica::ship::sender::{Command, Event};
-        use replica::ship::{Facts, Message, Peer, Sender, VERSION};
+        use crate::ship::sender::{Command, Event};
+        use crate::ship::{Facts, Message, Peer, Sender, VERSION};
         let mut sender = Sender::new(Peer::Member);
         let mut out = Vec::new();
         let terms = vec![(1, Position::ZERO)];
