@@ -4,7 +4,7 @@
 //! lied about a sync, is read as a shorter log. The anchor is the witness beside it.
 //!
 //! ```text
-//! DIR/CANON_ANCHOR    two slots of 512 bytes; the one with the greater sequence counts
+//! DIR/CANON_ANCHOR    two slots of 512 bytes, at 0 and at 4096; the one with the greater sequence counts
 //!
 //!   0  magic "CANONANC"   8 | 40  term               8 | 72  newest checkpoint that must exist  8
 //!   8  format version     2 | 48  position           8 | 80  zero                             428
@@ -13,7 +13,8 @@
 //!  32  sequence           8 |     last durable group   |
 //! ```
 //! Every field is a lower bound, each for itself: the log holds *position*, its bytes reach *segment* and *offset*, and there is a checkpoint of
-//! that number or a later one. A slot is written over and synced, the other one stays: a torn write leaves the value before. What the log has
+//! that number or a later one. A slot is written over and synced, the other one stays: a torn write leaves the value before. Each has a
+//! page of its own, because a page that is torn may be lost whole. An older build had the second slot at 512: a slot is read wherever it is. What the log has
 //! reached is told by its writer after each sync, in memory ([`LogDir::reach`]); a thread aside writes it down, so that no commit waits
 //! for it. It falls only before the log is cut or replaced on purpose (`transfer`), and where a shorter log is accepted.
 //!
@@ -39,6 +40,8 @@ const MAGIC: [u8; 8] = *b"CANONANC";
 const FORMAT: u16 = 1;
 /// Bytes of a slot: what a disk writes whole or not at all.
 const SLOT: usize = 512;
+/// Bytes from one slot to the other: what the system writes at once.
+const PAGE: usize = 4096;
 
 /// What the log is known to hold, as a lower bound. See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,14 +163,15 @@ impl AnchorFile {
         let sequence = state.map_or(0, |s| s.0 + 1);
         let slot = anchor.encode(self.cluster, sequence);
         if state.is_none() {
-            let both = [slot, [0; SLOT]].concat();
+            let mut both = vec![0; 2 * PAGE];
+            put(&mut both, 0, &slot);
             terms::replace(&*self.disk, &self.dir, ANCHOR_FILE, &both)?;
         } else {
             let path = self.dir.join(ANCHOR_FILE);
             let file = self.disk.open(&path, OpenMode::Write);
             let file = file.map_err(|e| Error::io("opening", &path, e))?;
             fault::fallible("wal.anchor.before_write")
-                .and_then(|()| file.write_all_at(&slot, (sequence % 2) * SLOT as u64))
+                .and_then(|()| file.write_all_at(&slot, (sequence % 2) * PAGE as u64))
                 .map_err(|e| Error::io("writing", &path, e))?;
             fault::point("wal.anchor.before_sync");
             // The other slot has what was known before.
@@ -294,7 +298,7 @@ mod tests {
         raw.write_all_at(&[0; 100], 20).unwrap();
         let before = AnchorFile::load(shared.clone(), &dir, 5).unwrap();
         assert_eq!(before.get(), Some(anchor(4)));
-        raw.write_all_at(&[0; 100], 532).unwrap();
+        raw.write_all_at(&[0; 100], PAGE as u64 + 20).unwrap();
         let error = AnchorFile::load(shared, &dir, 5).err().unwrap();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     }

@@ -171,7 +171,8 @@ pub fn recover(
     let end = reader.end();
     if let Some(manifest) = manifest.filter(|m| m.end > end.last) {
         let lost = format!(
-            "the log ends at position {}, but the checkpoint was finished when {} was durable",
+            "the log ends at position {}, but the checkpoint was finished when {} was durable; \
+             put the missing segments back, or make the replica the primary that has them, or copy the directory of another node (canon copy)",
             end.last, manifest.end
         );
         let (file, offset) = match &end.segment {

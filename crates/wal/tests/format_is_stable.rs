@@ -89,11 +89,23 @@ fn an_anchor_is_the_golden_one() {
     };
     dir.set_anchor(anchor).unwrap();
     let written = disk.read(&root().join("CANON_ANCHOR")).unwrap();
-    assert_eq!(written.len(), 1024);
+    assert_eq!(written.len(), 8192);
     assert_eq!(hex(&written[..512]), ANCHOR);
     drop(dir);
     put_file(&*disk, &root().join("CANON_ANCHOR"), &unhex(ANCHOR));
-    assert_eq!(open(disk).unwrap().anchor(), Some(anchor));
+    assert_eq!(open(disk.clone()).unwrap().anchor(), Some(anchor));
+    // An older build has the second slot behind the first.
+    let older = [vec![0; 512], unhex(ANCHOR)].concat();
+    put_file(&*disk, &root().join("CANON_ANCHOR"), &older);
+    let dir = open(disk.clone()).unwrap();
+    assert_eq!(dir.anchor(), Some(anchor));
+    let newer = Anchor {
+        position: at(9),
+        ..anchor
+    };
+    dir.set_anchor(newer).unwrap();
+    drop(dir);
+    assert_eq!(open(disk).unwrap().anchor(), Some(newer));
 }
 
 #[test]
