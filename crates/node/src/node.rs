@@ -293,7 +293,7 @@ impl Node {
             }
             false => {
                 let stepper = Stepper::new(store, marks.clone(), sink, from, options);
-                Replaying::Steps(Mutex::new(stepper))
+                Replaying::Steps(Box::new(Mutex::new(stepper)))
             }
         };
         let outcomes = shared.outcomes.clone();

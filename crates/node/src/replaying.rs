@@ -12,7 +12,7 @@ use wal::Group;
 /// See the head of the file.
 pub(crate) enum Replaying {
     Threads(Replay),
-    Steps(Mutex<Stepper>),
+    Steps(Box<Mutex<Stepper>>),
 }
 
 use Replaying::{Steps, Threads};

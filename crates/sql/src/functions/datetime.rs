@@ -338,7 +338,7 @@ fn justify_hours(i: &Interval) -> Result<Interval> {
 
 fn justify_interval(i: &Interval) -> Result<Interval> {
     // Whole months leave the days first where days and hours have one sign, so that their sum has room.
-    let mut r = i.clone();
+    let mut r = *i;
     if (r.days > 0 && r.micros > 0) || (r.days < 0 && r.micros < 0) {
         r.months = part(r.months, i64::from(r.days / 30))?;
         r.days %= 30;

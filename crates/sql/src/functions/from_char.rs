@@ -184,7 +184,7 @@ impl Input<'_> {
             let head = self.rest.get(..name.len());
             head.is_some_and(|h| h.eq_ignore_ascii_case(name))
         };
-        let Some(k) = names.iter().position(|n| here(n)) else {
+        let Some(k) = names.iter().position(here) else {
             let token: String = self
                 .rest
                 .chars()

@@ -115,8 +115,8 @@ pub(super) fn parse(f: &str) -> Vec<Node<'_>> {
     let mut i = 0;
     while i < f.len() {
         let rest = &f[i..];
-        if rest.starts_with('"') {
-            i += 1 + quoted(&rest[1..], &mut |c| out.push(Node::Text(c)));
+        if let Some(text) = rest.strip_prefix('"') {
+            i += 1 + quoted(text, &mut |c| out.push(Node::Text(c)));
             continue;
         }
         if rest.starts_with("\\\"") {

@@ -44,7 +44,6 @@ fn log(cluster: u128, terms: &[u64], segment: u64, salt: u8) -> DataDir {
             segment_size: segment,
             ..wal::LogOptions::default()
         },
-        ..DirOptions::default()
     };
     let dir = DataDir::open(&env, Path::new("/p"), options).unwrap();
     let end = LogEnd::empty(Position::ZERO);
