@@ -38,6 +38,8 @@ pub struct TableHandle {
     pub(crate) primary: Option<usize>,
     /// For each column whether no constraint but NOT NULL says anything about it.
     pub(crate) free: Box<[bool]>,
+    /// Columns (places) that an index or a foreign key looks at.
+    pub(crate) bound: Box<[u16]>,
     /// For each column that is split, its units and bounds.
     pub(crate) splits: Box<[Option<Units>]>,
     /// `Storage::shape` under which this handle may write.
@@ -71,6 +73,9 @@ impl TableHandle {
                     .flat_map(|f| f.columns.iter().copied()),
             )
             .for_each(|c| free[c as usize] = false);
+        let indexed = def.indexes.iter().flat_map(|i| i.columns.iter());
+        let keys = def.foreign_keys.iter().flat_map(|f| f.columns.iter());
+        let bound = indexed.map(|c| c.column).chain(keys.copied());
         // Without a primary key a column that is set split waits for one.
         let splits = def.columns.iter().map(|c| {
             let split = c
@@ -80,6 +85,7 @@ impl TableHandle {
             Some(Units::of(c.ty())?.within(split))
         });
         TableHandle {
+            bound: bound.collect(),
             splits: splits.collect(),
             free: free.into(),
             key_columns: primary.map(columns).unwrap_or_default(),

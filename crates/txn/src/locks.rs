@@ -307,6 +307,17 @@ impl LockTable {
         self.tell(granted);
     }
 
+    /// Holds a lock for deltas, if it has that and no stronger one, as one on the key from here on.
+    pub(crate) fn weaken_delta(&self, me: TxnId, name: LockName) {
+        let held = (me, LockMode::Delta);
+        let shard = self.shard(name).lock();
+        let is_held = shard.get(&name).is_some_and(|q| q.holders.contains(&held));
+        drop(shard);
+        if is_held {
+            self.weaken(me, name, LockMode::KeyShare);
+        }
+    }
+
     /// The one that waits for this has a twin, as is known only now.
     pub(crate) fn pair(&self, me: TxnId, twin: TxnId, name: LockName) {
         let waiting = self.waiting.lock();

@@ -174,7 +174,7 @@ pub(crate) fn changed_columns(table: &TableHandle, a: &[u8], b: &[u8]) -> u64 {
     changed.fold(1 << 63, |set, i| set | 1 << i)
 }
 
-fn same_column(a: RowRef<'_>, b: RowRef<'_>, i: usize) -> bool {
+pub(crate) fn same_column(a: RowRef<'_>, b: RowRef<'_>, i: usize) -> bool {
     match (a.is_missing(i), b.is_missing(i)) {
         (true, true) => true,
         (false, false) if a.is_null(i) || b.is_null(i) => a.is_null(i) == b.is_null(i),

@@ -38,7 +38,8 @@ use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::TxnManager;
-use crate::range::{column_set, same_columns};
+use crate::range::{column_set, same_column, same_columns};
+use crate::settle::settle;
 use crate::stats::Cause;
 use crate::txn::{Isolation, Txn};
 use crate::writes::{Moved, Pending};
@@ -215,10 +216,16 @@ impl Txn {
         let outcome = self.reserve_all(&handle, key, deltas, had.as_deref(), looked_at)?;
         if outcome == Outcome::Done {
             self.note_moved(&handle, key, deltas, had)?;
-        } else if new_lock && had.is_none() {
+        } else if had.is_none() {
             // Two that hold it and want more would wait for each other.
-            self.locks.held.pop();
-            self.shared.locks.release(self.id, name);
+            match new_lock {
+                true => {
+                    self.locks.held.pop();
+                    self.shared.locks.release(self.id, name);
+                }
+                // A run of this statement that waited has taken it.
+                false => self.shared.locks.weaken_delta(self.id, name),
+            }
         }
         Ok(outcome)
     }
@@ -291,10 +298,23 @@ impl Txn {
         let Some(seen) = seen else {
             return Ok(Outcome::Refused);
         };
+        if had.is_none() {
+            // A commit that passed its look at locks before this one was granted.
+            settle(record);
+        }
         let newest = record.newest(&guard).expect("there is an older version");
+        // The write set gets the row as the snapshot has it. Constraints and scans of indexes believe the write set, so what they look at
+        // has to be what it will be; from here on the lock keeps it.
+        let is_bound_same = |now: &[u8]| {
+            let (seen, now) = (layout.row(seen), layout.row(now));
+            let mut bound = handle.bound.iter();
+            bound.all(|c| same_column(seen, now, *c as usize))
+        };
         let is_same = newest.position() <= at
             || newest.row().is_some_and(|now| {
-                layout.knows(now) && (looked_at == 0 || same_columns(handle, looked_at, seen, now))
+                layout.knows(now)
+                    && (looked_at == 0 || same_columns(handle, looked_at, seen, now))
+                    && is_bound_same(now)
             });
         if !is_same {
             let text = handle.describe_row(newest.row().unwrap_or(seen));
