@@ -12,6 +12,9 @@ pub struct SqlState(pub [u8; 5]);
 macro_rules! states {
     ($($name:ident $code:literal;)*) => {
         impl SqlState { $(pub const $name: SqlState = SqlState(*$code);)* }
+
+        #[cfg(test)]
+        const ALL: &[SqlState] = &[$(SqlState::$name),*];
     };
 }
 
@@ -119,23 +122,12 @@ states! {
     SNAPSHOT_TOO_OLD b"72000";
     INTERNAL_ERROR b"XX000";
     DATA_CORRUPTED b"XX001";
-    BLOCKED b"~BLCK";
-    RESTART b"~RSTR";
-    ELSEWHERE b"~ELSE";
-    FORWARD b"~FWRD";
 }
 
 impl SqlState {
     /// The five characters.
     pub fn code(&self) -> &str {
         std::str::from_utf8(&self.0).expect("SQLSTATE is ASCII")
-    }
-
-    /// Whether this is a signal inside the server, which no client may see: `BLOCKED`, the statement waits for a lock that
-    /// the transaction names; `RESTART`, the statement runs again on a newer snapshot; `ELSEWHERE`, it is to run at another node, and
-    /// nothing of it has run here; `FORWARD`, the same of one that may not run here.
-    pub fn is_internal(&self) -> bool {
-        self.0[0] == b'~'
     }
 
     /// Whether running the whole transaction again may succeed: 40001 and 40P01.
@@ -277,3 +269,17 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait or a restart is no error: every code is one that a client may see.
+    #[test]
+    fn codes_are_of_digits_and_capitals() {
+        for state in ALL {
+            let plain = |b: &u8| b.is_ascii_digit() || b.is_ascii_uppercase();
+            assert!(state.0.iter().all(plain), "{state}");
+        }
+    }
+}

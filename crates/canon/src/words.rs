@@ -6,7 +6,9 @@
 //! change what a reading statement does. When in doubt it writes: then an answer that was lost is an error to the client, and not a
 //! second run.
 //!
-//! Left out on purpose: parsing. What is inside of functions is not seen; those of our own with lasting effects are known by name.
+//! Left out on purpose: parsing. What is inside of functions is not seen; what the functions that are called leave behind, `sql` knows.
+
+use sql::functions::effect as function;
 
 /// What running a text may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,34 +80,7 @@ impl Course {
 }
 
 /// Words by which a statement that begins as a read is none.
-const LASTING: [&str; 18] = [
-    "INTO",
-    "INSERT",
-    "UPDATE",
-    "DELETE",
-    "MERGE",
-    "ANALYZE",
-    "SETVAL",
-    "PG_PROMOTE",
-    "CANON_PROMOTE",
-    "PG_TERMINATE_BACKEND",
-    "PG_CANCEL_BACKEND",
-    "PG_ADVISORY_LOCK",
-    "PG_ADVISORY_LOCK_SHARED",
-    "PG_ADVISORY_UNLOCK",
-    "PG_ADVISORY_UNLOCK_SHARED",
-    "PG_TRY_ADVISORY_LOCK",
-    "PG_TRY_ADVISORY_LOCK_SHARED",
-    "PG_NOTIFY",
-];
-
-/// Words by which a session takes what its node keeps for it.
-const TIES: [&str; 4] = [
-    "PG_ADVISORY_LOCK",
-    "PG_ADVISORY_LOCK_SHARED",
-    "PG_TRY_ADVISORY_LOCK",
-    "PG_TRY_ADVISORY_LOCK_SHARED",
-];
+const WRITING: [&str; 6] = ["INTO", "INSERT", "UPDATE", "DELETE", "MERGE", "ANALYZE"];
 
 /// Judges a text.
 pub fn effect(sql: &str) -> Effect {
@@ -119,9 +94,11 @@ pub fn effect(sql: &str) -> Effect {
 fn one(words: &[String]) -> Effect {
     let has = |w: &str| words.iter().any(|x| x.eq_ignore_ascii_case(w));
     let is = |at: usize, w: &str| words.get(at).is_some_and(|x| x.eq_ignore_ascii_case(w));
+    let calls =
+        |what: fn(function::Effect) -> bool| words.iter().any(|w| what(function::effect(w)));
     let mut e = Effect {
         draws: has("nextval"),
-        ties: is(0, "LISTEN") || TIES.iter().any(|w| has(w)),
+        ties: is(0, "LISTEN") || calls(|f| f.ties),
         ..Effect::default()
     };
     let Some(first) = words.first() else {
@@ -129,7 +106,7 @@ fn one(words: &[String]) -> Effect {
     };
     match first.to_ascii_uppercase().as_str() {
         "SELECT" | "VALUES" | "TABLE" | "WITH" | "EXPLAIN" => {
-            e.writes = LASTING.iter().any(|w| has(w));
+            e.writes = WRITING.iter().any(|w| has(w)) || calls(|f| f.lasting);
         }
         "SHOW" | "SET" | "RESET" | "DISCARD" | "DEALLOCATE" | "PREPARE" | "SAVEPOINT"
         | "RELEASE" | "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => {
@@ -317,5 +294,21 @@ mod tests {
         assert!(effect("BEGIN; UPDATE t SET a = 1").begins);
         assert!(!effect("ROLLBACK TO SAVEPOINT a").rolls_back && effect("abort").rolls_back);
         assert!(effect("insert into t values (1)").draws && effect("select nextval('s')").draws);
+    }
+    /// The proxy and a node that forwards agree about every function.
+    #[test]
+    fn functions_are_judged_as_the_nodes_do() {
+        for f in sql::functions::registry::all_functions() {
+            let said = function::effect(f.name);
+            let judged = effect(&format!("SELECT {}()", f.name));
+            if f.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
+                assert_eq!(
+                    (judged.writes, judged.ties),
+                    (said.lasting, said.ties),
+                    "{}",
+                    f.name
+                );
+            }
+        }
     }
 }

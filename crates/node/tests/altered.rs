@@ -5,9 +5,9 @@ mod schemas;
 
 use accounts::{TABLE, accounts, begin, define, handle, key};
 use base::schema::{Change, FkAction, ForeignKey, Object, TableDef};
-use base::{Error, KeyRange, Oid, Result, SqlState, Type, Value};
+use base::{Error, KeyRange, Oid, SqlState, Type, Value};
 use node::{Node, NodeOptions};
-use txn::{Access, Direction, Durability, Isolation, Scan, Txn, TxnOptions};
+use txn::{Access, Direction, Durability, Isolation, Result, Scan, Txn, TxnOptions};
 
 const OTHER: Oid = TABLE + 100;
 
@@ -76,7 +76,7 @@ fn reads_and_commits(read: impl Fn(&mut Txn), between: impl Fn(&Node)) -> Result
 }
 
 fn is_lost(outcome: Result<()>) {
-    let code = outcome.as_ref().map_err(Error::code);
+    let code = outcome.map_err(|e| e.only_error().code());
     assert_eq!(code, Err(SqlState::SERIALIZATION_FAILURE));
 }
 

@@ -70,7 +70,7 @@ fn read_all(t: &mut Txn, h: &TableHandle) -> i64 {
 }
 
 /// A statement that changes a row.
-fn change(t: &mut Txn, h: &TableHandle, id: i64, v: i64) -> base::Result<()> {
+fn change(t: &mut Txn, h: &TableHandle, id: i64, v: i64) -> txn::Result<()> {
     t.begin_statement()?;
     t.update(h, &key(id), &row(id, v))?;
     t.end_statement()
@@ -82,8 +82,8 @@ fn committed_change(node: &Node, h: &TableHandle, id: i64, v: i64) {
     node.commit(t).unwrap();
 }
 
-fn is_lost(r: base::Result<()>) -> bool {
-    r.is_err_and(|e| e.code() == SqlState::SERIALIZATION_FAILURE)
+fn is_lost(r: txn::Result<()>) -> bool {
+    r.is_err_and(|e| e.error().expect("an error").code() == SqlState::SERIALIZATION_FAILURE)
 }
 
 /// Two that have each read what the other changes; the second is at its commit, and waits for nobody.
@@ -105,7 +105,7 @@ fn who_is_at_its_commit_does_not_wait_for_one_that_loses_to_it() {
     // It may still fail, so the other goes on until it has not.
     change(&mut a, &h, 2, 52).unwrap();
     node.commit(b).unwrap();
-    assert!(is_lost(a.begin_statement()));
+    assert!(is_lost(a.begin_statement().map_err(txn::Stop::from)));
     drop(a);
 
     // A reader whose changes are no concern of the one at its commit is waited for.

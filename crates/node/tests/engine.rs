@@ -125,13 +125,22 @@ fn own_writes_scans_and_restart() {
         );
         let e = t.insert(&h, &row(7, 0)).unwrap_err();
         assert_eq!(
-            (e.code(), e.fields().constraint.as_str()),
+            (
+                e.error().expect("an error").code(),
+                e.error().expect("an error").fields().constraint.as_str()
+            ),
             (SqlState::UNIQUE_VIOLATION, "pk")
         );
         let mut dup = row(300, 0);
         dup[2] = Value::text("n9");
         assert_eq!(
-            t.insert(&h, &dup).unwrap_err().fields().constraint.as_str(),
+            t.insert(&h, &dup)
+                .unwrap_err()
+                .error()
+                .expect("an error")
+                .fields()
+                .constraint
+                .as_str(),
             "by_name"
         );
         let p = node.commit(t).unwrap();
@@ -187,7 +196,7 @@ fn write_skew_is_refused_and_snapshots_move() {
     node.commit(b).unwrap();
     a.begin_statement().unwrap();
     let e = a.update(&h, &key(2), &row(2, 78)).unwrap_err();
-    assert_eq!(e.code(), SqlState::RESTART);
+    assert!(matches!(e, txn::Stop::Restart));
     a.rollback_statement();
     a.begin_statement().unwrap();
     assert_eq!(value(&mut a, &h, 2), Some(77));
@@ -261,11 +270,12 @@ fn a_bank_keeps_its_sum() {
                             .update(h, &key(from), &row(from, a - 1))
                             .and_then(|()| t.update(h, &key(to), &row(to, b + 1)))
                             .and_then(|()| t.end_statement())
-                            .and_then(|()| node.commit(t));
+                            .and_then(|()| Ok(node.commit(t)?));
                         match outcome {
                             Ok(_) => done += 1,
                             Err(e) => {
-                                assert!(e.code().is_retryable() || e.code().is_internal(), "{e}")
+                                let again = e.error().is_none_or(|e| e.code().is_retryable());
+                                assert!(again, "{e}")
                             }
                         }
                     }
@@ -330,7 +340,13 @@ fn a_key_taken_after_the_snapshot_is_a_conflict_before_it_is_a_duplicate() {
         t.insert(&h, &row(id, 0)).unwrap();
         node.commit(t).unwrap();
     };
-    let code = |t: &mut Txn, id: i64| t.insert(&h, &row(id, 1)).unwrap_err().code();
+    let code = |t: &mut Txn, id: i64| {
+        t.insert(&h, &row(id, 1))
+            .unwrap_err()
+            .error()
+            .expect("an error")
+            .code()
+    };
     take(1);
 
     let mut optimistic = begin(&node, Isolation::Serializable, false);
@@ -341,7 +357,8 @@ fn a_key_taken_after_the_snapshot_is_a_conflict_before_it_is_a_duplicate() {
     // A locking transaction moves its snapshot; then the key is a duplicate.
     let mut locking = begin(&node, Isolation::Serializable, true);
     take(3);
-    assert_eq!(code(&mut locking, 3), SqlState::RESTART);
+    let stop = locking.insert(&h, &row(3, 1)).unwrap_err();
+    assert!(matches!(stop, txn::Stop::Restart));
     locking.rollback_statement();
     locking.begin_statement().unwrap();
     assert_eq!(code(&mut locking, 3), SqlState::UNIQUE_VIOLATION);
@@ -353,7 +370,8 @@ fn a_key_taken_after_the_snapshot_is_a_conflict_before_it_is_a_duplicate() {
     reader.end_statement().unwrap();
     reader.begin_statement().unwrap();
     take(4);
-    assert_eq!(code(&mut reader, 4), SqlState::RESTART);
+    let stop = reader.insert(&h, &row(4, 1)).unwrap_err();
+    assert!(matches!(stop, txn::Stop::Restart));
     reader.rollback_statement();
     let moved = reader.begin_statement().unwrap_err();
     assert_eq!(moved.code(), SqlState::SERIALIZATION_FAILURE);
@@ -395,7 +413,10 @@ fn a_contended_transaction_reads_what_is_there_now_and_learns_early_that_it_lost
     a.begin_statement().unwrap();
     assert_eq!(value(&mut a, &h, 2), Some(10));
     let e = a.update(&h, &key(3), &row(3, 0)).unwrap_err();
-    assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE);
+    assert_eq!(
+        e.error().expect("an error").code(),
+        SqlState::SERIALIZATION_FAILURE
+    );
     a.rollback_statement();
     node.commit(a).unwrap();
 }
@@ -437,7 +458,7 @@ fn an_error_that_tells_of_newer_commits_waits_for_them() {
     let commit = put(&child, &[Value::Int8(1)]);
     t.delete(&h, &key(1)).unwrap();
     let e = t.end_statement().unwrap_err();
-    waits_for(t, e, SqlState::FOREIGN_KEY_VIOLATION, commit);
+    waits_for(t, e.only_error(), SqlState::FOREIGN_KEY_VIOLATION, commit);
     let mut t = begin(&node, Isolation::RepeatableRead, true);
     let mut other = begin(&node, Isolation::Serializable, true);
     other.delete(&h, &key(2)).unwrap();
@@ -445,11 +466,11 @@ fn an_error_that_tells_of_newer_commits_waits_for_them() {
     let commit = node.commit(other).unwrap().position();
     t.insert(&child, &[Value::Int8(2)]).unwrap();
     let e = t.end_statement().unwrap_err();
-    waits_for(t, e, SqlState::FOREIGN_KEY_VIOLATION, commit);
+    waits_for(t, e.only_error(), SqlState::FOREIGN_KEY_VIOLATION, commit);
     let mut t = begin(&node, Isolation::ReadCommitted, true);
     let commit = put(&h, &row(9, 0));
     let e = t.insert(&h, &row(9, 1)).unwrap_err();
-    waits_for(t, e, SqlState::UNIQUE_VIOLATION, commit);
+    waits_for(t, e.only_error(), SqlState::UNIQUE_VIOLATION, commit);
 }
 
 #[test]
@@ -538,7 +559,10 @@ fn an_error_after_a_restart_is_told_at_once() {
     let h = handle(&node, 20000);
     let mut t = begin(&node, Isolation::ReadCommitted, true);
     let e = t.insert(&h, &row(1, 10)).unwrap_err();
-    assert_eq!(e.code(), SqlState::UNIQUE_VIOLATION);
+    assert_eq!(
+        e.error().expect("an error").code(),
+        SqlState::UNIQUE_VIOLATION
+    );
     let held = node.rollback(t);
     assert!(node.is_published(held), "{held:?}");
 }
@@ -619,7 +643,10 @@ fn a_schema_change_can_be_cancelled_at_each_step() {
             .0
             .store(cancel, std::sync::atomic::Ordering::SeqCst);
         let e = t.change_schema(with(vec![index(20009, "more", 1)]));
-        assert_eq!(e.unwrap_err().code(), SqlState::QUERY_CANCELED);
+        assert_eq!(
+            e.unwrap_err().error().expect("an error").code(),
+            SqlState::QUERY_CANCELED
+        );
         node.rollback(t);
         let mut t = begin(&node, Isolation::Serializable, true);
         let id = 1000 + i64::from(still);

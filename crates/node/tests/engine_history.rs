@@ -10,14 +10,14 @@
 mod schemas;
 
 use base::schema::TableDef;
-use base::{Error, Oid, Result, SqlState, Type, Value};
+use base::{Error, Oid, SqlState, Type, Value};
 use node::{Node, NodeOptions};
 use schemas::{column, define, index, table};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
-use txn::{Access, Direction, Isolation, Scan, TableHandle, Txn, TxnOptions};
+use txn::{Access, Direction, Isolation, Result, Scan, Stop, TableHandle, Txn, TxnOptions};
 use workload::list_append as la;
 use workload::list_append::{Generator, Level, Op, Outcome, Plan, Report, Shape};
 
@@ -69,20 +69,20 @@ fn statement<R>(t: &mut Txn, mut run: impl FnMut(&mut Txn) -> Result<R>) -> Resu
             Err(error) => error,
         };
         t.rollback_statement();
-        match error.code() {
-            SqlState::BLOCKED => {
+        match error {
+            Stop::Blocked => {
                 if let Some(wait) = t.take_wait() {
                     futures::executor::block_on(wait);
                 }
             }
-            SqlState::RESTART => {}
-            _ => return Err(error),
+            Stop::Restart => {}
+            error => return Err(error),
         }
     }
 }
 
 fn read(t: &mut Txn, h: &TableHandle, k: u64) -> Result<Option<String>> {
-    t.get(h, &key(k), |r| r.get(2).as_str().unwrap().to_owned())
+    Ok(t.get(h, &key(k), |r| r.get(2).as_str().unwrap().to_owned())?)
 }
 
 fn append(t: &mut Txn, h: &TableHandle, k: u64, value: u64) -> Result<()> {
@@ -149,7 +149,8 @@ fn execute(t: &mut Txn, h: &TableHandle, plans: &[Plan], ops: &mut Vec<Op>) -> R
                 // not count as done: its value would be an append that nobody ever sees.
                 let mut tries = 0;
                 while let Err(e) = statement(t, |t| append(t, h, k, value)) {
-                    let duplicate = e.code() == SqlState::UNIQUE_VIOLATION
+                    let duplicate = e.error().expect("an error").code()
+                        == SqlState::UNIQUE_VIOLATION
                         && t.isolation() == Isolation::ReadCommitted;
                     tries += 1;
                     if !duplicate || tries == 1000 {
@@ -190,7 +191,7 @@ fn run(isolation: Isolation, locking: bool, seed: u64) -> Report {
             ..TxnOptions::default()
         };
         let mut t = node.begin(options, false);
-        let result = execute(&mut t, &h, plans, &mut ops).and_then(|()| node.commit(t));
+        let result = execute(&mut t, &h, plans, &mut ops).and_then(|()| Ok(node.commit(t)?));
         let outcome = match result {
             Ok(position) => {
                 // The reply leaves when what it depends on is published.
@@ -198,6 +199,7 @@ fn run(isolation: Isolation, locking: bool, seed: u64) -> Report {
                 Outcome::Ok
             }
             Err(error) => {
+                let error = error.only_error();
                 let lost = error.code().is_retryable() || refused(&error, locking);
                 assert!(lost, "{}: {error}", error.code());
                 Outcome::Fail

@@ -295,7 +295,10 @@ fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
     assert!(everything(&replica).1.is_some(), "the index came along");
     let mut t = begin(&replica, false, Durability::On);
     let refused = try_put(&mut t, 1, 1).unwrap_err();
-    assert_eq!(refused.code(), SqlState::READ_ONLY_SQL_TRANSACTION);
+    assert_eq!(
+        refused.error().expect("an error").code(),
+        SqlState::READ_ONLY_SQL_TRANSACTION
+    );
 
     // A planned switch-over: the primary seals, the replica has its last position, and goes on.
     let last = primary.seal().unwrap();
@@ -308,7 +311,10 @@ fn a_replica_shows_prefixes_and_ends_up_equal_and_can_be_promoted() {
     futures::executor::block_on(replica.published(held));
     let mut t = begin(&primary, false, Durability::On);
     let refused = try_put(&mut t, 1, 1).unwrap_err();
-    assert_eq!(refused.code(), SqlState::READ_ONLY_SQL_TRANSACTION);
+    assert_eq!(
+        refused.error().expect("an error").code(),
+        SqlState::READ_ONLY_SQL_TRANSACTION
+    );
     let now = everything(&replica);
     drop((primary, replica));
     let again = primary_at(b.path(), 0);

@@ -14,7 +14,7 @@ use schemas::{column, define, index, table, unique};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use txn::{Access, Direction, Isolation, Scan, TableHandle, Txn, TxnOptions};
+use txn::{Access, Direction, Isolation, Scan, Stop, TableHandle, Txn, TxnOptions};
 use workload::rng::Rng;
 
 const TABLE: Oid = 20000;
@@ -51,7 +51,7 @@ fn scan(
     (lo, hi): (Bound<i64>, Bound<i64>),
     direction: Direction,
     batch: usize,
-) -> base::Result<Vec<[i64; 3]>> {
+) -> txn::Result<Vec<[i64; 3]>> {
     let access = if index == 0 {
         Access::Primary
     } else {
@@ -75,7 +75,7 @@ fn scan(
 }
 
 /// One transaction of a writer. An error is a lost race.
-fn turn(t: &mut Txn, h: &TableHandle, rng: &mut Rng) -> base::Result<()> {
+fn turn(t: &mut Txn, h: &TableHandle, rng: &mut Rng) -> txn::Result<()> {
     t.begin_statement()?;
     let name = rng.between(1, TOKENS);
     let exact = (Bound::Included(name), Bound::Excluded(name + 1));
@@ -107,13 +107,10 @@ fn turn(t: &mut Txn, h: &TableHandle, rng: &mut Rng) -> base::Result<()> {
     t.end_statement()
 }
 
-fn lost(code: SqlState) -> bool {
-    let locks = [
-        SqlState::BLOCKED,
-        SqlState::RESTART,
-        SqlState::UNIQUE_VIOLATION,
-    ];
-    code.is_retryable() || locks.contains(&code)
+fn lost(stop: &Stop) -> bool {
+    stop.error()
+        .map(base::Error::code)
+        .is_none_or(|code| code.is_retryable() || code == SqlState::UNIQUE_VIOLATION)
 }
 
 /// The names that a scan gave, each once.
@@ -123,7 +120,7 @@ fn whole(rows: &[[i64; 3]], what: &str) {
     assert_eq!(names, (1..=TOKENS).collect::<Vec<_>>(), "{what}: {rows:?}");
 }
 
-fn look(node: &Node, h: &TableHandle, isolation: Isolation, rng: &mut Rng) -> base::Result<()> {
+fn look(node: &Node, h: &TableHandle, isolation: Isolation, rng: &mut Rng) -> txn::Result<()> {
     let options = TxnOptions {
         isolation,
         read_only: true,
@@ -190,7 +187,7 @@ fn scans_see_each_row_once() {
                 while !over.load(Ordering::Relaxed) {
                     match look(node, h, level, &mut rng) {
                         Ok(()) => looks.fetch_add(1, Ordering::Relaxed),
-                        Err(e) => panic!("{}: {e}", e.code()),
+                        Err(e) => panic!("{}: {e}", e.error().expect("an error").code()),
                     };
                 }
             });
@@ -210,11 +207,11 @@ fn scans_see_each_row_once() {
                             ..TxnOptions::default()
                         };
                         let mut t = node.begin(options, false);
-                        let done = turn(&mut t, h, &mut rng).and_then(|()| node.commit(t));
+                        let done = turn(&mut t, h, &mut rng).and_then(|()| Ok(node.commit(t)?));
                         match done {
                             Ok(_) => moves.fetch_add(1, Ordering::Relaxed),
-                            Err(e) if lost(e.code()) => 0,
-                            Err(e) => panic!("{}: {e}", e.code()),
+                            Err(e) if lost(&e) => 0,
+                            Err(e) => panic!("{}: {e}", e.error().expect("an error").code()),
                         };
                     }
                 })

@@ -5,9 +5,9 @@ mod schemas;
 
 use accounts::{TABLE, accounts, define, handle, key, put};
 use base::schema::{Change, FkAction, ForeignKey, Object, TableDef};
-use base::{Result, SqlState, Value};
+use base::{SqlState, Value};
 use node::{Node, NodeOptions};
-use txn::{Durability, Txn, TxnOptions};
+use txn::{Durability, Result, Txn, TxnOptions};
 
 fn open() -> (tempfile::TempDir, Node) {
     let dir = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ fn told_and_changed(
     let mut reader = new();
     reader.savepoint("s");
     let e = fails(&mut reader).unwrap_err();
-    assert_eq!(e.code(), code);
+    assert_eq!(e.error().expect("an error").code(), code);
     reader.fail_statement();
     reader.rollback_to_savepoint("s").unwrap();
     let mut other = new();

@@ -94,7 +94,7 @@ impl World {
     }
 
     /// A transaction with its reads and writes done.
-    fn transaction(&mut self, p: &Primary) -> base::Result<Txn> {
+    fn transaction(&mut self, p: &Primary) -> txn::Result<Txn> {
         let mut t = p.node.begin(options(), false);
         // Now and then a large one, which replay cuts in pieces.
         let rows = match self.dice.percent(10) {
@@ -106,7 +106,7 @@ impl World {
     }
 
     /// A statement that reads and writes this many rows.
-    pub fn write_some(&mut self, p: &Primary, t: &mut Txn, rows: u64) -> base::Result<()> {
+    pub fn write_some(&mut self, p: &Primary, t: &mut Txn, rows: u64) -> txn::Result<()> {
         t.begin_statement()?;
         let table = p.table.clone();
         for _ in 0..rows {

@@ -220,7 +220,9 @@ impl TestDb {
         };
         for stmt in parse(sql)? {
             let mut txn = self.begin();
-            last = self.run_in(&mut txn, &stmt, sql, params)?;
+            last = self
+                .run_in(&mut txn, &stmt, sql, params)
+                .map_err(txn::Stop::only_error)?;
             self.commit(txn)?;
         }
         Ok(last)
@@ -232,7 +234,7 @@ impl TestDb {
         stmt: &Statement,
         sql: &str,
         params: &[Value],
-    ) -> Result<Answer> {
+    ) -> Result<Answer, txn::Stop> {
         txn.begin_statement()?;
         let r = self.statement(txn, stmt, sql, params);
         match r {
@@ -250,7 +252,7 @@ impl TestDb {
         stmt: &Statement,
         sql: &str,
         params: &[Value],
-    ) -> Result<Answer> {
+    ) -> Result<Answer, txn::Stop> {
         if ddl::is_ddl(stmt) {
             let analyzer = Analysis {
                 role: base::schema::BOOTSTRAP_ROLE,
@@ -276,7 +278,12 @@ impl TestDb {
         self.execute(txn, &p, params)
     }
 
-    pub fn execute(&self, txn: &mut Txn, p: &Arc<Prepared>, params: &[Value]) -> Result<Answer> {
+    pub fn execute(
+        &self,
+        txn: &mut Txn,
+        p: &Arc<Prepared>,
+        params: &[Value],
+    ) -> Result<Answer, txn::Stop> {
         self.execute_by(txn, p, params, 3, false)
     }
 
@@ -286,7 +293,7 @@ impl TestDb {
         txn: &mut Txn,
         p: &Arc<Prepared>,
         params: &[Value],
-    ) -> Result<Answer> {
+    ) -> Result<Answer, txn::Stop> {
         self.execute_by(txn, p, params, 0, false)
     }
 
@@ -296,7 +303,7 @@ impl TestDb {
         txn: &mut Txn,
         p: &Arc<Prepared>,
         params: &[Value],
-    ) -> Result<Answer> {
+    ) -> Result<Answer, txn::Stop> {
         self.execute_by(txn, p, params, 0, true)
     }
 
@@ -307,7 +314,7 @@ impl TestDb {
         params: &[Value],
         batch_rows: usize,
         slowly: bool,
-    ) -> Result<Answer> {
+    ) -> Result<Answer, txn::Stop> {
         let cx = ExecContext {
             settings: &self.settings,
             session: &self.session,

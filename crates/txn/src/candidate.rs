@@ -26,6 +26,7 @@ use crate::manager::TxnManager;
 use crate::moved::{AsRead, changed};
 use crate::split::{Delta, Outcome};
 use crate::stats::Cause;
+use crate::stop::{self, Stop};
 use crate::txn::{Isolation, Txn, TxnOptions};
 
 fn damaged() -> Error {
@@ -81,13 +82,25 @@ impl Txn {
         {
             return Err(damaged());
         }
-        match self.add_to(handle, &w.key, &deltas, 0)? {
+        let added = self.add_to(handle, &w.key, &deltas, 0);
+        match self.decided(added)? {
             Outcome::Done => Ok(()),
             Outcome::Refused | Outcome::Exact => {
                 self.shared.stats.abort(Cause::WriteConflict);
                 Err(changed())
             }
         }
+    }
+
+    /// Its statements are over: what would wait, or run again, is 40001.
+    fn decided<T>(&self, r: stop::Result<T>) -> Result<T> {
+        r.map_err(|s| match s {
+            Stop::Error(e) => e,
+            Stop::Blocked | Stop::Restart => {
+                self.shared.stats.abort(Cause::WriteConflict);
+                changed()
+            }
+        })
     }
 
     /// Takes one write of a candidate as its own.
@@ -102,7 +115,8 @@ impl Txn {
             self.shared.stats.abort(Cause::SchemaChanged);
             return Err(self.schema_moved(Some(&table)));
         }
-        let handle = self.for_write(&table)?;
+        let handle = self.for_write(&table);
+        let handle = self.decided(handle)?;
         if !w.moved.is_empty() {
             return self.adopt_deltas(&handle, w);
         }
@@ -185,7 +199,8 @@ impl TxnManager {
         for w in &f.writes {
             txn.adopt_write(w, f.snapshot)?;
         }
-        txn.end_statement()?;
+        let ended = txn.end_statement();
+        txn.decided(ended)?;
         Ok(txn)
     }
 }

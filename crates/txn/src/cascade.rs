@@ -16,7 +16,7 @@
 
 use base::cancel::work;
 use base::schema::{FkAction, ForeignKey};
-use base::{KeyRange, Result, Value};
+use base::{KeyRange, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ use crate::key_values::{group_of, ordered, prefix_index, same, values_of, widen}
 use crate::probe::{FkProbe, Side};
 use crate::range::ALL_COLUMNS;
 use crate::scan::{Access, Direction, Scan};
+use crate::stop::Result;
 use crate::txn::Txn;
 
 impl Txn {
@@ -150,7 +151,7 @@ impl Txn {
         let rows = self.children(&child, place, &probe.values)?;
         if action == FkAction::Restrict {
             if !rows.is_empty() {
-                return Err(self.children_error(&probe));
+                return Err(self.children_error(&probe).into());
             }
             self.references.probes.push(probe);
             return Ok(None);

@@ -5,7 +5,7 @@
 //! before the answer is 23505. An optimistic transaction looks at its snapshot and asks again at commit.
 
 use base::memory::apart;
-use base::{Error, Position, Result, RowRef, SqlState, Value};
+use base::{Error, Position, RowRef, SqlState, Value};
 use store::{CHANGING, Expired, SecondaryIndex};
 
 use crate::errors::Wanted;
@@ -14,6 +14,7 @@ use crate::key_values::same;
 use crate::locks::{LockMode, WaitPolicy};
 use crate::range::column_set;
 use crate::stats::Cause;
+use crate::stop::{Result, Stop};
 use crate::txn::{InsertOutcome, Isolation, Txn};
 use crate::writes::{Moved, Pending};
 
@@ -79,7 +80,7 @@ impl Txn {
                 }
                 return Ok(InsertOutcome::Conflict { key: existing });
             }
-            return Err(self.unique_error(&handle, place, row));
+            return Err(self.unique_error(&handle, place, row).into());
         }
         let saw = match self.writes.get(handle.storage.id, &key) {
             Some(p) => p.saw,
@@ -132,7 +133,7 @@ impl Txn {
                     .unique_conflict(&handle, place, row, &new_key, Some(key))?
                     .is_some()
             {
-                return Err(self.unique_error(&handle, place, row));
+                return Err(self.unique_error(&handle, place, row).into());
             }
         }
         let bytes = self.encode(&handle, row)?;
@@ -188,15 +189,16 @@ impl Txn {
             return Err(Error::new(
                 SqlState::READ_ONLY_SQL_TRANSACTION,
                 "cannot execute a statement that writes in a read-only transaction",
-            ));
+            )
+            .into());
         }
         self.shared.check_accepts_writes()?;
         self.check_outdated()?;
         let handle = match self.schema.catalog.table(table.table.def.id) {
             Some(h) if std::ptr::eq(&**h, table) => Handle::Same(table),
             Some(h) if h.has_columns_of(table) => Handle::Newer(h.clone()),
-            Some(h) => return Err(self.schema_moved(Some(h))),
-            None => return Err(Error::internal("a table that the schema does not have")),
+            Some(h) => return Err(self.schema_moved(Some(h)).into()),
+            None => return Err(Error::internal("a table that the schema does not have").into()),
         };
         if handle.shape != handle.storage.shape() && !self.owns_shape(&handle) {
             if handle.storage.shape() == CHANGING && self.options.locking {
@@ -207,13 +209,13 @@ impl Txn {
                     Wanted::Table(&handle),
                 )?;
             }
-            return Err(self.schema_moved(Some(&handle)));
+            return Err(self.schema_moved(Some(&handle)).into());
         }
         self.own_writes(&handle)?;
         if self.writes.bytes() > MAX_WRITE_BYTES {
             let what =
                 format!("transaction is too big: the limit is {MAX_WRITE_BYTES} bytes of changes");
-            return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what));
+            return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what).into());
         }
         Ok(handle)
     }
@@ -291,7 +293,7 @@ impl Txn {
         Ok((row, found.position, true))
     }
 
-    fn newest_position(&mut self, handle: &TableHandle, key: &[u8]) -> Result<Position> {
+    fn newest_position(&mut self, handle: &TableHandle, key: &[u8]) -> base::Result<Position> {
         if self.options.locking {
             return Ok(self.shared.newest_position(handle, key));
         }
@@ -304,7 +306,7 @@ impl Txn {
             .map_or(Position::ZERO, |v| v.position()))
     }
 
-    fn encode(&mut self, handle: &TableHandle, row: &[Value]) -> Result<Box<[u8]>> {
+    fn encode(&mut self, handle: &TableHandle, row: &[Value]) -> base::Result<Box<[u8]>> {
         self.scratch.clear();
         let version = handle.table.def.row_version;
         handle
@@ -314,7 +316,7 @@ impl Txn {
         Ok(self.scratch[..].into())
     }
 
-    pub(crate) fn check_row(&mut self, handle: &TableHandle, row: &[Value]) -> Result<()> {
+    pub(crate) fn check_row(&mut self, handle: &TableHandle, row: &[Value]) -> base::Result<()> {
         let def = &handle.table.def;
         for (c, v) in def.columns.iter().zip(row) {
             if v.is_null() && c.not_null && !c.dropped {
@@ -433,9 +435,9 @@ impl Txn {
             return Ok(());
         }
         match self.check_newest(handle, key) {
-            Err(e) if e.code() == SqlState::RESTART && !self.options.locking => {
+            Err(Stop::Restart) if !self.options.locking => {
                 self.shared.stats.abort(Cause::WriteConflict);
-                Err(self.statement.conflict.take().map_or(e, |c| c.error()))
+                Err(self.take_conflict().map_or(Stop::Restart, Stop::Error))
             }
             checked => checked.map(drop),
         }

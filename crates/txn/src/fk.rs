@@ -23,6 +23,7 @@ use crate::locks::{LockMode, WaitPolicy};
 use crate::probe::{FkProbe, Side, Whole, look_for};
 use crate::range::RangeRead;
 use crate::stats::Cause;
+use crate::stop::{self, Stop};
 use crate::txn::Txn;
 use crate::writes::Pending;
 
@@ -85,7 +86,7 @@ impl Txn {
     }
 
     /// The checks at the end of a statement.
-    pub(crate) fn check_foreign_keys(&mut self) -> Result<()> {
+    pub(crate) fn check_foreign_keys(&mut self) -> stop::Result<()> {
         self.references.cascades.clear();
         if self.references.probes.is_empty() {
             return Ok(());
@@ -109,7 +110,7 @@ impl Txn {
 
     /// The checks that were put off, at the end of the transaction, or (`keys`) those of keys that are not deferred any more. May ask to
     /// block: then it is to be called again after the wait.
-    pub fn check_deferred(&mut self, all: bool) -> Result<()> {
+    pub fn check_deferred(&mut self, all: bool) -> stop::Result<()> {
         let put_off = std::mem::take(&mut self.references.put_off);
         let is_due = |p: &FkProbe| all || !self.references.deferred.is(p.fk());
         let (mut due, rest): (Vec<FkProbe>, Vec<FkProbe>) = put_off.into_iter().partition(is_due);
@@ -127,7 +128,7 @@ impl Txn {
     }
 
     /// 23503 where a row references what went.
-    fn require_no_children(&mut self, probes: &[FkProbe]) -> Result<()> {
+    fn require_no_children(&mut self, probes: &[FkProbe]) -> stop::Result<()> {
         let Some(p) = self.with_children(probes, Position::MAX)? else {
             return Ok(());
         };
@@ -135,12 +136,12 @@ impl Txn {
         if self.tracks_reads() {
             self.children(&p.child, p.place, &p.values)?;
         }
-        Err(self.children_error(p))
+        Err(self.children_error(p).into())
     }
 
     /// The rows that were written may have gone again since, and parents may have come. A table without an index for its key is read once,
     /// for all rows that have no parent.
-    fn check_late(&mut self, due: &[FkProbe]) -> Result<()> {
+    fn check_late(&mut self, due: &[FkProbe]) -> stop::Result<()> {
         self.require_no_children(due)?;
         loop {
             let mut whole = Whole::new();
@@ -153,7 +154,9 @@ impl Txn {
                     continue;
                 }
                 match self.require_parent(p) {
-                    Err(e) if e.code() == SqlState::FOREIGN_KEY_VIOLATION && index.is_none() => {
+                    Err(Stop::Error(e))
+                        if e.code() == SqlState::FOREIGN_KEY_VIOLATION && index.is_none() =>
+                    {
                         look_for(&mut whole, child, p);
                     }
                     r => r?,
@@ -177,12 +180,10 @@ impl Txn {
         self.references.deferred.set(keys, deferred);
     }
 
-    fn require_parent(&mut self, p: &FkProbe) -> Result<()> {
+    fn require_parent(&mut self, p: &FkProbe) -> stop::Result<()> {
         let fk = p.fk().clone();
         let Some(parent) = self.schema.catalog.table(fk.ref_table).cloned() else {
-            return Err(Error::internal(
-                "a foreign key references a table that is gone",
-            ));
+            return Err(Error::internal("a foreign key references a table that is gone").into());
         };
         let (key, place) = parent_key(&parent, &fk, &p.values)?;
         if self.own_parent(&parent, &key, place) {
@@ -193,7 +194,7 @@ impl Txn {
         let found = newest_with_key(&parent, &key, place, Position::MAX, &guard);
         let Some(record) = found.filter(|r| self.writes.get(parent.storage.id, r.key()).is_none())
         else {
-            return self.no_parent(p, &parent, key, place);
+            return Ok(self.no_parent(p, &parent, key, place)?);
         };
         if self.options.locking {
             let name = parent.row_lock(record.key());
@@ -208,7 +209,7 @@ impl Txn {
             let guard = pin();
             let still = newest_with_key(&parent, &key, place, Position::MAX, &guard);
             if still.is_none_or(|r| r.key() != row_key) {
-                return self.no_parent(p, &parent, key, place);
+                return Ok(self.no_parent(p, &parent, key, place)?);
             }
         }
         Ok(())

@@ -2,8 +2,8 @@
 //! is validated. Reads come from the store at a snapshot (a prefix of the log) under the transaction's own writes,
 //! which stay private until commit; nothing uncommitted is ever in the store.
 //!
-//! Everything here is synchronous. A statement that must wait for a row lock fails with `SqlState::BLOCKED` and leaves the wait
-//! in [`Txn::take_wait`]; a statement that met a version newer than its snapshot fails with `SqlState::RESTART`. The caller
+//! Everything here is synchronous. A statement that must wait for a row lock ends with [`Stop::Blocked`] and leaves the wait
+//! in [`Txn::take_wait`]; a statement that met a version newer than its snapshot ends with [`Stop::Restart`]. The caller
 //! undoes the statement ([`Txn::rollback_statement`]), waits or moves the snapshot, and runs it again: locks that the
 //! statement took stay, so each run gets further. See [`Txn`] for the protocol, `commit` for how a transaction commits.
 //!
@@ -41,6 +41,7 @@ mod split;
 mod stand;
 mod state;
 mod stats;
+mod stop;
 mod txn;
 mod verify;
 mod waits;
@@ -60,5 +61,6 @@ pub use schema_change::{fill_index, fill_indexes, follow_changes, is_rewrite, re
 pub use split::{Delta, Outcome, Reservation};
 pub use state::Parked;
 pub use stats::{Cause, Stats};
+pub use stop::{Result, Stop};
 pub use txn::{Durability, InsertOutcome, Interrupt, Isolation, Txn, TxnOptions};
 pub use verify::{RowFault, verify_rows};

@@ -3,12 +3,13 @@
 //! Most updates touch columns that no constraint speaks of, and leave the length of the row as it is. Then nothing has to be
 //! decoded: the old bytes are copied and the new values written over them. Everything else takes the long way (`Txn::update`).
 
-use base::{Error, Result, Value};
+use base::{Error, Value};
 use store::{Expired, pin};
 
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
 use crate::range::ALL_COLUMNS;
+use crate::stop::Result;
 use crate::txn::Txn;
 
 impl Txn {

@@ -3,7 +3,7 @@
 //!
 //! What has been scanned goes into the footprint piece by piece: a scan that stops early (LIMIT) has read only up to its last row.
 
-use base::{ColumnIdx, KeyRange, Result, RowRef};
+use base::{ColumnIdx, KeyRange, RowRef};
 use std::ops::Bound;
 use std::sync::Arc;
 use store::tree::Cursor;
@@ -11,6 +11,7 @@ use store::{IndexEntry, Record, SecondaryIndex, entry_key, pin};
 
 use crate::handle::TableHandle;
 use crate::range::{ALL_COLUMNS, RangeRead, RowFilter, column_set};
+use crate::stop::Result;
 use crate::txn::Txn;
 use crate::writes::TableWrites;
 

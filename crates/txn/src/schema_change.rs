@@ -23,6 +23,7 @@ use crate::handle::{Catalog, TableHandle};
 use crate::locks::{LockMode, LockName, WaitPolicy};
 use crate::manager::{TxnManager, build_catalog, publish_table};
 use crate::own_schema::{OwnSchema, Step, each_new_handle};
+use crate::stop;
 use crate::txn::Txn;
 use crate::writes::TableWrites;
 
@@ -30,14 +31,15 @@ use crate::writes::TableWrites;
 const SCHEMA_LOCK: LockName = LockName { space: 0, hash: 0 };
 
 impl Txn {
-    /// Takes the lock that serialises schema changes (may fail with BLOCKED) and moves to the newest schema. Call first in a
+    /// Takes the lock that serialises schema changes (may end with [`Stop::Blocked`](crate::Stop)) and moves to the newest schema. Call first in a
     /// DDL statement.
-    pub fn lock_schema(&mut self) -> Result<()> {
+    pub fn lock_schema(&mut self) -> stop::Result<()> {
         if self.options.read_only {
             return Err(Error::new(
                 SqlState::READ_ONLY_SQL_TRANSACTION,
                 "cannot change the schema in a read-only transaction",
-            ));
+            )
+            .into());
         }
         self.shared.check_accepts_writes()?;
         self.lock(
@@ -90,7 +92,7 @@ impl Txn {
 
     /// Applies changes to the transaction's schema. New tables and storages are usable at once; new indexes are built, and constraints
     /// over existing rows are checked, here. After an error the transaction must be rolled back, to a savepoint at least.
-    pub fn change_schema(&mut self, changes: Vec<Change>) -> Result<()> {
+    pub fn change_schema(&mut self, changes: Vec<Change>) -> stop::Result<()> {
         assert!(self.schema.own.is_some(), "lock_schema comes first");
         let before = self.schema.catalog.clone();
         let mut step = Step {
@@ -147,7 +149,7 @@ impl Txn {
     }
 
     /// No commit changes the table from here until this transaction ends.
-    fn quiesce(&mut self, handle: &Arc<TableHandle>) -> Result<()> {
+    fn quiesce(&mut self, handle: &Arc<TableHandle>) -> stop::Result<()> {
         if self.owns_shape(handle) {
             return Ok(());
         }
@@ -185,7 +187,7 @@ impl Txn {
         old: Option<&Arc<TableHandle>>,
         new: &Arc<TableHandle>,
         def: &TableDef,
-    ) -> Result<()> {
+    ) -> stop::Result<()> {
         let Some(old) = old else { return Ok(()) };
         if let Some(from) = def.rewrite_of {
             assert_eq!(
@@ -204,7 +206,7 @@ impl Txn {
             };
             self.writes.replace_table(old.storage.id, new, Some(&rekey));
             if let Some(e) = bad.into_inner() {
-                return Err(e);
+                return Err(e.into());
             }
         } else if old.storage.id == new.storage.id {
             self.writes.replace_table(old.storage.id, new, None);
@@ -251,7 +253,7 @@ impl Txn {
         &mut self,
         old: &Arc<TableHandle>,
         new: &Arc<TableHandle>,
-    ) -> Result<()> {
+    ) -> stop::Result<()> {
         let (o, n) = (&old.table.def, &new.table.def);
         let not_null: Vec<usize> = (0..n.columns.len())
             .filter(|i| {
@@ -287,7 +289,8 @@ impl Txn {
                 );
                 return Err(Error::new(SqlState::NOT_NULL_VIOLATION, what)
                     .table(&self.namespace_of(new), &n.name)
-                    .column(column));
+                    .column(column)
+                    .into());
             }
             if let Some(r) = &rules {
                 r.check(&values)

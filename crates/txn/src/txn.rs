@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! begin_statement -> run -> end_statement (deferred checks of the statement)        Ok: next statement
-//!                       \-> Err(e): rollback_statement, then by e.code():
-//!                            BLOCKED  take_wait().await, begin_statement, run again
-//!                            RESTART  begin_statement (it moves the snapshot), run again
-//!                            other    the transaction is failed (or rolled back to a savepoint)
+//!                       \-> Err(e): rollback_statement, then by the Stop:
+//!                            Blocked  take_wait().await, begin_statement, run again
+//!                            Restart  begin_statement (it moves the snapshot), run again
+//!                            Error    the transaction is failed (or rolled back to a savepoint)
 //! ```
 //!
 //! **Snapshots move forward.** A statement that waited for a row, or met a version newer than its snapshot, does not end the
@@ -29,6 +29,7 @@ use crate::state::{
     Conflict, Courtesy, Escrowed, Mark, OwnLocks, OwnView, Reads, References, Savepoint, Standing,
     Statement,
 };
+use crate::stop::{self, Stop};
 use crate::writes::Writes;
 
 /// What an acknowledgement of COMMIT promises (`synchronous_commit`).
@@ -362,10 +363,10 @@ impl Txn {
     }
 
     /// Runs the checks that stand at the end of a statement (foreign keys). May ask to block or restart.
-    pub fn end_statement(&mut self) -> Result<()> {
+    pub fn end_statement(&mut self) -> stop::Result<()> {
         self.statement.has_told = true;
         self.check_foreign_keys()?;
-        self.show_intents()
+        Ok(self.show_intents()?)
     }
 
     /// Undoes the writes of a statement whose error is told. What it read stays read, since the error says something of it.
@@ -491,8 +492,12 @@ impl Txn {
         }
     }
 
-    /// After a row was locked: RESTART when it has a version above the snapshot. The position of its version, ZERO for none.
-    pub(crate) fn check_newest(&mut self, table: &TableHandle, key: &[u8]) -> Result<Position> {
+    /// After a row was locked: [`Stop::Restart`] when it has a version above the snapshot. The position of its version, ZERO for none.
+    pub(crate) fn check_newest(
+        &mut self,
+        table: &TableHandle,
+        key: &[u8],
+    ) -> stop::Result<Position> {
         if let Some(p) = self.writes.get(table.storage.id, key)
             && p.moved.is_none()
         {
@@ -519,14 +524,14 @@ impl Txn {
         table: &TableHandle,
         key: String,
         winner: Position,
-    ) -> Result<()> {
+    ) -> stop::Result<()> {
         self.statement.conflict = Some(Conflict {
             schema: self.namespace_of(table),
             table: table.name().into(),
             key,
             winner,
         });
-        Err(Error::new(SqlState::RESTART, "the snapshot must move"))
+        Err(Stop::Restart)
     }
 
     /// Estimated number of rows, for plans and `reltuples`.

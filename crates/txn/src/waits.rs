@@ -2,12 +2,13 @@
 //!
 //! Left out on purpose: time limits, which are the caller's ([`Txn::stop_waiting`]).
 
-use base::{Error, Result, SqlState};
+use base::{Error, SqlState};
 
 use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{Attempt, LockMode, LockName, LockWait, TxnId, WaitPolicy, Waiter};
 use crate::stats::Cause;
+use crate::stop::{Result, Stop};
 use crate::txn::Txn;
 
 impl Txn {
@@ -36,13 +37,13 @@ impl Txn {
             Attempt::Wait(w) => {
                 self.queues_for(name);
                 self.locks.wait = Some(w);
-                Err(Error::new(SqlState::BLOCKED, "waits for a row lock"))
+                Err(Stop::Blocked)
             }
             Attempt::Deadlock if wait == WaitPolicy::SkipLocked => Ok(false),
-            Attempt::Deadlock if wait == WaitPolicy::NoWait => self.not_available(wanted),
+            Attempt::Deadlock if wait == WaitPolicy::NoWait => Ok(self.not_available(wanted)?),
             Attempt::Deadlock => {
                 self.shared.stats.abort(Cause::Deadlock);
-                Err(self.deadlock(wanted, name, mode))
+                Err(self.deadlock(wanted, name, mode).into())
             }
         }
     }
@@ -70,12 +71,12 @@ impl Txn {
         self.lock(table.table_lock(), LockMode::KeyShare, wait, wanted)?;
         let moved = table.shape != table.storage.shape() && !self.owns_shape(table);
         if moved && !self.options.read_only {
-            return Err(self.schema_moved(Some(table)));
+            return Err(self.schema_moved(Some(table)).into());
         }
         Ok(())
     }
 
-    /// The wait of a statement that failed with BLOCKED. Before the statement is given up instead, call [`Txn::stop_waiting`].
+    /// The wait of a statement that ended with [`Stop::Blocked`]. Before the statement is given up instead, call [`Txn::stop_waiting`].
     pub fn take_wait(&mut self) -> Option<LockWait> {
         let wait = self.locks.wait.take()?;
         self.locks.waited = true;
@@ -97,7 +98,7 @@ impl Txn {
     }
 
     /// 40P01 when the wait is part of a cycle.
-    pub fn check_deadlock(&self) -> Result<()> {
+    pub fn check_deadlock(&self) -> base::Result<()> {
         if !self.shared.locks.is_deadlocked(self.id) {
             return Ok(());
         }

@@ -128,11 +128,11 @@ impl World {
     }
 
     /// One transaction with one statement.
-    fn run(&self, f: impl FnOnce(&mut Txn) -> Result<()>) -> Result<Position> {
+    fn run(&self, f: impl FnOnce(&mut Txn) -> txn::Result<()>) -> txn::Result<Position> {
         let mut t = self.begin(Isolation::Serializable);
         f(&mut t)?;
         t.end_statement()?;
-        self.commit(t)
+        Ok(self.commit(t)?)
     }
 
     fn adopt_and_commit(&self, bytes: &[u8]) -> Result<Position> {
@@ -149,7 +149,7 @@ fn child(id: i64, of: i64) -> Vec<Value> {
     vec![Value::Int8(id), Value::Int8(of)]
 }
 
-fn all(t: &mut Txn, table: &TableHandle) -> Result<Vec<(Vec<u8>, Row)>> {
+fn all(t: &mut Txn, table: &TableHandle) -> txn::Result<Vec<(Vec<u8>, Row)>> {
     let mut scan = Scan::new(Access::Primary, KeyRange::all(), Direction::Forward);
     let mut rows = vec![];
     while t.scan(table, &mut scan, 3, &mut |k, r| {
@@ -316,7 +316,7 @@ impl Open {
     }
 
     /// One statement. An error ends the transaction.
-    fn step(&mut self, w: &World, rng: &mut Rng) -> Result<()> {
+    fn step(&mut self, w: &World, rng: &mut Rng) -> txn::Result<()> {
         let id = rng.between(1, 6);
         let (parents, children) = (&*w.parents, &*w.children);
         self.txn.as_mut().expect("it runs").begin_statement()?;
@@ -363,7 +363,13 @@ impl Open {
     }
 
     /// Inserts the row, or puts it in the place of the one that is there.
-    fn write(&mut self, table: &TableHandle, oid: Oid, id: i64, row: Vec<Value>) -> Result<()> {
+    fn write(
+        &mut self,
+        table: &TableHandle,
+        oid: Oid,
+        id: i64,
+        row: Vec<Value>,
+    ) -> txn::Result<()> {
         let own = self.own(table, &key(id));
         let t = self.txn.as_mut().expect("it runs");
         let found = t.get(table, &key(id), ints)?;
@@ -377,7 +383,7 @@ impl Open {
         Ok(())
     }
 
-    fn delete(&mut self, table: &TableHandle, oid: Oid, id: i64) -> Result<()> {
+    fn delete(&mut self, table: &TableHandle, oid: Oid, id: i64) -> txn::Result<()> {
         let own = self.own(table, &key(id));
         let t = self.txn.as_mut().expect("it runs");
         let found = t.get(table, &key(id), ints)?;

@@ -19,7 +19,7 @@ mod support;
 
 use base::schema::*;
 use base::split::Split;
-use base::{Candidate, Isolation, Oid, Position, Result, SqlState, Type, Value};
+use base::{Candidate, Isolation, Oid, Position, SqlState, Type, Value};
 use futures::task::noop_waker;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -30,7 +30,8 @@ use std::task::{Context, Poll};
 use store::Store;
 use support::{MemoryOrder, column, index, ints, key};
 use txn::{
-    Catalog, Delta, LockWait, Outcome, TableHandle, Txn, TxnManager, TxnOptions, replay_changes,
+    Catalog, Delta, LockWait, Outcome, Result, Stop, TableHandle, Txn, TxnManager, TxnOptions,
+    replay_changes,
 };
 use workload::rng::Rng;
 
@@ -141,7 +142,7 @@ fn run<R>(t: &mut Txn, mut f: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
     loop {
         t.begin_statement()?;
         match f(t).and_then(|r| t.end_statement().map(|()| r)) {
-            Err(e) if e.code() == SqlState::RESTART => t.rollback_statement(),
+            Err(Stop::Restart) => t.rollback_statement(),
             done => return done,
         }
     }
@@ -304,7 +305,7 @@ fn deltas_under_a_changed_schema_fail_where_they_are_read() {
     let stock = w.manager.catalog().table(STOCK).unwrap().clone();
     let read_new = |t: &mut Txn, id| {
         run(t, |t| {
-            t.get(&stock, &key(id), |r| r.get(QTY).as_i64().unwrap())
+            Ok(t.get(&stock, &key(id), |r| r.get(QTY).as_i64().unwrap())?)
         })
     };
     assert_eq!(
@@ -319,14 +320,22 @@ fn deltas_under_a_changed_schema_fail_where_they_are_read() {
     other.commit(&w.order).unwrap();
     assert_eq!(read_new(&mut t, 2).unwrap(), Some(8));
     let e = read_new(&mut t, 1).unwrap_err();
-    assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE, "{e}");
+    assert_eq!(
+        e.error().expect("an error").code(),
+        SqlState::SERIALIZATION_FAILURE,
+        "{e}"
+    );
     let mut scan = txn::Scan::new(
         txn::Access::Primary,
         base::KeyRange::all(),
         txn::Direction::Forward,
     );
     let e = run(&mut t, |t| t.scan(&stock, &mut scan, 9, &mut |_, _| Ok(()))).unwrap_err();
-    assert_eq!(e.code(), SqlState::SERIALIZATION_FAILURE, "{e}");
+    assert_eq!(
+        e.error().expect("an error").code(),
+        SqlState::SERIALIZATION_FAILURE,
+        "{e}"
+    );
     drop(t);
     assert_eq!(w.manager.reservations(), []);
 }
@@ -477,7 +486,7 @@ impl Open {
 
 /// Finds the row as an UPDATE does whose conditions do not mention the split columns.
 fn read_key(t: &mut Txn, w: &World, id: i64) -> Result<Option<()>> {
-    t.get_columns(&w.stock, &key(id), txn::column_set(&[0]), |_| ())
+    Ok(t.get_columns(&w.stock, &key(id), txn::column_set(&[0]), |_| ())?)
 }
 
 /// What is wrong with a commit, if anything is; then the model has it.
@@ -624,12 +633,14 @@ fn history(seed: u64) -> std::result::Result<Done, String> {
                 }
             }
             Ok(Some(wrong)) => return Err(wrong),
-            Err(e) if e.code() == SqlState::BLOCKED => {
+            Err(Stop::Blocked) => {
                 o.txn.rollback_statement();
                 o.wait = o.txn.take_wait();
             }
-            Err(e) if e.code() == SqlState::RESTART => o.txn.rollback_statement(),
-            Err(e) if e.code() == SqlState::INTERNAL_ERROR => return Err(e.to_string()),
+            Err(Stop::Restart) => o.txn.rollback_statement(),
+            Err(Stop::Error(e)) if e.code() == SqlState::INTERNAL_ERROR => {
+                return Err(e.to_string());
+            }
             Err(_) => drop(open.swap_remove(i)),
         }
     }

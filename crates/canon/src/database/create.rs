@@ -5,7 +5,7 @@
 
 use base::schema::*;
 use base::{ColumnType, Error, Oid, Result, SqlState};
-use txn::{Txn, TxnOptions};
+use txn::{Stop, Txn, TxnOptions};
 
 use super::Database;
 
@@ -290,18 +290,19 @@ fn change(db: &Database, f: impl Fn(&mut Txn) -> Result<Vec<Change>>) -> Result<
         });
         match done {
             Ok(()) => break,
-            Err(e) if e.code() == SqlState::RESTART => txn.rollback_statement(),
-            Err(e) if e.code() == SqlState::BLOCKED => {
+            Err(Stop::Restart) => txn.rollback_statement(),
+            Err(Stop::Blocked) => {
                 txn.rollback_statement();
                 let wait = txn
                     .take_wait()
                     .expect("a blocked statement leaves what it waits for");
                 futures::executor::block_on(wait);
             }
-            Err(e) => return Err(e),
+            Err(Stop::Error(e)) => return Err(e),
         }
     }
-    txn.end_statement()?;
+    // It has written no row.
+    txn.end_statement().map_err(Stop::only_error)?;
     let position = db.node().commit(txn)?;
     futures::executor::block_on(db.node().published(position));
     Ok(())

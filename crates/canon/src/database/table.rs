@@ -4,7 +4,7 @@ use base::key::prefix_end;
 use base::split::Units;
 use base::{Error, KeyRange, Oid, Result, SqlState, Type, Value};
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
-use txn::{Access, Delta, Direction, Outcome, TableHandle, Txn};
+use txn::{Access, Delta, Direction, Outcome, Stop, TableHandle, Txn};
 
 use super::convert::{Datum, FromRow, Row, ToKey, WriteRow};
 use super::transaction::Transaction;
@@ -69,16 +69,18 @@ fn primary(table: &TableHandle) -> Result<usize> {
 }
 
 /// Calls `f` with the whole primary key, in the transaction's buffer.
-fn with_key<R>(
+fn with_key<R, X: From<Error>>(
     tx: &Transaction,
     table: &TableHandle,
     key: &dyn ToKey,
-    f: impl FnOnce(&[u8]) -> Result<R>,
-) -> Result<R> {
+    f: impl FnOnce(&[u8]) -> Result<R, X>,
+) -> Result<R, X> {
     let mut bytes = tx.take_key();
-    let done = primary(table)
-        .and_then(|place| encode(table, place, key, true, &mut bytes))
-        .and_then(|()| f(&bytes));
+    let encoded = primary(table).and_then(|place| encode(table, place, key, true, &mut bytes));
+    let done = match encoded {
+        Ok(()) => f(&bytes),
+        Err(e) => Err(e.into()),
+    };
     tx.give_key(bytes);
     done
 }
@@ -96,7 +98,13 @@ fn new_row(txn: &Txn, table: &TableHandle, row: &impl WriteRow) -> Result<Vec<Va
     Ok(values)
 }
 
-fn add(txn: &mut Txn, table: &TableHandle, key: &[u8], column: &str, amount: i64) -> Result<bool> {
+fn add(
+    txn: &mut Txn,
+    table: &TableHandle,
+    key: &[u8],
+    column: &str,
+    amount: i64,
+) -> txn::Result<bool> {
     let def = &table.table.def;
     let at = table.table.column(column).ok_or_else(|| {
         let what = format!(
@@ -269,9 +277,9 @@ impl<'t> Table<'t> {
     /// against a CHECK, 42804 for a column that is no int2, int4, int8 or numeric(p, s).
     pub fn add(&self, key: impl ToKey, column: &str, amount: i64) -> Result<bool> {
         self.tx.statement(self.handle, |txn, table| {
-            with_key(self.tx, table, &key, |key| {
+            Ok(with_key(self.tx, table, &key, |key| {
                 add(txn, table, key, column, amount)
-            })
+            })?)
         })
     }
 
@@ -451,7 +459,9 @@ impl<'a, K: RangeOf> Scan<'a, '_, K> {
                     given += 1;
                     go_on = go_on && f(Row::stored(table, row))?;
                     Ok(())
-                })?;
+                });
+                // It writes nothing.
+                let more = more.map_err(Stop::only_error)?;
                 left -= given;
                 if !more {
                     break;

@@ -6,7 +6,7 @@
 use base::{Error, Oid, Result, SqlState};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use txn::{Catalog, Isolation, TableHandle, Txn, TxnOptions};
+use txn::{Catalog, Isolation, Stop, TableHandle, Txn, TxnOptions};
 
 use super::{Database, Table, TransactionOptions};
 
@@ -160,7 +160,7 @@ impl<'db> Transaction<'db> {
     pub(super) fn statement<R>(
         &self,
         table: &TableHandle,
-        mut f: impl FnMut(&mut Txn, &TableHandle) -> Result<R>,
+        mut f: impl FnMut(&mut Txn, &TableHandle) -> txn::Result<R>,
     ) -> Result<R> {
         self.run(|r| {
             self.same_schema(r)?;
@@ -169,14 +169,14 @@ impl<'db> Transaction<'db> {
     }
 
     /// Runs a statement until it neither waits nor restarts.
-    pub(super) fn run<R>(&self, mut f: impl FnMut(&mut Running) -> Result<R>) -> Result<R> {
+    pub(super) fn run<R>(&self, mut f: impl FnMut(&mut Running) -> txn::Result<R>) -> Result<R> {
         loop {
             let mut r = self.inner.try_borrow_mut().map_err(|_| nested())?;
             if let Some(e) = &r.failed {
                 return Err(e.clone());
             }
             let begun = r.txn().begin_statement();
-            let outcome = begun.and_then(|()| {
+            let outcome = begun.map_err(Stop::from).and_then(|()| {
                 let v = f(&mut r)?;
                 r.txn().end_statement()?;
                 Ok(v)
@@ -187,15 +187,15 @@ impl<'db> Transaction<'db> {
             };
             let txn = r.txn();
             txn.rollback_statement();
-            match e.code() {
-                SqlState::RESTART => {}
-                SqlState::BLOCKED => {
+            match e {
+                Stop::Restart => {}
+                Stop::Blocked => {
                     let wait = txn
                         .take_wait()
                         .expect("a blocked statement leaves what it waits for");
                     futures::executor::block_on(wait);
                 }
-                _ => {
+                Stop::Error(e) => {
                     r.failed = Some(e.clone());
                     return Err(e);
                 }

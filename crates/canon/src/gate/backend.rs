@@ -6,7 +6,7 @@
 //! What has been written since a [`mark`](Replies::mark) can be taken back until it is sent: a statement that runs again
 //! takes back the rows of its first run.
 
-use base::{Error, SqlState};
+use base::Error;
 use bytes::BytesMut;
 use pgwire::messages::data::ParameterDescription;
 use pgwire::messages::{Message, copy};
@@ -129,12 +129,6 @@ impl Replies {
     /// ErrorResponse or NoticeResponse, with the fields S V C M D H P W s t c n.
     pub fn error(&mut self, severity: Severity, e: &Error) {
         let f = e.fields();
-        // A signal between our own rooms must not reach a client.
-        let (code, message) = if f.code.is_internal() {
-            (SqlState::INTERNAL_ERROR, "a statement ended with a signal")
-        } else {
-            (f.code, f.message.as_str())
-        };
         let notice = matches!(
             severity,
             Severity::Notice | Severity::Warning | Severity::Info
@@ -148,8 +142,13 @@ impl Replies {
             };
             put(b'S', severity.name());
             put(b'V', severity.name());
-            put(b'C', code.code());
-            put(b'M', if message.is_empty() { "error" } else { message });
+            put(b'C', f.code.code());
+            let message = if f.message.is_empty() {
+                "error"
+            } else {
+                &f.message
+            };
+            put(b'M', message);
             put(b'D', &f.detail);
             put(b'H', &f.hint);
             if f.position > 0 {
@@ -176,6 +175,7 @@ pub fn cstr(b: &mut Vec<u8>, s: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::SqlState;
 
     #[test]
     fn a_message_carries_its_length() {

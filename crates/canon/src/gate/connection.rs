@@ -14,7 +14,9 @@ use super::wire::{Stream, Wire, gone};
 use crate::forward::relay::Forwarder;
 use base::{Error, Result, SqlState};
 use sql::engine::Engine;
-use sql::session::{Client, Format, Next, Reason, Session, Severity, TxnStatus, interruption};
+use sql::session::{
+    Client, Exit, Format, Next, Reason, Session, Severity, TxnStatus, interruption,
+};
 
 /// Replies beyond this many bytes are sent before Sync.
 const HIGH_WATER: usize = 64 << 10;
@@ -116,7 +118,7 @@ async fn run<S: Stream, E: Engine>(
             fail(wire, session, &e, kind == b'Q', &mut skipping).await?;
             continue;
         }
-        let outcome = match message {
+        let outcome: Result<(), Exit> = match message {
             Frontend::Adopt(_) => unreachable!("taken above"),
             Frontend::Bind(b) => {
                 let r = match bind(session, &b) {
@@ -131,7 +133,7 @@ async fn run<S: Stream, E: Engine>(
                 if r.is_ok() {
                     wire.out.plain(b'2');
                 }
-                r
+                r.map_err(Exit::from)
             }
             Frontend::Execute { portal, max_rows } => {
                 let x = Execute {
@@ -152,7 +154,7 @@ async fn run<S: Stream, E: Engine>(
                     session.execute(wire, &x.portal, x.max_rows, next).await,
                     &mut forward,
                 ) {
-                    (Err(e), Some(f)) if last && is_for_others(&e) && wire.rewind(mark) => {
+                    (Err(e), Some(f)) if last && e.is_for_others() && wire.rewind(mark) => {
                         let mut execute = Replies::default();
                         execute.message(b'E', |b| {
                             b.extend_from_slice(x.portal.as_bytes());
@@ -200,7 +202,7 @@ async fn run<S: Stream, E: Engine>(
             } => {
                 let r = session.describe_statement(name);
                 wire.input.take(len);
-                r.map(|(types, columns)| {
+                r.map_err(Exit::from).map(|(types, columns)| {
                     wire.out.parameter_description(&types);
                     match columns {
                         Some(c) => wire.out.row_description(&c, |_| Format::Text),
@@ -211,7 +213,7 @@ async fn run<S: Stream, E: Engine>(
             Frontend::Describe { portal: true, name } => {
                 let r = session.describe_portal(name);
                 wire.input.take(len);
-                r.map(|columns| match columns {
+                r.map_err(Exit::from).map(|columns| match columns {
                     Some((c, f)) => wire.out.row_description(&c, |i| f[i]),
                     None => wire.out.plain(b'n'),
                 })
@@ -237,7 +239,7 @@ async fn run<S: Stream, E: Engine>(
                     (Ok(()), _) => ready(wire, session).await?,
                     // (About a cursor that is here when the transaction has moved: it cannot follow.)
                     (Err(e), Some(f))
-                        if is_for_others(&e)
+                        if e.is_for_others()
                             && !session.has_moved()
                             && (rest.is_some() || wire.rewind(mark)) =>
                     {
@@ -245,7 +247,7 @@ async fn run<S: Stream, E: Engine>(
                         f.simple(wire, session, &sql, idle, &mut skipping).await?;
                     }
                     (Err(e), _) => {
-                        fail(wire, session, &e, true, &mut skipping).await?;
+                        fail(wire, session, &e.here(), true, &mut skipping).await?;
                         both_fail(session, &mut forward);
                     }
                 }
@@ -263,7 +265,7 @@ async fn run<S: Stream, E: Engine>(
             }
         };
         if let Err(e) = outcome {
-            fail(wire, session, &e, false, &mut skipping).await?;
+            fail(wire, session, &e.here(), false, &mut skipping).await?;
             both_fail(session, &mut forward);
         }
         if wire.out.buf.len() > HIGH_WATER {
@@ -276,11 +278,6 @@ async fn run<S: Stream, E: Engine>(
 fn last_bound(message: &[u8]) -> Option<&str> {
     let name = message.get(5..)?.split(|b| *b == 0).next()?;
     std::str::from_utf8(name).ok()
-}
-
-/// Whether it is the signal that the statement runs at another node.
-fn is_for_others(e: &Error) -> bool {
-    matches!(e.code(), SqlState::FORWARD | SqlState::ELSEWHERE)
 }
 
 /// What fails here in a transaction that runs at the primary fails there.
@@ -347,8 +344,6 @@ async fn fail<S: Stream, E: Engine>(
     {
         return Err(e.clone());
     }
-    let refused = is_for_others(e).then(|| sql::session::refused(e));
-    let e = refused.as_ref().unwrap_or(e);
     tell(wire, session, e).await?;
     if simple {
         ready(wire, session).await

@@ -43,7 +43,7 @@ pub fn put(t: &mut Txn, id: i64, v: i64) {
     try_put(t, id, v).unwrap();
 }
 
-pub fn try_put(t: &mut Txn, id: i64, v: i64) -> base::Result<()> {
+pub fn try_put(t: &mut Txn, id: i64, v: i64) -> txn::Result<()> {
     let h = handle(t);
     let row = vec![Value::Int8(id), Value::Int8(v)];
     if t.get(&h, &key(id), |_| ())?.is_some() {

@@ -17,7 +17,10 @@ fn a_commit_gives_way_to_who_has_read_what_it_overwrites() {
     let end = writer.wait_for_end(readers[0]).expect("it runs");
     // The reader wants a row of the writer's: a circle, which is found at once.
     let e = reader.update(&h, &key(2), &row(2, 5)).unwrap_err();
-    assert_eq!(e.code(), SqlState::DEADLOCK_DETECTED);
+    assert_eq!(
+        e.error().expect("an error").code(),
+        SqlState::DEADLOCK_DETECTED
+    );
     reader.rollback_statement();
     drop(reader);
     futures::executor::block_on(end);
@@ -45,7 +48,7 @@ fn a_circle_of_courtesies_and_one_row_stops_nobody() {
     assert_eq!(committer.readers_in_the_way(), [reader.id()]);
     let commit = committer.wait_for_end(reader.id()).expect("it runs");
     let e = updater.update(&h, &key(2), &row(2, 50)).unwrap_err();
-    assert_eq!(e.code(), SqlState::BLOCKED);
+    assert!(matches!(e, txn::Stop::Blocked));
     // No courtesy closes a circle on top of it.
     assert!(committer.wait_for_end(updater.id()).is_none());
 
@@ -67,7 +70,7 @@ fn a_circle_of_two_rows_and_a_courtesy_stops_nobody() {
     reader.begin_statement().unwrap();
     value(&mut reader, &h, 1);
     let e = reader.update(&h, &key(0), &row(0, 70)).unwrap_err();
-    assert_eq!(e.code(), SqlState::BLOCKED);
+    assert!(matches!(e, txn::Stop::Blocked));
     let mut committer = begin(&node, Isolation::Serializable, true);
     for id in [1, 2] {
         committer.update(&h, &key(id), &row(id, 60)).unwrap();
@@ -75,7 +78,7 @@ fn a_circle_of_two_rows_and_a_courtesy_stops_nobody() {
     assert_eq!(committer.readers_in_the_way(), [reader.id()]);
     let commit = committer.wait_for_end(reader.id()).expect("it runs");
     let e = updater.update(&h, &key(2), &row(2, 50)).unwrap_err();
-    assert_eq!(e.code(), SqlState::BLOCKED);
+    assert!(matches!(e, txn::Stop::Blocked));
 
     // The committer's patience ends.
     drop(commit);

@@ -125,7 +125,10 @@ fn who_reads_does_not_wait_for_room_on_the_disk() {
             t.begin_statement().unwrap();
         }
         let refused = t.insert(&h, &row(3, 10)).unwrap_err();
-        assert_eq!(refused.code(), SqlState::DISK_FULL);
+        assert_eq!(
+            refused.error().expect("an error").code(),
+            SqlState::DISK_FULL
+        );
         let read = node.commit(t).unwrap();
         assert!(node.is_published(read), "{isolation:?}: {read:?}");
     }
@@ -271,7 +274,7 @@ fn who_waits_for_the_log_is_told_when_it_is_in_vain() {
                 let mut t = node.begin(options.clone(), false);
                 let done = t
                     .begin_statement()
-                    .and_then(|()| t.insert(&h, &row(id, 10)));
+                    .and_then(|()| t.insert(&h, &row(id, 10)).map_err(txn::Stop::only_error));
                 if let Err(e) = done.and_then(|()| node.commit(t)) {
                     return e.code();
                 }

@@ -167,7 +167,7 @@ fn a_row_read_by_key_is_kept_with_its_columns() {
                 // The row that it changes has a newer version than its snapshot shows.
                 t.begin_statement().unwrap();
                 let e = t.update(&h, &key(2), &row(2, 21)).unwrap_err();
-                assert_eq!(e.code(), SqlState::RESTART);
+                assert!(matches!(e, txn::Stop::Restart));
                 t.rollback_statement();
                 let moved = t.begin_statement();
                 assert_eq!(moved.is_ok(), kept, "{columns:?}");
@@ -201,7 +201,7 @@ fn a_row_that_is_written_is_kept_whole() {
             change(&node, &h, 1, 21);
             t.begin_statement().unwrap();
             let e = t.update(&h, &key(1), &row(1, 30)).unwrap_err();
-            assert_eq!(e.code(), SqlState::RESTART);
+            assert!(matches!(e, txn::Stop::Restart));
             t.rollback_statement();
             // Its next run sees what it writes over.
             t.begin_statement().unwrap();

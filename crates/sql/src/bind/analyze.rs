@@ -15,7 +15,7 @@ use base::schema::{BOOTSTRAP_ROLE, Column, Schema, Table, TableDef};
 use base::{Error, Oid, Result, SqlState, Value};
 use sqlparser::ast;
 use std::sync::Arc;
-use txn::{Catalog, RuleCompiler, TableRules};
+use txn::{Catalog, RuleCompiler, Stop, TableRules};
 
 /// The binder as DDL sees it.
 pub struct Analysis<'a> {
@@ -71,7 +71,8 @@ fn evaluate(
         st: &mut st,
         plan,
     };
-    e.eval(&mut rt)
+    // Its subqueries are refused: it reads no table.
+    e.eval(&mut rt).map_err(Stop::only_error)
 }
 
 /// The columns of one table as a scope, without its storage.

@@ -16,7 +16,7 @@ use super::expr_text;
 use crate::types::{OutputSettings, cast};
 use base::schema::{Change, Object, SequenceDef, TableDef};
 use base::{ColumnIdx, ColumnType, Error, Oid, Result, SqlState, Type, Value};
-use txn::{Access, Direction, Scan, TableHandle, Txn};
+use txn::{Access, Direction, Scan, Stop, TableHandle, Txn};
 
 /// What becomes of one column of every row.
 pub(super) struct Fill {
@@ -40,7 +40,7 @@ pub(super) fn apply(
     ctx: &DdlContext<'_>,
     fills: Vec<Fill>,
     mut changes: Vec<Change>,
-) -> Result<()> {
+) -> Result<(), Stop> {
     let before = txn.catalog();
     let mut reloads: Vec<(Oid, Vec<Vec<Value>>)> = vec![];
     for c in &mut changes {
@@ -92,7 +92,7 @@ pub(super) fn apply(
 }
 
 /// The table's rows in the columns of its new definition, dropped ones NULL, new ones as rows without them read.
-fn read(txn: &mut Txn, table: &TableHandle, def: &TableDef) -> Result<Vec<Vec<Value>>> {
+fn read(txn: &mut Txn, table: &TableHandle, def: &TableDef) -> Result<Vec<Vec<Value>>, Stop> {
     let added: Vec<Value> = def.columns[table.table.def.columns.len()..]
         .iter()
         .map(|c| match &c.missing {

@@ -20,7 +20,7 @@ use base::schema::{Relation, Schema, ViewDef, privilege};
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::ObjectName;
 use sqlparser::tokenizer::Token;
-use txn::{Txn, WaitPolicy};
+use txn::{Stop, Txn, WaitPolicy};
 
 /// PostgreSQL's modes, the strongest last.
 const MODES: [&str; 8] = [
@@ -74,13 +74,18 @@ impl Words<'_> {
     }
 }
 
-/// Runs the statement. May fail with BLOCKED like any statement.
-pub(super) fn execute(l: &LockTable, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome> {
+/// Runs the statement. May end with [`Stop::Blocked`] like any statement.
+pub(super) fn execute(
+    l: &LockTable,
+    txn: &mut Txn,
+    ctx: &DdlContext<'_>,
+) -> Result<DdlOutcome, Stop> {
     if !ctx.in_transaction_block {
         return Err(Error::new(
             SqlState::NO_ACTIVE_SQL_TRANSACTION,
             "LOCK TABLE can only be used in transaction blocks",
-        ));
+        )
+        .into());
     }
     let catalog = txn.catalog();
     let mut no_oid = || 0;
@@ -102,13 +107,14 @@ pub(super) fn execute(l: &LockTable, txn: &mut Txn, ctx: &DdlContext<'_>) -> Res
                 return Err(Error::new(
                     SqlState::WRONG_OBJECT_TYPE,
                     format!("\"{}\" is not a table or view", other.name()),
-                ));
+                )
+                .into());
             }
         };
         check(&catalog.schema, ctx.role, &relation, l.mode)?;
         if l.mode > ROW_EXCLUSIVE {
             let mode = MODES[l.mode].to_uppercase();
-            return Err(Error::unsupported(format!("LOCK TABLE IN {mode} MODE")));
+            return Err(Error::unsupported(format!("LOCK TABLE IN {mode} MODE")).into());
         }
         let mut tables = vec![];
         match &relation {

@@ -45,7 +45,7 @@ use crate::catalog;
 use base::schema::{Change, Column, Object, Schema, TableDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Value};
 use sqlparser::ast::{Expr, FunctionDesc, Query, Statement};
-use txn::Txn;
+use txn::{Stop, Txn};
 use work::Work;
 
 /// Who runs the statement, and what stands around it.
@@ -160,8 +160,8 @@ pub fn is_ddl(stmt: &Statement) -> bool {
     }
 }
 
-/// Runs a DDL statement inside the transaction. May fail with BLOCKED like any statement.
-pub fn execute(stmt: &Statement, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome> {
+/// Runs a DDL statement inside the transaction. May end with [`Stop::Blocked`] like any statement.
+pub fn execute(stmt: &Statement, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome, Stop> {
     run(txn, ctx, &stmt.to_string(), |w| w.statement(stmt))
 }
 
@@ -324,7 +324,7 @@ fn first_words(text: &str) -> String {
 }
 
 /// [`execute`] for the statements of [`extra`].
-pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome> {
+pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<DdlOutcome, Stop> {
     match e {
         Extra::Lock(l) => lock::execute(l, txn, ctx),
         // Nothing changes: no need to wait for who changes something.
@@ -356,7 +356,7 @@ pub fn create_table_from_columns(
     columns: &[(String, ColumnType)],
     txn: &mut Txn,
     ctx: &DdlContext<'_>,
-) -> Result<(Option<Oid>, DdlOutcome)> {
+) -> Result<(Option<Oid>, DdlOutcome), Stop> {
     let mut made = None;
     let outcome = run(txn, ctx, "CREATE TABLE AS", |w| {
         made = w.create_table_from_columns(create, columns)?;
@@ -370,7 +370,7 @@ fn run(
     ctx: &DdlContext<'_>,
     text: &str,
     f: impl FnOnce(&mut Work<'_>) -> Result<String>,
-) -> Result<DdlOutcome> {
+) -> Result<DdlOutcome, Stop> {
     if txn.is_read_only() {
         return Err(Error::new(
             SqlState::READ_ONLY_SQL_TRANSACTION,
@@ -378,7 +378,8 @@ fn run(
                 "cannot execute {} in a read-only transaction",
                 command(text)
             ),
-        ));
+        )
+        .into());
     }
     txn.lock_schema()?;
     let schema = (*txn.catalog().schema).clone();

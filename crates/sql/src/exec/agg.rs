@@ -9,9 +9,10 @@ use super::{Operator, Rt};
 use crate::expr::eval::weigh;
 use crate::functions::Accumulator;
 use crate::plan::node::{self, Agg};
-use base::{Result, Value};
+use base::Value;
 use foldhash::{HashMap, HashSet};
 use std::sync::Arc;
+use txn::Result;
 
 pub struct AggregateOp {
     pub node: Arc<node::Aggregate>,
@@ -46,7 +47,7 @@ impl AggState {
             return Ok(());
         }
         if a.args.is_empty() {
-            return self.acc.add(&[]);
+            return Ok(self.acc.add(&[])?);
         }
         if let [e] = &a.args[..]
             && !a.distinct
@@ -78,7 +79,7 @@ impl AggState {
             self.acc.add(&args)?;
             return match self.acc.keeps() {
                 true => rt.charge(args.iter().map(value_bytes).sum()),
-                false => base::memory::check(),
+                false => Ok(base::memory::check()?),
             };
         }
         let keys = a
@@ -101,7 +102,7 @@ impl AggState {
             self.acc.add(&self.rows[i as usize].1)?;
             base::memory::check()?;
         }
-        self.acc.finish()
+        Ok(self.acc.finish()?)
     }
 }
 

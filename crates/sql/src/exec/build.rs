@@ -12,8 +12,8 @@ use super::sort::{MaterializeOp, SortOp, UniqueOp};
 use super::state::RowStore;
 use super::{Operator, Rt};
 use crate::plan::node::Node;
-use base::Result;
 use std::time::Instant;
+use txn::Result;
 
 /// Builds the operators of a tree. `next`: the number of its first node; none: nothing is counted.
 pub fn build(node: &Node, next: &mut Option<usize>) -> Box<dyn Operator> {

@@ -5,9 +5,10 @@ use super::scan::holds;
 use super::state::RowStore;
 use super::{Operator, Rt};
 use crate::plan::node;
-use base::{Error, Result};
+use base::Error;
 use foldhash::HashSet;
 use std::sync::Arc;
+use txn::Result;
 
 pub struct WithOp {
     pub node: Arc<node::With>,

@@ -4,9 +4,10 @@ use super::build::build;
 use super::state::{RowStore, value_bytes};
 use super::{Operator, Rt};
 use crate::plan::node::{self, ColumnSource, Node, Returning};
-use base::{Error, Result, Value};
+use base::{Error, Value};
 use foldhash::HashSet;
 use std::sync::Arc;
+use txn::Result;
 
 pub struct LockOp {
     pub node: Arc<node::Lock>,
@@ -44,7 +45,7 @@ pub fn reader(key_slot: u32) -> u32 {
 fn take_key(slot: u32, rt: &mut Rt<'_>) -> Result<Box<[u8]>> {
     match std::mem::take(&mut rt.st.env[slot as usize]) {
         Value::Bytea(k) => Ok(k),
-        _ => Err(Error::internal("a target row has no key")),
+        _ => Err(Error::internal("a target row has no key").into()),
     }
 }
 
@@ -144,7 +145,7 @@ fn set_columns(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     for (key, set) in &targets {
         rt.tick()?;
         if !rt.txn()?.update_columns(&u.handle, key, set)? {
-            return Err(Error::internal("a row that was read is not there"));
+            return Err(Error::internal("a row that was read is not there").into());
         }
     }
     Ok((RowStore::new(0), targets.len() as u64))

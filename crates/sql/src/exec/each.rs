@@ -6,9 +6,9 @@ use super::{DEEP_STACK, ExecContext, Rt, State};
 use crate::expr::Expr;
 use crate::plan::Prepared;
 use crate::plan::node::{Insert, Node, Root};
-use base::{ColumnType, Error, Result, Value};
+use base::{ColumnType, Error, Value};
 use std::sync::Arc;
-use txn::Txn;
+use txn::{Result, Stop, Txn};
 
 /// An INSERT that is run for one row after another.
 pub struct Each {
@@ -21,11 +21,11 @@ pub struct Each {
 }
 
 /// Where an insert failed, and why.
-pub type Failed = (usize, Error);
+pub type Failed = (usize, Stop);
 
 impl Each {
     /// XX000 unless it is an INSERT of one row of values without ON CONFLICT.
-    pub fn new(prepared: Arc<Prepared>) -> Result<Each> {
+    pub fn new(prepared: Arc<Prepared>) -> base::Result<Each> {
         let taken = match &prepared.plan.root {
             Root::Insert(i) if is_plain(i) => i.columns.iter().map(parameter).collect(),
             _ => return Err(Error::internal("a statement that is not run row by row")),

@@ -9,9 +9,9 @@ use super::scan::holds;
 use super::simple::eval_all;
 use super::state::{RowStore, value_bytes};
 use crate::plan::node::{ColumnSource, ConflictUpdate, Insert, OnConflict};
-use base::{Error, Result, SqlState, Value};
+use base::{Error, SqlState, Value};
 use foldhash::HashSet;
-use txn::InsertOutcome;
+use txn::{InsertOutcome, Result, Stop};
 
 /// Runs the statement: the rows of RETURNING, and how many rows were inserted or updated.
 pub fn run(node: &Insert, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
@@ -96,7 +96,7 @@ fn check_first_time(node: &Insert, c: &OnConflict, row: &[Value], written: &Writ
             SqlState::CARDINALITY_VIOLATION,
             "ON CONFLICT DO UPDATE command cannot affect row a second time",
         )
-        .hint("Ensure that no rows proposed for insertion within the same command have duplicate constrained values."));
+        .hint("Ensure that no rows proposed for insertion within the same command have duplicate constrained values.").into());
     }
     Ok(())
 }
@@ -156,13 +156,8 @@ fn update(
     let old = rt
         .txn()?
         .get(&node.handle, key, |row| row.values())?
-        .ok_or_else(|| {
-            // The row in the way is newer than the snapshot.
-            Error::new(
-                SqlState::RESTART,
-                "a conflicting row is newer than the snapshot",
-            )
-        })?;
+        // The row in the way is newer than the snapshot.
+        .ok_or(Stop::Restart)?;
     set_row(&old, &u.existing, rt);
     set_row(proposed, &u.excluded, rt);
     if !holds(&u.condition, rt)? {

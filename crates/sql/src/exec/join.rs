@@ -6,9 +6,10 @@ use super::state::RowStore;
 use super::{Operator, Rt};
 use crate::expr::{Expr, Slot};
 use crate::plan::node::{self, JoinKind};
-use base::{Result, Value};
+use base::Value;
 use foldhash::HashMap;
 use std::sync::Arc;
+use txn::Result;
 
 fn set_null(slots: &[Slot], rt: &mut Rt<'_>) {
     for &s in slots {

@@ -4,8 +4,9 @@ use super::Rt;
 use crate::expr::{CmpOp, Expr};
 use crate::plan::node::{KeyPart, Scan};
 use base::key::{KeyColumn, encode_value, prefix_end};
-use base::{KeyRange, Result, Type, Value};
+use base::{KeyRange, Type, Value};
 use std::ops::Bound;
+use txn::Result;
 
 /// Appends a value as part of a hash key: equal values, integers and floats of any width, give equal bytes.
 pub fn hash_value(v: &Value, out: &mut Vec<u8>) {

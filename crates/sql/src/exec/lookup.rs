@@ -12,8 +12,9 @@ use super::keys::hash_exprs;
 use super::scan::holds;
 use super::{Operator, Rt};
 use crate::plan::node;
-use base::{Result, SqlState};
+use base::SqlState;
 use std::sync::Arc;
+use txn::{Result, Stop};
 
 /// Starts that read the input before it is worth a table.
 const PATIENCE: u32 = 2;
@@ -40,7 +41,7 @@ impl LookupOp {
                 self.table = Some(table);
                 Ok(true)
             }
-            Err(e) if e.code() == SqlState::OUT_OF_MEMORY => {
+            Err(Stop::Error(e)) if e.code() == SqlState::OUT_OF_MEMORY => {
                 table.give_back(rt);
                 self.given_up = true;
                 Ok(false)

@@ -2,7 +2,7 @@
 //!
 //! An [`Execution`] owns the state of one run: parameters, slots, and a tree of pull operators over the plan. Each call
 //! borrows the transaction for as long as it lasts, so a portal may be left open between calls. Statements that write or
-//! lock rows run to their end in the first call and keep their rows, so that a run that fails with BLOCKED or RESTART can
+//! lock rows run to their end in the first call and keep their rows, so that a run that ends with [`txn::Stop`] can
 //! be started again: after an error an execution stands at its start.
 //!
 //! A statement never sees its own writes: targets and new values are collected first, then applied.
@@ -43,9 +43,9 @@ use crate::functions::SessionContext;
 use crate::plan::Prepared;
 use crate::plan::node::Root;
 use crate::types::OutputSettings;
-use base::{Result, Value};
+use base::Value;
 use std::sync::Arc;
-use txn::Txn;
+use txn::{Result, Txn};
 
 /// What a running statement sees of its session.
 #[derive(Clone, Copy)]

@@ -4,8 +4,8 @@ use super::keys::encode_eq;
 use super::{ExecContext, RowView, State};
 use crate::expr::Expr;
 use crate::plan::node::{KeyPart, Point};
-use base::{Error, Result, Value};
-use txn::Txn;
+use base::{Error, Value};
+use txn::{Result, Txn};
 
 /// Gives the row, if there is one, to `f`; how many there were.
 pub fn run(
@@ -40,7 +40,7 @@ pub fn key_of(p: &Point, params: &[Value], key: &mut Vec<u8>) -> Result<bool> {
         let v: &Value = match part {
             KeyPart::Eq(Expr::Param(i)) => &params[*i as usize],
             KeyPart::Eq(Expr::Const(v)) => v,
-            _ => return Err(Error::internal("a point read has constant keys")),
+            _ => return Err(Error::internal("a point read has constant keys").into()),
         };
         if !encode_eq(v, col, key) {
             return Ok(false);

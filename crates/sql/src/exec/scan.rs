@@ -9,9 +9,9 @@ use crate::catalog::CatalogScan;
 use crate::expr::Expr;
 use crate::expr::Slot;
 use crate::plan::node::{CatalogSource, Scan, Virtual};
-use base::{ColumnIdx, KeyRange, Result, RowRef, Value};
+use base::{ColumnIdx, KeyRange, RowRef, Value};
 use std::sync::Arc;
-use txn::{Direction, RowFilter};
+use txn::{Direction, Result, RowFilter};
 
 const FIRST_BATCH: usize = 16;
 const MOST_BATCH: usize = 256;

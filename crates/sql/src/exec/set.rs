@@ -3,9 +3,9 @@
 use super::keys::hash_value;
 use super::{Operator, Rt};
 use crate::plan::node::{self, SetKind};
-use base::Result;
 use foldhash::HashMap;
 use std::sync::Arc;
+use txn::Result;
 
 pub struct AppendOp {
     pub inputs: Vec<Box<dyn Operator>>,

@@ -9,9 +9,9 @@
 use super::keys::{is_empty, ranges};
 use super::{ExecContext, RowView, Rt, State};
 use crate::plan::node::{Plan, Short, ShortKey, Then};
-use base::{Result, RowRef, Type, Value};
+use base::{RowRef, Type, Value};
 use std::cmp::Ordering;
-use txn::Txn;
+use txn::{Result, Txn};
 
 /// Rows that are looked at together, and given together, at most.
 pub const MOST: usize = 256;

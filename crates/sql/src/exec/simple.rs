@@ -5,8 +5,9 @@ use super::{Operator, Rt};
 use crate::expr::Expr;
 use crate::functions::{Kind, RowSource};
 use crate::plan::node;
-use base::{Error, Result, SqlState, Value};
+use base::{Error, SqlState, Value};
 use std::sync::Arc;
+use txn::Result;
 
 pub struct OnceOp {
     pub conditions: Arc<Vec<Expr>>,
@@ -220,13 +221,13 @@ pub fn limit_value(e: &Expr, offset: bool, rt: &mut Rt<'_>) -> Result<Option<u64
         return Ok(None);
     }
     let n = v.as_i64().expect("LIMIT is bigint");
-    u64::try_from(n).map(Some).map_err(|_| {
+    Ok(u64::try_from(n).map(Some).map_err(|_| {
         if offset {
             Error::new(SqlState::INVALID_OFFSET, "OFFSET must not be negative")
         } else {
             Error::new(SqlState::INVALID_LIMIT, "LIMIT must not be negative")
         }
-    })
+    })?)
 }
 
 impl Operator for LimitOp {

@@ -6,11 +6,12 @@ use super::state::RowStore;
 use super::{Operator, Rt};
 use crate::plan::node::{self, SortKey};
 use crate::types::ops;
+use base::Value;
 use base::cancel::work;
-use base::{Result, Value};
 use foldhash::HashSet;
 use std::cmp::Ordering;
 use std::sync::Arc;
+use txn::Result;
 
 /// Orders two rows of key values.
 pub fn compare_keys(keys: &[SortKey], a: &[Value], b: &[Value]) -> Ordering {
@@ -249,6 +250,9 @@ mod tests {
         let _now = enter(flag);
         let mut order: Vec<u32> = (0..4 * RUN as u32).collect();
         let e = sort_in_steps(&mut order, |a, b| b.cmp(&a)).unwrap_err();
-        assert_eq!(e.code(), SqlState::QUERY_CANCELED);
+        assert_eq!(
+            e.error().expect("an error").code(),
+            SqlState::QUERY_CANCELED
+        );
     }
 }

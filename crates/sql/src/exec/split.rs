@@ -9,9 +9,9 @@ use super::Rt;
 use super::dml::{key_of, open, set_row};
 use super::state::RowStore;
 use crate::plan::node::{self, ColumnSource, SplitDelta, SplitUpdate};
+use base::Value;
 use base::split::Units;
-use base::{Result, Value};
-use txn::{Delta, LockMode, Outcome, TableHandle, WaitPolicy};
+use txn::{Delta, LockMode, Outcome, Result, TableHandle, WaitPolicy};
 
 /// What a delta comes to in this run.
 enum Amount {

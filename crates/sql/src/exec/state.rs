@@ -5,11 +5,11 @@ use crate::catalog::SessionFacts;
 use crate::expr::Slot;
 use crate::functions::EvalContext;
 use crate::plan::node::Plan;
-use base::{Error, Result, Value};
+use base::{Error, Value};
 use foldhash::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use txn::Txn;
+use txn::{Result, Txn};
 
 /// Bytes that one statement may hold in sorts, hash tables and buffers where no session says otherwise.
 pub const DEFAULT_MEMORY: usize = 256 << 20;
@@ -149,9 +149,10 @@ impl<'a> Rt<'a> {
 
     /// The transaction.
     pub fn txn(&mut self) -> Result<&mut Txn> {
-        self.txn
+        Ok(self
+            .txn
             .as_deref_mut()
-            .ok_or_else(|| Error::internal("a subquery ran inside a scan"))
+            .ok_or_else(|| Error::internal("a subquery ran inside a scan"))?)
     }
 
     /// To be called once per row by loops that may run long without reading a table.
@@ -174,8 +175,8 @@ impl<'a> Rt<'a> {
             .get_or_insert_with(|| self.cx.session.statement_memory());
         m.used = m.used.saturating_add(bytes);
         match m.used > limit {
-            true => Err(base::memory::statement_error(limit as u64)),
-            false => base::memory::check(),
+            true => Err(base::memory::statement_error(limit as u64).into()),
+            false => Ok(base::memory::check()?),
         }
     }
 

@@ -5,9 +5,10 @@ use super::keys::hash_value;
 use super::state::{Answer, RowStore};
 use super::{Operator, Rt, build};
 use crate::expr::{Expr, Subquery, SubqueryKind};
-use base::{Array, Error, Result, SqlState, Value};
+use base::{Array, Error, SqlState, Value};
 use foldhash::HashSet;
 use std::sync::Arc;
+use txn::Result;
 
 /// The value of a subquery expression.
 pub fn eval(q: &Subquery, rt: &mut Rt<'_>) -> Result<Value> {
@@ -35,7 +36,7 @@ fn kept(q: &Subquery, rt: &mut Rt<'_>) -> Result<Option<Value>> {
         Some(Answer::Value(v)) => Ok(Some(v.clone())),
         Some(Answer::Set { .. }) => {
             let SubqueryKind::AnyAll { left, .. } = &q.kind else {
-                return Err(Error::internal("only IN keeps a set"));
+                return Err(Error::internal("only IN keeps a set").into());
             };
             probe(left, q.plan, rt).map(Some)
         }
@@ -57,7 +58,7 @@ fn run(q: &Subquery, op: &mut dyn Operator, once: bool, rt: &mut Rt<'_>) -> Resu
             if op.next(rt)? {
                 let v = rt.st.env[q.outputs[0] as usize].clone();
                 if op.next(rt)? {
-                    return Err(too_many());
+                    return Err(too_many().into());
                 }
                 v
             } else {
@@ -144,7 +145,7 @@ fn any_all(q: &Subquery, rows: &mut dyn Rows, rt: &mut Rt<'_>) -> Result<Value> 
         ..
     } = &q.kind
     else {
-        return Err(Error::internal("only ANY and ALL compare"));
+        return Err(Error::internal("only ANY and ALL compare").into());
     };
     let values = super::simple::eval_all(left, rt)?;
     for (&s, v) in lhs.iter().zip(values) {
@@ -156,7 +157,7 @@ fn any_all(q: &Subquery, rows: &mut dyn Rows, rt: &mut Rt<'_>) -> Result<Value> 
         }
         let v = condition.eval(rt)?;
         return match rows.next(q, rt)? {
-            true => Err(too_many()),
+            true => Err(too_many().into()),
             false => Ok(v),
         };
     }
@@ -222,7 +223,7 @@ fn probe(left: &[Expr], plan: usize, rt: &mut Rt<'_>) -> Result<Value> {
         values: known,
     }) = &rt.st.subs[plan].answer
     else {
-        return Err(Error::internal("IN has no set"));
+        return Err(Error::internal("IN has no set").into());
     };
     if *empty {
         return Ok(Value::Bool(false));

@@ -3,8 +3,9 @@
 use super::{AnyAll, Call, Expr, Matcher};
 use crate::exec::{Rt, State};
 use crate::types::{cast, ops};
-use base::{Array, Error, Numeric, Result, SqlState, Type, Value};
+use base::{Array, Error, Numeric, SqlState, Type, Value};
 use std::cmp::Ordering;
+use txn::Result;
 
 /// Most arguments of a call that stand on the stack.
 const INLINE_ARGS: usize = 3;
@@ -144,7 +145,7 @@ impl Expr {
             Expr::Cast(c) => {
                 let v = c.arg.eval(rt)?;
                 weigh(&v)?;
-                cast::apply(v, c.from, c.to, c.explicit, rt.cx.settings)
+                Ok(cast::apply(v, c.from, c.to, c.explicit, rt.cx.settings)?)
             }
             Expr::InList(l) => {
                 let v = l.arg.eval(rt)?;
@@ -291,7 +292,7 @@ fn length(v: &Value) -> usize {
 pub(crate) fn weigh(v: &Value) -> Result<()> {
     match length(v) {
         0..64 => Ok(()),
-        n => base::cancel::work(n),
+        n => Ok(base::cancel::work(n)?),
     }
 }
 
@@ -306,7 +307,7 @@ impl Call {
                 }
                 weigh(to)?;
             }
-            return self.f.call(&args[..self.args.len()], &mut rt.cx);
+            return Ok(self.f.call(&args[..self.args.len()], &mut rt.cx)?);
         }
         let mut args = Vec::with_capacity(self.args.len());
         for e in &self.args {
@@ -314,7 +315,7 @@ impl Call {
             weigh(&v)?;
             args.push(v);
         }
-        self.f.call(&args, &mut rt.cx)
+        Ok(self.f.call(&args, &mut rt.cx)?)
     }
 }
 
@@ -393,7 +394,8 @@ fn make_array(ty: Type, items: &[Expr], nested: bool, rt: &mut Rt<'_>) -> Result
             return Err(Error::new(
                 SqlState::ARRAY_SUBSCRIPT_ERROR,
                 "multidimensional arrays must have array expressions with matching dimensions",
-            ));
+            )
+            .into());
         }
         dims = Some(inner.dims);
         flat.extend(inner.items);
@@ -437,9 +439,7 @@ fn slice(a: &Value, lo: Option<&Value>, hi: Option<&Value>) -> Result<Value> {
         if a.dims.is_empty() {
             return Ok(empty());
         }
-        return Err(Error::unsupported(
-            "a slice of an array of several dimensions",
-        ));
+        return Err(Error::unsupported("a slice of an array of several dimensions").into());
     };
     let first = i64::from(lower);
     let from = lo.and_then(Value::as_i64).unwrap_or(first).max(first);

@@ -17,6 +17,7 @@ mod bytes;
 pub mod catalog;
 pub mod context;
 pub mod datetime;
+pub mod effect;
 mod extract;
 mod from_char;
 mod json_text;

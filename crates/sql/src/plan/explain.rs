@@ -134,7 +134,7 @@ pub(crate) fn run(
     params: &[Value],
     txn: &mut Txn,
     cx: &ExecContext<'_>,
-) -> Result<RowStore> {
+) -> txn::Result<RowStore> {
     let mut actual = None;
     let from = Instant::now();
     if o.analyze {

@@ -121,7 +121,7 @@ impl<E: Engine> State<E> {
     /// As [`crate::functions::SessionContext::advisory_lock`].
     pub(super) fn take_advisory(&self, lock: AdvisoryLock, wait: bool) -> Result<bool> {
         if self.forwards.get() {
-            return Err(super::forward::signal("pg_advisory_lock()"));
+            return Err(self.at_primary("pg_advisory_lock()"));
         }
         let at_primary = !self.shared.engine.in_recovery();
         let patience = self.settings.borrow().hot.deadlock_timeout;
@@ -202,7 +202,7 @@ impl<E: Engine> State<E> {
     /// As [`crate::functions::SessionContext::advisory_unlock`].
     pub(super) fn give_advisory(&self, key: AdvisoryKey, shared: bool) -> Result<bool> {
         if self.forwards.get() {
-            return Err(super::forward::signal("pg_advisory_unlock()"));
+            return Err(self.at_primary("pg_advisory_unlock()"));
         }
         let held = match self.locks.borrow_mut().as_mut() {
             Some(l) => l.bearer.unlock(key, shared),

@@ -11,6 +11,7 @@
 
 use super::Session;
 use super::client::{Client, Severity, TxnStatus};
+use super::exit::Exit;
 use super::handle::{Handle, Reason};
 use super::run::interruption;
 use super::settings::{self, Span};
@@ -675,7 +676,7 @@ impl<E: Engine> Session<E> {
             return Err(token.from_the_future());
         }
         let ready = engine.published(Held::Published(token.position));
-        self.wait_fresh(ready).await.map_err(super::fresh::here)
+        self.wait_fresh(ready).await.map_err(Exit::here)
     }
 
     /// Sends a notice that the client wants to see.

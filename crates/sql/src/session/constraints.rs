@@ -8,6 +8,7 @@ use super::Session;
 use crate::engine::Engine;
 use base::schema::Deferral;
 use base::{Error, Oid, Result, SqlState};
+use txn::Stop;
 
 impl<E: Engine> Session<E> {
     /// SET CONSTRAINTS. 42704, 42809; and what checks say that are due now.
@@ -74,8 +75,8 @@ impl<E: Engine> Session<E> {
                 return Ok(());
             };
             match txn.check_deferred(all) {
-                Err(e) if e.code() == SqlState::BLOCKED => self.wait_for_lock().await?,
-                r => return r,
+                Err(Stop::Blocked) => self.wait_for_lock().await?,
+                r => return r.map_err(Stop::only_error),
             }
         }
     }

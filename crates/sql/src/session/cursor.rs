@@ -9,6 +9,7 @@
 use super::Session;
 use super::block::Kind;
 use super::client::{Client, Column, Format};
+use super::exit::Exit;
 use super::extended::{Portal, PortalKind};
 use super::prepared::{Body, without_parameters};
 use super::row::{Formats, put_value};
@@ -39,7 +40,7 @@ fn unknown(name: &str) -> Error {
 }
 
 impl<E: Engine> Session<E> {
-    pub(super) async fn declare(&mut self, u: &Utility) -> Result<()> {
+    pub(super) async fn declare(&mut self, u: &Utility) -> Result<(), Exit> {
         let Utility::Declare {
             name,
             binary,
@@ -52,19 +53,21 @@ impl<E: Engine> Session<E> {
             unreachable!("called for DECLARE");
         };
         if *hold {
-            return Err(Error::unsupported("DECLARE CURSOR WITH HOLD"));
+            return Err(Error::unsupported("DECLARE CURSOR WITH HOLD").into());
         }
         if self.block.kind == Kind::None {
             return Err(Error::new(
                 SqlState::NO_ACTIVE_SQL_TRANSACTION,
                 "DECLARE CURSOR can only be used in transaction blocks",
-            ));
+            )
+            .into());
         }
         if self.portals.contains_key(name.as_str()) {
             return Err(Error::new(
                 SqlState::DUPLICATE_CURSOR,
                 format!("cursor \"{name}\" already exists"),
-            ));
+            )
+            .into());
         }
         // The snapshot must not move from here on, whether or not a row was fetched.
         self.settle().await?;
@@ -85,12 +88,13 @@ impl<E: Engine> Session<E> {
         });
         let values = values.iter().map(|(v, _)| v.clone()).collect();
         let Body::Rows(_) = st.body else {
-            return Err(Error::internal("a cursor without rows"));
+            return Err(Error::internal("a cursor without rows").into());
         };
         let plan = self.plan(&st)?;
         if *scroll == Some(true) && plan.prepared.locks_rows {
             return Err(Error::unsupported("DECLARE SCROLL CURSOR … FOR UPDATE")
-                .detail("Scrollable cursors must be READ ONLY."));
+                .detail("Scrollable cursors must be READ ONLY.")
+                .into());
         }
         // As PostgreSQL, which asks when a cursor is opened: FETCH goes on after a REVOKE.
         let role = self.state.current_role.get();
@@ -145,7 +149,7 @@ impl<E: Engine> Session<E> {
         moving: bool,
         formats: &Formats,
         describe: bool,
-    ) -> Result<String> {
+    ) -> Result<String, Exit> {
         let mut p = self.portals.remove(name).ok_or_else(|| unknown(name))?;
         let r = self
             .fetch_from(c, &mut p, direction, moving, formats, describe)
@@ -157,7 +161,7 @@ impl<E: Engine> Session<E> {
             self.rest_now(&mut p, false);
         }
         // It is here, and nowhere else.
-        let n = r.map_err(super::fresh::here)?;
+        let n = r.map_err(Exit::never_elsewhere)?;
         Ok(format!("{} {n}", if moving { "MOVE" } else { "FETCH" }))
     }
 
@@ -169,14 +173,14 @@ impl<E: Engine> Session<E> {
         moving: bool,
         formats: &Formats,
         describe: bool,
-    ) -> Result<u64> {
+    ) -> Result<u64, Exit> {
         let Portal {
             kind: PortalKind::Run(run),
             cursor,
             ..
         } = p
         else {
-            return Err(Error::internal("a cursor without a plan"));
+            return Err(Error::internal("a cursor without a plan").into());
         };
         let columns = run.plan.columns.clone();
         run.formats = if cursor.binary {
@@ -225,7 +229,7 @@ impl<E: Engine> Session<E> {
         cursor: &mut Cursor,
         direction: Direction,
         moving: bool,
-    ) -> Result<u64> {
+    ) -> Result<u64, Exit> {
         let backward = || {
             Err(Error::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -234,12 +238,12 @@ impl<E: Engine> Session<E> {
             .hint("Declare it with SCROLL option to enable backward scan."))
         };
         let (skip, take) = match direction {
-            Direction::Forward(0) => return backward(),
+            Direction::Forward(0) => return Ok(backward()?),
             Direction::Forward(n) => (0, n),
             Direction::ForwardAll => (0, 0),
             Direction::Absolute(n) if n > cursor.at => (n - cursor.at - 1, 1),
             Direction::Relative(n) if n > 0 => (n - 1, 1),
-            _ => return backward(),
+            _ => return Ok(backward()?),
         };
         if skip > 0 {
             self.some(c, run, cursor, skip, true).await?;
@@ -254,7 +258,7 @@ impl<E: Engine> Session<E> {
         cursor: &mut Cursor,
         n: i64,
         moving: bool,
-    ) -> Result<u64> {
+    ) -> Result<u64, Exit> {
         if run.finished {
             return Ok(0);
         }

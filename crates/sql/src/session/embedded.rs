@@ -1,7 +1,7 @@
 //! Statements inside a transaction that somebody else runs: SQL for the embedded library.
 //!
 //! ```text
-//! library   begin_statement ──▶ Embedded::run (parse, plan, one run) ──▶ end_statement        again on BLOCKED and RESTART
+//! library   begin_statement ──▶ Embedded::run (parse, plan, one run) ──▶ end_statement        again on Blocked and Restart
 //!                 txn ──lent──▶ the session's block ──given back──▶ txn
 //! ```
 //! It is a session without a client: plans come from the same cache, names and functions mean the same, and what it is lent is
@@ -16,7 +16,7 @@ use super::parse::{Stmt, parse_one};
 use super::plans::Cached;
 use super::prepared::Body;
 use super::row::Formats;
-use super::run::{Run, Sink};
+use super::run::{Run, Sink, Unfinished};
 use super::{Peer, Session, Shared, seam};
 use crate::engine::Engine;
 use crate::types::text;
@@ -24,7 +24,7 @@ use base::schema::BOOTSTRAP_ROLE;
 use base::{ColumnType, Error, Result, SqlState, Type, Value};
 use futures::FutureExt;
 use std::sync::Arc;
-use txn::Txn;
+use txn::{Stop, Txn};
 
 /// Stack for reading and planning a text: bytes, as the server's threads have.
 const STACK: usize = 64 << 20;
@@ -83,7 +83,7 @@ impl<E: Engine> Embedded<E> {
         txn: &mut Option<Box<Txn>>,
         sql: &str,
         params: &[Value],
-    ) -> Result<Answer> {
+    ) -> Result<Answer, Stop> {
         debug_assert!(self.0.block.txn.is_none());
         std::mem::swap(&mut self.0.block.txn, txn);
         let answer = self.0.embedded(sql, params);
@@ -99,7 +99,7 @@ fn not_here(sql: &str) -> Error {
 }
 
 impl<E: Engine> Session<E> {
-    fn embedded(&mut self, sql: &str, params: &[Value]) -> Result<Answer> {
+    fn embedded(&mut self, sql: &str, params: &[Value]) -> Result<Answer, Stop> {
         if self.stale {
             self.refresh();
         }
@@ -124,7 +124,7 @@ impl<E: Engine> Session<E> {
                 params.len(),
                 st.params.len()
             );
-            return Err(Error::new(SqlState::PROTOCOL_VIOLATION, what));
+            return Err(Error::new(SqlState::PROTOCOL_VIOLATION, what).into());
         }
         match &st.body {
             Body::Empty | Body::Utility(_) => Ok(Answer::default()),
@@ -144,7 +144,8 @@ impl<E: Engine> Session<E> {
                 let mut rows = Vec::new();
                 self.rows(&mut Nobody, &mut run, 0, false, &mut Sink::Keep(&mut rows))
                     .now_or_never()
-                    .expect("rows that are kept wait for nobody")?;
+                    .expect("rows that are kept wait for nobody")
+                    .map_err(Unfinished::here)?;
                 Ok(Answer {
                     affected: run.affected(),
                     columns,

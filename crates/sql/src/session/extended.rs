@@ -5,6 +5,7 @@
 
 use super::Session;
 use super::client::{Client, Column, Format};
+use super::exit::Exit;
 use super::parse::parse_one;
 use super::prepared::{Body, Statement};
 use super::row::Formats;
@@ -56,7 +57,7 @@ impl Portal {
 
 impl<E: Engine> Session<E> {
     /// Parse.
-    pub async fn parse(&mut self, name: &str, sql: &str, types: &[Oid]) -> Result<()> {
+    pub async fn parse(&mut self, name: &str, sql: &str, types: &[Oid]) -> Result<(), Exit> {
         self.begin_message();
         // A text that somebody has planned for this schema need not be read again.
         let parsed = match self.shared.plans.get(sql, types, &self.env) {
@@ -78,7 +79,7 @@ impl<E: Engine> Session<E> {
             self.begin_clock();
         }
         let st = self.newest_statement(parsed, types).await?;
-        self.keep(name, st, false)
+        Ok(self.keep(name, st, false)?)
     }
 
     /// Bind. `params` gives each value's bytes in turn.
@@ -160,7 +161,7 @@ impl<E: Engine> Session<E> {
     async fn stand(&mut self, run: &mut Run) -> Result<()> {
         self.ensure_txn(false);
         let placed = self.place_for(&run.plan.prepared, run.params()).await;
-        placed.map_err(super::fresh::here)?;
+        placed.map_err(Exit::here)?;
         let txn = self.block.txn.as_mut().expect("begun");
         txn.begin_statement()?;
         self.placed();
@@ -246,7 +247,7 @@ impl<E: Engine> Session<E> {
         name: &str,
         max_rows: i32,
         next: Next,
-    ) -> Result<()> {
+    ) -> Result<(), Exit> {
         let max_rows = usize::try_from(max_rows).unwrap_or(0);
         let mut p = if name.is_empty() {
             self.unnamed_portal.take()
@@ -284,7 +285,7 @@ impl<E: Engine> Session<E> {
         c: &mut C,
         p: &mut Portal,
         max_rows: usize,
-    ) -> Result<()> {
+    ) -> Result<(), Exit> {
         let again = std::mem::replace(&mut p.started, true);
         match &mut p.kind {
             PortalKind::Run(run) => {
@@ -304,7 +305,8 @@ impl<E: Engine> Session<E> {
                     return Err(Error::new(
                         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                         "portal cannot be run again",
-                    ));
+                    )
+                    .into());
                 }
                 let (st, formats) = (st.clone(), formats.clone());
                 let given = std::mem::take(values);

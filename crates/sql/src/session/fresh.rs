@@ -17,9 +17,10 @@
 //! A statement that reads nothing that nodes share (`SELECT 1`, `pg_stat_…`) asks for nothing, unless it is the first of a transaction with
 //! one snapshot. So health checks work while the primary is away.
 //!
-//! Left out on purpose: running a statement elsewhere. [`SqlState::ELSEWHERE`] says that it should be, before anything of it has run.
+//! Left out on purpose: running a statement elsewhere. [`Exit::Elsewhere`] says that it should be, before anything of it has run.
 
 use super::Session;
+use super::exit::{Exit, too_stale};
 use super::handle::Waits;
 use super::run::interruption;
 use super::settings::StaleAction;
@@ -27,7 +28,7 @@ use super::token::Token;
 use crate::engine::Engine;
 use crate::plan::Prepared;
 use crate::reading::{Consistency, ReadPoint, ReadPolicy, ReadWant, Reads, Touch, Waiting};
-use base::{Error, Held, Position, Result, SqlState, Value};
+use base::{Error, Held, Position, Result, Value};
 use futures::future::{Either, select};
 use std::pin::pin;
 use txn::Isolation;
@@ -125,7 +126,7 @@ impl<E: Engine> Session<E> {
     /// node shows it knows; of what it does not, and of terms that it has not heard of, the primary is asked, at any level: a token is
     /// of what was published before, so a fetch that begins after it came brings that, or more. While the primary cannot be asked this
     /// waits, unless what the token stands for comes by itself.
-    async fn vouch(&mut self, t: Token, want: &ReadWant) -> Result<()> {
+    async fn vouch(&mut self, t: Token, want: &ReadWant) -> Result<(), Exit> {
         let engine = self.shared.engine.clone();
         let later = t.is_of_a_later_term(&engine.history());
         let shown = || t.position <= engine.published_position();
@@ -157,7 +158,7 @@ impl<E: Engine> Session<E> {
                         self.reading.found = Some((asks, at));
                         if t.position > at && !shown() {
                             t.check(&engine.history())?;
-                            return Err(t.from_the_future());
+                            return Err(t.from_the_future().into());
                         }
                         break;
                     }
@@ -170,7 +171,11 @@ impl<E: Engine> Session<E> {
     }
 
     /// The position that a snapshot taken now has to reach; none: it is as good as any.
-    async fn point(&mut self, want: &ReadWant, reads: &Reads<'_>) -> Result<Option<Position>> {
+    async fn point(
+        &mut self,
+        want: &ReadWant,
+        reads: &Reads<'_>,
+    ) -> Result<Option<Position>, Exit> {
         if let Some(t) = self.state.settings.get_mut().hot.min_token {
             self.vouch(t, want).await?;
         }
@@ -203,19 +208,19 @@ impl<E: Engine> Session<E> {
         let level = self.state.settings.get_mut().hot.consistency;
         match level {
             Consistency::Strong | Consistency::Bounded(_) => {
-                self.wait_fresh(ready).await.map_err(here)
+                self.wait_fresh(ready).await.map_err(Exit::here)
             }
             Consistency::Session | Consistency::Eventual => Ok(()),
         }
     }
 
     /// Gives the next statement its snapshot, if it takes one.
-    pub(super) async fn place(&mut self) -> Result<()> {
+    pub(super) async fn place(&mut self) -> Result<(), Exit> {
         self.place_to_read(&Vec::new).await
     }
 
     /// The same, where it is known what will be read.
-    async fn place_to_read(&mut self, reads: &Reads<'_>) -> Result<()> {
+    async fn place_to_read(&mut self, reads: &Reads<'_>) -> Result<(), Exit> {
         let want = self.want();
         let Some(txn) = &mut self.block.txn else {
             return Ok(());
@@ -262,7 +267,7 @@ impl<E: Engine> Session<E> {
 
     /// A block at REPEATABLE READ that may write, and then goes on at the primary: stands where the primary keeps a snapshot for it, if it
     /// does.
-    async fn stand_held(&mut self, want: &ReadWant) -> Result<Option<Position>> {
+    async fn stand_held(&mut self, want: &ReadWant) -> Result<Option<Position>, Exit> {
         let kind = self.block.kind;
         let txn = self.block.txn.as_ref().expect("looked at above");
         let keeps = kind != super::block::Kind::None
@@ -292,7 +297,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// The same for the statement of this plan. One that reads nothing that nodes share needs none, where it does not choose for others.
-    pub(super) async fn place_for(&mut self, p: &Prepared, params: &[Value]) -> Result<()> {
+    pub(super) async fn place_for(&mut self, p: &Prepared, params: &[Value]) -> Result<(), Exit> {
         if !p.read_only || p.locks_rows {
             return Ok(());
         }
@@ -311,7 +316,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Waits until what the plan reads with these parameters is here, at the statement's snapshot.
-    pub(super) async fn may_read(&mut self, p: &Prepared, params: &[Value]) -> Result<()> {
+    pub(super) async fn may_read(&mut self, p: &Prepared, params: &[Value]) -> Result<(), Exit> {
         let Some(at) = self.block.txn.as_ref().and_then(|t| t.snapshot()) else {
             return Ok(());
         };
@@ -333,7 +338,7 @@ impl<E: Engine> Session<E> {
         at: Position,
         touches: &[Touch],
         want: &ReadWant,
-    ) -> Result<bool> {
+    ) -> Result<bool, Exit> {
         if at <= self.shared.engine.published_position() {
             return Ok(false);
         }
@@ -344,7 +349,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// After something was not found in the schema: waits for the schema that a read now would see. Whether it is worth another look.
-    pub(super) async fn renew_schema(&mut self, why: &Error) -> Result<bool> {
+    pub(super) async fn renew_schema(&mut self, why: &Error) -> Result<bool, Exit> {
         let code = why.code();
         let code = code.code();
         if !self.follows() || !(code.starts_with("42") || code.starts_with("3F")) {
@@ -358,15 +363,15 @@ impl<E: Engine> Session<E> {
     }
 
     /// For what has not begun: the gate takes it to the primary, where that can be.
-    pub(super) fn or_elsewhere(&mut self, e: Error) -> Error {
+    pub(super) fn or_elsewhere(&mut self, e: Exit) -> Exit {
         match self.forwards() {
             true => e,
-            false => here(e),
+            false => e.here().into(),
         }
     }
 
     /// Waits for the schema that a read now would see, and for no more. Whether it may be another one than before.
-    pub(super) async fn newest_schema(&mut self) -> Result<bool> {
+    pub(super) async fn newest_schema(&mut self) -> Result<bool, Exit> {
         if let Some(txn) = &self.block.txn {
             let before = txn.schema_version();
             self.place().await?;
@@ -382,7 +387,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Waits, for as long as the session's patience lasts.
-    pub(super) async fn wait_fresh<T>(&mut self, mut ready: Waiting<T>) -> Result<T> {
+    pub(super) async fn wait_fresh<T>(&mut self, mut ready: Waiting<T>) -> Result<T, Exit> {
         let hot = &self.state.settings.get_mut().hot;
         let (limit, action) = (hot.read_timeout, hot.stale_action);
         if let (0, Some(t)) = (self.reading.deadline, limit) {
@@ -401,38 +406,18 @@ impl<E: Engine> Session<E> {
             };
             self.handle.end_wait();
             if let Some(r) = done {
-                return r;
+                return Ok(r?);
             }
             if let Some(why) = self.handle.interrupted() {
-                return Err(interruption(why));
+                return Err(interruption(why).into());
             }
             match action {
                 StaleAction::Wait => deadline = 0,
                 StaleAction::Forward => {
-                    return Err(Error::new(
-                        SqlState::ELSEWHERE,
-                        "the statement is to run elsewhere",
-                    ));
+                    return Err(Exit::Elsewhere);
                 }
-                StaleAction::Error => return Err(too_stale()),
+                StaleAction::Error => return Err(too_stale().into()),
             }
         }
     }
-}
-
-/// For callers that cannot run it elsewhere.
-pub(super) fn here(e: Error) -> Error {
-    match e.code() {
-        SqlState::ELSEWHERE => too_stale(),
-        _ => e,
-    }
-}
-
-/// 57014: what the node shows is not as fresh as the read should be, and did not become so in time.
-fn too_stale() -> Error {
-    Error::new(
-        SqlState::QUERY_CANCELED,
-        "canceling statement due to canon.read_timeout",
-    )
-    .detail("What this replica shows is not as new as canon.read_consistency asks for.")
 }

@@ -26,6 +26,7 @@ mod copy;
 mod cursor;
 mod embedded;
 mod escapes;
+mod exit;
 mod extended;
 mod forward;
 mod fresh;
@@ -52,8 +53,9 @@ mod wait_for;
 
 pub use client::{Client, Column, CopyInput, Format, Severity, TxnStatus};
 pub use embedded::{Answer, Embedded};
+pub use exit::Exit;
 pub use extended::Next;
-pub use forward::{Known, refused};
+pub use forward::Known;
 pub use handle::{Activity, Handle, Reason, Sessions, Waits};
 pub use plans::Plans;
 pub use row::Formats;

@@ -15,6 +15,7 @@
 //!
 //! Left out on purpose: the replica's number of a session that notifies: listeners see the number that it has at the primary.
 
+use super::exit::Exit;
 use super::state::State;
 use super::{Handle, Session, Shared};
 use crate::engine::Engine;
@@ -22,6 +23,7 @@ use base::{Error, Notification, Position, Result, SqlState};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use txn::Stop;
 
 /// Bytes of notifications that wait for a client at most.
 pub const MOST: usize = 16 << 20;
@@ -180,7 +182,7 @@ impl<E: Engine> State<E> {
             return bad("payload string too long");
         }
         if self.forwards.get() {
-            return Err(super::forward::signal("NOTIFY"));
+            return Err(self.at_primary("NOTIFY"));
         }
         if self.shared.engine.in_recovery() {
             return Err(Error::new(
@@ -234,20 +236,21 @@ impl<E: Engine> Session<E> {
     }
 
     /// NOTIFY.
-    pub(super) async fn notify(&mut self, channel: &str, payload: &str) -> Result<()> {
+    pub(super) async fn notify(&mut self, channel: &str, payload: &str) -> Result<(), Exit> {
         let auto = self.autocommit();
         self.ensure_txn(false);
         let txn = self.block.txn.as_mut().expect("just begun");
         if !txn.has_snapshot() {
             txn.begin_statement()?;
-            txn.end_statement()?;
+            txn.end_statement().map_err(Stop::only_error)?;
         }
         self.look_at_schema();
-        self.state.say(channel, payload)?;
-        match auto {
-            true => self.commit().await,
-            false => Ok(()),
+        let said = self.state.say(channel, payload);
+        said.map_err(|e| self.follow_function(e.into()))?;
+        if auto {
+            self.commit().await?;
         }
+        Ok(())
     }
 
     /// Before the commit: what it says goes with it.

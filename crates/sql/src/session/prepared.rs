@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::client::{Client, Column, Format};
+use super::exit::Exit;
 use super::extended::Portal;
 use super::parse::{Parsed, Stmt};
 use super::plans::{Cached, Plan};
@@ -159,18 +160,18 @@ impl<E: Engine> Session<E> {
         &mut self,
         parsed: Option<Parsed>,
         declared: &[Oid],
-    ) -> Result<Statement> {
+    ) -> Result<Statement, Exit> {
         if !self.follows() {
-            return self.statement(parsed, declared);
+            return Ok(self.statement(parsed, declared)?);
         }
         let e = match self.statement(parsed.clone(), declared) {
             Err(e) => e,
-            ok => return ok,
+            ok => return Ok(ok?),
         };
         if self.renew_schema(&e).await? {
-            return self.statement(parsed, declared);
+            return Ok(self.statement(parsed, declared)?);
         }
-        Err(e)
+        Err(e.into())
     }
 
     /// The same for who is told of its columns before it runs, and can take no others then: with the schema that a read now would see.
@@ -178,7 +179,7 @@ impl<E: Engine> Session<E> {
         &mut self,
         parsed: Option<Parsed>,
         declared: &[Oid],
-    ) -> Result<Statement> {
+    ) -> Result<Statement, Exit> {
         let st = self.fresh_statement(parsed.clone(), declared).await?;
         let Some(first) = st.first_plan().filter(|_| self.follows()) else {
             return Ok(st);
@@ -189,12 +190,12 @@ impl<E: Engine> Session<E> {
         }
         match self.newest_schema().await {
             // It will run elsewhere.
-            Err(e) if e.code() == SqlState::ELSEWHERE => return Ok(st),
+            Err(Exit::Elsewhere) => return Ok(st),
             waited => _ = waited?,
         }
         match first.prepared.schema_version == self.schema_version() {
             true => Ok(st),
-            false => self.statement(parsed, declared),
+            false => Ok(self.statement(parsed, declared)?),
         }
     }
 
@@ -379,7 +380,7 @@ impl<E: Engine> Session<E> {
         name: &str,
         types: &[String],
         parsed: &Parsed,
-    ) -> Result<()> {
+    ) -> Result<(), Exit> {
         let declared: Vec<Oid> = types
             .iter()
             .map(|t| seam::type_named(t).map(|t| t.ty.oid()))
@@ -390,9 +391,10 @@ impl<E: Engine> Session<E> {
             return Err(Error::new(
                 SqlState::SYNTAX_ERROR,
                 "only SELECT, INSERT, UPDATE, DELETE, MERGE or VALUES statements can be prepared",
-            ));
+            )
+            .into());
         }
-        self.keep(name, st, true)
+        Ok(self.keep(name, st, true)?)
     }
 
     /// EXECUTE: the run of the statement with its arguments.
@@ -402,7 +404,7 @@ impl<E: Engine> Session<E> {
         name: &str,
         args: Option<&Arc<sqlparser::ast::Statement>>,
         formats: &Formats,
-    ) -> Result<Run> {
+    ) -> Result<Run, Exit> {
         let st = self.find_statement(name)?.clone();
         let params = self.execute_params(c, name, &st, args).await?;
         let plan = self.plan_again(&st)?;
@@ -420,17 +422,17 @@ impl<E: Engine> Session<E> {
         options: &str,
         name: &str,
         args: Option<&Arc<sqlparser::ast::Statement>>,
-    ) -> Result<Run> {
+    ) -> Result<Run, Exit> {
         use sqlparser::ast;
         let st = self.find_statement(name)?.clone();
         let Body::Rows(inner) = &st.body else {
-            return Err(Error::unsupported("EXPLAIN of a statement without a plan"));
+            return Err(Error::unsupported("EXPLAIN of a statement without a plan").into());
         };
         let params = self.execute_params(c, name, &st, args).await?;
         let mut parsed = super::parse::parse_one(&format!("EXPLAIN {options} SELECT 1"))?;
         let explain = match parsed.as_mut().map(|p| &mut p.stmt) {
             Some(Stmt::Sql(s)) => Arc::make_mut(s),
-            _ => return Err(Error::internal("EXPLAIN is no statement")),
+            _ => return Err(Error::internal("EXPLAIN is no statement").into()),
         };
         if let ast::Statement::Explain { statement, .. } = explain {
             **statement = (**inner).clone();
@@ -452,7 +454,7 @@ impl<E: Engine> Session<E> {
         name: &str,
         st: &Statement,
         args: Option<&Arc<sqlparser::ast::Statement>>,
-    ) -> Result<Vec<Value>> {
+    ) -> Result<Vec<Value>, Exit> {
         let mut params = Vec::new();
         if let Some(args) = args {
             params = self.evaluate(c, args).await?;
@@ -466,13 +468,12 @@ impl<E: Engine> Session<E> {
                 "Expected {} parameters but got {}.",
                 st.params.len(),
                 params.len()
-            )));
+            ))
+            .into());
         }
-        params
-            .into_iter()
-            .zip(&st.params)
-            .map(|((v, from), to)| seam::assign(v, from, *to, &self.output))
-            .collect()
+        let values = params.into_iter().zip(&st.params);
+        let values = values.map(|((v, from), to)| seam::assign(v, from, *to, &self.output));
+        Ok(values.collect::<Result<_>>()?)
     }
 
     /// The values of a SELECT of one row without tables, with their types.
@@ -480,7 +481,7 @@ impl<E: Engine> Session<E> {
         &mut self,
         c: &mut C,
         ast: &Arc<sqlparser::ast::Statement>,
-    ) -> Result<Vec<(Value, ColumnType)>> {
+    ) -> Result<Vec<(Value, ColumnType)>, Exit> {
         let st = Statement {
             text: ast.to_string().into(),
             source: "".into(),
@@ -497,11 +498,11 @@ impl<E: Engine> Session<E> {
         };
         let plan = self.make_plan(ast, &st, catalog)?;
         if !plan.prepared.params.is_empty() {
-            return Err(no_parameter());
+            return Err(no_parameter().into());
         }
         if !plan.prepared.touches().tables.is_empty() || plan.prepared.has_subqueries() {
             let what = "cannot use subquery in EXECUTE parameter";
-            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what).into());
         }
         let types: Vec<ColumnType> = plan.prepared.columns.iter().map(|c| c.ty).collect();
         let mut rows = Vec::new();
@@ -537,7 +538,7 @@ impl<E: Engine> Session<E> {
         run: &mut Run,
         max_rows: usize,
         describe: bool,
-    ) -> Result<bool> {
+    ) -> Result<bool, Exit> {
         let work = Work::Rows {
             run,
             max_rows,

@@ -9,6 +9,7 @@
 
 use super::Session;
 use super::client::Client;
+use super::exit::Exit;
 use super::settings::Span;
 use super::state::State;
 use crate::ddl::privileges::is_superuser;
@@ -98,7 +99,7 @@ impl<E: Engine> State<E> {
 
 impl<E: Engine> Session<E> {
     /// At a node that follows: waits for the newest roles, which say who may become whom.
-    pub(super) async fn look_for_role(&mut self, name: Option<&str>) -> Result<()> {
+    pub(super) async fn look_for_role(&mut self, name: Option<&str>) -> Result<(), Exit> {
         if name.is_none_or(|n| n == "none") || !self.follows() {
             return Ok(());
         }

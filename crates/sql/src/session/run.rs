@@ -3,16 +3,17 @@
 //! ```text
 //! begin_statement -> run -> end_statement            ok: next statement, or commit
 //!        ^              \-> error: undo the statement, take the rows back, then
-//!        |                    BLOCKED   wait for the lock (lock_timeout, statement_timeout, cancel)   --+
-//!        +--------------------RESTART   the snapshot has moved   ---------------------------------------+
+//!        |                    Blocked   wait for the lock (lock_timeout, statement_timeout, cancel)   --+
+//!        +--------------------Restart   the snapshot has moved   ---------------------------------------+
 //!                             40001, 40P01 in a transaction of its own: roll back, a short pause, from the beginning
 //!                             other     the block fails
 //! ```
 //! A statement runs again only while none of its rows has left. Rows are held back by statements that write or lock; plain
-//! SELECTs stream, since they meet neither signal.
+//! SELECTs stream, since they meet neither.
 
 use super::client::{Client, Column, Severity};
 use super::copy::CopyOut;
+use super::exit::{Exit, at_primary_only};
 use super::handle::{Reason, Waits};
 use super::plans::Plan;
 use super::prepared::{Ddl, Statement};
@@ -28,7 +29,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use txn::{LockWait, Txn};
+use txn::{LockWait, Stop, Txn};
 
 /// How often the server runs a transaction of one statement before the client gets the error.
 const ATTEMPTS: u32 = 20;
@@ -140,6 +141,62 @@ pub enum Work<'a> {
     Ddl(&'a Ddl),
 }
 
+/// Why a run is undone and made again.
+pub(super) enum Again {
+    /// It waits for a lock.
+    Blocked,
+    /// The snapshot has to move.
+    Restart,
+}
+
+/// How one run ends that gives no result.
+pub(super) enum Unfinished {
+    Again(Again),
+    Exit(Exit),
+}
+
+impl From<Stop> for Unfinished {
+    fn from(s: Stop) -> Unfinished {
+        match s {
+            Stop::Blocked => Unfinished::Again(Again::Blocked),
+            Stop::Restart => Unfinished::Again(Again::Restart),
+            Stop::Error(e) => Unfinished::Exit(e.into()),
+        }
+    }
+}
+
+impl From<Exit> for Unfinished {
+    fn from(e: Exit) -> Unfinished {
+        Unfinished::Exit(e)
+    }
+}
+
+impl From<Error> for Unfinished {
+    fn from(e: Error) -> Unfinished {
+        Unfinished::Exit(e.into())
+    }
+}
+
+impl Unfinished {
+    /// The same for a transaction of the library, whose statements run where it is.
+    pub(super) fn here(self) -> Stop {
+        match self {
+            Unfinished::Again(Again::Blocked) => Stop::Blocked,
+            Unfinished::Again(Again::Restart) => Stop::Restart,
+            Unfinished::Exit(e) => Stop::Error(e.here()),
+        }
+    }
+}
+
+/// 40001 of a statement whose rows have left.
+fn rows_were_sent() -> Error {
+    Error::new(
+        SqlState::SERIALIZATION_FAILURE,
+        "could not serialize access due to concurrent update",
+    )
+    .detail("Rows of the statement had been sent when it met the update.")
+}
+
 /// How a run ended.
 pub struct Ended {
     pub tag: String,
@@ -231,7 +288,7 @@ impl<E: Engine> Session<E> {
         &mut self,
         c: &mut C,
         mut work: Work<'_>,
-    ) -> Result<Ended> {
+    ) -> Result<Ended, Exit> {
         self.not_failed()?;
         if self.stale {
             self.refresh();
@@ -250,25 +307,30 @@ impl<E: Engine> Session<E> {
             attempt += 1;
             let ended = self.attempt(c, &mut work, auto, mark).await;
             let ended = match ended {
-                Ok(e) if auto => self.commit().await.map(|()| e).inspect_err(|_| {
-                    // No row of what may never be published leaves, where that can be helped.
-                    c.rewind(mark);
-                }),
+                Ok(e) if auto => self
+                    .commit()
+                    .await
+                    .map(|()| e)
+                    .map_err(Exit::from)
+                    .inspect_err(|_| {
+                        // No row of what may never be published leaves, where that can be helped.
+                        c.rewind(mark);
+                    }),
                 e => e,
             };
             let e = match ended {
                 Ok(e) => return Ok(e),
-                // The gate takes it to the primary.
-                Err(e) if self.forwards() => e,
-                Err(e) => super::fresh::here(e),
+                // The server takes it to the primary.
+                Err(e) if e.is_for_others() && self.forwards() => return Err(e),
+                Err(e) => e.here(),
             };
             if !(auto && e.code().is_retryable() && attempt < ATTEMPTS && c.rewind(mark)) {
-                return Err(e);
+                return Err(e.into());
             }
             self.state.undo_locks();
             self.rollback().await?;
             if let Some(why) = self.handle.interrupted() {
-                return Err(interruption(why));
+                return Err(interruption(why).into());
             }
             self.shared.counters.retries.fetch_add(1, Ordering::Relaxed);
             if let Work::Rows { run, .. } = &mut work {
@@ -285,7 +347,7 @@ impl<E: Engine> Session<E> {
         work: &mut Work<'_>,
         auto: bool,
         mark: u64,
-    ) -> Result<Ended> {
+    ) -> Result<Ended, Exit> {
         let read = match work {
             Work::Rows { run, .. } => run.plan.prepared.read_only && !run.plan.prepared.locks_rows,
             Work::Ddl(_) => false,
@@ -304,6 +366,7 @@ impl<E: Engine> Session<E> {
             {
                 self.place_for(&run.plan.prepared, &run.params).await?;
             }
+            self.state.goes_on.set(false);
             let r = self.once(c, work).await;
             let e = match r {
                 Ok(ended) if read && !ended.suspended => {
@@ -330,39 +393,45 @@ impl<E: Engine> Session<E> {
                 Ok(ended) => return Ok(ended),
                 Err(e) => e,
             };
-            let internal = e.code().is_internal();
-            let moves = matches!(e.code(), SqlState::ELSEWHERE | SqlState::FORWARD);
+            let again = match e {
+                Unfinished::Again(again) => again,
+                Unfinished::Exit(e) => {
+                    let e = self.follow_function(e);
+                    let told = !e.is_for_others();
+                    self.undo_statement(settings, told);
+                    return Err(e);
+                }
+            };
             // Rows that have been sent cannot be taken back.
-            let sent = internal && !moves && !c.rewind(mark);
-            self.undo_statement(settings, !internal || sent);
-            if !internal || moves {
-                return Err(e);
-            }
+            let sent = !c.rewind(mark);
+            self.undo_statement(settings, sent);
             // The schema may be another one then, and the plan with it.
             if let Work::Rows { run, .. } = work {
                 run.again();
             }
             if sent {
                 let txn = self.block.txn.as_mut();
-                return Err(txn.and_then(|t| t.take_conflict()).unwrap_or_else(|| {
-                    Error::new(
-                        SqlState::SERIALIZATION_FAILURE,
-                        "could not serialize access due to concurrent update",
-                    )
-                    .detail("Rows of the statement had been sent when it met the update.")
-                }));
+                let met = txn.and_then(|t| t.take_conflict());
+                return Err(met.unwrap_or_else(rows_were_sent).into());
             }
-            if e.code() == SqlState::BLOCKED {
-                self.wait_for_lock().await?;
-            } else {
-                self.shared
-                    .counters
-                    .restarts
-                    .fetch_add(1, Ordering::Relaxed);
-                if let Some(why) = self.handle.interrupted() {
-                    return Err(interruption(why));
+            match again {
+                Again::Blocked => self.wait_for_lock().await?,
+                Again::Restart => {
+                    let restarts = &self.shared.counters.restarts;
+                    restarts.fetch_add(1, Ordering::Relaxed);
+                    if let Some(why) = self.handle.interrupted() {
+                        return Err(interruption(why).into());
+                    }
                 }
             }
+        }
+    }
+
+    /// What a function refused because it may run at the primary only goes there.
+    pub(super) fn follow_function(&self, e: Exit) -> Exit {
+        match (e, self.state.goes_on.take()) {
+            (Exit::Error(e), true) => Exit::Forward(e),
+            (e, _) => e,
         }
     }
 
@@ -385,7 +454,11 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    async fn once<C: Client>(&mut self, c: &mut C, work: &mut Work<'_>) -> Result<Ended> {
+    async fn once<C: Client>(
+        &mut self,
+        c: &mut C,
+        work: &mut Work<'_>,
+    ) -> Result<Ended, Unfinished> {
         let txn = self.block.txn.as_mut().expect("begun");
         if let Work::Rows { run, .. } = work
             && let Some(parked) = run.parked.take()
@@ -414,7 +487,11 @@ impl<E: Engine> Session<E> {
             Work::Ddl(s) => {
                 let done = seam::execute_ddl(self, s);
                 if s.changes() {
-                    self.audit(done.as_ref());
+                    match &done {
+                        Ok(o) => self.audit(Ok(o)),
+                        Err(Stop::Error(e)) => self.audit(Err(e)),
+                        Err(Stop::Blocked | Stop::Restart) => {}
+                    }
                 }
                 let outcome = done?;
                 self.block.ddl = true;
@@ -435,7 +512,7 @@ impl<E: Engine> Session<E> {
             if let Work::Rows { run, .. } = work {
                 run.again();
             }
-            return Err(e);
+            return Err(e.into());
         }
         if let Work::Rows { run, .. } = work
             && ended.suspended
@@ -483,7 +560,7 @@ impl<E: Engine> Session<E> {
         max_rows: usize,
         describe: bool,
         sink: &mut Sink<'_>,
-    ) -> Result<Ended> {
+    ) -> Result<Ended, Unfinished> {
         if run.exec.is_none() {
             self.ready(run)?;
         }
@@ -591,7 +668,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Starts a run.
-    fn ready(&mut self, run: &mut Run) -> Result<()> {
+    fn ready(&mut self, run: &mut Run) -> Result<(), Exit> {
         self.current_plan(run)?;
         run.exec = Some(run.plan.prepared.start(std::mem::take(&mut run.params)));
         Ok(())
@@ -612,7 +689,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Sees to it that the plan is one of the schema that the transaction sees, and that the user may run it.
-    fn current_plan(&mut self, run: &mut Run) -> Result<()> {
+    fn current_plan(&mut self, run: &mut Run) -> Result<(), Exit> {
         let version = self.state.catalog.get_mut().schema.version;
         if run.plan.prepared.schema_version != version {
             let plan = self.plan(&run.statement)?;
@@ -621,23 +698,24 @@ impl<E: Engine> Session<E> {
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "cached plan must not change result type",
                 )
-                .hint("The schema was changed; prepare the statement again."));
+                .hint("The schema was changed; prepare the statement again.")
+                .into());
             }
             run.plan = plan;
         }
         if self.state.forward.get()
             && let Some(what) = writing(&run.plan.prepared)
         {
-            return Err(super::forward::signal(what));
+            return Err(Exit::Forward(at_primary_only(what)));
         }
         if self.state.read_only.get()
             && let Some(what) = writing(&run.plan.prepared)
         {
-            return Err(super::state::read_only(what));
+            return Err(super::state::read_only(what).into());
         }
         let role = self.state.current_role.get();
         let schema = &self.state.catalog.get_mut().schema;
-        seam::check_privileges(schema, role, &run.plan.prepared)
+        Ok(seam::check_privileges(schema, role, &run.plan.prepared)?)
     }
 
     pub(super) async fn wait_for_lock(&mut self) -> Result<()> {

@@ -16,7 +16,7 @@ use base::schema::{Schema, privilege};
 use base::{ColumnType, Error, Oid, Result, Type, Value};
 use sqlparser::ast::{CreateTable, Query, Statement};
 use std::sync::Arc;
-use txn::{Catalog, Txn};
+use txn::{Catalog, Stop, Txn};
 
 /// What a DDL statement tells.
 pub struct Outcome {
@@ -120,7 +120,7 @@ pub fn lookup(catalog: &Arc<Catalog>, path: &Arc<[String]>, role: Oid) -> Arc<dy
 }
 
 /// Runs a DDL statement in the transaction.
-pub fn execute_ddl<E: Engine>(session: &mut Session<E>, d: &Ddl) -> Result<Outcome> {
+pub fn execute_ddl<E: Engine>(session: &mut Session<E>, d: &Ddl) -> Result<Outcome, Stop> {
     if let Ddl::Statement(s) = d
         && let Statement::CreateTable(c) = &**s
         && let Some(query) = &c.query
@@ -129,7 +129,7 @@ pub fn execute_ddl<E: Engine>(session: &mut Session<E>, d: &Ddl) -> Result<Outco
     }
     let outcome = with_context(session, |txn, ctx| match d {
         Ddl::Statement(s) if ddl::is_ddl(s) => ddl::execute(s, txn, ctx),
-        Ddl::Statement(s) => Err(Error::unsupported(first_words(s))),
+        Ddl::Statement(s) => Err(Error::unsupported(first_words(s)).into()),
         Ddl::Extra(e) => ddl::execute_extra(e, txn, ctx),
     })?;
     Ok(told(outcome))
@@ -137,8 +137,8 @@ pub fn execute_ddl<E: Engine>(session: &mut Session<E>, d: &Ddl) -> Result<Outco
 
 fn with_context<E: Engine, R>(
     session: &mut Session<E>,
-    f: impl FnOnce(&mut Txn, &DdlContext<'_>) -> Result<R>,
-) -> Result<R> {
+    f: impl FnOnce(&mut Txn, &DdlContext<'_>) -> Result<R, Stop>,
+) -> Result<R, Stop> {
     let in_transaction_block = !session.autocommit();
     let Session {
         block,
@@ -198,13 +198,13 @@ fn create_table_as<E: Engine>(
     session: &mut Session<E>,
     create: &CreateTable,
     query: &Query,
-) -> Result<Outcome> {
+) -> Result<Outcome, Stop> {
     let catalog = session.block.txn.as_ref().expect("begun").catalog();
     let select = Statement::Query(Box::new(query.clone()));
     let text = select.to_string();
     let shape = prepare(session, &select, &[], &text, &catalog)?;
     if !shape.params.is_empty() {
-        return Err(no_parameter());
+        return Err(no_parameter().into());
     }
     let fill = create.with_data.as_ref().is_none_or(|w| w.data);
     if fill {
@@ -224,7 +224,7 @@ fn create_table_as<E: Engine>(
     };
     let catalog = session.block.txn.as_ref().expect("begun").catalog();
     let Some(table) = catalog.schema.table(id) else {
-        return Err(Error::internal("the new table is not there"));
+        return Err(Error::internal("the new table is not there").into());
     };
     let home = catalog
         .schema
@@ -240,9 +240,7 @@ fn create_table_as<E: Engine>(
         ..
     }) = parse_one(&sql)?
     else {
-        return Err(Error::internal(
-            "the statement of CREATE TABLE AS is not one",
-        ));
+        return Err(Error::internal("the statement of CREATE TABLE AS is not one").into());
     };
     let insert = prepare(session, &insert, &[], &sql, &catalog)?;
     *session.state.catalog.get_mut() = catalog;

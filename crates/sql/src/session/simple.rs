@@ -7,6 +7,7 @@
 use super::Session;
 use super::block::Kind;
 use super::client::Client;
+use super::exit::Exit;
 use super::extended::ends_block;
 use super::literals;
 use super::parse::{Parsed, Stmt, from_statement, parse, parse_one};
@@ -14,14 +15,14 @@ use super::prepared::{Body, Statement, without_parameters};
 use super::row::Formats;
 use super::run::{Run, Sink, Work};
 use crate::engine::Engine;
-use base::{Result, SqlState};
+use base::Result;
 
 /// Texts that are remembered to have no plan in their normal form.
 const MOST_NOT_NORMAL: usize = 256;
 
 impl<E: Engine> Session<E> {
     /// Runs the statements of a text. After an error call [`Session::failed`].
-    pub async fn simple<C: Client>(&mut self, c: &mut C, sql: &str) -> Result<()> {
+    pub async fn simple<C: Client>(&mut self, c: &mut C, sql: &str) -> Result<(), Exit> {
         if self.stale {
             self.refresh();
         }
@@ -68,8 +69,7 @@ impl<E: Engine> Session<E> {
                 e => e,
             };
             if let Err(e) = r {
-                let moves = matches!(e.code(), SqlState::FORWARD | SqlState::ELSEWHERE);
-                if i > 0 && moves && c.rewind(mark) {
+                if i > 0 && e.is_for_others() && c.rewind(mark) {
                     self.forward.rest = Some(from_statement(sql, i)?);
                 }
                 return Err(e);
@@ -113,9 +113,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    async fn one<C: Client>(&mut self, c: &mut C, parsed: Parsed, last: bool) -> Result<()> {
+    async fn one<C: Client>(&mut self, c: &mut C, parsed: Parsed, last: bool) -> Result<(), Exit> {
         if self.block.kind == Kind::Failed && !ends_block(Some(&parsed.stmt)) {
-            return self.not_failed();
+            return Ok(self.not_failed()?);
         }
         self.begin_activity(&parsed.text);
         let tag = match &parsed.stmt {
@@ -124,7 +124,11 @@ impl<E: Engine> Session<E> {
                 self.utility(c, &u, &Formats::Text, true).await?
             }
             Stmt::Sql(_) | Stmt::Extra(_) => {
-                let st = without_parameters(self.fresh_statement(Some(parsed), &[]).await)?;
+                let st = match self.fresh_statement(Some(parsed), &[]).await {
+                    Ok(st) => without_parameters(Ok(st))?,
+                    Err(Exit::Error(e)) => without_parameters(Err(e))?,
+                    Err(away) => return Err(away),
+                };
                 let st = std::sync::Arc::new(st);
                 match &st.body {
                     Body::Ddl(s) => {

@@ -55,6 +55,8 @@ pub(super) struct State<E: Engine> {
     pub isolation: Cell<Isolation>,
     /// What it may not do goes to the primary.
     pub forward: Cell<bool>,
+    /// A function of the running statement may run at the primary only.
+    pub goes_on: Cell<bool>,
     /// The newest position that this session has read or written, and the one that the client was told of.
     pub seen: Cell<Position>,
     pub told: Cell<Position>,
@@ -93,6 +95,7 @@ impl<E: Engine> State<E> {
             read_only: Cell::new(false),
             isolation: Cell::new(Isolation::ReadCommitted),
             forward: Cell::new(false),
+            goes_on: Cell::new(false),
             seen: Cell::new(Position::ZERO),
             drawn: Cell::new(Position::ZERO),
             told: Cell::new(Position::ZERO),
@@ -170,10 +173,16 @@ impl<E: Engine> State<E> {
         Ok(())
     }
 
+    /// 25006. The statement that this error ends goes to the primary instead.
+    pub(super) fn at_primary(&self, what: &str) -> Error {
+        self.goes_on.set(true);
+        super::exit::at_primary_only(what)
+    }
+
     /// 25006 when the transaction may not write.
     fn may_write(&self, what: &str) -> Result<()> {
         if self.forward.get() {
-            return Err(super::forward::signal(what));
+            return Err(self.at_primary(what));
         }
         if !self.read_only.get() {
             return Ok(());

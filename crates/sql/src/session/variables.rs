@@ -3,6 +3,7 @@
 use super::Session;
 use super::block::Kind;
 use super::client::{Client, Column, Format};
+use super::exit::Exit;
 use super::notify::Listening;
 use super::roles::is_of_role;
 use super::row::{Formats, put_value};
@@ -19,7 +20,7 @@ impl<E: Engine> Session<E> {
         u: &Utility,
         formats: &Formats,
         describe: bool,
-    ) -> Result<Option<String>> {
+    ) -> Result<Option<String>, Exit> {
         let tag = match u {
             Utility::Begin { modes, start } => {
                 self.begin_block(c, *modes)?;
@@ -42,14 +43,14 @@ impl<E: Engine> Session<E> {
                 );
                 let mark = c.mark();
                 let e = match self.ordinary(c, u, formats, describe).await {
-                    Err(e) if plans => e,
+                    Err(Exit::Error(e)) if plans => e,
                     r => return r,
                 };
                 // Its plan was made with the schema that is shown here.
                 if self.renew_schema(&e).await? && c.rewind(mark) {
                     return self.ordinary(c, u, formats, describe).await;
                 }
-                return Err(e);
+                return Err(e.into());
             }
         };
         self.stale = true;
@@ -62,7 +63,7 @@ impl<E: Engine> Session<E> {
         u: &Utility,
         formats: &Formats,
         describe: bool,
-    ) -> Result<Option<String>> {
+    ) -> Result<Option<String>, Exit> {
         let reads = matches!(
             u,
             Utility::Savepoint(_)
@@ -128,7 +129,7 @@ impl<E: Engine> Session<E> {
                 self.show(c, u, formats, describe)?;
                 "SHOW"
             }
-            Utility::Discard(what) => return self.discard(what).map(Some),
+            Utility::Discard(what) => return Ok(self.discard(what).map(Some)?),
             Utility::Prepare { name, types, stmt } => {
                 self.prepare_sql(name, types, stmt).await?;
                 "PREPARE"
@@ -203,10 +204,8 @@ impl<E: Engine> Session<E> {
             }
             Utility::Checkpoint => {
                 if !self.state.is_superuser() {
-                    return Err(Error::new(
-                        SqlState::INSUFFICIENT_PRIVILEGE,
-                        "must be superuser to do CHECKPOINT",
-                    ));
+                    let what = "must be superuser to do CHECKPOINT";
+                    return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, what).into());
                 }
                 self.state
                     .blocking(|go_on| self.shared.engine.checkpoint(go_on))?;
@@ -217,7 +216,7 @@ impl<E: Engine> Session<E> {
                 self.text_rows(c, u, vec![vec![status.to_owned()]], formats, describe)?;
                 "WAIT"
             }
-            Utility::Unsupported(what) => return Err(Error::unsupported(what)),
+            Utility::Unsupported(what) => return Err(Error::unsupported(what).into()),
             Utility::Begin { .. }
             | Utility::Commit { .. }
             | Utility::Rollback { .. }

@@ -31,7 +31,7 @@
 pub(crate) mod escrow;
 
 use base::split::Units;
-use base::{Error, Position, RelId, Result, RowRef, SqlState, Value};
+use base::{Error, Position, RelId, RowRef, SqlState, Value};
 use store::{Expired, Guard, Record, pin};
 
 use crate::errors::Wanted;
@@ -41,6 +41,7 @@ use crate::manager::TxnManager;
 use crate::range::{column_set, same_column, same_columns};
 use crate::settle::settle;
 use crate::stats::Cause;
+use crate::stop::Result;
 use crate::txn::{Isolation, Txn};
 use crate::writes::{Moved, Pending};
 use escrow::{Answer, Hold, ValueName};
@@ -130,7 +131,7 @@ impl TableHandle {
         row: RowRef<'_>,
         net: &[(u16, i128)],
         as_seen: bool,
-    ) -> Result<Option<Box<[u8]>>> {
+    ) -> base::Result<Option<Box<[u8]>>> {
         let mut set = Vec::with_capacity(net.len());
         for (column, net) in net {
             let column = *column as usize;
@@ -143,10 +144,14 @@ impl TableHandle {
             }
             set.push((column, units.value(value)));
         }
-        self.with_columns(row, set).map(Some)
+        Ok(self.with_columns(row, set).map(Some)?)
     }
 
-    fn with_columns(&self, row: RowRef<'_>, set: Vec<(usize, base::Value)>) -> Result<Box<[u8]>> {
+    fn with_columns(
+        &self,
+        row: RowRef<'_>,
+        set: Vec<(usize, base::Value)>,
+    ) -> base::Result<Box<[u8]>> {
         let layout = &self.table.layout;
         let version = self.table.def.row_version;
         let mut bytes = Vec::with_capacity(row.bytes().len());
@@ -209,7 +214,7 @@ impl Txn {
             if !matches!(attempt, crate::locks::Attempt::Granted) {
                 let holder = self.shared.locks.holder(self.id, name, LockMode::Delta);
                 self.shared.stats.abort(Cause::RowLocked);
-                return Err(self.row_is_locked(&handle, "(row)", holder));
+                return Err(self.row_is_locked(&handle, "(row)", holder).into());
             }
         }
         let new_lock = self.locks.held.len() > locks;
@@ -417,7 +422,7 @@ impl Txn {
         handle: &TableHandle,
         key: &[u8],
         net: &[(u16, i128)],
-    ) -> Result<(Box<[u8]>, Position)> {
+    ) -> base::Result<(Box<[u8]>, Position)> {
         let guard = pin();
         let view = self.view()?;
         let record = handle.storage.primary.get(key, &guard);
@@ -438,14 +443,14 @@ impl Txn {
 
     /// Before a row of the write set is read: if it changes by deltas, it is shown as it is at the snapshot.
     #[inline]
-    pub(crate) fn refresh_moved(&mut self, storage: RelId, key: &[u8]) -> Result<()> {
+    pub(crate) fn refresh_moved(&mut self, storage: RelId, key: &[u8]) -> base::Result<()> {
         match self.writes.has_moved() {
             true => self.refresh_stale(storage, key),
             false => Ok(()),
         }
     }
 
-    fn refresh_stale(&mut self, storage: RelId, key: &[u8]) -> Result<()> {
+    fn refresh_stale(&mut self, storage: RelId, key: &[u8]) -> base::Result<()> {
         let at = self.view()?.position();
         let Some((table, moved)) = self.writes.stale(storage, key, at) else {
             return Ok(());
@@ -491,7 +496,7 @@ impl Txn {
         record: &Record,
         columns: u64,
         guard: &Guard,
-    ) -> Result<bool> {
+    ) -> base::Result<bool> {
         let mut read = false;
         let by_key = self.view()?.all(guard, |r, _, looked| {
             read |= std::ptr::eq(r, record) && looked & columns != 0;
@@ -520,7 +525,7 @@ impl Txn {
     }
 
     /// 55006 where the transaction has deltas of the table: a change of its schema could not bring them under the new one.
-    pub(crate) fn check_no_deltas(&self, table: &TableHandle) -> Result<()> {
+    pub(crate) fn check_no_deltas(&self, table: &TableHandle) -> base::Result<()> {
         let own = self.writes.of(table.storage.id);
         if own.is_some_and(|w| w.rows.values().any(|p| p.moved.is_some())) {
             let what = format!(

@@ -7,7 +7,7 @@ use super::{CopyFormat, CopyStmt, bad_data, binary, csv, text};
 use crate::exec::{Each, ExecContext};
 use crate::types::{OutputSettings, binary as binary_values, cast, text as text_values};
 use base::{ColumnType, Error, Result, SqlState, Value};
-use txn::Txn;
+use txn::{Stop, Txn};
 
 /// Rows of a group at most, and bytes of them as they came: no more are taken into it then.
 const GROUP: usize = 500;
@@ -74,16 +74,13 @@ impl Load {
     }
 
     /// Inserts the group; how many rows went in. It stays here, because it may have to be inserted again.
-    pub fn insert(&mut self, txn: &mut Txn, cx: &ExecContext<'_>) -> Result<u64> {
+    pub fn insert(&mut self, txn: &mut Txn, cx: &ExecContext<'_>) -> Result<u64, Stop> {
         let inserted = self.each.insert(&mut self.rows, txn, cx);
-        inserted.map_err(|(row, e)| {
-            if e.code().is_internal() {
-                return e;
-            }
+        inserted.map_err(|(row, stop)| {
             let from = row.checked_sub(1).map_or(0, |r| self.ends[r]);
             let at = format!("COPY {}, line {}", self.table, self.lines[row]);
             let head = &self.heads[from..self.ends[row]];
-            e_context(e, at, head)
+            stop.map_error(|e| e_context(e, at, head))
         })
     }
 

@@ -7,6 +7,7 @@
 
 use super::super::Session;
 use super::super::client::{Client, Column, CopyInput, Format};
+use super::super::exit::Exit;
 use super::super::parse::parse_one;
 use super::super::plans::Plan;
 use super::super::prepared::{Body, Statement, without_parameters};
@@ -25,6 +26,7 @@ use futures::future::{Either, select};
 use sqlparser::tokenizer::Token;
 use std::pin::pin;
 use std::sync::Arc;
+use txn::Stop;
 
 /// Longest line.
 const MAX_LINE: usize = 256 << 20;
@@ -164,7 +166,7 @@ impl<E: Engine> Session<E> {
         &mut self,
         c: &mut C,
         copy: &CopyStmt,
-    ) -> Result<String> {
+    ) -> Result<String, Exit> {
         let rows = if copy.from {
             let own = self.autocommit();
             self.begin_implicit();
@@ -264,18 +266,18 @@ impl<E: Engine> Session<E> {
         without_parameters(self.statement(parsed, &[]))
     }
 
-    async fn copy_to<C: Client>(&mut self, c: &mut C, copy: &CopyStmt) -> Result<u64> {
+    async fn copy_to<C: Client>(&mut self, c: &mut C, copy: &CopyStmt) -> Result<u64, Exit> {
         let st = match self.copied(&copy.what) {
             Err(e) if self.renew_schema(&e).await? => self.copied(&copy.what),
             st => st,
         };
         let st = Arc::new(st?);
         let Body::Rows(_) = st.body else {
-            return Err(Error::unsupported("COPY of this statement"));
+            return Err(Error::unsupported("COPY of this statement").into());
         };
         let plan = self.plan(&st)?;
         if plan.columns.is_empty() {
-            return Err(Error::unsupported("COPY of a query without RETURNING"));
+            return Err(Error::unsupported("COPY of a query without RETURNING").into());
         }
         let mut out = CopyOut {
             options: copy.options.clone(),
@@ -449,18 +451,21 @@ impl<E: Engine> Session<E> {
                 Err(e) => e,
             };
             let txn = self.block.txn.as_mut().expect("begun");
-            if !e.code().is_internal() {
-                txn.fail_statement();
-                return Err(e);
-            }
-            txn.rollback_statement();
-            if e.code() == SqlState::BLOCKED {
-                self.wait_for_lock().await?;
+            match e {
+                Stop::Error(e) => {
+                    txn.fail_statement();
+                    return Err(e);
+                }
+                Stop::Blocked => {
+                    txn.rollback_statement();
+                    self.wait_for_lock().await?;
+                }
+                Stop::Restart => txn.rollback_statement(),
             }
         }
     }
 
-    fn insert_rows(&mut self, load: &mut Load) -> Result<u64> {
+    fn insert_rows(&mut self, load: &mut Load) -> Result<u64, Stop> {
         let Session {
             block,
             state,

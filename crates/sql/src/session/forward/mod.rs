@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! at the replica (here, place.rs)                        at the primary (adopt.rs)
-//!   a statement that may not run here: ~FWRD
+//!   a statement that may not run here: Exit::Forward
 //!   set_out: session, statements, sequences,       ──▶   adopt: the same session, in a transaction that has
 //!            transaction with its footprint              read what it had read
 //!                        every message as it is    ──▶   run
@@ -31,6 +31,7 @@ pub(super) use place::writes;
 use super::Session;
 use super::block::Kind;
 use super::client::TxnStatus;
+use super::exit::{Exit, at_primary_only};
 use super::extended::PortalKind;
 use super::notify::Listening;
 use super::roles::{Meaning, is_of_role};
@@ -38,7 +39,7 @@ use super::settings::Carried;
 use super::utility::Modes;
 use crate::catalog::PreparedRow;
 use crate::engine::Engine;
-use base::{Error, Oid, Position, RelId, Result, SqlState};
+use base::{Error, Oid, Position, RelId, Result};
 use bytes::{Get, Put};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -100,24 +101,9 @@ pub struct Forward {
     pub(super) adopted: Option<Box<Adopted>>,
 }
 
-/// The signal that the statement must run at the primary.
-pub(super) fn signal(what: &str) -> Error {
-    Error::new(
-        SqlState::FORWARD,
-        format!("cannot execute {what} in a read-only transaction"),
-    )
-}
-
-/// [`signal`] (`~FWRD`) as an error for a client, where the statement could not go; so for one that should go elsewhere (`~ELSE`).
-pub fn refused(e: &Error) -> Error {
-    if e.code() == SqlState::ELSEWHERE {
-        return super::fresh::here(e.clone());
-    }
-    Error::new(
-        SqlState::READ_ONLY_SQL_TRANSACTION,
-        e.fields().message.to_string(),
-    )
-    .hint("Run the statement alone, or at the primary.")
+/// The statement must run at the primary.
+fn to_primary() -> Exit {
+    Exit::Forward(at_primary_only("the statement"))
 }
 
 fn read_listening(r: &mut Get<'_>) -> Result<Listening> {

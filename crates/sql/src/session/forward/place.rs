@@ -2,46 +2,24 @@
 //!
 //! What writes, locks rows, changes the schema, loads data or moves a sequence runs at the primary. Statements are looked at before any
 //! of their text runs; calls of sequence functions are looked for in the text, so a statement that only mentions one goes to the
-//! primary too, which is slower and as right. What is found out only when it runs ends in the signal, too.
+//! primary too, which is slower and as right. What is found out only when it runs ends so, too.
 
 use super::super::block::Kind;
+use super::super::exit::Exit;
 use super::super::parse::{Parsed, Stmt, parse};
 use super::super::plans::Plan;
 use super::super::prepared::{Body, Statement};
 use super::super::utility::Utility;
 use super::super::{Session, run, seam};
-use super::signal;
+use super::to_primary;
 use crate::engine::Engine;
+use crate::functions::effect::effect_of_text;
 use base::Result;
 use sqlparser::ast;
 
-/// Functions whose calls belong to the primary.
-const CALLS: [&str; 5] = [
-    "nextval",
-    "setval",
-    "canon_txn_status",
-    "pg_switch_wal",
-    "pg_notify",
-];
-/// And those about advisory locks, also in transactions that may not write. (To give all back is for who has some, and who has, is there.)
-const LOCKS: [&str; 4] = [
-    "pg_advisory_lock",
-    "pg_advisory_xact",
-    "pg_advisory_unlock",
-    "pg_try_advisory",
-];
-
-/// Whether the text calls one of [`LOCKS`].
+/// Whether the text calls a function about advisory locks, which goes to the primary from every transaction.
 fn locks(text: &str) -> bool {
-    mentions(text, &LOCKS) && !is_unlock_all(text)
-}
-
-fn is_unlock_all(text: &str) -> bool {
-    let all = "pg_advisory_unlock_all";
-    mentions(text, &[all]) && {
-        let rest = text.to_ascii_lowercase().replace(all, "");
-        !mentions(&rest, &LOCKS)
-    }
+    effect_of_text(text).lock
 }
 
 /// Whether the text has one of these words.
@@ -65,8 +43,7 @@ fn query_writes(q: &ast::Query, text: &str) -> bool {
     };
     body || !q.locks.is_empty()
         || with.into_iter().any(|c| query_writes(&c.query, ""))
-        || mentions(text, &CALLS)
-        || locks(text)
+        || effect_of_text(text).at_primary
 }
 
 fn statement_writes(s: &ast::Statement, text: &str) -> bool {
@@ -174,9 +151,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Before the statements of a text run: the signal, when one of them may not run here. A block that was declared READ ONLY stays,
+    /// Before the statements of a text run: [`Exit::Forward`], when one of them may not run here. A block that was declared READ ONLY stays,
     /// and so does one that has failed.
-    pub(in super::super) fn check_place(&mut self, statements: &[Parsed]) -> Result<()> {
+    pub(in super::super) fn check_place(&mut self, statements: &[Parsed]) -> Result<(), Exit> {
         if !self.forwards() || self.block.kind == Kind::Failed {
             return Ok(());
         }
@@ -189,13 +166,13 @@ impl<E: Engine> Session<E> {
             }
         };
         match goes {
-            true => Err(signal("the statement")),
+            true => Err(to_primary()),
             false => Ok(()),
         }
     }
 
     /// The same for a text whose one statement has a plan.
-    pub(in super::super) fn check_planned(&mut self, plan: &Plan, p: &Parsed) -> Result<()> {
+    pub(in super::super) fn check_planned(&mut self, plan: &Plan, p: &Parsed) -> Result<(), Exit> {
         let Stmt::Sql(s) = &p.stmt else {
             return Ok(());
         };
@@ -206,7 +183,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// The same for a run.
-    pub(in super::super) fn check_run(&mut self, run: &run::Run) -> Result<()> {
+    pub(in super::super) fn check_run(&mut self, run: &run::Run) -> Result<(), Exit> {
         if !self.forwards() {
             return Ok(());
         }
@@ -214,7 +191,7 @@ impl<E: Engine> Session<E> {
             || run.statement.belongs_to_primary()
                 && (!self.declared_read_only() || locks(&run.statement.text));
         match goes {
-            true => Err(signal("the statement")),
+            true => Err(to_primary()),
             false => Ok(()),
         }
     }
