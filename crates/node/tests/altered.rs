@@ -5,7 +5,7 @@ mod schemas;
 
 use accounts::{TABLE, accounts, begin, define, handle, key};
 use base::schema::{Change, FkAction, ForeignKey, Object, TableDef};
-use base::{Error, KeyRange, Oid, SqlState, Type, Value};
+use base::{KeyRange, Oid, SqlState, Type, Value};
 use node::{Node, NodeOptions};
 use txn::{Access, Direction, Durability, Isolation, Result, Scan, Txn, TxnOptions};
 
