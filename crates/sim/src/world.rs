@@ -377,7 +377,7 @@ impl World {
             t.change_schema(vec![crate::schema::change()])?;
             t.end_statement()
         };
-        let defined = define().and_then(|()| node.commit(t));
+        let defined = define().and_then(|()| Ok(node.commit(t)?));
         defined.unwrap_or_else(|e| panic!("the table is not made: {e}"));
         node.append_step();
         node.sync_step();
