@@ -277,9 +277,9 @@ impl<'t> Table<'t> {
     /// against a CHECK, 42804 for a column that is no int2, int4, int8 or numeric(p, s).
     pub fn add(&self, key: impl ToKey, column: &str, amount: i64) -> Result<bool> {
         self.tx.statement(self.handle, |txn, table| {
-            Ok(with_key(self.tx, table, &key, |key| {
+            with_key(self.tx, table, &key, |key| {
                 add(txn, table, key, column, amount)
-            })?)
+            })
         })
     }
 

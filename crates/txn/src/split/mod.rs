@@ -144,7 +144,7 @@ impl TableHandle {
             }
             set.push((column, units.value(value)));
         }
-        Ok(self.with_columns(row, set).map(Some)?)
+        self.with_columns(row, set).map(Some)
     }
 
     fn with_columns(
