@@ -166,6 +166,15 @@ impl TableHandle {
     }
 }
 
+/// Whether two versions of a row are the same where an index or a foreign key looks. The write set gets the row of a delta as the snapshot
+/// has it, and constraints and scans of indexes believe the write set: these columns have to be what they will be. The lock keeps them.
+fn is_bound_same(handle: &TableHandle, a: &[u8], b: &[u8]) -> bool {
+    let layout = &handle.table.layout;
+    let (a, b) = (layout.row(a), layout.row(b));
+    let mut bound = handle.bound.iter();
+    bound.all(|c| same_column(a, b, *c as usize))
+}
+
 impl Txn {
     /// Adds the deltas to the row of this key, which the statement has found by the columns `looked_at` (a set, `column_set`), guards aside.
     /// May fail with BLOCKED or RESTART, as every write.
@@ -308,18 +317,11 @@ impl Txn {
             settle(record);
         }
         let newest = record.newest(&guard).expect("there is an older version");
-        // The write set gets the row as the snapshot has it. Constraints and scans of indexes believe the write set, so what they look at
-        // has to be what it will be; from here on the lock keeps it.
-        let is_bound_same = |now: &[u8]| {
-            let (seen, now) = (layout.row(seen), layout.row(now));
-            let mut bound = handle.bound.iter();
-            bound.all(|c| same_column(seen, now, *c as usize))
-        };
         let is_same = newest.position() <= at
             || newest.row().is_some_and(|now| {
                 layout.knows(now)
                     && (looked_at == 0 || same_columns(handle, looked_at, seen, now))
-                    && is_bound_same(now)
+                    && is_bound_same(handle, seen, now)
             });
         if !is_same {
             let text = handle.describe_row(newest.row().unwrap_or(seen));
