@@ -158,7 +158,7 @@ async fn each_part_that_is_missing_is_named_and_the_start_refused() {
     assert_eq!(count(&s.connect().await).await, "2419");
     assert_eq!(
         std::fs::metadata(&anchor).expect("there is one").len(),
-        1024
+        8192
     );
     let whole = s.connect().await;
     write(&whole, 5000, 1).await;

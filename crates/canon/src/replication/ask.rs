@@ -36,6 +36,8 @@ pub const SHOW: u32 = 0x0CA0_0002;
 
 /// How long replicas have for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long one that says it is ahead may take to show it: it reads up to two segments.
+const TO_SHOW: Duration = Duration::from_secs(30);
 /// How often it is looked who has come by itself.
 const LOOK: Duration = Duration::from_millis(20);
 /// Longest answer: a history of 4,000 terms.
@@ -175,11 +177,15 @@ async fn hear(senders: &Senders, known: &Known, cluster: u128, ours: Ours<'_>) -
             if let (Stands::Ahead { ours: end, .. }, Some(at)) =
                 (stands(ours, &terms, last), &known.address)
             {
-                let asked = ask_to_show(at, &senders.membership, cluster, end);
-                shown = match tokio::time::timeout(PATIENCE, asked).await {
-                    Ok(Ok(around)) => Some(around),
-                    _ => None,
-                };
+                // It has proven to be a node of the cluster. A slow disk or a broken connection is no lie, so it is asked again.
+                let until = tokio::time::Instant::now() + TO_SHOW;
+                while shown.is_none() && tokio::time::Instant::now() < until {
+                    let asked = ask_to_show(at, &senders.membership, cluster, end);
+                    match tokio::time::timeout_at(until, asked).await {
+                        Ok(Ok(around)) => shown = Some(around),
+                        _ => tokio::time::sleep(10 * LOOK).await,
+                    }
+                }
             }
             Some(Answer {
                 name: known.name.clone(),
@@ -245,7 +251,10 @@ pub async fn before_serving(senders: &Senders, own_name: &str) -> Result<()> {
             names.join(", ")
         );
     }
-    // One that came by itself may have been ahead.
+    // One that came by itself may be ahead. What it shows is waited for; a connection that is silent ends.
+    while senders.is_proving() && senders.has_lost().is_none() {
+        tokio::time::sleep(LOOK).await;
+    }
     match senders.has_lost() {
         Some(e) => Err(e),
         None => {

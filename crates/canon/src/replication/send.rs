@@ -53,6 +53,8 @@ pub struct Senders {
     names: Mutex<BTreeSet<String>>,
     /// Replicas whose Hello was looked at, and none of it showed that log was lost here.
     greeted: Mutex<BTreeSet<String>>,
+    /// Connections whose replica says that it is ahead, and has to show it.
+    proving: Mutex<BTreeSet<u64>>,
     /// Replicas that said they are ahead and did not show it: this primary's end, and theirs.
     doubted: Mutex<BTreeMap<String, (Position, Position)>>,
     /// Replicas that are written down already.
@@ -111,6 +113,7 @@ impl Senders {
             peers: Mutex::default(),
             names: Mutex::default(),
             greeted: Mutex::default(),
+            proving: Mutex::default(),
             doubted: Mutex::default(),
             written: Mutex::default(),
             lost: watch::channel(None).0,
@@ -130,6 +133,11 @@ impl Senders {
     /// Whether this replica has said how far it is, and is not ahead.
     pub fn has_greeted(&self, name: &str) -> bool {
         self.greeted.lock().contains(name)
+    }
+
+    /// Whether a replica is being asked to show that it is ahead.
+    pub fn is_proving(&self) -> bool {
+        !self.proving.lock().is_empty()
     }
 
     /// A replica holds `theirs` of this primary's own history, of which nothing is here above `ours`: this node serves nobody any more. Why.
@@ -167,7 +175,7 @@ impl Senders {
         error!(
             %replica, %ours, %theirs,
             "this replica says that it holds log which this primary has lost, and does not show it: {why}. It is not believed, and does not \
-             follow. Its log is of another history than this node's: compare the two directories (canon verify) before one of them goes"
+             follow. Either this node has lost log, or that one is of another history: compare the two directories (canon verify) before one of them goes"
         );
     }
 
@@ -395,6 +403,7 @@ struct Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         self.senders.peers.lock().remove(&self.sending.id());
+        self.senders.proving.lock().remove(&self.sending.id());
     }
 }
 
@@ -478,9 +487,10 @@ impl Carrier {
             let known = move || senders.know(&name, reached);
             _ = tokio::task::spawn_blocking(known).await;
         }
-        if member && !carrier.sending.is_proving() {
-            carrier.senders.greeted.lock().insert(name);
-        }
+        match carrier.sending.is_proving() {
+            true => carrier.senders.proving.lock().insert(carrier.sending.id()),
+            false => member && carrier.senders.greeted.lock().insert(name),
+        };
         Ok(carrier)
     }
 
@@ -543,11 +553,13 @@ impl Carrier {
                     let address = address.map(|a| a.to_string());
                     let why = self.senders.lose(name, address, ours, theirs);
                     warn!(replica = %name, "{}", why.fields().message);
+                    self.senders.proving.lock().remove(&self.sending.id());
                 }
                 Do::Unproven { ours, theirs, why } => {
                     let name = self.sending.name();
                     self.senders.doubt(name, ours, theirs, &why);
                     self.senders.greeted.lock().insert(name.to_owned());
+                    self.senders.proving.lock().remove(&self.sending.id());
                 }
                 Do::Hint(term) => {
                     info!(

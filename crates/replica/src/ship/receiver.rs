@@ -533,9 +533,9 @@ impl Receiver {
     /// The primary does not find that what is here continues its log. One of the two has another history, and only a person can say which.
     fn doubted(&mut self, at: Position, why: &str, out: &mut Vec<Command>) {
         let why = format!(
-            "the primary's log ends at {at} and this replica's at {}, and the primary does not find its own log here: {why}. This replica's log is \
-             of another history. It keeps what it has and follows nobody. Compare the two directories (canon verify); if the primary is \
-             right, start this node on an empty data directory",
+            "the primary's log ends at {at} and this replica's at {}, and the primary is not convinced: {why}. Either the primary \
+             has lost log, or this log is of another history. This node keeps what it has and tries again. Compare the two directories \
+             (canon verify) before either is emptied",
             self.expected
         );
         self.leave(&why, out);

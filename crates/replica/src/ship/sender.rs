@@ -564,7 +564,9 @@ impl Sender {
                 }
             }
             Event::Time => {
+                // Its time begins when this node has read its own log.
                 if let Some(claim) = &mut self.claim
+                    && claim.here.is_some()
                     && now_micros >= *claim.until.get_or_insert(now_micros + TO_SHOW)
                 {
                     return self.doubt(NOT_SHOWN, out);

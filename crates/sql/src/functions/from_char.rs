@@ -445,6 +445,9 @@ impl Read {
 
     fn date(&self, s: &str) -> Result<(i32, i32, i32)> {
         let bad = || overflow(format!("date/time field value out of range: \"{s}\""));
+        if self.century.unsigned_abs() >= 100_000 {
+            return Err(bad());
+        }
         let year = self.year();
         // What is far outside of all dates is not to be computed with.
         let small = |n: i32| n.unsigned_abs() < 10_000_000;

@@ -252,10 +252,21 @@ fn split_part(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
 fn concat(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
     let mut out = String::new();
     for (v, t) in a.iter().zip(types) {
-        text::output(v, *t, c.settings, &mut out);
-        base::memory::check()?;
+        append(&mut out, v, *t, c)?;
     }
     Ok(Value::from(out))
+}
+
+/// A long text is asked for before the buffer grows, because a buffer that grows takes twice what it had.
+fn append(out: &mut String, v: &Value, t: Type, c: Ctx<'_, '_>) -> Result<()> {
+    if let Some(s) = v.as_str()
+        && s.len() >= 1 << 20
+    {
+        base::memory::want(out.len() + s.len())?;
+        out.reserve_exact(s.len());
+    }
+    text::output(v, t, c.settings, out);
+    base::memory::check()
 }
 
 fn concat_ws(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
@@ -268,8 +279,7 @@ fn concat_ws(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
         if !first {
             out.push_str(sep);
         }
-        text::output(v, *t, c.settings, &mut out);
-        base::memory::check()?;
+        append(&mut out, v, *t, c)?;
         first = false;
     }
     Ok(Value::from(out))
@@ -300,6 +310,7 @@ fn overlay(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     }
     let head = slice(t, 1, Some(from - 1))?;
     let tail = slice(t, from.saturating_add(len), None)?;
+    base::memory::want(head.len() + new.len() + tail.len())?;
     Ok(Value::from(format!("{head}{new}{tail}")))
 }
 

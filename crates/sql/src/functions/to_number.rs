@@ -225,8 +225,11 @@ fn write_float(x: f64, most: usize, format: &str) -> Result<String> {
         if !x.is_finite() {
             return Ok(no_exponent(&p));
         }
-        let shown = format!("{x:.*e}", p.post);
+        // No float has more digits than these, and a run-time precision has 16 bits.
+        let digits = p.post.min(1100);
+        let shown = format!("{x:.digits$e}");
         let (mantissa, exponent) = shown.split_once('e').expect("an exponent");
+        let mantissa = format!("{mantissa}{}", "0".repeat(p.post - digits));
         let exponent: i32 = exponent.parse().expect("an exponent");
         let sign = if exponent < 0 { '-' } else { '+' };
         let space = if mantissa.starts_with('-') { "" } else { " " };
@@ -504,6 +507,21 @@ pub(super) fn register(r: &mut Registry) {
 #[cfg(test)]
 mod tests {
     use crate::functions::testing::call;
+
+    #[test]
+    fn a_century_that_is_too_large_is_out_of_range() {
+        for century in ["2147483647", "42949693"] {
+            let said = call("to_date", &[century, "CC"]);
+            assert!(said.contains("22008"), "{century}: {said}");
+        }
+    }
+
+    #[test]
+    fn more_digits_than_a_float_has_are_zeros() {
+        let format = format!("9.{}EEEE", "9".repeat(70_000));
+        let said = call("to_char", &["1::float8", &format]);
+        assert!(said.starts_with(" 1.000") && said.ends_with("000e+00"));
+    }
 
     #[test]
     fn formats_are_those_of_postgresql() {
