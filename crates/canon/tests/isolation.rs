@@ -429,5 +429,5 @@ files! {
     intermediate_read lock_modes lock_table lost_update nowait_skip_locked
     observed_transaction_vanishes phantom open_portal predicate_many_preceders predicate_many_preceders_write read_only_anomaly read_skew
     read_skew_predicate scans_that_miss snapshot_moved unique_race wait_and_recheck write_skew
-    split_bound split_delete split_deltas split_exact split_read split_reserved split_upsert write_skew_error write_skew_predicate write_skew_scan
+    split_bound split_delete split_deltas split_exact split_read split_reserved split_runs_out split_upsert write_skew_error write_skew_predicate write_skew_scan
 }
