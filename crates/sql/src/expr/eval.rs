@@ -292,7 +292,10 @@ fn length(v: &Value) -> usize {
 pub(crate) fn weigh(v: &Value) -> Result<()> {
     match length(v) {
         0..64 => Ok(()),
-        n => Ok(base::cancel::work(n)?),
+        n => {
+            base::memory::check()?;
+            Ok(base::cancel::work(n)?)
+        }
     }
 }
 
