@@ -149,7 +149,10 @@ mod tests {
             assert!(check_cancelled().is_ok(), "no statement may run yet");
         }
         let asks = within(flag, &asked);
-        assert!(check_cancelled().is_ok(), "between turns it is nobody's");
+        assert!(
+            check_cancelled().is_ok(),
+            "between turns no session is stopped"
+        );
         {
             let _inside = memory::enter(&mut account);
             let e = check_cancelled().unwrap_err();

@@ -98,7 +98,7 @@ pub fn process() -> i64 {
     PROCESS.0.load(Relaxed)
 }
 
-/// For the store: so many of the bytes that the thread has taken (or given back) are rows' and nobody's account's.
+/// For the store: so many of the bytes that the thread has taken (or given back) are the rows' and belong to no account.
 #[inline]
 pub fn are_rows(bytes: isize) {
     METER.with(|m| {

@@ -9,6 +9,7 @@
 //!
 //! Left out on purpose: a verdict. The interval says how much the rounds can tell.
 
+use super::options::program;
 use super::sample::{Sample, measure};
 use super::{AUTOGROUP, loads, number, page};
 use crate::{Result, clients::Clients, command, guard::Guard, server};
@@ -104,15 +105,7 @@ fn shown(ratio: Option<Ratio>) -> String {
 pub fn main(args: &[String]) -> Result<()> {
     let options = options(args)?;
     let clients = Clients::find().map_err(|e| format!("{e}\ntry `cargo xtask clients`"))?;
-    let after = match &options.after {
-        Some(binary) => binary.clone(),
-        None => {
-            println!("building canon, release");
-            let build = ["build", "--release", "--package", "canon"];
-            command::output(&mut command::cargo(&build))?;
-            command::target_dir().join("release").join("canon")
-        }
-    };
+    let after = program(&options.after)?;
     let mut guard = Guard::new()?;
     guard.setting(AUTOGROUP, "0")?;
     let directory = server::new_directory(&options.directory, &mut guard)?;

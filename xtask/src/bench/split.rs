@@ -16,11 +16,12 @@
 //!
 //! Left out on purpose: several records of one value, of which there is one so far, and the thesis's implementation in SQL.
 
+use super::options::program;
 use super::sample::{Sample, Spread, Tool, measure};
 use super::svg::Chart;
 use super::{AUTOGROUP, loads, number, page};
 use crate::server::{self, Server, USER};
-use crate::{Result, clients::Clients, command, guard::Guard};
+use crate::{Result, clients::Clients, guard::Guard};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -334,15 +335,7 @@ fn ratios(load: &Load, level: &str, samples: &[Vec<Sample>]) -> String {
 pub fn main(args: &[String]) -> Result<()> {
     let options = options(args)?;
     let clients = Clients::find().map_err(|e| format!("{e}\ntry `cargo xtask clients`"))?;
-    let binary = match &options.binary {
-        Some(binary) => binary.clone(),
-        None => {
-            println!("building canon, release");
-            let build = ["build", "--release", "--package", "canon"];
-            command::output(&mut command::cargo(&build))?;
-            command::target_dir().join("release").join("canon")
-        }
-    };
+    let binary = program(&options.binary)?;
     let mut guard = Guard::new()?;
     guard.setting(AUTOGROUP, "0")?;
     let directory = server::new_directory(&options.directory, &mut guard)?;
