@@ -1,9 +1,12 @@
 //! SQL over transactions: from a text to rows, in sessions.
 //!
 //! ```text
-//! text ─ session/parse ─▶ tree ─ bind ─▶ bound statement ─ plan ─▶ plan ─ exec ─▶ rows
-//!                                  │ names: catalog, types, functions       │ rows: txn, store
+//! text ─ session/parse ─▶ tree ─ bind ─▶ logical plan ─ plan ─▶ physical plan ─ exec ─▶ rows
+//!                                 │ names: catalog, types, functions             │ rows: txn, store
 //! ```
+//! Each stage has its own tree and its own room, and the arrows go one way: `bind` makes the plan of `logical` and knows no planner, `plan`
+//! turns it into operators and knows no syntax, `exec` runs them and knows neither. `prepare` puts the stages together.
+//!
 //! `session` holds what a client has set, opened and prepared; it runs statements and repeats the ones that lost a race. `ddl` changes the
 //! schema, `rules` compiles constraints and defaults for `txn`, `expr` evaluates expressions. `reading` says what a plan reads, for strong
 //! reads at replicas. `engine` is the trait through which a session reaches its node; `standing` is what a node says of its place in the cluster.
@@ -19,7 +22,9 @@ pub mod engine;
 pub mod exec;
 pub(crate) mod expr;
 pub mod functions;
+pub(crate) mod logical;
 pub mod plan;
+pub mod prepare;
 pub mod reading;
 pub mod rules;
 pub mod session;

@@ -6,7 +6,7 @@
 //!                                                      At(t): a state that this node may not show yet
 //! Txn::stand_at(t) ──▶ Engine::readable(t, touches)    nothing of it changed in (visible, t]: read at t; else wait
 //! ```
-//! What a statement touches is named before it is read (`exec::touches`): the schema first, since plans are made with it, then tables, or
+//! What a statement touches is named before it is read (`plan::touches`): the schema first, since plans are made with it, then tables, or
 //! rows by their primary keys. See docs/design/fresh-reads.md for the rule and its proof.
 //!
 //! Left out on purpose: when to give up. That is the session's (`canon.read_timeout`), which drops the future.

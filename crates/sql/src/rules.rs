@@ -1,3 +1,374 @@
-//! CHECK and DEFAULT expressions, compiled for transactions.
+//! What DDL and transactions ask of the binder: shapes of queries, checks of expressions, compiled CHECKs and DEFAULTs.
 
-pub use crate::bind::analyze::Compiler;
+use crate::bind::{Binder, Env, PrepareContext, Scope, ScopeColumn, ScopeRel, parse_expr};
+use crate::catalog::NoFacts;
+use crate::ddl::{Analyzer, QueryShape};
+use crate::exec::{Rt, State};
+use crate::expr::{Expr, Slot};
+use crate::functions::{EvalContext, NoSession, SessionContext, Volatility};
+use crate::logical::Need;
+use crate::plan::node::Plan;
+use crate::types::OutputSettings;
+use base::schema::{BOOTSTRAP_ROLE, Column, Schema, Table, TableDef};
+use base::{Error, Oid, Result, SqlState, Value};
+use sqlparser::ast;
+use std::sync::Arc;
+use txn::{Catalog, RuleCompiler, Stop, TableRules};
+
+/// The binder as DDL sees it.
+pub struct Analysis<'a> {
+    /// The role that looks names up.
+    pub role: Oid,
+    pub settings: &'a OutputSettings,
+    pub session: &'a dyn SessionContext,
+}
+
+fn evaluate(
+    e: &Expr,
+    row: &[Value],
+    plan: &Plan,
+    settings: &OutputSettings,
+    session: &dyn SessionContext,
+) -> Result<Value> {
+    let mut st = State::new(vec![], plan);
+    st.env[..row.len()].clone_from_slice(row);
+    let mut rt = Rt {
+        txn: None,
+        cx: EvalContext { settings, session },
+        facts: &NoFacts,
+        st: &mut st,
+        plan,
+    };
+    // Its subqueries are refused: it reads no table.
+    e.eval(&mut rt).map_err(Stop::only_error)
+}
+
+/// The columns of one table as a scope, without its storage.
+fn table_scope(b: &mut Binder<'_>, def: &TableDef) -> ScopeRel {
+    let mut columns = Vec::new();
+    for (i, c) in def.columns.iter().enumerate() {
+        let s: Slot = b.slot(format!("{}.{}", def.name, c.name));
+        if !c.dropped {
+            columns.push(ScopeColumn {
+                name: c.name.clone(),
+                expr: Expr::Slot(s),
+                ty: c.ty(),
+                origin: (def.id, i as i16 + 1),
+            });
+        }
+    }
+    ScopeRel {
+        alias: def.name.clone(),
+        schema: None,
+        columns,
+    }
+}
+
+fn bind_check(b: &mut Binder<'_>, def: &TableDef, e: &ast::Expr) -> Result<Expr> {
+    let rel = table_scope(b, def);
+    let root = Scope::root();
+    let mut scope = Scope::inside(&root);
+    scope.add(rel)?;
+    b.in_rule = Some("check constraint");
+    let mut env = Env::plain(&scope, "check constraints");
+    let bound = b.expr(e, &mut env)?;
+    b.condition(bound, "CHECK")
+}
+
+fn bind_default(b: &mut Binder<'_>, column: &Column, e: &ast::Expr) -> Result<Expr> {
+    if let Some(name) = first_column(e) {
+        return Err(Error::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "cannot use column reference in DEFAULT expression",
+        )
+        .detail(format!("It names \"{name}\".")));
+    }
+    let root = Scope::root();
+    b.in_rule = Some("DEFAULT expression");
+    let mut env = Env::plain(&root, "DEFAULT expressions");
+    let bound = b.expr(e, &mut env)?;
+    let from = bound.ty.ty;
+    let to = column.ty();
+    b.try_coerce(bound, to, crate::types::cast::CastKind::Assignment)?
+        .ok_or_else(|| {
+            let shown = crate::types::typename::format_type;
+            Error::new(
+                SqlState::DATATYPE_MISMATCH,
+                format!(
+                    "column \"{}\" is of type {} but default expression is of type {}",
+                    column.name,
+                    shown(to.ty, to.typmod),
+                    shown(from, -1)
+                ),
+            )
+            .hint("You will need to rewrite or cast the expression.")
+        })
+}
+
+/// A name in a DEFAULT that is a bare column.
+fn first_column(e: &ast::Expr) -> Option<String> {
+    match e {
+        ast::Expr::Identifier(i) => Some(crate::catalog::fold(i)),
+        ast::Expr::Nested(e) | ast::Expr::UnaryOp { expr: e, .. } => first_column(e),
+        ast::Expr::BinaryOp { left, right, .. } => {
+            first_column(left).or_else(|| first_column(right))
+        }
+        _ => None,
+    }
+}
+
+impl Analysis<'_> {
+    fn with<R>(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        f: impl FnOnce(&mut Binder<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let catalog = Catalog {
+            schema: Arc::new(schema.clone()),
+            tables: Default::default(),
+        };
+        let path: Vec<Oid> = crate::catalog::namespaces(schema, search_path).collect();
+        let cx = PrepareContext {
+            catalog: &catalog,
+            search_path: &path,
+            role: self.role,
+            settings: self.settings,
+            session: self.session,
+            rows: None,
+            source: "",
+        };
+        f(&mut Binder::new(&cx, &[]))
+    }
+}
+
+/// The relations that a query names itself, not those inside its views.
+fn own_relations(needs: &[Need]) -> Vec<Oid> {
+    let mut all = vec![];
+    for n in needs.iter().filter(|n| n.view == 0) {
+        if !all.contains(&n.relation) {
+            all.push(n.relation);
+        }
+    }
+    all
+}
+
+impl Analyzer for Analysis<'_> {
+    fn query(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        query: &ast::Query,
+    ) -> Result<QueryShape> {
+        self.with(schema, search_path, |b| {
+            let root = Scope::root();
+            let boundary = Scope::boundary(&root);
+            b.stars = Some(vec![]);
+            let rel = b.query(query, &boundary, None)?;
+            if !b.params.is_empty() {
+                return Err(Error::new(
+                    SqlState::UNDEFINED_PARAMETER,
+                    "there is no parameter $1",
+                ));
+            }
+            Ok(QueryShape {
+                columns: rel.cols.into_iter().map(|c| (c.name, c.ty)).collect(),
+                depends_on: own_relations(&b.privileges),
+                stars: b.stars.take().unwrap_or_default(),
+            })
+        })
+    }
+
+    fn check(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        table: &TableDef,
+        e: &ast::Expr,
+    ) -> Result<()> {
+        self.with(schema, search_path, |b| bind_check(b, table, e).map(|_| ()))
+    }
+
+    fn default(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        column: &Column,
+        e: &ast::Expr,
+    ) -> Result<()> {
+        self.with(schema, search_path, |b| {
+            bind_default(b, column, e).map(|_| ())
+        })
+    }
+
+    fn evaluate_default(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        column: &Column,
+        e: &ast::Expr,
+    ) -> Result<Option<Value>> {
+        let (e, slots) = self.with(schema, search_path, |b| {
+            Ok((bind_default(b, column, e)?, b.names.len()))
+        })?;
+        if e.volatility() == Volatility::Volatile {
+            return Ok(None);
+        }
+        evaluate(&e, &[], &Plan::bare(slots), self.settings, self.session).map(Some)
+    }
+
+    fn evaluate_volatile(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        column: &Column,
+        e: &ast::Expr,
+    ) -> Result<Value> {
+        let (e, slots) = self.with(schema, search_path, |b| {
+            Ok((bind_default(b, column, e)?, b.names.len()))
+        })?;
+        evaluate(&e, &[], &Plan::bare(slots), self.settings, self.session)
+    }
+}
+
+/// Compiles the CHECKs and DEFAULTs of tables for transactions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Compiler;
+
+/// One table's rules.
+struct Rules {
+    schema: String,
+    table: String,
+    checks: Vec<(String, Expr)>,
+    defaults: Vec<Option<Expr>>,
+    plan: Plan,
+    settings: OutputSettings,
+}
+
+impl RuleCompiler for Compiler {
+    fn compile(&self, schema: &Schema, table: &Table) -> Result<Arc<dyn TableRules>> {
+        let settings = OutputSettings::default();
+        let analysis = Analysis {
+            // The names were looked up when the rules were made.
+            role: BOOTSTRAP_ROLE,
+            settings: &settings,
+            session: &NoSession,
+        };
+        let def = &table.def;
+        let home = schema
+            .namespace(def.namespace)
+            .map(|n| n.name.clone())
+            .unwrap_or_default();
+        let path = [home.clone(), "public".to_owned()];
+        let mut slots = def.columns.len();
+        let mut checks = Vec::new();
+        for c in &def.checks {
+            let e = parse_expr(&c.expr)?;
+            let e = analysis.with(schema, &path, |b| {
+                let e = bind_check(b, def, &e)?;
+                slots = slots.max(b.names.len());
+                Ok(e)
+            })?;
+            checks.push((c.name.clone(), e));
+        }
+        let mut defaults = Vec::new();
+        for c in &def.columns {
+            defaults.push(match &c.default {
+                Some(text) if !c.dropped => {
+                    let e = parse_expr(text)?;
+                    Some(analysis.with(schema, &path, |b| {
+                        let e = bind_default(b, c, &e)?;
+                        slots = slots.max(b.names.len());
+                        Ok(e)
+                    })?)
+                }
+                _ => None,
+            });
+        }
+        Ok(Arc::new(Rules {
+            schema: home,
+            table: def.name.clone(),
+            checks,
+            defaults,
+            plan: Plan::bare(slots),
+            settings,
+        }))
+    }
+}
+
+impl TableRules for Rules {
+    fn check(&self, row: &[Value]) -> Result<()> {
+        for (name, e) in &self.checks {
+            let v = evaluate(e, row, &self.plan, &self.settings, &NoSession)?;
+            if matches!(v, Value::Bool(false)) {
+                return Err(Error::new(
+                    SqlState::CHECK_VIOLATION,
+                    format!(
+                        "new row for relation \"{}\" violates check constraint \"{name}\"",
+                        self.table
+                    ),
+                )
+                .detail(self.failing_row(row))
+                .table(&self.schema, &self.table)
+                .constraint(name));
+            }
+        }
+        Ok(())
+    }
+
+    fn default(&self, column: usize) -> Result<Value> {
+        match self.defaults.get(column) {
+            Some(Some(e)) => evaluate(e, &[], &self.plan, &self.settings, &NoSession),
+            _ => Ok(Value::Null),
+        }
+    }
+}
+
+impl Rules {
+    fn failing_row(&self, row: &[Value]) -> String {
+        let mut out = String::from("Failing row contains (");
+        for (i, v) in row.iter().enumerate() {
+            if i > 0 {
+                out.push_str(", ");
+            }
+            if v.is_null() {
+                out.push_str("null");
+                continue;
+            }
+            let mut s = String::new();
+            crate::types::text::output(v, kind_of(v), &self.settings, &mut s);
+            if s.chars().count() > 64 {
+                s = s.chars().take(64).collect::<String>() + "...";
+            }
+            out.push_str(&s);
+        }
+        out.push_str(").");
+        out
+    }
+}
+
+/// A type that prints a value as its own type would.
+fn kind_of(v: &Value) -> base::Type {
+    use base::Type;
+    match v {
+        Value::Null | Value::Text(_) => Type::Text,
+        Value::Bool(_) => Type::Bool,
+        Value::Int2(_) => Type::Int2,
+        Value::Int4(_) => Type::Int4,
+        Value::Int8(_) => Type::Int8,
+        Value::Float4(_) => Type::Float4,
+        Value::Float8(_) => Type::Float8,
+        Value::Numeric(_) => Type::Numeric,
+        Value::Char(_) => Type::Char,
+        Value::Bytea(_) => Type::Bytea,
+        Value::Uuid(_) => Type::Uuid,
+        Value::Date(_) => Type::Date,
+        Value::Time(_) => Type::Time,
+        Value::Timestamp(_) => Type::Timestamp,
+        Value::TimestampTz(_) => Type::TimestampTz,
+        Value::Interval(_) => Type::Interval,
+        Value::Json(_) => Type::Jsonb,
+        Value::Oid(_) => Type::Oid,
+        Value::Array(a) => a.element.array_of().unwrap_or(Type::TextArray),
+    }
+}

@@ -1,10 +1,13 @@
 //! A database in memory for this crate's tests: a store, transactions, DDL and plans, without log, node or session.
 
-use crate::bind::analyze::{Analysis, Compiler, NoFacts};
+use crate::bind::PrepareContext;
+use crate::catalog::NoFacts;
 use crate::ddl::{self, DdlContext};
 use crate::exec::{ExecContext, RowBatch};
 use crate::functions::{NoSession, SessionContext};
-use crate::plan::{PrepareContext, Prepared, prepare};
+use crate::plan::Prepared;
+use crate::prepare::prepare;
+use crate::rules::{Analysis, Compiler};
 use crate::types::{OutputSettings, text};
 use base::position::Watermarks;
 use base::schema::Schema;
@@ -370,7 +373,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         .tokenize_with_location()
         .map_err(|e| syntax(e.to_string()))?;
     Parser::new(&PostgreSqlDialect {})
-        .with_tokens_with_locations(crate::plan::adapt_tokens(&tokens))
+        .with_tokens_with_locations(crate::bind::adapt(&tokens))
         .parse_statements()
         .map_err(|e| syntax(e.to_string()))
 }

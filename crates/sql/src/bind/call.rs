@@ -6,7 +6,7 @@ use super::{Binder, Bound};
 use crate::catalog::split_name;
 use crate::expr::Expr;
 use crate::functions::{Kind, NEXT_IDENTITY, Resolved, lookup_function, lookup_operator};
-use crate::plan::node::{Agg, SortKey};
+use crate::logical::{Agg, SortKey};
 use crate::types::typename::format_type;
 use base::{Error, Result, SqlState, Type};
 use sqlparser::ast::{

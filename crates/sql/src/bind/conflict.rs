@@ -5,7 +5,7 @@ use super::from::Names;
 use super::{Binder, Scope};
 use crate::catalog::{fold, split_name};
 use crate::expr::Slot;
-use crate::plan::node::{ConflictUpdate, OnConflict};
+use crate::logical::write::{ConflictUpdate, OnConflict};
 use base::schema::{Table, privilege};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{self, ConflictTarget, OnConflictAction};

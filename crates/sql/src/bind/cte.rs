@@ -1,15 +1,14 @@
 //! WITH. A CTE that is read once is bound where it is read; others are computed once; a recursive one runs in rounds.
 
-use super::from::{From, Names, rename};
+use super::from::{Names, rename};
 use super::scope::{CteDef, CteKind, ScopeColumn, ScopeRel};
 use super::select::QCol;
 use super::{Binder, Rel, Scope};
 use crate::catalog::fold;
 use crate::expr::{Expr, Slot};
-use crate::plan::node::{self, Node};
+use crate::logical::{self, From, Logical};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{self, CteAsMaterialized, SetExpr, TableAlias};
-use std::sync::Arc;
 
 /// Queries that NOT MATERIALIZED may have bound anew for all references to a CTE; above that it is computed once all the same.
 const MOST_INLINED: usize = 32;
@@ -101,15 +100,15 @@ impl Binder<'_> {
             queries: 0,
         });
         let mut inner = self.with(w, i + 1, &around, body)?;
-        inner.node = Node::With(Arc::new(node::With {
-            ctes: vec![node::Cte {
+        inner.node = Logical::With {
+            ctes: vec![logical::Cte {
                 id,
                 name,
-                plan: rel.node,
+                input: rel.node,
                 slots,
             }],
-            input: inner.node,
-        }));
+            input: Box::new(inner.node),
+        };
         Ok(inner)
     }
 
@@ -158,13 +157,13 @@ impl Binder<'_> {
             self.recursive_parts(&q.body, &boundary, name, &mut step)?;
         let deps = boundary.take_crossed();
         let slots: Vec<Slot> = cols.iter().map(|c| c.slot).collect();
-        let plan = Node::Recursive(Arc::new(node::Recursive {
+        let plan = Logical::Recursive {
             id: work,
-            first,
-            step,
+            first: Box::new(first),
+            step: Box::new(step),
             distinct,
             slots: slots.clone(),
-        }));
+        };
         let cols = named(cols, &cte.alias, name)?;
         let mut around = Scope::inside(scope);
         let after = mentions_in(&w.cte_tables[i + 1..], name)?;
@@ -192,15 +191,15 @@ impl Binder<'_> {
             queries: 0,
         });
         let mut inner = self.with(w, i + 1, &around, body)?;
-        inner.node = Node::With(Arc::new(node::With {
-            ctes: vec![node::Cte {
+        inner.node = Logical::With {
+            ctes: vec![logical::Cte {
                 id,
                 name: name.to_owned(),
-                plan,
+                input: plan,
                 slots,
             }],
-            input: inner.node,
-        }));
+            input: Box::new(inner.node),
+        };
         Ok(inner)
     }
 
@@ -251,10 +250,9 @@ impl Binder<'_> {
                     let (_, node) = self.lazy.remove(at);
                     let columns = scope_columns(cols, |c| c.slot);
                     let item = From::Rel {
-                        node,
+                        rel: Box::new(node),
                         slots: cols.iter().map(|c| c.slot).collect(),
                         deps,
-                        rows: 100.0,
                     };
                     let rel = ScopeRel {
                         alias: shown,

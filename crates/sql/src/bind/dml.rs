@@ -1,15 +1,15 @@
 //! UPDATE and DELETE, and what all writing statements share: targets, assignments, RETURNING.
 
 use super::expr::Env;
-use super::from::{From, Names, TableRef};
+use super::from::Names;
 use super::select::QCol;
 use super::syntax::is_default;
 use super::{Binder, Bound, Scope};
-use crate::catalog::{Resolved, fold, split_name};
+use crate::catalog::{Resolved, split_name};
 use crate::expr::{Expr, Slot};
 use crate::functions::NEXT_IDENTITY;
-use crate::plan::join::{Want, plan_from};
-use crate::plan::node::{self, ColumnSource, Node, Returning, Root};
+use crate::logical::write::{ColumnSource, Delete, Returning, Update};
+use crate::logical::{self, From, Logical, Root, StatementKind, TableRef};
 use base::schema::{Identity, Relation, Table, privilege};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{
@@ -354,11 +354,11 @@ impl Binder<'_> {
                 (Some(split), rest)
             }
         };
-        let planned = plan_from(self, items, filter, &Want::default())?;
-        let root = Root::Update(Arc::new(node::Update {
+        let input = Logical::Join { items, filter };
+        let root = Root::Update(Update {
             handle,
             alias,
-            input: planned.node,
+            input,
             key_slot,
             row,
             columns,
@@ -366,7 +366,7 @@ impl Binder<'_> {
             joined,
             in_place,
             returning,
-        }));
+        });
         Ok((root, cols))
     }
 
@@ -402,15 +402,15 @@ impl Binder<'_> {
         }
         let (returning, cols) = self.returning(d.returning.as_deref(), &scope, row, t.def.id)?;
         let joined = items.len() > 1;
-        let planned = plan_from(self, items, filter, &Want::default())?;
-        let root = Root::Delete(Arc::new(node::Delete {
+        let input = Logical::Join { items, filter };
+        let root = Root::Delete(Delete {
             handle,
             alias,
-            input: planned.node,
+            input,
             key_slot,
             joined,
             returning,
-        }));
+        });
         Ok((root, cols))
     }
 
@@ -435,7 +435,7 @@ impl Binder<'_> {
         Ok((items, scope))
     }
 
-    fn where_clause(&mut self, e: Option<&Ast>, scope: &Scope<'_>) -> Result<Vec<Expr>> {
+    pub(super) fn where_clause(&mut self, e: Option<&Ast>, scope: &Scope<'_>) -> Result<Vec<Expr>> {
         let mut filter = Vec::new();
         if let Some(e) = e {
             if let Ast::Function(f) = e
@@ -456,8 +456,7 @@ impl Binder<'_> {
         q: &ast::Query,
         stmt: &ast::Statement,
         scope: &Scope<'_>,
-    ) -> Result<Arc<crate::plan::Prepared>> {
-        use crate::plan::StatementKind;
+    ) -> Result<logical::Statement> {
         let mut found: Option<(StatementKind, Root, Vec<QCol>)> = None;
         let mut body = |b: &mut Self, s: &Scope<'_>| {
             let (kind, (root, cols)) = match stmt {
@@ -469,49 +468,37 @@ impl Binder<'_> {
             found = Some((kind, root, cols));
             // The WITH wraps this placeholder; its CTEs are moved into the statement's input below.
             Ok(super::Rel {
-                node: Node::Once(Arc::new(vec![])),
+                node: Logical::once(),
                 cols: vec![],
-                rows: 1.0,
             })
         };
         let wrapped = match &q.with {
             Some(w) => self.with(w, 0, scope, &mut body)?,
             None => body(&mut self, scope)?,
         };
-        let (kind, root, cols) = found.expect("the body ran");
-        let root = match root {
+        let (kind, mut root, cols) = found.expect("the body ran");
+        let input = match &mut root {
             Root::Insert(i) => {
-                let mut i = Arc::into_inner(i).expect("not shared yet");
-                i.input = rewrap(wrapped.node, i.input);
                 i.buffer = true;
-                Root::Insert(Arc::new(i))
+                &mut i.input
             }
-            Root::Update(u) => {
-                let mut u = Arc::into_inner(u).expect("not shared yet");
-                u.input = rewrap(wrapped.node, u.input);
-                Root::Update(Arc::new(u))
-            }
-            Root::Delete(d) => {
-                let mut d = Arc::into_inner(d).expect("not shared yet");
-                d.input = rewrap(wrapped.node, d.input);
-                Root::Delete(Arc::new(d))
-            }
-            other => other,
+            Root::Update(u) => &mut u.input,
+            Root::Delete(d) => &mut d.input,
+            Root::Rows(n) => n,
         };
+        let inner = std::mem::replace(input, Logical::once());
+        *input = rewrap(wrapped.node, inner);
         self.finish(kind, root, cols)
     }
 }
 
 /// Puts `inner` in the place of the innermost input of a chain of WITHs.
-fn rewrap(outer: Node, inner: Node) -> Node {
+fn rewrap(outer: Logical, inner: Logical) -> Logical {
     match outer {
-        Node::With(w) => {
-            let w = Arc::into_inner(w).expect("not shared yet");
-            Node::With(Arc::new(node::With {
-                ctes: w.ctes,
-                input: rewrap(w.input, inner),
-            }))
-        }
+        Logical::With { ctes, input } => Logical::With {
+            ctes,
+            input: Box::new(rewrap(*input, inner)),
+        },
         _ => inner,
     }
 }
@@ -545,9 +532,4 @@ fn one_column_of(q: &ast::Query, i: usize, n: usize) -> Option<ast::Query> {
     }
     s.projection = vec![s.projection[i].clone()];
     Some(one)
-}
-
-/// The name of a column in messages.
-pub(super) fn folded(i: &ast::Ident) -> String {
-    fold(i)
 }

@@ -2,9 +2,8 @@
 
 use super::{Binder, Bound, Scope};
 use crate::ddl::column_type;
-use crate::expr::{Expr, Slot};
-use crate::functions::Resolved;
-use crate::plan::node::Agg;
+use crate::expr::Expr;
+use crate::logical::{Agg, SetCall};
 use base::{ColumnType, Error, Numeric, Result, SqlState, Type, Value};
 use sqlparser::ast::{self, AccessExpr, Expr as Ast, Subscript, UnaryOperator};
 use std::str::FromStr;
@@ -21,7 +20,7 @@ pub(crate) struct Env<'s, 'p> {
     /// Aggregate calls met, when they may stand here.
     pub aggs: Option<Vec<Agg>>,
     /// Set-returning functions met, when they may stand here.
-    pub sets: Option<Vec<(Slot, Resolved, Vec<Expr>)>>,
+    pub sets: Option<Vec<SetCall>>,
     pub in_aggregate: bool,
     /// CASE or COALESCE, inside of which no set may stand: whether it is asked for at all depends on the row.
     pub in_branch: Option<&'static str>,

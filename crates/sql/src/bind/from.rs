@@ -11,81 +11,14 @@ use super::{Binder, Rel, Scope};
 use crate::catalog::{Resolved, VirtualTable, fold, split_name};
 use crate::ddl::privileges::is_closed;
 use crate::expr::{Expr, Slot};
-use crate::plan::node::{self, CatalogSource, Node};
+use crate::logical::from::slots_of;
+use crate::logical::{CatalogSource, From, TableRef};
 use base::schema::{Relation, Table, ViewDef, privilege};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{
     self, Ident, JoinConstraint, JoinOperator, TableAlias, TableFactor, TableWithJoins,
 };
 use std::sync::Arc;
-use txn::TableHandle;
-
-/// A table in FROM. Column `i` has slot `base + i`.
-pub(crate) struct TableRef {
-    pub table: Arc<Table>,
-    pub handle: Option<Arc<TableHandle>>,
-    pub alias: String,
-    pub base: Slot,
-    /// For the row's key, when the row is to be locked or written.
-    pub key_slot: Option<Slot>,
-    /// Only split columns of its rows are changed, by deltas: the rest of a row does not count as read.
-    pub adds: bool,
-    /// SKIP LOCKED passes over some of its rows.
-    pub skips: bool,
-    /// The views in whose queries it is named, the outermost first.
-    pub views: Box<[Oid]>,
-}
-
-impl TableRef {
-    pub fn slot(&self, column: usize) -> Slot {
-        self.base + column as Slot
-    }
-
-    /// The column that a slot is, if it is one of this table.
-    pub fn column_of(&self, s: Slot) -> Option<usize> {
-        let n = self.table.def.columns.len() as Slot;
-        (self.base..self.base + n)
-            .contains(&s)
-            .then(|| (s - self.base) as usize)
-    }
-}
-
-/// A relation, or a join of some, not yet planned.
-pub(crate) enum From {
-    Table(TableRef),
-    Virtual {
-        source: CatalogSource,
-        alias: String,
-        base: Slot,
-        width: usize,
-    },
-    Function(node::Function),
-    /// Planned already.
-    Rel {
-        node: Node,
-        slots: Vec<Slot>,
-        /// Slots of other relations that it reads (LATERAL).
-        deps: Vec<Slot>,
-        rows: f64,
-    },
-    Cte {
-        id: usize,
-        name: String,
-        out: Vec<Slot>,
-        /// Slots that its rows depend on.
-        deps: Vec<Slot>,
-        work: bool,
-    },
-    Inner {
-        items: Vec<From>,
-        filter: Vec<Expr>,
-    },
-    Left {
-        left: Box<From>,
-        right: Box<From>,
-        on: Vec<Expr>,
-    },
-}
 
 /// The names that a FROM item brings.
 #[derive(Default, Clone)]
@@ -618,7 +551,7 @@ impl Binder<'_> {
                 (From::Inner { items, filter }, cols)
             }
             other => {
-                let rel = self.finish_selected(other)?;
+                let rel = self.finish_selected(other);
                 self.rel_columns(rel, deps)
             }
         };
@@ -672,10 +605,9 @@ impl Binder<'_> {
         slots.sort_unstable();
         slots.dedup();
         let item = From::Rel {
-            node: rel.node,
+            rel: Box::new(rel.node),
             slots,
             deps,
-            rows: rel.rows,
         };
         (item, cols)
     }
@@ -683,10 +615,7 @@ impl Binder<'_> {
 
 /// Whether every column is one of these relations: an outer join that finds no row for them then leaves it NULL.
 fn all_own(items: &[From], cols: &[super::select::FlatCol]) -> bool {
-    let mut own = vec![];
-    items
-        .iter()
-        .for_each(|i| crate::plan::join::own_slots(i, &mut own));
+    let own = slots_of(items);
     cols.iter()
         .all(|c| matches!(c.bound.expr, Expr::Slot(s) if own.contains(&s)))
 }

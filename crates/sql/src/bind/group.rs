@@ -1,10 +1,7 @@
 //! Grouping: what may be read above an aggregation.
 
-use super::from::From;
 use super::{Binder, Scope};
 use crate::expr::{Expr, Slot};
-use crate::plan::join::Want;
-use crate::plan::node::{Agg, SortKey};
 use base::{Error, Result, SqlState};
 
 impl Binder<'_> {
@@ -79,47 +76,6 @@ impl Binder<'_> {
                 })
             })
         })
-    }
-
-    /// `SELECT min(x)` over one table: asks for the rows along an index, NULLs left out. True when only the first row is
-    /// needed, should the order be had.
-    pub(super) fn extreme_by_index(
-        &mut self,
-        aggs: &[Agg],
-        items: &[From],
-        filter: &mut Vec<Expr>,
-        want: &mut Want,
-    ) -> bool {
-        let ([a], [From::Table(t)]) = (aggs, items) else {
-            return false;
-        };
-        let desc = match a.id.name {
-            "min" => false,
-            "max" => true,
-            _ => return false,
-        };
-        let [Expr::Slot(s)] = a.args[..] else {
-            return false;
-        };
-        if a.filter.is_some() || t.column_of(s).is_none() {
-            return false;
-        }
-        let key = SortKey {
-            expr: Expr::Slot(s),
-            desc,
-            nulls_first: desc,
-        };
-        if !crate::plan::access::has_order(t, &key) {
-            return false;
-        }
-        filter.push(Expr::IsNull {
-            arg: Box::new(Expr::Slot(s)),
-            not: true,
-        });
-        want.order = vec![key];
-        want.limit = Some(1);
-        want.some_limit = true;
-        true
     }
 }
 

@@ -6,11 +6,11 @@ use super::select::QCol;
 use super::syntax::{is_default, values_of};
 use super::{Binder, Scope};
 use crate::expr::{Expr, Slot};
-use crate::plan::node::{self, Node, Root};
+use crate::logical::write::Insert;
+use crate::logical::{Logical, Root, Values};
 use base::schema::{Identity, Table, privilege};
 use base::{ColumnType, Error, Result, SqlState};
 use sqlparser::ast::{self, TableObject};
-use std::sync::Arc;
 
 impl Binder<'_> {
     pub(super) fn insert(
@@ -64,7 +64,7 @@ impl Binder<'_> {
                 .collect();
         }
         let (input, given, buffer) = match &i.source {
-            None => (Node::Once(Arc::new(vec![])), vec![], false),
+            None => (Logical::once(), vec![], false),
             Some(q) => match values_of(q) {
                 Some(v) => self.insert_values(&t, &places, named, v, outer, overriding)?,
                 None => self.insert_query(&t, &places, named, q, outer, overriding)?,
@@ -93,14 +93,14 @@ impl Binder<'_> {
         {
             u.deltas.clear();
         }
-        let root = Root::Insert(Arc::new(node::Insert {
+        let root = Root::Insert(Insert {
             handle,
             input,
             columns,
             buffer,
             conflict,
             returning,
-        }));
+        });
         Ok((root, cols))
     }
 
@@ -133,7 +133,7 @@ impl Binder<'_> {
         v: &ast::Values,
         outer: &Scope<'_>,
         o: Overriding,
-    ) -> Result<(Node, Vec<Option<Expr>>, bool)> {
+    ) -> Result<(Logical, Vec<Option<Expr>>, bool)> {
         let width = v.rows.first().map_or(0, |r| r.content.len());
         if v.rows.iter().any(|r| r.content.len() != width) {
             return Err(Error::new(
@@ -165,13 +165,13 @@ impl Binder<'_> {
             // One row needs no slots: the expressions themselves are the columns' sources.
             let row = rows.pop().expect("one");
             let given = row.into_iter().map(Some).collect();
-            return Ok((Node::Once(Arc::new(vec![])), given, buffer));
+            return Ok((Logical::once(), given, buffer));
         }
         let out: Vec<Slot> = (0..width)
             .map(|c| self.slot(format!("column{}", c + 1)))
             .collect();
         let given = out.iter().map(|&s| Some(Expr::Slot(s))).collect();
-        let node = Node::Values(Arc::new(node::Values { rows, out }));
+        let node = Logical::Values(Values { rows, out });
         Ok((node, given, buffer))
     }
 
@@ -183,7 +183,7 @@ impl Binder<'_> {
         q: &ast::Query,
         outer: &Scope<'_>,
         o: Overriding,
-    ) -> Result<(Node, Vec<Option<Expr>>, bool)> {
+    ) -> Result<(Logical, Vec<Option<Expr>>, bool)> {
         let types: Vec<ColumnType> = places.iter().map(|&c| t.def.columns[c].ty()).collect();
         let rel = self.query(q, outer, Some(&types))?;
         check_width(rel.cols.len(), places, named)?;

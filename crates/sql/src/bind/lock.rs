@@ -1,9 +1,8 @@
 //! FOR UPDATE, NO KEY UPDATE, SHARE, KEY SHARE.
 
 use super::Binder;
-use super::from::{From, TableRef};
 use super::syntax::lock_words;
-use crate::plan::node::LockTarget;
+use crate::logical::{From, LockTarget, TableRef};
 use base::schema::privilege;
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{LockClause, NonBlock};

@@ -1,13 +1,12 @@
 //! The binder: from syntax to typed expressions over slots, by PostgreSQL's rules for names and types.
 //!
-//! A [`Binder`] lives for one statement. It numbers the slots, infers the types of parameters, and collects the plans of
-//! subqueries, which are planned as soon as they are bound. Names live in [`scope::Scope`]s, one per query level; a scope
+//! A [`Binder`] lives for one statement. It numbers the slots, infers the types of parameters, and makes the logical plan
+//! ([`crate::logical`]) of the statement and of its subqueries. Names live in [`scope::Scope`]s, one per query level; a scope
 //! knows its parent, so that correlated subqueries resolve by walking up, and each subquery notes which slots it took from
 //! outside.
 //!
 //! Left out on purpose (0A000): window functions, FULL JOIN, data-modifying CTEs, GROUPING SETS, named arguments.
 
-pub mod analyze;
 mod arrays;
 mod blanks;
 mod call;
@@ -34,29 +33,44 @@ mod subquery;
 mod syntax;
 mod target;
 
-pub(crate) use from::{From, TableRef};
+pub(crate) use expr::Env;
 pub(crate) use query::Rel;
-pub(crate) use scope::Scope;
+pub(crate) use scope::{Scope, ScopeColumn, ScopeRel};
 pub(crate) use select::QCol;
 pub use syntax::adapt;
-pub(crate) use syntax::parse_query;
+pub(crate) use syntax::{parse_expr, parse_query};
 
 use crate::ddl::privileges::{check_namespace, held_on_namespace};
 use crate::expr::{Expr, Slot};
-use crate::plan::node::{Node, Plan, Root};
-use crate::plan::{Need, OutColumn, PrepareContext, Prepared, StatementKind};
+use crate::functions::SessionContext;
+use crate::logical::{self, Logical, Need, OutColumn, Root, StatementKind};
+use crate::types::OutputSettings;
 use base::cancel::check_cancelled;
 use base::schema::privilege;
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Statement};
 use sqlparser::tokenizer::Location;
 use std::sync::Arc;
+use txn::{Catalog, TableHandle};
 
 /// How deep queries and views may nest.
 const MAX_DEPTH: usize = 64;
 
-/// Expressions nested deeper than this are run on a stack of their own.
-pub(crate) const DEEP: usize = 100;
+/// What preparing a statement may look at.
+#[derive(Clone, Copy)]
+pub struct PrepareContext<'a> {
+    pub catalog: &'a Catalog,
+    /// Namespaces searched for unqualified names, in order, `pg_catalog` included.
+    pub search_path: &'a [Oid],
+    /// The role that looks names up: schemas that it may not use are refused, and not searched.
+    pub role: Oid,
+    pub settings: &'a OutputSettings,
+    pub session: &'a dyn SessionContext,
+    /// Estimated rows of a table; none: every table counts as middling.
+    pub rows: Option<&'a dyn Fn(&TableHandle) -> u64>,
+    /// The text that the statement was parsed from, for error positions; may be empty.
+    pub source: &'a str,
+}
 
 /// An expression with its type.
 #[derive(Clone, Debug)]
@@ -85,10 +99,10 @@ pub(crate) struct Binder<'a> {
     pub names: Vec<String>,
     /// Which slots something reads.
     pub used: Vec<bool>,
-    pub subplans: Vec<Node>,
+    pub subqueries: Vec<Logical>,
     pub ctes: usize,
     /// Recursive CTEs that are read once, to be planned where they are read.
-    pub lazy: Vec<(usize, Node)>,
+    pub lazy: Vec<(usize, Logical)>,
     pub recursion: recursion::Recursion,
     /// Slots of functions in FROM that give plain values, with the names of the relations.
     pub scalars: Vec<(Slot, String)>,
@@ -133,7 +147,7 @@ impl<'a> Binder<'a> {
             params: params.to_vec(),
             names: vec![],
             used: vec![],
-            subplans: vec![],
+            subqueries: vec![],
             ctes: 0,
             lazy: vec![],
             recursion: recursion::Recursion::default(),
@@ -231,24 +245,13 @@ impl<'a> Binder<'a> {
         before + at.column as usize
     }
 
-    /// Hoists what is constant during an execution out of conditions that run per row.
-    pub fn hoist(&mut self, e: &mut Expr) {
-        let names = &mut self.names;
-        let used = &mut self.used;
-        crate::expr::fold::hoist(e, &mut || {
-            names.push(String::new());
-            used.push(true);
-            (names.len() - 1) as Slot
-        });
-    }
-
     /// The finished statement.
     pub fn finish(
         mut self,
         kind: StatementKind,
         root: Root,
         cols: Vec<QCol>,
-    ) -> Result<Arc<Prepared>> {
+    ) -> Result<logical::Statement> {
         let params = self.resolved_params()?;
         target::must_fit(cols.len())?;
         if self.relations <= 1 {
@@ -260,64 +263,46 @@ impl<'a> Binder<'a> {
                 }
             }
         }
-        let outputs: Vec<Slot> = cols.iter().map(|c| c.slot).collect();
-        let point = match &root {
-            Root::Rows(n) if !self.locks_rows => crate::plan::access::point(n, &outputs),
-            _ => None,
-        };
-        let short = match &root {
-            Root::Rows(n) if !self.locks_rows => crate::plan::access::short(n, &outputs),
-            _ => None,
-        };
-        let read_only = !self.locks_rows && !self.writes && root.target().is_none();
-        self.looks_up |= cols.iter().any(|c| coerce::names_relations(c.ty.ty));
-        Ok(Arc::new(Prepared {
-            touches: Default::default(),
-            params,
-            columns: cols
-                .into_iter()
-                .map(|c| OutColumn {
-                    record: self
-                        .records
-                        .iter()
-                        .find(|(s, _)| *s == c.slot)
-                        .map(|(_, shape)| shape.clone()),
-                    name: c.name,
-                    ty: c.ty,
-                    table: c.origin.0,
-                    column: c.origin.1,
-                })
-                .collect(),
+        let outputs = cols.iter().map(|c| c.slot).collect();
+        let looks_up = self.looks_up || cols.iter().any(|c| coerce::names_relations(c.ty.ty));
+        let columns = cols.into_iter().map(|c| OutColumn {
+            record: self
+                .records
+                .iter()
+                .find(|(s, _)| *s == c.slot)
+                .map(|(_, shape)| shape.clone()),
+            name: c.name,
+            ty: c.ty,
+            table: c.origin.0,
+            column: c.origin.1,
+        });
+        Ok(logical::Statement {
+            columns: columns.collect(),
+            writes: self.writes || !matches!(root, Root::Rows(_)),
+            root,
             kind,
-            read_only,
-            locks_rows: self.locks_rows,
-            schema_version: self.cx.catalog.schema.version,
+            subqueries: self.subqueries,
+            params,
+            outputs,
+            names: self.names,
+            used: self.used,
+            ctes: self.ctes,
             privileges: self.privileges,
             schemas: self.schemas,
-            planned_for: self.cx.role,
-            plan: Plan {
-                root,
-                subplans: self.subplans,
-                looks_up: self.looks_up,
-                sequences: self.sequences,
-                ctes: self.ctes,
-                slots: self.names.len(),
-                names: self.names,
-                outputs,
-                point,
-                short,
-                deep: self.deepest > DEEP,
-            },
-        }))
+            locks_rows: self.locks_rows,
+            looks_up,
+            sequences: self.sequences,
+            deepest: self.deepest,
+        })
     }
 }
 
-/// Binds and plans a statement.
+/// Binds a statement other than EXPLAIN.
 pub(crate) fn statement(
     stmt: &Statement,
     param_types: &[Option<Type>],
     cx: &PrepareContext<'_>,
-) -> Result<Arc<Prepared>> {
+) -> Result<logical::Statement> {
     let mut b = Binder::new(cx, param_types);
     let scope = Scope::root();
     match stmt {
@@ -340,20 +325,6 @@ pub(crate) fn statement(
             let (root, cols) = b.delete(d, &scope)?;
             b.finish(StatementKind::Delete, root, cols)
         }
-        Statement::Explain {
-            analyze,
-            statement: inner,
-            format,
-            options,
-            ..
-        } => crate::plan::explain::prepare(
-            inner,
-            *analyze,
-            format.as_ref(),
-            options.as_deref(),
-            param_types,
-            cx,
-        ),
         other => {
             let text = other.to_string();
             let word = text.split_whitespace().next().unwrap_or_default();

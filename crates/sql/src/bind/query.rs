@@ -6,17 +6,14 @@ use super::select::{QCol, Selected};
 use super::{Binder, Scope};
 use crate::catalog::fold;
 use crate::expr::{Expr, Slot};
-use crate::plan::node::{self, Node};
+use crate::logical::Logical;
 use base::{ColumnType, Error, Result, SqlState};
 use sqlparser::ast::{self, Expr as Ast, LimitClause, OrderByKind, SetExpr};
-use std::sync::Arc;
 
-/// A planned query: its rows stand in the slots of its columns.
+/// A bound query: its rows stand in the slots of its columns.
 pub(crate) struct Rel {
-    pub node: Node,
+    pub node: Logical,
     pub cols: Vec<QCol>,
-    /// Estimated rows.
-    pub rows: f64,
 }
 
 /// What stands behind a query's body.
@@ -98,17 +95,15 @@ fn check_unsupported(q: &ast::Query) -> Result<()> {
 }
 
 impl Binder<'_> {
-    /// Binds and plans a query. `expected`: types that outputs of unknown type take, instead of text.
+    /// Binds a query. `expected`: types that outputs of unknown type take, instead of text.
     pub(crate) fn query(
         &mut self,
         q: &ast::Query,
         scope: &Scope<'_>,
         expected: Option<&[ColumnType]>,
     ) -> Result<Rel> {
-        match self.query_selected(q, scope, expected, false)? {
-            Selected::Rel(r) => Ok(r),
-            flat => self.finish_selected(flat),
-        }
+        let selected = self.query_selected(q, scope, expected, false)?;
+        Ok(self.finish_selected(selected))
     }
 
     /// Binds a query that may melt into the one around it.
@@ -158,7 +153,7 @@ impl Binder<'_> {
         let tail = Tail::of(q)?;
         if let SetExpr::Select(s) = &*q.body {
             let selected = self.select(s, tail, scope, expected, false)?;
-            return self.finish_selected(selected);
+            return Ok(self.finish_selected(selected));
         }
         let rel = self.set_expr(&q.body, scope, expected)?;
         self.tail_of_rel(rel, tail, scope)
@@ -181,12 +176,11 @@ impl Binder<'_> {
             let mut slots: Vec<Slot> = rel.cols.iter().map(|c| c.slot).collect();
             slots.sort_unstable();
             slots.dedup();
-            rel.node = Node::Sort(Arc::new(node::Sort {
-                input: rel.node,
+            rel.node = Logical::Sort {
+                input: Box::new(rel.node),
                 keys,
                 slots,
-                top: limit.as_ref().map(|_| (limit.clone(), offset.clone())),
-            }));
+            };
         }
         Ok(add_limit(rel, limit, offset))
     }
@@ -341,16 +335,11 @@ pub(crate) fn ordinal(e: &Ast, width: usize, clause: &str) -> Result<Option<usiz
 /// Puts a LIMIT over a query.
 pub(crate) fn add_limit(mut rel: Rel, limit: Option<Expr>, offset: Option<Expr>) -> Rel {
     if limit.is_some() || offset.is_some() {
-        if let Some(Expr::Const(v)) = &limit
-            && let Some(n) = v.as_i64()
-        {
-            rel.rows = rel.rows.min(n as f64);
-        }
-        rel.node = Node::Limit(Arc::new(node::Limit {
-            input: rel.node,
+        rel.node = Logical::Limit {
+            input: Box::new(rel.node),
             limit,
             offset,
-        }));
+        };
     }
     rel
 }

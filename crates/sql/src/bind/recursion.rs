@@ -2,7 +2,7 @@
 //! found missing (42P19).
 
 use super::Binder;
-use super::from::From;
+use crate::logical::From;
 use base::{Error, Result, SqlState};
 
 /// The recursive query whose second part is being bound.

@@ -1,13 +1,13 @@
 //! Functions in FROM: sets, records, plain values as one row, several arrays side by side.
 
 use super::expr::Env;
-use super::from::{From, Names, rename};
+use super::from::{Names, rename};
 use super::scope::{ScopeColumn, ScopeRel};
 use super::{Binder, Bound, Scope};
 use crate::catalog::{fold, split_name};
 use crate::expr::{Expr, Slot};
 use crate::functions::{Kind, Resolved, lookup_function};
-use crate::plan::node::{self, Node};
+use crate::logical::{From, Function, Logical};
 use base::{ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, TableAlias};
 use std::sync::Arc;
@@ -131,20 +131,19 @@ impl Binder<'_> {
             functions.push((s, f, exprs));
         }
         let slots = functions.iter().map(|(s, ..)| *s).collect();
-        let node = Node::ProjectSet(Arc::new(node::ProjectSet {
-            input: Node::Once(Arc::new(vec![])),
+        let node = Logical::ProjectSet {
+            input: Box::new(Logical::once()),
             functions,
-        }));
+        };
         let rel = ScopeRel {
             alias: shown,
             schema: None,
             columns,
         };
         let item = From::Rel {
-            node,
+            rel: Box::new(node),
             slots,
             deps,
-            rows: 50.0,
         };
         Ok((item, Names::one(rename(rel, alias)?)))
     }
@@ -200,7 +199,7 @@ impl Binder<'_> {
             schema: None,
             columns,
         };
-        let item = From::Function(node::Function {
+        let item = From::Function(Function {
             f,
             args,
             out,

@@ -1,21 +1,23 @@
-//! SELECT: from clauses to a plan, in the order in which SQL gives them meaning.
+//! SELECT: from clauses to a logical plan, in the order in which SQL gives them meaning.
+//!
+//! ```text
+//! FROM, WHERE ─ GROUP BY, aggregates ─ HAVING ─ sets ─ select list ─ DISTINCT ─ ORDER BY ─ row locks ─ LIMIT
+//! ```
+//! The clauses are bound first ([`Clauses`]), since a later one may add to an earlier one: ORDER BY adds entries to the select list, and any
+//! of them an aggregate to the grouping. Then the operators are put on one another.
 
 use super::call::sort_key;
 use super::expr::Env;
-use super::from::From;
 use super::query::{Rel, Tail, add_limit, ordinal};
 use super::target::Target;
 use super::{Binder, Bound, Scope};
 use crate::expr::{Expr, Slot};
-use crate::functions::Resolved;
-use crate::plan::join::Want;
-use crate::plan::node::{self, Node, SortKey};
+use crate::logical::from::slots_of;
+use crate::logical::{Agg, From, Logical, SetCall, SortKey};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Distinct, GroupByExpr};
-use std::collections::HashSet;
-use std::sync::Arc;
 
-/// A column of a planned query.
+/// A column of a bound query.
 #[derive(Clone, Debug)]
 pub(crate) struct QCol {
     pub name: String,
@@ -48,6 +50,30 @@ enum DistinctBy {
     On(Vec<Expr>),
 }
 
+/// A SELECT's clauses, bound.
+struct Clauses {
+    /// The select list; behind `visible`, what only ORDER BY and DISTINCT ON read.
+    targets: Vec<Target>,
+    visible: usize,
+    /// GROUP BY.
+    keys: Vec<Expr>,
+    having: Option<Expr>,
+    order: Vec<SortKey>,
+    /// Which targets the keys of `order` are.
+    order_targets: Vec<usize>,
+    distinct: DistinctBy,
+    aggs: Vec<Agg>,
+    sets: Vec<SetCall>,
+    limit: Option<Expr>,
+    offset: Option<Expr>,
+}
+
+impl Clauses {
+    fn grouped(&self) -> bool {
+        !self.aggs.is_empty() || !self.keys.is_empty() || self.having.is_some()
+    }
+}
+
 impl Binder<'_> {
     pub(super) fn select(
         &mut self,
@@ -70,17 +96,16 @@ impl Binder<'_> {
         self.select_with(s, tail, outer, Settle::Later, false)
     }
 
-    /// Plans a query that did not melt.
-    pub(crate) fn finish_selected(&mut self, s: Selected) -> Result<Rel> {
+    /// The relation of a query that did not melt.
+    pub(crate) fn finish_selected(&mut self, s: Selected) -> Rel {
         match s {
-            Selected::Rel(r) => Ok(r),
+            Selected::Rel(r) => r,
             Selected::Flat {
                 items,
                 filter,
                 cols,
             } => {
-                let own = own_of(&items);
-                let planned = crate::plan::join::plan_from(self, items, filter, &Want::default())?;
+                let own = slots_of(&items);
                 let targets = cols
                     .into_iter()
                     .map(|c| Target {
@@ -89,12 +114,10 @@ impl Binder<'_> {
                         origin: c.origin,
                     })
                     .collect();
-                let (node, cols) = self.project(planned.node, targets, &|s| own.contains(&s));
-                Ok(Rel {
-                    node,
-                    cols,
-                    rows: planned.rows,
-                })
+                let input = Logical::Join { items, filter };
+                let own = |s| own.binary_search(&s).is_ok();
+                let (node, cols) = self.project(input, targets, &own);
+                Rel { node, cols }
             }
         }
     }
@@ -110,14 +133,104 @@ impl Binder<'_> {
         refuse(s)?;
         let first = self.names.len() as Slot;
         let (mut items, scope) = self.bind_from(&s.from, outer)?;
-        let mut filter = Vec::new();
-        if let Some(w) = &s.selection {
-            let mut env = Env::plain(&scope, "WHERE");
-            let b = self.expr(w, &mut env)?;
-            self.condition(b, "WHERE")?.conjuncts(&mut filter);
+        let filter = self.where_clause(s.selection.as_ref(), &scope)?;
+        let mut c = self.clauses(s, tail, &items, (&scope, outer), settle)?;
+        let plain = !c.grouped()
+            && c.sets.is_empty()
+            && matches!(c.distinct, DistinctBy::No)
+            && tail.is_empty();
+        if flat && plain && !s.from.is_empty() && c.targets.iter().all(|t| can_melt(&t.bound.expr))
+        {
+            let cols = c.targets.into_iter().map(|t| FlatCol {
+                name: t.name,
+                bound: t.bound,
+                origin: t.origin,
+            });
+            return Ok(Selected::Flat {
+                items,
+                filter,
+                cols: cols.collect(),
+            });
         }
+        let locks = match tail.locks {
+            [] => vec![],
+            locks => {
+                may_lock(&c)?;
+                self.lock_targets(locks, &mut items)?
+            }
+        };
+        let early = slots_of(&items);
+        let own = |s: Slot| s >= first || early.binary_search(&s).is_ok();
+        let mut node = Logical::Join { items, filter };
+        if c.grouped() {
+            node = self.grouping(node, &mut c, &scope)?;
+        }
+        // DISTINCT ON picks rows before sets are expanded, if an ORDER BY without them says which.
+        let (late, late_sets) = late_sets(&mut c);
+        node = expand(node, std::mem::take(&mut c.sets));
+        let mut late_targets = vec![];
+        for (t, late) in c.targets.iter_mut().zip(&late) {
+            if *late {
+                late_targets.push(t.clone());
+                t.bound.expr = Expr::NULL;
+            }
+        }
+        let targets = std::mem::take(&mut c.targets);
+        let (projected, mut cols) = self.project(node, targets, &own);
+        node = projected;
+        for (k, &t) in c.order.iter_mut().zip(&c.order_targets) {
+            k.expr = Expr::Slot(cols[t].slot);
+        }
+        if let DistinctBy::All = c.distinct {
+            node = node.unique(cols.iter().map(|c| Expr::Slot(c.slot)).collect());
+        }
+        if !c.order.is_empty() {
+            let mut slots: Vec<Slot> = cols.iter().map(|c| c.slot).collect();
+            slots.extend(locks.iter().map(|l| l.key_slot));
+            read_above(&c.distinct, &late_sets, &late_targets, &mut slots);
+            slots.retain(|&s| own(s));
+            slots.sort_unstable();
+            slots.dedup();
+            node = Logical::Sort {
+                input: Box::new(node),
+                keys: c.order,
+                slots,
+            };
+        }
+        if let DistinctBy::On(on) = c.distinct {
+            node = node.unique(on);
+        }
+        if !late_sets.is_empty() {
+            let (projected, late_cols) = self.project(expand(node, late_sets), late_targets, &own);
+            node = projected;
+            let places = (0..late.len()).filter(|&i| late[i]);
+            for (i, c) in places.zip(late_cols) {
+                cols[i] = c;
+            }
+        }
+        if !locks.is_empty() {
+            self.locks_rows = true;
+            node = Logical::Lock {
+                input: Box::new(node),
+                tables: locks,
+            };
+        }
+        cols.truncate(c.visible);
+        let rel = Rel { node, cols };
+        Ok(Selected::Rel(add_limit(rel, c.limit, c.offset)))
+    }
+
+    /// Binds everything behind WHERE.
+    fn clauses(
+        &mut self,
+        s: &ast::Select,
+        tail: Tail<'_>,
+        items: &[From],
+        (scope, outer): (&Scope<'_>, &Scope<'_>),
+        settle: Settle<'_>,
+    ) -> Result<Clauses> {
         let mut env = Env {
-            scope: &scope,
+            scope,
             clause: "SELECT",
             aggs: Some(vec![]),
             sets: Some(vec![]),
@@ -129,7 +242,7 @@ impl Binder<'_> {
         let plain = s.distinct.is_none() && env.sets.as_ref().is_some_and(Vec::is_empty);
         self.settle_targets(&mut targets, settle, plain)?;
         let written = written_again(&s.projection);
-        let mut keys = self.group_keys(&s.group_by, &targets, &written, &scope, &mut env.sets)?;
+        let keys = self.group_keys(&s.group_by, &targets, &written, scope, &mut env.sets)?;
         let aggregated = |e: &Expr| {
             let mut hit = false;
             e.slots(&mut |s| hit |= env.aggs.iter().flatten().any(|a| a.slot == s));
@@ -151,7 +264,7 @@ impl Binder<'_> {
             None => None,
         };
         if env.aggs.as_ref().is_some_and(|a| !a.is_empty()) {
-            self.no_aggregates_over(&items)?;
+            self.no_aggregates_over(items)?;
         }
         env.clause = "ORDER BY";
         env.sets = sets;
@@ -163,8 +276,36 @@ impl Binder<'_> {
             order_targets.push(at);
             order.push(sort_key(targets[at].bound.expr.clone(), &o.options)?);
         }
-        let distinct = match &s.distinct {
-            None | Some(Distinct::All) => DistinctBy::No,
+        let distinct =
+            self.distinct_by(s.distinct.as_ref(), &order, visible, &mut targets, &mut env)?;
+        let aggs = env.aggs.take().unwrap_or_default();
+        let sets = env.sets.take().unwrap_or_default();
+        let (limit, offset) = self.limits(tail, outer)?;
+        Ok(Clauses {
+            targets,
+            visible,
+            keys,
+            having,
+            order,
+            order_targets,
+            distinct,
+            aggs,
+            sets,
+            limit,
+            offset,
+        })
+    }
+
+    fn distinct_by(
+        &mut self,
+        distinct: Option<&Distinct>,
+        order: &[SortKey],
+        visible: usize,
+        targets: &mut Vec<Target>,
+        env: &mut Env<'_, '_>,
+    ) -> Result<DistinctBy> {
+        match distinct {
+            None | Some(Distinct::All) => Ok(DistinctBy::No),
             Some(Distinct::Distinct) => {
                 if targets.len() > visible {
                     return Err(Error::new(
@@ -172,13 +313,13 @@ impl Binder<'_> {
                         "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
                     ));
                 }
-                DistinctBy::All
+                Ok(DistinctBy::All)
             }
             Some(Distinct::On(exprs)) => {
                 env.clause = "DISTINCT ON";
                 let mut on = Vec::new();
                 for e in exprs {
-                    let at = self.order_target(e, &mut targets, visible, &mut env)?;
+                    let at = self.order_target(e, targets, visible, env)?;
                     on.push(targets[at].bound.expr.clone());
                 }
                 let mut first = order.iter().take(on.len());
@@ -189,196 +330,36 @@ impl Binder<'_> {
                         "SELECT DISTINCT ON expressions must match initial ORDER BY expressions",
                     ));
                 }
-                DistinctBy::On(on)
+                Ok(DistinctBy::On(on))
             }
+        }
+    }
+
+    /// Puts the grouping over its input, HAVING over that, and makes what stands above read the keys.
+    fn grouping(&mut self, input: Logical, c: &mut Clauses, scope: &Scope<'_>) -> Result<Logical> {
+        let keyed_sets = sets_of(&c.keys, &mut c.sets);
+        no_sets_beside_keys(&c.keys, &keyed_sets, &c.targets, &c.order)?;
+        let input = expand(input, keyed_sets);
+        let mut having = c.having.take();
+        let mut exprs: Vec<&mut Expr> = c.targets.iter_mut().map(|t| &mut t.bound.expr).collect();
+        exprs.extend(c.order.iter_mut().map(|k| &mut k.expr));
+        exprs.extend(having.iter_mut());
+        exprs.extend(c.sets.iter_mut().flat_map(|(_, _, args)| args));
+        let plain = c.keys.is_empty();
+        let keys = self.group(&mut c.keys, exprs, scope)?;
+        let node = Logical::Aggregate {
+            input: Box::new(input),
+            keys,
+            aggs: std::mem::take(&mut c.aggs),
+            plain,
         };
-        let mut aggs = env.aggs.take().unwrap_or_default();
-        let grouped = !aggs.is_empty() || !keys.is_empty() || having.is_some();
-        let mut sets = env.sets.take().unwrap_or_default();
-        let (limit, offset) = self.limits(tail, outer)?;
-        let plain =
-            !grouped && sets.is_empty() && matches!(distinct, DistinctBy::No) && tail.is_empty();
-        if flat && plain && !s.from.is_empty() && targets.iter().all(|t| can_melt(&t.bound.expr)) {
-            return Ok(Selected::Flat {
-                items,
-                filter,
-                cols: targets
-                    .into_iter()
-                    .map(|t| FlatCol {
-                        name: t.name,
-                        bound: t.bound,
-                        origin: t.origin,
-                    })
-                    .collect(),
-            });
-        }
-        let locks = if tail.locks.is_empty() {
-            vec![]
-        } else {
-            let refused = [
-                (grouped && !keys.is_empty(), "GROUP BY clause"),
-                (having.is_some(), "HAVING clause"),
-                (!matches!(distinct, DistinctBy::No), "DISTINCT clause"),
-                (grouped, "aggregate functions"),
-                (
-                    !sets.is_empty(),
-                    "set-returning functions in the target list",
-                ),
-            ];
-            if let Some((_, what)) = refused.iter().find(|(r, _)| *r) {
-                return Err(Error::new(
-                    SqlState::FEATURE_NOT_SUPPORTED,
-                    format!("FOR UPDATE is not allowed with {what}"),
-                ));
-            }
-            self.lock_targets(tail.locks, &mut items)?
-        };
-        // What the input should come ordered by, and how much of it is wanted.
-        let direct = !grouped && sets.is_empty();
-        let mut want = Want::default();
-        if direct {
-            want.order = order.clone();
-            if matches!(distinct, DistinctBy::No)
-                && let Some(Expr::Const(n)) = &limit
-                && let Some(n) = n.as_i64()
-                && offset.as_ref().is_none_or(|o| matches!(o, Expr::Const(_)))
-            {
-                let skip = match &offset {
-                    Some(Expr::Const(v)) => v.as_i64().unwrap_or(0),
-                    _ => 0,
-                };
-                want.limit = usize::try_from(n.saturating_add(skip)).ok();
-            }
-            want.some_limit = limit.is_some() && matches!(distinct, DistinctBy::No);
-        }
-        let mut first_only = false;
-        if grouped && keys.is_empty() && having.is_none() {
-            first_only = self.extreme_by_index(&aggs, &items, &mut filter, &mut want);
-        }
-        if grouped && order.is_empty() {
-            // Groups come in the order of their rows: nothing to ask for.
-        } else if grouped && order.iter().all(|k| keys.iter().any(|e| e.same(&k.expr))) {
-            want.order = order.clone();
-        }
-        let early = own_of(&items);
-        let own = |s: Slot| s >= first || early.contains(&s);
-        let planned = crate::plan::join::plan_from(self, items, filter, &want)?;
-        let mut node = planned.node;
-        let mut ordered = planned.ordered && !want.order.is_empty();
-        let mut rows = planned.rows;
-        first_only &= ordered;
-        // The order that was asked for may be another than the statement's own.
-        ordered &= want.order.len() == order.len() && !first_only;
-        if grouped {
-            let keyed_sets = sets_of(&keys, &mut sets);
-            no_sets_beside_keys(&keys, &keyed_sets, &targets, &order)?;
-            node = expand(node, keyed_sets);
-            let mut having = having;
-            let mut exprs: Vec<&mut Expr> = targets.iter_mut().map(|t| &mut t.bound.expr).collect();
-            exprs.extend(order.iter_mut().map(|k| &mut k.expr));
-            exprs.extend(having.iter_mut());
-            exprs.extend(sets.iter_mut().flat_map(|(_, _, args)| args));
-            let plain_group = keys.is_empty();
-            let keyed = self.group(&mut keys, exprs, &scope)?;
-            rows = if plain_group {
-                1.0
-            } else {
-                (rows / 10.0).max(1.0)
-            };
-            for a in &mut aggs {
-                a.args.iter_mut().for_each(|e| self.hoist(e));
-            }
-            node = Node::Aggregate(Arc::new(node::Aggregate {
-                input: node,
-                keys: keyed,
-                aggs,
-                plain: plain_group,
-                first_only,
-            }));
-            if let Some(h) = having {
-                let mut conditions = vec![];
-                h.conjuncts(&mut conditions);
-                node = Node::Filter(Arc::new(node::Filter {
-                    input: node,
-                    conditions,
-                }));
-            }
-        }
-        // DISTINCT ON picks rows before sets are expanded, if an ORDER BY without them says which.
-        let mut late_sets = vec![];
-        let mut late = vec![];
-        if let DistinctBy::On(on) = &distinct
-            && !order.is_empty()
-        {
-            let reads = |e: &Expr| reads_sets(e, &sets);
-            if !order.iter().any(|k| reads(&k.expr)) && !on.iter().any(reads) {
-                late = targets.iter().map(|t| reads(&t.bound.expr)).collect();
-                late_sets = std::mem::take(&mut sets);
-            }
-        }
-        if !sets.is_empty() {
-            node = expand(node, sets);
-            ordered = false;
-        }
-        let mut late_targets = vec![];
-        for (t, late) in targets.iter_mut().zip(&late) {
-            if *late {
-                late_targets.push(t.clone());
-                t.bound.expr = Expr::NULL;
-            }
-        }
-        let (projected, mut all_cols) = self.project(node, targets, &own);
-        node = projected;
-        for (k, &t) in order.iter_mut().zip(&order_targets) {
-            k.expr = Expr::Slot(all_cols[t].slot);
-        }
-        if let DistinctBy::All = distinct {
-            node = unique(node, all_cols.iter().map(|c| Expr::Slot(c.slot)).collect());
-        }
-        if !order.is_empty() && !ordered {
-            let mut slots: Vec<Slot> = all_cols.iter().map(|c| c.slot).collect();
-            slots.extend(locks.iter().map(|l| l.key_slot));
-            if let DistinctBy::On(on) = &distinct {
-                on.iter().for_each(|e| e.slots(&mut |s| slots.push(s)));
-            }
-            let args = late_sets.iter().flat_map(|(_, _, args)| args);
-            let kept = args.chain(late_targets.iter().map(|t| &t.bound.expr));
-            kept.for_each(|e| e.slots(&mut |s| slots.push(s)));
-            slots.retain(|&s| own(s));
-            slots.sort_unstable();
-            slots.dedup();
-            let top = matches!(distinct, DistinctBy::No | DistinctBy::All)
-                && locks.is_empty()
-                && limit.is_some();
-            node = Node::Sort(Arc::new(node::Sort {
-                input: node,
-                keys: order,
-                slots,
-                top: top.then(|| (limit.clone(), offset.clone())),
-            }));
-        }
-        if let DistinctBy::On(on) = distinct {
-            node = unique(node, on);
-        }
-        if !late_sets.is_empty() {
-            let (projected, late_cols) = self.project(expand(node, late_sets), late_targets, &own);
-            node = projected;
-            let places = (0..late.len()).filter(|&i| late[i]);
-            for (i, c) in places.zip(late_cols) {
-                all_cols[i] = c;
-            }
-        }
-        if !locks.is_empty() {
-            self.locks_rows = true;
-            node = Node::Lock(Arc::new(node::Lock {
-                input: node,
-                tables: locks,
-            }));
-        }
-        let mut cols = all_cols;
-        cols.truncate(visible);
-        let rel = Rel { node, cols, rows };
-        Ok(Selected::Rel(add_limit(rel, limit, offset)))
+        let Some(h) = having else { return Ok(node) };
+        let mut conditions = vec![];
+        h.conjuncts(&mut conditions);
+        Ok(Logical::Filter {
+            input: Box::new(node),
+            conditions,
+        })
     }
 
     fn settle_targets(
@@ -470,8 +451,52 @@ impl Binder<'_> {
     }
 }
 
-/// A call of a set-returning function in a select list, and the slot for its values.
-type SetCall = (Slot, Resolved, Vec<Expr>);
+/// Refuses row locks where a row of the result is not a row of each table.
+fn may_lock(c: &Clauses) -> Result<()> {
+    let refused = [
+        (!c.keys.is_empty(), "GROUP BY clause"),
+        (c.having.is_some(), "HAVING clause"),
+        (!matches!(c.distinct, DistinctBy::No), "DISTINCT clause"),
+        (c.grouped(), "aggregate functions"),
+        (
+            !c.sets.is_empty(),
+            "set-returning functions in the target list",
+        ),
+    ];
+    match refused.iter().find(|(r, _)| *r) {
+        Some((_, what)) => Err(Error::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            format!("FOR UPDATE is not allowed with {what}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Slots that DISTINCT ON reads, and what is expanded above it.
+fn read_above(distinct: &DistinctBy, sets: &[SetCall], targets: &[Target], out: &mut Vec<Slot>) {
+    let mut read = |e: &Expr| e.slots(&mut |s| out.push(s));
+    if let DistinctBy::On(on) = distinct {
+        on.iter().for_each(&mut read);
+    }
+    sets.iter()
+        .flat_map(|(_, _, args)| args)
+        .for_each(&mut read);
+    targets.iter().for_each(|t| read(&t.bound.expr));
+}
+
+/// Takes the sets that are expanded above DISTINCT ON: which targets read them, and their calls.
+fn late_sets(c: &mut Clauses) -> (Vec<bool>, Vec<SetCall>) {
+    let none = (vec![], vec![]);
+    let DistinctBy::On(on) = &c.distinct else {
+        return none;
+    };
+    let reads = |e: &Expr| reads_sets(e, &c.sets);
+    if c.order.is_empty() || c.order.iter().any(|k| reads(&k.expr)) || on.iter().any(reads) {
+        return none;
+    }
+    let late = c.targets.iter().map(|t| reads(&t.bound.expr)).collect();
+    (late, std::mem::take(&mut c.sets))
+}
 
 /// The entries of a select list as they are written, if all have an expression.
 fn written_again(list: &[ast::SelectItem]) -> Vec<&ast::Expr> {
@@ -484,15 +509,6 @@ fn written_again(list: &[ast::SelectItem]) -> Vec<&ast::Expr> {
         }
     }
     all
-}
-
-/// The slots that these relations write.
-fn own_of(items: &[From]) -> HashSet<Slot> {
-    let mut own = vec![];
-    items
-        .iter()
-        .for_each(|i| crate::plan::join::own_slots(i, &mut own));
-    own.into_iter().collect()
 }
 
 fn reads_sets(e: &Expr, sets: &[SetCall]) -> bool {
@@ -550,7 +566,7 @@ fn no_sets_beside_keys(
 }
 
 /// Expands sets row by row: those whose arguments read no other first, each level in lock step.
-fn expand(mut node: Node, mut sets: Vec<SetCall>) -> Node {
+fn expand(mut node: Logical, mut sets: Vec<SetCall>) -> Logical {
     while !sets.is_empty() {
         let waits: Vec<bool> = sets
             .iter()
@@ -560,10 +576,10 @@ fn expand(mut node: Node, mut sets: Vec<SetCall>) -> Node {
         let (later, functions) = sets
             .into_iter()
             .partition(|_| waits.next().expect("one each"));
-        node = Node::ProjectSet(Arc::new(node::ProjectSet {
-            input: node,
+        node = Logical::ProjectSet {
+            input: Box::new(node),
             functions,
-        }));
+        };
         sets = later;
     }
     node
@@ -583,10 +599,6 @@ fn can_melt(e: &Expr) -> bool {
     !e.has_subquery()
         && e.volatility() < crate::functions::Volatility::Volatile
         && !e.any(&mut |e| matches!(e, Expr::Let { .. } | Expr::Record(_)))
-}
-
-fn unique(input: Node, keys: Vec<Expr>) -> Node {
-    Node::Unique(Arc::new(node::Unique { input, keys }))
 }
 
 /// What we have not, by name.

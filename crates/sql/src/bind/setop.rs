@@ -4,16 +4,14 @@ use super::expr::Env;
 use super::select::{QCol, Selected};
 use super::{Binder, Bound, Rel, Scope};
 use crate::expr::Expr;
-use crate::plan::node::{self, Node, SetKind};
+use crate::logical::{Logical, SetKind, Values};
 use base::{ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{self, SetExpr, SetOperator, SetQuantifier};
-use std::sync::Arc;
 
 /// One side of a set operation, its outputs not yet of their final types.
 struct Branch {
-    node: Node,
+    node: Logical,
     cols: Vec<(String, Bound, (u32, i16))>,
-    rows: f64,
 }
 
 impl Binder<'_> {
@@ -128,37 +126,29 @@ impl Binder<'_> {
                 s
             })
             .collect();
-        let rows = l.rows + r.rows;
         let names: Vec<(String, (u32, i16))> =
             l.cols.iter().map(|c| (c.0.clone(), (0, 0))).collect();
         let left = self.put_in_slots(l, &types, &slots, what)?;
         let right = self.put_in_slots(r, &types, &slots, what)?;
-        let unique = |input| {
-            Node::Unique(Arc::new(node::Unique {
-                input,
-                keys: slots.iter().map(|&s| Expr::Slot(s)).collect(),
-            }))
-        };
         let node = match op {
             SetOperator::Union => {
-                let mut inputs = Vec::new();
-                for side in [left, right] {
-                    inputs.push(side);
+                let both = Logical::Append(vec![left, right]);
+                match all {
+                    true => both,
+                    false => both.unique(slots.iter().map(|&s| Expr::Slot(s)).collect()),
                 }
-                let n = Node::Append(Arc::new(node::Append { inputs }));
-                if all { n } else { unique(n) }
             }
-            _ => Node::SetOp(Arc::new(node::SetOp {
+            _ => Logical::SetOp {
                 kind: if op == SetOperator::Intersect {
                     SetKind::Intersect
                 } else {
                     SetKind::Except
                 },
                 all,
-                left,
-                right,
+                left: Box::new(left),
+                right: Box::new(right),
                 slots: slots.clone(),
-            })),
+            },
         };
         let cols = names
             .into_iter()
@@ -169,7 +159,7 @@ impl Binder<'_> {
                 (n, Bound { expr, ty }, o)
             })
             .collect();
-        Ok(Branch { node, cols, rows })
+        Ok(Branch { node, cols })
     }
 
     /// Converts a branch's outputs and puts them in these slots.
@@ -179,15 +169,15 @@ impl Binder<'_> {
         types: &[ColumnType],
         slots: &[u32],
         what: &str,
-    ) -> Result<Node> {
+    ) -> Result<Logical> {
         let mut exprs = Vec::new();
         for (((_, bound, _), &ty), &s) in b.cols.into_iter().zip(types).zip(slots) {
             exprs.push((s, self.coerce_common(bound, ty, what)?));
         }
-        Ok(Node::Project(Arc::new(node::Project {
-            input: b.node,
+        Ok(Logical::Project {
+            input: Box::new(b.node),
             exprs,
-        })))
+        })
     }
 
     fn finish_branch(&mut self, b: Branch, types: &[ColumnType]) -> Result<Rel> {
@@ -213,13 +203,12 @@ impl Binder<'_> {
         }
         let mut node = b.node;
         if !exprs.is_empty() {
-            node = Node::Project(Arc::new(node::Project { input: node, exprs }));
+            node = Logical::Project {
+                input: Box::new(node),
+                exprs,
+            };
         }
-        Ok(Rel {
-            node,
-            cols,
-            rows: b.rows,
-        })
+        Ok(Rel { node, cols })
     }
 
     /// Makes a recursive CTE's parts write the same slots: `(node, columns)` of the first part settled, then the step.
@@ -229,7 +218,7 @@ impl Binder<'_> {
         scope: &Scope<'_>,
         name: &str,
         run_step: &mut dyn FnMut(&mut Self, &SetExpr, &[QCol]) -> Result<Rel>,
-    ) -> Result<(Node, Node, bool, Vec<QCol>)> {
+    ) -> Result<(Logical, Logical, bool, Vec<QCol>)> {
         let SetExpr::SetOperation {
             left,
             op: SetOperator::Union,
@@ -340,23 +329,18 @@ impl Binder<'_> {
                 origin: (0, 0),
             });
         }
-        let count = rows.len() as f64;
-        let node = Node::Values(Arc::new(node::Values {
+        let node = Logical::Values(Values {
             rows,
             out: cols.iter().map(|c| c.slot).collect(),
-        }));
-        Ok(Rel {
-            node,
-            cols,
-            rows: count,
-        })
+        });
+        Ok(Rel { node, cols })
     }
 }
 
 fn branch_of(r: Rel) -> Branch {
     // A literal or parameter of unknown type is read as the type that the operation settles.
     let literal = |slot| match &r.node {
-        Node::Project(p) => p.exprs.iter().find_map(|(s, e)| match e {
+        Logical::Project { exprs, .. } => exprs.iter().find_map(|(s, e)| match e {
             Expr::Const(_) | Expr::Param(_) if *s == slot => Some(e.clone()),
             _ => None,
         }),
@@ -373,11 +357,7 @@ fn branch_of(r: Rel) -> Branch {
             (c.name.clone(), Bound { expr, ty: c.ty }, c.origin)
         })
         .collect();
-    Branch {
-        node: r.node,
-        cols,
-        rows: r.rows,
-    }
+    Branch { node: r.node, cols }
 }
 
 /// Unknown outputs become what is expected, or text.

@@ -14,7 +14,7 @@
 
 use crate::expr::{CmpOp, Expr, Slot};
 use crate::functions::Volatility;
-use crate::plan::node::{ColumnSource, Guard, SplitDelta, SplitUpdate};
+use crate::logical::write::{ColumnSource, Guard, SplitDelta, SplitUpdate};
 use base::Type;
 use base::schema::Table;
 use txn::TableHandle;

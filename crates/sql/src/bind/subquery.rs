@@ -23,9 +23,9 @@ impl Binder<'_> {
         }
         let boundary = Scope::boundary(env.scope);
         let rel = self.in_subquery(|b| b.query(q, &boundary, None))?;
-        self.subplans.push(rel.node);
+        self.subqueries.push(rel.node);
         Ok(Planned {
-            plan: self.subplans.len() - 1,
+            plan: self.subqueries.len() - 1,
             cols: rel.cols,
             outer: boundary.take_crossed(),
         })

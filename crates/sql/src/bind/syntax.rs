@@ -583,7 +583,7 @@ pub(crate) fn parse_query(text: &str) -> Result<Query> {
 }
 
 /// The expression of a DEFAULT or CHECK.
-pub(super) fn parse_expr(text: &str) -> Result<Expr> {
+pub(crate) fn parse_expr(text: &str) -> Result<Expr> {
     Parser::new(&PostgreSqlDialect {})
         .try_with_sql(text)
         .and_then(|mut p| p.parse_expr())

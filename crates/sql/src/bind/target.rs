@@ -7,7 +7,7 @@ use super::select::QCol;
 use super::{Binder, Bound, Scope};
 use crate::catalog::fold;
 use crate::expr::{Expr, Slot};
-use crate::plan::node::{self, Node};
+use crate::logical::Logical;
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::{self, Expr as Ast, SelectItem, SelectItemQualifiedWildcardKind};
 use std::sync::Arc;
@@ -174,24 +174,21 @@ impl Binder<'_> {
     /// buffer of rows would.
     pub(crate) fn project(
         &mut self,
-        input: Node,
+        input: Logical,
         targets: Vec<Target>,
         own: &dyn Fn(Slot) -> bool,
-    ) -> (Node, Vec<QCol>) {
+    ) -> (Logical, Vec<QCol>) {
         let mut exprs: Vec<(Slot, Expr)> = Vec::new();
         let mut cols = Vec::with_capacity(targets.len());
         for t in targets {
             let slot = match t.bound.expr {
                 Expr::Slot(s) if own(s) => s,
-                mut e => {
+                e => {
                     let s = self.slot(String::new());
                     self.used[s as usize] = true;
                     self.shaped(s, &e);
                     if let Some(shape) = super::json_rows::shape(&e, &self.records) {
                         self.records.push((s, Arc::new(shape)));
-                    }
-                    if !matches!(e, Expr::Const(_) | Expr::Param(_)) {
-                        self.hoist(&mut e);
                     }
                     exprs.push((s, e));
                     s
@@ -207,7 +204,10 @@ impl Binder<'_> {
         let node = if exprs.is_empty() {
             input
         } else {
-            Node::Project(Arc::new(node::Project { input, exprs }))
+            Logical::Project {
+                input: Box::new(input),
+                exprs,
+            }
         };
         (node, cols)
     }

@@ -182,6 +182,19 @@ pub trait SessionFacts {
     }
 }
 
+/// Facts of no session.
+pub struct NoFacts;
+
+impl SessionFacts for NoFacts {
+    fn database(&self) -> String {
+        String::new()
+    }
+
+    fn current_role(&self) -> Oid {
+        0
+    }
+}
+
 /// What a relation name means.
 #[derive(Clone)]
 pub enum Resolved {

@@ -1,14 +1,15 @@
 //! GROUP BY and aggregates: one hash table of groups, given out in the order in which they were first met, so that an
 //! input in key order gives groups in key order.
 
+use super::eval::weigh;
 use super::keys::{hash_exprs, hash_value};
 use super::simple::eval_all;
 use super::sort::{compare_keys, sort_in_steps};
-use super::state::{RowStore, value_bytes};
+use super::state::RowStore;
 use super::{Operator, Rt};
-use crate::expr::eval::weigh;
 use crate::functions::Accumulator;
 use crate::plan::node::{self, Agg};
+use crate::types::value_bytes;
 use base::Value;
 use foldhash::{HashMap, HashSet};
 use std::sync::Arc;

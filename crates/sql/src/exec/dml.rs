@@ -1,9 +1,10 @@
 //! UPDATE, DELETE and row locks. The read phase ends before the first write: a statement does not see its own writes.
 
 use super::build::build;
-use super::state::{RowStore, value_bytes};
+use super::state::RowStore;
 use super::{Operator, Rt};
 use crate::plan::node::{self, ColumnSource, Node, Returning};
+use crate::types::value_bytes;
 use base::{Error, Value};
 use foldhash::HashSet;
 use std::sync::Arc;

@@ -10,7 +10,7 @@
 //!   parameter) is computed when the scan begins, whatever it is made of. Subqueries do not qualify.
 //! - An error is a yes: the row would have raised it.
 //!
-//! Planning notes which conditions these are ([`Asked`]); a scan takes the values along that they need ([`Filter`]), where the transaction
+//! Planning notes which conditions these are ([`crate::plan::asked`]); a scan takes the values along that they need ([`Filter`]), where the transaction
 //! keeps what it reads at all. Slots are made at the first question, which most filters never hear.
 //!
 //! Left out on purpose: reads of rows by key, which are compared as they are; scans of one row of a unique index, which end at it whether or
@@ -21,102 +21,16 @@ mod tests;
 
 use super::scan::{decode, holds};
 use super::{Rt, State};
-use crate::bind::analyze::{NoFacts, bare_plan};
-use crate::expr::fold::cast_volatility;
-use crate::expr::{Expr, Matcher, Slot};
-use crate::functions::{EvalContext, NoSession, Volatility};
+use crate::catalog::NoFacts;
+use crate::expr::{Expr, Slot};
+use crate::functions::{EvalContext, NoSession};
+use crate::plan::asked::Asked;
 use crate::plan::node::{Plan, Scan};
 use crate::types::OutputSettings;
-use base::{ColumnIdx, RowRef, Type, Value};
+use base::{RowRef, Value};
 use parking_lot::Mutex;
 use std::sync::{Arc, LazyLock};
 use txn::RowFilter;
-
-/// Which conditions of a scan can be asked later, and what they need.
-pub struct Asked {
-    /// As many, from the first on.
-    conditions: usize,
-    columns: Vec<(ColumnIdx, Slot)>,
-    params: Vec<usize>,
-    /// Slots that are there when the scan begins: of other relations, and ...
-    given: Vec<Slot>,
-    /// ... of what is computed once.
-    once: Vec<Slot>,
-}
-
-impl Asked {
-    /// What of these conditions qualifies, for a table whose columns' slots `column` knows; the row's key stands in the slot `key`.
-    pub fn of(
-        conditions: &[Expr],
-        column: &dyn Fn(Slot) -> Option<usize>,
-        key: Option<Slot>,
-    ) -> Option<Asked> {
-        let mut asked = Asked {
-            conditions: 0,
-            columns: vec![],
-            params: vec![],
-            given: vec![],
-            once: vec![],
-        };
-        for c in conditions {
-            let mut known = is_repeatable(c);
-            c.slots(&mut |s| known &= Some(s) != key);
-            if !known {
-                break;
-            }
-            c.slots(&mut |s| match column(s) {
-                Some(c) => asked.columns.push((c as ColumnIdx, s)),
-                None => asked.given.push(s),
-            });
-            asked.note(c);
-            asked.conditions += 1;
-        }
-        asked.columns.sort_unstable();
-        asked.columns.dedup();
-        asked.given.sort_unstable();
-        asked.given.dedup();
-        (asked.conditions > 0).then_some(asked)
-    }
-
-    fn note(&mut self, e: &Expr) {
-        match e {
-            Expr::Param(i) => self.params.push(*i as usize),
-            Expr::Once(s, _) => self.once.push(*s),
-            e => e.children(&mut |e| self.note(e)),
-        }
-    }
-
-    /// Whether scans that begin at different times in one execution may ask different things.
-    pub fn varies(&self) -> bool {
-        !self.given.is_empty()
-    }
-}
-
-/// Whether an expression gives the same for the same columns, parameters and given slots, wherever and whenever it is asked.
-fn is_repeatable(e: &Expr) -> bool {
-    let immutable = match e {
-        // Its value is taken along.
-        Expr::Once(..) => return true,
-        Expr::Call(c) => c.f.volatility == Volatility::Immutable,
-        Expr::AnyAll(a) => match &a.matcher {
-            Matcher::Call(f, _) => f.volatility == Volatility::Immutable,
-            Matcher::Compare(_) => true,
-        },
-        Expr::Cast(c) => is_repeatable_cast(c.from.ty, c.to.ty),
-        Expr::Subquery(_) | Expr::Record(_) => false,
-        _ => true,
-    };
-    let mut all = immutable;
-    e.children(&mut |c| all = all && is_repeatable(c));
-    all
-}
-
-/// As PostgreSQL has it, less what a setting has a say in all the same: a cursor may go on under another one.
-fn is_repeatable_cast(from: Type, to: Type) -> bool {
-    let float = matches!(from, Type::Float4 | Type::Float8);
-    let array = from.element().is_some() || to.element().is_some();
-    cast_volatility(from, to) == Volatility::Immutable && !array && !(float && to.is_string())
-}
 
 /// The conditions of one scan, with the values that they were asked with.
 struct Filter {
@@ -184,7 +98,7 @@ impl Filter {
 
 impl RowFilter for Filter {
     fn takes(&self, row: RowRef<'_>) -> bool {
-        static NOTHING: LazyLock<Plan> = LazyLock::new(|| bare_plan(0));
+        static NOTHING: LazyLock<Plan> = LazyLock::new(|| Plan::bare(0));
         let asked = self.node.asked.as_ref().expect("it was made of this");
         let mut state = self.state.lock();
         let st = state.get_or_insert_with(|| self.state(asked));

@@ -15,12 +15,15 @@ mod build;
 mod cte;
 mod dml;
 mod each;
+mod eval;
+mod explain;
 mod filter;
 mod insert;
 mod join;
 pub(crate) mod keys;
 mod lookup;
 mod point;
+mod reads;
 mod scan;
 mod set;
 mod short;
@@ -32,15 +35,12 @@ pub(crate) mod subquery;
 
 pub use batch::{RowBatch, RowView};
 pub(crate) use each::Each;
-pub(crate) use filter::Asked;
-pub(crate) use point::{is_plain as is_plain_key, key_of as point_key};
-pub(crate) use short::has_order;
-pub use state::DEFAULT_MEMORY;
-pub(crate) use state::{NodeStats, RowStore, Rt, State, Stats, value_bytes};
+pub(crate) use state::{RowStore, Rt, State, Stats};
 
 use crate::catalog::SessionFacts;
 use crate::functions::SessionContext;
 use crate::plan::Prepared;
+use crate::plan::explain::NodeStats;
 use crate::plan::node::Root;
 use crate::types::OutputSettings;
 use base::Value;
@@ -254,7 +254,7 @@ impl Execution {
                         costs: *costs,
                     };
                     let params = rt.st.params.clone();
-                    let rows = crate::plan::explain::run(inner, options, &params, txn, cx)?;
+                    let rows = explain::run(inner, options, &params, txn, cx)?;
                     Run::Buffered(rows, 0)
                 }
             };

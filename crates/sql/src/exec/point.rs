@@ -48,8 +48,3 @@ pub fn key_of(p: &Point, params: &[Value], key: &mut Vec<u8>) -> Result<bool> {
     }
     Ok(true)
 }
-
-/// Whether an expression may stand in the key of a point read.
-pub fn is_plain(e: &Expr) -> bool {
-    matches!(e, Expr::Param(_) | Expr::Const(_))
-}

@@ -110,23 +110,6 @@ fn finish(
     Ok(Some(given))
 }
 
-/// Whether values of this type are equal exactly when their bytes are, and are compared here.
-pub fn has_order(ty: Type) -> bool {
-    matches!(
-        ty,
-        Type::Text
-            | Type::Varchar
-            | Type::Bpchar
-            | Type::Name
-            | Type::Int2
-            | Type::Int4
-            | Type::Int8
-            | Type::Date
-            | Type::Timestamp
-            | Type::TimestampTz
-    )
-}
-
 /// What decides most comparisons: the first eight characters. The same for all rows where that says nothing.
 fn prefix(key: &ShortKey, row: &RowRef<'_>) -> u64 {
     let c = key.column as usize;

@@ -4,15 +4,13 @@ use super::{ExecContext, Operator};
 use crate::catalog::SessionFacts;
 use crate::expr::Slot;
 use crate::functions::EvalContext;
+use crate::plan::explain::NodeStats;
 use crate::plan::node::Plan;
+use crate::types::value_bytes;
 use base::{Error, Value};
 use foldhash::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 use txn::{Result, Txn};
-
-/// Bytes that one statement may hold in sorts, hash tables and buffers where no session says otherwise.
-pub const DEFAULT_MEMORY: usize = 256 << 20;
 
 /// What outlives a call.
 pub(crate) struct State {
@@ -55,14 +53,6 @@ pub enum Answer {
 #[derive(Default, Clone)]
 pub struct CteState {
     pub rows: Option<Arc<RowStore>>,
-}
-
-/// What EXPLAIN ANALYZE shows of a node.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NodeStats {
-    pub loops: u64,
-    pub rows: u64,
-    pub time: Duration,
 }
 
 /// Counters of all nodes: the main tree's first, then each subplan's from `starts`.
@@ -183,19 +173,6 @@ impl<'a> Rt<'a> {
     /// Gives bytes back.
     pub fn refund(&mut self, bytes: usize) {
         self.st.memory.used = self.st.memory.used.saturating_sub(bytes);
-    }
-}
-
-/// Bytes that a value takes, its heap part included.
-pub fn value_bytes(v: &Value) -> usize {
-    24 + match v {
-        Value::Text(s) if s.len() > 24 => s.len(),
-        Value::Json(s) => s.len(),
-        Value::Bytea(b) => b.len(),
-        Value::Numeric(_) => 64,
-        Value::Uuid(_) | Value::Interval(_) => 16,
-        Value::Array(a) => 64 + a.items.iter().map(value_bytes).sum::<usize>(),
-        _ => 0,
     }
 }
 

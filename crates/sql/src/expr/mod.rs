@@ -11,7 +11,6 @@
 //! Left out on purpose: a stack machine (the tree is shallow and the leaves are read by reference), row values as
 //! first-class values.
 
-pub mod eval;
 pub mod fold;
 pub mod show;
 pub mod walk;

@@ -164,7 +164,7 @@ fn fill(a: &[Value], types: &[Type], _: Ctx<'_, '_>) -> Result<Value> {
             "array size exceeds the maximum allowed (16777216)",
         ));
     }
-    base::memory::want(crate::exec::value_bytes(&a[0]).saturating_mul(total as usize))?;
+    base::memory::want(crate::types::value_bytes(&a[0]).saturating_mul(total as usize))?;
     let n = if lens.is_empty() { 0 } else { total as usize };
     Ok(value(Array {
         element: types[0],

@@ -9,6 +9,9 @@ use crate::types::OutputSettings;
 use base::{Error, Oid, Result, SqlState, Type, Value};
 use std::time::Duration;
 
+/// Bytes that one statement may hold in sorts, hash tables and buffers where no session says otherwise.
+pub const DEFAULT_MEMORY: usize = 256 << 20;
+
 /// Everything a running function sees beside its arguments.
 pub struct EvalContext<'a> {
     pub settings: &'a OutputSettings,
@@ -117,7 +120,7 @@ pub trait SessionContext {
     ) -> Result<Value>;
     /// Bytes that the statement may hold in sorts, hash tables and buffers.
     fn statement_memory(&self) -> usize {
-        crate::exec::DEFAULT_MEMORY
+        DEFAULT_MEMORY
     }
 }
 

@@ -1,16 +1,11 @@
 //! EXPLAIN: the plan as text, near to PostgreSQL's, or as JSON.
 
 use super::node::{JoinKind, Node, Plan, Root, SetKind, SortKey};
-use super::{OutColumn, PrepareContext, Prepared, StatementKind};
-use crate::exec::{ExecContext, NodeStats, RowStore};
 use crate::expr::Expr;
 use crate::expr::show::show;
-use base::{ColumnType, Error, Result, SqlState, Type, Value};
-use sqlparser::ast::{AnalyzeFormat, AnalyzeFormatKind, Statement, UtilityOption};
 use std::fmt::Write;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use txn::{Access, Direction, Txn};
+use std::time::Duration;
+use txn::{Access, Direction};
 
 /// How to explain.
 #[derive(Clone, Copy)]
@@ -20,150 +15,35 @@ pub struct Options {
     pub costs: bool,
 }
 
-fn switch(o: &UtilityOption) -> Result<bool> {
-    let text = match &o.arg {
-        None => return Ok(true),
-        Some(a) => a.to_string().trim_matches('\'').to_ascii_lowercase(),
-    };
-    match text.as_str() {
-        "true" | "on" | "1" => Ok(true),
-        "false" | "off" | "0" => Ok(false),
-        _ => Err(Error::new(
-            SqlState::SYNTAX_ERROR,
-            format!("{} requires a Boolean value", o.name.value.to_lowercase()),
-        )),
-    }
+/// What EXPLAIN ANALYZE shows of a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeStats {
+    pub loops: u64,
+    pub rows: u64,
+    pub time: Duration,
 }
 
-/// Prepares an EXPLAIN: the statement inside is prepared as it would be alone.
-pub(crate) fn prepare(
-    inner: &Statement,
-    analyze: bool,
-    format: Option<&AnalyzeFormatKind>,
-    options: Option<&[UtilityOption]>,
-    params: &[Option<Type>],
-    cx: &PrepareContext<'_>,
-) -> Result<Arc<Prepared>> {
-    let mut o = Options {
-        analyze,
-        json: false,
-        costs: true,
-    };
-    let format = format.map(|f| match f {
-        AnalyzeFormatKind::Keyword(f) | AnalyzeFormatKind::Assignment(f) => f,
-    });
-    let unknown_format = |f: &str| Err(Error::unsupported(format!("EXPLAIN format {f}")));
-    match format {
-        None | Some(AnalyzeFormat::TEXT) => {}
-        Some(AnalyzeFormat::JSON) => o.json = true,
-        Some(f) => return unknown_format(&f.to_string()),
-    }
-    for u in options.unwrap_or(&[]) {
-        match u.name.value.to_ascii_lowercase().as_str() {
-            "analyze" | "analyse" => o.analyze = switch(u)?,
-            "costs" => o.costs = switch(u)?,
-            "verbose" | "buffers" | "settings" | "timing" | "summary" | "wal" | "memory" => {
-                switch(u)?;
-            }
-            "format" => {
-                let f = u.arg.as_ref().map(ToString::to_string).unwrap_or_default();
-                match f.trim_matches('\'').to_ascii_lowercase().as_str() {
-                    "text" => o.json = false,
-                    "json" => o.json = true,
-                    other => return unknown_format(other),
-                }
-            }
-            other => {
-                return Err(Error::new(
-                    SqlState::SYNTAX_ERROR,
-                    format!("unrecognized EXPLAIN option \"{other}\""),
-                ));
-            }
-        }
-    }
-    if !matches!(
-        inner,
-        Statement::Query(_) | Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_)
-    ) {
-        return Err(Error::unsupported("EXPLAIN of this statement"));
-    }
-    let p = crate::bind::statement(inner, params, cx)?;
-    let ty = if o.json { Type::Json } else { Type::Text };
-    Ok(Arc::new(Prepared {
-        touches: Default::default(),
-        params: p.params.clone(),
-        columns: vec![OutColumn {
-            name: "QUERY PLAN".into(),
-            ty: ColumnType::plain(ty),
-            table: 0,
-            column: 0,
-            record: None,
-        }],
-        kind: StatementKind::Explain,
-        read_only: !o.analyze || p.read_only,
-        locks_rows: o.analyze && p.locks_rows,
-        schema_version: p.schema_version,
-        privileges: p.privileges.clone(),
-        schemas: p.schemas.clone(),
-        planned_for: p.planned_for,
-        plan: Plan {
-            root: Root::Explain {
-                analyze: o.analyze,
-                json: o.json,
-                costs: o.costs,
-                inner: p,
-            },
-            subplans: vec![],
-            looks_up: false,
-            sequences: false,
-            ctes: 0,
-            slots: 0,
-            names: vec![],
-            outputs: vec![0],
-            point: None,
-            short: None,
-            deep: false,
-        },
-    }))
-}
-
-/// Runs an EXPLAIN: the rows of its answer.
-pub(crate) fn run(
-    inner: &Arc<Prepared>,
-    o: Options,
-    params: &[Value],
-    txn: &mut Txn,
-    cx: &ExecContext<'_>,
-) -> txn::Result<RowStore> {
-    let mut actual = None;
-    let from = Instant::now();
-    if o.analyze {
-        let mut e = inner.start(params.to_vec());
-        let (count, starts) = count_nodes(&inner.plan);
-        e.count_nodes(count, starts);
-        while e.for_each_row(txn, cx, 0, &mut |_| Ok(crate::exec::Go::On))? {}
-        actual = e.take_stats().map(|s| (s, from.elapsed()));
-    }
-    let tree = tree(&inner.plan, actual.as_ref().map(|(s, _)| &s.nodes[..]));
-    let mut out = RowStore::new(1);
-    if o.json {
-        let mut plan = vec![serde_json::json!({ "Plan": tree.json() })];
-        if let (Some((_, t)), Some(m)) = (&actual, plan[0].as_object_mut()) {
-            m.insert("Execution Time".into(), millis(*t).into());
-        }
-        let text = serde_json::to_string_pretty(&plan).expect("plain data");
-        out.add(vec![Value::Json(text.into())]);
-        return Ok(out);
-    }
+/// The answer as lines of text.
+pub(crate) fn text(
+    plan: &Plan,
+    actual: Option<&[NodeStats]>,
+    took: Option<Duration>,
+) -> Vec<String> {
     let mut lines = Vec::new();
-    tree.lines(0, &mut lines);
-    if let Some((_, t)) = &actual {
-        lines.push(format!("Execution Time: {:.3} ms", millis(*t)));
+    tree(plan, actual).lines(0, &mut lines);
+    if let Some(t) = took {
+        lines.push(format!("Execution Time: {:.3} ms", millis(t)));
     }
-    for l in lines {
-        out.add(vec![Value::from(l)]);
+    lines
+}
+
+/// The answer as a JSON document.
+pub(crate) fn json(plan: &Plan, actual: Option<&[NodeStats]>, took: Option<Duration>) -> String {
+    let mut whole = vec![serde_json::json!({ "Plan": tree(plan, actual).json() })];
+    if let (Some(t), Some(m)) = (took, whole[0].as_object_mut()) {
+        m.insert("Execution Time".into(), millis(t).into());
     }
-    Ok(out)
+    serde_json::to_string_pretty(&whole).expect("plain data")
 }
 
 fn millis(d: Duration) -> f64 {
@@ -299,8 +179,7 @@ fn tree(plan: &Plan, stats: Option<&[NodeStats]>) -> Shown {
             } else {
                 let set = u.columns.iter().enumerate();
                 let exact = set.filter(|(at, c)| {
-                    matches!(c, crate::plan::node::ColumnSource::Expr(_))
-                        && u.handle.split(*at).is_some()
+                    matches!(c, super::node::ColumnSource::Expr(_)) && u.handle.split(*at).is_some()
                 });
                 let exact = exact.map(|(at, _)| u.handle.table.def.columns[at].name.clone());
                 let exact = w.list(exact);
@@ -331,7 +210,7 @@ fn tree(plan: &Plan, stats: Option<&[NodeStats]>) -> Shown {
 }
 
 /// How many nodes a plan has, and the number of each subplan's first.
-fn count_nodes(plan: &Plan) -> (usize, Vec<usize>) {
+pub(crate) fn count_nodes(plan: &Plan) -> (usize, Vec<usize>) {
     let mut w = Walk {
         plan,
         stats: None,
@@ -402,7 +281,7 @@ impl Walk<'_> {
     fn deltas(
         &self,
         table: &txn::TableHandle,
-        deltas: &[crate::plan::node::SplitDelta],
+        deltas: &[super::node::SplitDelta],
         names: &[String],
     ) -> String {
         self.list(deltas.iter().map(|d| {

@@ -9,79 +9,24 @@
 //! Left out on purpose: bushy plans, merge joins, a search over all orders.
 
 use super::access::{self, Path};
-use crate::bind::{Binder, From, TableRef};
+use super::node::{self, JoinKind, Node};
+use super::{Planned, Planner, Want};
 use crate::expr::{CmpOp, Expr, Slot};
 use crate::functions::Volatility;
-use crate::plan::node::{self, JoinKind, Node, SortKey};
+use crate::logical::{self, TableRef};
 use base::Result;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What is wanted of a relation's rows beside that they are right.
-#[derive(Clone, Default)]
-pub(crate) struct Want {
-    pub order: Vec<SortKey>,
-    /// Rows that will be asked for, when known.
-    pub limit: Option<usize>,
-    /// Whether there is a limit, known or not.
-    pub some_limit: bool,
-}
-
-/// A planned relation.
-pub(crate) struct Planned {
-    pub node: Node,
-    /// Whether the rows come in the wanted order.
-    pub ordered: bool,
-    pub rows: f64,
-}
-
-/// All slots that a FROM item writes.
-pub(crate) fn own_slots(f: &From, out: &mut Vec<Slot>) {
-    match f {
-        From::Table(t) => {
-            out.extend((0..t.table.def.columns.len()).map(|i| t.slot(i)));
-            out.extend(t.key_slot);
-        }
-        From::Virtual { base, width, .. } => out.extend(*base..*base + *width as Slot),
-        From::Function(f) => {
-            out.extend(&f.out);
-            out.extend(f.ordinality);
-        }
-        From::Rel { slots, .. } => out.extend(slots),
-        From::Cte { out: o, .. } => out.extend(o),
-        From::Inner { items, .. } => items.iter().for_each(|i| own_slots(i, out)),
-        From::Left { left, right, .. } => {
-            own_slots(left, out);
-            own_slots(right, out);
-        }
-    }
-}
-
-/// Slots that a FROM item reads from elsewhere.
-fn needs(f: &From, out: &mut Vec<Slot>) {
-    match f {
-        From::Table(_) | From::Virtual { .. } => {}
-        From::Cte { deps, .. } => out.extend(deps),
-        From::Function(f) => f.args.iter().for_each(|e| e.slots(&mut |s| out.push(s))),
-        From::Rel { deps, .. } => out.extend(deps),
-        From::Inner { items, filter } => {
-            items.iter().for_each(|i| needs(i, out));
-            filter.iter().for_each(|e| e.slots(&mut |s| out.push(s)));
-        }
-        From::Left { left, right, on } => {
-            needs(left, out);
-            needs(right, out);
-            on.iter().for_each(|e| e.slots(&mut |s| out.push(s)));
-        }
-    }
-}
+/// A FROM item whose derived tables are planned.
+type From = logical::From<Planned>;
 
 /// Whether the rows of a relation may differ from one start to the next.
 fn changes(f: &From, filter: &[Expr]) -> bool {
     let mut own = vec![];
-    own_slots(f, &mut own);
+    f.own_slots(&mut own);
     let mut read = vec![];
-    needs(f, &mut read);
+    f.needs(&mut read);
     filter.iter().for_each(|e| e.slots(&mut |s| read.push(s)));
     fn has_cte(f: &From) -> bool {
         match f {
@@ -104,8 +49,8 @@ struct Leaf {
 impl Leaf {
     fn new(from: From) -> Leaf {
         let (mut own, mut read) = (vec![], vec![]);
-        own_slots(&from, &mut own);
-        needs(&from, &mut read);
+        from.own_slots(&mut own);
+        from.needs(&mut read);
         let own: HashSet<Slot> = own.into_iter().collect();
         Leaf {
             needs: read.into_iter().filter(|s| !own.contains(s)).collect(),
@@ -115,9 +60,23 @@ impl Leaf {
     }
 }
 
-/// Plans relations joined inwardly under these conditions.
-pub(crate) fn plan_from(
-    b: &mut Binder<'_>,
+/// Plans relations joined inwardly under these conditions, the derived tables among them first.
+pub(super) fn plan_join(
+    b: &mut Planner<'_>,
+    items: Vec<logical::From>,
+    filter: Vec<Expr>,
+    want: &Want,
+) -> Result<Planned> {
+    let mut derived = |r: Box<logical::Logical>| b.plan(*r, &Want::default());
+    let items = items
+        .into_iter()
+        .map(|i| i.map(&mut derived))
+        .collect::<Result<_>>()?;
+    plan_from(b, items, filter, want)
+}
+
+fn plan_from(
+    b: &mut Planner<'_>,
     items: Vec<From>,
     filter: Vec<Expr>,
     want: &Want,
@@ -138,7 +97,7 @@ pub(crate) fn plan_from(
                 return false;
             };
             let mut slots = vec![];
-            own_slots(right, &mut slots);
+            right.own_slots(&mut slots);
             conditions.iter().any(|c| refuses_nulls(c, &slots))
         });
         let Some(at) = at else { break };
@@ -211,7 +170,7 @@ struct Split {
 
 /// How to look the rows of these relations up, should that be better than to read them anew for each outer row: their
 /// conditions tie them to outer columns by equality, and no index serves.
-fn by_lookup(b: &Binder<'_>, leaves: &[Leaf], conditions: &[Expr], want: &Want) -> Option<Split> {
+fn by_lookup(b: &Planner<'_>, leaves: &[Leaf], conditions: &[Expr], want: &Want) -> Option<Split> {
     let own: HashSet<Slot> = leaves.iter().flat_map(|l| l.own.iter().copied()).collect();
     let mut split = Split {
         inside: vec![],
@@ -286,7 +245,7 @@ fn may_be_kept(f: &From) -> bool {
 
 /// Whether an index finds rows of a relation by outer columns.
 fn serves(
-    b: &Binder<'_>,
+    b: &Planner<'_>,
     f: &From,
     conditions: &[Expr],
     known: &dyn Fn(Slot) -> bool,
@@ -303,8 +262,8 @@ fn serves(
     }
 }
 
-fn lookup(b: &mut Binder<'_>, leaves: Vec<Leaf>, split: Split, want: &Want) -> Result<Planned> {
-    let kept = |l: &Leaf, b: &Binder<'_>| -> Vec<Slot> {
+fn lookup(b: &mut Planner<'_>, leaves: Vec<Leaf>, split: Split, want: &Want) -> Result<Planned> {
+    let kept = |l: &Leaf, b: &Planner<'_>| -> Vec<Slot> {
         let used = |s: &Slot| b.used[*s as usize] || is_key_slot(&l.from, *s);
         l.own.iter().copied().filter(used).collect()
     };
@@ -377,12 +336,12 @@ fn take_ready(conditions: &mut Vec<Expr>, pending: &HashSet<Slot>) -> Vec<Expr> 
     ready
 }
 
-fn leaf_rows(b: &Binder<'_>, f: &From) -> f64 {
+fn leaf_rows(b: &Planner<'_>, f: &From) -> f64 {
     match f {
         From::Table(t) => access::table_rows(b, t),
         From::Virtual { .. } => 300.0,
         From::Function(_) => 50.0,
-        From::Rel { rows, .. } => *rows,
+        From::Rel { rel, .. } => rel.rows,
         From::Cte { .. } => 100.0,
         From::Inner { items, .. } => items.iter().map(|i| leaf_rows(b, i)).product(),
         From::Left { left, .. } => leaf_rows(b, left),
@@ -390,7 +349,7 @@ fn leaf_rows(b: &Binder<'_>, f: &From) -> f64 {
 }
 
 fn pick_first(
-    b: &Binder<'_>,
+    b: &Planner<'_>,
     leaves: &[Leaf],
     conditions: &[Expr],
     local: &HashSet<Slot>,
@@ -444,7 +403,7 @@ fn best(costs: impl Iterator<Item = f64>) -> usize {
 }
 
 fn pick_next(
-    b: &Binder<'_>,
+    b: &Planner<'_>,
     leaves: &[Leaf],
     conditions: &[Expr],
     pending: &HashSet<Slot>,
@@ -485,7 +444,7 @@ fn pick_next(
 
 /// Plans one relation on its own.
 fn plan_leaf(
-    b: &mut Binder<'_>,
+    b: &mut Planner<'_>,
     f: From,
     mut conditions: Vec<Expr>,
     pending: &HashSet<Slot>,
@@ -530,12 +489,12 @@ fn plan_leaf(
                 rows: 50.0,
             })
         }
-        From::Rel { node, rows, .. } => {
+        From::Rel { rel, .. } => {
             let thin = 0.33f64.powi(conditions.len() as i32);
             Ok(Planned {
-                node: filtered(b, node, conditions),
+                node: filtered(b, rel.node, conditions),
                 ordered: want.order.is_empty(),
-                rows: (rows * thin).max(1.0),
+                rows: (rel.rows * thin).max(1.0),
             })
         }
         From::Cte {
@@ -568,7 +527,7 @@ fn plan_leaf(
         }
         From::Left { left, right, on } => {
             let mut right_slots = vec![];
-            own_slots(&right, &mut right_slots);
+            right.own_slots(&mut right_slots);
             let right_slots: HashSet<Slot> = right_slots.into_iter().collect();
             let mut above = conditions;
             let below = take_ready(&mut above, &right_slots);
@@ -577,7 +536,7 @@ fn plan_leaf(
                 ..want.clone()
             };
             let mut left_slots = vec![];
-            own_slots(&left, &mut left_slots);
+            left.own_slots(&mut left_slots);
             let done = plan_from(b, vec![*left], below, &want)?;
             let left_slots: HashSet<Slot> = left_slots.into_iter().collect();
             let leaf = Leaf::new(*right);
@@ -598,7 +557,7 @@ fn plan_leaf(
     }
 }
 
-fn filtered(b: &mut Binder<'_>, input: Node, mut conditions: Vec<Expr>) -> Node {
+fn filtered(b: &mut Planner<'_>, input: Node, mut conditions: Vec<Expr>) -> Node {
     if conditions.is_empty() {
         return input;
     }
@@ -607,7 +566,7 @@ fn filtered(b: &mut Binder<'_>, input: Node, mut conditions: Vec<Expr>) -> Node 
 }
 
 fn table(
-    b: &mut Binder<'_>,
+    b: &mut Planner<'_>,
     t: TableRef,
     path: Path,
     conditions: Vec<Expr>,
@@ -626,7 +585,7 @@ fn table(
 
 /// Joins `leaf` to what is there, under conditions whose columns are then all there.
 fn join(
-    b: &mut Binder<'_>,
+    b: &mut Planner<'_>,
     left: Planned,
     leaf: Leaf,
     conditions: Vec<Expr>,

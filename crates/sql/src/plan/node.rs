@@ -1,16 +1,68 @@
-//! The tree of operators that a statement runs as.
+//! The physical plan: the tree of operators that a statement runs as.
 //!
 //! Every node says which slots it writes. Children are shared (`Arc`), because an execution's state points at its node.
 
-use crate::catalog::VirtualTable;
-use crate::exec::Asked;
+use super::asked::Asked;
 use crate::expr::{CmpOp, Expr, Slot};
 use crate::functions::{AggregateId, Resolved};
+pub use crate::logical::write::{
+    ColumnSource, ConflictUpdate, OnConflict, Returning, SplitDelta, SplitUpdate,
+};
+use crate::logical::{self, Need, OutColumn, StatementKind};
+pub use crate::logical::{Agg, CatalogSource, Function, LockTarget, SetKind, SortKey, Values};
 use base::key::KeyColumn;
 use base::schema::Table;
-use base::{ColumnIdx, Oid, Type};
-use std::sync::Arc;
-use txn::{Access, Direction, LockMode, TableHandle, WaitPolicy};
+use base::{ColumnIdx, ColumnType, Oid, RelId, Type};
+use std::sync::{Arc, OnceLock};
+use txn::{Access, Direction, TableHandle};
+
+/// An INSERT whose rows come from operators.
+pub type Insert = logical::write::Insert<Node>;
+/// An UPDATE of the rows that operators find.
+pub type Update = logical::write::Update<Node>;
+/// A DELETE of the rows that operators find.
+pub type Delete = logical::write::Delete<Node>;
+
+/// A statement ready to run, valid for one version of the schema.
+pub struct Prepared {
+    /// Types of the parameters, inferred where the client gave none.
+    pub params: Vec<ColumnType>,
+    /// Columns of the result; empty when the statement returns no rows.
+    pub columns: Vec<OutColumn>,
+    pub kind: StatementKind,
+    /// Whether it writes and locks nothing.
+    pub read_only: bool,
+    /// SELECT … FOR UPDATE and such.
+    pub locks_rows: bool,
+    /// Version of the schema that it was planned for; another version needs another plan.
+    pub schema_version: u64,
+    pub privileges: Vec<Need>,
+    /// Schemas that its text names, which must be usable.
+    pub schemas: Vec<Oid>,
+    /// The role that names were looked up for: it may use [`Prepared::schemas`].
+    pub planned_for: Oid,
+    pub(crate) plan: Plan,
+    /// Found out when first asked for.
+    pub(crate) touches: OnceLock<Touches>,
+}
+
+/// What a plan reads, named before it is read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Touches {
+    /// Storages, each once.
+    pub tables: Vec<RelId>,
+    /// The schema: catalog relations, functions that look names up, views.
+    pub catalog: bool,
+    /// The state of a sequence, which has no versions.
+    pub unversioned: bool,
+}
+
+impl Touches {
+    /// Nothing that is the same at every node of a cluster.
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty() && !self.catalog && !self.unversioned
+    }
+}
 
 /// Everything an execution needs.
 pub struct Plan {
@@ -37,6 +89,25 @@ pub struct Plan {
     pub deep: bool,
 }
 
+impl Plan {
+    /// A plan without operators, for expressions that run alone.
+    pub fn bare(slots: usize) -> Plan {
+        Plan {
+            root: Root::Rows(Node::Once(Arc::new(vec![]))),
+            subplans: vec![],
+            looks_up: false,
+            sequences: false,
+            ctes: 0,
+            slots,
+            names: vec![],
+            outputs: vec![],
+            point: None,
+            short: None,
+            deep: false,
+        }
+    }
+}
+
 /// What the statement is.
 pub enum Root {
     Rows(Node),
@@ -47,7 +118,7 @@ pub enum Root {
         analyze: bool,
         json: bool,
         costs: bool,
-        inner: Arc<super::Prepared>,
+        inner: Arc<Prepared>,
     },
 }
 
@@ -122,11 +193,6 @@ pub enum Node {
     Lock(Arc<Lock>),
 }
 
-pub struct Values {
-    pub rows: Vec<Vec<Expr>>,
-    pub out: Vec<Slot>,
-}
-
 /// How a key column is fixed.
 #[derive(Clone, Debug)]
 pub enum KeyPart {
@@ -195,30 +261,12 @@ impl Scan {
     }
 }
 
-/// Where a relation that is no table has its rows.
-#[derive(Clone, Copy)]
-pub enum CatalogSource {
-    Fixed(&'static dyn VirtualTable),
-    /// The state of a sequence: last_value, log_cnt, is_called.
-    Sequence(Oid),
-}
-
 /// A read of a catalog relation, which makes its rows when asked.
 pub struct Virtual {
     pub source: CatalogSource,
     pub alias: String,
     pub filter: Vec<Expr>,
     pub columns: Vec<(usize, Slot)>,
-}
-
-/// A set-returning function in FROM.
-pub struct Function {
-    pub f: Resolved,
-    pub args: Vec<Expr>,
-    pub out: Vec<Slot>,
-    pub ordinality: Option<Slot>,
-    pub alias: String,
-    pub filter: Vec<Expr>,
 }
 
 pub struct Filter {
@@ -279,13 +327,6 @@ pub struct Lookup {
     pub slots: Vec<Slot>,
 }
 
-#[derive(Clone, Debug)]
-pub struct SortKey {
-    pub expr: Expr,
-    pub desc: bool,
-    pub nulls_first: bool,
-}
-
 pub struct Sort {
     pub input: Node,
     pub keys: Vec<SortKey>,
@@ -293,18 +334,6 @@ pub struct Sort {
     pub slots: Vec<Slot>,
     /// Only the first rows are wanted: limit plus offset.
     pub top: Option<(Option<Expr>, Option<Expr>)>,
-}
-
-/// One aggregate call.
-#[derive(Clone)]
-pub struct Agg {
-    pub slot: Slot,
-    pub id: AggregateId,
-    pub args: Vec<Expr>,
-    pub types: Vec<Type>,
-    pub distinct: bool,
-    pub filter: Option<Expr>,
-    pub order: Vec<SortKey>,
 }
 
 pub struct Aggregate {
@@ -332,12 +361,6 @@ pub struct Limit {
 /// UNION ALL; every input writes the same slots.
 pub struct Append {
     pub inputs: Vec<Node>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetKind {
-    Intersect,
-    Except,
 }
 
 /// INTERSECT and EXCEPT; both inputs write `slots`.
@@ -383,111 +406,6 @@ pub struct Recursive {
 pub struct Lock {
     pub input: Node,
     pub tables: Vec<LockTarget>,
-}
-
-pub struct LockTarget {
-    pub handle: Arc<TableHandle>,
-    pub key_slot: Slot,
-    pub mode: LockMode,
-    pub wait: WaitPolicy,
-}
-
-/// Where a column of a new row comes from.
-#[derive(Clone, Debug)]
-pub enum ColumnSource {
-    /// An expression over the input's slots, of the column's type.
-    Expr(Expr),
-    /// Stays as it is (UPDATE).
-    Keep,
-}
-
-pub struct Insert {
-    pub handle: Arc<TableHandle>,
-    pub input: Node,
-    /// One per column of the table, over the input's slots.
-    pub columns: Vec<Expr>,
-    /// Whether the input reads tables, so that it must end before the first row is written.
-    pub buffer: bool,
-    pub conflict: Option<OnConflict>,
-    pub returning: Option<Returning>,
-}
-
-pub struct OnConflict {
-    /// Places of the arbiter indexes; empty: any.
-    pub arbiters: Vec<usize>,
-    pub update: Option<ConflictUpdate>,
-}
-
-pub struct ConflictUpdate {
-    /// Slots of the row that is there, by column.
-    pub existing: Vec<Slot>,
-    /// Slots of `excluded`, by column.
-    pub excluded: Vec<Slot>,
-    pub columns: Vec<ColumnSource>,
-    pub condition: Vec<Expr>,
-    /// The statement adds to split columns of the row and does nothing else. The full expressions stand in `columns` all the same.
-    pub deltas: Vec<SplitDelta>,
-}
-
-/// RETURNING: expressions over the slots of the target's row.
-pub struct Returning {
-    /// Slots that hold the new row (the old one for DELETE), by column.
-    pub row: Vec<Slot>,
-    pub exprs: Vec<(Slot, Expr)>,
-    pub outputs: Vec<Slot>,
-}
-
-pub struct Update {
-    pub handle: Arc<TableHandle>,
-    pub alias: String,
-    pub input: Node,
-    pub key_slot: Slot,
-    /// Slots of the target's row, by column.
-    pub row: Vec<Slot>,
-    pub columns: Vec<ColumnSource>,
-    /// The statement adds to split columns and does nothing else: `input` gives the rows that satisfy the conditions, guards aside. The full
-    /// expressions stand in `columns` all the same, for rows that have to be written exactly.
-    pub split: Option<SplitUpdate>,
-    /// A row may come more than once (UPDATE … FROM).
-    pub joined: bool,
-    /// Only columns are set of which no constraint speaks: the others are not read.
-    pub in_place: bool,
-    pub returning: Option<Returning>,
-}
-
-/// An UPDATE by deltas.
-pub struct SplitUpdate {
-    pub deltas: Vec<SplitDelta>,
-    /// The columns that the conditions look at, guards aside (`txn::column_set`); 0: none.
-    pub looked_at: u64,
-}
-
-/// A split column, what is added to it, and what it has to be at least before.
-pub struct SplitDelta {
-    pub column: usize,
-    pub amount: Expr,
-    /// The amount is taken away.
-    pub negative: bool,
-    pub guards: Vec<Guard>,
-}
-
-/// `column >= bound`, or `column > bound`; with an offset `column + offset >= bound`.
-pub struct Guard {
-    pub bound: Expr,
-    pub strict: bool,
-    /// What is added to the column, or taken away (true).
-    pub offset: Option<(Expr, bool)>,
-    /// The condition itself.
-    pub whole: Expr,
-}
-
-pub struct Delete {
-    pub handle: Arc<TableHandle>,
-    pub alias: String,
-    pub input: Node,
-    pub key_slot: Slot,
-    pub joined: bool,
-    pub returning: Option<Returning>,
 }
 
 impl Root {

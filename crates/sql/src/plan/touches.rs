@@ -4,18 +4,14 @@
 //! plan may read is in the list, whether or not a run comes to it. Tables that are only written, and those that only foreign keys look at,
 //! are not reads of the statement: they are looked at where it writes.
 
-use super::node::{CatalogSource, Node, Plan, Root};
+use super::node::{CatalogSource, Node, Plan, Prepared, Root, Touches};
 use base::RelId;
 
-/// See the head of the file.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Touches {
-    /// Storages, each once.
-    pub tables: Vec<RelId>,
-    /// The schema: catalog relations, functions that look names up, views.
-    pub catalog: bool,
-    /// The state of a sequence, which has no versions.
-    pub unversioned: bool,
+impl Prepared {
+    /// What it reads; found out when first asked for.
+    pub fn touches(&self) -> &Touches {
+        self.touches.get_or_init(|| Touches::of(&self.plan))
+    }
 }
 
 impl Touches {
@@ -24,11 +20,6 @@ impl Touches {
         let mut t = Touches::default();
         t.plan(plan);
         t
-    }
-
-    /// Nothing that is the same at every node of a cluster.
-    pub fn is_empty(&self) -> bool {
-        self.tables.is_empty() && !self.catalog && !self.unversioned
     }
 
     fn plan(&mut self, p: &Plan) {

@@ -133,7 +133,7 @@ pub(super) fn sql_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault
     check_chains(tokens)?;
     let mut p = Parser::new(&PostgreSqlDialect {})
         .with_recursion_limit(DEPTH)
-        .with_tokens_with_locations(crate::plan::adapt_tokens(tokens));
+        .with_tokens_with_locations(crate::bind::adapt(tokens));
     let s = p.parse_statement()?;
     let next = p.peek_token();
     if next.token != Token::EOF {

@@ -5,12 +5,13 @@ use super::client::Severity;
 use super::parse::{Parsed, Stmt, parse_one};
 use super::prepared::{Ddl, no_parameter};
 use super::state::State;
-use crate::bind::analyze::Analysis;
+use crate::bind::PrepareContext;
 use crate::catalog::{Names, functions};
 use crate::ddl::{self, DdlContext, DdlOutcome};
 use crate::engine::Engine;
 use crate::exec::ExecContext;
-use crate::plan::{PrepareContext, Prepared};
+use crate::plan::Prepared;
+use crate::rules::Analysis;
 use crate::types::{CatalogLookup, OutputSettings, cast, typename};
 use base::schema::{Schema, privilege};
 use base::{ColumnType, Error, Oid, Result, Type, Value};
@@ -53,7 +54,7 @@ pub fn prepare<E: Engine>(
             .as_ref()
             .map_or(1000, |x| x.estimated_rows(t))
     };
-    crate::plan::prepare(
+    crate::prepare::prepare(
         ast,
         types,
         &PrepareContext {

@@ -28,7 +28,7 @@ pub mod zone;
 
 pub use settings::{CatalogLookup, DateOrder, DateStyle, IntervalStyle, OutputSettings};
 
-use base::{Error, SqlState, Type};
+use base::{Error, SqlState, Type, Value};
 
 /// 22P02 `invalid input syntax for type integer: "x"`.
 pub(crate) fn invalid_input(ty: Type, s: &str) -> Error {
@@ -62,4 +62,17 @@ pub(crate) fn out_of_range(ty: Type) -> Error {
         SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
         format!("{name} out of range"),
     )
+}
+
+/// Bytes that a value takes, its heap part included.
+pub fn value_bytes(v: &Value) -> usize {
+    24 + match v {
+        Value::Text(s) if s.len() > 24 => s.len(),
+        Value::Json(s) => s.len(),
+        Value::Bytea(b) => b.len(),
+        Value::Numeric(_) => 64,
+        Value::Uuid(_) | Value::Interval(_) => 16,
+        Value::Array(a) => 64 + a.items.iter().map(value_bytes).sum::<usize>(),
+        _ => 0,
+    }
 }

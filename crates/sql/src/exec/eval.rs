@@ -1,7 +1,7 @@
 //! Evaluation. Leaves (constants, parameters, slots) are read by reference; only calls and results make values.
 
-use super::{AnyAll, Call, Expr, Matcher};
-use crate::exec::{Rt, State};
+use super::{Rt, State, subquery};
+use crate::expr::{AnyAll, Call, Expr, Matcher};
 use crate::types::{cast, ops};
 use base::{Array, Error, Numeric, SqlState, Type, Value};
 use std::cmp::Ordering;
@@ -204,7 +204,7 @@ impl Expr {
                 let (lo, hi) = (bound(lower, rt)?, bound(upper, rt)?);
                 slice(&a, lo.as_ref(), hi.as_ref())
             }
-            Expr::Subquery(s) => crate::exec::subquery::eval(s, rt),
+            Expr::Subquery(s) => subquery::eval(s, rt),
             Expr::Record(items) => {
                 let mut out = String::from("(");
                 for (i, (e, ty)) in items.iter().enumerate() {

@@ -1,0 +1,256 @@
+//! The logical plan: what a statement asks for, with every name bound and every type settled, and nothing said about how its rows are found.
+//!
+//! ```text
+//! tree ─ bind ─▶ Statement of Logical ─ plan ─▶ Plan of Node ─ exec ─▶ rows
+//! ```
+//! A [`Logical`] is a tree of relational operators over slots ([`crate::expr`]). Its leaves are relations in FROM ([`from::From`]) and VALUES.
+//! The order of joins, indexes, sorts that an index saves, and the algorithm of each operator are the planner's ([`crate::plan`]).
+//!
+//! The binder makes the tree; the planner consumes it. Neither knows the other. Subqueries used as values are trees of their own, which
+//! [`crate::expr::Subquery`] names by number.
+//!
+//! Left out on purpose: estimates, which belong to the physical plan.
+
+pub(crate) mod from;
+pub(crate) mod write;
+
+pub(crate) use from::{From, TableRef};
+
+use crate::catalog::VirtualTable;
+use crate::expr::{Expr, Slot};
+use crate::functions::{AggregateId, Resolved};
+use crate::types::record::Shape;
+use base::{ColumnType, Oid, Type};
+use std::sync::Arc;
+use txn::{LockMode, TableHandle, WaitPolicy};
+
+/// A bound statement.
+pub(crate) struct Statement {
+    pub root: Root,
+    pub kind: StatementKind,
+    /// Queries used as values; [`crate::expr::Subquery::plan`] is the place.
+    pub subqueries: Vec<Logical>,
+    /// Types of the parameters.
+    pub params: Vec<ColumnType>,
+    pub columns: Vec<OutColumn>,
+    /// Slots of the result, in order.
+    pub outputs: Vec<Slot>,
+    /// A name per slot, for EXPLAIN.
+    pub names: Vec<String>,
+    /// Which slots something reads.
+    pub used: Vec<bool>,
+    /// Common table expressions that are computed once and read by several.
+    pub ctes: usize,
+    pub privileges: Vec<Need>,
+    /// Schemas that the text names.
+    pub schemas: Vec<Oid>,
+    pub locks_rows: bool,
+    /// Calls a function that moves a sequence, or writes a table.
+    pub writes: bool,
+    /// What it shows depends on the schema beside the tables that it reads: a view, a name that is looked up when it runs.
+    pub looks_up: bool,
+    /// Reads the state of a sequence by a function.
+    pub sequences: bool,
+    /// How deep its deepest expression nests.
+    pub deepest: usize,
+}
+
+/// What the statement is.
+pub(crate) enum Root {
+    Rows(Logical),
+    Insert(write::Insert<Logical>),
+    Update(write::Update<Logical>),
+    Delete(write::Delete<Logical>),
+}
+
+/// Which command it is, for the command tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    Select,
+    Insert,
+    Update,
+    Delete,
+    Explain,
+}
+
+/// A column of the result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutColumn {
+    pub name: String,
+    pub ty: ColumnType,
+    /// The table and the column's number (1-based) when it is a plain column; 0 otherwise.
+    pub table: Oid,
+    pub column: i16,
+    /// The types of a row's fields, where they are known.
+    pub record: Option<Arc<Shape>>,
+}
+
+/// Rights that an execution needs, checked anew each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    pub relation: Oid,
+    /// Bits of `schema::privilege`.
+    pub bits: u32,
+    /// The view in whose query the relation is named, whose owner must hold the rights; 0: the statement's own text, and the current role.
+    pub view: Oid,
+}
+
+/// A relational operator. Each writes the slots that its fields name, and leaves those of its input as they are.
+pub(crate) enum Logical {
+    /// FROM and WHERE: relations joined inwardly under conditions. No relation: one row without columns.
+    Join {
+        items: Vec<From>,
+        filter: Vec<Expr>,
+    },
+    Values(Values),
+    /// HAVING.
+    Filter {
+        input: Box<Logical>,
+        conditions: Vec<Expr>,
+    },
+    Project {
+        input: Box<Logical>,
+        exprs: Vec<(Slot, Expr)>,
+    },
+    /// Set-returning functions in a select list, in lock step; a shorter one gives NULLs.
+    ProjectSet {
+        input: Box<Logical>,
+        functions: Vec<SetCall>,
+    },
+    Sort {
+        input: Box<Logical>,
+        keys: Vec<SortKey>,
+        /// Slots of the input that are needed above.
+        slots: Vec<Slot>,
+    },
+    Aggregate {
+        input: Box<Logical>,
+        keys: Vec<(Slot, Expr)>,
+        aggs: Vec<Agg>,
+        /// One group even over no rows (no GROUP BY).
+        plain: bool,
+    },
+    /// DISTINCT by these expressions: the first row of each.
+    Unique {
+        input: Box<Logical>,
+        keys: Vec<Expr>,
+    },
+    Limit {
+        input: Box<Logical>,
+        limit: Option<Expr>,
+        offset: Option<Expr>,
+    },
+    /// UNION ALL; every input writes the same slots.
+    Append(Vec<Logical>),
+    /// INTERSECT and EXCEPT; both inputs write `slots`.
+    SetOp {
+        kind: SetKind,
+        all: bool,
+        left: Box<Logical>,
+        right: Box<Logical>,
+        slots: Vec<Slot>,
+    },
+    /// Common table expressions, computed when first read.
+    With {
+        ctes: Vec<Cte>,
+        input: Box<Logical>,
+    },
+    /// WITH RECURSIVE: `first`, then `step` over the rows of the round before, until a round is empty.
+    Recursive {
+        id: usize,
+        first: Box<Logical>,
+        step: Box<Logical>,
+        /// UNION, not UNION ALL.
+        distinct: bool,
+        slots: Vec<Slot>,
+    },
+    /// Row locks on rows that passed all filters.
+    Lock {
+        input: Box<Logical>,
+        tables: Vec<LockTarget>,
+    },
+}
+
+impl Logical {
+    /// One row without columns.
+    pub fn once() -> Logical {
+        Logical::Join {
+            items: vec![],
+            filter: vec![],
+        }
+    }
+
+    /// DISTINCT by these expressions.
+    pub fn unique(self, keys: Vec<Expr>) -> Logical {
+        Logical::Unique {
+            input: Box::new(self),
+            keys,
+        }
+    }
+}
+
+/// A common table expression that is computed once.
+pub(crate) struct Cte {
+    pub id: usize,
+    pub name: String,
+    pub input: Logical,
+    pub slots: Vec<Slot>,
+}
+
+/// A call of a set-returning function in a select list, and the slot for its values.
+pub(crate) type SetCall = (Slot, Resolved, Vec<Expr>);
+
+pub struct Values {
+    pub rows: Vec<Vec<Expr>>,
+    pub out: Vec<Slot>,
+}
+
+/// Where a relation that is no table has its rows.
+#[derive(Clone, Copy)]
+pub enum CatalogSource {
+    Fixed(&'static dyn VirtualTable),
+    /// The state of a sequence: last_value, log_cnt, is_called.
+    Sequence(Oid),
+}
+
+/// A set-returning function in FROM.
+pub struct Function {
+    pub f: Resolved,
+    pub args: Vec<Expr>,
+    pub out: Vec<Slot>,
+    pub ordinality: Option<Slot>,
+    pub alias: String,
+    pub filter: Vec<Expr>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SortKey {
+    pub expr: Expr,
+    pub desc: bool,
+    pub nulls_first: bool,
+}
+
+/// One aggregate call.
+#[derive(Clone)]
+pub struct Agg {
+    pub slot: Slot,
+    pub id: AggregateId,
+    pub args: Vec<Expr>,
+    pub types: Vec<Type>,
+    pub distinct: bool,
+    pub filter: Option<Expr>,
+    pub order: Vec<SortKey>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetKind {
+    Intersect,
+    Except,
+}
+
+pub struct LockTarget {
+    pub handle: Arc<TableHandle>,
+    pub key_slot: Slot,
+    pub mode: LockMode,
+    pub wait: WaitPolicy,
+}
