@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! CLUSTER/TERM/wal/NUMBER-FIRST.wal         a finished segment, byte for byte
-//! CLUSTER/TERM/checkpoint/….ckpt            the newest two checkpoints of that term's primary
+//! CLUSTER/TERM/wal/NUMBER-FIRST.part        the segment behind them, as far as it was written when a backup was made
+//! CLUSTER/TERM/checkpoint/….ckpt            the newest checkpoints of that term's primary
+//! CLUSTER/TERM/times/MICROSECONDS-POSITION  no content: up to this position everything had been published at this time (UTC)
 //! ```
 //! Each node cuts its log into segments in its own way, and a term has one primary; so the segments under a term are one node's, and
 //! follow each other as they do in its directory. A segment is finished when the next one was begun: then it is never written again.
@@ -11,10 +13,12 @@
 //! The bytes are those of the log, with the log's checksums and chain; [`LogReader`](crate::LogReader) reads them as it reads a
 //! directory, and finds in the same way what is damaged or cut short.
 //!
-//! Left out on purpose: removing segments from the archive (its owner does, oldest first), and going on from one term's
-//! segments to another's.
+//! [`Archive::retain`] removes what no checkpoint that is kept needs. `backup` brings an archive up to the end of a log, `restore` makes a directory of one.
+//!
+//! Left out on purpose: going on from one term's segments to another's. A primary's log holds the terms before its own as far as its directory
+//! reached back, so each term's folder stands by itself.
 
-use crate::checkpoint::{CheckpointReader, file_name, parse_name};
+use crate::checkpoint::{self, CheckpointReader, Manifest, file_name, parse_name};
 use crate::error::{Error, Result};
 use crate::segment::{LogDir, SEGMENT_HEADER, SegmentHeader, SegmentName};
 use crate::source::{SegmentBytes, SegmentSource};
@@ -37,6 +41,9 @@ pub trait Objects: Send + Sync {
 
     /// Names of the objects right below `folder`, without it; none when there is no such folder.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+
+    /// Names of the folders right below `folder`, without it.
+    fn folders(&self, folder: &str) -> io::Result<Vec<String>>;
 
     /// Removes an object.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -84,9 +91,49 @@ impl Objects for Files {
         }
     }
 
+    fn folders(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.list(folder)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.disk.remove(&self.root.join(name))
     }
+}
+
+/// The cluster whose folder has this name; `None` for other names.
+pub fn parse_cluster(name: &str) -> Option<u128> {
+    let digits = name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit());
+    digits.then(|| u128::from_str_radix(name, 16).ok())?
+}
+
+/// A moment, and the position up to which everything had been published then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// Microseconds since 1970-01-01 UTC.
+    pub time: u64,
+    pub position: Position,
+}
+
+impl Mark {
+    fn name(&self) -> String {
+        format!("{:020}-{:016x}", self.time, self.position.as_u64())
+    }
+
+    fn parse(name: &str) -> Option<Mark> {
+        let (time, position) = name.split_once('-')?;
+        Some(Mark {
+            time: time.parse().ok()?,
+            position: Position::from_u64(u64::from_str_radix(position, 16).ok()?),
+        })
+    }
+}
+
+fn part_name(name: SegmentName) -> String {
+    name.file_name().replace(".wal", ".part")
+}
+
+fn parse_part(name: &str) -> Option<SegmentName> {
+    SegmentName::parse(&format!("{}.wal", name.strip_suffix(".part")?))
 }
 
 /// See the head of the file.
@@ -153,13 +200,90 @@ impl Archive {
         Ok(true)
     }
 
-    /// Copies a checkpoint, unless it is there, and removes all but the newest two. Whether it was copied.
-    pub fn copy_checkpoint(&self, term: u64, checkpoint: &CheckpointReader) -> Result<bool> {
-        let folder = self.folder(term, "checkpoint");
+    /// Writes the beginning of the segment that is not finished; one of the same segment is replaced, older ones go.
+    pub fn put_part(&self, term: u64, name: SegmentName, bytes: &[u8]) -> Result<()> {
+        let folder = self.folder(term, "wal");
         let failed = |e| Error::io("copying", Path::new(&folder), e);
-        let mut there = self.objects.list(&folder).map_err(failed)?;
-        let name = file_name(checkpoint.manifest().number);
-        if there.contains(&name) {
+        let object = format!("{folder}/{}", part_name(name));
+        self.objects.put(&object, bytes).map_err(failed)?;
+        for old in self.objects.list(&folder).map_err(failed)? {
+            if parse_part(&old).is_some_and(|p| p != name) {
+                self.objects
+                    .remove(&format!("{folder}/{old}"))
+                    .map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The unfinished segment that goes on from the finished ones.
+    fn part(&self, term: u64, finished: &[SegmentName]) -> Result<Option<SegmentName>> {
+        let next = finished.last().map(|n| n.number + 1);
+        let parts = self.names(term, "wal")?;
+        let mut parts = parts.iter().filter_map(|n| parse_part(n));
+        Ok(parts.rfind(|p| next.is_none_or(|n| n == p.number)))
+    }
+
+    fn names(&self, term: u64, what: &str) -> Result<Vec<String>> {
+        let folder = self.folder(term, what);
+        let names = self.objects.list(&folder);
+        names.map_err(|e| Error::io("listing", Path::new(&folder), e))
+    }
+
+    /// The terms that have a folder here, ascending.
+    pub fn terms(&self) -> Result<Vec<u64>> {
+        let folder = format!("{:032x}", self.cluster);
+        let names = self.objects.folders(&folder);
+        let names = names.map_err(|e| Error::io("listing", Path::new(&folder), e))?;
+        let mut terms: Vec<u64> = names.iter().filter_map(|n| n.parse().ok()).collect();
+        terms.sort_unstable();
+        Ok(terms)
+    }
+
+    /// Numbers of a term's checkpoints, ascending.
+    pub fn checkpoints(&self, term: u64) -> Result<Vec<u64>> {
+        let names = self.names(term, "checkpoint")?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|n| parse_name(n)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// The bytes of a checkpoint, to be read.
+    pub fn checkpoint(&self, term: u64, number: u64) -> Result<Box<dyn SegmentBytes>> {
+        let folder = self.folder(term, "checkpoint");
+        self.open(format!("{folder}/{}", file_name(number)))
+    }
+
+    fn open(&self, object: String) -> Result<Box<dyn SegmentBytes>> {
+        let objects = self.objects.clone();
+        let len = objects.len(&object);
+        let len = len.map_err(|e| Error::io("opening", Path::new(&object), e))?;
+        Ok(Box::new(ArchivedSegment {
+            objects,
+            object,
+            len,
+        }))
+    }
+
+    /// Notes that everything up to a position had been published at this time.
+    pub fn put_mark(&self, term: u64, mark: Mark) -> Result<()> {
+        let object = format!("{}/{}", self.folder(term, "times"), mark.name());
+        let put = self.objects.put(&object, &[]);
+        put.map_err(|e| Error::io("copying", Path::new(&object), e))
+    }
+
+    /// The moments that a term's folder knows, ascending.
+    pub fn marks(&self, term: u64) -> Result<Vec<Mark>> {
+        let names = self.names(term, "times")?;
+        let mut marks: Vec<Mark> = names.iter().filter_map(|n| Mark::parse(n)).collect();
+        marks.sort_unstable();
+        Ok(marks)
+    }
+
+    /// Copies a checkpoint, unless it is there. Whether it was copied.
+    pub fn copy_checkpoint(&self, term: u64, checkpoint: &CheckpointReader) -> Result<bool> {
+        let number = checkpoint.manifest().number;
+        if self.checkpoints(term)?.contains(&number) {
             return Ok(false);
         }
         let mut bytes = Vec::with_capacity(checkpoint.len() as usize);
@@ -167,17 +291,66 @@ impl Archive {
             let part = checkpoint.read_at(bytes.len() as u64, 8 << 20)?;
             bytes.extend_from_slice(&part);
         }
-        let object = format!("{folder}/{name}");
-        self.objects.put(&object, &bytes).map_err(failed)?;
-        there.push(name);
-        there.retain(|n| parse_name(n).is_some());
-        there.sort_unstable_by_key(|n| parse_name(n));
-        for old in &there[..there.len().saturating_sub(2)] {
-            self.objects
-                .remove(&format!("{folder}/{old}"))
-                .map_err(failed)?;
-        }
+        let object = format!("{}/{}", self.folder(term, "checkpoint"), file_name(number));
+        let put = self.objects.put(&object, &bytes);
+        put.map_err(|e| Error::io("copying", Path::new(&object), e))?;
         Ok(true)
+    }
+
+    /// Removes a term's checkpoints but for the newest `keep`, and the moments before the oldest of them. Returns how many objects went.
+    pub fn retain_checkpoints(&self, term: u64, keep: usize) -> Result<usize> {
+        let numbers = self.checkpoints(term)?;
+        let (gone, kept) = numbers.split_at(numbers.len().saturating_sub(keep.max(1)));
+        for number in gone {
+            self.remove(term, "checkpoint", &file_name(*number))?;
+        }
+        let Some(oldest) = kept.first() else {
+            return Ok(0);
+        };
+        let end = self.manifest(term, *oldest)?.end;
+        let mut marks = 0;
+        for mark in self.marks(term)?.iter().filter(|m| m.position < end) {
+            self.remove(term, "times", &mark.name())?;
+            marks += 1;
+        }
+        Ok(gone.len() + marks)
+    }
+
+    /// The same, with the log that only these checkpoints needed, and older terms' folders. Replicas that are away may have needed that log. Returns how
+    /// many objects went.
+    pub fn retain(&self, term: u64, keep: usize) -> Result<usize> {
+        let mut gone = self.retain_checkpoints(term, keep)?;
+        let Some(oldest) = self.checkpoints(term)?.first().copied() else {
+            return Ok(gone);
+        };
+        let start = self.manifest(term, oldest)?.start;
+        for older in self.terms()?.into_iter().filter(|t| *t < term) {
+            for what in ["checkpoint", "wal", "times"] {
+                for name in self.names(older, what)? {
+                    self.remove(older, what, &name)?;
+                    gone += 1;
+                }
+            }
+        }
+        let segments = self.segments(term)?;
+        let needed = segments.iter().rposition(|n| n.first <= start.next());
+        for name in &segments[..needed.unwrap_or(0)] {
+            self.remove(term, "wal", &name.file_name())?;
+            gone += 1;
+        }
+        Ok(gone)
+    }
+
+    /// What a checkpoint says of itself.
+    pub fn manifest(&self, term: u64, number: u64) -> Result<Manifest> {
+        let path = PathBuf::from(self.folder(term, "checkpoint")).join(file_name(number));
+        checkpoint::read_manifest(&*self.checkpoint(term, number)?, &path)
+    }
+
+    fn remove(&self, term: u64, what: &str, name: &str) -> Result<()> {
+        let object = format!("{}/{name}", self.folder(term, what));
+        let removed = self.objects.remove(&object);
+        removed.map_err(|e| Error::io("removal", Path::new(&object), e))
     }
 
     /// The segments of a term, to be read.
@@ -186,7 +359,19 @@ impl Archive {
             folder: self.folder(term, "wal"),
             archive: self.clone(),
             term,
+            part: None,
         })
+    }
+
+    /// The same, with the unfinished segment behind them: all of the log that is here.
+    pub fn whole_log(&self, term: u64) -> Result<Arc<dyn SegmentSource>> {
+        let part = self.part(term, &self.segments(term)?)?;
+        Ok(Arc::new(ArchivedLog {
+            folder: self.folder(term, "wal"),
+            archive: self.clone(),
+            term,
+            part,
+        }))
     }
 
     /// Position after which the archived log begins, when it goes on without a hole into the segment with this number. Later ones
@@ -214,29 +399,28 @@ struct ArchivedLog {
     archive: Archive,
     term: u64,
     folder: String,
+    /// Read as the last segment.
+    part: Option<SegmentName>,
 }
 
 impl ArchivedLog {
     fn object(&self, name: SegmentName) -> String {
-        format!("{}/{}", self.folder, name.file_name())
+        match self.part == Some(name) {
+            true => format!("{}/{}", self.folder, part_name(name)),
+            false => format!("{}/{}", self.folder, name.file_name()),
+        }
     }
 }
 
 impl SegmentSource for ArchivedLog {
     fn segments(&self) -> Result<Vec<SegmentName>> {
-        self.archive.segments(self.term)
+        let mut names = self.archive.segments(self.term)?;
+        names.extend(self.part);
+        Ok(names)
     }
 
     fn open(&self, name: SegmentName) -> Result<Box<dyn SegmentBytes>> {
-        let object = self.object(name);
-        let objects = self.archive.objects.clone();
-        let len = objects.len(&object);
-        let len = len.map_err(|e| Error::io("opening", Path::new(&object), e))?;
-        Ok(Box::new(ArchivedSegment {
-            objects,
-            object,
-            len,
-        }))
+        self.archive.open(self.object(name))
     }
 
     fn describe(&self, name: SegmentName) -> PathBuf {

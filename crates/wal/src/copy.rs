@@ -19,19 +19,17 @@
 //! Left out on purpose: log below the checkpoint, which only replicas that are away need, spares, what was set aside, and the addresses of other nodes
 //! (`CANON_NODES`).
 
-use crate::checkpoint::{CheckpointReader, file_name, parse_name};
+use crate::checkpoint::{CheckpointReader, file_name};
 use crate::error::{Error, Result};
-use crate::reader::LogReader;
-use crate::segment::{LogDir, LogOptions, SEGMENT_HEADER, SegmentName};
-use crate::source::{SegmentBytes, SegmentSource};
+use crate::in_use::{Broken, InUse, is_gone};
+use crate::segment::{LogDir, SEGMENT_HEADER, SegmentName};
+use crate::source::SegmentSource;
 use base::Position;
-use env::{Disk, OpenMode, Overlay};
+use env::{Disk, OpenMode};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Times that it begins anew.
-const TRIES: u32 = 20;
 /// Bytes copied at once.
 const PART: usize = 1 << 20;
 
@@ -52,19 +50,6 @@ pub struct Copied {
     pub tries: u32,
 }
 
-/// Why a try ended.
-enum Broken {
-    /// The directory has changed under the copy.
-    Changed,
-    Failed(Error),
-}
-
-impl From<Error> for Broken {
-    fn from(e: Error) -> Broken {
-        Broken::Failed(e)
-    }
-}
-
 /// Copies the directory `from` to `to`, which is absent or empty. `progress` is told of bytes.
 pub fn copy_dir(
     disk: &Arc<dyn Disk>,
@@ -81,32 +66,22 @@ pub fn copy_dir(
             reason: "is not empty: a copy needs a folder of its own".into(),
         });
     }
-    for tries in 0..TRIES {
-        let copy = Copy {
-            disk,
-            from,
-            to,
-            progress,
-        };
-        match copy.run() {
-            Ok(done) => return Ok(Copied { tries, ..done }),
-            Err(Broken::Failed(e)) => return Err(e),
-            Err(Broken::Changed) => copy.clear()?,
-        }
-    }
-    Err(Error::NotOurs {
-        path: from.to_owned(),
-        reason: format!(
-            "has changed under the copy {TRIES} times; try again when less is done there"
-        ),
+    let source = InUse {
+        disk,
+        dir: from,
+        progress,
+    };
+    let copy = Copy { source, to };
+    source.until_unchanged(|tries| match copy.run() {
+        Err(Broken::Changed) => copy.clear().map(|()| None),
+        Err(Broken::Failed(e)) => Err(e),
+        Ok(done) => Ok(Some(Copied { tries, ..done })),
     })
 }
 
 struct Copy<'a> {
-    disk: &'a Arc<dyn Disk>,
-    from: &'a Path,
+    source: InUse<'a>,
     to: &'a Path,
-    progress: &'a dyn Fn(u64),
 }
 
 type Small = Vec<(String, Vec<u8>)>;
@@ -117,17 +92,17 @@ impl Copy<'_> {
         let version = small.iter().find(|f| f.0 == VERSION);
         let Some((_, version)) = version else {
             let reason = "there is no CANON_VERSION here: not a data directory of Canon".into();
-            let path = self.from.to_owned();
+            let path = self.source.dir.to_owned();
             return Err(Error::NotOurs { path, reason }.into());
         };
         if small.iter().any(|f| f.0 == crate::transfer::MARK) {
             let reason =
                 "its history is being replaced; start the server, and copy when it serves".into();
-            let path = self.from.to_owned();
+            let path = self.source.dir.to_owned();
             return Err(Error::NotOurs { path, reason }.into());
         }
-        let cluster = crate::data_dir::parse_version(&self.from.join(VERSION), version)?;
-        let checkpoint = self.newest_checkpoint()?;
+        let cluster = crate::data_dir::parse_version(&self.source.dir.join(VERSION), version)?;
+        let checkpoint = self.source.newest_checkpoint()?;
         let start = checkpoint
             .as_ref()
             .map_or(Position::ZERO, |c| c.manifest().start);
@@ -153,8 +128,8 @@ impl Copy<'_> {
     /// The small files, the anchor first.
     fn small(&self) -> Result<Small> {
         let read = |name: &str| {
-            let path = self.from.join(name);
-            match self.disk.read(&path) {
+            let path = self.source.dir.join(name);
+            match self.source.disk.read(&path) {
                 Ok(bytes) => Ok(Some((name.to_owned(), bytes))),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
                 Err(e) => Err(Error::io("reading", &path, e)),
@@ -166,16 +141,16 @@ impl Copy<'_> {
     }
 
     fn small_but_anchor(&self) -> Result<Small> {
-        let names = self.disk.list(self.from);
-        let names = names.map_err(|e| Error::io("listing", self.from, e))?;
+        let names = self.source.disk.list(self.source.dir);
+        let names = names.map_err(|e| Error::io("listing", self.source.dir, e))?;
         let mut small = Small::new();
         for name in names {
             let is_small = name.starts_with("CANON_") && !name.ends_with(".tmp");
             if !is_small || name == ANCHOR || name == NODES {
                 continue;
             }
-            let path = self.from.join(&name);
-            match self.disk.read(&path) {
+            let path = self.source.dir.join(&name);
+            match self.source.disk.read(&path) {
                 Ok(bytes) => small.push((name, bytes)),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => return Err(Error::io("reading", &path, e)),
@@ -184,107 +159,30 @@ impl Copy<'_> {
         Ok(small)
     }
 
-    fn newest_checkpoint(&self) -> std::result::Result<Option<CheckpointReader>, Broken> {
-        let dir = self.from.join("checkpoint");
-        let names = match self.disk.list(&dir) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            names => names.map_err(|e| Error::io("listing", &dir, e))?,
-        };
-        let Some(number) = names.iter().filter_map(|n| parse_name(n)).max() else {
-            return Ok(None);
-        };
-        match CheckpointReader::open(&**self.disk, &dir.join(file_name(number))) {
-            Ok(c) => Ok(Some(c)),
-            Err(e) if is_gone(&e) => Err(Broken::Changed),
-            Err(e) => Err(e.into()),
-        }
-    }
-
     /// Copies the segments that are needed above `start`.
     fn log(&self, cluster: u128, start: Position) -> std::result::Result<Copied, Broken> {
         let wal = self.to.join("wal");
         self.make_dir(&wal)?;
-        // Opened so it changes nothing there.
-        let over: Arc<dyn Disk> = Arc::new(Overlay::new(self.disk.clone()));
-        let log = LogDir::open(over, &self.from.join("wal"), cluster, LogOptions::default())?;
-        let names = log.list()?;
-        let from = names.iter().rposition(|n| n.first <= start.next());
-        let needed = Needed {
-            names: names[from.unwrap_or(0)..].to_vec(),
-            log: log.clone(),
-        };
+        let log = self.source.log(cluster, start, u64::MAX)?;
         let mut done = Copied {
             bytes: 0,
-            segments: needed.names.len(),
-            last: start,
+            segments: log.names.len(),
+            last: log.last,
             tries: 0,
         };
-        let Some(last) = needed.names.last().copied() else {
-            return Ok(done);
-        };
-        let end = match self.end(&needed, cluster, start) {
-            Ok((end, position)) => {
-                done.last = position;
-                end
-            }
-            Err(e) if is_gone(&e) || !self.all_there(&log, &needed.names)? => {
-                return Err(Broken::Changed);
-            }
-            Err(e) => return Err(e.into()),
-        };
-        for name in &needed.names {
-            let whole = *name != last;
-            let upto = if whole { u64::MAX } else { end };
-            match self.segment(&log, *name, &wal.join(name.file_name()), upto) {
+        for name in &log.names {
+            let upto = log.upto(*name);
+            match self.segment(&log.dir, *name, &wal.join(name.file_name()), upto) {
                 Ok(bytes) => done.bytes += bytes,
                 Err(e) if is_gone(&e) => return Err(Broken::Changed),
                 Err(e) => return Err(e.into()),
             }
-            if !self.all_there(&log, &[*name])? {
+            if !log.has(&[*name])? {
                 return Err(Broken::Changed);
             }
         }
         self.sync_dir(&wal)?;
         Ok(done)
-    }
-
-    /// Reads the log to where it ends now: the offset in the last segment, and the position.
-    fn end(&self, needed: &Needed, cluster: u128, start: Position) -> Result<(u64, Position)> {
-        let last = needed.names.last().expect("there are some");
-        let path = needed.log.path(*last);
-        let mut damaged = None;
-        let reader = loop {
-            let mut reader = LogReader::open(Arc::new(needed.clone()), cluster, start)?;
-            match self.read_to_end(&mut reader) {
-                Ok(()) => break reader,
-                // Half-read while it was written, or damaged: what is damaged is so again.
-                Err(Error::Corrupt { file, offset, .. })
-                    if file == path && damaged != Some(offset) =>
-                {
-                    damaged = Some(offset);
-                }
-                Err(e) => return Err(e),
-            }
-        };
-        let at = reader.at();
-        let offset = match at.segment == last.number {
-            true => at.offset,
-            // Its header was not there yet.
-            false => 0,
-        };
-        Ok((offset, reader.last().max(start)))
-    }
-
-    fn read_to_end(&self, reader: &mut LogReader) -> Result<()> {
-        while let Some(g) = reader.next_group()? {
-            (self.progress)(g.header().len());
-        }
-        Ok(())
-    }
-
-    fn all_there(&self, log: &LogDir, names: &[SegmentName]) -> Result<bool> {
-        let now = log.list()?;
-        Ok(names.iter().all(|n| now.contains(n)))
     }
 
     /// Copies a segment up to an offset; behind it are zeros.
@@ -295,7 +193,7 @@ impl Copy<'_> {
         if upto < SEGMENT_HEADER {
             return Ok(0);
         }
-        let file = self.disk.open(to, OpenMode::CreateNew);
+        let file = self.source.disk.open(to, OpenMode::CreateNew);
         let file = file.map_err(|e| Error::io("creation", to, e))?;
         let upto = upto.min(len);
         let (mut at, mut part) = (0, vec![0; PART]);
@@ -309,7 +207,7 @@ impl Copy<'_> {
             file.write_all_at(&part[..n], at)
                 .map_err(|e| Error::io("writing", to, e))?;
             at += n as u64;
-            (self.progress)(n as u64);
+            (self.source.progress)(n as u64);
         }
         file.set_len(len).map_err(|e| Error::io("writing", to, e))?;
         file.sync_data().map_err(|e| Error::sync(to, e))?;
@@ -320,7 +218,7 @@ impl Copy<'_> {
         let dir = self.to.join("checkpoint");
         self.make_dir(&dir)?;
         let to = dir.join(file_name(from.manifest().number));
-        let file = self.disk.open(&to, OpenMode::CreateNew);
+        let file = self.source.disk.open(&to, OpenMode::CreateNew);
         let file = file.map_err(|e| Error::io("creation", &to, e))?;
         let mut at = 0;
         while at < from.len() {
@@ -328,7 +226,7 @@ impl Copy<'_> {
             file.write_all_at(&part, at)
                 .map_err(|e| Error::io("writing", &to, e))?;
             at += part.len() as u64;
-            (self.progress)(part.len() as u64);
+            (self.source.progress)(part.len() as u64);
         }
         file.sync_data().map_err(|e| Error::sync(&to, e))?;
         self.sync_dir(&dir)?;
@@ -337,7 +235,7 @@ impl Copy<'_> {
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.to.join(name);
-        let file = self.disk.open(&path, OpenMode::CreateNew);
+        let file = self.source.disk.open(&path, OpenMode::CreateNew);
         let file = file.map_err(|e| Error::io("creation", &path, e))?;
         file.write_all_at(bytes, 0)
             .map_err(|e| Error::io("writing", &path, e))?;
@@ -345,13 +243,17 @@ impl Copy<'_> {
     }
 
     fn make_dir(&self, dir: &Path) -> Result<()> {
-        self.disk
+        self.source
+            .disk
             .create_dir_all(dir)
             .map_err(|e| Error::io("creation", dir, e))
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.disk.sync_dir(dir).map_err(|e| Error::sync(dir, e))
+        self.source
+            .disk
+            .sync_dir(dir)
+            .map_err(|e| Error::sync(dir, e))
     }
 
     /// Takes away what a try has left.
@@ -361,10 +263,11 @@ impl Copy<'_> {
             self.to.join("checkpoint"),
             self.to.to_owned(),
         ] {
-            for name in self.disk.list(&dir).unwrap_or_default() {
+            for name in self.source.disk.list(&dir).unwrap_or_default() {
                 let path: PathBuf = dir.join(&name);
                 if name != "wal" && name != "checkpoint" {
-                    self.disk
+                    self.source
+                        .disk
                         .remove(&path)
                         .map_err(|e| Error::io("removal", &path, e))?;
                 }
@@ -376,34 +279,4 @@ impl Copy<'_> {
 
 fn without_anchor(small: &Small) -> Small {
     small.iter().filter(|f| f.0 != ANCHOR).cloned().collect()
-}
-
-/// Whether a file went while it was looked for, or what was read is not of the file any more.
-fn is_gone(e: &Error) -> bool {
-    match e {
-        Error::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
-        Error::Missing { .. } => true,
-        _ => false,
-    }
-}
-
-/// Some segments of a log, as they were listed.
-#[derive(Clone)]
-struct Needed {
-    names: Vec<SegmentName>,
-    log: Arc<LogDir>,
-}
-
-impl SegmentSource for Needed {
-    fn segments(&self) -> Result<Vec<SegmentName>> {
-        Ok(self.names.clone())
-    }
-
-    fn open(&self, name: SegmentName) -> Result<Box<dyn SegmentBytes>> {
-        SegmentSource::open(&*self.log, name)
-    }
-
-    fn describe(&self, name: SegmentName) -> PathBuf {
-        self.log.path(name)
-    }
 }

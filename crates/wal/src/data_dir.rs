@@ -35,7 +35,7 @@ use std::sync::Arc;
 /// Format of the directory as a whole. A directory of a greater one is refused.
 pub const DIR_FORMAT: u64 = 1;
 
-const VERSION_FILE: &str = "CANON_VERSION";
+pub(crate) const VERSION_FILE: &str = "CANON_VERSION";
 const VERSION_TEMPORARY: &str = "CANON_VERSION.tmp";
 
 /// How a data directory is opened.
@@ -292,6 +292,11 @@ fn create(disk: &dyn Disk, path: &Path, cluster: u128) -> Result<()> {
             });
         }
     }
+    write_version(disk, path, cluster)
+}
+
+/// Writes `CANON_VERSION`, which makes it a data directory. The caller syncs the directory, with all that it makes in it.
+pub(crate) fn write_version(disk: &dyn Disk, path: &Path, cluster: u128) -> Result<()> {
     let temporary = path.join(VERSION_TEMPORARY);
     let text = format!("canon {DIR_FORMAT}\ncluster {cluster:032x}\n");
     let file = disk
@@ -303,7 +308,6 @@ fn create(disk: &dyn Disk, path: &Path, cluster: u128) -> Result<()> {
     fault::point("dir.create.before_rename");
     disk.rename(&temporary, &path.join(VERSION_FILE))
         .map_err(|e| Error::io("renaming", &temporary, e))?;
-    // The caller syncs the directory, with all that it makes in it.
     fault::point("dir.create.after_rename");
     Ok(())
 }

@@ -11,21 +11,24 @@
 //!
 //! Read in this order: [`group`] (the unit), [`segment`] (files), [`writer`], [`reader`] (where a log ends), [`checkpoint`],
 //! [`data_dir`], [`anchor`], [`recovery`], [`transfer`] (a copy of another node's), [`aside`] (what was set aside, read back), [`archive`],
-//! [`around`] (what shows that a log goes on), [`verify`] (all of it read at once, to find what is wrong), [`copy`] (a backup of a directory in use).
+//! [`around`] (what shows that a log goes on), [`verify`] (all of it read at once, to find what is wrong), [`copy`] (a copy of a directory in use), [`backup`] (the same into an archive), [`restore`] (a directory from an archive).
 
 pub mod anchor;
 pub mod archive;
 pub mod around;
 pub mod aside;
+pub mod backup;
 mod bytes;
 pub mod checkpoint;
 pub mod copy;
 pub mod data_dir;
 pub mod error;
 pub mod group;
+mod in_use;
 mod marks;
 pub mod reader;
 pub mod recovery;
+pub mod restore;
 pub mod segment;
 pub mod source;
 mod terms;

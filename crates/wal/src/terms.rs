@@ -22,7 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const TERMS_FILE: &str = "CANON_TERMS";
+pub(crate) const TERMS_FILE: &str = "CANON_TERMS";
 
 /// Term and start, ascending in both; never empty.
 type List = Vec<(u64, Position)>;

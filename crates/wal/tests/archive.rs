@@ -89,7 +89,7 @@ fn what_was_archived_is_read_back_and_joins_the_directory() {
     assert_eq!(w.archive.reaches_back_to(TERM + 1, first).unwrap(), None);
     // A segment that is gone cannot be copied any more.
     assert!(!w.archive.copy_segment(TERM, w.dir.log(), own[0]).unwrap());
-    // Of checkpoints two stay.
+    // Of checkpoints as many stay as are wanted.
     for n in 0..3 {
         let newest = w.dir.latest_checkpoint().unwrap().unwrap();
         assert!(w.archive.copy_checkpoint(TERM, &newest).unwrap());
@@ -100,8 +100,9 @@ fn what_was_archived_is_read_back_and_joins_the_directory() {
             .finish(at(41 + n))
             .unwrap();
     }
-    let folder = format!("/archive/{:032x}/{TERM:020}/checkpoint", w.dir.cluster());
-    assert_eq!(w.disk.list(Path::new(&folder)).unwrap().len(), 2);
+    assert_eq!(w.archive.checkpoints(TERM).unwrap(), [1, 2, 3]);
+    assert_eq!(w.archive.retain_checkpoints(TERM, 2).unwrap(), 1);
+    assert_eq!(w.archive.checkpoints(TERM).unwrap(), [2, 3]);
 }
 
 #[test]

@@ -1,0 +1,294 @@
+//! Backups into an archive, and directories that are made from it: all that was durable, up to the end, a position or a time.
+
+mod common;
+
+use base::Position;
+use base::record::{CommitBuilder, RecordKind};
+use common::*;
+use env::{Disk, MemDisk};
+use std::path::Path;
+use std::sync::Arc;
+use wal::archive::Files;
+use wal::backup::{BackedUp, back_up};
+use wal::restore::{Restored, Target, clusters, restore};
+use wal::{Archive, Commit, DataDir, Error, LogWriter, Objects, Progress, Recovered, Result};
+
+const TERM: u64 = 1;
+
+/// A commit that puts its number under one of four keys.
+fn put(n: u32) -> Commit {
+    let mut b = CommitBuilder::new();
+    b.push(
+        RecordKind::Put,
+        7,
+        &[n as u8 % 4],
+        &n.to_be_bytes().repeat(100),
+    );
+    let (heads, data) = b.finish(at(n), 0);
+    Commit {
+        position: at(n),
+        heads,
+        data,
+    }
+}
+
+struct World {
+    mem: MemDisk,
+    disk: Arc<dyn Disk>,
+    dir: DataDir,
+    log: LogWriter,
+    place: Arc<dyn Objects>,
+}
+
+impl World {
+    fn new() -> World {
+        let (mem, disk) = mem();
+        let (dir, _, recovered) = recover(disk.clone()).unwrap();
+        let log = writer(&dir, &recovered).unwrap();
+        let place = Arc::new(Files::new(disk.clone(), Path::new("/place")));
+        World {
+            mem,
+            disk,
+            dir,
+            log,
+            place,
+        }
+    }
+
+    /// Groups of three commits each, from one number to another.
+    fn write(&mut self, from: u32, to: u32) {
+        let all: Vec<Commit> = (from..=to).map(put).collect();
+        for group in all.chunks(3) {
+            self.log.append_group(group, Position::ZERO).unwrap();
+            self.log.sync().unwrap();
+        }
+    }
+
+    /// A checkpoint that holds what is there up to a commit.
+    fn checkpoint(&self, n: u32) {
+        let mut c = self.dir.begin_checkpoint(at(n)).unwrap();
+        for key in 0..4u8 {
+            let last = (0..=n).rev().find(|m| *m as u8 % 4 == key).unwrap();
+            let row = last.to_be_bytes().repeat(100);
+            c.put(7, at(last), &[key], Some(&row)).unwrap();
+        }
+        c.finish(at(n)).unwrap();
+    }
+
+    fn back_up(&self, time: u64) -> Result<BackedUp> {
+        back_up(&self.disk, &root(), &self.place, &|| time, &|_| {})
+    }
+
+    fn restore(&self, to: &str, target: Target) -> Result<Restored> {
+        let env = env_on(self.disk.clone());
+        let cluster = clusters(&*self.place)?[0];
+        restore(
+            &env,
+            &self.place,
+            cluster,
+            Path::new(to),
+            target,
+            small().log,
+            &|_| {},
+        )
+    }
+
+    /// The last commit in a directory, and the rows that recovery finds there.
+    fn found(&self, dir: &str) -> (Position, Vec<u32>) {
+        let dir = DataDir::open(&env_on(self.disk.clone()), Path::new(dir), any()).unwrap();
+        assert_ne!(dir.cluster(), self.dir.cluster());
+        let (sink, recovered) = recover_dir(&dir).unwrap();
+        let rows = rows_of(&sink);
+        (recovered.end.last, rows)
+    }
+}
+
+/// Small segments, of any cluster.
+fn any() -> wal::DirOptions {
+    wal::DirOptions {
+        cluster: None,
+        ..small()
+    }
+}
+
+fn recover_dir(dir: &DataDir) -> Result<(Memory, Recovered)> {
+    let memory = Memory::default();
+    let recovered = wal::recover(dir, &memory, 1, &Progress::default())?;
+    Ok((memory, recovered))
+}
+
+/// The numbers under the four keys, from a checkpoint and the log behind it.
+fn rows_of(sink: &Memory) -> Vec<u32> {
+    let mut newest = std::collections::BTreeMap::new();
+    let number = |row: &[u8]| u32::from_be_bytes(row[..4].try_into().unwrap());
+    for ((_, key), (position, row)) in &*sink.rows.lock() {
+        newest.insert(key.clone(), (*position, number(row.as_ref().unwrap())));
+    }
+    for group in &*sink.groups.lock() {
+        let (mut heads, mut data) = (group.heads(), group.data());
+        for _ in 0..group.header().count {
+            let c = base::record::Commit::take(&mut heads, &mut data).unwrap();
+            for r in c.iter().map(|r| r.unwrap()) {
+                let e = newest.entry(r.key.to_vec()).or_insert((Position::ZERO, 0));
+                if e.0 < c.position {
+                    *e = (c.position, number(r.row));
+                }
+            }
+        }
+    }
+    newest.into_values().map(|v| v.1).collect()
+}
+
+fn wanted(n: u32) -> (Position, Vec<u32>) {
+    let newest = |key: u32| (1..=n).rev().find(|m| m % 4 == key).unwrap();
+    (at(n), (0..4).map(newest).collect())
+}
+
+#[test]
+fn a_backup_has_all_that_was_durable_and_the_next_copies_what_is_new() {
+    let mut w = World::new();
+    w.write(1, 40);
+    let first = w.back_up(1000).unwrap();
+    assert_eq!(
+        (first.term, first.last, first.checkpoint),
+        (TERM, at(40), 0)
+    );
+    w.restore("/one", Target::End).unwrap();
+    assert_eq!(w.found("/one"), wanted(40));
+
+    w.checkpoint(40);
+    w.write(41, 61);
+    let second = w.back_up(2000).unwrap();
+    assert_eq!((second.last, second.checkpoint), (at(61), 1));
+    assert!(
+        second.segments < first.segments,
+        "{second:?} after {first:?}"
+    );
+    let made = w.restore("/two", Target::End).unwrap();
+    assert_eq!((made.checkpoint, made.last), (1, at(61)));
+    assert_eq!(w.found("/two"), wanted(61));
+
+    // Nothing new: the unfinished segment is written again, and no other.
+    let third = w.back_up(3000).unwrap();
+    assert_eq!((third.segments, third.last), (1, at(61)));
+}
+
+#[test]
+fn a_restore_ends_at_the_position_or_the_time_that_is_asked_for() {
+    let mut w = World::new();
+    w.write(1, 20);
+    w.back_up(1000).unwrap();
+    w.write(21, 44);
+    w.back_up(2000).unwrap();
+    w.checkpoint(44);
+    w.write(45, 60);
+    w.back_up(3000).unwrap();
+    // In the middle of a group, before a checkpoint, at its end, behind it, behind the end.
+    for n in [4, 5, 31, 43, 44, 45, 53, 60, 99] {
+        let to = format!("/at-{n}");
+        let made = w.restore(&to, Target::Position(at(n))).unwrap();
+        assert_eq!(made.checkpoint, u64::from(n >= 44), "{n}");
+        assert_eq!(w.found(&to), wanted(n.min(60)), "{n}");
+    }
+    for (time, n) in [(1000, 20), (1999, 20), (2000, 44), (9999, 60)] {
+        let to = format!("/time-{time}");
+        w.restore(&to, Target::Time(time)).unwrap();
+        assert_eq!(w.found(&to), wanted(n), "{time}");
+    }
+    let why = w.restore("/never", Target::Time(999)).unwrap_err();
+    assert!(matches!(why, Error::NotOurs { .. }), "{why}");
+    assert!(w.disk.list(Path::new("/never")).is_err());
+}
+
+#[test]
+fn what_no_kept_checkpoint_needs_goes() {
+    let mut w = World::new();
+    for n in 0..4 {
+        w.write(n * 20 + 1, n * 20 + 20);
+        w.back_up(u64::from(n)).unwrap();
+        w.checkpoint(n * 20 + 20);
+    }
+    w.write(81, 90);
+    w.back_up(9).unwrap();
+    let archive = Archive::new(w.place.clone(), w.dir.cluster());
+    let before = archive.segments(TERM).unwrap().len();
+    assert!(archive.retain(TERM, 2).unwrap() > 0);
+    assert_eq!(archive.checkpoints(TERM).unwrap().len(), 2);
+    let after = archive.segments(TERM).unwrap().len();
+    assert!(1 < after && after < before, "{after} of {before}");
+    w.restore("/new", Target::End).unwrap();
+    assert_eq!(w.found("/new"), wanted(90));
+    w.restore("/old", Target::Position(at(70))).unwrap();
+    assert_eq!(w.found("/old"), wanted(70));
+    let why = w.restore("/gone", Target::Position(at(30))).unwrap_err();
+    assert!(why.to_string().contains("holds no state before"), "{why}");
+    // And it goes on.
+    w.write(91, 95);
+    w.back_up(10).unwrap();
+    w.restore("/more", Target::End).unwrap();
+    assert_eq!(w.found("/more"), wanted(95));
+}
+
+#[test]
+fn a_backup_of_another_nodes_log_is_refused_before_anything_is_copied() {
+    let mut w = World::new();
+    w.write(1, 40);
+    w.back_up(1).unwrap();
+    // The same history in other segments.
+    let other = MemDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(other.clone());
+    let (dir, _, recovered) = recover(disk.clone()).unwrap();
+    let mut log = writer(&dir, &recovered).unwrap();
+    for n in 1..=40 {
+        log.append_group(&[put(n)], Position::ZERO).unwrap();
+        log.sync().unwrap();
+    }
+    let before = w.mem.list(Path::new("/place")).unwrap();
+    let why = back_up(&disk, &root(), &w.place, &|| 2, &|_| {}).unwrap_err();
+    assert!(why.to_string().contains("another node"), "{why}");
+    assert_eq!(w.mem.list(Path::new("/place")).unwrap(), before);
+    w.restore("/still", Target::End).unwrap();
+    assert_eq!(w.found("/still"), wanted(40));
+}
+
+#[test]
+fn a_restore_that_breaks_off_is_no_data_directory() {
+    let mut w = World::new();
+    w.write(1, 40);
+    w.checkpoint(40);
+    w.write(41, 50);
+    w.back_up(1).unwrap();
+    let cluster = w.dir.cluster();
+    let mut whole = false;
+    for n in 0..10_000 {
+        let disk = w.mem.fork();
+        let faulty = faulty(&disk);
+        faulty.crash_at(n);
+        let made = restore(
+            &env_on(Arc::new(faulty)),
+            &w.place,
+            cluster,
+            Path::new("/to"),
+            Target::End,
+            small().log,
+            &|_| {},
+        );
+        let there = disk.read(Path::new("/to/CANON_VERSION")).is_ok();
+        if made.is_ok() {
+            whole = true;
+            break;
+        }
+        let over: Arc<dyn Disk> = Arc::new(disk.clone());
+        let opened = DataDir::open(&env_on(over), Path::new("/to"), any());
+        // Either nothing can be started there, or all of it is there.
+        if there && let Ok(dir) = opened {
+            let (sink, recovered) = recover_dir(&dir).unwrap();
+            assert_eq!(
+                (recovered.end.last, rows_of(&sink)),
+                wanted(50),
+                "fault {n}"
+            );
+        }
+    }
+    assert!(whole, "it never came to its end");
+}
