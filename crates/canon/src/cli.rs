@@ -40,7 +40,17 @@ enum Command {
         #[command(flatten)]
         options: Promotion,
     },
-    /// Make a backup of a data directory, also while a server works there
+    /// Bring an archive up to the end of a data directory, also while a server works there
+    Backup {
+        #[command(flatten)]
+        options: crate::backup::BackupOptions,
+    },
+    /// Make a data directory from an archive: its end, a position or a time, as a cluster of its own
+    Restore {
+        #[command(flatten)]
+        options: crate::backup::RestoreOptions,
+    },
+    /// Make a copy of a data directory, also while a server works there
     Copy {
         #[command(flatten)]
         places: crate::copy::Places,
@@ -230,6 +240,8 @@ pub fn main() -> ExitCode {
         Command::Promote { options } => promote(&options),
         Command::SetAside { command } => return judged(crate::set_aside::run(&command)),
         Command::Verify { what } => return judged(crate::verify::run(&what)),
+        Command::Backup { options } => return judged(crate::backup::back_up(&options)),
+        Command::Restore { options } => return judged(crate::backup::restore(&options)),
         Command::Copy { places } => return judged(crate::copy::run(&places)),
         Command::Proxy { options } => crate::proxy::run(*options),
         Command::Config => {

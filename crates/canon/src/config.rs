@@ -52,6 +52,7 @@ struct File {
     synchronous_replicas: Option<u32>,
     wal_keep_bytes: Option<String>,
     archive: Option<String>,
+    archive_checkpoints: Option<u32>,
     shared_memory: Option<bool>,
     #[serde(default)]
     memory: Memory,
@@ -179,6 +180,9 @@ pub struct Overrides {
     /// Where finished log and checkpoints are copied to, such as file:///backup/canon
     #[arg(long, value_name = "URL", env = "CANON_ARCHIVE")]
     pub archive: Option<String>,
+    /// Checkpoints that stay in the archive: a restore can go back to the oldest
+    #[arg(long, value_name = "N", env = "CANON_ARCHIVE_CHECKPOINTS")]
+    pub archive_checkpoints: Option<u32>,
     /// Whether replicas on this host may read what this node has published in shared memory
     #[arg(long, value_name = "BOOL", env = "CANON_SHARED_MEMORY")]
     pub shared_memory: Option<bool>,
@@ -243,6 +247,8 @@ pub struct Config {
     pub wal_keep_bytes: u64,
     /// A URL.
     pub archive: Option<String>,
+    /// Checkpoints that stay there.
+    pub archive_checkpoints: u32,
     /// Whether replicas on this host may map what they ask for.
     pub shared_memory: bool,
     /// Whether the log goes through a ring in shared memory to replicas on this host.
@@ -476,6 +482,10 @@ impl Config {
                 url if url.is_empty() => None,
                 url => Some(crate::replication::archive::checked(url)?),
             },
+            archive_checkpoints: flags
+                .archive_checkpoints
+                .or(file.archive_checkpoints)
+                .unwrap_or(2),
             shared_memory,
             log_ring,
             replay_policy,
@@ -489,6 +499,9 @@ impl Config {
         };
         if config.epoch_max_duration.is_zero() {
             return Err(bad("epoch_max_duration", "0", "more than nothing"));
+        }
+        if config.archive_checkpoints == 0 {
+            return Err(bad("archive_checkpoints", "0", "1 or more"));
         }
         if config.synchronous_replicas > 16 {
             let v = config.synchronous_replicas.to_string();

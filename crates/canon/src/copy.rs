@@ -1,4 +1,4 @@
-//! `canon copy`: a backup of a data directory, also while a server works there.
+//! `canon copy`: a copy of a data directory, also while a server works there.
 //!
 //! `wal::copy` makes the copy, in the one order in which it is good; then it is read whole, as by `canon verify`. The copy is for a
 //! start in the place of this node. Beside its cluster it must be started as a replica.

@@ -1,5 +1,7 @@
 //! Canon, the whole of it: the embedded library ([`Database`]), and behind features SQL (`sql`) and the server (`wire`).
 
+#[cfg(feature = "wire")]
+mod backup;
 #[cfg(feature = "bench")]
 pub mod bench;
 pub mod database;

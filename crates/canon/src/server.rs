@@ -254,7 +254,12 @@ impl Server {
             stay_sealed(&node).await?;
         }
         let archive = match &config.archive {
-            Some(url) => Some(Arc::new(Archiving::new(url, node.clone())?)),
+            Some(url) => Some(Arc::new(Archiving::new(
+                url,
+                config.archive_checkpoints,
+                &env,
+                node.clone(),
+            )?)),
             None => None,
         };
         if let Some(archive) = &archive {

@@ -1,6 +1,8 @@
 //! What an operator does: `canon set-aside`, `canon verify`, `canon copy`, and the bad days of docs/operations.md. Each server is a process of its
 //! own.
 
+#[path = "operations/backups.rs"]
+mod backups;
 #[path = "operations/bad_days.rs"]
 mod bad_days;
 mod common;
@@ -11,6 +13,8 @@ mod copies;
 mod helpers;
 #[path = "operations/set_aside.rs"]
 mod set_aside;
+#[path = "operations/under_load.rs"]
+mod under_load;
 #[path = "operations/verify.rs"]
 mod verify;
 

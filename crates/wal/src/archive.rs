@@ -5,7 +5,7 @@
 //! CLUSTER/TERM/wal/NUMBER-FIRST.wal         a finished segment, byte for byte
 //! CLUSTER/TERM/wal/NUMBER-FIRST.part        the segment behind them, as far as it was written when a backup was made
 //! CLUSTER/TERM/checkpoint/….ckpt            the newest checkpoints of that term's primary
-//! CLUSTER/TERM/times/MICROSECONDS-POSITION  no content: up to this position everything had been published at this time (UTC)
+//! CLUSTER/TERM/times/MICROSECONDS-POSITION  no content: everything up to this position had been committed at this time (UTC)
 //! ```
 //! Each node cuts its log into segments in its own way, and a term has one primary; so the segments under a term are one node's, and
 //! follow each other as they do in its directory. A segment is finished when the next one was begun: then it is never written again.
@@ -106,7 +106,7 @@ pub fn parse_cluster(name: &str) -> Option<u128> {
     digits.then(|| u128::from_str_radix(name, 16).ok())?
 }
 
-/// A moment, and the position up to which everything had been published then.
+/// A moment, and a position up to which everything had been committed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// Microseconds since 1970-01-01 UTC.
@@ -132,7 +132,8 @@ fn part_name(name: SegmentName) -> String {
     name.file_name().replace(".wal", ".part")
 }
 
-fn parse_part(name: &str) -> Option<SegmentName> {
+/// The segment whose beginning an object of this name holds; `None` for other names.
+pub fn parse_part(name: &str) -> Option<SegmentName> {
     SegmentName::parse(&format!("{}.wal", name.strip_suffix(".part")?))
 }
 
@@ -200,28 +201,63 @@ impl Archive {
         Ok(true)
     }
 
-    /// Writes the beginning of the segment that is not finished; one of the same segment is replaced, older ones go.
+    /// Writes the beginning of the segment that is not finished. Beginnings of segments that have been finished meanwhile go.
     pub fn put_part(&self, term: u64, name: SegmentName, bytes: &[u8]) -> Result<()> {
-        let folder = self.folder(term, "wal");
-        let failed = |e| Error::io("copying", Path::new(&folder), e);
-        let object = format!("{folder}/{}", part_name(name));
-        self.objects.put(&object, bytes).map_err(failed)?;
-        for old in self.objects.list(&folder).map_err(failed)? {
-            if parse_part(&old).is_some_and(|p| p != name) {
-                self.objects
-                    .remove(&format!("{folder}/{old}"))
-                    .map_err(failed)?;
-            }
+        let object = format!("{}/{}", self.folder(term, "wal"), part_name(name));
+        let put = self.objects.put(&object, bytes);
+        put.map_err(|e| Error::io("copying", Path::new(&object), e))?;
+        let names = self.names(term, "wal")?;
+        let parts = names.iter().filter_map(|n| parse_part(n));
+        for finished in parts.filter(|p| names.contains(&p.file_name())) {
+            self.remove(term, "wal", &part_name(finished))?;
         }
         Ok(())
     }
 
-    /// The unfinished segment that goes on from the finished ones.
-    fn part(&self, term: u64, finished: &[SegmentName]) -> Result<Option<SegmentName>> {
-        let next = finished.last().map(|n| n.number + 1);
-        let parts = self.names(term, "wal")?;
-        let mut parts = parts.iter().filter_map(|n| parse_part(n));
-        Ok(parts.rfind(|p| next.is_none_or(|n| n == p.number)))
+    /// All segments of a term, finished or not, with the names of their objects: runs without a hole, each oldest first.
+    fn runs(&self, term: u64) -> Result<Vec<Vec<(SegmentName, String)>>> {
+        let mut all = std::collections::BTreeMap::new();
+        for object in self.names(term, "wal")? {
+            if let Some(name) = SegmentName::parse(&object) {
+                all.insert(name, object);
+            } else if let Some(name) = parse_part(&object) {
+                all.entry(name).or_insert(object);
+            }
+        }
+        let mut runs: Vec<Vec<(SegmentName, String)>> = Vec::new();
+        for one in all {
+            let goes_on = |r: &Vec<(SegmentName, String)>| {
+                r.last().is_some_and(|l| l.0.number + 1 == one.0.number)
+            };
+            match runs.last_mut().filter(|r| goes_on(r)) {
+                Some(run) => run.push(one),
+                None => runs.push(vec![one]),
+            }
+        }
+        Ok(runs)
+    }
+
+    /// The newest run that reaches back to `start`, from the segment on that is needed.
+    fn run_above(&self, term: u64, start: Position) -> Result<Vec<(SegmentName, String)>> {
+        for mut run in self.runs(term)?.into_iter().rev() {
+            if self.begins_after(term, &run[0].1)? <= start {
+                let needed = run.iter().rposition(|s| s.0.first <= start.next());
+                run.drain(..needed.unwrap_or(0));
+                return Ok(run);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The last position before a segment.
+    fn begins_after(&self, term: u64, object: &str) -> Result<Position> {
+        let object = format!("{}/{object}", self.folder(term, "wal"));
+        let path = PathBuf::from(&object);
+        let mut header = [0; SEGMENT_HEADER as usize];
+        let read = self.open(object)?.read_at(&mut header, 0);
+        let n = read.map_err(|e| Error::io("reading", &path, e))?;
+        let header = SegmentHeader::decode(&header[..n]);
+        Ok(header.map_err(|r| Error::corrupt(&path, 0, r))?.0.after)
     }
 
     fn names(&self, term: u64, what: &str) -> Result<Vec<String>> {
@@ -265,7 +301,7 @@ impl Archive {
         }))
     }
 
-    /// Notes that everything up to a position had been published at this time.
+    /// Notes that everything up to a position had been committed at this time.
     pub fn put_mark(&self, term: u64, mark: Mark) -> Result<()> {
         let object = format!("{}/{}", self.folder(term, "times"), mark.name());
         let put = self.objects.put(&object, &[]);
@@ -332,11 +368,14 @@ impl Archive {
                 }
             }
         }
-        let segments = self.segments(term)?;
-        let needed = segments.iter().rposition(|n| n.first <= start.next());
-        for name in &segments[..needed.unwrap_or(0)] {
-            self.remove(term, "wal", &name.file_name())?;
-            gone += 1;
+        let Some((needed, _)) = self.run_above(term, start)?.into_iter().next() else {
+            return Ok(gone);
+        };
+        for (name, object) in self.runs(term)?.into_iter().flatten() {
+            if name.number < needed.number {
+                self.remove(term, "wal", &object)?;
+                gone += 1;
+            }
         }
         Ok(gone)
     }
@@ -359,18 +398,15 @@ impl Archive {
             folder: self.folder(term, "wal"),
             archive: self.clone(),
             term,
-            part: None,
         })
     }
 
-    /// The same, with the unfinished segment behind them: all of the log that is here.
-    pub fn whole_log(&self, term: u64) -> Result<Arc<dyn SegmentSource>> {
-        let part = self.part(term, &self.segments(term)?)?;
-        Ok(Arc::new(ArchivedLog {
-            folder: self.folder(term, "wal"),
+    /// The log above a position as far as it is here without a hole, the unfinished segment at its end, too.
+    pub fn log_above(&self, term: u64, start: Position) -> Result<Arc<dyn SegmentSource>> {
+        Ok(Arc::new(Run {
             archive: self.clone(),
-            term,
-            part,
+            folder: self.folder(term, "wal"),
+            segments: self.run_above(term, start)?,
         }))
     }
 
@@ -384,14 +420,7 @@ impl Archive {
         if last.number + 1 < own_first {
             return Ok(None);
         }
-        let log = self.log(term);
-        let path = log.describe(*first);
-        let mut header = [0; SEGMENT_HEADER as usize];
-        let read = log.open(*first)?.read_at(&mut header, 0);
-        let n = read.map_err(|e| Error::io("reading", &path, e))?;
-        let header = SegmentHeader::decode(&header[..n]);
-        let (header, _) = header.map_err(|r| Error::corrupt(&path, 0, r))?;
-        Ok(Some(header.after))
+        Ok(Some(self.begins_after(term, &first.file_name())?))
     }
 }
 
@@ -399,24 +428,46 @@ struct ArchivedLog {
     archive: Archive,
     term: u64,
     folder: String,
-    /// Read as the last segment.
-    part: Option<SegmentName>,
 }
 
 impl ArchivedLog {
     fn object(&self, name: SegmentName) -> String {
-        match self.part == Some(name) {
-            true => format!("{}/{}", self.folder, part_name(name)),
-            false => format!("{}/{}", self.folder, name.file_name()),
-        }
+        format!("{}/{}", self.folder, name.file_name())
     }
 }
 
 impl SegmentSource for ArchivedLog {
     fn segments(&self) -> Result<Vec<SegmentName>> {
-        let mut names = self.archive.segments(self.term)?;
-        names.extend(self.part);
-        Ok(names)
+        self.archive.segments(self.term)
+    }
+
+    fn open(&self, name: SegmentName) -> Result<Box<dyn SegmentBytes>> {
+        self.archive.open(self.object(name))
+    }
+
+    fn describe(&self, name: SegmentName) -> PathBuf {
+        PathBuf::from("archive").join(self.object(name))
+    }
+}
+
+/// Segments that follow each other, as they were listed.
+struct Run {
+    archive: Archive,
+    folder: String,
+    segments: Vec<(SegmentName, String)>,
+}
+
+impl Run {
+    fn object(&self, name: SegmentName) -> String {
+        let found = self.segments.iter().find(|s| s.0 == name);
+        let object = found.map_or_else(|| name.file_name(), |s| s.1.clone());
+        format!("{}/{object}", self.folder)
+    }
+}
+
+impl SegmentSource for Run {
+    fn segments(&self) -> Result<Vec<SegmentName>> {
+        Ok(self.segments.iter().map(|s| s.0).collect())
     }
 
     fn open(&self, name: SegmentName) -> Result<Box<dyn SegmentBytes>> {

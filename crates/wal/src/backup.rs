@@ -56,21 +56,18 @@ pub fn back_up(
         dir,
         progress,
     };
-    source.until_unchanged(|tries| {
-        // What is in the archive at the end was published before it: the time before the log is read.
-        let time = now();
-        match run(&source, place, time) {
-            Ok(done) => Ok(Some(BackedUp { tries, ..done })),
-            Err(Broken::Changed) => Ok(None),
-            Err(Broken::Failed(e)) => Err(e),
-        }
+    source.until_unchanged(|tries| match run(&source, place, now) {
+        Ok(done) => Ok(Some(BackedUp { tries, ..done })),
+        Err(Broken::Changed) => Ok(None),
+        Err(Broken::Failed(e)) if is_gone(&e) => Ok(None),
+        Err(Broken::Failed(e)) => Err(e),
     })
 }
 
 fn run(
     source: &InUse<'_>,
     place: &Arc<dyn Objects>,
-    time: u64,
+    now: &dyn Fn() -> u64,
 ) -> std::result::Result<BackedUp, Broken> {
     let version = source.dir.join(data_dir::VERSION_FILE);
     let bytes = source.disk.read(&version);
@@ -87,6 +84,8 @@ fn run(
     let there = archive.segments(term)?;
     let from = there.last().map_or(u64::MAX, |n| n.number);
     let log = source.log(cluster, start, from)?;
+    // After the log was read: all that is in it was committed before this time.
+    let time = now();
     let mut done = BackedUp {
         cluster,
         term,
@@ -137,11 +136,7 @@ fn copy_log(
         done.bytes += bytes;
         (source.progress)(bytes);
     }
-    let bytes = match beginning(log, *last) {
-        Ok(bytes) => bytes,
-        Err(e) if is_gone(&e) => return Err(Broken::Changed),
-        Err(e) => return Err(e.into()),
-    };
+    let bytes = read_all(&*SegmentSource::open(&*log.dir, *last)?, log.upto(*last))?;
     if !log.has(&[*last])? {
         return Err(Broken::Changed);
     }
@@ -189,11 +184,7 @@ fn of_one_node(
     Err(Error::NotOurs { path, reason }.into())
 }
 
-/// The last segment up to its last whole group.
-fn beginning(log: &LogInUse, name: SegmentName) -> Result<Vec<u8>> {
-    read_all(&*SegmentSource::open(&*log.dir, name)?, log.upto(name))
-}
-
+/// The first bytes of a segment.
 fn read_all(bytes: &dyn SegmentBytes, upto: u64) -> Result<Vec<u8>> {
     let path = Path::new("a segment");
     let len = bytes.len().map_err(|e| Error::io("measuring", path, e))?;

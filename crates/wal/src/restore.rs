@@ -7,8 +7,8 @@
 //! The new directory is a cluster of its own: it has an id that no node of the old one knows, so neither is taken for the other, and tokens, secrets
 //! and addresses of the old one are not in it. A commit is restored whole or not at all, because a target lies between two commits.
 //!
-//! A **time** is turned into a position by the marks of the archive: the newest mark that is not after it. So the state has everything that was
-//! acknowledged before that mark, and nothing that was committed after the time.
+//! A **time** is turned into a position by the marks of the archive: the newest mark that is not after it. So the state has nothing that was committed
+//! after the time, and lacks at most what was committed between that mark and the time.
 //!
 //! `CANON_VERSION` is written last. Without it there is no data directory, so no server starts on one that broke off.
 //!
@@ -149,7 +149,7 @@ fn plan(archive: &Archive, target: Target) -> Result<Plan> {
             .segments(term)?
             .first()
             .is_none_or(|n| n.number == 1);
-        let log = archive.whole_log(term)?.segments()?;
+        let log = archive.log_above(term, Position::ZERO)?.segments()?;
         if begins && log.first().is_some_and(|n| n.number == 1) {
             return Ok(Plan {
                 term,
@@ -190,7 +190,7 @@ fn make(
     }
     let wal = new.path.join("wal");
     let dir = LogDir::open(new.disk.clone(), &wal, new.cluster, new.log.clone())?;
-    let mut reader = LogReader::open(archive.whole_log(plan.term)?, from, start)?;
+    let mut reader = LogReader::open(archive.log_above(plan.term, start)?, from, start)?;
     let mut log = Log {
         dir,
         writer: None,

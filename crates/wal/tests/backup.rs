@@ -229,6 +229,29 @@ fn what_no_kept_checkpoint_needs_goes() {
     assert_eq!(w.found("/more"), wanted(95));
 }
 
+/// Between two backups the directory lets go what the second would have gone on from.
+#[test]
+fn a_hole_between_two_backups_leaves_both_sides() {
+    let mut w = World::new();
+    w.write(1, 20);
+    w.checkpoint(20);
+    w.back_up(1).unwrap();
+    w.write(21, 70);
+    w.checkpoint(70);
+    w.dir.prune(at(70)).unwrap();
+    w.write(71, 72);
+    let second = w.back_up(2).unwrap();
+    assert_eq!((second.last, second.checkpoint), (at(72), 2));
+    w.restore("/new", Target::End).unwrap();
+    assert_eq!(w.found("/new"), wanted(72));
+    w.restore("/old", Target::Position(at(20))).unwrap();
+    assert_eq!(w.found("/old"), wanted(20));
+    let archive = Archive::new(w.place.clone(), w.dir.cluster());
+    archive.retain(TERM, 1).unwrap();
+    w.restore("/kept", Target::End).unwrap();
+    assert_eq!(w.found("/kept"), wanted(72));
+}
+
 #[test]
 fn a_backup_of_another_nodes_log_is_refused_before_anything_is_copied() {
     let mut w = World::new();

@@ -9,10 +9,12 @@
 //!
 //! `file:///DIR` is a directory, a mounted file system say. Other places need an `Objects` of their own (docs/decisions/0015).
 //!
-//! Left out on purpose: removing old log from the archive, and making a data directory from it.
+//! With the log go marks, `MARK_EVERY` and while commits come: which position had been published at which time. A restore to a time goes by them.
+//!
+//! Left out on purpose: removing old log from the archive (`canon backup --keep`), and making a data directory from it (`canon restore`).
 
 use base::{Error, Position, Result, SqlState, Watermark};
-use env::Env;
+use env::{Clock, Env};
 use node::{Node, OlderLog, Role};
 use parking_lot::Mutex;
 use std::path::Path;
@@ -20,11 +22,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tracing::{error, info, warn};
-use wal::archive::{Archive, Files, Objects};
+use wal::archive::{Archive, Files, Mark, Objects};
 use wal::{LogReader, SegmentName};
 
 /// Between looks at what is finished.
 const EVERY: Duration = Duration::from_secs(1);
+/// Between marks.
+const MARK_EVERY: Duration = Duration::from_secs(10);
 /// Longest pause after failures.
 const MOST_BACKOFF: Duration = Duration::from_secs(60);
 
@@ -46,12 +50,13 @@ pub fn checked(url: String) -> Result<String> {
     }
 }
 
-fn objects(url: &str) -> Result<Arc<dyn Objects>> {
+/// The place that a URL names.
+pub fn objects(url: &str) -> Result<Arc<dyn Objects>> {
     let path = url.strip_prefix("file://");
     let path = path.ok_or_else(|| bad(url, "not a place that this program knows"))?;
     let (disk, path) = (Env::os().disk, Path::new(path));
     // What an older build archived was as open as the umask let it be. The directory around it is its owner's affair.
-    let is_cluster = |n: &String| n.len() == 32 && n.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_cluster = |n: &String| wal::archive::parse_cluster(n).is_some();
     let clusters = disk.list(path).unwrap_or_default().into_iter();
     for cluster in clusters.filter(is_cluster).map(|n| path.join(n)) {
         if let Err(e) = disk.make_private(&cluster) {
@@ -66,6 +71,11 @@ pub struct Archiving {
     url: String,
     archive: Archive,
     node: Arc<Node>,
+    clock: Arc<dyn Clock>,
+    /// Checkpoints that stay in the archive.
+    keep: usize,
+    /// The last mark, and when it was made (monotonic).
+    mark: Mutex<(Position, Option<Duration>)>,
     /// The newest checkpoint that is in the archive, by term and number.
     checkpoint: Mutex<(u64, u64)>,
     /// Finished segments that are not archived: their bytes.
@@ -78,13 +88,16 @@ pub struct Archiving {
 }
 
 impl Archiving {
-    pub fn new(url: &str, node: Arc<Node>) -> Result<Archiving> {
+    pub fn new(url: &str, keep: u32, env: &Env, node: Arc<Node>) -> Result<Archiving> {
         let archive = Archive::new(objects(url)?, node.cluster());
         node.shipping().begin_archiving();
         Ok(Archiving {
             url: url.to_owned(),
             archive,
             node,
+            clock: env.clock.clone(),
+            keep: keep as usize,
+            mark: Mutex::default(),
             checkpoint: Mutex::default(),
             waiting: AtomicU64::new(0),
             copied: AtomicU64::new(0),
@@ -168,8 +181,28 @@ impl Archiving {
             let this = (term, newest.manifest().number);
             if *self.checkpoint.lock() != this {
                 self.archive.copy_checkpoint(term, &newest).map_err(said)?;
+                self.archive
+                    .retain_checkpoints(term, self.keep)
+                    .map_err(said)?;
                 *self.checkpoint.lock() = this;
             }
+        }
+        self.mark(term).map_err(said)
+    }
+
+    /// Notes what is published now, if it is more than at the last mark and that one is old enough.
+    fn mark(&self, term: u64) -> wal::Result<()> {
+        let now = Duration::from_nanos(self.clock.monotonic_nanos());
+        let mut last = self.mark.lock();
+        if last.1.is_some_and(|at| now < at + MARK_EVERY) {
+            return Ok(());
+        }
+        // The position first: all up to it was committed before the time.
+        let position = self.node.marks().published.get();
+        let time = self.clock.unix_micros().max(0) as u64;
+        if position > last.0 {
+            self.archive.put_mark(term, Mark { time, position })?;
+            *last = (position, Some(now));
         }
         Ok(())
     }

@@ -94,7 +94,13 @@ fn term_of(
         }
     }
     if newest && report.damage.is_empty() {
-        let segments = log.list().unwrap_or_default();
+        let mut segments: Vec<(String, SegmentName)> = log
+            .list()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|n| (n.file_name(), n))
+            .collect();
+        segments.extend(unfinished(over, &wal, segments.last().map(|s| s.1)));
         restorable(
             over, folder, cluster, best, &segments, &what, options, report,
         );
@@ -106,6 +112,20 @@ fn term_of(
     }
 }
 
+/// The beginning of the segment behind the finished ones, which a backup has left.
+fn unfinished(
+    over: &Overlay,
+    wal: &Path,
+    last: Option<SegmentName>,
+) -> Option<(String, SegmentName)> {
+    let names = over.list(wal).unwrap_or_default().into_iter();
+    let mut parts = names.filter_map(|n| {
+        let name = wal::archive::parse_part(&n)?;
+        Some((n, name))
+    });
+    parts.rfind(|p| last.is_none_or(|l| l.number + 1 == p.1.number))
+}
+
 /// Whether a directory of this checkpoint and these segments would start.
 #[allow(clippy::too_many_arguments)]
 fn restorable(
@@ -113,7 +133,7 @@ fn restorable(
     folder: &Path,
     cluster: u128,
     checkpoint: Option<(String, Manifest)>,
-    segments: &[SegmentName],
+    segments: &[(String, SegmentName)],
     what: &str,
     options: &Options<'_>,
     report: &mut Report,
@@ -130,11 +150,10 @@ fn restorable(
     for dir in ["wal", "checkpoint"] {
         _ = over.create_dir_all(&root.join(dir));
     }
-    for s in segments {
-        let name = s.file_name();
+    for (object, name) in segments {
         over.link(
-            &folder.join("wal").join(&name),
-            &root.join("wal").join(&name),
+            &folder.join("wal").join(object),
+            &root.join("wal").join(name.file_name()),
         );
     }
     let start = checkpoint.as_ref().map(|c| c.1.start);
