@@ -6,7 +6,7 @@
 //!
 //! Left out on purpose: a schedule. The host's own (cron, a systemd timer, a CronJob) runs the command.
 
-use crate::replication::archive::objects;
+use crate::replication::archive::objects_at;
 use crate::verify::failed;
 use base::{Error, Position, Result, SqlState};
 use env::Env;
@@ -74,7 +74,7 @@ fn progress(word: &str) -> impl Fn(u64) + '_ {
 
 /// Makes a backup. Whether the log in the archive reaches its end.
 pub fn back_up(o: &BackupOptions) -> Result<bool> {
-    let (env, place) = (Env::os(), objects(&o.to)?);
+    let (env, place) = (Env::os(), objects_at(&o.to)?);
     let now = || env.clock.unix_micros().max(0) as u64;
     let said = progress("copying");
     let done = wal::backup::back_up(&env.disk, &o.data, &place, &now, &said).map_err(failed)?;
@@ -163,7 +163,7 @@ fn cluster(place: &dyn Objects, asked: Option<&str>) -> Result<u128> {
 
 /// Makes a data directory. Whether it is whole.
 pub fn restore(o: &RestoreOptions) -> Result<bool> {
-    let (env, place) = (Env::os(), objects(&o.from)?);
+    let (env, place) = (Env::os(), objects_at(&o.from)?);
     let target = target(o)?;
     let cluster = cluster(&*place, o.cluster.as_deref())?;
     let (log, said) = (LogOptions::default(), progress("restoring"));

@@ -11,6 +11,7 @@ pub use variables::check_variables;
 
 use crate::forward;
 use crate::replication::Primary;
+use crate::replication::archive::Place;
 use base::{Error, Position, Result, SqlState};
 use replica::replay::Policy;
 use serde::Deserialize;
@@ -245,10 +246,7 @@ pub struct Config {
     pub cluster_secret_file: Option<PathBuf>,
     pub synchronous_replicas: u32,
     pub wal_keep_bytes: u64,
-    /// A URL.
-    pub archive: Option<String>,
-    /// Checkpoints that stay there.
-    pub archive_checkpoints: u32,
+    pub archive: Option<Place>,
     /// Whether replicas on this host may map what they ask for.
     pub shared_memory: bool,
     /// Whether the log goes through a ring in shared memory to replicas on this host.
@@ -478,14 +476,10 @@ impl Config {
                 &file.wal_keep_bytes,
                 "4GB",
             )?,
-            archive: match text(&flags.archive, &file.archive, "") {
-                url if url.is_empty() => None,
-                url => Some(crate::replication::archive::checked(url)?),
-            },
-            archive_checkpoints: flags
-                .archive_checkpoints
-                .or(file.archive_checkpoints)
-                .unwrap_or(2),
+            archive: Place::checked(
+                text(&flags.archive, &file.archive, ""),
+                flags.archive_checkpoints.or(file.archive_checkpoints),
+            )?,
             shared_memory,
             log_ring,
             replay_policy,
@@ -499,9 +493,6 @@ impl Config {
         };
         if config.epoch_max_duration.is_zero() {
             return Err(bad("epoch_max_duration", "0", "more than nothing"));
-        }
-        if config.archive_checkpoints == 0 {
-            return Err(bad("archive_checkpoints", "0", "1 or more"));
         }
         if config.synchronous_replicas > 16 {
             let v = config.synchronous_replicas.to_string();

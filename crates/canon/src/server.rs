@@ -253,15 +253,7 @@ impl Server {
             node.hold(!node.dir().known_replicas().map_err(system)?.is_empty());
             stay_sealed(&node).await?;
         }
-        let archive = match &config.archive {
-            Some(url) => Some(Arc::new(Archiving::new(
-                url,
-                config.archive_checkpoints,
-                &env,
-                node.clone(),
-            )?)),
-            None => None,
-        };
+        let archive = Archiving::of(&config.archive, &env, &node)?;
         if let Some(archive) = &archive {
             tasks.spawn(archive.clone().run());
         }

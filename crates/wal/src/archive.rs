@@ -128,6 +128,18 @@ impl Mark {
     }
 }
 
+/// Fills `out`; `false` if there are fewer bytes.
+fn read_exact(bytes: &dyn SegmentBytes, out: &mut [u8], at: u64) -> io::Result<bool> {
+    let mut done = 0;
+    while done < out.len() {
+        match bytes.read_at(&mut out[done..], at + done as u64)? {
+            0 => return Ok(false),
+            n => done += n,
+        }
+    }
+    Ok(true)
+}
+
 fn part_name(name: SegmentName) -> String {
     name.file_name().replace(".wal", ".part")
 }
@@ -184,7 +196,7 @@ impl Archive {
         Ok(out)
     }
 
-    /// Copies a finished segment. `false`: it went from the directory meanwhile, so nobody knows what was read.
+    /// Copies a finished segment. `false`: the segment left the directory meanwhile, so the bytes that were read may be another's.
     pub fn copy_segment(&self, term: u64, log: &LogDir, name: SegmentName) -> Result<bool> {
         let path = log.path(name);
         let bytes = match log.disk().read(&path) {
@@ -383,7 +395,17 @@ impl Archive {
     /// What a checkpoint says of itself.
     pub fn manifest(&self, term: u64, number: u64) -> Result<Manifest> {
         let path = PathBuf::from(self.folder(term, "checkpoint")).join(file_name(number));
-        checkpoint::read_manifest(&*self.checkpoint(term, number)?, &path)
+        let failed = |e| Error::io("reading", &path, e);
+        let bytes = self.checkpoint(term, number)?;
+        let (mut head, mut tail) = ([0; checkpoint::HEADER], [0; checkpoint::TRAILER]);
+        let len = bytes.len().map_err(failed)?;
+        let tail_at = len.saturating_sub(tail.len() as u64);
+        let whole = read_exact(&*bytes, &mut head, 0).map_err(failed)?
+            && read_exact(&*bytes, &mut tail, tail_at).map_err(failed)?;
+        if !whole {
+            return Err(Error::corrupt(&path, 0, "the checkpoint is cut short"));
+        }
+        checkpoint::manifest(&head, &tail).map_err(|reason| Error::corrupt(&path, 0, reason))
     }
 
     fn remove(&self, term: u64, what: &str, name: &str) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A copy of a data directory in which a server may be at work: a backup.
 //!
-//! Copying the files in any order is not safe. A segment that is being written can be read so that an older part lacks what a newer one has;
-//! the checkpoint can be newer than the log that was copied before it; a segment can be recycled between the listing and the reading. None of
+//! Copying the files in any order is not safe. A segment that is being written can be read so that an older part lacks what a newer one has.
+//! The checkpoint can be newer than the log that was copied before it. A segment can be recycled between the listing and the reading. None of
 //! that goes unnoticed (`verify`, and a start, refuse such a copy), but a backup should be good. What makes this one good is the order:
 //!
 //! ```text

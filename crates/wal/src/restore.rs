@@ -4,8 +4,8 @@
 //! the newest checkpoint whose end is not above the target  ── its first bytes name the new cluster ──▶ checkpoint/
 //! the log above that checkpoint's start, group by group    ── up to the target ──────────────────────▶ wal/
 //! ```
-//! The new directory is a cluster of its own: it has an id that no node of the old one knows, so neither is taken for the other, and tokens, secrets
-//! and addresses of the old one are not in it. A commit is restored whole or not at all, because a target lies between two commits.
+//! The new directory is a cluster of its own. Its id is new, so nodes of the old cluster and of this one refuse each other. Tokens, secrets and
+//! addresses of the old one are not in it. A commit is restored whole or not at all, because a target lies between two commits.
 //!
 //! A **time** is turned into a position by the marks of the archive: the newest mark that is not after it. So the state has nothing that was committed
 //! after the time, and lacks at most what was committed between that mark and the time.

@@ -37,21 +37,48 @@ fn bad(url: &str, why: impl std::fmt::Display) -> Error {
     Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
 }
 
-/// A URL that an archive may have.
-pub fn checked(url: String) -> Result<String> {
-    match url.split_once("://") {
-        Some(("file", path)) if path.starts_with('/') && path.len() > 1 => Ok(url),
-        Some(("file", _)) => Err(bad(&url, "file:/// and an absolute path")),
-        Some((scheme, _)) => Err(bad(
-            &url,
-            format!("{scheme}:// is not a place that this program knows"),
-        )),
-        None => Err(bad(&url, "a URL such as file:///backup/canon")),
+/// An archive as it is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    url: String,
+    /// Checkpoints that stay there.
+    checkpoints: u32,
+}
+
+impl Place {
+    /// The archive at a URL, none if that is empty; two checkpoints unless it is said otherwise.
+    pub fn checked(url: String, checkpoints: Option<u32>) -> Result<Option<Place>> {
+        let checkpoints = checkpoints.unwrap_or(2);
+        if checkpoints == 0 {
+            let what = "archive_checkpoints = 0: 1 or more is meant";
+            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what));
+        }
+        match url.split_once("://") {
+            _ if url.is_empty() => Ok(None),
+            Some(("file", path)) if path.starts_with('/') && path.len() > 1 => {
+                Ok(Some(Place { url, checkpoints }))
+            }
+            Some(("file", _)) => Err(bad(&url, "file:/// and an absolute path")),
+            Some((scheme, _)) => Err(bad(
+                &url,
+                format!("{scheme}:// is not a place that this program knows"),
+            )),
+            None => Err(bad(&url, "a URL such as file:///backup/canon")),
+        }
     }
 }
 
-/// The place that a URL names.
-pub fn objects(url: &str) -> Result<Arc<dyn Objects>> {
+/// The place that a URL names, for a command.
+pub fn objects_at(url: &str) -> Result<Arc<dyn Objects>> {
+    let place = Place::checked(url.to_owned(), None)?;
+    objects(
+        &place
+            .ok_or_else(|| bad(url, "a URL such as file:///backup/canon"))?
+            .url,
+    )
+}
+
+fn objects(url: &str) -> Result<Arc<dyn Objects>> {
     let path = url.strip_prefix("file://");
     let path = path.ok_or_else(|| bad(url, "not a place that this program knows"))?;
     let (disk, path) = (Env::os().disk, Path::new(path));
@@ -88,15 +115,27 @@ pub struct Archiving {
 }
 
 impl Archiving {
-    pub fn new(url: &str, keep: u32, env: &Env, node: Arc<Node>) -> Result<Archiving> {
-        let archive = Archive::new(objects(url)?, node.cluster());
+    /// Of a node that has an archive.
+    pub fn of(
+        place: &Option<Place>,
+        env: &Env,
+        node: &Arc<Node>,
+    ) -> Result<Option<Arc<Archiving>>> {
+        let place = place.as_ref();
+        place
+            .map(|p| Archiving::new(p, env, node.clone()).map(Arc::new))
+            .transpose()
+    }
+
+    fn new(place: &Place, env: &Env, node: Arc<Node>) -> Result<Archiving> {
+        let archive = Archive::new(objects(&place.url)?, node.cluster());
         node.shipping().begin_archiving();
         Ok(Archiving {
-            url: url.to_owned(),
+            url: place.url.clone(),
             archive,
             node,
             clock: env.clock.clone(),
-            keep: keep as usize,
+            keep: place.checkpoints as usize,
             mark: Mutex::default(),
             checkpoint: Mutex::default(),
             waiting: AtomicU64::new(0),
@@ -247,9 +286,12 @@ mod tests {
 
     #[test]
     fn urls() {
-        assert!(checked("file:///backup/canon".into()).is_ok());
-        for url in ["file://backup", "file:///", "/backup", "s4://b/p", ""] {
-            assert!(checked(url.into()).is_err(), "{url}");
+        let checked = |url: &str| Place::checked(url.into(), None);
+        assert!(checked("file:///backup/canon").is_ok_and(|p| p.is_some()));
+        assert!(checked("").is_ok_and(|p| p.is_none()));
+        for url in ["file://backup", "file:///", "/backup", "s4://b/p"] {
+            assert!(checked(url).is_err(), "{url}");
         }
+        assert!(Place::checked("file:///b".into(), Some(0)).is_err());
     }
 }

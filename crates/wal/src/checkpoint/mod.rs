@@ -30,10 +30,7 @@ pub use reader::{CheckpointReader, ChunkRef, Entries, Entry, RowChunk};
 pub use writer::CheckpointWriter;
 
 use crate::bytes::{put, u16_at, u32_at, u64_at, u128_at};
-use crate::error::{Error, Result};
-use crate::source::SegmentBytes;
 use base::Position;
-use std::path::Path;
 
 /// Version of the checkpoint format.
 pub const CHECKPOINT_FORMAT: u16 = 1;
@@ -108,9 +105,7 @@ fn sealed(b: &[u8]) -> bool {
 }
 
 /// Cluster, number and start; `Err` says what is wrong.
-pub(crate) fn decode_header(
-    b: &[u8; HEADER],
-) -> std::result::Result<(u128, u64, Position), &'static str> {
+pub(crate) fn decode_header(b: &[u8; HEADER]) -> Result<(u128, u64, Position), &'static str> {
     if b[..8] != *b"CANONCKP" || !sealed(b) {
         return Err("the checkpoint's header is wrong");
     }
@@ -124,31 +119,15 @@ pub(crate) fn decode_header(
     ))
 }
 
-/// What a checkpoint says of itself, from its first and last bytes alone.
-pub(crate) fn read_manifest(bytes: &dyn SegmentBytes, path: &Path) -> Result<Manifest> {
-    let failed = |e| Error::io("reading", path, e);
-    let corrupt = |reason: &str| Error::corrupt(path, 0, reason);
-    let len = bytes.len().map_err(failed)?;
-    if len < (HEADER + BLOCK + TRAILER) as u64 {
-        return Err(corrupt("the checkpoint is cut short"));
-    }
-    let (mut head, mut tail) = ([0; HEADER], [0; TRAILER]);
-    for (part, at) in [(&mut head[..], 0), (&mut tail[..], len - TRAILER as u64)] {
-        let mut done = 0;
-        while done < part.len() {
-            match bytes
-                .read_at(&mut part[done..], at + done as u64)
-                .map_err(failed)?
-            {
-                0 => return Err(corrupt("the checkpoint is cut short")),
-                n => done += n,
-            }
-        }
-    }
-    let (cluster, number, start) = decode_header(&head).map_err(corrupt)?;
-    let trailer = Trailer::decode(&tail).map_err(corrupt)?;
+/// What a checkpoint says of itself, from its first and last bytes alone; `Err` says what is wrong.
+pub(crate) fn manifest(
+    head: &[u8; HEADER],
+    tail: &[u8; TRAILER],
+) -> Result<Manifest, &'static str> {
+    let (cluster, number, start) = decode_header(head)?;
+    let trailer = Trailer::decode(tail)?;
     if trailer.number != number || trailer.end < start {
-        return Err(corrupt("the checkpoint's trailer contradicts its header"));
+        return Err("the checkpoint's trailer contradicts its header");
     }
     Ok(Manifest {
         cluster,
@@ -197,7 +176,7 @@ impl Trailer {
         out
     }
 
-    fn decode(b: &[u8; TRAILER]) -> std::result::Result<Trailer, &'static str> {
+    fn decode(b: &[u8; TRAILER]) -> Result<Trailer, &'static str> {
         if b[..8] != *b"CANONEND" || !sealed(b) {
             return Err("the checkpoint's trailer is wrong");
         }
