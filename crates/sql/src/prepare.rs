@@ -4,12 +4,12 @@
 //! statement inside of it.
 
 use crate::bind::{self, PrepareContext};
-use crate::plan::explain::Options;
-use crate::plan::node::{Plan, Root};
+use crate::plan::node::{Explain, Plan, Root};
 use crate::plan::{self, OutColumn, Prepared, StatementKind};
 use base::{ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{AnalyzeFormat, AnalyzeFormatKind, Statement, UtilityOption};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Prepares a SELECT, VALUES, INSERT, UPDATE, DELETE or EXPLAIN. `param_types`: what the client declared, `None` for
 /// parameters to infer.
@@ -40,12 +40,15 @@ fn explain_options(
     analyze: bool,
     format: Option<&AnalyzeFormatKind>,
     options: &[UtilityOption],
-) -> Result<Options> {
-    let mut o = Options {
+) -> Result<Explain> {
+    let mut o = Explain {
         analyze,
         json: false,
         costs: true,
+        timing: true,
+        summary: false,
     };
+    let (mut timing, mut summary) = (None, None);
     let format = format.map(|f| match f {
         AnalyzeFormatKind::Keyword(f) | AnalyzeFormatKind::Assignment(f) => f,
     });
@@ -59,7 +62,9 @@ fn explain_options(
         match u.name.value.to_ascii_lowercase().as_str() {
             "analyze" | "analyse" => o.analyze = switch(u)?,
             "costs" => o.costs = switch(u)?,
-            "verbose" | "buffers" | "settings" | "timing" | "summary" | "wal" | "memory" => {
+            "timing" => timing = Some(switch(u)?),
+            "summary" => summary = Some(switch(u)?),
+            "verbose" | "buffers" | "settings" | "wal" => {
                 switch(u)?;
             }
             "format" => {
@@ -78,6 +83,14 @@ fn explain_options(
             }
         }
     }
+    if timing == Some(true) && !o.analyze {
+        return Err(Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            "EXPLAIN option TIMING requires ANALYZE",
+        ));
+    }
+    o.timing = timing.unwrap_or(true);
+    o.summary = summary.unwrap_or(o.analyze);
     Ok(o)
 }
 
@@ -99,7 +112,7 @@ fn switch(o: &UtilityOption) -> Result<bool> {
 /// The statement inside is prepared as it would be alone.
 fn explain(
     inner: &Statement,
-    o: Options,
+    o: Explain,
     params: &[Option<Type>],
     cx: &PrepareContext<'_>,
 ) -> Result<Arc<Prepared>> {
@@ -109,7 +122,9 @@ fn explain(
     ) {
         return Err(Error::unsupported("EXPLAIN of this statement"));
     }
+    let from = Instant::now();
     let p = prepare(inner, params, cx)?;
+    let planning = from.elapsed();
     let ty = if o.json { Type::Json } else { Type::Text };
     Ok(Arc::new(Prepared {
         touches: Default::default(),
@@ -130,21 +145,12 @@ fn explain(
         planned_for: p.planned_for,
         plan: Plan {
             root: Root::Explain {
-                analyze: o.analyze,
-                json: o.json,
-                costs: o.costs,
+                options: o,
+                planning,
                 inner: p,
             },
-            subplans: vec![],
-            looks_up: false,
-            sequences: false,
-            ctes: 0,
-            slots: 0,
-            names: vec![],
             outputs: vec![0],
-            point: None,
-            short: None,
-            deep: false,
+            ..Plan::bare(0)
         },
     }))
 }

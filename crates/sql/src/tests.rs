@@ -153,6 +153,56 @@ fn plans_use_keys_ranges_and_orders() {
     golden("plans.txt", &out);
 }
 
+#[test]
+fn explain_has_costs_and_the_keys_of_postgres() {
+    let db = shop();
+    let mut out = String::new();
+    for (options, sql) in [
+        ("", "SELECT name FROM item WHERE id = 5"),
+        (
+            "",
+            "SELECT * FROM item i LEFT JOIN heap h ON h.a = i.stock WHERE i.name > 'a' ORDER BY h.b LIMIT 3",
+        ),
+        ("", "INSERT INTO heap SELECT id, name FROM item"),
+        ("(FORMAT JSON)", "SELECT name FROM item WHERE id = 5"),
+        (
+            "(FORMAT JSON, COSTS OFF)",
+            "SELECT * FROM item i LEFT JOIN heap h ON h.a = i.stock AND h.b <> i.name ORDER BY h.b DESC, 1",
+        ),
+        (
+            "(FORMAT JSON, COSTS OFF)",
+            "SELECT stock, count(*) FROM item WHERE id IN (SELECT a FROM heap) GROUP BY 1",
+        ),
+        (
+            "(FORMAT JSON, COSTS OFF)",
+            "DELETE FROM item x WHERE id > 3",
+        ),
+    ] {
+        let rows = db.rows(&format!("EXPLAIN {options} {sql}")).join("\n");
+        if !options.is_empty() {
+            serde_json::from_str::<serde_json::Value>(&rows).expect("a JSON document");
+        }
+        out.push_str(&format!("EXPLAIN {options} {sql}\n{rows}\n\n"));
+    }
+    golden("explain.txt", &out);
+    let line =
+        db.rows("EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF) SELECT name FROM item WHERE id = 2");
+    assert_eq!(
+        line[0],
+        "Index Scan using item_pkey on item (actual rows=0 loops=1)"
+    );
+    assert!(
+        line[line.len() - 2].starts_with("Planning Time: "),
+        "{line:?}"
+    );
+    assert!(
+        line[line.len() - 1].starts_with("Execution Time: "),
+        "{line:?}"
+    );
+    let e = db.run("EXPLAIN (TIMING) SELECT 1").unwrap_err();
+    assert_eq!(e.code().to_string(), "22023");
+}
+
 /// Compares with a file of expected text; `UPDATE_GOLDEN=1` writes it.
 fn golden(name: &str, got: &str) {
     let path = format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));

@@ -12,7 +12,7 @@ use super::sort::{MaterializeOp, SortOp, UniqueOp};
 use super::state::RowStore;
 use super::{Operator, Rt};
 use crate::plan::node::Node;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use txn::Result;
 
 /// Builds the operators of a tree. `next`: the number of its first node; none: nothing is counted.
@@ -147,7 +147,7 @@ pub fn build(node: &Node, next: &mut Option<usize>) -> Box<dyn Operator> {
         }),
     };
     match id {
-        Some(id) => Box::new(Counted { op, id }),
+        Some(id) => Counted::over(op, id),
         None => op,
     }
 }
@@ -156,16 +156,27 @@ pub fn build(node: &Node, next: &mut Option<usize>) -> Box<dyn Operator> {
 struct Counted {
     op: Box<dyn Operator>,
     id: usize,
+    /// Time that this loop has taken before its first row.
+    waited: Option<Duration>,
+}
+
+impl Counted {
+    fn over(op: Box<dyn Operator>, id: usize) -> Box<dyn Operator> {
+        let waited = None;
+        Box::new(Counted { op, id, waited })
+    }
 }
 
 impl Operator for Counted {
     fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
         let from = Instant::now();
         let r = self.op.open(rt);
+        let took = from.elapsed();
+        self.waited = Some(took);
         if let Some(s) = &mut rt.st.stats {
             let s = &mut s.nodes[self.id];
             s.loops += 1;
-            s.time += from.elapsed();
+            s.time += took;
         }
         r
     }
@@ -175,8 +186,12 @@ impl Operator for Counted {
         let r = self.op.next(rt);
         if let Some(s) = &mut rt.st.stats {
             let s = &mut s.nodes[self.id];
+            let took = from.elapsed();
             s.rows += u64::from(matches!(r, Ok(true)));
-            s.time += from.elapsed();
+            s.time += took;
+            if let Some(before) = self.waited.take() {
+                s.startup += before + took;
+            }
         }
         r
     }

@@ -243,18 +243,12 @@ impl Execution {
                     Run::Buffered(rows, 0)
                 }
                 Root::Explain {
-                    analyze,
-                    json,
-                    costs,
+                    options,
+                    planning,
                     inner,
                 } => {
-                    let options = crate::plan::explain::Options {
-                        analyze: *analyze,
-                        json: *json,
-                        costs: *costs,
-                    };
                     let params = rt.st.params.clone();
-                    let rows = explain::run(inner, options, &params, txn, cx)?;
+                    let rows = explain::run(inner, *options, *planning, &params, txn, cx)?;
                     Run::Buffered(rows, 0)
                 }
             };

@@ -163,7 +163,6 @@ fn path(
     let mut bounds = Vec::new();
     let mut used = Vec::new();
     let mut joins = false;
-    let mut times = 1.0f64;
     let mut eq_columns = 0;
     let (mut columns, mut primary, mut unique_index) = (0, false, false);
     if let Some(i) = place {
@@ -213,11 +212,8 @@ fn path(
                     eq_columns += 1;
                     joins |= !e.is_fixed();
                 }
-                KeyPart::In(l) => times *= l.len() as f64,
-                KeyPart::Any(e) => {
-                    times *= 8.0;
-                    joins |= !e.is_fixed();
-                }
+                KeyPart::In(_) => {}
+                KeyPart::Any(e) => joins |= !e.is_fixed(),
                 KeyPart::Null => eq_columns += 1,
             }
             used.push(at);
@@ -228,25 +224,7 @@ fn path(
     let no_null = !fixed.iter().any(|p| matches!(p, KeyPart::Null));
     let unique = whole && unique_index && no_null && eq_columns == columns;
     let by_key = whole && primary;
-    let rows = if whole && unique_index && no_null {
-        times
-    } else if fixed.is_empty() && bounds.is_empty() {
-        table_rows
-    } else {
-        let n = columns as f64;
-        let k = fixed.len() as f64;
-        let left = if unique_index {
-            table_rows.powf((n - k) / n)
-        } else {
-            table_rows * 0.01f64.powf(k)
-        };
-        let range = match bounds.len() {
-            0 => 1.0,
-            1 => 0.3,
-            _ => 0.05,
-        };
-        (left * range * times).max(1.0)
-    };
+    let rows = visited(&fixed, bounds.len(), columns, unique_index, table_rows);
     // One row is in any order of its own columns; other relations' columns make of it as many rows as they like.
     let own = want.order.iter().all(|k| reads_only(t, &k.expr));
     let ordered = if unique && own {
@@ -293,6 +271,42 @@ fn path(
         cost,
         joins,
     }
+}
+
+/// Rows that a scan visits, of an index with this many columns (0: none) or the whole table.
+pub(super) fn visited(
+    fixed: &[KeyPart],
+    bounds: usize,
+    columns: usize,
+    unique: bool,
+    table_rows: f64,
+) -> f64 {
+    let times: f64 = fixed
+        .iter()
+        .map(|p| match p {
+            KeyPart::In(l) => l.len() as f64,
+            KeyPart::Any(_) => 8.0,
+            KeyPart::Eq(_) | KeyPart::Null => 1.0,
+        })
+        .product();
+    let whole = columns > 0 && fixed.len() == columns;
+    if whole && unique && !fixed.iter().any(|p| matches!(p, KeyPart::Null)) {
+        return times;
+    }
+    if fixed.is_empty() && bounds == 0 {
+        return table_rows;
+    }
+    let (n, k) = (columns as f64, fixed.len() as f64);
+    let left = match unique {
+        true => table_rows.powf((n - k) / n),
+        false => table_rows * 0.01f64.powf(k),
+    };
+    let range = match bounds {
+        0 => 1.0,
+        1 => 0.3,
+        _ => 0.05,
+    };
+    (left * range * times).max(1.0)
 }
 
 /// Whether an expression reads no column but this table's, and gives the same for the same row.

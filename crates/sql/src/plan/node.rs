@@ -14,6 +14,7 @@ use base::key::KeyColumn;
 use base::schema::Table;
 use base::{ColumnIdx, ColumnType, Oid, RelId, Type};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use txn::{Access, Direction, TableHandle};
 
 /// An INSERT whose rows come from operators.
@@ -115,11 +116,24 @@ pub enum Root {
     Update(Arc<Update>),
     Delete(Arc<Delete>),
     Explain {
-        analyze: bool,
-        json: bool,
-        costs: bool,
+        options: Explain,
+        /// How long planning took.
+        planning: Duration,
         inner: Arc<Prepared>,
     },
+}
+
+/// How to explain.
+#[derive(Clone, Copy)]
+pub struct Explain {
+    /// Run it, and show what was counted.
+    pub analyze: bool,
+    pub json: bool,
+    pub costs: bool,
+    /// With ANALYZE: show each node's times.
+    pub timing: bool,
+    /// Show how long planning and the run took.
+    pub summary: bool,
 }
 
 /// `SELECT a, b FROM t WHERE key = …` by primary key: no operator tree is needed.

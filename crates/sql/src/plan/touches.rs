@@ -35,11 +35,11 @@ impl Touches {
             }
             Root::Update(u) => self.node(&u.input),
             Root::Delete(d) => self.node(&d.input),
-            Root::Explain { analyze, inner, .. } => {
+            Root::Explain { options, inner, .. } => {
                 let of = Touches::of(&inner.plan);
                 // A plan is one of the newest schema's, as its result is.
                 self.catalog |= !of.is_empty();
-                if *analyze {
+                if options.analyze {
                     self.plan(&inner.plan);
                 }
             }
