@@ -203,6 +203,34 @@ fn explain_has_costs_and_the_keys_of_postgres() {
     assert_eq!(e.code().to_string(), "22023");
 }
 
+#[test]
+fn windows_show_their_sort_and_look_for_a_cancel() {
+    let db = shop();
+    let plan = |sql: &str| db.rows(&format!("EXPLAIN (COSTS OFF) {sql}")).join("\n");
+    // The rows come in the window's order, and leave in it.
+    let one = plan("SELECT id, rank() OVER (ORDER BY id) FROM item ORDER BY id");
+    assert_eq!(one, "WindowAgg\n  ->  Seq Scan on item");
+    let two = plan("SELECT id, rank() OVER (ORDER BY id) FROM item ORDER BY name");
+    assert_eq!(
+        two,
+        "Sort\n  Sort Key: name\n  ->  WindowAgg\n        ->  Seq Scan on item"
+    );
+    // Two windows, two operators; two calls over one window, one.
+    let many = plan(
+        "SELECT rank() OVER w, sum(id) OVER w, sum(id) OVER (ORDER BY stock) FROM item WINDOW w AS (ORDER BY name)",
+    );
+    assert_eq!(many.matches("WindowAgg").count(), 2, "{many}");
+    // A frame that slides is computed anew for each row, with looks for a cancel as it goes.
+    let before = base::cancel::looks();
+    let slow = "SELECT max(s) FROM (SELECT sum(x) OVER (ORDER BY x ROWS 300 PRECEDING EXCLUDE CURRENT ROW) s FROM generate_series(1, 600) x) y";
+    assert_eq!(db.rows(slow), ["134850"]);
+    let looked = (base::cancel::looks() - before) as usize;
+    assert!(
+        looked >= 64 * 300 * 300 / base::cancel::STEP,
+        "{looked} looks"
+    );
+}
+
 /// Compares with a file of expected text; `UPDATE_GOLDEN=1` writes it.
 fn golden(name: &str, got: &str) {
     let path = format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));

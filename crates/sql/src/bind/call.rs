@@ -115,9 +115,6 @@ impl Binder<'_> {
         name: &str,
         env: &mut Env<'_, '_>,
     ) -> Result<Bound> {
-        if f.over.is_some() {
-            return Err(Error::unsupported("a window function"));
-        }
         if !f.within_group.is_empty() {
             return Err(Error::unsupported("WITHIN GROUP"));
         }
@@ -182,6 +179,9 @@ impl Binder<'_> {
                 _ => return Err(Error::unsupported("an argument by name")),
             }
         }
+        if let Some(over) = &f.over {
+            return self.windowed(name, f, over, (&args, star), env);
+        }
         if schema.is_none()
             && let Some(b) = self.special_form(name, &args, env)?
         {
@@ -221,9 +221,14 @@ impl Binder<'_> {
                 format!("{name} is not an aggregate function"),
             ));
         }
-        match found.kind {
-            Kind::SetReturning(_) => self.set_in_list(found, bound, env),
-            _ => self.apply(found, bound),
+        self.call_of(found, bound, env)
+    }
+
+    fn call_of(&mut self, f: Resolved, args: Vec<Bound>, env: &mut Env<'_, '_>) -> Result<Bound> {
+        match f.kind {
+            Kind::Window(_) => Err(super::window::needs_over(f.name)),
+            Kind::SetReturning(_) => self.set_in_list(f, args, env),
+            _ => self.apply(f, args),
         }
     }
 
@@ -352,12 +357,8 @@ impl Binder<'_> {
         }
         // Aggregates inside of arguments are refused; sets have no place there either.
         let mut inner = Env {
-            scope: env.scope,
-            clause: env.clause,
-            aggs: None,
-            sets: None,
             in_aggregate: true,
-            in_branch: None,
+            ..Env::plain(env.scope, env.clause)
         };
         let mut bound = Vec::with_capacity(args.len());
         for e in args {
@@ -514,6 +515,10 @@ impl Binder<'_> {
     ) -> Result<Bound> {
         let refuse = |what: String| Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
         let hint = "You might be able to move the set-returning function into a LATERAL FROM item.";
+        if env.in_window {
+            let what = "window function calls cannot contain set-returning function calls";
+            return refuse(what.into()).map_err(|e: Error| e.hint(hint));
+        }
         if env.in_aggregate {
             let what = "aggregate function calls cannot contain set-returning function calls";
             return refuse(what.into()).map_err(|e: Error| e.hint(hint));

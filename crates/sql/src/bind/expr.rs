@@ -1,5 +1,6 @@
 //! Expressions.
 
+use super::window::Windows;
 use super::{Binder, Bound, Scope};
 use crate::ddl::column_type;
 use crate::expr::Expr;
@@ -22,6 +23,9 @@ pub(crate) struct Env<'s, 'p> {
     /// Set-returning functions met, when they may stand here.
     pub sets: Option<Vec<SetCall>>,
     pub in_aggregate: bool,
+    /// Windows and the calls met, when calls with OVER may stand here.
+    pub windows: Option<Windows<'s>>,
+    pub in_window: bool,
     /// CASE or COALESCE, inside of which no set may stand: whether it is asked for at all depends on the row.
     pub in_branch: Option<&'static str>,
 }
@@ -35,6 +39,8 @@ impl<'s, 'p> Env<'s, 'p> {
             aggs: None,
             sets: None,
             in_aggregate: false,
+            windows: None,
+            in_window: false,
             in_branch: None,
         }
     }

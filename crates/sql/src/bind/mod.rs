@@ -5,7 +5,7 @@
 //! knows its parent, so that correlated subqueries resolve by walking up, and each subquery notes which slots it took from
 //! outside.
 //!
-//! Left out on purpose (0A000): window functions, FULL JOIN, data-modifying CTEs, GROUPING SETS, named arguments.
+//! Left out on purpose (0A000): FULL JOIN, data-modifying CTEs, GROUPING SETS, named arguments.
 
 mod arrays;
 mod blanks;
@@ -32,13 +32,14 @@ mod split;
 mod subquery;
 mod syntax;
 mod target;
+mod window;
 
 pub(crate) use expr::Env;
 pub(crate) use query::Rel;
 pub(crate) use scope::{Scope, ScopeColumn, ScopeRel};
 pub(crate) use select::QCol;
 pub use syntax::adapt;
-pub(crate) use syntax::{parse_expr, parse_query};
+pub(crate) use syntax::{parse_expr, parse_query, respelled};
 
 use crate::ddl::privileges::{check_namespace, held_on_namespace};
 use crate::expr::{Expr, Slot};

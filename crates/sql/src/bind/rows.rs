@@ -96,6 +96,9 @@ impl Binder<'_> {
                 "aggregate functions are not allowed in functions in FROM",
             ));
         }
+        if let Kind::Window(_) = f.kind {
+            return Err(super::window::needs_over(&name));
+        }
         let exprs = self.arguments(&f, bound)?;
         Ok((f, exprs, name))
     }

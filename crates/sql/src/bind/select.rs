@@ -1,7 +1,7 @@
 //! SELECT: from clauses to a logical plan, in the order in which SQL gives them meaning.
 //!
 //! ```text
-//! FROM, WHERE ─ GROUP BY, aggregates ─ HAVING ─ sets ─ select list ─ DISTINCT ─ ORDER BY ─ row locks ─ LIMIT
+//! FROM, WHERE ─ GROUP BY, aggregates ─ HAVING ─ windows ─ sets ─ select list ─ DISTINCT ─ ORDER BY ─ row locks ─ LIMIT
 //! ```
 //! The clauses are bound first ([`Clauses`]), since a later one may add to an earlier one: ORDER BY adds entries to the select list, and any
 //! of them an aggregate to the grouping. Then the operators are put on one another.
@@ -10,9 +10,11 @@ use super::call::sort_key;
 use super::expr::Env;
 use super::query::{Rel, Tail, add_limit, ordinal};
 use super::target::Target;
+use super::window::Windows;
 use super::{Binder, Bound, Scope};
 use crate::expr::{Expr, Slot};
 use crate::logical::from::slots_of;
+use crate::logical::window::{Window, WindowCall};
 use crate::logical::{Agg, From, Logical, SetCall, SortKey};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{self, Distinct, GroupByExpr};
@@ -63,6 +65,7 @@ struct Clauses {
     order_targets: Vec<usize>,
     distinct: DistinctBy,
     aggs: Vec<Agg>,
+    windows: Vec<(Window, WindowCall)>,
     sets: Vec<SetCall>,
     limit: Option<Expr>,
     offset: Option<Expr>,
@@ -137,6 +140,7 @@ impl Binder<'_> {
         let mut c = self.clauses(s, tail, &items, (&scope, outer), settle)?;
         let plain = !c.grouped()
             && c.sets.is_empty()
+            && c.windows.is_empty()
             && matches!(c.distinct, DistinctBy::No)
             && tail.is_empty();
         if flat && plain && !s.from.is_empty() && c.targets.iter().all(|t| can_melt(&t.bound.expr))
@@ -165,6 +169,7 @@ impl Binder<'_> {
         if c.grouped() {
             node = self.grouping(node, &mut c, &scope)?;
         }
+        node = over_windows(node, &mut c, &own);
         // DISTINCT ON picks rows before sets are expanded, if an ORDER BY without them says which.
         let (late, late_sets) = late_sets(&mut c);
         node = expand(node, std::mem::take(&mut c.sets));
@@ -235,6 +240,11 @@ impl Binder<'_> {
             aggs: Some(vec![]),
             sets: Some(vec![]),
             in_aggregate: false,
+            windows: Some(Windows {
+                named: &s.named_window,
+                calls: vec![],
+            }),
+            in_window: false,
             in_branch: None,
         };
         let mut targets = self.targets(&s.projection, &mut env)?;
@@ -255,6 +265,7 @@ impl Binder<'_> {
             ));
         }
         let sets = env.sets.take();
+        let windows = env.windows.take();
         let having = match &s.having {
             Some(h) => {
                 env.clause = "HAVING";
@@ -267,6 +278,8 @@ impl Binder<'_> {
             self.no_aggregates_over(items)?;
         }
         env.clause = "ORDER BY";
+        env.windows = windows;
+        self.check_windows(&mut env)?;
         env.sets = sets;
         let visible = targets.len();
         let mut order = Vec::new();
@@ -279,6 +292,7 @@ impl Binder<'_> {
         let distinct =
             self.distinct_by(s.distinct.as_ref(), &order, visible, &mut targets, &mut env)?;
         let aggs = env.aggs.take().unwrap_or_default();
+        let windows = env.windows.take().map_or(vec![], |w| w.calls);
         let sets = env.sets.take().unwrap_or_default();
         let (limit, offset) = self.limits(tail, outer)?;
         Ok(Clauses {
@@ -290,6 +304,7 @@ impl Binder<'_> {
             order_targets,
             distinct,
             aggs,
+            windows,
             sets,
             limit,
             offset,
@@ -345,6 +360,13 @@ impl Binder<'_> {
         exprs.extend(c.order.iter_mut().map(|k| &mut k.expr));
         exprs.extend(having.iter_mut());
         exprs.extend(c.sets.iter_mut().flat_map(|(_, _, args)| args));
+        for (w, call) in &mut c.windows {
+            exprs.extend(w.partition.iter_mut());
+            exprs.extend(w.order.iter_mut().map(|k| &mut k.expr));
+            exprs.extend(call.args.iter_mut());
+            exprs.extend(call.filter.iter_mut());
+            exprs.extend(call.frame.range.iter_mut().map(|r| &mut r.value));
+        }
         let plain = c.keys.is_empty();
         let keys = self.group(&mut c.keys, exprs, scope)?;
         let node = Logical::Aggregate {
@@ -458,6 +480,7 @@ fn may_lock(c: &Clauses) -> Result<()> {
         (c.having.is_some(), "HAVING clause"),
         (!matches!(c.distinct, DistinctBy::No), "DISTINCT clause"),
         (c.grouped(), "aggregate functions"),
+        (!c.windows.is_empty(), "window functions"),
         (
             !c.sets.is_empty(),
             "set-returning functions in the target list",
@@ -470,6 +493,52 @@ fn may_lock(c: &Clauses) -> Result<()> {
         )),
         None => Ok(()),
     }
+}
+
+/// Puts the windows over the rows, one operator for all calls over the same one.
+fn over_windows(mut node: Logical, c: &mut Clauses, own: &dyn Fn(Slot) -> bool) -> Logical {
+    let mut windows: Vec<(Window, Vec<WindowCall>)> = vec![];
+    for (w, call) in std::mem::take(&mut c.windows) {
+        match windows.iter_mut().find(|(o, _)| o.same(&w)) {
+            Some((_, calls)) => calls.push(call),
+            None => windows.push((w, vec![call])),
+        }
+    }
+    let mut read = vec![];
+    let mut note = |e: &Expr| e.slots(&mut |s| read.push(s));
+    if !windows.is_empty() {
+        c.targets.iter().for_each(|t| note(&t.bound.expr));
+        c.order.iter().for_each(|k| note(&k.expr));
+        c.sets.iter().flat_map(|s| &s.2).for_each(&mut note);
+        if let DistinctBy::On(on) = &c.distinct {
+            on.iter().for_each(&mut note);
+        }
+        for (w, calls) in &windows {
+            w.partition.iter().for_each(&mut note);
+            w.order.iter().for_each(|k| note(&k.expr));
+            calls.iter().flat_map(WindowCall::exprs).for_each(&mut note);
+        }
+    }
+    read.retain(|&s| own(s));
+    read.sort_unstable();
+    read.dedup();
+    let mut later: Vec<Slot> = windows
+        .iter()
+        .flat_map(|(_, calls)| calls.iter().map(|c| c.slot))
+        .chain(c.sets.iter().map(|s| s.0))
+        .collect();
+    for (window, calls) in windows {
+        let slots = read.iter().copied().filter(|s| !later.contains(s));
+        let slots = slots.collect();
+        later.retain(|s| !calls.iter().any(|c| c.slot == *s));
+        node = Logical::Window {
+            input: Box::new(node),
+            window,
+            calls,
+            slots,
+        };
+    }
+    node
 }
 
 /// Slots that DISTINCT ON reads, and what is expanded above it.
@@ -612,7 +681,6 @@ fn refuse(s: &ast::Select) -> Result<()> {
         (!s.cluster_by.is_empty(), "CLUSTER BY"),
         (!s.distribute_by.is_empty(), "DISTRIBUTE BY"),
         (!s.sort_by.is_empty(), "SORT BY"),
-        (!s.named_window.is_empty(), "WINDOW"),
         (s.qualify.is_some(), "QUALIFY"),
         (s.value_table_mode.is_some(), "SELECT AS VALUE"),
         (s.exclude.is_some(), "EXCLUDE"),

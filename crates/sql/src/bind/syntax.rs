@@ -5,11 +5,12 @@
 //! over several lines, `TABLE t` and `OVERRIDING` are brought to known forms in the same way.
 
 use crate::catalog::fold;
+use crate::logical::window::Exclude;
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{Expr, LockClause, LockType, ObjectNamePart, Query, SetExpr, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
 use txn::LockMode;
 
 const MARK: char = '\u{1}';
@@ -19,7 +20,121 @@ pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let tokens = array_types(join_strings(tokens));
     let tokens = view_options(null_tests(precise_intervals(tokens)));
     let tokens = computed_fetch(values_compared(tokens));
-    overriding(&tables(&row_locks(&before_conflict(tokens))))
+    overriding(&tables(&row_locks(&before_conflict(exclusions(tokens)))))
+}
+
+/// `(… ROWS … EXCLUDE TIES)` is `("\u{1}ties" … ROWS …)`, with the name of a window before it behind another mark: [`exclusion`] reads it.
+fn exclusions(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is = |t: &TokenWithSpan, w: &str| word_of(t).as_deref() == Some(w);
+    if !tokens.iter().any(|t| is(t, "exclude")) {
+        return tokens;
+    }
+    loop {
+        let solid = solid(&tokens);
+        let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
+        let found = (1..solid.len()).find_map(|k| {
+            if word(k).as_deref() != Some("exclude") {
+                return None;
+            }
+            let (first, second) = (word(k + 1)?, word(k + 2));
+            let (kind, words) = match (&*first, second.as_deref()) {
+                ("current", Some("row")) => ("current", 2),
+                ("no", Some("others")) => ("others", 2),
+                ("group", _) => ("group", 1),
+                ("ties", _) => ("ties", 1),
+                _ => return None,
+            };
+            let closed = tokens.get(*solid.get(k + 1 + words)?)?.token == Token::RParen;
+            let mut depth = 0;
+            let open = (0..k).rev().find(|&k| {
+                match tokens[solid[k]].token {
+                    Token::RParen => depth += 1,
+                    Token::LParen => depth -= 1,
+                    _ => {}
+                }
+                depth < 0
+            })?;
+            closed.then(|| (open, k, k + words, kind))
+        });
+        let Some((open, from, to, kind)) = found else {
+            return tokens;
+        };
+        let base = match &tokens[solid[open + 1]].token {
+            Token::Word(w) if w.keyword == sqlparser::keywords::Keyword::NoKeyword => {
+                Some(match w.quote_style {
+                    Some(_) => w.value.clone(),
+                    None => w.value.to_lowercase(),
+                })
+            }
+            _ => None,
+        };
+        let (open, next, from, to) = (solid[open], solid[open + 1], solid[from], solid[to]);
+        tokens.drain(from..=to);
+        let mark = format!("{MARK}{kind}{MARK}{}", base.as_deref().unwrap_or_default());
+        let token = TokenWithSpan::new(quoted(mark), tokens[open].span);
+        match base {
+            Some(_) => tokens[next] = token,
+            None => tokens.insert(open + 1, token),
+        }
+    }
+}
+
+/// A query's text as PostgreSQL spells it, where [`exclusions`] have changed it.
+pub(crate) fn respelled(text: String) -> Result<String> {
+    if !text.contains(MARK) {
+        return Ok(text);
+    }
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize();
+    let mut tokens = tokens.map_err(|e| Error::new(SqlState::SYNTAX_ERROR, e.to_string()))?;
+    while let Some((at, kind, base)) = tokens.iter().enumerate().find_map(|(i, t)| {
+        let Token::Word(w) = t else { return None };
+        let (kind, base) = w.value.strip_prefix(MARK)?.split_once(MARK)?;
+        Some((i, kind.to_owned(), base.to_owned()))
+    }) {
+        let mut depth = 0;
+        let end = (at..tokens.len()).find(|&i| {
+            match tokens[i] {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            depth < 0
+        });
+        let words = match &*kind {
+            "current" => " EXCLUDE CURRENT ROW",
+            "group" => " EXCLUDE GROUP",
+            "ties" => " EXCLUDE TIES",
+            _ => " EXCLUDE NO OTHERS",
+        };
+        let end = end.unwrap_or(tokens.len());
+        tokens.insert(end, Token::make_word(words, None));
+        tokens[at] = match base.is_empty() {
+            true => Token::make_word("", None),
+            false => quoted(base),
+        };
+    }
+    Ok(tokens.iter().map(ToString::to_string).collect())
+}
+
+/// The window that a window's text begins with, and what its frame leaves out.
+pub(super) fn exclusion(name: Option<&sqlparser::ast::Ident>) -> (Option<String>, Option<Exclude>) {
+    let Some(i) = name else {
+        return (None, None);
+    };
+    let Some((kind, base)) = i
+        .value
+        .strip_prefix(MARK)
+        .and_then(|rest| rest.split_once(MARK))
+    else {
+        return (Some(fold(i)), None);
+    };
+    let exclude = match kind {
+        "current" => Exclude::CurrentRow,
+        "group" => Exclude::Group,
+        "ties" => Exclude::Ties,
+        _ => Exclude::NoOthers,
+    };
+    ((!base.is_empty()).then(|| base.to_owned()), Some(exclude))
 }
 
 /// `CREATE VIEW v WITH (security_invoker) AS` is `WITH (security_invoker = true)`.

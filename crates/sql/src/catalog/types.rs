@@ -156,6 +156,7 @@ pub(super) fn pg_proc(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for (i, e) in FUNCTIONS.iter().enumerate() {
         let kind = match e.kind {
             Kind::Aggregate(_) => b'a',
+            Kind::Window(_) => b'w',
             _ => b'f',
         };
         let set = matches!(e.kind, Kind::SetReturning(_));

@@ -37,7 +37,7 @@ impl Work<'_> {
             return Ok(tag);
         }
         let (schema, path) = (&self.schema, self.ctx.search_path);
-        let text = c.query.to_string();
+        let text = crate::bind::respelled(c.query.to_string())?;
         let query = crate::bind::parse_query(&text)?;
         let shape = self.ctx.analyzer.query(schema, path, &query)?;
         let query = without_stars(text, shape.stars);

@@ -10,6 +10,7 @@ use super::set::{AppendOp, SetOpOp};
 use super::simple::{FilterOp, FunctionOp, LimitOp, OnceOp, ProjectOp, ProjectSetOp, ValuesOp};
 use super::sort::{MaterializeOp, SortOp, UniqueOp};
 use super::state::RowStore;
+use super::window::WindowOp;
 use super::{Operator, Rt};
 use crate::plan::node::Node;
 use std::time::{Duration, Instant};
@@ -100,12 +101,8 @@ pub fn build(node: &Node, next: &mut Option<usize>) -> Box<dyn Operator> {
             next: 0,
             loaded: false,
         }),
-        Node::Unique(n) => Box::new(UniqueOp {
-            input: build(&n.input, next),
-            node: n.clone(),
-            seen: Default::default(),
-            key: vec![],
-        }),
+        Node::Window(n) => Box::new(WindowOp::new(n.clone(), build(&n.input, next))),
+        Node::Unique(n) => Box::new(UniqueOp::new(n.clone(), build(&n.input, next))),
         Node::Limit(n) => Box::new(LimitOp {
             input: build(&n.input, next),
             node: n.clone(),

@@ -32,6 +32,7 @@ mod sort;
 mod split;
 mod state;
 pub(crate) mod subquery;
+mod window;
 
 pub use batch::{RowBatch, RowView};
 pub(crate) use each::Each;

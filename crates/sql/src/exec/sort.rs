@@ -173,6 +173,17 @@ pub struct UniqueOp {
     pub key: Vec<u8>,
 }
 
+impl UniqueOp {
+    pub fn new(node: Arc<node::Unique>, input: Box<dyn Operator>) -> UniqueOp {
+        UniqueOp {
+            node,
+            input,
+            seen: HashSet::default(),
+            key: vec![],
+        }
+    }
+}
+
 impl Operator for UniqueOp {
     fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
         self.seen.clear();

@@ -143,6 +143,7 @@ pub(super) fn register(r: &mut Registry) {
     collect::register(r);
 }
 
+#[derive(Clone)]
 struct Count {
     n: i64,
     all: bool,
@@ -160,7 +161,7 @@ impl Accumulator for Count {
 }
 
 /// `sum` of `int2` and `int4`.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct SumInt {
     sum: Option<i64>,
 }
@@ -180,7 +181,7 @@ impl Accumulator for SumInt {
 }
 
 /// `sum` of `int8`. 128 bits hold 2^64 addends.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct SumWide {
     sum: Option<i128>,
 }
@@ -198,7 +199,7 @@ impl Accumulator for SumWide {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct AvgInt {
     sum: i128,
     n: i64,
@@ -222,7 +223,7 @@ impl Accumulator for AvgInt {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct SumNumeric {
     sum: Option<Numeric>,
     n: i64,
@@ -251,7 +252,7 @@ impl Accumulator for SumNumeric {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct SumFloat {
     sum: Option<f64>,
 }
@@ -275,7 +276,7 @@ impl Accumulator for SumFloat {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct SumFloat4 {
     sum: Option<f32>,
 }
@@ -299,7 +300,7 @@ impl Accumulator for SumFloat4 {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct SumInterval {
     sum: Interval,
     n: i64,
@@ -329,6 +330,7 @@ impl Accumulator for SumInterval {
 }
 
 /// `min` and `max`.
+#[derive(Clone)]
 struct Extreme {
     best: Value,
     max: bool,
@@ -356,6 +358,7 @@ impl Accumulator for Extreme {
 }
 
 /// `bool_and`, `bool_or`.
+#[derive(Clone)]
 struct Truth {
     seen: Option<bool>,
     and: bool,
@@ -379,6 +382,7 @@ impl Accumulator for Truth {
 }
 
 /// `bit_and`, `bit_or`, `bit_xor`.
+#[derive(Clone)]
 struct Bits {
     acc: Value,
     op: fn(i64, i64) -> i64,

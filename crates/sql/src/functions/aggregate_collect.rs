@@ -48,6 +48,7 @@ pub(super) fn register(r: &mut Registry) {
     });
 }
 
+#[derive(Clone)]
 struct Strings(Option<String>);
 
 impl Accumulator for Strings {
@@ -73,6 +74,7 @@ impl Accumulator for Strings {
     }
 }
 
+#[derive(Clone)]
 struct Bytes(Option<Vec<u8>>);
 
 impl Accumulator for Bytes {
@@ -100,6 +102,7 @@ impl Accumulator for Bytes {
     }
 }
 
+#[derive(Clone)]
 struct Items {
     element: Type,
     items: Vec<Value>,
@@ -151,6 +154,7 @@ impl Accumulator for Items {
     }
 }
 
+#[derive(Clone)]
 struct Elements {
     ty: Type,
     settings: OutputSettings,
@@ -175,6 +179,7 @@ impl Accumulator for Elements {
     }
 }
 
+#[derive(Clone)]
 struct Members {
     types: [Type; 2],
     settings: OutputSettings,

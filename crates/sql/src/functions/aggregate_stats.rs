@@ -57,6 +57,7 @@ pub(super) fn register(r: &mut Registry) {
 }
 
 /// Sums of exact numbers and of their squares.
+#[derive(Clone)]
 struct Moments {
     n: i64,
     sum: Numeric,
@@ -120,6 +121,7 @@ impl Accumulator for Moments {
 }
 
 /// Youngs and Cramer: N, the sum, and the sum of squared differences from the mean.
+#[derive(Clone)]
 pub(super) struct FloatMoments {
     n: f64,
     sx: f64,
@@ -181,6 +183,7 @@ impl Accumulator for FloatMoments {
 }
 
 /// Moments of pairs (y, x): N, Sx, Sxx, Sy, Syy, Sxy.
+#[derive(Clone)]
 struct Pairs {
     m: [f64; 6],
     of: fn(&[f64; 6]) -> Option<f64>,

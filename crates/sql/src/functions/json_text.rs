@@ -104,6 +104,7 @@ fn row(a: &[Value], types: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
 }
 
 /// `json_agg`.
+#[derive(Clone)]
 struct Elements {
     ty: Type,
     settings: OutputSettings,
@@ -132,6 +133,7 @@ impl Accumulator for Elements {
 }
 
 /// `json_object_agg`.
+#[derive(Clone)]
 struct Members {
     types: [Type; 2],
     settings: OutputSettings,

@@ -6,7 +6,7 @@
 //!
 //! NULL: the executor may skip a `strict` function when an argument is NULL; [`Resolved::call`] does.
 //!
-//! Left out on purpose: user-defined functions, `VARIADIC array` calls, window functions.
+//! Left out on purpose: user-defined functions, `VARIADIC array` calls.
 
 mod advisory;
 pub mod aggregate;
@@ -39,10 +39,12 @@ pub(crate) mod testing;
 mod to_char;
 mod to_number;
 mod tools;
+mod window;
 
 pub use context::{EvalContext, NoSession, SessionContext};
 pub use registry::is_lookup;
 pub use resolve::{lookup_any_operator, lookup_function, lookup_operator, select_common_type};
+pub use window::WindowFn;
 
 use crate::types::{OutputSettings, cast};
 use base::{ColumnType, Result, Type, Value};
@@ -76,6 +78,8 @@ pub enum Kind {
     Cast,
     Aggregate(AggregateId),
     SetReturning(RowsFn),
+    /// Called with OVER alone.
+    Window(WindowFn),
 }
 
 /// An aggregate: a name for plans to print, and its state.
@@ -94,13 +98,24 @@ impl AggregateId {
 
 /// The running state of an aggregate over one group. NULL arguments are given too: each aggregate knows whether it
 /// skips them. `count(*)` has no arguments.
-pub trait Accumulator: Send {
+pub trait Accumulator: Send + Fork {
     fn add(&mut self, args: &[Value]) -> Result<()>;
     /// Whether it keeps what it is given.
     fn keeps(&self) -> bool {
         false
     }
     fn finish(self: Box<Self>) -> Result<Value>;
+}
+
+/// A state that goes on in two ways: a window asks for the answer so far.
+pub trait Fork {
+    fn fork(&self) -> Box<dyn Accumulator>;
+}
+
+impl<T: Accumulator + Clone + 'static> Fork for T {
+    fn fork(&self) -> Box<dyn Accumulator> {
+        Box::new(self.clone())
+    }
 }
 
 /// The rows of a set-returning function, one after another.
@@ -140,7 +155,7 @@ impl Resolved {
                 true,
                 ctx.settings,
             ),
-            Kind::Aggregate(_) | Kind::SetReturning(_) => {
+            Kind::Aggregate(_) | Kind::SetReturning(_) | Kind::Window(_) => {
                 panic!("{} is not a scalar function", self.name)
             }
         }

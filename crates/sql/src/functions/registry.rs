@@ -47,7 +47,14 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    fn add(&mut self, name: &'static str, args: &[Sig], ret: Sig, fl: names::Flags, kind: Kind) {
+    pub fn add(
+        &mut self,
+        name: &'static str,
+        args: &[Sig],
+        ret: Sig,
+        fl: names::Flags,
+        kind: Kind,
+    ) {
         self.map.entry(name).or_default().push(Entry {
             name,
             args: args.to_vec(),
@@ -142,6 +149,7 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::system::register(&mut r);
     super::to_number::register(&mut r);
     super::tools::register(&mut r);
+    super::window::register(&mut r);
     r
 });
 

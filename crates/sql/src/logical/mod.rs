@@ -12,9 +12,11 @@
 //! Left out on purpose: estimates, which belong to the physical plan.
 
 pub(crate) mod from;
+pub(crate) mod window;
 pub(crate) mod write;
 
 pub(crate) use from::{From, TableRef};
+pub(crate) use window::{Window, WindowCall};
 
 use crate::catalog::VirtualTable;
 use crate::expr::{Expr, Slot};
@@ -129,6 +131,14 @@ pub(crate) enum Logical {
         aggs: Vec<Agg>,
         /// One group even over no rows (no GROUP BY).
         plain: bool,
+    },
+    /// Calls over one window. Rows come sorted by it.
+    Window {
+        input: Box<Logical>,
+        window: Window,
+        calls: Vec<WindowCall>,
+        /// Slots of the input that are needed above.
+        slots: Vec<Slot>,
     },
     /// DISTINCT by these expressions: the first row of each.
     Unique {

@@ -5,6 +5,7 @@
 use super::asked::Asked;
 use crate::expr::{CmpOp, Expr, Slot};
 use crate::functions::{AggregateId, Resolved};
+pub use crate::logical::window::WindowCall;
 pub use crate::logical::write::{
     ColumnSource, ConflictUpdate, OnConflict, Returning, SplitDelta, SplitUpdate,
 };
@@ -196,6 +197,7 @@ pub enum Node {
     Lookup(Arc<Lookup>),
     Sort(Arc<Sort>),
     Aggregate(Arc<Aggregate>),
+    Window(Arc<Window>),
     Unique(Arc<Unique>),
     Limit(Arc<Limit>),
     Append(Arc<Append>),
@@ -358,6 +360,19 @@ pub struct Aggregate {
     pub plain: bool,
     /// Only the first row matters: min or max along an index.
     pub first_only: bool,
+}
+
+/// Calls over one window.
+pub struct Window {
+    pub input: Node,
+    pub window: logical::window::Window,
+    /// Partition and order, as the rows are sorted.
+    pub keys: Vec<SortKey>,
+    pub calls: Vec<WindowCall>,
+    /// Slots of the input that are needed above.
+    pub slots: Vec<Slot>,
+    /// The input comes sorted.
+    pub sorted: bool,
 }
 
 /// DISTINCT by these expressions: the first row of each.

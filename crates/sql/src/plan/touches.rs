@@ -97,6 +97,7 @@ impl Touches {
             Node::Lookup(x) => self.node(&x.input),
             Node::Sort(x) => self.node(&x.input),
             Node::Aggregate(x) => self.node(&x.input),
+            Node::Window(x) => self.node(&x.input),
             Node::Unique(x) => self.node(&x.input),
             Node::Limit(x) => self.node(&x.input),
             Node::Append(x) => x.inputs.iter().for_each(|n| self.node(n)),

@@ -7,6 +7,7 @@
 //! | Project | with its columns put in | as it is |
 //! | Sort | its own | as it is; a sort that remains keeps no more rows |
 //! | Aggregate | if all of it are keys of the group | none; `min` and `max` want the first row by an index |
+//! | Window | its partition and order | none |
 //! | Filter, Unique | as it is | none |
 //! | Limit | none | its own |
 //! | Lock | as it is | as it is, but a sort keeps all rows: locking may drop some |
@@ -17,6 +18,7 @@
 use super::node::{self, Agg, Node, SortKey};
 use super::{Planned, Planner, Want, access, join};
 use crate::expr::{Expr, Slot};
+use crate::logical::window::{Window, WindowCall};
 use crate::logical::{Cte, From, Logical, SetKind};
 use base::Result;
 use std::sync::Arc;
@@ -51,6 +53,12 @@ impl Planner<'_> {
                 aggs,
                 plain,
             } => return self.aggregate(*input, keys, aggs, plain, want),
+            Logical::Window {
+                input,
+                window,
+                calls,
+                slots,
+            } => return self.window(*input, window, calls, slots, want),
             Logical::Filter { input, conditions } => {
                 let below = self.plan(*input, &want.without_limit())?;
                 return Ok(
@@ -216,6 +224,47 @@ impl Planner<'_> {
                 top,
             })),
             ordered: want.order.is_empty(),
+            rows: below.rows,
+        })
+    }
+
+    fn window(
+        &mut self,
+        input: Logical,
+        window: Window,
+        mut calls: Vec<WindowCall>,
+        slots: Vec<Slot>,
+        want: &Want,
+    ) -> Result<Planned> {
+        let partition = window.partition.iter().map(|e| SortKey {
+            expr: e.clone(),
+            desc: false,
+            nulls_first: false,
+        });
+        let keys: Vec<SortKey> = partition.chain(window.order.iter().cloned()).collect();
+        let own = Want {
+            order: keys,
+            ..Want::default()
+        };
+        let below = self.plan(input, &own)?;
+        let keys = own.order;
+        for c in &mut calls {
+            c.exprs_mut(&mut |e| self.hoist(e));
+        }
+        let same = |(a, b): (&SortKey, &SortKey)| {
+            a.expr.same(&b.expr) && a.desc == b.desc && a.nulls_first == b.nulls_first
+        };
+        let ordered = want.order.len() <= keys.len() && want.order.iter().zip(&keys).all(same);
+        Ok(Planned {
+            node: Node::Window(Arc::new(node::Window {
+                input: below.node,
+                window,
+                keys,
+                calls,
+                slots,
+                sorted: below.ordered,
+            })),
+            ordered,
             rows: below.rows,
         })
     }

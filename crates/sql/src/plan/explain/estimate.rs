@@ -8,7 +8,7 @@
 
 use crate::expr::{Expr, Slot};
 use crate::plan::access;
-use crate::plan::node::{Aggregate, JoinKind, Limit, Node, Scan};
+use crate::plan::node::{Aggregate, JoinKind, Limit, Node, Scan, Window};
 use base::Type;
 use std::collections::HashMap;
 use txn::TableHandle;
@@ -136,6 +136,7 @@ impl<'a> Estimator<'a> {
             },
             Node::ProjectSet(_) | Node::Materialize(_) | Node::Lock(_) => over(ROW),
             Node::Unique(u) => over(OPERATOR * u.keys.len() as f64),
+            Node::Window(w) => window(w, input),
             Node::NestLoop(j) => {
                 let again = match &j.right {
                     Node::Materialize(_) => second.rows * OPERATOR,
@@ -186,6 +187,21 @@ impl<'a> Estimator<'a> {
         };
         e.rows = e.rows.max(1.0);
         e
+    }
+}
+
+fn window(w: &Window, input: Estimate) -> Estimate {
+    let n = input.rows.max(2.0);
+    let sort = if w.sorted {
+        0.0
+    } else {
+        n * n.log2() * OPERATOR
+    };
+    Estimate {
+        startup: input.total + sort,
+        total: input.total + sort + input.rows * (ROW + OPERATOR * w.calls.len() as f64),
+        rows: input.rows,
+        width: input.width + 8 * w.calls.len() as i32,
     }
 }
 

@@ -131,6 +131,7 @@ fn inputs(n: &Node) -> Vec<&Node> {
         Node::Lookup(x) => vec![&x.input],
         Node::Sort(x) => vec![&x.input],
         Node::Aggregate(x) => vec![&x.input],
+        Node::Window(x) => vec![&x.input],
         Node::Unique(x) => vec![&x.input],
         Node::Limit(x) => vec![&x.input],
         Node::Append(x) => x.inputs.iter().collect(),
@@ -385,6 +386,7 @@ impl Walk<'_> {
             Node::Sort(s) => Named::plain("Sort").detail("Sort Key", self.keys(&s.keys)),
             Node::Aggregate(a) => self.aggregate(a),
             Node::Unique(u) => Named::plain("Unique").detail("Group Key", self.list(u.keys.iter())),
+            Node::Window(_) => Named::plain("WindowAgg"),
             Node::Limit(_) => Named::plain("Limit"),
             Node::Append(_) => Named::plain("Append"),
             Node::SetOp(s) => {
