@@ -20,6 +20,40 @@ use sqlparser::ast::{
 };
 use std::sync::Arc;
 
+/// Which sides of a join keep their rows.
+#[derive(Clone, Copy)]
+enum Side {
+    Inner,
+    Left,
+    Right,
+    Full,
+}
+
+impl Side {
+    fn item(self, left: From, right: From, on: Vec<Expr>) -> From {
+        let (left, right) = match self {
+            Side::Right => (right, left),
+            _ => (left, right),
+        };
+        match self {
+            Side::Inner => From::Inner {
+                items: vec![left, right],
+                filter: on,
+            },
+            Side::Left | Side::Right => From::Left {
+                left: Box::new(left),
+                right: Box::new(right),
+                on,
+            },
+            Side::Full => From::Full {
+                left: Box::new(left),
+                right: Box::new(right),
+                on,
+            },
+        }
+    }
+}
+
 /// The names that a FROM item brings.
 #[derive(Default, Clone)]
 pub(crate) struct Names {
@@ -111,10 +145,16 @@ impl Binder<'_> {
                 self.factor(&j.relation, outer, &seen, melt)?
             };
             match &j.join_operator {
-                JoinOperator::Left(_) | JoinOperator::LeftOuter(_) => {
+                JoinOperator::Left(_) | JoinOperator::LeftOuter(_) | JoinOperator::FullOuter(_)
+                    if self.recursions() > before =>
+                {
                     self.no_recursion_since(before, "an outer join")?;
                 }
-                JoinOperator::Right(_) | JoinOperator::RightOuter(_) if before > first => {
+                JoinOperator::Right(_)
+                | JoinOperator::RightOuter(_)
+                | JoinOperator::FullOuter(_)
+                    if before > first =>
+                {
                     self.no_recursion_since(first, "an outer join")?;
                 }
                 _ => {}
@@ -133,20 +173,17 @@ impl Binder<'_> {
         right_names: Names,
         outer: &Scope<'_>,
     ) -> Result<(From, Names)> {
-        #[derive(PartialEq)]
-        enum Side {
-            Inner,
-            Left,
-            Right,
-        }
         let (side, constraint) = match &j.join_operator {
             JoinOperator::Join(c) | JoinOperator::Inner(c) => (Side::Inner, c),
             JoinOperator::CrossJoin(c) => (Side::Inner, c),
             JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => (Side::Left, c),
             JoinOperator::Right(c) | JoinOperator::RightOuter(c) => (Side::Right, c),
-            JoinOperator::FullOuter(_) => return Err(Error::unsupported("FULL JOIN")),
+            JoinOperator::FullOuter(c) => (Side::Full, c),
             _ => return Err(Error::unsupported("this kind of join")),
         };
+        if matches!(side, Side::Right | Side::Full) {
+            not_lateral(&left, &right)?;
+        }
         let mut on = Vec::new();
         let using: Option<Vec<String>> = match constraint {
             JoinConstraint::On(e) => {
@@ -189,8 +226,12 @@ impl Binder<'_> {
                 let l = one_column(&left_names.star, name, "left")?;
                 let r = one_column(&right_names.star, name, "right")?;
                 let (a, b) = (self.take(&l), self.take(&r));
-                on.push(self.operator("=", a, b)?.expr);
-                merged.push(if side == Side::Right { r } else { l });
+                on.push(self.operator("=", a.clone(), b.clone())?.expr);
+                merged.push(match side {
+                    Side::Right => r,
+                    Side::Inner | Side::Left => l,
+                    Side::Full => self.either(l.name, a, b)?,
+                });
             }
         }
         let mut names = left_names.join(right_names)?;
@@ -199,23 +240,18 @@ impl Binder<'_> {
             merged.extend(std::mem::take(&mut names.star));
             names.star = merged;
         }
-        let item = match side {
-            Side::Inner => From::Inner {
-                items: vec![left, right],
-                filter: on,
-            },
-            Side::Left => From::Left {
-                left: Box::new(left),
-                right: Box::new(right),
-                on,
-            },
-            Side::Right => From::Left {
-                left: Box::new(right),
-                right: Box::new(left),
-                on,
-            },
-        };
-        Ok((item, names))
+        Ok((side.item(left, right, on), names))
+    }
+
+    /// The column that a FULL JOIN merges of two.
+    fn either(&mut self, name: String, a: super::Bound, b: super::Bound) -> Result<ScopeColumn> {
+        let (items, ty) = self.unify(vec![a, b], "JOIN/USING")?;
+        Ok(ScopeColumn {
+            name,
+            expr: Expr::Coalesce(items),
+            ty,
+            origin: (0, 0),
+        })
     }
 
     /// A column of a scope, as an expression that is read.
@@ -618,6 +654,21 @@ fn all_own(items: &[From], cols: &[super::select::FlatCol]) -> bool {
     let own = slots_of(items);
     cols.iter()
         .all(|c| matches!(c.bound.expr, Expr::Slot(s) if own.contains(&s)))
+}
+
+/// Refuses a right side that reads the left one's rows, where that keeps its own rows.
+fn not_lateral(left: &From, right: &From) -> Result<()> {
+    let (mut own, mut read) = (vec![], vec![]);
+    left.own_slots(&mut own);
+    right.needs(&mut read);
+    match read.iter().any(|s| own.contains(s)) {
+        false => Ok(()),
+        true => Err(Error::new(
+            SqlState::INVALID_COLUMN_REFERENCE,
+            "invalid reference to FROM-clause entry",
+        )
+        .detail("The combining JOIN type must be INNER or LEFT for a LATERAL reference.")),
+    }
 }
 
 fn one_column(star: &[ScopeColumn], name: &str, side: &str) -> Result<ScopeColumn> {

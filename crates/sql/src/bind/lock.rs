@@ -109,6 +109,10 @@ impl Binder<'_> {
                 self.lock_in(left, nullable, of, hit, put)?;
                 self.lock_in(right, true, of, hit, put)
             }
+            From::Full { left, right, .. } => {
+                self.lock_in(left, true, of, hit, put)?;
+                self.lock_in(right, true, of, hit, put)
+            }
             From::Virtual { .. } | From::Function(_) | From::Cte { .. } | From::Rel { .. } => {
                 Ok(())
             }

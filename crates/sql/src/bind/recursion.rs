@@ -90,7 +90,9 @@ fn names_itself(f: &From) -> bool {
     match f {
         From::Cte { work, .. } => *work,
         From::Inner { items, .. } => items.iter().any(names_itself),
-        From::Left { left, right, .. } => names_itself(left) || names_itself(right),
+        From::Left { left, right, .. } | From::Full { left, right, .. } => {
+            names_itself(left) || names_itself(right)
+        }
         _ => false,
     }
 }

@@ -3,7 +3,7 @@
 use super::agg::AggregateOp;
 use super::cte::{CteScanOp, RecursiveOp, WithOp};
 use super::dml::LockOp;
-use super::join::{HashJoinOp, NestLoopOp};
+use super::join::{FullJoinOp, HashJoinOp, NestLoopOp};
 use super::lookup::LookupOp;
 use super::scan::{ScanOp, VirtualOp};
 use super::set::{AppendOp, SetOpOp};
@@ -60,16 +60,14 @@ pub fn build(node: &Node, next: &mut Option<usize>) -> Box<dyn Operator> {
             open: false,
             matched: false,
         }),
-        Node::HashJoin(n) => Box::new(HashJoinOp {
-            left: build(&n.left, next),
-            right: build(&n.right, next),
-            node: n.clone(),
-            table: None,
-            at: None,
-            matched: false,
-            open: false,
-            key: vec![],
-        }),
+        Node::HashJoin(n) => {
+            let (left, right) = (build(&n.left, next), build(&n.right, next));
+            Box::new(HashJoinOp::new(n.clone(), left, right))
+        }
+        Node::FullJoin(n) => {
+            let (left, right) = (build(&n.left, next), build(&n.right, next));
+            Box::new(FullJoinOp::new(n.clone(), left, right))
+        }
         Node::Materialize(n) => Box::new(MaterializeOp {
             input: build(&n.input, next),
             node: n.clone(),

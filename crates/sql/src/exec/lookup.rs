@@ -36,7 +36,7 @@ impl LookupOp {
     fn load(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
         let mut table = Table::new(self.node.slots.len());
         let n = self.node.clone();
-        match table.load(&mut *self.input, &n.keys, &n.slots, rt) {
+        match table.load(&mut *self.input, &n.keys, &n.slots, false, rt) {
             Ok(()) => {
                 self.table = Some(table);
                 Ok(true)

@@ -71,6 +71,12 @@ pub(crate) enum From<R = Box<Logical>> {
         right: Box<From<R>>,
         on: Vec<Expr>,
     },
+    /// FULL JOIN: both sides keep their rows.
+    Full {
+        left: Box<From<R>>,
+        right: Box<From<R>>,
+        on: Vec<Expr>,
+    },
 }
 
 impl<R> From<R> {
@@ -89,7 +95,7 @@ impl<R> From<R> {
             From::Rel { slots, .. } => out.extend(slots),
             From::Cte { out: o, .. } => out.extend(o),
             From::Inner { items, .. } => items.iter().for_each(|i| i.own_slots(out)),
-            From::Left { left, right, .. } => {
+            From::Left { left, right, .. } | From::Full { left, right, .. } => {
                 left.own_slots(out);
                 right.own_slots(out);
             }
@@ -107,7 +113,7 @@ impl<R> From<R> {
                 items.iter().for_each(|i| i.needs(out));
                 filter.iter().for_each(|e| e.slots(&mut |s| out.push(s)));
             }
-            From::Left { left, right, on } => {
+            From::Left { left, right, on } | From::Full { left, right, on } => {
                 left.needs(out);
                 right.needs(out);
                 on.iter().for_each(|e| e.slots(&mut |s| out.push(s)));
@@ -157,6 +163,11 @@ impl<R> From<R> {
                 filter,
             },
             From::Left { left, right, on } => From::Left {
+                left: Box::new(left.map(f)?),
+                right: Box::new(right.map(f)?),
+                on,
+            },
+            From::Full { left, right, on } => From::Full {
                 left: Box::new(left.map(f)?),
                 right: Box::new(right.map(f)?),
                 on,

@@ -32,7 +32,9 @@ fn changes(f: &From, filter: &[Expr]) -> bool {
         match f {
             From::Cte { .. } => true,
             From::Inner { items, .. } => items.iter().any(has_cte),
-            From::Left { left, right, .. } => has_cte(left) || has_cte(right),
+            From::Left { left, right, .. } | From::Full { left, right, .. } => {
+                has_cte(left) || has_cte(right)
+            }
             _ => false,
         }
     }
@@ -75,6 +77,51 @@ pub(super) fn plan_join(
     plan_from(b, items, filter, want)
 }
 
+/// An outer join whose NULLs a condition refuses is an inner one, or one that keeps the rows of one side; that may free more.
+fn without_refused(mut leaves: Vec<From>, conditions: &mut Vec<Expr>) -> Result<Vec<From>> {
+    let refused = |side: &From, conditions: &[Expr]| {
+        let mut slots = vec![];
+        side.own_slots(&mut slots);
+        conditions.iter().any(|c| refuses_nulls(c, &slots))
+    };
+    loop {
+        base::cancel::work(64 * leaves.len() * (1 + conditions.len()))?;
+        let found = leaves.iter().enumerate().find_map(|(at, l)| match l {
+            From::Left { right, .. } => refused(right, conditions).then_some((at, true, false)),
+            From::Full { left, right, .. } => {
+                let (l, r) = (refused(left, conditions), refused(right, conditions));
+                (l || r).then_some((at, r, l))
+            }
+            _ => None,
+        });
+        let Some((at, no_right, no_left)) = found else {
+            return Ok(leaves);
+        };
+        let simpler = match leaves.remove(at) {
+            From::Left { left, right, on } => From::Inner {
+                items: vec![*left, *right],
+                filter: on,
+            },
+            From::Full { left, right, on } => match (no_left, no_right) {
+                (true, true) => From::Inner {
+                    items: vec![*left, *right],
+                    filter: on,
+                },
+                (true, false) => From::Left { left, right, on },
+                (false, _) => From::Left {
+                    left: right,
+                    right: left,
+                    on,
+                },
+            },
+            other => other,
+        };
+        let mut opened = Vec::new();
+        flatten(simpler, &mut opened, conditions);
+        leaves.splice(at..at, opened);
+    }
+}
+
 fn plan_from(
     b: &mut Planner<'_>,
     items: Vec<From>,
@@ -89,29 +136,7 @@ fn plan_from(
     for i in items {
         flatten(i, &mut leaves, &mut conditions);
     }
-    // An outer join whose missing rows would be refused is an inner one; that may free more.
-    loop {
-        base::cancel::work(64 * leaves.len() * (1 + conditions.len()))?;
-        let at = leaves.iter().position(|l: &From| {
-            let From::Left { right, .. } = l else {
-                return false;
-            };
-            let mut slots = vec![];
-            right.own_slots(&mut slots);
-            conditions.iter().any(|c| refuses_nulls(c, &slots))
-        });
-        let Some(at) = at else { break };
-        let From::Left { left, right, on } = leaves.remove(at) else {
-            unreachable!("just found")
-        };
-        let inner = From::Inner {
-            items: vec![*left, *right],
-            filter: on,
-        };
-        let mut opened = Vec::new();
-        flatten(inner, &mut opened, &mut conditions);
-        leaves.splice(at..at, opened);
-    }
+    leaves = without_refused(leaves, &mut conditions)?;
     if leaves.is_empty() {
         return Ok(Planned {
             node: Node::Once(Arc::new(conditions)),
@@ -239,7 +264,9 @@ fn may_be_kept(f: &From) -> bool {
         From::Function(f) => f.f.volatility < Volatility::Volatile,
         From::Cte { work, .. } => !work,
         From::Inner { items, .. } => items.iter().all(may_be_kept),
-        From::Left { left, right, .. } => may_be_kept(left) && may_be_kept(right),
+        From::Left { left, right, .. } | From::Full { left, right, .. } => {
+            may_be_kept(left) && may_be_kept(right)
+        }
     }
 }
 
@@ -345,6 +372,7 @@ fn leaf_rows(b: &Planner<'_>, f: &From) -> f64 {
         From::Cte { .. } => 100.0,
         From::Inner { items, .. } => items.iter().map(|i| leaf_rows(b, i)).product(),
         From::Left { left, .. } => leaf_rows(b, left),
+        From::Full { left, right, .. } => leaf_rows(b, left) + leaf_rows(b, right),
     }
 }
 
@@ -525,36 +553,103 @@ fn plan_leaf(
             conditions.extend(filter);
             plan_from(b, items, conditions, want)
         }
+        From::Full { left, right, on } => full_join(b, (*left, *right), on, conditions, want),
         From::Left { left, right, on } => {
-            let mut right_slots = vec![];
-            right.own_slots(&mut right_slots);
-            let right_slots: HashSet<Slot> = right_slots.into_iter().collect();
-            let mut above = conditions;
-            let below = take_ready(&mut above, &right_slots);
-            let want = Want {
-                limit: None,
-                ..want.clone()
-            };
-            let mut left_slots = vec![];
-            left.own_slots(&mut left_slots);
-            let done = plan_from(b, vec![*left], below, &want)?;
-            let left_slots: HashSet<Slot> = left_slots.into_iter().collect();
-            let leaf = Leaf::new(*right);
-            let mut conditions = vec![];
-            on.into_iter().for_each(|c| c.conjuncts(&mut conditions));
-            let mut done = join(
-                b,
-                done,
-                leaf,
-                conditions,
-                &left_slots,
-                JoinKind::Left,
-                pending,
-            )?;
-            done.node = filtered(b, done.node, above);
-            Ok(done)
+            left_join(b, (*left, *right), on, conditions, (pending, want))
         }
     }
+}
+
+/// LEFT JOIN. Conditions that read only the left side are asked there.
+fn left_join(
+    b: &mut Planner<'_>,
+    (left, right): (From, From),
+    on: Vec<Expr>,
+    conditions: Vec<Expr>,
+    (pending, want): (&HashSet<Slot>, &Want),
+) -> Result<Planned> {
+    let mut right_slots = vec![];
+    right.own_slots(&mut right_slots);
+    let right_slots: HashSet<Slot> = right_slots.into_iter().collect();
+    let mut above = conditions;
+    let below = take_ready(&mut above, &right_slots);
+    let want = Want {
+        limit: None,
+        ..want.clone()
+    };
+    let mut left_slots = vec![];
+    left.own_slots(&mut left_slots);
+    let done = plan_from(b, vec![left], below, &want)?;
+    let left_slots: HashSet<Slot> = left_slots.into_iter().collect();
+    let leaf = Leaf::new(right);
+    let mut conditions = vec![];
+    on.into_iter().for_each(|c| c.conjuncts(&mut conditions));
+    let mut done = join(
+        b,
+        done,
+        leaf,
+        conditions,
+        &left_slots,
+        JoinKind::Left,
+        pending,
+    )?;
+    done.node = filtered(b, done.node, above);
+    Ok(done)
+}
+
+/// FULL JOIN. No condition above it can be asked before both sides are there.
+fn full_join(
+    b: &mut Planner<'_>,
+    (left, right): (From, From),
+    on: Vec<Expr>,
+    above: Vec<Expr>,
+    want: &Want,
+) -> Result<Planned> {
+    let kept = |f: &From, b: &Planner<'_>| -> Vec<Slot> {
+        let mut own = vec![];
+        f.own_slots(&mut own);
+        own.retain(|&s| b.used[s as usize] || is_key_slot(f, s));
+        own.sort_unstable();
+        own
+    };
+    let set = |f: &From| -> HashSet<Slot> {
+        let mut own = vec![];
+        f.own_slots(&mut own);
+        own.into_iter().collect()
+    };
+    let (left_slots, right_slots) = (kept(&left, b), kept(&right, b));
+    let (left_set, right_set) = (set(&left), set(&right));
+    let mut conditions = vec![];
+    on.into_iter().for_each(|c| c.conjuncts(&mut conditions));
+    let (mut left_keys, mut right_keys, mut on) = (vec![], vec![], vec![]);
+    for c in conditions {
+        match equality(&c, &left_set, &right_set) {
+            Some((l, r)) => {
+                left_keys.push(l);
+                right_keys.push(r);
+            }
+            None => on.push(c),
+        }
+    }
+    on.iter_mut().for_each(|c| b.hoist(c));
+    let left = plan_from(b, vec![left], vec![], &Want::default())?;
+    let right = plan_from(b, vec![right], vec![], &Want::default())?;
+    let rows = left.rows + right.rows;
+    let node = Node::FullJoin(Arc::new(node::FullJoin {
+        left: left.node,
+        right: right.node,
+        left_keys,
+        right_keys,
+        on,
+        left_slots,
+        right_slots,
+    }));
+    let thin = 0.33f64.powi(above.len() as i32);
+    Ok(Planned {
+        node: filtered(b, node, above),
+        ordered: want.order.is_empty(),
+        rows: (rows * thin).max(1.0),
+    })
 }
 
 fn filtered(b: &mut Planner<'_>, input: Node, mut conditions: Vec<Expr>) -> Node {
@@ -707,7 +802,9 @@ fn is_key_slot(f: &From, s: Slot) -> bool {
     match f {
         From::Table(t) => t.key_slot == Some(s),
         From::Inner { items, .. } => items.iter().any(|i| is_key_slot(i, s)),
-        From::Left { left, right, .. } => is_key_slot(left, s) || is_key_slot(right, s),
+        From::Left { left, right, .. } | From::Full { left, right, .. } => {
+            is_key_slot(left, s) || is_key_slot(right, s)
+        }
         From::Rel { slots, .. } => slots.contains(&s),
         _ => false,
     }

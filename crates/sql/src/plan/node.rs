@@ -193,6 +193,7 @@ pub enum Node {
     ProjectSet(Arc<ProjectSet>),
     NestLoop(Arc<NestLoop>),
     HashJoin(Arc<HashJoin>),
+    FullJoin(Arc<FullJoin>),
     Materialize(Arc<Materialize>),
     Lookup(Arc<Lookup>),
     Sort(Arc<Sort>),
@@ -324,6 +325,17 @@ pub struct HashJoin {
     pub left_keys: Vec<Expr>,
     pub right_keys: Vec<Expr>,
     pub on: Vec<Expr>,
+    pub right_slots: Vec<Slot>,
+}
+
+/// FULL JOIN by hashing the right side; without keys all pairs are tried.
+pub struct FullJoin {
+    pub left: Node,
+    pub right: Node,
+    pub left_keys: Vec<Expr>,
+    pub right_keys: Vec<Expr>,
+    pub on: Vec<Expr>,
+    pub left_slots: Vec<Slot>,
     pub right_slots: Vec<Slot>,
 }
 

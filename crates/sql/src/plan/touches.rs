@@ -93,6 +93,10 @@ impl Touches {
                 self.node(&x.left);
                 self.node(&x.right);
             }
+            Node::FullJoin(x) => {
+                self.node(&x.left);
+                self.node(&x.right);
+            }
             Node::Materialize(x) => self.node(&x.input),
             Node::Lookup(x) => self.node(&x.input),
             Node::Sort(x) => self.node(&x.input),

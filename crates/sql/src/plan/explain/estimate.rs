@@ -151,6 +151,12 @@ impl<'a> Estimator<'a> {
                 };
                 joined(built, second, j.kind, second.rows * 0.1, OPERATOR)
             }
+            Node::FullJoin(_) => Estimate {
+                startup: second.total,
+                total: input.total + second.total + (input.rows + second.rows) * ROW,
+                rows: input.rows + second.rows,
+                width: input.width + second.width,
+            },
             Node::Lookup(l) => Estimate {
                 startup: input.total,
                 total: input.total + ROW,

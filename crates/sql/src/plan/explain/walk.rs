@@ -127,6 +127,7 @@ fn inputs(n: &Node) -> Vec<&Node> {
         Node::ProjectSet(x) => vec![&x.input],
         Node::NestLoop(x) => vec![&x.left, &x.right],
         Node::HashJoin(x) => vec![&x.left, &x.right],
+        Node::FullJoin(x) => vec![&x.left, &x.right],
         Node::Materialize(x) => vec![&x.input],
         Node::Lookup(x) => vec![&x.input],
         Node::Sort(x) => vec![&x.input],
@@ -343,6 +344,17 @@ impl Walk<'_> {
         }
     }
 
+    fn hashed(&self, named: Named, left: &[Expr], right: &[Expr]) -> Named {
+        let pairs = left.iter().zip(right);
+        let conds: Vec<String> = pairs
+            .map(|(a, b)| format!("({} = {})", self.show(a), self.show(b)))
+            .collect();
+        match conds.is_empty() {
+            true => named,
+            false => named.detail("Hash Cond", conds.join(" AND ")),
+        }
+    }
+
     fn aggregate(&self, a: &Aggregate) -> Named {
         let named = |title: &str, strategy: &str| {
             Named::titled("Aggregate", title.to_owned())
@@ -374,11 +386,15 @@ impl Walk<'_> {
             Node::ProjectSet(_) => Named::plain("ProjectSet"),
             Node::NestLoop(j) => self.given(join("Nested Loop", j.kind), "Join Filter", &j.on),
             Node::HashJoin(j) => {
-                let pairs = j.left_keys.iter().zip(&j.right_keys);
-                let conds: Vec<String> = pairs
-                    .map(|(a, b)| format!("({} = {})", self.show(a), self.show(b)))
-                    .collect();
-                let n = join("Hash Join", j.kind).detail("Hash Cond", conds.join(" AND "));
+                let n = join("Hash Join", j.kind);
+                let n = self.hashed(n, &j.left_keys, &j.right_keys);
+                self.given(n, "Join Filter", &j.on)
+            }
+            Node::FullJoin(j) => {
+                let n = Named::titled("Hash Join", "Hash Full Join".into())
+                    .fact("Join Type", "Full")
+                    .fact("Inner Unique", Fact::Flag(false));
+                let n = self.hashed(n, &j.left_keys, &j.right_keys);
                 self.given(n, "Join Filter", &j.on)
             }
             Node::Materialize(_) => Named::plain("Materialize"),
