@@ -187,8 +187,8 @@ impl Binder<'_> {
         {
             return Ok(b);
         }
-        if matches!(name, "grouping") {
-            return Err(Error::unsupported("GROUPING"));
+        if name == "grouping" && schema.is_none() {
+            return self.grouping_call(&args, env);
         }
         let aggregate = crate::functions::registry::functions(name)
             .iter()

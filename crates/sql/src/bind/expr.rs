@@ -3,7 +3,7 @@
 use super::window::Windows;
 use super::{Binder, Bound, Scope};
 use crate::ddl::column_type;
-use crate::expr::Expr;
+use crate::expr::{Expr, Slot};
 use crate::logical::{Agg, SetCall};
 use base::{ColumnType, Error, Numeric, Result, SqlState, Type, Value};
 use sqlparser::ast::{self, AccessExpr, Expr as Ast, Subscript, UnaryOperator};
@@ -20,6 +20,8 @@ pub(crate) struct Env<'s, 'p> {
     pub clause: &'static str,
     /// Aggregate calls met, when they may stand here.
     pub aggs: Option<Vec<Agg>>,
+    /// Calls of GROUPING met, with their arguments. They may stand where aggregates may.
+    pub groupings: Vec<(Slot, Vec<Expr>)>,
     /// Set-returning functions met, when they may stand here.
     pub sets: Option<Vec<SetCall>>,
     pub in_aggregate: bool,
@@ -37,6 +39,7 @@ impl<'s, 'p> Env<'s, 'p> {
             scope,
             clause,
             aggs: None,
+            groupings: vec![],
             sets: None,
             in_aggregate: false,
             windows: None,

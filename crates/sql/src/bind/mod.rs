@@ -5,7 +5,7 @@
 //! knows its parent, so that correlated subqueries resolve by walking up, and each subquery notes which slots it took from
 //! outside.
 //!
-//! Left out on purpose (0A000): data-modifying CTEs, GROUPING SETS, named arguments.
+//! Left out on purpose (0A000): data-modifying CTEs, named arguments.
 
 mod arrays;
 mod blanks;

@@ -8,16 +8,17 @@
 
 use super::call::sort_key;
 use super::expr::Env;
-use super::query::{Rel, Tail, add_limit, ordinal};
+use super::group::{Grouped, Keys, grouping_of};
+use super::query::{Rel, Tail, add_limit};
 use super::target::Target;
 use super::window::Windows;
 use super::{Binder, Bound, Scope};
 use crate::expr::{Expr, Slot};
 use crate::logical::from::slots_of;
 use crate::logical::window::{Window, WindowCall};
-use crate::logical::{Agg, From, Logical, SetCall, SortKey};
+use crate::logical::{Agg, From, GroupingSets, Logical, SetCall, SortKey};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
-use sqlparser::ast::{self, Distinct, GroupByExpr};
+use sqlparser::ast::{self, Distinct};
 
 /// A column of a bound query.
 #[derive(Clone, Debug)]
@@ -59,6 +60,7 @@ struct Clauses {
     visible: usize,
     /// GROUP BY.
     keys: Vec<Expr>,
+    grouping: Option<GroupingSets>,
     having: Option<Expr>,
     order: Vec<SortKey>,
     /// Which targets the keys of `order` are.
@@ -73,7 +75,8 @@ struct Clauses {
 
 impl Clauses {
     fn grouped(&self) -> bool {
-        !self.aggs.is_empty() || !self.keys.is_empty() || self.having.is_some()
+        let keys = !self.keys.is_empty() || self.grouping.is_some();
+        keys || !self.aggs.is_empty() || self.having.is_some()
     }
 }
 
@@ -238,6 +241,7 @@ impl Binder<'_> {
             scope,
             clause: "SELECT",
             aggs: Some(vec![]),
+            groupings: vec![],
             sets: Some(vec![]),
             in_aggregate: false,
             windows: Some(Windows {
@@ -252,7 +256,13 @@ impl Binder<'_> {
         let plain = s.distinct.is_none() && env.sets.as_ref().is_some_and(Vec::is_empty);
         self.settle_targets(&mut targets, settle, plain)?;
         let written = written_again(&s.projection);
-        let keys = self.group_keys(&s.group_by, &targets, &written, scope, &mut env.sets)?;
+        let by = Grouped {
+            targets: &targets,
+            written: &written,
+            scope,
+        };
+        let Keys { exprs: keys, sets } = self.group_keys(&s.group_by, &by, &mut env.sets)?;
+        let grouping_sets = sets;
         let aggregated = |e: &Expr| {
             let mut hit = false;
             e.slots(&mut |s| hit |= env.aggs.iter().flatten().any(|a| a.slot == s));
@@ -292,6 +302,8 @@ impl Binder<'_> {
         let distinct =
             self.distinct_by(s.distinct.as_ref(), &order, visible, &mut targets, &mut env)?;
         let aggs = env.aggs.take().unwrap_or_default();
+        let groupings = std::mem::take(&mut env.groupings);
+        let grouping = grouping_of(&keys, grouping_sets, groupings)?;
         let windows = env.windows.take().map_or(vec![], |w| w.calls);
         let sets = env.sets.take().unwrap_or_default();
         let (limit, offset) = self.limits(tail, outer)?;
@@ -299,6 +311,7 @@ impl Binder<'_> {
             targets,
             visible,
             keys,
+            grouping,
             having,
             order,
             order_targets,
@@ -367,13 +380,14 @@ impl Binder<'_> {
             exprs.extend(call.filter.iter_mut());
             exprs.extend(call.frame.range.iter_mut().map(|r| &mut r.value));
         }
-        let plain = c.keys.is_empty();
-        let keys = self.group(&mut c.keys, exprs, scope)?;
+        let plain = c.keys.is_empty() && c.grouping.is_none();
+        let keys = self.group(&mut c.keys, &mut c.grouping, exprs, scope)?;
         let node = Logical::Aggregate {
             input: Box::new(input),
             keys,
             aggs: std::mem::take(&mut c.aggs),
             plain,
+            sets: c.grouping.take(),
         };
         let Some(h) = having else { return Ok(node) };
         let mut conditions = vec![];
@@ -407,76 +421,15 @@ impl Binder<'_> {
         }
         Ok(())
     }
-
-    /// GROUP BY's expressions: input columns first, then output names and positions.
-    fn group_keys(
-        &mut self,
-        g: &GroupByExpr,
-        targets: &[Target],
-        written: &[&ast::Expr],
-        scope: &Scope<'_>,
-        sets: &mut Option<Vec<SetCall>>,
-    ) -> Result<Vec<Expr>> {
-        let GroupByExpr::Expressions(exprs, modifiers) = g else {
-            return Err(Error::unsupported("GROUP BY ALL"));
-        };
-        if !modifiers.is_empty() {
-            return Err(Error::unsupported("GROUPING SETS"));
-        }
-        let mut keys: Vec<Expr> = Vec::new();
-        let mut put = |e: Expr| {
-            if !keys.iter().any(|k| k.same(&e)) {
-                keys.push(e);
-            }
-        };
-        for e in exprs {
-            if let Some(i) = ordinal(e, targets.len(), "GROUP BY")? {
-                put(targets[i].bound.expr.clone());
-                continue;
-            }
-            if let ast::Expr::Identifier(i) = e {
-                let name = crate::catalog::fold(i);
-                if !scope.star.iter().any(|c| c.name == name) {
-                    let mut hits = targets.iter().filter(|t| t.name == name);
-                    if let Some(t) = hits.next() {
-                        if hits.any(|o| !o.bound.expr.same(&t.bound.expr)) {
-                            return Err(Error::new(
-                                SqlState::AMBIGUOUS_COLUMN,
-                                format!("GROUP BY \"{name}\" is ambiguous"),
-                            ));
-                        }
-                        put(t.bound.expr.clone());
-                        continue;
-                    }
-                }
-            }
-            // An entry that is written again is the entry, though each subquery has a plan of its own.
-            if !matches!(e, ast::Expr::Identifier(_) | ast::Expr::Tuple(_))
-                && let Some(at) = written.iter().position(|w| *w == e)
-            {
-                put(targets[at].bound.expr.clone());
-                continue;
-            }
-            let mut env = Env::plain(scope, "GROUP BY");
-            env.sets = sets.take();
-            let items = match e {
-                ast::Expr::Tuple(items) => items,
-                e => std::slice::from_ref(e),
-            };
-            for i in items {
-                let b = self.expr(i, &mut env)?;
-                put(self.settle(b)?.expr);
-            }
-            *sets = env.sets;
-        }
-        Ok(keys)
-    }
 }
 
 /// Refuses row locks where a row of the result is not a row of each table.
 fn may_lock(c: &Clauses) -> Result<()> {
     let refused = [
-        (!c.keys.is_empty(), "GROUP BY clause"),
+        (
+            !c.keys.is_empty() || c.grouping.is_some(),
+            "GROUP BY clause",
+        ),
         (c.having.is_some(), "HAVING clause"),
         (!matches!(c.distinct, DistinctBy::No), "DISTINCT clause"),
         (c.grouped(), "aggregate functions"),

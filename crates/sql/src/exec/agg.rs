@@ -22,6 +22,8 @@ pub struct AggregateOp {
     pub states: std::vec::IntoIter<Vec<AggState>>,
     pub next: usize,
     pub loaded: bool,
+    /// With grouping sets: the set of each group.
+    pub set_of: Vec<usize>,
 }
 
 /// One aggregate over one group.
@@ -107,9 +109,86 @@ impl AggState {
     }
 }
 
+/// Groups of several sets of keys.
+#[derive(Default)]
+struct Groups {
+    by_key: HashMap<Box<[u8]>, usize>,
+    states: Vec<Vec<AggState>>,
+    key: Vec<u8>,
+}
+
 impl AggregateOp {
+    pub fn new(node: Arc<node::Aggregate>, input: Box<dyn Operator>) -> AggregateOp {
+        AggregateOp {
+            node,
+            input,
+            keys: RowStore::default(),
+            states: Vec::new().into_iter(),
+            next: 0,
+            loaded: false,
+            set_of: vec![],
+        }
+    }
+
+    /// Groups each row once for each set of keys.
+    fn load_sets(&mut self, sets: &[Vec<usize>], rt: &mut Rt<'_>) -> Result<()> {
+        let node = self.node.clone();
+        let mut all = Groups::default();
+        self.keys = RowStore::new(node.keys.len());
+        self.set_of.clear();
+        let exprs: Vec<_> = node.keys.iter().map(|(_, e)| e.clone()).collect();
+        let none = vec![Value::Null; exprs.len()];
+        for (at, set) in sets.iter().enumerate().filter(|(_, set)| set.is_empty()) {
+            self.group_in(&mut all, (at, set), &none, rt)?;
+        }
+        while self.input.next(rt)? {
+            let values = eval_all(&exprs, rt)?;
+            for (at, set) in sets.iter().enumerate() {
+                rt.tick()?;
+                let g = self.group_in(&mut all, (at, set), &values, rt)?;
+                for (s, a) in all.states[g].iter_mut().zip(&node.aggs) {
+                    s.add(a, rt)?;
+                }
+            }
+        }
+        self.states = all.states.into_iter();
+        Ok(())
+    }
+
+    /// The group of a row in one set of keys, made if it is not there.
+    fn group_in(
+        &mut self,
+        all: &mut Groups,
+        (at, set): (usize, &[usize]),
+        values: &[Value],
+        rt: &mut Rt<'_>,
+    ) -> Result<usize> {
+        all.key.clear();
+        all.key.extend((at as u32).to_be_bytes());
+        set.iter()
+            .for_each(|&k| hash_value(&values[k], &mut all.key));
+        if let Some(&g) = all.by_key.get(&all.key[..]) {
+            return Ok(g);
+        }
+        let kept = |k: usize| match set.contains(&k) {
+            true => values[k].clone(),
+            false => Value::Null,
+        };
+        self.keys.push_values(rt, (0..values.len()).map(kept))?;
+        rt.charge(all.key.len() + 72 + self.node.aggs.len() * 96)?;
+        self.set_of.push(at);
+        let aggs = self.node.aggs.iter();
+        all.states
+            .push(aggs.map(|a| AggState::new(a, rt)).collect());
+        all.by_key.insert(all.key[..].into(), all.states.len() - 1);
+        Ok(all.states.len() - 1)
+    }
+
     fn load(&mut self, rt: &mut Rt<'_>) -> Result<()> {
         let node = self.node.clone();
+        if let Some(sets) = &node.sets {
+            return self.load_sets(&sets.sets, rt);
+        }
         let mut groups: HashMap<Box<[u8]>, usize> = HashMap::default();
         let mut states: Vec<Vec<AggState>> = Vec::new();
         let fresh = |rt: &Rt<'_>| node.aggs.iter().map(|a| AggState::new(a, rt)).collect();
@@ -170,6 +249,15 @@ impl Operator for AggregateOp {
         }
         for (i, (slot, _)) in self.node.keys.iter().enumerate() {
             rt.st.env[*slot as usize].clone_from(&self.keys.row(self.next)[i]);
+        }
+        if let Some(sets) = &self.node.sets {
+            let here = &sets.sets[self.set_of[self.next]];
+            for (slot, keys) in &sets.calls {
+                let bits = keys
+                    .iter()
+                    .fold(0, |bits, k| bits << 1 | i32::from(!here.contains(k)));
+                rt.st.env[*slot as usize] = Value::Int4(bits);
+            }
         }
         self.next += 1;
         Ok(true)

@@ -91,14 +91,7 @@ pub fn build(node: &Node, next: &mut Option<usize>) -> Box<dyn Operator> {
             next: 0,
             sorted: false,
         }),
-        Node::Aggregate(n) => Box::new(AggregateOp {
-            input: build(&n.input, next),
-            node: n.clone(),
-            keys: RowStore::default(),
-            states: Vec::new().into_iter(),
-            next: 0,
-            loaded: false,
-        }),
+        Node::Aggregate(n) => Box::new(AggregateOp::new(n.clone(), build(&n.input, next))),
         Node::Window(n) => Box::new(WindowOp::new(n.clone(), build(&n.input, next))),
         Node::Unique(n) => Box::new(UniqueOp::new(n.clone(), build(&n.input, next))),
         Node::Limit(n) => Box::new(LimitOp {

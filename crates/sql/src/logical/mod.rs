@@ -131,6 +131,7 @@ pub(crate) enum Logical {
         aggs: Vec<Agg>,
         /// One group even over no rows (no GROUP BY).
         plain: bool,
+        sets: Option<GroupingSets>,
     },
     /// Calls over one window. Rows come sorted by it.
     Window {
@@ -197,6 +198,15 @@ impl Logical {
             keys,
         }
     }
+}
+
+/// GROUPING SETS, ROLLUP, CUBE: the rows are grouped once for each set of keys. A key outside of a set is NULL in its groups.
+#[derive(Clone, Debug, Default)]
+pub struct GroupingSets {
+    /// Each as places in the list of keys. The empty set is one group even over no rows.
+    pub sets: Vec<Vec<usize>>,
+    /// GROUPING(…): the slot, and the keys as places. A bit is set for a key outside of the group's set, the last key's bit is the lowest.
+    pub calls: Vec<(Slot, Vec<usize>)>,
 }
 
 /// A common table expression that is computed once.

@@ -10,7 +10,9 @@ pub use crate::logical::write::{
     ColumnSource, ConflictUpdate, OnConflict, Returning, SplitDelta, SplitUpdate,
 };
 use crate::logical::{self, Need, OutColumn, StatementKind};
-pub use crate::logical::{Agg, CatalogSource, Function, LockTarget, SetKind, SortKey, Values};
+pub use crate::logical::{
+    Agg, CatalogSource, Function, GroupingSets, LockTarget, SetKind, SortKey, Values,
+};
 use base::key::KeyColumn;
 use base::schema::Table;
 use base::{ColumnIdx, ColumnType, Oid, RelId, Type};
@@ -372,6 +374,7 @@ pub struct Aggregate {
     pub plain: bool,
     /// Only the first row matters: min or max along an index.
     pub first_only: bool,
+    pub sets: Option<GroupingSets>,
 }
 
 /// Calls over one window.

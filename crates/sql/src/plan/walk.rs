@@ -19,7 +19,7 @@ use super::node::{self, Agg, Node, SortKey};
 use super::{Planned, Planner, Want, access, join};
 use crate::expr::{Expr, Slot};
 use crate::logical::window::{Window, WindowCall};
-use crate::logical::{Cte, From, Logical, SetKind};
+use crate::logical::{Cte, From, GroupingSets, Logical, SetKind};
 use base::Result;
 use std::sync::Arc;
 
@@ -52,7 +52,8 @@ impl Planner<'_> {
                 keys,
                 aggs,
                 plain,
-            } => return self.aggregate(*input, keys, aggs, plain, want),
+                sets,
+            } => return self.aggregate(*input, (keys, aggs), (plain, sets), want),
             Logical::Window {
                 input,
                 window,
@@ -302,9 +303,8 @@ impl Planner<'_> {
     fn aggregate(
         &mut self,
         mut input: Logical,
-        keys: Vec<(Slot, Expr)>,
-        mut aggs: Vec<Agg>,
-        plain: bool,
+        (keys, mut aggs): (Vec<(Slot, Expr)>, Vec<Agg>),
+        (plain, sets): (bool, Option<GroupingSets>),
         want: &Want,
     ) -> Result<Planned> {
         let first = match plain {
@@ -321,7 +321,10 @@ impl Planner<'_> {
                 ..k.clone()
             })
         };
-        let by_keys: Option<Vec<SortKey>> = want.order.iter().map(key).collect();
+        let by_keys: Option<Vec<SortKey>> = match &sets {
+            None => want.order.iter().map(key).collect(),
+            Some(_) => None,
+        };
         let passed = by_keys.is_some();
         if let Some(k) = &first {
             below_want = Want {
@@ -345,6 +348,7 @@ impl Planner<'_> {
                 aggs,
                 plain,
                 first_only,
+                sets,
             })),
             ordered: want.order.is_empty() || passed && first.is_none() && below.ordered,
             rows: if plain {

@@ -361,6 +361,19 @@ impl Walk<'_> {
                 .fact("Strategy", strategy)
                 .fact("Partial Mode", "Simple")
         };
+        if let Some(sets) = &a.sets {
+            let mut n = named("MixedAggregate", "Mixed");
+            for set in &sets.sets {
+                n = match set.is_empty() {
+                    true => n.detail("Group Key", "()"),
+                    false => {
+                        let keys = set.iter().map(|&k| &a.keys[k].1);
+                        n.detail("Hash Key", self.list(keys))
+                    }
+                };
+            }
+            return n;
+        }
         match (a.plain, a.first_only) {
             (true, true) => named("Aggregate (first row of index)", "Plain"),
             (true, false) => named("Aggregate", "Plain"),
