@@ -1,6 +1,6 @@
 //! The types that columns and expressions have, with PostgreSQL's numbers and names.
 //!
-//! Left out on purpose: domains, enums, composite and range types; arrays of other elements.
+//! Left out on purpose: domains, enums, composite and range types; arrays of vectors and of records.
 
 use crate::id::Oid;
 
@@ -58,6 +58,19 @@ pub enum Type {
     UuidArray,
     RegTypeArray,
     AclItemArray,
+    Float4Array,
+    BpcharArray,
+    ByteaArray,
+    DateArray,
+    TimeArray,
+    TimestampArray,
+    TimestampTzArray,
+    IntervalArray,
+    JsonArray,
+    JsonbArray,
+    RegClassArray,
+    RegProcArray,
+    RegNamespaceArray,
 }
 
 /// A type with its modifier: the length of `varchar(n)`/`char(n)` (n), or precision and scale of
@@ -156,6 +169,19 @@ types! {
     UuidArray 2951 "_uuid" -1 0 Some(Type::Uuid);
     RegTypeArray 2211 "_regtype" -1 0 Some(Type::RegType);
     AclItemArray 1034 "_aclitem" -1 0 Some(Type::AclItem);
+    Float4Array 1021 "_float4" -1 0 Some(Type::Float4);
+    BpcharArray 1014 "_bpchar" -1 0 Some(Type::Bpchar);
+    ByteaArray 1001 "_bytea" -1 0 Some(Type::Bytea);
+    DateArray 1182 "_date" -1 0 Some(Type::Date);
+    TimeArray 1183 "_time" -1 0 Some(Type::Time);
+    TimestampArray 1115 "_timestamp" -1 0 Some(Type::Timestamp);
+    TimestampTzArray 1185 "_timestamptz" -1 0 Some(Type::TimestampTz);
+    IntervalArray 1187 "_interval" -1 0 Some(Type::Interval);
+    JsonArray 199 "_json" -1 0 Some(Type::Json);
+    JsonbArray 3807 "_jsonb" -1 0 Some(Type::Jsonb);
+    RegClassArray 2210 "_regclass" -1 0 Some(Type::RegClass);
+    RegProcArray 1008 "_regproc" -1 0 Some(Type::RegProc);
+    RegNamespaceArray 4090 "_regnamespace" -1 0 Some(Type::RegNamespace);
 }
 
 impl Type {
@@ -202,6 +228,7 @@ mod tests {
             assert_eq!(Type::from_oid(t.oid()), Some(t));
         }
         assert_eq!(Type::Int4.array_of(), Some(Type::Int4Array));
-        assert_eq!(Type::Jsonb.array_of(), None);
+        assert_eq!(Type::Jsonb.array_of(), Some(Type::JsonbArray));
+        assert_eq!(Type::Void.array_of(), None);
     }
 }

@@ -5,6 +5,8 @@
 //! environment. A program that is not there is a failure, not a skip.
 
 mod common;
+#[path = "clients/dump.rs"]
+mod dump;
 #[path = "clients/programs.rs"]
 mod programs;
 

@@ -1,6 +1,8 @@
 //! What DDL and transactions ask of the binder: shapes of queries, checks of expressions, compiled CHECKs and DEFAULTs.
 
-use crate::bind::{Binder, Env, PrepareContext, Scope, ScopeColumn, ScopeRel, parse_expr};
+use crate::bind::{
+    Binder, Env, PrepareContext, Scope, ScopeColumn, ScopeRel, parse_expr, parse_query,
+};
 use crate::catalog::NoFacts;
 use crate::ddl::{Analyzer, QueryShape};
 use crate::exec::{Rt, State};
@@ -9,9 +11,10 @@ use crate::functions::{EvalContext, NoSession, SessionContext, Volatility};
 use crate::logical::Need;
 use crate::plan::node::Plan;
 use crate::types::OutputSettings;
-use base::schema::{BOOTSTRAP_ROLE, Column, Schema, Table, TableDef};
+use base::schema::{BOOTSTRAP_ROLE, Column, Schema, Table, TableDef, ViewDef};
 use base::{Error, Oid, Result, SqlState, Value};
 use sqlparser::ast;
+use sqlparser::tokenizer::Location;
 use std::sync::Arc;
 use txn::{Catalog, RuleCompiler, Stop, TableRules};
 
@@ -140,6 +143,24 @@ impl Analysis<'_> {
         };
         f(&mut Binder::new(&cx, &[]))
     }
+}
+
+/// Where the query of a view names a relation without its schema, and the relation; nothing for a query that cannot be bound any more.
+pub fn unqualified_names(schema: &Schema, view: &ViewDef) -> Vec<(Location, Oid)> {
+    let settings = OutputSettings::default();
+    let analysis = Analysis {
+        role: BOOTSTRAP_ROLE,
+        settings: &settings,
+        session: &NoSession,
+    };
+    let found = analysis.with(schema, &view.search_path, |b| {
+        let query = parse_query(&view.query)?;
+        let root = Scope::root();
+        b.unqualified = Some(vec![]);
+        b.query(&query, &Scope::boundary(&root), None)?;
+        Ok(b.unqualified.take())
+    });
+    found.ok().flatten().unwrap_or_default()
 }
 
 /// The relations that a query names itself, not those inside its views.

@@ -384,6 +384,11 @@ impl Binder<'_> {
             Some(ast::ObjectNamePart::Identifier(i)) => e.at(self.position(i.span.start)),
             _ => e,
         })?;
+        if let (Some(all), [ast::ObjectNamePart::Identifier(i)]) =
+            (&mut self.unqualified, &name.0[..])
+        {
+            all.push((i.span.start, found.oid()));
+        }
         let schema_name = self
             .cx
             .catalog
@@ -528,7 +533,7 @@ impl Binder<'_> {
     ) -> Result<(From, Names)> {
         let query = super::syntax::parse_query(&v.query)?;
         self.looks_up = true;
-        let stars = self.stars.take();
+        let (stars, unqualified) = (self.stars.take(), self.unqualified.take());
         // Its names mean what they meant where it was made.
         let schema_of = &self.cx.catalog.schema;
         let name = |n: Oid| schema_of.namespace(n).map(|n| n.name.clone());
@@ -541,7 +546,7 @@ impl Binder<'_> {
         self.views.push(v.id);
         let selected = self.query_or_flat(&query, &boundary);
         self.views.pop();
-        self.stars = stars;
+        (self.stars, self.unqualified) = (stars, unqualified);
         self.path = readers;
         let names: Vec<String> = v.columns.iter().map(|c| c.name.clone()).collect();
         self.derived(

@@ -132,6 +132,8 @@ pub(crate) struct Binder<'a> {
     pub records: Vec<(Slot, Arc<crate::types::record::Shape>)>,
     /// What each `*` of the text stands for, when asked (CREATE VIEW).
     pub stars: Option<Vec<(Location, String)>>,
+    /// Where the text names a relation without its schema, and which relation that is, when asked (`pg_get_viewdef`).
+    pub unqualified: Option<Vec<(Location, Oid)>>,
     /// Set while a DEFAULT or CHECK is bound: parameters and subqueries have no place there.
     pub in_rule: Option<&'static str>,
 }
@@ -168,6 +170,7 @@ impl<'a> Binder<'a> {
             deepest: 0,
             records: vec![],
             stars: None,
+            unqualified: None,
             in_rule: None,
         }
     }

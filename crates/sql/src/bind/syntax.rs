@@ -17,7 +17,7 @@ const MARK: char = '\u{1}';
 
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
-    let tokens = array_types(join_strings(tokens));
+    let tokens = array_types(named_operators(join_strings(tokens)));
     let tokens = view_options(null_tests(precise_intervals(tokens)));
     let tokens = computed_fetch(values_compared(tokens));
     overriding(&tables(&row_locks(&before_conflict(exclusions(tokens)))))
@@ -334,6 +334,41 @@ fn precise_intervals(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             modifier.insert(0, TokenWithSpan::new(second, tokens[word].span));
             let behind = string - (close - open);
             tokens.splice(behind..behind, modifier);
+        }
+    }
+    tokens
+}
+
+/// `x OPERATOR(pg_catalog.=) ANY (…)` is `x = ANY (…)`: the parser knows no named operator before ANY, SOME and ALL. Elsewhere the named
+/// form stays, because there it binds more tightly than the bare operator.
+fn named_operators(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is = |t: &TokenWithSpan, w: &str| word_of(t).as_deref() == Some(w);
+    if !tokens.iter().any(|t| is(t, "operator")) {
+        return tokens;
+    }
+    let solid = solid(&tokens);
+    // From the end, so that what is ahead keeps its place.
+    for k in (0..solid.len()).rev() {
+        let token = |k: usize| solid.get(k).map(|&i| &tokens[i]);
+        let punctuation = |k: usize, p: &Token| token(k).is_some_and(|t| t.token == *p);
+        if !token(k).is_some_and(|t| is(t, "operator")) || !punctuation(k + 1, &Token::LParen) {
+            continue;
+        }
+        let named = token(k + 2).is_some_and(|t| match &t.token {
+            Token::Word(w) => w.value.eq_ignore_ascii_case("pg_catalog"),
+            _ => false,
+        });
+        let schema = if named && punctuation(k + 3, &Token::Period) {
+            2
+        } else {
+            0
+        };
+        let (operator, close) = (k + 2 + schema, k + 3 + schema);
+        let before_any =
+            token(close + 1).is_some_and(|t| ["any", "some", "all"].iter().any(|w| is(t, w)));
+        if before_any && punctuation(close, &Token::RParen) {
+            let bare = tokens[solid[operator]].clone();
+            tokens.splice(solid[k]..=solid[close], [bare]);
         }
     }
     tokens

@@ -278,7 +278,7 @@ fn column(rows: &mut Rows, relation: Oid, at: usize, c: &Column) {
 }
 
 /// A number of its own for a default: nothing else refers to it.
-fn default_oid(table: Oid, column: usize) -> Oid {
+pub(super) fn default_oid(table: Oid, column: usize) -> Oid {
     table.wrapping_mul(2048).wrapping_add(column as u32 + 1)
 }
 
@@ -527,30 +527,6 @@ pub(super) fn pg_shdescription(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<
                 ("description", text(comment)),
             ]);
         }
-    }
-    Ok(())
-}
-
-/// Only what tools ask for: which column owns a sequence.
-pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
-    let class = super::relations::named(PG_CATALOG, "pg_class")
-        .expect("listed")
-        .oid;
-    for r in relations(cx) {
-        let Relation::Sequence(q) = r else { continue };
-        let Some((table, column)) = q.owned_by else {
-            continue;
-        };
-        let t = cx.schema().table(table);
-        let identity = t.is_some_and(|t| t.def.columns[column as usize].identity.is_some());
-        rows.push(&[
-            ("classid", oid(class)),
-            ("objid", oid(q.id)),
-            ("refclassid", oid(class)),
-            ("refobjid", oid(table)),
-            ("refobjsubid", Value::Int4(i32::from(column) + 1)),
-            ("deptype", char(if identity { b'i' } else { b'a' })),
-        ]);
     }
     Ok(())
 }

@@ -5,11 +5,13 @@
 //!
 //! Left out on purpose: PostgreSQL's layout of views over several lines beyond the main clauses.
 
-use super::{Resolved, deparse_expr, display_name};
+use super::{Resolved, SessionFacts, deparse_expr, display_name};
 use crate::ddl::expr_text;
 use crate::ddl::{quote_ident, quote_literal};
 use crate::types::typename::format_type;
-use base::schema::{Check, Column, Deferral, FkAction, ForeignKey, Index, Schema, Table, TableDef};
+use base::schema::{
+    Check, Column, Deferral, FkAction, ForeignKey, Index, Schema, Table, TableDef, ViewDef,
+};
 use base::{ColumnIdx, ColumnType, Oid};
 use sqlparser::ast::{Expr, Value as Literal};
 
@@ -206,8 +208,38 @@ pub(super) fn constraint(
     None
 }
 
-/// A view's query as `pg_get_viewdef` lays it out: a blank before SELECT, main clauses on lines of their own.
-pub(super) fn view(query: &str) -> String {
+/// A view's query as `pg_get_viewdef` shows it under a search path: relations that are not visible there have their schema.
+pub(super) fn view(
+    schema: &Schema,
+    path: &[String],
+    facts: &dyn SessionFacts,
+    view: &ViewDef,
+) -> String {
+    let mut names = facts.unqualified_names(schema, view);
+    names.sort_by_key(|(at, _)| (at.line, at.column));
+    names.dedup_by_key(|(at, _)| *at);
+    let mut text = view.query.clone();
+    // From the end, so that what is ahead keeps its place.
+    for (at, relation) in names.into_iter().rev() {
+        let Some(r) = super::by_oid(schema, relation) else {
+            continue;
+        };
+        let visible = super::find(schema, path, None, r.name());
+        if visible.is_some_and(|f| f.oid() == relation) {
+            continue;
+        }
+        let lines = text.split_inclusive('\n');
+        let before: usize = lines.take(at.line as usize - 1).map(str::len).sum();
+        let start = text[before..].char_indices().nth(at.column as usize - 1);
+        if let (Some((i, _)), Some(n)) = (start, schema.namespace(r.namespace())) {
+            text.insert_str(before + i, &format!("{}.", quote_ident(&n.name)));
+        }
+    }
+    lay_out(&text)
+}
+
+/// The lines of a view's query: a blank before SELECT, main clauses on lines of their own.
+fn lay_out(query: &str) -> String {
     use sqlparser::tokenizer::Token;
     let mut depth = 0;
     let mut out = String::from(" ");
@@ -271,12 +303,13 @@ pub(super) fn view(query: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::view;
+    use super::lay_out;
 
     #[test]
     fn views_are_laid_out_by_clause() {
-        let v =
-            view("SELECT a, f(b, c) AS d FROM t LEFT JOIN u ON t.x = u.x WHERE a > 1 ORDER BY a");
+        let v = lay_out(
+            "SELECT a, f(b, c) AS d FROM t LEFT JOIN u ON t.x = u.x WHERE a > 1 ORDER BY a",
+        );
         assert_eq!(
             v,
             " SELECT a,\n    f(b, c) AS d\n   FROM t\n     LEFT JOIN u ON t.x = u.x\n  WHERE a > 1\n  ORDER BY a;"

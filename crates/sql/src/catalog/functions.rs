@@ -237,7 +237,9 @@ impl Scope<'_> {
     fn viewdef(&self, v: &Value) -> Result<Value> {
         let id = self.relation_number(v)?;
         Ok(match self.schema.relation(id) {
-            Some(Relation::View(v)) => text(deparse::view(&v.query)),
+            Some(Relation::View(v)) => {
+                text(deparse::view(self.schema, self.search_path, self.facts, v))
+            }
             _ => Value::Null,
         })
     }

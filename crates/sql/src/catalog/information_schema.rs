@@ -238,7 +238,15 @@ pub(super) fn views(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("table_catalog", db(cx)),
             ("table_schema", ns(cx, v.namespace)),
             ("table_name", text(&v.name)),
-            ("view_definition", text(deparse::view(&v.query))),
+            (
+                "view_definition",
+                text(deparse::view(
+                    cx.schema(),
+                    &cx.facts.search_path(),
+                    cx.facts,
+                    v,
+                )),
+            ),
             ("check_option", text("NONE")),
             ("is_updatable", text("NO")),
             ("is_insertable_into", text("NO")),

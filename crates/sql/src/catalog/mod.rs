@@ -10,6 +10,7 @@
 mod classes;
 mod deparse;
 mod deparse_expr;
+mod depend;
 pub mod functions;
 mod information_schema;
 mod lookup;
@@ -24,9 +25,10 @@ pub use lookup::Names;
 pub(crate) use types::PLPGSQL;
 
 use crate::standing::Standing;
-use base::schema::{INFORMATION_SCHEMA, PG_CATALOG, Relation, Schema, Table};
+use base::schema::{INFORMATION_SCHEMA, PG_CATALOG, Relation, Schema, Table, ViewDef};
 use base::{Error, Oid, Result, SqlState, Type, Value};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
+use sqlparser::tokenizer::Location;
 use std::sync::Arc;
 use txn::Catalog;
 
@@ -144,6 +146,10 @@ pub trait SessionFacts {
     /// Names of the schemas that are searched, for names in definitions.
     fn search_path(&self) -> Vec<String> {
         vec!["public".into()]
+    }
+    /// Where the query of a view names a relation without its schema, and the relation.
+    fn unqualified_names(&self, _schema: &Schema, _view: &ViewDef) -> Vec<(Location, Oid)> {
+        vec![]
     }
     /// Bytes of a table with its indexes, of an index, or (number 0) of the database.
     fn relation_bytes(&self, _relation: Oid) -> Option<u64> {
@@ -389,7 +395,7 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_sequence" => classes::pg_sequence,
         "pg_description" => classes::pg_description,
         "pg_shdescription" => classes::pg_shdescription,
-        "pg_depend" => classes::pg_depend,
+        "pg_depend" => depend::pg_depend,
         "pg_rewrite" => classes::pg_rewrite,
         "pg_type" => types::pg_type,
         "pg_proc" => types::pg_proc,

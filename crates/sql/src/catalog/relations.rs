@@ -179,7 +179,6 @@ fn relation(line: &'static str) -> Relation {
 fn column_type(name: &str) -> Type {
     match name {
         "xid" => Type::Oid,
-        "_float4" => Type::Float8Array,
         "anyarray" => Type::TextArray,
         _ => Type::ALL
             .iter()

@@ -57,7 +57,15 @@ pub(super) fn pg_views(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                 ("schemaname", schema_name(cx, v.namespace)),
                 ("viewname", text(&v.name)),
                 ("viewowner", owner(cx, v.owner)),
-                ("definition", text(deparse::view(&v.query))),
+                (
+                    "definition",
+                    text(deparse::view(
+                        cx.schema(),
+                        &cx.facts.search_path(),
+                        cx.facts,
+                        v,
+                    )),
+                ),
             ]);
         }
     }

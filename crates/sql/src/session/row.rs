@@ -56,6 +56,11 @@ pub fn put_row(
                     }
                     continue;
                 }
+                if let (Type::BpcharArray, 5..) = (c.ty.ty, c.ty.typmod) {
+                    let v = text::padded_items(&view.get(i), c.ty.typmod);
+                    put_value(&v, c.ty.ty, formats.of(i), settings, scratch, out);
+                    continue;
+                }
                 put_stored(
                     *row,
                     at[i] as usize,
@@ -72,6 +77,11 @@ pub fn put_row(
                 let v = view.value(i).expect("not a stored row");
                 if c.ty.ty == Type::Bpchar {
                     put_padded(v, c.ty.typmod, out);
+                    continue;
+                }
+                if let (Type::BpcharArray, 5..) = (c.ty.ty, c.ty.typmod) {
+                    let v = text::padded_items(v, c.ty.typmod);
+                    put_value(&v, c.ty.ty, formats.of(i), settings, scratch, out);
                     continue;
                 }
                 if let (Some(shape), Format::Binary, Value::Text(s)) = (&c.record, formats.of(i), v)

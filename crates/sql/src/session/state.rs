@@ -15,8 +15,9 @@ use crate::ddl::privileges;
 use crate::engine::{Engine, GoOn, Outcome};
 use crate::functions::SessionContext;
 use crate::standing::Standing;
-use base::schema::{Relation, Schema, SequenceDef, privilege};
+use base::schema::{Relation, Schema, SequenceDef, ViewDef, privilege};
 use base::{Error, Held, Oid, Position, Result, SqlState, Type, Value};
+use sqlparser::tokenizer::Location;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -601,6 +602,14 @@ impl<E: Engine> SessionFacts for State<E> {
 
     fn current_role(&self) -> Oid {
         self.current_role.get()
+    }
+
+    fn search_path(&self) -> Vec<String> {
+        State::search_path(self)
+    }
+
+    fn unqualified_names(&self, schema: &Schema, view: &ViewDef) -> Vec<(Location, Oid)> {
+        crate::rules::unqualified_names(schema, view)
     }
 
     fn settings(&self) -> Vec<SettingRow> {

@@ -38,8 +38,25 @@ pub fn output(v: &Value, ty: Type, settings: &OutputSettings, out: &mut String) 
     }
 }
 
-/// As [`output`], with `char(n)` padded to its length.
+/// An array of `char(n)` whose items have the blanks at their end.
+pub fn padded_items(v: &Value, typmod: i32) -> Value {
+    let mut v = v.clone();
+    if let Value::Array(a) = &mut v {
+        for item in &mut a.items {
+            if let Value::Text(s) = item {
+                let missing = (typmod as usize - 4).saturating_sub(s.chars().count());
+                *item = Value::Text(format!("{s}{}", " ".repeat(missing)).into());
+            }
+        }
+    }
+    v
+}
+
+/// As [`output`], with `char(n)` and items of `char(n)[]` padded to their length.
 pub fn output_column(v: &Value, ty: ColumnType, settings: &OutputSettings, out: &mut String) {
+    if let (Type::BpcharArray, 5..) = (ty.ty, ty.typmod) {
+        return output(&padded_items(v, ty.typmod), ty.ty, settings, out);
+    }
     output(v, ty.ty, settings, out);
     if let (Type::Bpchar, Value::Text(s)) = (ty.ty, v)
         && ty.typmod >= 4

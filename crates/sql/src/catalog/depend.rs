@@ -1,0 +1,108 @@
+//! `pg_depend`: the dependencies that put a dump's statements in order, and those that tools follow.
+//!
+//! ```text
+//! sequence -> its column            a (SERIAL) or i (IDENTITY)
+//! default  -> its column            a
+//! default  -> sequences it names    n
+//! rule of a view -> the view        i
+//! rule of a view -> what it reads   n
+//! ```
+//!
+//! `pg_dump` writes a table before the sequence that the table's column owns. Because of the third line the default comes in a
+//! statement of its own, behind the sequence.
+//!
+//! Left out on purpose: dependencies on schemas, types and functions, and those between tables and their constraints.
+//! A dump finds these by other ways.
+
+use super::classes::{default_oid, relations};
+use super::relations::Rows;
+use super::rows::*;
+use super::{CatalogScan, deparse};
+use crate::ddl::expr_text;
+use base::schema::{PG_CATALOG, Relation, Schema};
+use base::{Oid, Result, Value};
+use sqlparser::tokenizer::Token;
+
+/// One side of a dependency: the catalog, the object in it, the column or 0.
+type Side = (Oid, Oid, i32);
+
+pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    let catalog = |name| {
+        super::relations::named(PG_CATALOG, name)
+            .expect("listed")
+            .oid
+    };
+    let (class, default, rule) = (
+        catalog("pg_class"),
+        catalog("pg_attrdef"),
+        catalog("pg_rewrite"),
+    );
+    let mut push = |from: Side, to: Side, kind: u8| {
+        rows.push(&[
+            ("classid", oid(from.0)),
+            ("objid", oid(from.1)),
+            ("objsubid", Value::Int4(from.2)),
+            ("refclassid", oid(to.0)),
+            ("refobjid", oid(to.1)),
+            ("refobjsubid", Value::Int4(to.2)),
+            ("deptype", char(kind)),
+        ]);
+    };
+    let schema = cx.schema();
+    for r in relations(cx) {
+        match r {
+            Relation::Sequence(q) => {
+                let Some((table, column)) = q.owned_by else {
+                    continue;
+                };
+                let t = schema.table(table);
+                let identity = t.is_some_and(|t| t.def.columns[column as usize].identity.is_some());
+                let to = (class, table, i32::from(column) + 1);
+                push((class, q.id, 0), to, if identity { b'i' } else { b'a' });
+            }
+            Relation::Table(t) => {
+                for (i, c) in t.def.columns.iter().enumerate() {
+                    if c.dropped
+                        || c.identity.is_some()
+                        || deparse::default(schema, &[], c).is_none()
+                    {
+                        continue;
+                    }
+                    let from = (default, default_oid(t.def.id, i), 0);
+                    push(from, (class, t.def.id, i as i32 + 1), b'a');
+                    for sequence in sequences_named(schema, c.default.as_deref()) {
+                        push(from, (class, sequence, 0), b'n');
+                    }
+                }
+            }
+            Relation::View(v) => {
+                let from = (rule, v.id, 0);
+                push(from, (class, v.id, 0), b'i');
+                for &read in &v.depends_on {
+                    push(from, (class, read, 0), b'n');
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The sequences that the text of a default names, each with its schema, as DDL has written them.
+fn sequences_named(schema: &Schema, default: Option<&str>) -> Vec<Oid> {
+    let Some(text) = default.filter(|d| d.to_ascii_lowercase().contains("nextval")) else {
+        return vec![];
+    };
+    let sequence = |t: Token| {
+        let Token::SingleQuotedString(name) = t else {
+            return None;
+        };
+        let (namespace, name) = expr_text::parse_name(&name).ok()?;
+        let namespace = schema.namespace_named(&namespace?)?;
+        let id = schema.lookup(namespace.id, &name)?;
+        matches!(schema.relation(id), Some(Relation::Sequence(_))).then_some(id)
+    };
+    expr_text::tokens(text)
+        .into_iter()
+        .filter_map(sequence)
+        .collect()
+}
