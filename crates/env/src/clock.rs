@@ -1,4 +1,4 @@
-//! Time. Two clocks with two uses: the monotonic one measures, the civil one is shown to users and never compared.
+//! Time. Three clocks: the monotonic one measures, the one since boot counts leases, the civil one is shown to users and never compared.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,6 +7,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub trait Clock: Send + Sync {
     /// Nanoseconds since an arbitrary origin; never falls.
     fn monotonic_nanos(&self) -> u64;
+
+    /// Nanoseconds since an arbitrary origin, those included in which the machine was suspended; never falls. A lease has to age in a suspended
+    /// machine, too.
+    fn boot_nanos(&self) -> u64 {
+        self.monotonic_nanos()
+    }
 
     /// Microseconds since 1970-01-01 UTC; may jump either way.
     fn unix_micros(&self) -> i64;
@@ -38,6 +44,14 @@ impl Default for OsClock {
 impl Clock for OsClock {
     fn monotonic_nanos(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_nanos()).expect("a process runs less than 584 years")
+    }
+
+    #[cfg(target_os = "linux")]
+    fn boot_nanos(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(now.tv_sec).expect("a machine was not booted before itself");
+        let rest = u64::try_from(now.tv_nsec).expect("a part of a second is not negative");
+        seconds * 1_000_000_000 + rest
     }
 
     fn unix_micros(&self) -> i64 {
@@ -98,6 +112,8 @@ mod tests {
         let a = clock.monotonic_nanos();
         let b = clock.monotonic_nanos();
         assert!(a <= b);
+        let a = clock.boot_nanos();
+        assert!(0 < a && a <= clock.boot_nanos());
         assert!(
             clock.unix_micros() > 1_600_000_000_000_000,
             "civil time is after 2020"

@@ -1,0 +1,360 @@
+//! What the cluster agrees on: its members, the leader of the data and its term, and how many replicas hold a commit.
+//!
+//! ```text
+//! Leading { node, term } --Begin--> Choosing { term + 1 } --Name--> Leading { node, term + 1 }
+//! ```
+//! A catalogue is a value. The consensus log holds [`Command`]s, and each node applies them in the log's order with [`Catalogue::apply`]. A command
+//! that came too late is refused by what it names: its term, or the leader that it speaks for.
+//!
+//! **Two numbers for one setting.** `wanted` is how many replicas the primary waits for. `promised` is how many replicas hold each commit that was ever
+//! acknowledged, and only this number counts at a fail-over. It follows from the order of the steps:
+//!
+//! | change | first | then |
+//! |---|---|---|
+//! | more replicas | the primary waits for `wanted` | it reports [`Command::Covered`], and `promised` rises |
+//! | fewer replicas | `promised` falls here | the primary, which has applied that, waits for fewer |
+//! | a copy leaves | `promised` falls by one, as that copy may have been among those that held a commit | the primary reports again |
+//!
+//! Left out on purpose: several shards, the bucket map and generations. They come with partitions.
+
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A member's number. It is drawn once and never given again.
+pub type NodeId = u64;
+
+/// The most voters there are.
+pub const MOST_VOTERS: usize = 3;
+
+/// What a member is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// It has a copy of the data.
+    Server,
+    /// It has a copy and is far away: never named unless `Policies::sites_may_lead` says so.
+    Site,
+    /// It votes and has no data.
+    Witness,
+}
+
+/// One member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    pub name: String,
+    /// `HOST:PORT` under which the other members reach it.
+    pub address: String,
+    pub kind: Kind,
+}
+
+impl Member {
+    /// Whether it has a copy of the data.
+    pub fn has_copy(&self) -> bool {
+        self.kind != Kind::Witness
+    }
+}
+
+/// What was set by hand.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policies {
+    /// `synchronous_replicas`, where it was set.
+    pub synchronous_replicas: Option<usize>,
+    /// `failover.max_loss`, in positions: a fail-over with `promised` = 0 is allowed, if the most advanced replica stands no further than that behind
+    /// the last position that the primary has reported. What it wrote after that report comes on top.
+    pub max_loss: Option<u64>,
+    /// `failover.degrade_after`, in milliseconds: how long commits wait for a replica before the cluster goes on without. `None`: as long as it takes.
+    pub degrade_after: Option<u64>,
+    /// A site may be named.
+    pub sites_may_lead: bool,
+}
+
+/// How far the data has a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// The node leads, or is to lead as soon as it has begun this term.
+    Leading { node: NodeId, term: u64 },
+    /// Replicas are asked under this term. The node led the term before.
+    Choosing { term: u64, before: NodeId },
+}
+
+impl Phase {
+    /// The term of the leader, or the one under which it is chosen.
+    pub fn term(self) -> u64 {
+        match self {
+            Phase::Leading { term, .. } | Phase::Choosing { term, .. } => term,
+        }
+    }
+}
+
+/// An entry of the consensus log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// The first entry: a cluster of one, whose data stands in this term.
+    Found {
+        node: NodeId,
+        member: Member,
+        term: u64,
+    },
+    /// A member joins, or changes its address. Its kind does not change.
+    Join { node: NodeId, member: Member },
+    /// A member leaves. The leader of the data cannot.
+    Leave { node: NodeId },
+    /// What is set by hand.
+    Set { policies: Policies },
+    /// The leader of this term wants to acknowledge commits with fewer replicas, and does so only after this entry.
+    Degrade { term: u64, wanted: usize },
+    /// The degraded cluster waits again for what is set.
+    Restore,
+    /// The leader of this term says: each commit that it has acknowledged is held by that many replicas, and all later ones will be.
+    /// `change` is [`Catalogue::change`] as the leader had applied it when it looked.
+    Covered { term: u64, by: usize, change: u64 },
+    /// A leader is looked for, because the one of the term `after` is gone.
+    Begin { after: u64 },
+    /// The node leads the term under which it was asked.
+    Name { node: NodeId, term: u64 },
+    /// A leader of higher term is there, promoted by hand.
+    Took { node: NodeId, term: u64 },
+}
+
+/// Why a command changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refused {
+    /// There is a cluster already.
+    Founded,
+    /// There is none yet.
+    NotFounded,
+    /// No member has this number, or it has no copy.
+    NoSuchNode,
+    /// The name or the kind belongs to another member.
+    Taken,
+    /// The leader of the data cannot leave.
+    Leads,
+    /// The command speaks of a term or of a change that is over.
+    Late,
+}
+
+/// The state that all members agree on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Catalogue {
+    members: BTreeMap<NodeId, Member>,
+    phase: Option<Phase>,
+    policies: Policies,
+    wanted: usize,
+    promised: usize,
+    degraded: bool,
+    /// Counts what takes from `promised`, so that a report from before is known.
+    change: u64,
+}
+
+impl Catalogue {
+    /// All members by number.
+    pub fn members(&self) -> &BTreeMap<NodeId, Member> {
+        &self.members
+    }
+
+    /// The leader of the data; `None` before the cluster is founded.
+    pub fn phase(&self) -> Option<Phase> {
+        self.phase
+    }
+
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    /// How many replicas the primary waits for.
+    pub fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// How many replicas hold each commit that was acknowledged.
+    pub fn promised(&self) -> usize {
+        self.promised
+    }
+
+    /// Whether `wanted` was lowered for the time being.
+    pub fn degraded(&self) -> bool {
+        self.degraded
+    }
+
+    /// The number that [`Command::Covered`] names.
+    pub fn change(&self) -> u64 {
+        self.change
+    }
+
+    /// The copies beside that of this node.
+    pub fn replicas_of(&self, primary: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let copies = self.members.iter().filter(|(_, m)| m.has_copy());
+        copies.map(|(id, _)| *id).filter(move |id| *id != primary)
+    }
+
+    /// The voters: one member, or three; never two, as two cannot lose one. Present voters stay, then witnesses, then servers by number.
+    pub fn voters(&self, now: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        let rank = |id: NodeId, kind: Kind| {
+            let kind = match kind {
+                Kind::Witness => 0,
+                Kind::Server => 1,
+                Kind::Site => 2,
+            };
+            (!now.contains(&id), kind, id)
+        };
+        let mut all: Vec<_> = self
+            .members
+            .iter()
+            .map(|(id, m)| rank(*id, m.kind))
+            .collect();
+        all.sort_unstable();
+        let several = all.len() >= MOST_VOTERS;
+        if !several {
+            // A witness alone would be a cluster without data.
+            all.sort_unstable_by_key(|(new, kind, id)| (*kind == 0, *new, *id));
+        }
+        all.truncate(if several { MOST_VOTERS } else { 1 });
+        all.into_iter().map(|(_, _, id)| id).collect()
+    }
+
+    /// Takes the next entry of the log.
+    pub fn apply(&mut self, command: &Command) -> Result<(), Refused> {
+        match command {
+            Command::Found { node, member, term } => return self.found(*node, member, *term),
+            _ if self.phase.is_none() => return Err(Refused::NotFounded),
+            Command::Join { node, member } => self.join(*node, member)?,
+            Command::Leave { node } => self.leave(*node)?,
+            Command::Set { policies } => {
+                self.policies = policies.clone();
+                self.degraded = false;
+            }
+            Command::Degrade { term, wanted } => {
+                if *wanted >= self.wanted || !self.leads(*term) {
+                    return Err(Refused::Late);
+                }
+                self.degraded = true;
+                self.wanted = *wanted;
+                self.lower(*wanted);
+            }
+            Command::Restore => self.degraded = false,
+            Command::Covered { term, by, change } => self.covered(*term, *by, *change)?,
+            Command::Begin { after } => self.begin(*after)?,
+            Command::Name { node, term } => self.name(*node, *term)?,
+            Command::Took { node, term } => self.took(*node, *term)?,
+        }
+        self.want();
+        Ok(())
+    }
+
+    fn leads(&self, term: u64) -> bool {
+        matches!(self.phase, Some(Phase::Leading { term: now, .. }) if now == term)
+    }
+
+    fn found(&mut self, node: NodeId, member: &Member, term: u64) -> Result<(), Refused> {
+        if self.phase.is_some() {
+            return Err(Refused::Founded);
+        }
+        self.members.insert(node, member.clone());
+        self.phase = Some(Phase::Leading { node, term });
+        self.want();
+        Ok(())
+    }
+
+    fn join(&mut self, node: NodeId, member: &Member) -> Result<(), Refused> {
+        let other = |(id, m): (&NodeId, &Member)| *id != node && m.name == member.name;
+        let changed = self.members.get(&node).map(|m| m.kind) != Some(member.kind);
+        if self.members.iter().any(other) || (self.members.contains_key(&node) && changed) {
+            return Err(Refused::Taken);
+        }
+        self.members.insert(node, member.clone());
+        Ok(())
+    }
+
+    fn leave(&mut self, node: NodeId) -> Result<(), Refused> {
+        let Some(member) = self.members.get(&node) else {
+            return Err(Refused::NoSuchNode);
+        };
+        let leads = match self.phase {
+            Some(Phase::Leading { node: leader, .. }) => leader == node,
+            // Until a leader is named, each copy may be the one that is needed.
+            Some(Phase::Choosing { .. }) => member.has_copy(),
+            None => false,
+        };
+        if leads {
+            return Err(Refused::Leads);
+        }
+        if member.has_copy() {
+            self.lower(self.promised.saturating_sub(1));
+        }
+        self.members.remove(&node);
+        Ok(())
+    }
+
+    fn covered(&mut self, term: u64, by: usize, change: u64) -> Result<(), Refused> {
+        if !self.leads(term) || change != self.change || by > self.wanted {
+            return Err(Refused::Late);
+        }
+        self.promised = self.promised.max(by);
+        Ok(())
+    }
+
+    fn begin(&mut self, after: u64) -> Result<(), Refused> {
+        let (before, term) = match self.phase {
+            Some(Phase::Leading { node, term }) => (node, term),
+            Some(Phase::Choosing { term, before }) => (before, term),
+            None => return Err(Refused::NotFounded),
+        };
+        if term != after {
+            return Err(Refused::Late);
+        }
+        self.phase = Some(Phase::Choosing {
+            term: term + 1,
+            before,
+        });
+        Ok(())
+    }
+
+    fn name(&mut self, node: NodeId, term: u64) -> Result<(), Refused> {
+        if !self.members.get(&node).is_some_and(Member::has_copy) {
+            return Err(Refused::NoSuchNode);
+        }
+        match self.phase {
+            Some(Phase::Choosing { term: now, .. }) if now == term => {
+                self.phase = Some(Phase::Leading { node, term });
+                Ok(())
+            }
+            _ => Err(Refused::Late),
+        }
+    }
+
+    fn took(&mut self, node: NodeId, term: u64) -> Result<(), Refused> {
+        if !self.members.get(&node).is_some_and(Member::has_copy) {
+            return Err(Refused::NoSuchNode);
+        }
+        if self.phase.is_none_or(|p| p.term() >= term) {
+            return Err(Refused::Late);
+        }
+        self.phase = Some(Phase::Leading { node, term });
+        // A promotion by hand asked no quorum.
+        self.lower(0);
+        Ok(())
+    }
+
+    /// From here on only that much is promised, and reports that are under way do not count.
+    fn lower(&mut self, promised: usize) {
+        self.promised = self.promised.min(promised);
+        self.change += 1;
+    }
+
+    /// `synchronous_replicas` as it is meant: what is set, or 1 as soon as there is a second copy.
+    pub fn meant(&self) -> usize {
+        let copies = self.members.values().filter(|m| m.has_copy()).count();
+        let set = self.policies.synchronous_replicas;
+        set.unwrap_or(usize::from(copies >= 2))
+    }
+
+    /// Takes over what is meant, unless the cluster is degraded.
+    fn want(&mut self) {
+        if self.degraded {
+            return;
+        }
+        self.wanted = self.meant();
+        if self.wanted < self.promised {
+            self.lower(self.wanted);
+        }
+    }
+}

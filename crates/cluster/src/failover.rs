@@ -1,0 +1,230 @@
+//! Which replica leads next: the decider of the consensus leader.
+//!
+//! ```text
+//! the primary's lease is over --> Propose(Begin) --> applied: Ask each copy under the new term --> enough answers --> Propose(Name)
+//! ```
+//! **Enough.** The leader's commits are held by `promised` = N of its R replicas. Of any `R - N + 1` replicas one has each commit that was acknowledged, so the most
+//! advanced of them has all. With N = 0 none has to have anything; a fail-over loses commits then and happens only within `failover.max_loss`.
+//!
+//! **The old leader answers too**, when it comes back in time. It has all that it acknowledged, so its answer alone is enough.
+//!
+//! **Named is not yet led.** The named replica may die before it leads. Its lease is never asked for, so it is over one lease after the naming, and the choice
+//! begins again under the next term. Until then what it has stands in its own copy and in those that it was chosen from.
+//!
+//! A new consensus leader begins anew: it draws another term and asks again. Answers to an earlier question count no more.
+//!
+//! Left out on purpose: sockets and timers. The caller hands in the time, sends what is asked and proposes what is proposed; both may be lost, and
+//! [`Failover::tick`] says them again.
+
+use std::collections::BTreeMap;
+
+use crate::catalogue::{Catalogue, Command, Kind, NodeId, Phase};
+use crate::leases::{Grantor, Request, Terms};
+use crate::standing::End;
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Propose this to the consensus.
+    Propose(Command),
+    /// Ask this copy to promise the term and to say where its log ends.
+    Ask { node: NodeId, term: u64 },
+}
+
+/// What stands in the way of a fail-over, for `canon status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// There is no other copy.
+    NoReplica,
+    /// Commits are acknowledged without a replica, and `failover.max_loss` is not set.
+    NothingPromised,
+    /// Fewer copies have answered than are needed.
+    Answers { needed: usize, have: usize },
+    /// The most advanced copy is a site, and sites may not lead.
+    Site(NodeId),
+    /// The most advanced copy stands further behind than `failover.max_loss` allows.
+    Loss { behind: u64 },
+}
+
+/// The consensus leader's decider. One is made at each election.
+#[derive(Clone, Debug)]
+pub struct Failover {
+    terms: Terms,
+    grantor: Grantor,
+    /// The phase as of the last tick.
+    seen: Option<Phase>,
+    /// Whether the term under which is asked was drawn by this leader.
+    own: Option<u64>,
+    answers: BTreeMap<NodeId, End>,
+    /// The last position that the primary has reported.
+    reported: u64,
+}
+
+impl Failover {
+    /// This node was elected now.
+    pub fn elected(terms: Terms, now: u64) -> Failover {
+        Failover {
+            terms,
+            grantor: Grantor::elected(terms, now),
+            seen: None,
+            own: None,
+            answers: BTreeMap::new(),
+            reported: 0,
+        }
+    }
+
+    /// The primary asks for its lease and says how far its log goes. Whether it may be granted, once a majority has confirmed this leader.
+    pub fn requested(
+        &mut self,
+        catalogue: &Catalogue,
+        request: Request,
+        end: u64,
+        now: u64,
+    ) -> bool {
+        let leads = catalogue.phase()
+            == Some(Phase::Leading {
+                node: request.holder,
+                term: request.term,
+            });
+        if leads {
+            self.look(catalogue, now);
+            self.grantor.received(now);
+            self.reported = self.reported.max(end);
+        }
+        leads
+    }
+
+    /// A copy has promised the term and says where its log ends.
+    pub fn answered(&mut self, term: u64, node: NodeId, end: End) {
+        if self.own == Some(term) {
+            self.answers.insert(node, end);
+        }
+    }
+
+    /// What is to be done now. Called after each event, and every [`Terms::every`].
+    pub fn tick(&mut self, catalogue: &Catalogue, now: u64) -> Vec<Action> {
+        self.look(catalogue, now);
+        match catalogue.phase() {
+            None => vec![],
+            Some(Phase::Leading { node, term }) => {
+                let possible = may_begin(catalogue, node).is_ok();
+                if possible && self.grantor.over(now) {
+                    vec![Action::Propose(Command::Begin { after: term })]
+                } else {
+                    vec![]
+                }
+            }
+            Some(Phase::Choosing { term, .. }) if self.own != Some(term) => {
+                vec![Action::Propose(Command::Begin { after: term })]
+            }
+            Some(Phase::Choosing { term, before }) => match self.choose(catalogue, before) {
+                Ok(node) => vec![Action::Propose(Command::Name { node, term })],
+                Err(_) => self.ask(catalogue, term),
+            },
+        }
+    }
+
+    /// What stands in the way of naming another leader, if the present one were gone.
+    pub fn obstacle(&self, catalogue: &Catalogue) -> Option<Obstacle> {
+        match catalogue.phase()? {
+            Phase::Leading { node, .. } => may_begin(catalogue, node).err(),
+            Phase::Choosing { before, .. } => self.choose(catalogue, before).err(),
+        }
+    }
+
+    /// Takes note of a phase that has changed.
+    fn look(&mut self, catalogue: &Catalogue, now: u64) {
+        let phase = catalogue.phase();
+        if phase == self.seen {
+            return;
+        }
+        let before = std::mem::replace(&mut self.seen, phase);
+        match (before, phase) {
+            // Begun under this leader's eyes. Should an earlier one have drawn it, its answers went there, and these are asked for anew.
+            (
+                Some(Phase::Leading { .. } | Phase::Choosing { .. }),
+                Some(Phase::Choosing { term, .. }),
+            ) => {
+                self.own = Some(term);
+                self.answers.clear();
+            }
+            // The one that is named gets the time of a lease to ask for its first.
+            (Some(_), Some(Phase::Leading { .. })) => {
+                self.grantor.received(now);
+                self.own = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn ask(&self, catalogue: &Catalogue, term: u64) -> Vec<Action> {
+        let copies = catalogue.members().iter().filter(|(_, m)| m.has_copy());
+        copies
+            .filter(|(id, _)| !self.answers.contains_key(id))
+            .map(|(id, _)| Action::Ask { node: *id, term })
+            .collect()
+    }
+
+    /// The copy that leads next.
+    fn choose(&self, catalogue: &Catalogue, before: NodeId) -> Result<NodeId, Obstacle> {
+        let answers = || {
+            let known = |id: &NodeId| catalogue.members().get(id).is_some_and(|m| m.has_copy());
+            self.answers.iter().filter(move |(id, _)| known(id))
+        };
+        let replicas = catalogue.replicas_of(before).count();
+        let needed = match env::fault::planted("failover.any_replica") {
+            true => 1,
+            false => (replicas + 1).saturating_sub(catalogue.promised()).max(1),
+        };
+        let have = answers().filter(|(id, _)| **id != before).count();
+        let whole = self.answers.contains_key(&before);
+        // With nothing promised all that can answer is asked for once, and one answer is enough.
+        let needed = if catalogue.promised() == 0 { 1 } else { needed };
+        if have < needed && !whole {
+            return Err(Obstacle::Answers { needed, have });
+        }
+        let furthest = answers().map(|(_, end)| *end).max();
+        let furthest = furthest.expect("one answer is there");
+        let equals = || {
+            answers()
+                .filter(|(_, end)| **end == furthest)
+                .map(|(id, _)| *id)
+        };
+        let may_lead = |id: &NodeId| {
+            catalogue.policies().sites_may_lead || catalogue.members()[id].kind == Kind::Server
+        };
+        // The old leader goes on, if it stands as far as any: its clients need not move.
+        let old = equals().find(|id| *id == before);
+        let Some(best) = old.or_else(|| equals().find(may_lead)) else {
+            let site = equals().next().expect("one stands furthest");
+            return Err(Obstacle::Site(site));
+        };
+        if catalogue.promised() == 0 && !whole {
+            let behind = self.reported.saturating_sub(furthest.position);
+            if catalogue
+                .policies()
+                .max_loss
+                .is_none_or(|most| behind > most)
+            {
+                return Err(Obstacle::Loss { behind });
+            }
+        }
+        Ok(best)
+    }
+
+    /// How long leases are.
+    pub fn terms(&self) -> Terms {
+        self.terms
+    }
+}
+
+/// Whether a leader may be looked for at all. A choice that cannot end would only take the leader away.
+fn may_begin(catalogue: &Catalogue, leader: NodeId) -> Result<(), Obstacle> {
+    if catalogue.replicas_of(leader).next().is_none() {
+        return Err(Obstacle::NoReplica);
+    }
+    if catalogue.promised() == 0 && catalogue.policies().max_loss.is_none() {
+        return Err(Obstacle::NothingPromised);
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! Leases without synchronised clocks: a primary knows until when no other one can have been named.
+//!
+//! ```text
+//! holder:   sent ------------------------ length ----| over for the holder
+//! grantor:          received ------------ length + drift ----| over for the grantor
+//! ```
+//! The holder counts from *sending* its request, the grantor from *receiving* it, which is later. Each counts on its own clock. The grantor adds what one
+//! clock may run faster than the other in that time ([`Terms::DRIFT_PERCENT`]). So the lease is over for the holder before it is over for the grantor. Nanoseconds come from a
+//! clock that goes on while the machine is suspended (`env::Clock::boot_nanos`).
+//!
+//! **The grantor has to be the leader of the consensus.** One that was replaced without knowing would go on to grant. So a request is granted after a
+//! majority has confirmed the leader, in a round that began after the request came in. A new leader was elected after the last such round of the old one. It waits
+//! one lease out, counted from its election, before it takes any lease for over.
+//!
+//! A lease protects reads at a primary that is cut off. Commits are safe without it, by terms ([`crate::standing`]).
+//!
+//! Left out on purpose: leases of replicas for reads.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::catalogue::NodeId;
+
+/// How long leases are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The length, for the holder.
+    pub length: Duration,
+    /// How often the holder asks anew.
+    pub every: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms {
+            length: Duration::from_millis(1500),
+            every: Duration::from_millis(250),
+        }
+    }
+}
+
+impl Terms {
+    /// A clock runs at most that much faster than another.
+    pub const DRIFT_PERCENT: u64 = 10;
+
+    fn held_nanos(self) -> u64 {
+        nanos(self.length)
+    }
+
+    fn granted_nanos(self) -> u64 {
+        self.held_nanos() / 100 * (100 + Terms::DRIFT_PERCENT)
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).expect("a lease is shorter than 584 years")
+}
+
+/// One request of a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub holder: NodeId,
+    /// The term that the holder leads.
+    pub term: u64,
+    /// Ascending for one start of the holder.
+    pub number: u64,
+    /// The holder's start: a number drawn anew at each.
+    pub life: u64,
+}
+
+/// The side of the primary. Times are nanoseconds of its own clock.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    terms: Terms,
+    node: NodeId,
+    term: u64,
+    life: u64,
+    next: u64,
+    /// When requests without an answer were sent.
+    sent: BTreeMap<u64, u64>,
+    until: Option<u64>,
+}
+
+impl Holder {
+    /// No lease yet.
+    pub fn new(terms: Terms, node: NodeId, term: u64, life: u64) -> Holder {
+        Holder {
+            terms,
+            node,
+            term,
+            life,
+            next: 0,
+            sent: BTreeMap::new(),
+            until: None,
+        }
+    }
+
+    /// A request that leaves now, at the earliest.
+    pub fn request(&mut self, now: u64) -> Request {
+        let number = self.next;
+        self.next += 1;
+        self.sent.insert(number, now);
+        // An answer to an older one would bring nothing any more.
+        let old = now.saturating_sub(self.terms.held_nanos());
+        self.sent.retain(|_, at| *at >= old);
+        Request {
+            holder: self.node,
+            term: self.term,
+            number,
+            life: self.life,
+        }
+    }
+
+    /// The request was granted.
+    pub fn granted(&mut self, request: Request, now: u64) {
+        if (request.holder, request.term, request.life) != (self.node, self.term, self.life) {
+            return;
+        }
+        let Some(sent) = self.sent.remove(&request.number) else {
+            return;
+        };
+        let from = if env::fault::planted("lease.from_answer") {
+            now
+        } else {
+            sent
+        };
+        let until = from + self.terms.held_nanos();
+        self.until = Some(self.until.map_or(until, |u| u.max(until)));
+    }
+
+    /// Whether no other primary can have been named yet.
+    pub fn holds(&self, now: u64) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// Nanoseconds left of the lease.
+    pub fn left(&self, now: u64) -> u64 {
+        self.until.map_or(0, |until| until.saturating_sub(now))
+    }
+}
+
+/// The side of the consensus leader. Times are nanoseconds of its own clock.
+#[derive(Clone, Debug)]
+pub struct Grantor {
+    terms: Terms,
+    /// No lease of an earlier consensus leader reaches beyond.
+    clear: u64,
+    /// When the last lease of this grantor is over.
+    until: Option<u64>,
+}
+
+impl Grantor {
+    /// A consensus leader that was elected now: an earlier one may have granted a lease just before.
+    pub fn elected(terms: Terms, now: u64) -> Grantor {
+        let wait = if env::fault::planted("lease.not_waited_out") {
+            0
+        } else {
+            terms.granted_nanos()
+        };
+        Grantor {
+            terms,
+            clear: now + wait,
+            until: None,
+        }
+    }
+
+    /// A request of the leader of the data came in. It may be granted once a round with a majority, begun after this call, has confirmed this
+    /// grantor. Until then it counts as granted for the one thing that matters here: when the lease is over.
+    pub fn received(&mut self, now: u64) {
+        let until = now + self.terms.granted_nanos();
+        self.until = Some(self.until.map_or(until, |u| u.max(until)));
+    }
+
+    /// Whether no lease is left, of this grantor or of an earlier one.
+    pub fn over(&self, now: u64) -> bool {
+        now >= self.clear && self.until.is_none_or(|until| now >= until)
+    }
+
+    /// Nanoseconds until [`Grantor::over`], if nothing else comes in.
+    pub fn left(&self, now: u64) -> u64 {
+        self.clear.max(self.until.unwrap_or(0)).saturating_sub(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn the_holder_counts_from_sending() {
+        let mut holder = Holder::new(Terms::default(), 1, 7, 3);
+        let request = holder.request(SECOND);
+        assert!(!holder.holds(SECOND), "nothing was granted yet");
+        holder.granted(request, 2 * SECOND);
+        assert!(holder.holds(SECOND * 5 / 2 - 1));
+        assert!(!holder.holds(SECOND * 5 / 2));
+        assert_eq!(holder.left(2 * SECOND), SECOND / 2);
+    }
+
+    #[test]
+    fn an_older_answer_takes_nothing_back() {
+        let mut holder = Holder::new(Terms::default(), 1, 7, 3);
+        let (first, second) = (holder.request(0), holder.request(SECOND));
+        holder.granted(second, SECOND);
+        holder.granted(first, SECOND);
+        assert!(holder.holds(2 * SECOND));
+    }
+
+    #[test]
+    fn an_answer_to_another_start_or_term_is_not_taken() {
+        let mut holder = Holder::new(Terms::default(), 1, 7, 3);
+        let request = holder.request(0);
+        holder.granted(Request { life: 2, ..request }, 0);
+        holder.granted(Request { term: 6, ..request }, 0);
+        assert!(!holder.holds(0));
+        holder.granted(request, 0);
+        holder.granted(request, SECOND);
+        assert!(!holder.holds(SECOND * 3 / 2), "an answer counts once");
+    }
+
+    #[test]
+    fn a_grantor_waits_longer_and_a_new_one_waits_one_out() {
+        let mut grantor = Grantor::elected(Terms::default(), 0);
+        assert!(!grantor.over(SECOND * 164 / 100));
+        assert!(grantor.over(SECOND * 165 / 100));
+        grantor.received(2 * SECOND);
+        assert!(!grantor.over(3 * SECOND));
+        assert_eq!(grantor.left(3 * SECOND), SECOND * 65 / 100);
+        assert!(grantor.over(4 * SECOND));
+    }
+}

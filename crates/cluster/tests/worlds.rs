@@ -1,0 +1,606 @@
+//! The deciders in small worlds over an ideal log: seeded delays, cut links, pauses, crashes, and clocks that drift.
+//!
+//! The consensus is a list that all see late, with a leader that is replaced now and then and does not know it. A copy's log is a list of records. The
+//! rules that hold after each event:
+//!
+//! | rule | what would break it |
+//! |---|---|
+//! | what was acknowledged stands in the log of each later leader | a replica is named that lacks it |
+//! | a strong read at a primary that holds its lease shows all that was acknowledged anywhere before | a lease that is over too late |
+//! | a term has one leader | two names for one term |
+//!
+//! Planted faults break the first two. Each must be found within the same seeds that pass without it.
+//!
+//! Left out on purpose: openraft itself, and disks. A crash keeps the log and the promise, which are written before they are answered.
+
+use cluster::waiting::Seen;
+use cluster::{
+    Action, Catalogue, Command, End, Failover, Holder, Kind, Member, Phase, Policies, Request,
+    Standing, Terms, Waiting,
+};
+use env::{Random, SeededRandom};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+const MS: u64 = 1_000_000;
+const SECONDS: u64 = 1000 * MS;
+
+/// A record: a write of a client, or the beginning of a term.
+type Log = Vec<(u64, u64)>;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// A node looks at what is to be done.
+    Tick,
+    /// A client writes at this node, or reads from it.
+    Write,
+    Read,
+    /// An entry of the consensus log arrives.
+    Learn(usize),
+    /// A proposal reaches the consensus. `Some`: it holds only while that election does.
+    Propose(Option<u64>, Command),
+    /// The node hears that it was elected.
+    Elected(u64),
+    Request(Request, u64),
+    /// A majority was asked after the request; whether this election still holds is seen on the way.
+    Confirm(u64, Request),
+    Granted(Request),
+    Ask(u64, usize),
+    Answer(u64, usize, End),
+    /// The leader of a term sends its log; the copy answers with how much of it is there.
+    Append(u64, usize, Log),
+    Acked(u64, usize, usize),
+    Chaos,
+}
+
+struct Primary {
+    term: u64,
+    holder: Holder,
+    waiting: Waiting,
+    /// Length of the log at the beginning of the term.
+    start: usize,
+    acked: BTreeMap<u64, usize>,
+    acknowledged: usize,
+}
+
+struct Node {
+    /// Local nanoseconds = offset + real * rate / 1000.
+    rate: u64,
+    offset: u64,
+    paused: u64,
+    /// Whether it is down, and until when.
+    down: u64,
+    life: u64,
+    catalogue: Catalogue,
+    applied: usize,
+    log: Log,
+    standing: Standing,
+    /// The last term whose beginning stands in the log.
+    term: u64,
+    primary: Option<Primary>,
+    control: Option<(u64, Failover)>,
+}
+
+struct World {
+    dice: SeededRandom,
+    now: u64,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, (usize, Event)>,
+    sequence: u64,
+    nodes: Vec<Node>,
+    /// The ideal log and the catalogue at its end.
+    entries: Vec<Command>,
+    truth: Catalogue,
+    election: u64,
+    elected: usize,
+    cut: BTreeSet<usize>,
+    next_write: u64,
+    /// All that was acknowledged to a client, ever.
+    acknowledged: BTreeSet<u64>,
+    leaders: BTreeMap<u64, usize>,
+    wrong: Option<String>,
+    report: Report,
+}
+
+#[derive(Default, Debug)]
+struct Report {
+    acknowledged: usize,
+    reads: usize,
+    failovers: usize,
+    degraded: usize,
+    refused: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let dice = SeededRandom::new(seed);
+        let mut world = World {
+            now: 0,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            sequence: 0,
+            nodes: vec![],
+            entries: vec![],
+            truth: Catalogue::default(),
+            election: 1,
+            elected: 0,
+            cut: BTreeSet::new(),
+            next_write: 1,
+            acknowledged: BTreeSet::new(),
+            leaders: BTreeMap::new(),
+            wrong: None,
+            report: Report::default(),
+            dice,
+        };
+        let members = 3 + world.below(2) as usize;
+        let witness = members == 3 && world.below(3) == 0;
+        for i in 0..members {
+            let node = Node {
+                rate: 955 + world.below(91),
+                offset: world.below(1000 * SECONDS),
+                paused: 0,
+                down: 0,
+                life: 1,
+                catalogue: Catalogue::default(),
+                applied: 0,
+                log: vec![],
+                standing: Standing::default(),
+                term: 0,
+                primary: None,
+                control: None,
+            };
+            world.nodes.push(node);
+            let kind = match witness && i == members - 1 {
+                true => Kind::Witness,
+                false => Kind::Server,
+            };
+            let member = Member {
+                name: format!("n{i}"),
+                address: format!("n{i}:1"),
+                kind,
+            };
+            let node = i as u64;
+            world.commit(match i {
+                0 => Command::Found {
+                    node,
+                    member,
+                    term: 1,
+                },
+                _ => Command::Join { node, member },
+            });
+            let first = world.below(50 * MS);
+            world.at(first, i, Event::Tick);
+            world.at(first, i, Event::Write);
+            world.at(first, i, Event::Read);
+        }
+        let policies = Policies {
+            synchronous_replicas: (members == 4 && world.below(2) == 0).then_some(2),
+            degrade_after: (world.below(2) == 0).then_some(400),
+            ..Policies::default()
+        };
+        world.commit(Command::Set { policies });
+        world.at(0, 0, Event::Elected(1));
+        world.at(2 * SECONDS, 0, Event::Chaos);
+        world
+    }
+
+    fn below(&self, n: u64) -> u64 {
+        self.dice.next_u64() % n
+    }
+
+    fn at(&mut self, after: u64, node: usize, event: Event) {
+        self.sequence += 1;
+        self.queue.push(Reverse((self.now + after, self.sequence)));
+        self.events.insert(self.sequence, (node, event));
+    }
+
+    /// A message; most are quick, some slow, some lost.
+    fn send(&mut self, from: usize, to: usize, event: Event) {
+        let apart = self.cut.contains(&from) != self.cut.contains(&to);
+        let delay = match self.below(50) {
+            0 => self.below(1200 * MS),
+            1 => return,
+            _ => self.below(4 * MS),
+        };
+        if !apart || from == to {
+            self.at(delay, to, event);
+        }
+    }
+
+    fn local(&self, i: usize) -> u64 {
+        self.nodes[i].offset + self.now / 1000 * self.nodes[i].rate
+    }
+
+    fn fail(&mut self, what: String) {
+        self.wrong.get_or_insert(what);
+    }
+
+    /// Whether the node reaches most of the members.
+    fn reaches_most(&self, i: usize) -> bool {
+        let beside = |j: &usize| {
+            self.cut.contains(j) == self.cut.contains(&i) && self.nodes[*j].down <= self.now
+        };
+        2 * (0..self.nodes.len()).filter(beside).count() > self.nodes.len()
+    }
+
+    fn commit(&mut self, command: Command) {
+        if self.truth.apply(&command).is_err() {
+            self.report.refused += 1;
+        }
+        if matches!(command, Command::Degrade { .. }) {
+            self.report.degraded += 1;
+        }
+        self.entries.push(command);
+        let index = self.entries.len();
+        for i in 0..self.nodes.len() {
+            let late = match self.below(10) {
+                0 => self.below(600 * MS),
+                _ => self.below(5 * MS),
+            };
+            self.at(late, i, Event::Learn(index));
+        }
+    }
+
+    fn run(mut self, until: u64) -> Result<Report, String> {
+        while let Some(Reverse((time, key))) = self.queue.pop() {
+            if time > until {
+                break;
+            }
+            self.now = time;
+            let (i, event) = self.events.remove(&key).expect("each is queued once");
+            let node = &self.nodes[i];
+            let own = matches!(
+                event,
+                Event::Tick | Event::Write | Event::Read | Event::Learn(_)
+            );
+            if matches!(event, Event::Chaos) {
+                self.chaos();
+            } else if node.down > time {
+                // Messages are lost; what the node does by itself comes after its start.
+                if own {
+                    let after = node.down - time;
+                    self.at(after, i, event);
+                }
+            } else if node.paused > time {
+                let after = node.paused - time;
+                self.at(after, i, event);
+            } else {
+                self.handle(i, event);
+            }
+            if let Some(what) = self.wrong {
+                return Err(format!("at {} ms: {what}", time / MS));
+            }
+        }
+        self.report.acknowledged = self.acknowledged.len();
+        Ok(self.report)
+    }
+
+    fn handle(&mut self, i: usize, event: Event) {
+        let now = self.local(i);
+        match event {
+            Event::Tick => {
+                self.tick(i);
+                self.at(100 * MS, i, Event::Tick);
+            }
+            Event::Write => {
+                if self.nodes[i].primary.is_some() {
+                    let (term, id) = (self.nodes[i].term, self.next_write);
+                    self.next_write += 1;
+                    self.nodes[i].log.push((term, id));
+                    self.ship(i);
+                    self.release(i);
+                }
+                let pause = 10 * MS + self.below(60 * MS);
+                self.at(pause, i, Event::Write);
+            }
+            Event::Read => {
+                self.read(i);
+                let pause = self.below(40 * MS);
+                self.at(pause, i, Event::Read);
+            }
+            Event::Learn(index) => self.learn(i, index),
+            Event::Propose(election, command) => {
+                let holds = election.is_none_or(|e| e == self.election);
+                if holds && self.reaches_most(self.elected) {
+                    self.commit(command);
+                }
+            }
+            Event::Elected(election) => {
+                self.nodes[i].control = Some((election, Failover::elected(Terms::default(), now)));
+            }
+            Event::Request(request, end) => {
+                let node = &mut self.nodes[i];
+                let Some((election, control)) = &mut node.control else {
+                    return;
+                };
+                let election = *election;
+                if control.requested(&node.catalogue, request, end, now) {
+                    let round = self.below(5 * MS);
+                    self.at(round, i, Event::Confirm(election, request));
+                }
+            }
+            Event::Confirm(election, request) => {
+                if election == self.election && self.reaches_most(i) {
+                    self.send(i, request.holder as usize, Event::Granted(request));
+                }
+            }
+            Event::Granted(request) => {
+                if let Some(p) = &mut self.nodes[i].primary {
+                    p.holder.granted(request, now);
+                }
+                self.release(i);
+            }
+            Event::Ask(term, from) => self.asked(i, term, from),
+            Event::Answer(term, from, end) => {
+                if let Some((_, control)) = &mut self.nodes[i].control {
+                    control.answered(term, from as u64, end);
+                }
+                self.decide(i);
+            }
+            Event::Append(term, from, log) => self.append(i, term, from, log),
+            Event::Acked(term, from, len) => {
+                if let Some(p) = self.nodes[i].primary.as_mut().filter(|p| p.term == term) {
+                    let known = p.acked.entry(from as u64).or_default();
+                    *known = (*known).max(len);
+                }
+                self.release(i);
+            }
+            Event::Chaos => unreachable!("chaos belongs to no node"),
+        }
+    }
+
+    fn asked(&mut self, i: usize, term: u64, from: usize) {
+        let node = &mut self.nodes[i];
+        let Some(standing) = node.standing.asked(term) else {
+            return;
+        };
+        node.standing = standing;
+        if node.primary.as_ref().is_some_and(|p| p.term < term) {
+            node.primary = None;
+        }
+        let end = End {
+            term: node.term,
+            position: node.log.len() as u64,
+        };
+        self.send(i, from, Event::Answer(term, i, end));
+    }
+
+    fn append(&mut self, i: usize, term: u64, from: usize, log: Log) {
+        let node = &mut self.nodes[i];
+        if !node.standing.takes(term) {
+            return;
+        }
+        node.standing = node.standing.asked(term).expect("it takes that term");
+        if node.primary.as_ref().is_some_and(|p| p.term < term) {
+            node.primary = None;
+        }
+        // Within one term the leader's log only grows; an older message says nothing new.
+        if node.term < term || node.log.len() < log.len() {
+            node.log = log;
+            node.term = term;
+        }
+        let len = node.log.len();
+        self.send(i, from, Event::Acked(term, i, len));
+    }
+
+    fn learn(&mut self, i: usize, index: usize) {
+        let node = &mut self.nodes[i];
+        while node.applied < index {
+            // Refused here as it is in the truth.
+            let _ = node.catalogue.apply(&self.entries[node.applied]);
+            node.applied += 1;
+        }
+        self.lead(i);
+        self.release(i);
+    }
+
+    /// Begins to lead, or stops to, as the catalogue says.
+    fn lead(&mut self, i: usize) {
+        let node = &mut self.nodes[i];
+        let Some(Phase::Leading { node: leader, term }) = node.catalogue.phase() else {
+            return;
+        };
+        if leader as usize != i {
+            if node.primary.as_ref().is_some_and(|p| p.term < term) {
+                node.primary = None;
+            }
+            return;
+        }
+        let leads = node.primary.as_ref().is_some_and(|p| p.term >= term);
+        if leads || !node.standing.takes(term) {
+            return;
+        }
+        node.standing = node.standing.asked(term).expect("it takes that term");
+        // After a crash it may lead a term again that is long over, without a lease.
+        let begins = node.term < term;
+        if begins {
+            node.log.push((term, 0));
+            node.term = term;
+        }
+        let start = node.log.iter().rposition(|r| *r == (term, 0));
+        node.primary = Some(Primary {
+            term,
+            holder: Holder::new(Terms::default(), i as u64, term, node.life),
+            waiting: Waiting::new(term),
+            start: start.expect("the term begins in its leader's log") + 1,
+            acked: BTreeMap::new(),
+            acknowledged: 0,
+        });
+        node.life += 1;
+        let has: BTreeSet<u64> = self.nodes[i].log.iter().map(|r| r.1).collect();
+        let lost = self.acknowledged.iter().find(|id| !has.contains(id));
+        if let Some(lost) = lost.filter(|_| begins) {
+            self.fail(format!(
+                "node {i} leads term {term} without {lost}, which was acknowledged"
+            ));
+        }
+        if self.leaders.insert(term, i).is_some_and(|other| other != i) {
+            self.fail(format!("two leaders of term {term}"));
+        }
+        self.report.failovers += usize::from(term > 1);
+    }
+
+    /// Sends the log to the other copies.
+    fn ship(&mut self, i: usize) {
+        let node = &self.nodes[i];
+        let Some(p) = &node.primary else { return };
+        let copies: Vec<u64> = node.catalogue.replicas_of(i as u64).collect();
+        let (term, log) = (p.term, node.log.clone());
+        for copy in copies {
+            self.send(i, copy as usize, Event::Append(term, i, log.clone()));
+        }
+    }
+
+    /// Acknowledges what enough replicas hold.
+    fn release(&mut self, i: usize) {
+        let now = self.local(i);
+        let node = &mut self.nodes[i];
+        let Some(p) = &mut node.primary else { return };
+        if !p.holder.holds(now) || !node.standing.takes(p.term) {
+            return;
+        }
+        let wanted = p.waiting.wanted(&node.catalogue, now);
+        let reach = reach(&node.catalogue, i, p, wanted, node.log.len());
+        for (_, id) in &node.log[p.acknowledged.min(reach)..reach] {
+            if *id > 0 {
+                self.acknowledged.insert(*id);
+            }
+        }
+        p.acknowledged = p.acknowledged.max(reach);
+    }
+
+    fn read(&mut self, i: usize) {
+        let now = self.local(i);
+        let node = &self.nodes[i];
+        let Some(p) = &node.primary else { return };
+        if !p.holder.holds(now) || !node.standing.takes(p.term) {
+            return;
+        }
+        self.report.reads += 1;
+        let Some(newest) = self.acknowledged.last() else {
+            return;
+        };
+        // Ids ascend in the order of all writes, and so in each history: the newest acknowledged one stands near the end.
+        if !node.log.iter().rev().any(|r| r.1 == *newest) {
+            self.fail(format!("a strong read at node {i} does not show {newest}"));
+        }
+    }
+
+    fn tick(&mut self, i: usize) {
+        let now = self.local(i);
+        self.lead(i);
+        self.ship(i);
+        let node = &mut self.nodes[i];
+        if let Some(p) = &mut node.primary {
+            let all = p.acknowledged.max(p.start);
+            let hold = |c: &u64| p.acked.get(c).is_some_and(|len| *len >= all);
+            let hold_all = node.catalogue.replicas_of(i as u64).filter(hold).count();
+            let seen = Seen {
+                waits: p.acknowledged < node.log.len(),
+                hold_all,
+            };
+            let proposal = p.waiting.tick(&node.catalogue, seen, now);
+            let (request, end) = (p.holder.request(now), node.log.len() as u64);
+            let elected = self.elected;
+            self.send(i, elected, Event::Request(request, end));
+            if let Some(command) = proposal {
+                self.send(i, elected, Event::Propose(None, command));
+            }
+        }
+        self.decide(i);
+    }
+
+    fn decide(&mut self, i: usize) {
+        let now = self.local(i);
+        let node = &mut self.nodes[i];
+        let Some((election, control)) = &mut node.control else {
+            return;
+        };
+        let election = *election;
+        for action in control.tick(&node.catalogue, now) {
+            match action {
+                Action::Propose(command) => {
+                    self.send(i, i, Event::Propose(Some(election), command));
+                }
+                Action::Ask { node, term } => self.send(i, node as usize, Event::Ask(term, i)),
+            }
+        }
+    }
+
+    /// Something goes wrong; most of it heals.
+    fn chaos(&mut self) {
+        let i = self.below(self.nodes.len() as u64) as usize;
+        match self.below(12) {
+            0..=2 => self.nodes[i].paused = self.now + self.below(4 * SECONDS),
+            3..=5 => {
+                let down = self.now + self.below(5 * SECONDS);
+                let node = &mut self.nodes[i];
+                (node.down, node.primary, node.control) = (down, None, None);
+            }
+            6..=8 => {
+                self.cut = match self.cut.is_empty() {
+                    true => BTreeSet::from([i]),
+                    false => BTreeSet::new(),
+                }
+            }
+            _ => {}
+        }
+        // The consensus has another leader. The one before hears of it later, or never.
+        let stays = self.reaches_most(self.elected) && self.nodes[self.elected].control.is_some();
+        if (!stays || self.below(4) == 0) && self.reaches_most(i) && self.nodes[i].down <= self.now
+        {
+            self.election += 1;
+            self.elected = i;
+            let election = self.election;
+            self.at(1, i, Event::Elected(election));
+        }
+        let next = 200 * MS + self.below(1500 * MS);
+        self.at(next, 0, Event::Chaos);
+    }
+}
+
+/// How far the log may be acknowledged with so many replicas.
+fn reach(catalogue: &Catalogue, i: usize, p: &Primary, wanted: usize, len: usize) -> usize {
+    let copies = catalogue.replicas_of(i as u64);
+    let mut acked: Vec<usize> = copies
+        .map(|c| p.acked.get(&c).copied().unwrap_or(0))
+        .collect();
+    acked.sort_unstable_by_key(|len| Reverse(*len));
+    match wanted {
+        0 => len,
+        n => acked.get(n - 1).copied().unwrap_or(0).min(len),
+    }
+}
+
+fn run(seed: u64) -> Result<Report, String> {
+    World::new(seed).run(40 * SECONDS)
+}
+
+/// One test, as planted faults belong to the process.
+#[test]
+fn worlds_lose_nothing_and_planted_faults_are_found() {
+    let mut sum = Report::default();
+    for seed in 0..500 {
+        let report = run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        sum.acknowledged += report.acknowledged;
+        sum.reads += report.reads;
+        sum.failovers += report.failovers;
+        sum.degraded += report.degraded;
+    }
+    println!("{sum:?}");
+    assert!(sum.acknowledged > 50_000 && sum.reads > 50_000, "{sum:?}");
+    assert!(sum.failovers > 500 && sum.degraded > 20, "{sum:?}");
+    #[cfg(feature = "faults")]
+    for fault in [
+        "lease.from_answer",
+        "lease.not_waited_out",
+        "failover.any_replica",
+        "degrade.before_raft",
+    ] {
+        env::fault::plant(fault, true);
+        let found = (0..500).find_map(|seed| run(seed).err().map(|what| (seed, what)));
+        env::fault::plant(fault, false);
+        let (seed, what) = found.unwrap_or_else(|| panic!("{fault} is not found"));
+        println!("{fault}: seed {seed}: {what}");
+    }
+}
