@@ -21,6 +21,7 @@ pub mod row;
 pub mod schema;
 pub mod split;
 pub mod text;
+pub mod topology;
 pub mod types;
 pub mod value;
 
@@ -34,5 +35,6 @@ pub use pmap::PMap;
 pub use position::{Held, MAX_TERM, Position, Watermark, Watermarks};
 pub use row::{RowLayout, RowRef};
 pub use text::{bad_text, text};
+pub use topology::{Committing, Work};
 pub use types::{ColumnType, Type};
 pub use value::{Array, Interval, Value};

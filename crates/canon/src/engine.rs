@@ -3,7 +3,7 @@
 #[cfg(feature = "wire")]
 use crate::gate::cores::{afterwards, alone};
 use base::schema::SequenceDef;
-use base::{Error, Held, Position, Result, SqlState};
+use base::{Committing, Error, Held, Position, Result, SqlState, Work};
 use node::{Node, Role};
 use sql::engine::{Engine, GoOn, Opening, Outcome, Published};
 use sql::reading::{History, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
@@ -88,12 +88,8 @@ impl Engine for NodeEngine {
         Box::new(self.node.begin(options, autocommit_read))
     }
 
-    fn commit(&self, txn: Box<Txn>) -> Result<Held> {
-        self.node.commit_quietly(txn)
-    }
-
-    fn commit_marked(&self, txn: Box<Txn>, number: u64) -> Result<Held> {
-        self.node.commit_marked(txn, number)
+    fn commit(&self, txn: Box<Txn>, number: u64) -> Committing {
+        self.node.committing(txn, number)
     }
 
     fn outcome(&self, number: u64, after: Position) -> Outcome {
@@ -180,8 +176,12 @@ impl Engine for NodeEngine {
         bytes.sum()
     }
 
-    fn in_recovery(&self) -> bool {
+    fn follows(&self) -> bool {
         self.node.role() != Role::Primary
+    }
+
+    fn runs(&self, work: Work) -> bool {
+        self.node.topology().runs(work)
     }
 
     fn settling(&self) -> Option<Waiting<()>> {

@@ -7,7 +7,7 @@
 
 use base::region::Region;
 use base::schema::{Change, Schema, SequenceDef, encode_changes};
-use base::{Error, Held, Position, Result, SqlState, Watermarks};
+use base::{Committing, Error, Held, Oid, Position, Result, SqlState, Watermarks};
 use commit::PublishedWait;
 use env::{JoinHandle, fault};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -33,9 +33,10 @@ use crate::promote::Role;
 use crate::reach;
 use crate::recovery::Recovery;
 use crate::replaying::Replaying;
-use crate::sequences::Sequences;
+use crate::sequences::{Logged, Sequences, log};
 use crate::shipping::Shipping;
 use crate::sink::Sink;
+use crate::topology::{self, Local, Rule, Topology};
 use replica::ReplicaMarks;
 use replica::replay::{Replay, Stepper};
 
@@ -481,30 +482,33 @@ impl Node {
         self.shared.manager.set_compiler(c);
     }
 
-    /// Begins a transaction. `at_published`: read-only work that waits for nothing.
-    pub fn begin(&self, options: TxnOptions, at_published: bool) -> Txn {
-        self.shared.manager.begin(options, at_published)
+    /// Begins a transaction. `autocommit_read`: a single read-only statement, which waits for nothing.
+    pub fn begin(&self, options: TxnOptions, autocommit_read: bool) -> Txn {
+        let rule = self.topology().stand(autocommit_read);
+        self.shared.manager.begin(options, rule == Rule::Published)
     }
 
-    /// Validates and installs on this thread. What the reply waits for ([`Node::published`]).
+    /// Commits at a node that decides by itself: validates and installs on this thread. What the reply waits for ([`Node::published`]).
     pub fn commit(&self, txn: impl Into<Box<Txn>>) -> Result<Held> {
         self.commit_in(txn.into(), &self.shared.pipeline)
     }
 
-    /// The same for who calls [`Node::flush_here`] or [`Node::flush_soon`] next; should he not, the commit is flushed some milliseconds later.
-    pub fn commit_quietly(&self, txn: impl Into<Box<Txn>>) -> Result<Held> {
-        self.commit_in(txn.into(), &Quiet(&self.shared.pipeline))
+    /// The answers of this node's topology, as its role is now.
+    #[inline]
+    pub fn topology(&self) -> &'static dyn Topology {
+        match self.role() {
+            Role::Primary => &topology::PRIMARY,
+            Role::Replica => &topology::REPLICA,
+            Role::Sealed => &topology::SEALED,
+        }
     }
 
-    /// [`Node::commit_quietly`] of a transaction that can be asked for by this number afterwards ([`Node::outcome`]), also after a change
-    /// of the primary.
-    pub fn commit_marked(&self, txn: impl Into<Box<Txn>>, number: u64) -> Result<Held> {
-        let order = Marked {
-            order: &Quiet(&self.shared.pipeline),
-            outcomes: &self.shared.outcomes,
-            number,
-        };
-        self.commit_in(txn.into(), &order)
+    /// Commits as the topology says. The caller calls [`Node::flush_here`] or [`Node::flush_soon`] next; without that the commit is
+    /// flushed some milliseconds later. By a `number` the outcome can be asked for afterwards ([`Node::outcome`]), also after a
+    /// change of the primary; 0: it cannot.
+    #[inline]
+    pub fn committing(&self, txn: impl Into<Box<Txn>>, number: u64) -> Committing {
+        self.topology().commit(self, txn.into(), number)
     }
 
     /// What became of the transaction of this number, which could commit above `after`. At a primary.
@@ -579,15 +583,9 @@ impl Node {
         }
     }
 
-    /// What a reply waits for that shows what was read at this position. A replica's readers may stand above what it shows, where the
-    /// primary has published all that they see.
+    /// What a reply waits for that shows what was read at this position.
     fn seen(&self, at: Position) -> Held {
-        Held::Published(match self.role() {
-            Role::Replica => at.min(self.marks().published.get()),
-            // Who was let in before the node is open knows what he sees.
-            _ if !self.is_open() => Position::ZERO,
-            _ => at,
-        })
+        Held::Published(self.topology().shown(self, at))
     }
 
     /// At a primary: ready when all is published that may have been acknowledged before it led. None: it is. Until then what it shows may
@@ -649,15 +647,15 @@ impl Node {
     /// The next value, and what has to be published before anybody is told of it.
     pub fn nextval(&self, def: &SequenceDef) -> Result<(i64, Position)> {
         self.find_room()?;
-        self.shared.sequences.next(def, &self.shared.pipeline)
+        let reserve = |upto| self.topology().reserve(self, def, upto);
+        self.shared.sequences.next(def, reserve)
     }
 
     /// The same.
     pub fn setval(&self, def: &SequenceDef, value: i64, is_called: bool) -> Result<Position> {
         self.find_room()?;
-        self.shared
-            .sequences
-            .set(def, value, is_called, &self.shared.pipeline)
+        let reserve = |upto| self.topology().reserve(self, def, upto);
+        self.shared.sequences.set(def, value, is_called, reserve)
     }
 
     pub fn sequence_state(&self, def: &SequenceDef) -> (i64, bool) {
@@ -714,6 +712,33 @@ impl Node {
             env::say!("canon: the anchor could not be written: {e}");
         }
         self.shared.pipeline.region.resign();
+    }
+}
+
+impl Local for Node {
+    fn commit_here(&self, txn: Box<Txn>, number: u64) -> Result<Held> {
+        let order = Quiet(&self.shared.pipeline);
+        if number == 0 {
+            return self.commit_in(txn, &order);
+        }
+        let marked = Marked {
+            order: &order,
+            outcomes: &self.shared.outcomes,
+            number,
+        };
+        self.commit_in(txn, &marked)
+    }
+
+    fn log_sequence(&self, sequence: Oid, upto: Logged) -> Result<Position> {
+        log(sequence, upto, &self.shared.pipeline)
+    }
+
+    fn is_open(&self) -> bool {
+        Node::is_open(self)
+    }
+
+    fn published(&self) -> Position {
+        self.marks().published.get()
     }
 }
 

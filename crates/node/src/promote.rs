@@ -20,15 +20,15 @@ use crate::node::{LOOK, Node, Shared};
 /// How long a term that does not begin is tried to be taken off the disk.
 const TAKE_BACK: Duration = Duration::from_secs(10);
 
-/// What a node is.
+/// Where a node's history comes from. What may run at the node is its topology's to say (`topology`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
-    /// Takes writes.
+    /// From its own order of commits.
     Primary,
-    /// Follows a primary.
+    /// From a primary that it follows.
     Replica,
-    /// Was the primary and has handed over: reads only.
+    /// From its own order, which is closed: it was the primary and has handed over.
     Sealed,
 }
 

@@ -94,7 +94,12 @@ impl Sequences {
     }
 
     /// The next value, and what has to be published before anybody is told of it. The caller has waited for room in the log.
-    pub fn next(&self, def: &SequenceDef, order: &dyn CommitOrder) -> Result<(i64, Position)> {
+    /// `reserve` has the range up to a value written down, and gives the position of that.
+    pub fn next(
+        &self,
+        def: &SequenceDef,
+        reserve: impl Fn(Logged) -> Result<Position>,
+    ) -> Result<(i64, Position)> {
         let state = self.state(def);
         let mut s = state.lock();
         if s.logged.generation != def.generation {
@@ -124,7 +129,7 @@ impl Sequences {
                 is_called: true,
                 generation: def.generation,
             };
-            s.at = log(def.id, logged, order)?;
+            s.at = reserve(logged)?;
             s.logged = logged;
         }
         (s.value, s.is_called) = (value, true);
@@ -137,7 +142,7 @@ impl Sequences {
         def: &SequenceDef,
         value: i64,
         is_called: bool,
-        order: &dyn CommitOrder,
+        reserve: impl Fn(Logged) -> Result<Position>,
     ) -> Result<Position> {
         if value < def.min || value > def.max {
             let what = format!(
@@ -153,7 +158,7 @@ impl Sequences {
             is_called,
             generation: def.generation,
         };
-        let at = log(def.id, logged, order)?;
+        let at = reserve(logged)?;
         *s = State {
             logged,
             at,
@@ -221,7 +226,8 @@ fn at_limit(def: &SequenceDef) -> Error {
     Error::new(SqlState::SEQUENCE_LIMIT, what)
 }
 
-fn log(id: Oid, state: Logged, order: &dyn CommitOrder) -> Result<Position> {
+/// Writes down where a sequence stands; the record's position.
+pub(crate) fn log(id: Oid, state: Logged, order: &dyn CommitOrder) -> Result<Position> {
     let mut b = CommitBuilder::new();
     b.push(RecordKind::Sequence, id, &[], &state.encode());
     let (position, ticket) = order.begin()?;
@@ -236,6 +242,13 @@ mod tests {
 
     #[derive(Default)]
     struct Log(Mutex<Vec<Logged>>);
+
+    impl Log {
+        fn of(&self, def: &SequenceDef) -> impl Fn(Logged) -> Result<Position> {
+            let id = def.id;
+            move |upto| log(id, upto, self)
+        }
+    }
 
     impl CommitOrder for Log {
         fn wait_for_room(&self, _: &dyn Fn() -> Result<()>) -> Result<()> {
@@ -285,7 +298,7 @@ mod tests {
                 s.restore(1, l);
             }
             for _ in 0..(10 + round * 37) {
-                assert!(seen.insert(s.next(&d, &log).unwrap().0));
+                assert!(seen.insert(s.next(&d, log.of(&d)).unwrap().0));
             }
             last = log.0.lock().last().copied();
         }
@@ -297,17 +310,20 @@ mod tests {
         let log = Log::default();
         let s = Sequences::default();
         let d = def(1, 1, 3, 1, false);
-        let three: Vec<i64> = (0..3).map(|_| s.next(&d, &log).unwrap().0).collect();
+        let three: Vec<i64> = (0..3).map(|_| s.next(&d, log.of(&d)).unwrap().0).collect();
         assert_eq!(three, [1, 2, 3]);
         assert_eq!(
-            s.next(&d, &log).unwrap_err().code(),
+            s.next(&d, log.of(&d)).unwrap_err().code(),
             SqlState::SEQUENCE_LIMIT
         );
         let c = def(-2, -5, -1, -1, true);
         let s = Sequences::default();
-        let five: Vec<i64> = (0..5).map(|_| s.next(&c, &log).unwrap().0).collect();
+        let five: Vec<i64> = (0..5).map(|_| s.next(&c, log.of(&c)).unwrap().0).collect();
         assert_eq!(five, [-1, -3, -5, -1, -3]);
-        s.set(&c, -3, false, &log).unwrap();
-        assert_eq!((s.look(&c), s.next(&c, &log).unwrap().0), ((-3, false), -3));
+        s.set(&c, -3, false, log.of(&c)).unwrap();
+        assert_eq!(
+            (s.look(&c), s.next(&c, log.of(&c)).unwrap().0),
+            ((-3, false), -3)
+        );
     }
 }

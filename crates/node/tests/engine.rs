@@ -6,7 +6,7 @@ mod predicates;
 mod schemas;
 
 use base::schema::*;
-use base::{Oid, Position, SqlState, Type, Value};
+use base::{Committing, Oid, Position, SqlState, Type, Value};
 use node::{Node, NodeOptions};
 use schemas::*;
 use std::path::Path;
@@ -533,7 +533,10 @@ fn a_full_disk_holds_nobody_but_the_flusher() {
         disk.set_room(Some(0));
         let mut t = begin(&node, Isolation::Serializable, true);
         t.insert(&h, &row(i, 10)).unwrap();
-        let held = node.commit_marked(t, i as u64 + 1).unwrap();
+        let Committing::Done(held) = node.committing(t, i as u64 + 1) else {
+            panic!("this node decides");
+        };
+        let held = held.unwrap();
         let (back, returned) = std::sync::mpsc::channel();
         let n = node.clone();
         let flushes = std::thread::spawn(move || {

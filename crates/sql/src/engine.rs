@@ -3,7 +3,7 @@
 use crate::reading::{History, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use crate::standing::Standing;
 use base::schema::SequenceDef;
-use base::{Error, Held, Position, Result, SqlState};
+use base::{Committing, Error, Held, Position, Result, SqlState, Work};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,13 +38,9 @@ pub trait Engine: Send + Sync + 'static {
     /// (A transaction is too large to be moved from hand to hand.)
     fn begin(&self, options: TxnOptions, autocommit_read: bool) -> Box<Txn>;
 
-    /// Validates and installs on this thread. What the reply has to wait for; an error means rolled back.
-    fn commit(&self, txn: Box<Txn>) -> Result<Held>;
-
-    /// [`Engine::commit`] of a transaction whose outcome can be asked for by this number ([`Engine::outcome`]).
-    fn commit_marked(&self, txn: Box<Txn>, _number: u64) -> Result<Held> {
-        self.commit(txn)
-    }
+    /// Commits. The outcome is what the reply has to wait for; an error means rolled back. Where this node decides, all of it has happened
+    /// when the call returns. By a `number` the outcome can be asked for ([`Engine::outcome`]); 0: it cannot.
+    fn commit(&self, txn: Box<Txn>, number: u64) -> Committing;
 
     /// What became of the transaction of this number, which could commit above `after`. It does not commit any more if it has not begun to.
     fn outcome(&self, _number: u64, _after: Position) -> Outcome {
@@ -96,9 +92,15 @@ pub trait Engine: Send + Sync + 'static {
         0
     }
 
-    /// Whether this node follows another: it takes no writes.
-    fn in_recovery(&self) -> bool {
+    /// Where this node's history comes from: true when from another node, or when its own is closed. What may run here is another
+    /// question ([`Engine::runs`]).
+    fn follows(&self) -> bool {
         false
+    }
+
+    /// Whether this kind of work may run here. What may not goes to the primary, or is refused.
+    fn runs(&self, _work: Work) -> bool {
+        true
     }
 
     /// This node has become the primary and does not show yet all that was acknowledged before it was: ready when it does. `None`: it

@@ -64,7 +64,7 @@ pub use create::TableBuilder;
 pub use table::{RangeOf, Scan, Table, prefix};
 pub use transaction::Transaction;
 
-use base::{Error, Held, Position, Result, SqlState};
+use base::{Committing, Error, Held, Position, Result, SqlState};
 use node::{Node, NodeOptions, RecoveryReport};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -152,6 +152,14 @@ impl<T> Committed<'_, T> {
     pub fn wait(self) -> T {
         wait_published(self.node, self.held);
         self.value
+    }
+}
+
+/// The outcome of a commit. The thread waits where another node decides.
+fn decided(committing: Committing) -> Result<Held> {
+    match committing {
+        Committing::Done(outcome) => outcome,
+        Committing::Later(decided) => futures::executor::block_on(decided),
     }
 }
 
@@ -315,7 +323,7 @@ impl Database {
             let (txn, failed) = tx.into_parts();
             let snapshot = txn.snapshot().unwrap_or_default();
             let error = match (outcome, failed) {
-                (Ok(value), None) => match node.commit_quietly(txn) {
+                (Ok(value), None) => match decided(node.committing(txn, 0)) {
                     Ok(held) => {
                         return Ok(Committed {
                             value,

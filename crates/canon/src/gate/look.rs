@@ -73,7 +73,7 @@ impl<'a> Look<'a> {
             // Why it could not be is for nobody who is not logged in.
             matches!(timeout(LIMIT, renewed(engine)).await, Ok(Ok(())))
         };
-        let follows = engine.in_recovery();
+        let follows = engine.follows();
         Look {
             ends: follows.then(|| Box::pin(look) as BoxFuture<'a, bool>),
             looks,

@@ -17,7 +17,7 @@ use super::handle::Waits;
 use super::state::State;
 use crate::catalog::LockRow;
 use crate::engine::Engine;
-use base::{Error, Result, SqlState};
+use base::{Error, Result, SqlState, Work};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl<E: Engine> State<E> {
         let Some(locks) = self.locks.get_mut() else {
             return Ok(());
         };
-        let gone = locks.at_primary && self.shared.engine.in_recovery();
+        let gone = locks.at_primary && !self.shared.engine.runs(Work::Lock);
         match gone && locks.bearer.holds_of_session() {
             true => Err(lost_locks()),
             false => Ok(()),
@@ -123,7 +123,7 @@ impl<E: Engine> State<E> {
         if self.forwards.get() {
             return Err(self.at_primary("pg_advisory_lock()"));
         }
-        let at_primary = !self.shared.engine.in_recovery();
+        let at_primary = self.shared.engine.runs(Work::Lock);
         let patience = self.settings.borrow().hot.deadlock_timeout;
         let txn = self.txn_id.get();
         let taking = {

@@ -18,7 +18,7 @@ use super::settings::{self, Span};
 use super::turns::PATIENCE;
 use super::utility::Modes;
 use crate::engine::Engine;
-use base::{Error, Held, Position, Result, SqlState};
+use base::{Error, Held, Position, Result, SqlState, Work};
 use futures::future::{Either, select};
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
@@ -182,17 +182,19 @@ impl<E: Engine> Session<E> {
     fn options(&mut self) -> TxnOptions {
         // A statement of its own that may run at a replica writes nothing; a block may go on at the primary, and remembers its reads.
         let blocks = self.forwards() && self.block.kind != Kind::None;
-        let standby = !blocks && self.shared.engine.in_recovery();
+        let elsewhere = !blocks && !self.shared.engine.runs(Work::Write);
         let hot = &self.state.settings.get_mut().hot;
         let m = self.block.modes;
         TxnOptions {
             isolation: m.isolation.unwrap_or(hot.isolation),
-            read_only: standby || m.read_only.unwrap_or(hot.read_only),
+            read_only: elsewhere || m.read_only.unwrap_or(hot.read_only),
             deferrable: m.deferrable.unwrap_or(hot.deferrable),
             durability: hot.durability(),
             interrupt: self.handle.interrupt.clone(),
             locking: true,
-            contended: self.lost > 0 && self.block.kind == Kind::Explicit && !self.follows(),
+            contended: self.lost > 0
+                && self.block.kind == Kind::Explicit
+                && self.shared.engine.runs(Work::Write),
         }
     }
 
@@ -259,7 +261,7 @@ impl<E: Engine> Session<E> {
             now.isolation = l;
         }
         if let Some(ro) = m.read_only {
-            if !ro && self.shared.engine.in_recovery() && !self.forwards() {
+            if !ro && !self.shared.engine.runs(Work::Write) && !self.forwards() {
                 return Err(Error::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "cannot set transaction read-write mode during recovery",
@@ -383,10 +385,9 @@ impl<E: Engine> Session<E> {
         if writes {
             self.handle.commit_waits(Handle::ROOM);
         }
-        let committed = match self.transaction_token() {
-            0 => self.shared.engine.commit(txn),
-            number => self.shared.engine.commit_marked(txn, number),
-        };
+        let number = self.transaction_token();
+        let committing = self.shared.engine.commit(txn, number);
+        let committed = committing.outcome().await;
         self.state.rollback_locks(0);
         // One without writes leaves no mark in the log: the number is for what comes after it.
         if committed.is_ok() && writes {

@@ -75,7 +75,7 @@ impl<E: Engine> Session<E> {
     /// Whether reads here have to ask where they may stand.
     #[inline]
     pub fn follows(&self) -> bool {
-        self.shared.engine.in_recovery()
+        self.shared.engine.follows()
     }
 
     /// What reads of this session want now.

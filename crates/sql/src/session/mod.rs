@@ -65,7 +65,7 @@ pub use token::Token;
 
 use crate::engine::Engine;
 use crate::types::OutputSettings;
-use base::{Error, Result, SqlState};
+use base::{Error, Result, SqlState, Work};
 use block::Block;
 use extended::Portal;
 use prepared::Statement;
@@ -269,7 +269,7 @@ impl<E: Engine> Session<E> {
         {
             let mut s = state.settings.borrow_mut();
             s.max_connections = shared.max_connections;
-            s.set_standby(shared.engine.in_recovery());
+            s.set_place(shared.engine.follows(), shared.engine.runs(Work::Write));
             for (name, value) in &shared.defaults {
                 s.set_at_start(name, value, true)?;
             }
@@ -378,8 +378,9 @@ impl<E: Engine> Session<E> {
     /// Tells the client of settings that changed.
     fn report<C: Client>(&mut self, c: &mut C) {
         self.tell_warnings(c);
-        let standby = self.shared.engine.in_recovery();
-        self.state.settings.get_mut().set_standby(standby);
+        let engine = &self.shared.engine;
+        let (standby, writes) = (engine.follows(), engine.runs(Work::Write));
+        self.state.settings.get_mut().set_place(standby, writes);
         if self.state.settings.get_mut().hot.report_token {
             let seen = self.state.seen.get();
             if self.state.told.replace(seen) != seen {

@@ -19,7 +19,7 @@ use super::exit::Exit;
 use super::state::State;
 use super::{Handle, Session, Shared};
 use crate::engine::Engine;
-use base::{Error, Notification, Position, Result, SqlState};
+use base::{Error, Notification, Position, Result, SqlState, Work};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -184,7 +184,7 @@ impl<E: Engine> State<E> {
         if self.forwards.get() {
             return Err(self.at_primary("NOTIFY"));
         }
-        if self.shared.engine.in_recovery() {
+        if !self.shared.engine.runs(Work::Notify) {
             return Err(Error::new(
                 SqlState::READ_ONLY_SQL_TRANSACTION,
                 "cannot execute NOTIFY during recovery",

@@ -160,7 +160,7 @@ impl<E: Engine> State<E> {
         };
         let engine = &self.shared.engine;
         let history = engine.history();
-        if engine.in_recovery() && token.is_of_a_later_term(&history) {
+        if engine.follows() && token.is_of_a_later_term(&history) {
             // It may not have heard of the promotion yet; who reads asks.
             return Ok(());
         }
@@ -168,7 +168,7 @@ impl<E: Engine> State<E> {
             engine.newer_term_hinted();
         }
         token.check(&history)?;
-        if !engine.in_recovery() && token.position > engine.standing().current {
+        if !engine.follows() && token.position > engine.standing().current {
             return Err(token.from_the_future());
         }
         Ok(())
@@ -506,7 +506,7 @@ impl<E: Engine> SessionContext for State<E> {
     }
 
     fn in_recovery(&self) -> bool {
-        self.shared.engine.in_recovery()
+        self.shared.engine.follows()
     }
 
     fn standing(&self) -> Standing {

@@ -159,7 +159,7 @@ impl<E: Engine> Session<E> {
             .map(|t| host.monotonic_millis() + (t.as_millis() as u64).max(1));
         loop {
             let engine = &self.shared.engine;
-            if engine.in_recovery() != w.mode.is_standby() {
+            if engine.follows() != w.mode.is_standby() {
                 return match w.no_throw && w.mode.is_standby() {
                     true => Ok("not in recovery"),
                     false => Err(wrong_role(w.mode)),

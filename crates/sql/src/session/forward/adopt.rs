@@ -19,7 +19,7 @@ use crate::session::roles::Roles;
 use crate::session::settings::Change;
 use crate::session::token::Token;
 use crate::session::utility::Modes;
-use base::{Error, Footprint, Result, SqlState};
+use base::{Error, Footprint, Result, SqlState, Work};
 
 fn another_history() -> Error {
     Error::new(
@@ -135,7 +135,7 @@ impl<E: Engine> Session<E> {
             IMPLICIT | EXPLICIT => self.adopt_transaction(&mut r, kind)?,
             _ => return Err(malformed()),
         }
-        if self.shared.engine.in_recovery() {
+        if !self.shared.engine.runs(Work::Write) {
             return Err(Error::new(
                 SqlState::CANNOT_CONNECT_NOW,
                 "the node that this one follows is not the primary",

@@ -39,7 +39,7 @@ use super::settings::Carried;
 use super::utility::Modes;
 use crate::catalog::PreparedRow;
 use crate::engine::Engine;
-use base::{Error, Oid, Position, RelId, Result};
+use base::{Error, Oid, Position, RelId, Result, Work};
 use bytes::{Get, Put};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -218,7 +218,7 @@ impl<E: Engine> Session<E> {
     pub fn forwards(&mut self) -> bool {
         self.forward.way
             && self.state.settings.get_mut().hot.forward
-            && self.shared.engine.in_recovery()
+            && !self.shared.engine.runs(Work::Write)
     }
 
     /// Whether the transaction runs at the primary.

@@ -100,8 +100,10 @@ pub struct Settings {
     pub hot: Hot,
     pub output: OutputSettings,
     pub max_connections: u32,
-    /// The server follows another and takes no writes.
+    /// The server follows another.
     standby: bool,
+    /// Writes run at this server.
+    writes_here: bool,
 }
 
 struct Undo {
@@ -147,6 +149,7 @@ impl Default for Settings {
             output: OutputSettings::default(),
             max_connections: 0,
             standby: false,
+            writes_here: true,
         };
         for i in 0..SETTINGS.len() {
             s.apply(i).expect("defaults are valid");
@@ -213,7 +216,7 @@ impl Settings {
         if self.max_connections > 0 && self.name(at) == "max_connections" {
             return self.max_connections.to_string();
         }
-        if self.standby && !self.hot.forward && self.name(at) == "default_transaction_read_only" {
+        if !self.takes_writes() && self.name(at) == "default_transaction_read_only" {
             return "on".to_owned();
         }
         self.current[at].to_string()
@@ -302,12 +305,17 @@ impl Settings {
         self.report(at);
     }
 
-    /// The server follows another, or does so no longer; clients are told.
-    pub fn set_standby(&mut self, standby: bool) {
-        if self.standby == standby {
+    /// Whether the session takes writes: they run here, or at the primary.
+    fn takes_writes(&self) -> bool {
+        self.writes_here || self.hot.forward
+    }
+
+    /// `standby`: the server follows another. `writes_here`: it runs writes. Clients are told of changes.
+    pub fn set_place(&mut self, standby: bool, writes_here: bool) {
+        if (self.standby, self.writes_here) == (standby, writes_here) {
             return;
         }
-        self.standby = standby;
+        (self.standby, self.writes_here) = (standby, writes_here);
         self.initialise_shown("in_hot_standby", if standby { "on" } else { "off" });
         self.report(find("default_transaction_read_only").expect("a setting of ours"));
     }
@@ -431,7 +439,7 @@ impl Settings {
         self.changed.clear();
         // A replica that takes writes leaves one out: clients that look for a server to write to then ask for
         // transaction_read_only, and those that look for a standby ask pg_is_in_recovery(). Both get the answer they want.
-        let both = self.standby && self.hot.forward;
+        let both = self.standby && self.takes_writes();
         let all = SETTINGS.iter().enumerate();
         let all = all.filter(|(_, s)| s.report && !(both && s.name == "in_hot_standby"));
         all.map(|(i, s)| (s.name, self.shown(i))).collect()
