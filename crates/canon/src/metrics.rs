@@ -242,6 +242,11 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
         "Plans in the shared cache.",
         gate.shared.plans.len(),
     );
+    p.gauge(
+        "canon_plans_bytes",
+        "Memory of the plans in the shared cache, about.",
+        gate.shared.plans.bytes(),
+    );
 }
 
 /// The node's place in its cluster. A replica that is not connected has no lag here.

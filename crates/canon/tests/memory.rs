@@ -196,6 +196,42 @@ async fn prepared_statements_are_kept() {
     client.batch_execute("PREPARE p AS SELECT 1").await.unwrap();
 }
 
+/// Plans that sessions have left behind are a cache with a bound, in bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn plans_of_sessions_that_have_gone_take_little() {
+    if on_postgres() {
+        return;
+    }
+    let http = format!("127.0.0.1:{}", free_port());
+    let (server, admin) = with_user(&[("CANON_HTTP", &http)]).await;
+    let used = || counted(&http, "canon_memory_total_bytes");
+    let before = used();
+    let mut most = 0;
+    for i in 0..4 {
+        let client = user(&server).await;
+        for n in 0..120 {
+            let columns: Vec<String> = (0..80).map(|c| format!("{c} + id * {n} + {i}")).collect();
+            let sql = format!("SELECT {} FROM t", columns.join(", "));
+            client.prepare(&sql).await.unwrap();
+        }
+        most = most.max(used());
+    }
+    // More than the bound was made, or this shows nothing.
+    assert!(most > before + (16 << 20), "{most} after {before}");
+    let kept = counted(&http, "canon_plans_bytes");
+    assert!(0 < kept && kept <= 32 << 20, "{kept}");
+    let until = Instant::now() + PATIENCE;
+    while used() > before + (40 << 20) {
+        assert!(Instant::now() < until, "{} after {before}", used());
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    // A small statement is found again.
+    let found = counted(&http, "canon_plans_found_total");
+    one(&admin, "SELECT v FROM t WHERE id = 1").await;
+    one(&admin, "SELECT v FROM t WHERE id = 1").await;
+    assert!(counted(&http, "canon_plans_found_total") > found);
+}
+
 /// All together have a bound: above it the largest gets 53200 and the others go on, and the memory comes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_total_bounds_all() {

@@ -4,7 +4,8 @@
 //! names and literals are read by (`env`: search path, user, date style, time zone). A plan says for which version of the
 //! schema it was made; who finds one of another version plans again and puts the new one in its place.
 //!
-//! Shards keep sessions from waiting for one another. A full shard drops the entry that was used longest ago.
+//! Shards keep sessions from waiting for one another. A full shard drops the entries that were used longest ago. Full is a shard with too many
+//! entries, or with too many bytes: of large statements it keeps few, so that no client fills the server's memory with plans.
 
 use super::client::Column;
 use super::parse::Parsed;
@@ -56,6 +57,8 @@ struct Entry {
     types: Box<[Oid]>,
     env: Arc<str>,
     used: u64,
+    /// Bytes, about.
+    weight: usize,
     cached: Cached,
 }
 
@@ -63,6 +66,22 @@ struct Entry {
 struct Shard {
     entries: HashMap<u64, Entry, foldhash::fast::FixedState>,
     clock: u64,
+    /// Weights of all entries.
+    bytes: usize,
+}
+
+impl Shard {
+    fn remove(&mut self, hash: u64) {
+        if let Some(e) = self.entries.remove(&hash) {
+            self.bytes -= e.weight;
+        }
+    }
+
+    fn remove_oldest(&mut self) {
+        let oldest = self.entries.iter().min_by_key(|(_, e)| e.used);
+        let oldest = *oldest.expect("the shard is full").0;
+        self.remove(oldest);
+    }
 }
 
 /// The cache.
@@ -75,6 +94,12 @@ pub struct Plans {
 const SHARDS: usize = 16;
 /// Longer texts are not kept: bulk loads written as literals would drive everything else out.
 const MAX_TEXT: usize = 16 << 10;
+/// Bytes that all plans together take.
+const MAX_BYTES: usize = 32 << 20;
+const SHARD_BYTES: usize = MAX_BYTES / SHARDS;
+/// Bytes of a syntax tree for each byte of its text, about; and of an entry without a text.
+const TREE: usize = 32;
+const ENTRY: usize = 1 << 10;
 
 impl Plans {
     /// A cache of about `capacity` plans.
@@ -108,30 +133,34 @@ impl Plans {
         Some(e.cached.clone())
     }
 
-    /// Keeps a plan.
-    pub fn put(&self, text: &str, types: &[Oid], env: &Arc<str>, cached: Cached) {
-        if text.len() > MAX_TEXT {
+    /// Keeps a plan that takes about `bytes`. One that would take a quarter of its shard is not kept.
+    pub fn put(&self, text: &str, types: &[Oid], env: &Arc<str>, bytes: usize, cached: Cached) {
+        let weight = ENTRY + bytes + text.len() * TREE;
+        if text.len() > MAX_TEXT || weight > SHARD_BYTES / 4 {
             return;
         }
         let hash = self.hash(text, types, env);
         let mut s = self.shard(hash).lock();
         s.clock += 1;
-        if s.entries.len() >= self.per_shard && !s.entries.contains_key(&hash) {
-            let oldest = s
-                .entries
-                .iter()
-                .min_by_key(|(_, e)| e.used)
-                .map(|(k, _)| *k);
-            s.entries.remove(&oldest.expect("the shard is full"));
+        s.remove(hash);
+        while s.entries.len() >= self.per_shard || s.bytes + weight > SHARD_BYTES {
+            s.remove_oldest();
         }
         let entry = Entry {
             text: text.into(),
             types: types.into(),
             env: env.clone(),
             used: s.clock,
+            weight,
             cached,
         };
+        s.bytes += weight;
         s.entries.insert(hash, entry);
+    }
+
+    /// Bytes of all plans kept, about.
+    pub fn bytes(&self) -> usize {
+        self.shards.iter().map(|s| s.lock().bytes).sum()
     }
 
     /// Number of plans kept.

@@ -240,7 +240,9 @@ impl<E: Engine> Session<E> {
                 f.plan
             }
             _ => {
+                let before = base::memory::mine();
                 let plan = self.make_plan(ast, st, catalog)?;
+                let bytes = base::memory::mine().wrapping_sub(before).max(0) as usize;
                 let parsed = Parsed {
                     stmt: Stmt::Sql(ast.clone()),
                     text: st.text.clone(),
@@ -252,7 +254,7 @@ impl<E: Engine> Session<E> {
                 };
                 self.shared
                     .plans
-                    .put(&st.text, &st.declared, &self.env, cached);
+                    .put(&st.text, &st.declared, &self.env, bytes, cached);
                 plan
             }
         };
