@@ -97,8 +97,8 @@ const MAX_TEXT: usize = 16 << 10;
 /// Bytes that all plans together take.
 const MAX_BYTES: usize = 32 << 20;
 const SHARD_BYTES: usize = MAX_BYTES / SHARDS;
-/// Bytes of a syntax tree for each byte of its text, about; and of an entry without a text.
-const TREE: usize = 32;
+/// Bytes of a syntax tree for each byte of its text, measured of arithmetic; and of an entry without a text.
+const TREE: usize = 160;
 const ENTRY: usize = 1 << 10;
 
 impl Plans {
