@@ -41,6 +41,8 @@ struct Meter {
     zero: Cell<isize>,
     /// `taken` at which [`check`] looks closer.
     next: Cell<isize>,
+    /// Bytes that [`want`] has granted here and that the process has not been told of yet.
+    granted: Cell<isize>,
 }
 
 thread_local! {
@@ -50,6 +52,7 @@ thread_local! {
             told: Cell::new(0),
             zero: Cell::new(0),
             next: Cell::new(isize::MAX),
+            granted: Cell::new(0),
         }
     };
     static RUNS: RefCell<Option<Arc<Account>>> = const { RefCell::new(None) };
@@ -60,6 +63,21 @@ struct Line(AtomicI64);
 
 /// Bytes of all threads, rows included.
 static PROCESS: Line = Line(AtomicI64::new(0));
+
+/// Bytes that [`want`] has granted and that are not taken yet. Without them, threads that ask at the same time would each find the room that is there
+/// once.
+static GRANTED: Line = Line(AtomicI64::new(0));
+
+/// No thread is granted more than this, so that the sum does not overflow. Bytes.
+const MOST_GRANTED: isize = 1 << 40;
+
+/// Sets what this thread was granted.
+fn grant(m: &Meter, bytes: isize) {
+    let before = m.granted.replace(bytes);
+    if before != bytes {
+        GRANTED.0.fetch_add((bytes - before) as i64, Relaxed);
+    }
+}
 
 /// For the allocator: the thread takes bytes (positive) or gives them back (negative). True: the process is to be told ([`flush`]), which
 /// is always so for twice [`STEP`].
@@ -82,9 +100,9 @@ pub fn took(bytes: isize) {
 
 fn tell(m: &Meter) {
     let taken = m.taken.get();
-    PROCESS
-        .0
-        .fetch_add((taken - m.told.replace(taken)) as i64, Relaxed);
+    let more = taken - m.told.replace(taken);
+    PROCESS.0.fetch_add(more as i64, Relaxed);
+    grant(m, m.granted.get() - more.clamp(0, m.granted.get()));
 }
 
 /// The process knows of all that this thread took. Also for the end of a thread.
@@ -192,7 +210,10 @@ impl Drop for Entered<'_> {
         if let Some(account) = self.0 {
             account.used.store(mine(), Relaxed);
         }
-        METER.with(|m| m.next.set(isize::MAX));
+        METER.with(|m| {
+            m.next.set(isize::MAX);
+            grant(m, 0);
+        });
     }
 }
 
@@ -299,7 +320,11 @@ impl Account {
             self.total.refused.fetch_add(1, Relaxed);
             return Err(statement_error(limit as u64));
         }
-        self.total.judge(self, more)?;
+        // What was granted before was taken, or will not be. All see this before it is judged, so that two do not find the same room.
+        METER.with(|m| grant(m, more.min(MOST_GRANTED)));
+        self.total
+            .judge(self, more)
+            .inspect_err(|_| METER.with(|m| grant(m, 0)))?;
         // Looked at again after a step, or where the statement would be above its limit.
         let step = STEP.min(limit.saturating_sub(taken).saturating_add(1));
         METER.with(|m| m.next.set(m.taken.get().saturating_add(step)));
@@ -404,9 +429,9 @@ impl Total {
         limit - limit / SHARE
     }
 
-    /// Refuses the largest, where all together are above the limit; `account` is about to take `more`.
+    /// Refuses the largest, where all together are above the limit; `account` is about to take `more`, which it was granted.
     fn judge(&self, account: &Account, more: isize) -> Result<()> {
-        let used = process() - self.rows.load(Relaxed) + more as i64;
+        let used = process() + GRANTED.0.load(Relaxed) - self.rows.load(Relaxed);
         let privileged = account.privileged.load(Relaxed);
         let limit = match privileged {
             true => self.limit.load(Relaxed),
@@ -484,6 +509,38 @@ mod tests {
         account.begin(1 << 20);
         assert_eq!(code(want(1 << 20)), None);
         took(-(1 << 20) - 1);
+    }
+
+    /// Sixteen threads ask at the same time for more than there is for one of two. What all were granted stays below the limit.
+    #[test]
+    fn what_was_granted_counts_before_it_is_taken() {
+        const EACH: usize = 60 << 20;
+        let total = Arc::new(Total::default());
+        total.set_limit((process().max(0) as u64) + (512 << 20));
+        let (asked, done) = (std::sync::Barrier::new(16), std::sync::Barrier::new(16));
+        let granted = AtomicU64::new(0);
+        std::thread::scope(|s| {
+            for _ in 0..16 {
+                s.spawn(|| {
+                    let account = total.account();
+                    let mut turn = Some(account.clone());
+                    let inside = enter(&mut turn);
+                    account.begin(1 << 30);
+                    asked.wait();
+                    if want(EACH).is_ok() {
+                        granted.fetch_add(1, Relaxed);
+                    }
+                    done.wait();
+                    drop(inside);
+                });
+            }
+        });
+        let granted = granted.into_inner();
+        // Other tests of this process take and grant a little beside it.
+        assert!((1..=9).contains(&granted), "{granted} × 60 MB of 512 MB");
+        let mut turn = Some(total.account());
+        let _inside = enter(&mut turn);
+        assert_eq!(code(want(EACH)), None, "it is free again");
     }
 
     #[test]
