@@ -15,6 +15,10 @@
 //! core's `turn`; a clock that finds the same step at two ticks in a row takes the core away from its thread
 //! ([`Cores::watch`]): another thread drives it from then on, and the old one ends when its step does.
 //!
+//! **Statements that take some milliseconds** are not taken away, but they may not fill a turn: a task is *heavy* if the clock has ticked during its last
+//! step. A step of a microsecond meets a tick once in thousands, one of some milliseconds mostly; no step has to ask what time it is. Heavy tasks wait in a queue of their own. A turn runs every light task that is ready, then heavy ones until [`HEAVY`] has passed, one at least. So a point read
+//! waits for one heavy step at most, whatever number of clients sends large statements.
+//!
 //! Tasks may use timers and channels of the runtime that the cores were made in, not its sockets.
 //!
 //! Left out on purpose: stealing. A connection that is busy for longer than a tick costs the others of its core that long, once.
@@ -33,13 +37,15 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll as Step, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::error;
 
 /// Syntax trees are walked by recursion; what nests deeper than this allows is refused by the parser.
 const STACK: usize = 64 << 20;
 /// Events taken at once.
 const EVENTS: usize = 256;
+/// Time that heavy tasks have in a turn.
+const HEAVY: Duration = Duration::from_millis(2);
 /// The token of a core's own waker.
 const WAKER: Token = Token(usize::MAX);
 /// A core's `turn`: who drives it in the high bits, his steps in the low ones; odd inside a step.
@@ -87,6 +93,19 @@ pub fn aside() {
     }
 }
 
+/// Goes on in the next turn, behind all that is ready and all that has come meanwhile.
+pub async fn next_turn() {
+    let mut asked = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut asked, true) {
+            return Step::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Step::Pending
+    })
+    .await;
+}
+
 /// Goes on when the other tasks of this turn have run; at once where there are none, or no core.
 pub async fn afterwards() {
     let mut asked = LEFT.get() == 0;
@@ -121,6 +140,8 @@ struct Common {
 pub struct Core {
     runtime: tokio::runtime::Handle,
     ready: Mutex<VecDeque<Arc<Task>>>,
+    /// Ready tasks whose last step was long.
+    heavy: Mutex<VecDeque<Arc<Task>>>,
     late: Mutex<VecDeque<Arc<Task>>>,
     poll: Mutex<(Poll, Events)>,
     registry: Registry,
@@ -222,6 +243,7 @@ impl Core {
         Ok(Arc::new(Core {
             runtime: tokio::runtime::Handle::current(),
             ready: Mutex::default(),
+            heavy: Mutex::default(),
             late: Mutex::default(),
             poll: Mutex::new((poll, Events::with_capacity(EVENTS))),
             registry,
@@ -282,10 +304,10 @@ impl Core {
                 }
             }
             LEFT.set(0);
-            if !self.run_late(&mut turn) {
+            if !self.run_late(&mut turn) || !self.run_heavy(&mut turn) {
                 break;
             }
-            if self.stopping.load(Ordering::SeqCst) && self.ready.lock().is_empty() {
+            if self.stopping.load(Ordering::SeqCst) && !self.has_ready() {
                 break;
             }
             self.wait();
@@ -304,11 +326,37 @@ impl Core {
         }
     }
 
+    /// Runs heavy tasks until they have had their time, each once at most. False: the core is another thread's now.
+    fn run_heavy(&self, turn: &mut u64) -> bool {
+        let n = self.heavy.lock().len();
+        if n == 0 {
+            return true;
+        }
+        let until = Instant::now() + HEAVY;
+        for _ in 0..n {
+            let Some(task) = self.heavy.lock().pop_front() else {
+                break;
+            };
+            if !self.step(&task, turn) || !self.run_late(turn) {
+                return false;
+            }
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Whether a task is ready, heavy or not.
+    fn has_ready(&self) -> bool {
+        !self.ready.lock().is_empty() || !self.heavy.lock().is_empty()
+    }
+
     /// Runs a task until it waits. False: the core is somebody else's now.
     fn step(&self, task: &Arc<Task>, turn: &mut u64) -> bool {
         *turn += 1;
         self.turn.store(*turn, Ordering::Release);
-        task.run();
+        task.run(&self.common.ticks);
         let held = (Ordering::AcqRel, Ordering::Relaxed);
         let mine = self.turn.compare_exchange(*turn, *turn + 1, held.0, held.1);
         *turn += 1;
@@ -320,7 +368,7 @@ impl Core {
         let mut held = self.poll.lock();
         let (poll, events) = &mut *held;
         self.parked.store(true, Ordering::SeqCst);
-        let idle = self.ready.lock().is_empty()
+        let idle = !self.has_ready()
             && self.late.lock().is_empty()
             && !self.stopping.load(Ordering::SeqCst);
         match poll.poll(events, (!idle).then_some(Duration::ZERO)) {
@@ -339,7 +387,11 @@ impl Core {
     }
 
     fn push(&self, task: Arc<Task>) {
-        self.ready.lock().push_back(task);
+        let queue = match task.heavy.load(Ordering::Relaxed) {
+            true => &self.heavy,
+            false => &self.ready,
+        };
+        queue.lock().push_back(task);
         self.unpark();
     }
 
@@ -354,6 +406,7 @@ impl Core {
         let task = Arc::new(Task {
             core: Mutex::new(self.clone()),
             state: AtomicU8::new(QUEUED),
+            heavy: AtomicBool::new(false),
             future: Mutex::new(Some(Box::pin(f))),
         });
         self.push(task);
@@ -539,18 +592,24 @@ const DONE: u8 = 4;
 struct Task {
     core: Mutex<Arc<Core>>,
     state: AtomicU8,
+    /// The clock has ticked in its last step.
+    heavy: AtomicBool,
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
 impl Task {
-    fn run(self: &Arc<Task>) {
+    /// Runs it until it waits. `ticks` counts the clock's.
+    fn run(self: &Arc<Task>, ticks: &AtomicU32) {
         self.state.store(RUNNING, Ordering::SeqCst);
         let mut future = self.future.lock();
         let Some(f) = &mut *future else { return };
         let waker = Waker::from(self.clone());
         let step = AssertUnwindSafe(|| f.as_mut().poll(&mut Context::from_waker(&waker)));
+        let before = ticks.load(Ordering::Relaxed);
         // The panic has been reported by its hook; the connection is closed by the drop.
         let done = catch_unwind(step).map_or(true, |s| s.is_ready());
+        let ticked = ticks.load(Ordering::Relaxed) != before;
+        self.heavy.store(ticked, Ordering::Relaxed);
         // Nobody pushes it before its state says that it does not run.
         if let Some(to) = MOVED.take() {
             *self.core.lock() = to;
@@ -679,6 +738,43 @@ mod tests {
             cores.pick(None).run(async move { said.send(()).unwrap() });
             heard.recv().unwrap();
             release.send(()).unwrap();
+        });
+    }
+
+    #[test]
+    fn one_heavy_step_at_most_stands_before_a_light_task() {
+        in_runtime(|cores| {
+            let (said, heard) = mpsc::channel();
+            let core = cores.pick(None);
+            for _ in 0..6 {
+                let (said, here) = (said.clone(), core.clone());
+                core.run(async move {
+                    for n in 0..6 {
+                        // A step in which the clock ticks, and which takes all the time that heavy tasks have in a turn.
+                        here.common.ticks.fetch_add(1, Ordering::Relaxed);
+                        std::thread::sleep(HEAVY + Duration::from_millis(1));
+                        // The first step has made it heavy.
+                        if n > 0 {
+                            said.send("heavy").unwrap();
+                        }
+                        next_turn().await;
+                    }
+                });
+            }
+            core.run(async move {
+                // Behind the first steps of the others.
+                next_turn().await;
+                for _ in 0..60 {
+                    said.send("light").unwrap();
+                    next_turn().await;
+                }
+            });
+            let order: Vec<_> = heard.iter().collect();
+            assert_eq!(order.iter().filter(|o| **o == "heavy").count(), 30);
+            assert!(
+                order[..31].windows(2).all(|w| w != ["heavy", "heavy"]),
+                "{order:?}"
+            );
         });
     }
 

@@ -22,6 +22,8 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
+/// A connection whose client sends without a pause reads so much, then others have their turn.
+const TURN: usize = 256 << 10;
 /// Bytes to read at once.
 const CHUNK: usize = 16 << 10;
 /// A message longer than this is asked for by its statement's account.
@@ -41,6 +43,8 @@ pub struct Input {
     pass: usize,
     /// It was asked whether the message at the front may be so long.
     asked: bool,
+    /// Bytes that came since another connection had its turn.
+    run: usize,
     /// When the newest of it was taken off the wire, as a stamp of the engine (`Engine::arrival`). Forgotten with each read; who reads
     /// says it anew. Older bytes get the newer stamp too, which is safe.
     pub arrived: Option<u64>,
@@ -108,7 +112,12 @@ impl Input {
 
     /// Reads more. 0: the client has closed its side.
     pub async fn fill<S: Stream>(&mut self, stream: &mut S) -> io::Result<usize> {
+        if self.run >= TURN {
+            self.run = 0;
+            super::cores::next_turn().await;
+        }
         let n = stream.read(self.room()).await?;
+        self.run += n;
         self.came(n);
         Ok(n)
     }
