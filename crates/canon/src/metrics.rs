@@ -227,6 +227,12 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
         n(&c.commit_waits),
         micros(&c.commit_wait_micros),
     );
+    plans(p, gate);
+}
+
+fn plans(p: &mut Page, gate: &Gate<NodeEngine>) {
+    let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
+    let c = &gate.shared.counters;
     p.counter(
         "canon_plans_made_total",
         "Statements planned.",

@@ -196,6 +196,37 @@ async fn prepared_statements_are_kept() {
     client.batch_execute("PREPARE p AS SELECT 1").await.unwrap();
 }
 
+/// The tokens and the syntax tree of a long text would take hundreds of times the text. The statement is refused on the way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_of_many_tokens_is_refused() {
+    if on_postgres() {
+        return;
+    }
+    let (server, _admin) = with_user(&[]).await;
+    let client = user(&server).await;
+    let sql = format!("VALUES {}(1)", "(1),".repeat(10 << 20));
+    let refused = client.batch_execute(&sql).await.unwrap_err();
+    assert_eq!(sqlstate(&refused), "53200");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let peak: u64 = peak
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    assert!(peak < 700 << 10, "{peak} kB");
+    // A literal of the same length, with quotes and blanks in it, is one token.
+    let text = "it''s a word ".repeat(2 << 20);
+    let sql = format!("SELECT length('{text}')");
+    assert_eq!(one(&client, &sql).await, (12 * (2 << 20)).to_string());
+    let rows = format!(
+        "SELECT count(*) FROM (VALUES {}(1)) v",
+        "(1),".repeat(100_000)
+    );
+    assert_eq!(one(&client, &rows).await, "100001");
+}
+
 /// Plans that sessions have left behind are a cache with a bound, in bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn plans_of_sessions_that_have_gone_take_little() {

@@ -13,7 +13,8 @@
 //!
 //! **Statements that take long** run where they stand, and nobody has to say so beforehand. Each step of a task is counted in the
 //! core's `turn`; a clock that finds the same step at two ticks in a row takes the core away from its thread
-//! ([`Cores::watch`]): another thread drives it from then on, and the old one ends when its step does.
+//! ([`Cores::watch`]): another thread drives it from then on, and the old one ends when its step does. The old one has less of the processors from
+//! then on ([`NICE`]), so that many long statements do not keep the cores from short ones.
 //!
 //! **Statements that take some milliseconds** are not taken away, but they may not fill a turn: a task is *heavy* if the clock has ticked during its last
 //! step. A step of a microsecond meets a tick once in thousands, one of some milliseconds mostly; no step has to ask what time it is. Heavy tasks wait in a queue of their own. A turn runs every light task that is ready, then heavy ones until [`HEAVY`] has passed, one at least. So a point read
@@ -34,7 +35,9 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll as Step, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -50,6 +53,8 @@ const HEAVY: Duration = Duration::from_millis(2);
 const WAKER: Token = Token(usize::MAX);
 /// A core's `turn`: who drives it in the high bits, his steps in the low ones; odd inside a step.
 const GENERATION: u32 = 40;
+/// What a thread adds to its nice value when it has lost its core.
+const NICE: i32 = 5;
 /// Ticks of the clock in a period of [`Busy`].
 const PERIOD: u32 = 20;
 
@@ -148,6 +153,8 @@ pub struct Core {
     waker: mio::Waker,
     /// Its thread waits for events, or is about to.
     parked: AtomicBool,
+    /// The system's number of the thread that drives it; 0: none yet.
+    thread: AtomicI32,
     turn: AtomicU64,
     sources: Mutex<Sources>,
     /// Sockets it has.
@@ -206,7 +213,12 @@ impl Cores {
         for (core, seen) in self.cores.iter().zip(seen.iter_mut()) {
             let turn = core.turn.load(Ordering::SeqCst);
             if turn % 2 == 1 && turn == *seen {
+                let thread = core.thread.load(Ordering::Relaxed);
                 core.take_away(turn);
+                // Best effort: a thread that has ended meanwhile needs nothing, and the system may refuse it.
+                if let Some(thread) = rustix::process::Pid::from_raw(thread) {
+                    _ = rustix::process::setpriority_process(Some(thread), NICE);
+                }
             }
             *seen = turn;
         }
@@ -249,6 +261,7 @@ impl Core {
             registry,
             waker,
             parked: AtomicBool::new(false),
+            thread: AtomicI32::new(0),
             turn: AtomicU64::new(0),
             sources: Mutex::default(),
             load: AtomicUsize::new(0),
@@ -285,6 +298,8 @@ impl Core {
 
     fn drive(self: Arc<Core>, mut turn: u64) {
         let _inside = self.runtime.enter();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        self.thread.store(thread, Ordering::Relaxed);
         NUMBER.set(self.number);
         MINE.set(turn >> GENERATION);
         DRIVEN.set(Some(self.clone()));

@@ -39,6 +39,8 @@ pub(crate) mod testing;
 mod to_char;
 mod to_number;
 mod tools;
+#[cfg(test)]
+mod walk;
 mod window;
 
 pub use context::{EvalContext, NoSession, SessionContext};

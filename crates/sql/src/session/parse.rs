@@ -183,17 +183,53 @@ fn too_deep() -> Error {
 }
 
 fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
-    let tokens = match tokens(sql) {
-        Err(e) if e.message.contains("encoded string") => tokens(&super::escapes::rewrite(sql)?),
+    let tokens = match tokens(sql)? {
+        Err(e) if e.message.contains("encoded string") => tokens(&super::escapes::rewrite(sql)?)?,
         other => other,
     };
     let tokens = tokens.map_err(|e| bad_token(sql, &e))?;
     check_numbers(sql, &tokens)?;
+    // What the parser makes of them. It cannot be stopped on its way, so its memory is asked for before.
+    base::memory::want(tokens.len().saturating_mul(TREE))?;
     Ok(tokens)
 }
 
-fn tokens(sql: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
-    Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location()
+/// Bytes that a token takes until its statement is bound, beside itself: a copy for the parser, and its part of the syntax tree. Measured of
+/// arithmetic and of VALUES.
+const TREE: usize = 256;
+/// Tokens between two looks at whether the statement may go on.
+const LOOK: usize = 256;
+
+/// What stops the tokenizer.
+struct Stopped(Error);
+
+/// The tokens of a text, or what is wrong in it. An error of the statement (cancelled, out of memory) ends the tokenizer by unwinding, since it has
+/// no other way out. No panic hook runs.
+fn tokens(sql: &str) -> Result<Result<Vec<TokenWithSpan>, TokenizerError>> {
+    let mut tokens = Vec::new();
+    let mut left = LOOK;
+    let look = |token| {
+        left -= 1;
+        if left == 0 {
+            left = LOOK;
+            let may = base::memory::check().and_then(|()| base::cancel::check_cancelled());
+            if let Err(e) = may {
+                std::panic::resume_unwind(Box::new(Stopped(e)));
+            }
+        }
+        token
+    };
+    let all = || {
+        let mut tokenizer = Tokenizer::new(&PostgreSqlDialect {}, sql);
+        tokenizer.tokenize_with_location_into_buf_with_mapper(&mut tokens, look)
+    };
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(all)) {
+        Ok(read) => Ok(read.map(|()| tokens)),
+        Err(panic) => match panic.downcast::<Stopped>() {
+            Ok(stopped) => Err(stopped.0),
+            Err(panic) => std::panic::resume_unwind(panic),
+        },
+    }
 }
 
 /// Refuses numbers that a word follows at once (`123abc`), and what other databases take for numbers.

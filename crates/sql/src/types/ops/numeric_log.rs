@@ -279,7 +279,24 @@ pub fn power(b: &Numeric, e: &Numeric) -> Result<Numeric> {
         return check(BigInt::from(0), MIN_SIG_DIGITS);
     }
     let magnitude = base.abs();
-    let weight = approximate_ln(&magnitude) * exponent.to_f64().unwrap_or(f64::INFINITY) / LN_10;
+    let odd = whole && (exponent.to_bigint_odd());
+    let mut ln = approximate_ln(&magnitude);
+    let mut times = exponent.to_f64().unwrap_or(f64::INFINITY).abs();
+    if times.is_infinite() {
+        // No power of another base than one is a number then.
+        if magnitude == 1 {
+            let one = check(BigInt::from(10).pow(MIN_SIG_DIGITS as u32), MIN_SIG_DIGITS)?;
+            return Ok(match base.sign() == Sign::Minus && odd {
+                true => super::numeric::negate(&one),
+                false => one,
+            });
+        }
+        (ln, times) = (if magnitude > 1 { 1.0 } else { -1.0 }, 1e300);
+    }
+    if exponent.sign() == Sign::Minus {
+        times = -times;
+    }
+    let weight = ln * times / LN_10;
     if weight > 131_072.0 {
         return Err(format_overflow());
     }
@@ -290,14 +307,10 @@ pub fn power(b: &Numeric, e: &Numeric) -> Result<Numeric> {
     if weight < -(scale as f64) - 2.0 {
         return check(BigInt::from(0), scale);
     }
-    let digits = scale
-        + weight.abs() as i64
-        + 20
-        + exponent.to_f64().unwrap_or(0.0).abs().log10().max(0.0) as i64;
+    let digits = scale + weight.abs() as i64 + 20 + times.abs().log10().max(0.0) as i64;
     let bits = bits_for(digits + (groups(base, 1).0.abs() + 1) * 4);
     let l = (ln_fixed(&to_fixed(&magnitude, bits), bits)? * to_fixed(exponent, bits)) >> bits;
     let r = from_fixed(&exp_fixed(&l, bits)?, bits, scale)?;
-    let odd = whole && (exponent.to_bigint_odd());
     Ok(if base.sign() == Sign::Minus && odd {
         super::numeric::negate(&r)
     } else {
