@@ -6,19 +6,22 @@
 //! standing    what a copy has promised, so that a leader that was left behind gets no more acknowledgements
 //! waiting     how many replicas the primary waits for
 //! failover    the consensus leader's decider: lease over, ask, name
+//! consensus   the log that carries commands, by openraft, over this project's disk
 //! ```
-//! All five decide purely. They take events with the time of the caller's own clock and return what is to be done. The safety of commits rests on terms and
+//! The first five decide purely. They take events with the time of the caller's own clock and return what is to be done. The safety of commits rests on terms and
 //! promises; clocks protect only reads at a primary that is cut off.
 //!
 //! Left out on purpose: the network. Messages between nodes are `canon`'s.
 
 pub mod catalogue;
+pub mod consensus;
 pub mod failover;
 pub mod leases;
 pub mod standing;
 pub mod waiting;
 
 pub use catalogue::{Catalogue, Command, Kind, Member, NodeId, Phase, Policies, Refused};
+pub use consensus::{Carry, Consensus, Timing};
 pub use failover::{Action, Failover, Obstacle};
 pub use leases::{Grantor, Holder, Request, Terms};
 pub use standing::{End, Standing};

@@ -1,0 +1,266 @@
+//! Consensus: openraft over this project's disk, carrying [`Command`]s, with the [`Catalogue`] as its state.
+//!
+//! [`Consensus`] is one member. Messages between members are bytes that [`Carry`] takes to another member and that [`Consensus::hear`] answers there, so the server
+//! sends them over its own proven connections.
+//!
+//! Voters follow the catalogue: the consensus leader changes them in [`Consensus::fit`], from one to three in one step. The others learn.
+//!
+//! Left out on purpose: what follows from the catalogue. Leases and fail-over are decided in [`crate::failover`].
+
+mod file;
+mod store;
+mod types;
+
+use env::Disk;
+use openraft::error::{InstallSnapshotError, NetworkError, RPCError, RaftError, Unreachable};
+use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
+    VoteRequest, VoteResponse,
+};
+use openraft::{ChangeMembers, Config, EmptyNode, Raft, SnapshotPolicy};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+use crate::catalogue::{Catalogue, Command, Member, NodeId, Refused};
+use types::Types;
+
+/// The answer of another member, or that there was none.
+pub type Carried<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send + 'a>>;
+
+/// The way to the other members.
+pub trait Carry: Send + Sync + 'static {
+    /// Takes the message to a member and brings back what [`Consensus::hear`] answered there.
+    fn carry(&self, to: NodeId, message: Vec<u8>) -> Carried<'_>;
+}
+
+#[derive(Serialize, Deserialize)]
+enum Message {
+    Append(AppendEntriesRequest<Types>),
+    Vote(VoteRequest<NodeId>),
+    Snapshot(InstallSnapshotRequest<Types>),
+}
+
+/// Milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    pub heartbeat: u64,
+    /// A member without a word from the leader stands for election after this long, up to twice as long.
+    pub election: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing {
+            heartbeat: 250,
+            election: 1000,
+        }
+    }
+}
+
+/// One member of the consensus. Clones share it.
+#[derive(Clone)]
+pub struct Consensus {
+    me: NodeId,
+    raft: Raft<Types>,
+    catalogue: watch::Receiver<Catalogue>,
+}
+
+fn other(e: impl std::fmt::Display) -> io::Error {
+    io::Error::other(e.to_string())
+}
+
+impl Consensus {
+    /// Opens what this directory holds, or begins as a member of nothing. Needs a tokio runtime with time.
+    pub async fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        me: NodeId,
+        carry: Arc<dyn Carry>,
+        timing: Timing,
+    ) -> io::Result<Consensus> {
+        let config = Config {
+            cluster_name: "canon".into(),
+            heartbeat_interval: timing.heartbeat,
+            election_timeout_min: timing.election,
+            election_timeout_max: timing.election * 2,
+            snapshot_policy: SnapshotPolicy::LogsSinceLast(500),
+            max_in_snapshot_log_to_keep: 100,
+            ..Config::default()
+        };
+        let config = Arc::new(config.validate().map_err(other)?);
+        let (store, machine, catalogue) = store::open(file::LogFile::open(disk, dir)?);
+        let raft = Raft::new(me, config, Ways { carry }, store, machine);
+        Ok(Consensus {
+            me,
+            raft: raft.await.map_err(other)?,
+            catalogue,
+        })
+    }
+
+    /// Makes a cluster of one, whose data stands in this term. An error if it is a member of one.
+    pub async fn found(&self, member: Member, term: u64) -> io::Result<()> {
+        let alone = BTreeMap::from([(self.me, EmptyNode {})]);
+        self.raft.initialize(alone).await.map_err(other)?;
+        let leads = |m: &openraft::RaftMetrics<NodeId, EmptyNode>| m.state.is_leader();
+        self.raft
+            .wait(None)
+            .metrics(leads, "a cluster of one elects itself")
+            .await
+            .map_err(other)?;
+        let node = self.me;
+        let found = Command::Found { node, member, term };
+        self.propose(found)
+            .await?
+            .map_err(|r| io::Error::other(format!("{r:?}")))
+    }
+
+    /// The catalogue as far as it is applied here, and a way to wait for a change.
+    pub fn catalogue(&self) -> watch::Receiver<Catalogue> {
+        self.catalogue.clone()
+    }
+
+    /// The consensus leader, as far as this member knows.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.raft.metrics().borrow().current_leader
+    }
+
+    /// The voters, as far as this member knows.
+    pub fn voters(&self) -> BTreeSet<NodeId> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        metrics.membership_config.membership().voter_ids().collect()
+    }
+
+    /// Appends a command, at the leader. What the catalogue said to it; an error if it is not known whether it was appended, or if this is not the leader.
+    pub async fn propose(&self, command: Command) -> io::Result<Result<(), Refused>> {
+        let written = self.raft.client_write(command).await.map_err(other)?;
+        Ok(written.data)
+    }
+
+    /// A majority has confirmed this leader in a round that began after the call. A lease may be granted after that.
+    pub async fn confirm(&self) -> io::Result<()> {
+        self.raft.ensure_linearizable().await.map_err(other)?;
+        Ok(())
+    }
+
+    /// At the leader: brings voters and learners to what the catalogue says. Called after each change of it; does nothing where all stands.
+    pub async fn fit(&self) -> io::Result<()> {
+        let metrics = self.raft.metrics().borrow().clone();
+        if !metrics.state.is_leader() {
+            return Ok(());
+        }
+        let membership = metrics.membership_config.membership().clone();
+        let known: BTreeSet<NodeId> = membership.nodes().map(|(id, _)| *id).collect();
+        let now: BTreeSet<NodeId> = membership.voter_ids().collect();
+        let catalogue = self.catalogue.borrow().clone();
+        let members: BTreeSet<NodeId> = catalogue.members().keys().copied().collect();
+        if members.is_empty() {
+            return Ok(());
+        }
+        for new in members.difference(&known) {
+            let blocking = false;
+            let added = self.raft.add_learner(*new, EmptyNode {}, blocking).await;
+            added.map_err(other)?;
+        }
+        let voters = catalogue.voters(&now);
+        if voters != now {
+            let changed = self.raft.change_membership(voters, true).await;
+            changed.map_err(other)?;
+        }
+        let left: BTreeSet<NodeId> = known.difference(&members).copied().collect();
+        if !left.is_empty() {
+            let remove = ChangeMembers::RemoveNodes(left);
+            let changed = self.raft.change_membership(remove, true).await;
+            changed.map_err(other)?;
+        }
+        Ok(())
+    }
+
+    /// Answers a message of another member.
+    pub async fn hear(&self, message: &[u8]) -> io::Result<Vec<u8>> {
+        let message = serde_json::from_slice(message).map_err(other)?;
+        let answer = match message {
+            Message::Append(m) => serde_json::to_vec(&self.raft.append_entries(m).await),
+            Message::Vote(m) => serde_json::to_vec(&self.raft.vote(m).await),
+            Message::Snapshot(m) => serde_json::to_vec(&self.raft.install_snapshot(m).await),
+        };
+        answer.map_err(other)
+    }
+
+    /// Ends the member's tasks.
+    pub async fn stop(&self) -> io::Result<()> {
+        self.raft.shutdown().await.map_err(other)
+    }
+}
+
+/// Makes a [`Way`] to each member.
+struct Ways {
+    carry: Arc<dyn Carry>,
+}
+
+/// The way to one member.
+struct Way {
+    to: NodeId,
+    carry: Arc<dyn Carry>,
+}
+
+impl RaftNetworkFactory<Types> for Ways {
+    type Network = Way;
+
+    async fn new_client(&mut self, target: NodeId, _node: &EmptyNode) -> Way {
+        Way {
+            to: target,
+            carry: self.carry.clone(),
+        }
+    }
+}
+
+type Failed<E> = RPCError<NodeId, EmptyNode, RaftError<NodeId, E>>;
+
+impl Way {
+    async fn ask<T, E>(&self, message: Message) -> Result<T, Failed<E>>
+    where
+        T: DeserializeOwned,
+        E: std::error::Error + DeserializeOwned,
+    {
+        let bytes = serde_json::to_vec(&message).map_err(|e| NetworkError::new(&e))?;
+        let answer = self.carry.carry(self.to, bytes).await;
+        let answer = answer.map_err(|e| Unreachable::new(&e))?;
+        let answer: Result<T, RaftError<NodeId, E>> =
+            serde_json::from_slice(&answer).map_err(|e| NetworkError::new(&e))?;
+        answer.map_err(|e| RPCError::RemoteError(openraft::error::RemoteError::new(self.to, e)))
+    }
+}
+
+impl RaftNetwork<Types> for Way {
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<Types>,
+        _option: RPCOption,
+    ) -> Result<AppendEntriesResponse<NodeId>, Failed<openraft::error::Infallible>> {
+        self.ask(Message::Append(rpc)).await
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        rpc: InstallSnapshotRequest<Types>,
+        _option: RPCOption,
+    ) -> Result<InstallSnapshotResponse<NodeId>, Failed<InstallSnapshotError>> {
+        self.ask(Message::Snapshot(rpc)).await
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<NodeId>,
+        _option: RPCOption,
+    ) -> Result<VoteResponse<NodeId>, Failed<openraft::error::Infallible>> {
+        self.ask(Message::Vote(rpc)).await
+    }
+}

@@ -1,0 +1,225 @@
+//! Members of one consensus in one process, with messages over channels that can be cut and disks that lose their power.
+
+use cluster::consensus::Carried;
+use cluster::{Carry, Catalogue, Command, Consensus, Kind, Member, NodeId, Policies, Timing};
+use env::{MemDisk, PowerCut};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Only a hang reaches it.
+const HANG: Duration = Duration::from_secs(120);
+
+#[derive(Default)]
+struct Net {
+    members: Mutex<BTreeMap<NodeId, Consensus>>,
+    cut: Mutex<BTreeSet<NodeId>>,
+}
+
+/// One member's way into the net.
+struct From {
+    me: NodeId,
+    net: Arc<Net>,
+}
+
+impl Carry for From {
+    fn carry(&self, to: NodeId, message: Vec<u8>) -> Carried<'_> {
+        Box::pin(async move {
+            let away = |id| self.net.cut.lock().unwrap().contains(&id);
+            let target = self.net.members.lock().unwrap().get(&to).cloned();
+            match target {
+                Some(member) if !away(self.me) && !away(to) => member.hear(&message).await,
+                _ => Err(io::ErrorKind::ConnectionRefused.into()),
+            }
+        })
+    }
+}
+
+struct World {
+    net: Arc<Net>,
+    disks: BTreeMap<NodeId, MemDisk>,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            net: Arc::default(),
+            disks: BTreeMap::new(),
+        }
+    }
+
+    async fn start(&mut self, me: NodeId) -> Consensus {
+        let disk = self.disks.entry(me).or_default().clone();
+        let carry = Arc::new(From {
+            me,
+            net: self.net.clone(),
+        });
+        let opened = Consensus::open(
+            Arc::new(disk),
+            Path::new("consensus"),
+            me,
+            carry,
+            Timing::default(),
+        );
+        let member = opened.await.expect("it opens");
+        let old = self.net.members.lock().unwrap().insert(me, member.clone());
+        assert!(old.is_none(), "a member is started once");
+        member
+    }
+
+    /// The machine loses its power.
+    async fn crash(&mut self, me: NodeId, cut: PowerCut) {
+        let member = self.net.members.lock().unwrap().remove(&me);
+        self.disks[&me].power_cut(cut);
+        member.expect("it runs").stop().await.expect("it stops");
+    }
+
+    fn all(&self) -> Vec<Consensus> {
+        self.net.members.lock().unwrap().values().cloned().collect()
+    }
+
+    /// Proposes at whichever member leads, until it is appended.
+    async fn propose(&self, command: &Command) {
+        until("a proposal is appended", async || {
+            for member in self.all() {
+                let proposed =
+                    tokio::time::timeout(Duration::from_secs(5), member.propose(command.clone()));
+                if let Ok(Ok(_)) = proposed.await {
+                    return true;
+                }
+            }
+            false
+        })
+        .await;
+    }
+
+    /// The members vote as the catalogue says.
+    async fn fit(&self, voters: &[NodeId]) {
+        let voters: BTreeSet<NodeId> = voters.iter().copied().collect();
+        until("voters are as they should be", async || {
+            for member in self.all() {
+                // An error is a leader that changes just now; the next round sees it.
+                let fit = tokio::time::timeout(Duration::from_secs(5), member.fit());
+                let _ = fit.await;
+            }
+            self.all().iter().all(|m| m.voters() == voters)
+        })
+        .await;
+    }
+
+    async fn agree(&self, is: impl Fn(&Catalogue) -> bool) {
+        until("all have the same catalogue", async || {
+            let all = self.all();
+            let first = all[0].catalogue().borrow().clone();
+            is(&first) && all.iter().all(|m| *m.catalogue().borrow() == first)
+        })
+        .await;
+    }
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waited = tokio::time::timeout(HANG, async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert!(
+        waited.await.is_ok(),
+        "for too long it is not so that {what}"
+    );
+}
+
+fn member(id: NodeId) -> Member {
+    Member {
+        name: format!("n{id}"),
+        address: format!("n{id}:5433"),
+        kind: Kind::Server,
+    }
+}
+
+fn loss(n: u64) -> Command {
+    let policies = Policies {
+        max_loss: Some(n),
+        ..Policies::default()
+    };
+    Command::Set { policies }
+}
+
+async fn three() -> World {
+    let mut world = World::new();
+    let first = world.start(1).await;
+    first.found(member(1), 1).await.expect("a cluster of one");
+    for id in [2, 3] {
+        world.start(id).await;
+        let member = member(id);
+        world.propose(&Command::Join { node: id, member }).await;
+        world.fit(if id == 2 { &[1] } else { &[1, 2, 3] }).await;
+    }
+    world
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_becomes_three_and_outlives_its_leader() {
+    let mut world = three().await;
+    world
+        .agree(|c| c.members().len() == 3 && c.wanted() == 1)
+        .await;
+    for round in 0..3 {
+        let leader = async || world.all().iter().find_map(|m| m.leader());
+        until("there is a leader", async || leader().await.is_some()).await;
+        let gone = leader().await.expect("it was there");
+        world.crash(gone, PowerCut::Random(round)).await;
+        // Two of three go on, and what they agree on is there when the third is back.
+        world.propose(&loss(round)).await;
+        world.agree(|c| c.policies().max_loss == Some(round)).await;
+        world.start(gone).await;
+        world.agree(|c| c.policies().max_loss == Some(round)).await;
+    }
+    // The whole cluster loses its power. Nothing that was agreed on is forgotten.
+    for id in 1..=3 {
+        world.crash(id, PowerCut::LoseAll).await;
+    }
+    for id in 1..=3 {
+        world.start(id).await;
+    }
+    world.agree(|c| c.policies().max_loss == Some(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_confirms_nothing() {
+    let world = three().await;
+    let leads = |m: &Consensus, id| m.leader() == Some(id);
+    until("all know one leader", async || {
+        (1..=3).any(|id| world.all().iter().all(|m| leads(m, id)))
+    })
+    .await;
+    let all = world.all();
+    let old = all[0].leader().expect("all know it");
+    world.net.cut.lock().unwrap().insert(old);
+    let index = usize::try_from(old - 1).expect("one of three");
+    until("the others have another leader", async || {
+        let others = all.iter().filter(|m| !std::ptr::eq(*m, &all[index]));
+        others
+            .into_iter()
+            .all(|m| m.leader().is_some_and(|l| l != old))
+    })
+    .await;
+    let confirmed = tokio::time::timeout(Duration::from_secs(3), all[index].confirm()).await;
+    assert!(
+        !matches!(confirmed, Ok(Ok(()))),
+        "it leads nothing any more"
+    );
+    world.net.cut.lock().unwrap().clear();
+    until("one leader confirms", async || {
+        for m in &all {
+            let confirm = tokio::time::timeout(Duration::from_secs(5), m.confirm());
+            if let Ok(Ok(())) = confirm.await {
+                return true;
+            }
+        }
+        false
+    })
+    .await;
+}
