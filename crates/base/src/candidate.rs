@@ -7,12 +7,13 @@
 //! ```text
 //! number u64 | level u8 | n u32, reads (Footprint::encode_reads) | one versions u64 for each range
 //! | n u32 | n x write: storage u32, overwrites u64, flags u8, key, row if there is one, deltas if there are any
-//! key, row: length u32, bytes      deltas: n u32, n x (column u16, amount i128)
+//! key, row: length u32, bytes      deltas: n u32, n x (column u16, amount i128, guarded u8, need i128 if guarded)
 //! ```
 //!
-//! Left out on purpose: schema changes, which commit where they run; rights, which the node that takes candidates checks itself.
+//! Left out on purpose: schema changes, which commit where they run; the role, since the certifier refuses a candidate after any change of
+//! rights.
 
-use crate::footprint::{WriteEntry, byte_of, key_of, put_key, u32_of, u64_of};
+use crate::footprint::{MoveEntry, WriteEntry, byte_of, key_of, put_key, u32_of, u64_of};
 use crate::{Footprint, Position};
 
 /// The isolation levels.
@@ -64,9 +65,13 @@ impl Candidate {
             }
             if moved != 0 {
                 b.extend_from_slice(&(w.moved.len() as u32).to_le_bytes());
-                for (column, amount) in &w.moved {
-                    b.extend_from_slice(&column.to_le_bytes());
-                    b.extend_from_slice(&amount.to_le_bytes());
+                for m in &w.moved {
+                    b.extend_from_slice(&m.column.to_le_bytes());
+                    b.extend_from_slice(&m.amount.to_le_bytes());
+                    b.push(u8::from(m.need.is_some()));
+                    if let Some(need) = m.need {
+                        b.extend_from_slice(&need.to_le_bytes());
+                    }
                 }
             }
         }
@@ -101,10 +106,7 @@ impl Candidate {
             let mut moved = Vec::new();
             if flags & MOVED != 0 {
                 for _ in 0..u32_of(b)? {
-                    let (column, rest) = b.split_first_chunk()?;
-                    let (amount, rest) = rest.split_first_chunk()?;
-                    *b = rest;
-                    moved.push((u16::from_le_bytes(*column), i128::from_le_bytes(*amount)));
+                    moved.push(move_of(b)?);
                 }
             }
             footprint.writes.push(WriteEntry {
@@ -124,6 +126,26 @@ impl Candidate {
     }
 }
 
+fn move_of(b: &mut &[u8]) -> Option<MoveEntry> {
+    let (column, rest) = b.split_first_chunk()?;
+    let (amount, rest) = rest.split_first_chunk()?;
+    *b = rest;
+    let need = match byte_of(b)? {
+        0 => None,
+        1 => {
+            let (need, rest) = b.split_first_chunk()?;
+            *b = rest;
+            Some(i128::from_le_bytes(*need))
+        }
+        _ => return None,
+    };
+    Some(MoveEntry {
+        column: u16::from_le_bytes(*column),
+        amount: i128::from_le_bytes(*amount),
+        need,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,13 +154,18 @@ mod tests {
 
     #[test]
     fn a_candidate_travels_and_every_prefix_of_it_is_refused() {
+        let delta = |need| MoveEntry {
+            column: 3,
+            amount: -7,
+            need,
+        };
         let write = |row: Option<&[u8]>| WriteEntry {
             storage: 7,
             key: (*b"k").into(),
             overwrites: Position::new(1, 1),
             existed: row.is_none(),
             row: row.map(Into::into),
-            moved: row.map_or(vec![(3, -7)], |_| vec![]),
+            moved: row.map_or(vec![delta(None), delta(Some(7))], |_| vec![]),
         };
         let c = Candidate {
             number: 99,

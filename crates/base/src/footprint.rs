@@ -118,8 +118,17 @@ pub struct WriteEntry {
     pub existed: bool,
     /// The new row; none: deleted, or made of the newest version by `moved`.
     pub row: Option<Box<[u8]>>,
-    /// Deltas of split columns, in units: what the row changes by, whatever its newest version is. Without any it is `row` that counts.
-    pub moved: Vec<(u16, i128)>,
+    /// Deltas of split columns: what the row changes by, whatever its newest version is. Without any it is `row` that counts.
+    pub moved: Vec<MoveEntry>,
+}
+
+/// What a transaction adds to a split value, in the column's units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveEntry {
+    pub column: u16,
+    pub amount: i128,
+    /// The committed value has to be at least this before: what the guards of the transaction's statements come to. None: no guard.
+    pub need: Option<i128>,
 }
 
 /// Everything that decides whether a transaction may commit.

@@ -2,11 +2,12 @@
 //! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it.
 //! `start_check` decides whether a log is all that it was, `reach` keeps the anchor that tells. `shipping` is what a
 //! primary keeps for its replicas, `sending` its end of a connection to one of them (with `log_reads`, `pace` and `hand_over`), `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
-//! `topology` is all in which the ways differ that a cluster's nodes share work, `steps` is a node without threads, `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
+//! `certify` decides candidates of other nodes, `topology` is all in which the ways differ that a cluster's nodes share work, `steps` is a node without threads, `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
 //!
 //! No SQL here.
 
 pub mod aside;
+mod certify;
 pub mod checkpoint;
 mod following;
 mod hand_over;
@@ -32,6 +33,7 @@ mod steps;
 pub mod topology;
 pub mod verify;
 
+pub use certify::Verdict;
 pub use following::{FollowStats, Following};
 pub use log_reads::OlderLog;
 pub use node::Node;

@@ -1,7 +1,7 @@
 //! What became of transactions whose client may not have heard it: commits that carry a number of their own.
 //!
 //! ```text
-//! 0 ── begin ──▶ running ── committed ──▶ committed at a position      also learnt from the log: by recovery, and by a replica
+//! 0 ── begin, claim ──▶ running ── committed ──▶ committed at a position      also learnt from the log: by recovery, and by a replica
 //!                   └────── aborted ────▶ 0
 //! 0 ── ask ───▶ refused: a commit with this number fails from now on
 //! ```
@@ -33,6 +33,13 @@ pub enum Outcome {
     Unknown,
 }
 
+fn given_up() -> Error {
+    Error::new(
+        SqlState::SERIALIZATION_FAILURE,
+        "the transaction was given up: its outcome was asked for before it committed",
+    )
+}
+
 /// See the head of the file.
 #[derive(Default)]
 pub struct Outcomes(Mutex<Inner>);
@@ -49,15 +56,46 @@ struct Inner {
     complete_from: Position,
 }
 
+/// What a request with a number finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is new, and counts as running from now on.
+    New,
+    /// A request with this number runs.
+    Running,
+    /// One has committed.
+    Committed(Position),
+}
+
 impl Outcomes {
+    /// A request that may be a repeated one, whose transaction could commit above `after`. It must not run twice: 40003 where its outcome
+    /// is not known any more, 40001 where a question about it was answered with no.
+    pub(crate) fn claim(&self, number: u64, after: Position) -> Result<Claim> {
+        let mut s = self.0.lock();
+        if let Some(at) = s.committed.get(&number)
+            && !env::fault::planted("site.number_again")
+        {
+            return Ok(Claim::Committed(*at));
+        }
+        if s.running.contains(&number) {
+            return Ok(Claim::Running);
+        }
+        if s.refused.contains(&number) {
+            return Err(given_up());
+        }
+        if after < s.complete_from {
+            let what = "whether the transaction has committed before is not known any more";
+            return Err(Error::new(SqlState::STATEMENT_COMPLETION_UNKNOWN, what));
+        }
+        s.running.insert(number);
+        Ok(Claim::New)
+    }
+
     /// Before a commit. An error (40001) means that somebody was told that there will be none.
     pub fn begin(&self, number: u64) -> Result<()> {
         let mut s = self.0.lock();
         if s.refused.contains(&number) {
-            return Err(Error::new(
-                SqlState::SERIALIZATION_FAILURE,
-                "the transaction was given up: somebody asked for its outcome before it committed",
-            ));
+            return Err(given_up());
         }
         s.running.insert(number);
         Ok(())
@@ -131,6 +169,26 @@ mod tests {
         assert!(o.begin(2).is_err(), "it was said that it will not");
         assert_eq!(o.ask(3, Position::ZERO), Outcome::Aborted);
         assert!(o.begin(3).is_err());
+    }
+
+    #[test]
+    fn a_repeated_request_runs_once() {
+        let o = Outcomes::default();
+        let at = Position::new(1, 1);
+        o.missed(Position::new(1, 0));
+        let claim = |n, after| o.claim(n, after);
+        let old = claim(1, Position::ZERO).expect_err("it may have committed");
+        assert_eq!(old.code(), SqlState::STATEMENT_COMPLETION_UNKNOWN);
+        assert_eq!(claim(1, at).unwrap(), Claim::New);
+        assert_eq!(claim(1, at).unwrap(), Claim::Running);
+        o.committed(1, at);
+        assert_eq!(claim(1, Position::ZERO).unwrap(), Claim::Committed(at));
+        assert_eq!(claim(2, at).unwrap(), Claim::New);
+        o.aborted(2);
+        assert_eq!(claim(2, at).unwrap(), Claim::New, "it ran, and has failed");
+        assert_eq!(o.ask(3, at), Outcome::Aborted);
+        let refused = claim(3, at).expect_err("it was said that it will not");
+        assert_eq!(refused.code(), SqlState::SERIALIZATION_FAILURE);
     }
 
     #[test]

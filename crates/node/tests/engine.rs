@@ -1,5 +1,6 @@
 //! The engine without SQL: tables made by hand, transactions from threads, restarts on the same directory.
 
+mod candidates;
 mod courtesies;
 mod full_disk;
 mod predicates;

@@ -4,8 +4,9 @@
 //! the node that ran it    Txn::candidate         what it read (SERIALIZABLE) and wrote, with the versions seen
 //! the certifier           TxnManager::adopt      an optimistic transaction with the same reads and writes, ready for `Txn::commit`
 //! ```
-//! Adopting checks what can be checked early: the tables are defined as they were at the candidate's snapshot, rows read are the versions
-//! that were read, rows to be replaced are the versions that were seen. `Txn::commit` checks all of it again below its position, which is
+//! Adopting checks what can be checked early: rows read are the versions that were read, rows to be replaced are the versions that were seen.
+//! It refuses a candidate after any change of the schema above its snapshot, so that a REVOKE which was acknowledged before the candidate
+//! came is obeyed: roles, grants, views and the rules for rows are all part of the schema. `Txn::commit` checks all of it again below its position, which is
 //! what decides. So certification on another node is the commit that exists, and it is as parallel as commits are: record locks keep
 //! apart what conflicts (PSP §3.3.2 needs classes and executors for that).
 //!
@@ -16,7 +17,7 @@
 //!
 //! Left out on purpose: schema changes; row locks of the origin, which guard only there; columns and conditions of reads.
 
-use base::footprint::WriteEntry;
+use base::footprint::{MoveEntry, WriteEntry};
 use base::{Candidate, Error, Footprint, Position, Result, SqlState};
 use std::sync::Arc;
 use store::pin;
@@ -28,10 +29,30 @@ use crate::split::{Delta, Outcome};
 use crate::stats::Cause;
 use crate::stop::{self, Stop};
 use crate::txn::{Isolation, Txn, TxnOptions};
+use crate::writes::Moved;
 
 fn damaged() -> Error {
     let what = "a candidate names a row that its table cannot have";
     Error::new(SqlState::DATA_CORRUPTED, what)
+}
+
+/// The deltas of a row, with what their guards come to.
+fn entries(moved: &Moved) -> Vec<MoveEntry> {
+    let need = |column| moved.needs.iter().find(|n| n.0 == column).map(|n| n.1);
+    let entry = |&(column, amount): &(u16, i128)| MoveEntry {
+        column,
+        amount,
+        need: need(column),
+    };
+    moved.net.iter().map(entry).collect()
+}
+
+/// 40001: it cannot be told whether the transaction might do still what it did.
+fn rights_moved() -> Error {
+    let what = "could not serialize access: rights or definitions were changed concurrently";
+    Error::new(SqlState::SERIALIZATION_FAILURE, what)
+        .detail("The schema has changed since the transaction took its snapshot at another node.")
+        .hint("The transaction might succeed if retried.")
 }
 
 impl Txn {
@@ -57,7 +78,7 @@ impl Txn {
                 overwrites: p.saw,
                 existed: p.existed,
                 row: p.row.clone().filter(|_| p.moved.is_none()),
-                moved: p.moved.as_ref().map_or_else(Vec::new, |m| m.net.to_vec()),
+                moved: p.moved.as_deref().map_or_else(Vec::new, entries),
             }));
         }
         Ok(Candidate {
@@ -69,18 +90,23 @@ impl Txn {
 
     /// The deltas of a candidate are reserved and merged here: the bound is decided at the position that they get.
     fn adopt_deltas(&mut self, handle: &TableHandle, w: &WriteEntry) -> Result<()> {
-        let delta = |(column, amount): &(u16, i128)| Delta {
-            column: *column as usize,
-            amount: *amount,
-            need: None,
-        };
-        let deltas: Vec<Delta> = w.moved.iter().map(delta).collect();
-        let splits = &handle.splits;
-        if deltas
-            .iter()
-            .any(|d| splits.get(d.column).is_none_or(Option::is_none))
-        {
-            return Err(damaged());
+        let mut deltas = Vec::with_capacity(w.moved.len());
+        for m in &w.moved {
+            let column = usize::from(m.column);
+            let units = handle.splits.get(column).and_then(Option::as_ref);
+            let units = units.ok_or_else(damaged)?;
+            let width = units.upper - units.lower;
+            // A greater net fits no value, and sums with it would overflow.
+            if !(-width..=width).contains(&m.amount) {
+                return Err(damaged());
+            }
+            // No value is above `upper`, so a guard beyond it holds for none.
+            let need = m.need.map(|n| n.clamp(units.lower, units.upper + 1));
+            deltas.push(Delta {
+                column,
+                amount: m.amount,
+                need: need.filter(|_| !env::fault::planted("candidate.no_guards")),
+            });
         }
         let added = self.add_to(handle, &w.key, &deltas, 0);
         match self.decided(added)? {
@@ -104,17 +130,13 @@ impl Txn {
     }
 
     /// Takes one write of a candidate as its own.
-    fn adopt_write(&mut self, w: &WriteEntry, snapshot: Position) -> Result<()> {
+    fn adopt_write(&mut self, w: &WriteEntry) -> Result<()> {
         let mut tables = self.schema.catalog.tables.values();
         let found = tables.find(|t| t.storage.id == w.storage).cloned();
         let Some(table) = found else {
             self.shared.stats.abort(Cause::SchemaChanged);
             return Err(self.schema_moved(None));
         };
-        if self.shared.defined_from(&table) > snapshot {
-            self.shared.stats.abort(Cause::SchemaChanged);
-            return Err(self.schema_moved(Some(&table)));
-        }
         let handle = self.for_write(&table);
         let handle = self.decided(handle)?;
         if !w.moved.is_empty() {
@@ -189,6 +211,11 @@ impl TxnManager {
         let mut txn = self.begin(options, false);
         txn.begin_statement()?;
         let f = &c.footprint;
+        let defined = self.newest_catalog().0.max(self.marks.floor);
+        if defined > f.snapshot && !env::fault::planted("site.old_rights") {
+            self.stats.abort(Cause::SchemaChanged);
+            return Err(rights_moved());
+        }
         // A snapshot above what is installed here is of another history.
         let known = txn.view()?.position() >= f.snapshot;
         let reads = isolation == Isolation::Serializable;
@@ -197,7 +224,7 @@ impl TxnManager {
             return Err(changed());
         }
         for w in &f.writes {
-            txn.adopt_write(w, f.snapshot)?;
+            txn.adopt_write(w)?;
         }
         let ended = txn.end_statement();
         txn.decided(ended)?;

@@ -112,18 +112,6 @@ impl TxnManager {
             .clone()
     }
 
-    /// The position from which a table is defined as in `table`, as far as the versions that are kept say: never too small.
-    pub(crate) fn defined_from(&self, table: &TableHandle) -> Position {
-        let all = self.catalogs.read();
-        let id = table.table.def.id;
-        let is_it = |c: &Catalog| {
-            c.table(id)
-                .is_some_and(|t| Arc::ptr_eq(&t.table, &table.table))
-        };
-        let since = all.iter().rev().take_while(|(_, c)| is_it(c)).last();
-        since.map_or(Position::MAX, |(from, _)| (*from).max(self.marks.floor))
-    }
-
     /// A schema version takes effect.
     pub(crate) fn install_catalog(&self, from: Position, catalog: Arc<Catalog>) {
         let mut all = self.catalogs.write();

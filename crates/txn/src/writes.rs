@@ -31,6 +31,8 @@ pub struct Pending {
 pub struct Moved {
     /// The deltas, net, by column, in units.
     pub net: Box<[(u16, i128)]>,
+    /// By column, the least committed value that the guards of the transaction's statements accept.
+    pub needs: Box<[(u16, i128)]>,
     /// The snapshot at which the row was made. At another one it is made anew when it is read.
     pub at: Position,
 }

@@ -265,6 +265,41 @@ fn a_candidate_is_refused_when_its_table_has_changed() {
     assert_eq!(e.code(), base::SqlState::SERIALIZATION_FAILURE);
 }
 
+/// Rights are checked where a transaction runs. After a change of them a candidate may do what its role may not do any more.
+fn commits_after_a_change_of_rights() -> Result<Position> {
+    let w = World::new(FkAction::NoAction);
+    w.run(|t| t.insert(&w.parents, &parent(1, 0, 1))).unwrap();
+    let mut a = w.begin(Isolation::RepeatableRead);
+    a.update(&w.parents, &key(1), &parent(1, 1, 1)).unwrap();
+    let a = a.candidate(1).unwrap().encode();
+    // Not of the table that is written: the candidate may have read another one.
+    let mut t = w.begin(Isolation::Serializable);
+    t.lock_schema().unwrap();
+    let mut def = w.children.table.def.clone();
+    def.owner = PARENTS + 50;
+    t.change_schema(vec![Change::Put(Object::Table(def))])
+        .unwrap();
+    w.commit(t).unwrap();
+    w.adopt_and_commit(&a)
+}
+
+#[test]
+fn a_candidate_is_refused_when_rights_have_changed() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let e = commits_after_a_change_of_rights().unwrap_err();
+    assert_eq!(e.code(), base::SqlState::SERIALIZATION_FAILURE);
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn a_candidate_with_old_rights_is_found() {
+    let _alone = ONE_AT_A_TIME.lock();
+    env::fault::plant("site.old_rights", true);
+    let done = commits_after_a_change_of_rights();
+    env::fault::plant("site.old_rights", false);
+    done.expect("the fault lets it commit");
+}
+
 /// Rows that are none of the table's are refused before anything is locked.
 #[test]
 fn damaged_candidates_are_refused() {

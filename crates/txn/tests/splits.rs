@@ -281,6 +281,84 @@ fn a_delta_of_a_candidate_is_merged_at_its_position() {
     assert_eq!(w.manager.reservations(), []);
 }
 
+/// Candidates that each take two behind the guard `qty >= 4` and do not see each other. The verdicts, in order.
+fn guarded_candidates() -> Vec<bool> {
+    let w = World::new();
+    let candidate = |number| {
+        let mut t = w.begin(Isolation::RepeatableRead, true);
+        run(&mut t, |t| {
+            let one = take(QTY, -1, Some(4));
+            t.add_to(&w.stock, &key(1), &[one], 0)?;
+            // With the own delta it has to be three: the committed value four again.
+            t.add_to(&w.stock, &key(1), &[take(QTY, -1, Some(3))], 0)
+        })
+        .unwrap();
+        t.candidate(number).unwrap().encode()
+    };
+    let made: Vec<Vec<u8>> = (1..=4).map(candidate).collect();
+    let adopt = |b: &Vec<u8>| {
+        let c = Candidate::decode(b).unwrap();
+        w.manager.adopt(&c)?.commit(&w.order)
+    };
+    let done = made.iter().map(|b| adopt(b).is_ok()).collect();
+    assert_eq!(w.manager.reservations(), []);
+    done
+}
+
+#[test]
+fn the_guards_of_a_candidate_hold_at_its_position() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let start = World::new().committed()[&1][0];
+    let mut left = start;
+    let want: Vec<bool> = (0..4)
+        .map(|_| {
+            let holds = left >= 4;
+            left -= if holds { 2 } else { 0 };
+            holds
+        })
+        .collect();
+    assert!(
+        want.contains(&true) && want.contains(&false),
+        "{start} at the start"
+    );
+    assert_eq!(guarded_candidates(), want);
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn candidates_whose_guards_are_dropped_are_found() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let want = guarded_candidates();
+    env::fault::plant("candidate.no_guards", true);
+    let done = guarded_candidates();
+    env::fault::plant("candidate.no_guards", false);
+    assert_ne!(done, want, "the fault is not seen");
+}
+
+/// Amounts that no value can have are refused before anything is added to them.
+#[test]
+fn a_candidate_with_amounts_out_of_reach_is_refused() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = World::new();
+    let mut t = w.begin(Isolation::RepeatableRead, true);
+    run(&mut t, |t| {
+        t.add_to(&w.stock, &key(1), &[take(QTY, -1, None)], 0)
+    })
+    .unwrap();
+    let good = t.candidate(1).unwrap();
+    drop(t);
+    for (amount, need) in [(i128::MAX, None), (i128::MIN, None), (-1, Some(i128::MAX))] {
+        let mut bad = good.clone();
+        bad.footprint.writes[0].moved[0].amount = amount;
+        bad.footprint.writes[0].moved[0].need = need;
+        assert!(w.manager.adopt(&bad).is_err(), "{amount} {need:?}");
+    }
+    let mut low = good;
+    low.footprint.writes[0].moved[0].need = Some(i128::MIN);
+    w.manager.adopt(&low).unwrap().commit(&w.order).unwrap();
+    assert_eq!(w.manager.reservations(), []);
+}
+
 /// A statement that reads none of the transaction's deltas goes on, whatever has become of their rows. One that reads such a row under a
 /// schema that the transaction did not write for is told to try again.
 #[test]

@@ -401,8 +401,18 @@ impl Txn {
         deltas: &[Delta],
         had: Option<Box<Moved>>,
     ) -> Result<()> {
-        let mut moved: Vec<(u16, i128)> = had.map_or_else(Vec::new, |m| m.net.into());
+        let (mut moved, mut needs): (Vec<(u16, i128)>, Vec<_>) =
+            had.map_or_else(Default::default, |m| (m.net.into(), m.needs.into()));
         for d in deltas {
+            if let Some(need) = d.need {
+                // A guard looks at the value with the transaction's own deltas.
+                let own = moved.iter().find(|m| m.0 as usize == d.column);
+                let need = need - own.map_or(0, |m| m.1);
+                match needs.iter_mut().find(|n| n.0 as usize == d.column) {
+                    Some(n) => n.1 = need.max(n.1),
+                    None => needs.push((d.column as u16, need)),
+                }
+            }
             match moved.iter_mut().find(|m| m.0 as usize == d.column) {
                 Some(m) => m.1 += d.amount,
                 None => moved.push((d.column as u16, d.amount)),
@@ -411,6 +421,7 @@ impl Txn {
         let (row, saw) = self.moved_at_snapshot(handle, key, &moved)?;
         let moved = Moved {
             net: moved.into(),
+            needs: needs.into(),
             at: self.view()?.position(),
         };
         self.put_moved(handle, key, row, saw, moved);
