@@ -115,9 +115,6 @@ impl Binder<'_> {
         name: &str,
         env: &mut Env<'_, '_>,
     ) -> Result<Bound> {
-        if !f.within_group.is_empty() {
-            return Err(Error::unsupported("WITHIN GROUP"));
-        }
         if f.null_treatment.is_some() || !matches!(f.parameters, FunctionArguments::None) {
             return Err(Error::unsupported(format!("this form of the call {name}")));
         }
@@ -178,6 +175,9 @@ impl Binder<'_> {
                 FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => star = true,
                 _ => return Err(Error::unsupported("an argument by name")),
             }
+        }
+        if !f.within_group.is_empty() || super::ordered_set::is_ordered_set(name) {
+            return self.ordered_set(name, f, &args, env);
         }
         if let Some(over) = &f.over {
             return self.windowed(name, f, over, (&args, star), env);
@@ -345,21 +345,8 @@ impl Binder<'_> {
         star: bool,
         env: &mut Env<'_, '_>,
     ) -> Result<Bound> {
-        let misplaced = |m: String| Err(Error::new(SqlState::GROUPING_ERROR, m));
-        if env.in_aggregate {
-            return misplaced("aggregate function calls cannot be nested".into());
-        }
-        if env.aggs.is_none() {
-            return misplaced(format!(
-                "aggregate functions are not allowed in {}",
-                env.clause
-            ));
-        }
-        // Aggregates inside of arguments are refused; sets have no place there either.
-        let mut inner = Env {
-            in_aggregate: true,
-            ..Env::plain(env.scope, env.clause)
-        };
+        self.may_aggregate(env)?;
+        let mut inner = env.argument();
         let mut bound = Vec::with_capacity(args.len());
         for e in args {
             let b = self.expr(e, &mut inner)?;
@@ -480,6 +467,21 @@ impl Binder<'_> {
             expr: Expr::Slot(slot),
             ty,
         })
+    }
+
+    /// Refuses an aggregate where none may stand.
+    pub(super) fn may_aggregate(&self, env: &Env<'_, '_>) -> Result<()> {
+        let misplaced = |m: String| Err(Error::new(SqlState::GROUPING_ERROR, m));
+        if env.in_aggregate {
+            return misplaced("aggregate function calls cannot be nested".into());
+        }
+        match env.aggs {
+            Some(_) => Ok(()),
+            None => misplaced(format!(
+                "aggregate functions are not allowed in {}",
+                env.clause
+            )),
+        }
     }
 
     /// An aggregate over columns of an outer query alone is that query's in SQL; here it has no such place.

@@ -49,6 +49,16 @@ impl<'s, 'p> Env<'s, 'p> {
     }
 }
 
+impl<'s, 'p> Env<'s, 'p> {
+    /// The arguments of an aggregate that stands here: neither aggregates nor sets may stand there.
+    pub fn argument(&self) -> Env<'s, 'p> {
+        Env {
+            in_aggregate: true,
+            ..Env::plain(self.scope, self.clause)
+        }
+    }
+}
+
 impl Binder<'_> {
     /// Binds an expression.
     pub fn expr(&mut self, e: &Ast, env: &mut Env<'_, '_>) -> Result<Bound> {
@@ -131,30 +141,24 @@ impl Binder<'_> {
             Ast::UnaryOp { op, expr } => self.unary(op, expr, env),
             Ast::Like {
                 negated,
-                any: false,
+                any,
                 expr,
                 pattern,
                 escape_char,
-            } => self.like(
-                if *negated { "!~~" } else { "~~" },
-                expr,
-                pattern,
-                escape_char.as_deref(),
-                env,
-            ),
+            } => {
+                let op = if *negated { "!~~" } else { "~~" };
+                self.like(op, *any, expr, (pattern, escape_char.as_deref()), env)
+            }
             Ast::ILike {
                 negated,
-                any: false,
+                any,
                 expr,
                 pattern,
                 escape_char,
-            } => self.like(
-                if *negated { "!~~*" } else { "~~*" },
-                expr,
-                pattern,
-                escape_char.as_deref(),
-                env,
-            ),
+            } => {
+                let op = if *negated { "!~~*" } else { "~~*" };
+                self.like(op, *any, expr, (pattern, escape_char.as_deref()), env)
+            }
             Ast::SimilarTo {
                 negated,
                 expr,
@@ -546,11 +550,17 @@ impl Binder<'_> {
     fn like(
         &mut self,
         op: &str,
+        any: bool,
         e: &Ast,
-        pattern: &Ast,
-        escape: Option<&Ast>,
+        (pattern, escape): (&Ast, Option<&Ast>),
         env: &mut Env<'_, '_>,
     ) -> Result<Bound> {
+        if any || super::ops::each_of(pattern).is_some() {
+            return match escape {
+                None => self.like_each(op, e, pattern, env),
+                Some(_) => Err(Error::unsupported("ESCAPE behind LIKE ANY")),
+            };
+        }
         let x = self.expr(e, env)?;
         let mut p = self.expr(pattern, env)?;
         if let Some(c) = escape {

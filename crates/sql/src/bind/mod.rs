@@ -21,6 +21,7 @@ mod insert;
 mod json_rows;
 mod lock;
 mod ops;
+mod ordered_set;
 mod params;
 mod query;
 mod recursion;

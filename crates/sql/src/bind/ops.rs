@@ -303,7 +303,31 @@ impl Binder<'_> {
         all: bool,
         env: &mut Env<'_, '_>,
     ) -> Result<Bound> {
-        let sym = symbol(op);
+        self.any_all_named(left, symbol(op), right, all, env)
+    }
+
+    /// `x LIKE ANY (patterns)`, and ALL.
+    pub(super) fn like_each(
+        &mut self,
+        op: &str,
+        left: &Ast,
+        pattern: &Ast,
+        env: &mut Env<'_, '_>,
+    ) -> Result<Bound> {
+        match each_of(pattern) {
+            Some((list, all)) => self.any_all_named(left, op.to_owned(), &list, all, env),
+            None => self.any_all_named(left, op.to_owned(), pattern, false, env),
+        }
+    }
+
+    fn any_all_named(
+        &mut self,
+        left: &Ast,
+        sym: String,
+        right: &Ast,
+        all: bool,
+        env: &mut Env<'_, '_>,
+    ) -> Result<Bound> {
         let mut inner = right;
         while let Ast::Nested(e) = inner {
             inner = e;
@@ -347,4 +371,25 @@ fn operator_position(source: &str, from: usize, op: &str) -> usize {
         Some(i) => from + rest[..i].chars().count(),
         None => from,
     }
+}
+
+/// ANY, SOME or ALL over a list, which the parser takes for a call: the list, and whether all of it is meant.
+pub(super) fn each_of(pattern: &Ast) -> Option<(Ast, bool)> {
+    let Ast::Function(f) = pattern else {
+        return None;
+    };
+    let all = match &*f.name.to_string().to_lowercase() {
+        "all" => true,
+        "any" | "some" => false,
+        _ => return None,
+    };
+    let list = match &f.args {
+        ast::FunctionArguments::List(l) => match &l.args[..] {
+            [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e))] => e.clone(),
+            _ => return None,
+        },
+        ast::FunctionArguments::Subquery(q) => Ast::Subquery(q.clone()),
+        ast::FunctionArguments::None => return None,
+    };
+    Some((list, all))
 }

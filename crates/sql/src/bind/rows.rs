@@ -6,7 +6,8 @@ use super::scope::{ScopeColumn, ScopeRel};
 use super::{Binder, Bound, Scope};
 use crate::catalog::{fold, split_name};
 use crate::expr::{Expr, Slot};
-use crate::functions::{Kind, Resolved, lookup_function};
+use crate::functions::{Kind, Resolved, WindowFn, lookup_function};
+use crate::logical::window::{Frame, Over, Window, WindowCall};
 use crate::logical::{From, Function, Logical};
 use base::{ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, TableAlias};
@@ -14,6 +15,28 @@ use std::sync::Arc;
 
 /// What the fields of the record in a slot are.
 pub(super) type Shape = Arc<[(String, Type)]>;
+
+/// The rows with their numbers in this slot.
+fn numbered(input: Logical, slots: Vec<Slot>, slot: Slot) -> Logical {
+    let call = WindowCall {
+        slot,
+        name: "row_number",
+        over: Over::Function(WindowFn::RowNumber),
+        args: vec![],
+        types: vec![],
+        filter: None,
+        frame: Frame::running(),
+    };
+    Logical::Window {
+        input: Box::new(input),
+        window: Window {
+            partition: vec![],
+            order: vec![],
+        },
+        calls: vec![call],
+        slots,
+    }
+}
 
 impl Binder<'_> {
     /// The shape of a record, where it is known: of a function's row, also behind a subquery.
@@ -112,9 +135,6 @@ impl Binder<'_> {
         alias: Option<&TableAlias>,
         visible: &Scope<'_>,
     ) -> Result<(From, Names)> {
-        if ordinality {
-            return Err(Error::unsupported("WITH ORDINALITY over several arrays"));
-        }
         self.relations += 1;
         let shown = alias.map_or("unnest".to_owned(), |a| fold(&a.name));
         let mut functions = Vec::new();
@@ -133,11 +153,22 @@ impl Binder<'_> {
             });
             functions.push((s, f, exprs));
         }
-        let slots = functions.iter().map(|(s, ..)| *s).collect();
-        let node = Logical::ProjectSet {
+        let mut slots: Vec<Slot> = functions.iter().map(|(s, ..)| *s).collect();
+        let mut node = Logical::ProjectSet {
             input: Box::new(Logical::once()),
             functions,
         };
+        if ordinality {
+            let s = self.slot(format!("{shown}.ordinality"));
+            columns.push(ScopeColumn {
+                name: "ordinality".into(),
+                expr: Expr::Slot(s),
+                ty: ColumnType::plain(Type::Int8),
+                origin: (0, 0),
+            });
+            node = numbered(node, slots.clone(), s);
+            slots.push(s);
+        }
         let rel = ScopeRel {
             alias: shown,
             schema: None,

@@ -24,6 +24,7 @@ mod json_text;
 pub mod jsonb;
 mod math;
 mod operators;
+mod ordered_set;
 mod overlaps;
 mod pattern;
 pub mod quote;
@@ -44,6 +45,7 @@ mod walk;
 mod window;
 
 pub use context::{EvalContext, NoSession, SessionContext};
+pub use ordered_set::ORDERED_SETS;
 pub use registry::is_lookup;
 pub use resolve::{lookup_any_operator, lookup_function, lookup_operator, select_common_type};
 pub use window::WindowFn;

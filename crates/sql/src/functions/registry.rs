@@ -18,7 +18,7 @@ pub(super) mod names {
         BPCHAR Bpchar; CHAR Char; NAME Name; BYTEA Bytea; UUID Uuid; DATE Date; TIME Time;
         TIMESTAMP Timestamp; TIMESTAMPTZ TimestampTz; INTERVAL Interval; JSON Json; JSONB Jsonb; OID Oid;
         REGCLASS RegClass; REGTYPE RegType; REGPROC RegProc; REGNAMESPACE RegNamespace; VOID Void; RECORD Record;
-        INT4ARRAY Int4Array; TEXTARRAY TextArray; NAMEARRAY NameArray; OIDVECTOR OidVector;
+        INT4ARRAY Int4Array; FLOAT8ARRAY Float8Array; TEXTARRAY TextArray; NAMEARRAY NameArray; OIDVECTOR OidVector;
         PGNODETREE PgNodeTree; INT2VECTOR Int2Vector; INT2ARRAY Int2Array; OIDARRAY OidArray; ACLITEMARRAY AclItemArray;
     }
     pub const ANYELEMENT: Sig = Sig::AnyElement;
@@ -142,6 +142,7 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::array::register(&mut r);
     super::bytes::register(&mut r);
     super::datetime::register(&mut r);
+    super::ordered_set::register(&mut r);
     super::overlaps::register(&mut r);
     super::pattern::register(&mut r);
     super::sets::register(&mut r);
