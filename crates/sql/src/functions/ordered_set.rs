@@ -2,9 +2,9 @@
 //! the rows come in its order; the ones before it are the same for all rows of a group.
 
 use super::registry::{Registry, names::*};
-use super::{Accumulator, resolve::lookup_operator};
-use super::{EvalContext, NoSession};
-use crate::types::{OutputSettings, ops};
+use super::{Accumulator, EvalContext, NoSession};
+use crate::types::OutputSettings;
+use crate::types::ops::{self, datetime};
 use base::{Error, Result, SqlState, Type, Value};
 
 /// Names of these aggregates.
@@ -134,12 +134,9 @@ fn between(a: &Value, b: &Value, share: f64) -> Result<Value> {
         settings: &settings,
         session: &NoSession,
     };
-    let mut apply = |op: &str, l: &Value, r: Value, ty: Type| {
-        lookup_operator(op, Some(Type::Interval), ty)?.call(&[l.clone(), r], &mut cx)
-    };
-    let whole = apply("-", b, a.clone(), Type::Interval)?;
-    let part = apply("*", &whole, Value::Float8(share), Type::Float8)?;
-    apply("+", a, part, Type::Interval)
+    let whole = datetime::interval_sub(&[b.clone(), a.clone()], &mut cx)?;
+    let part = datetime::interval_times(&[whole, Value::Float8(share)], &mut cx)?;
+    datetime::interval_add(&[a.clone(), part], &mut cx)
 }
 
 /// `mode`: of values that are equally frequent the first.
