@@ -86,6 +86,9 @@ pub struct Column {
     /// Deltas of the column are merged, see [`crate::split`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<crate::split::Split>,
+    /// GENERATED ALWAYS AS (…) STORED: `default` is the expression, over other columns of the row.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub generated: bool,
 }
 
 impl Column {
@@ -707,6 +710,7 @@ mod tests {
             dropped: false,
             missing: None,
             split: None,
+            generated: false,
         };
         let pk = Index {
             id: id + 1,

@@ -232,6 +232,6 @@ macro_rules! files {
 }
 
 files! {
-    aggregates answers arithmetic arrays catalog constraints datetime ddl dml formats grants indexes joins json literals
+    aggregates answers arithmetic arrays catalog constraints datetime ddl dml formats generated grants indexes joins json literals
     locking nulls refused select split strings subqueries tools types windows
 }

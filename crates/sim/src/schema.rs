@@ -16,6 +16,7 @@ fn column(name: &str) -> Column {
         dropped: false,
         missing: None,
         split: None,
+        generated: false,
     }
 }
 

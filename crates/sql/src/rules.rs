@@ -78,6 +78,71 @@ fn bind_check(b: &mut Binder<'_>, def: &TableDef, e: &ast::Expr) -> Result<Expr>
     b.condition(bound, "CHECK")
 }
 
+/// The expression of a generated column. 42P17 when its value could change by itself.
+fn bind_generated(
+    b: &mut Binder<'_>,
+    def: &TableDef,
+    column: &Column,
+    e: &ast::Expr,
+) -> Result<Expr> {
+    let bound = bind_over_row(b, def, column, e, "column generation expression")?;
+    if bound.volatility() != Volatility::Immutable {
+        return Err(Error::new(
+            SqlState::INVALID_OBJECT_DEFINITION,
+            "generation expression is not immutable",
+        ));
+    }
+    Ok(bound)
+}
+
+/// An expression over the row that is assigned to a column.
+fn bind_over_row(
+    b: &mut Binder<'_>,
+    def: &TableDef,
+    column: &Column,
+    e: &ast::Expr,
+    what: &'static str,
+) -> Result<Expr> {
+    let rel = table_scope(b, def);
+    let root = Scope::root();
+    let mut scope = Scope::inside(&root);
+    scope.add(rel)?;
+    b.in_rule = Some(what);
+    let mut env = Env::plain(
+        &scope,
+        match what {
+            "transform expression" => "transform expressions",
+            _ => "column generation expressions",
+        },
+    );
+    let bound = b.expr(e, &mut env)?;
+    let (from, to) = (bound.ty.ty, column.ty());
+    let cast = b.try_coerce(bound, to, crate::types::cast::CastKind::Assignment)?;
+    cast.ok_or_else(|| {
+        let shown = crate::types::typename::format_type;
+        Error::new(
+            SqlState::DATATYPE_MISMATCH,
+            match what {
+                "transform expression" => format!(
+                    "result of USING clause for column \"{}\" cannot be cast automatically to type {}",
+                    column.name,
+                    shown(to.ty, to.typmod)
+                ),
+                _ => format!(
+                    "column \"{}\" is of type {} but default expression is of type {}",
+                    column.name,
+                    shown(to.ty, to.typmod),
+                    shown(from, -1)
+                ),
+            },
+        )
+        .hint(match what {
+            "transform expression" => "You might need to add an explicit cast.",
+            _ => "You will need to rewrite or cast the expression.",
+        })
+    })
+}
+
 fn bind_default(b: &mut Binder<'_>, column: &Column, e: &ast::Expr) -> Result<Expr> {
     if let Some(name) = first_column(e) {
         return Err(Error::new(
@@ -222,6 +287,40 @@ impl Analyzer for Analysis<'_> {
         })
     }
 
+    fn generated(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        table: &TableDef,
+        column: &Column,
+        e: &ast::Expr,
+    ) -> Result<()> {
+        self.with(schema, search_path, |b| {
+            bind_generated(b, table, column, e).map(|_| ())
+        })
+    }
+
+    fn transform(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        (table, column): (&TableDef, &Column),
+        e: &ast::Expr,
+        rows: &[Vec<Value>],
+    ) -> Result<Vec<Value>> {
+        let (e, slots) = self.with(schema, search_path, |b| {
+            let e = bind_over_row(b, table, column, e, "transform expression")?;
+            Ok((e, b.names.len()))
+        })?;
+        let plan = Plan::bare(slots.max(table.columns.len()));
+        rows.iter()
+            .map(|r| {
+                let row = &r[..table.columns.len()];
+                evaluate(&e, row, &plan, self.settings, self.session)
+            })
+            .collect()
+    }
+
     fn evaluate_default(
         &self,
         schema: &Schema,
@@ -262,6 +361,8 @@ struct Rules {
     table: String,
     checks: Vec<(String, Expr)>,
     defaults: Vec<Option<Expr>>,
+    /// Places of generated columns and what they are computed by.
+    generated: Vec<(usize, Expr)>,
     plan: Plan,
     settings: OutputSettings,
 }
@@ -293,8 +394,19 @@ impl RuleCompiler for Compiler {
             checks.push((c.name.clone(), e));
         }
         let mut defaults = Vec::new();
-        for c in &def.columns {
+        let mut generated = Vec::new();
+        for (i, c) in def.columns.iter().enumerate() {
             defaults.push(match &c.default {
+                Some(text) if c.generated && !c.dropped => {
+                    let e = parse_expr(text)?;
+                    let e = analysis.with(schema, &path, |b| {
+                        let e = bind_generated(b, def, c, &e)?;
+                        slots = slots.max(b.names.len());
+                        Ok(e)
+                    })?;
+                    generated.push((i, e));
+                    None
+                }
                 Some(text) if !c.dropped => {
                     let e = parse_expr(text)?;
                     Some(analysis.with(schema, &path, |b| {
@@ -311,6 +423,7 @@ impl RuleCompiler for Compiler {
             table: def.name.clone(),
             checks,
             defaults,
+            generated,
             plan: Plan::bare(slots),
             settings,
         }))
@@ -333,6 +446,13 @@ impl TableRules for Rules {
                 .table(&self.schema, &self.table)
                 .constraint(name));
             }
+        }
+        Ok(())
+    }
+
+    fn generate(&self, row: &mut [Value]) -> Result<()> {
+        for (at, e) in &self.generated {
+            row[*at] = evaluate(e, row, &self.plan, &self.settings, &NoSession)?;
         }
         Ok(())
     }

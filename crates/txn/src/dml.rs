@@ -52,6 +52,8 @@ impl Txn {
     ) -> Result<InsertOutcome> {
         let handle = self.for_write(table)?;
         self.shared.store.memory.check()?;
+        let computed = self.computed(&handle, row)?;
+        let row = computed.as_deref().unwrap_or(row);
         self.check_row(&handle, row)?;
         let mut key = Vec::new();
         handle.new_key(row, &mut key)?;
@@ -104,6 +106,8 @@ impl Txn {
     fn update_checked(&mut self, table: &TableHandle, key: &[u8], row: &[Value]) -> Result<()> {
         let handle = self.for_write(table)?;
         self.shared.store.memory.check()?;
+        let computed = self.computed(&handle, row)?;
+        let row = computed.as_deref().unwrap_or(row);
         self.check_row(&handle, row)?;
         let mut new_key = Vec::new();
         match handle.primary {
@@ -314,6 +318,31 @@ impl Txn {
             .layout
             .encode(version, row, &mut self.scratch)?;
         Ok(self.scratch[..].into())
+    }
+
+    /// Writes the generated columns of a row, as [`Txn::insert`] and [`Txn::update`] do by themselves: for callers that look at the row.
+    pub fn generate(&mut self, table: &TableHandle, row: &mut [Value]) -> base::Result<()> {
+        if !table.generates {
+            return Ok(());
+        }
+        match table.rules(&self.schema.catalog.schema, self.shared.compiler())? {
+            Some(r) => r.generate(row),
+            None => Ok(()),
+        }
+    }
+
+    /// The row with its generated columns; none for a table without any.
+    fn computed(
+        &mut self,
+        handle: &TableHandle,
+        row: &[Value],
+    ) -> base::Result<Option<Vec<Value>>> {
+        if !handle.generates {
+            return Ok(None);
+        }
+        let mut row = row.to_vec();
+        self.generate(handle, &mut row)?;
+        Ok(Some(row))
     }
 
     pub(crate) fn check_row(&mut self, handle: &TableHandle, row: &[Value]) -> base::Result<()> {

@@ -16,6 +16,11 @@ pub trait TableRules: Send + Sync {
 
     /// The value of a column's DEFAULT; NULL when it has none.
     fn default(&self, column: usize) -> Result<Value>;
+
+    /// Writes the generated columns of a row whose other columns are as they shall be.
+    fn generate(&self, _row: &mut [Value]) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Turns the expressions of a table into [`TableRules`].
@@ -42,6 +47,8 @@ pub struct TableHandle {
     pub(crate) bound: Box<[u16]>,
     /// For each column that is split, its units and bounds.
     pub(crate) splits: Box<[Option<Units>]>,
+    /// Whether the table has generated columns.
+    pub(crate) generates: bool,
     /// `Storage::shape` under which this handle may write.
     pub(crate) shape: u64,
     rules: OnceLock<Option<Arc<dyn TableRules>>>,
@@ -63,7 +70,8 @@ impl TableHandle {
                 .collect()
         };
         let def = &table.def;
-        let mut free = vec![def.checks.is_empty(); def.columns.len()];
+        let generates = def.columns.iter().any(|c| c.generated && !c.dropped);
+        let mut free = vec![def.checks.is_empty() && !generates; def.columns.len()];
         let unique = def.indexes.iter().filter(|i| i.unique);
         unique
             .flat_map(|i| i.columns.iter().map(|c| c.column))
@@ -87,6 +95,7 @@ impl TableHandle {
         TableHandle {
             bound: bound.collect(),
             splits: splits.collect(),
+            generates,
             free: free.into(),
             key_columns: primary.map(columns).unwrap_or_default(),
             primary,
@@ -121,6 +130,11 @@ impl TableHandle {
         self.free[column]
     }
 
+    /// Whether rows have columns that are computed from the others: see [`crate::Txn::generate`].
+    pub fn generates(&self) -> bool {
+        self.generates
+    }
+
     /// The units of a split column and the bounds of its values; none: the column is not split.
     pub fn split(&self, column: usize) -> Option<&Units> {
         self.splits[column].as_ref()
@@ -146,10 +160,10 @@ impl TableHandle {
         let made = match (none, compiler) {
             (true, _) => None,
             (false, Some(c)) => Some(c.compile(schema, &self.table)?),
-            (false, None) if def.checks.is_empty() => None,
+            (false, None) if def.checks.is_empty() && !self.generates => None,
             (false, None) => {
                 let what = format!(
-                    "table \"{}\" has CHECK constraints, and this build cannot evaluate SQL",
+                    "table \"{}\" has CHECK constraints or generated columns, and this build cannot evaluate SQL",
                     def.name
                 );
                 return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));

@@ -155,6 +155,7 @@ impl TableBuilder {
                 dropped: false,
                 missing: None,
                 split: None,
+                generated: false,
             });
         }
         let key = (!self.primary.is_empty()).then(|| {

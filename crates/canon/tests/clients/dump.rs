@@ -143,7 +143,7 @@ const SCHEMA: &str = r#"
         days date[]);
     CREATE INDEX order_total ON "Order" (total DESC NULLS LAST, customer);
     CREATE SEQUENCE counter START 5 INCREMENT 3;
-    CREATE TABLE counted (n bigint DEFAULT nextval('counter'), note text);
+    CREATE TABLE counted (n bigint DEFAULT nextval('counter'), twice bigint GENERATED ALWAYS AS (n * 2) STORED, note text);
     CREATE VIEW zz_totals AS SELECT customer, sum(total) AS total FROM "Order" GROUP BY customer;
     CREATE VIEW aa_big AS SELECT customer FROM zz_totals WHERE total > 3;
     COMMENT ON TABLE app.customer IS 'all of them';

@@ -17,6 +17,7 @@ pub fn column(name: &str, ty: Type, not_null: bool) -> Column {
         dropped: false,
         missing: None,
         split: None,
+        generated: false,
     }
 }
 

@@ -93,7 +93,8 @@ impl Binder<'_> {
             let next = self.call(NEXT_IDENTITY, vec![arg])?;
             return self.assign(next, &c.name, c.ty());
         }
-        let Some(text) = &c.default else {
+        // A generated column is computed when the row is written.
+        let Some(text) = c.default.as_ref().filter(|_| !c.generated) else {
             return Ok(Expr::NULL);
         };
         let e = super::syntax::parse_expr(text)?;
@@ -188,15 +189,12 @@ impl Binder<'_> {
         let e = if is_default(value) {
             self.default_of(t, at)?
         } else {
-            if c.identity == Some(Identity::Always) {
+            if c.identity == Some(Identity::Always) || c.generated {
                 return Err(Error::new(
                     SqlState::GENERATED_ALWAYS,
                     format!("column \"{}\" can only be updated to DEFAULT", c.name),
                 )
-                .detail(format!(
-                    "Column \"{}\" is an identity column defined as GENERATED ALWAYS.",
-                    c.name
-                )));
+                .detail(of_itself(c)));
             }
             let mut env = Env::plain(scope, "UPDATE");
             let b = self.expr(value, &mut env)?;
@@ -489,6 +487,17 @@ impl Binder<'_> {
         let inner = std::mem::replace(input, Logical::once());
         *input = rewrap(wrapped.node, inner);
         self.finish(kind, root, cols)
+    }
+}
+
+/// Why a column is not given a value.
+pub(super) fn of_itself(c: &base::schema::Column) -> String {
+    match c.generated {
+        true => format!("Column \"{}\" is a generated column.", c.name),
+        false => format!(
+            "Column \"{}\" is an identity column defined as GENERATED ALWAYS.",
+            c.name
+        ),
     }
 }
 

@@ -104,22 +104,23 @@ impl Binder<'_> {
         Ok((root, cols))
     }
 
-    /// Checks a value given for an identity column.
+    /// Checks a value given for an identity column or a generated one.
     fn check_identity(&self, t: &Table, at: usize, o: Overriding) -> Result<()> {
         let c = &t.def.columns[at];
-        if c.identity == Some(Identity::Always) && o == Overriding::No {
-            return Err(Error::new(
+        let identity = c.identity == Some(Identity::Always) && o == Overriding::No;
+        if identity || c.generated {
+            let e = Error::new(
                 SqlState::GENERATED_ALWAYS,
                 format!(
                     "cannot insert a non-DEFAULT value into column \"{}\"",
                     c.name
                 ),
             )
-            .detail(format!(
-                "Column \"{}\" is an identity column defined as GENERATED ALWAYS.",
-                c.name
-            ))
-            .hint("Use OVERRIDING SYSTEM VALUE to override."));
+            .detail(super::dml::of_itself(c));
+            return Err(match c.generated {
+                true => e,
+                false => e.hint("Use OVERRIDING SYSTEM VALUE to override."),
+            });
         }
         Ok(())
     }

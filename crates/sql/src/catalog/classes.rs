@@ -260,6 +260,7 @@ fn column(rows: &mut Rows, relation: Oid, at: usize, c: &Column) {
     };
     let mut more = vec![
         ("attidentity", char(identity)),
+        ("attgenerated", char(if c.generated { b's' } else { 0 })),
         (
             "atthasdef",
             Value::Bool(c.default.is_some() && c.identity.is_none()),
@@ -289,7 +290,11 @@ pub(super) fn pg_attrdef(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                 continue;
             }
             let path = cx.facts.search_path();
-            if let Some(d) = deparse::default(cx.schema(), &path, c) {
+            let shown = match c.generated {
+                true => deparse::generated(&t.def, c),
+                false => deparse::default(cx.schema(), &path, c),
+            };
+            if let Some(d) = shown {
                 rows.push(&[
                     ("oid", oid(default_oid(t.def.id, i))),
                     ("adrelid", oid(t.def.id)),

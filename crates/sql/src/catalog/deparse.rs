@@ -47,6 +47,15 @@ pub(super) fn default(schema: &Schema, path: &[String], column: &Column) -> Opti
     })
 }
 
+/// The expression of a generated column as `pg_get_expr` prints it.
+pub(super) fn generated(def: &TableDef, column: &Column) -> Option<String> {
+    let text = column.default.as_ref()?;
+    let printed = expr_text::parse(text)
+        .ok()
+        .and_then(|e| deparse_expr::condition(def, &e, false));
+    Some(printed.unwrap_or_else(|| text.clone()))
+}
+
 /// An expression, with sequences named as the search path allows.
 pub(super) fn expression(schema: &Schema, path: &[String], text: &str) -> String {
     let Some((head, rest)) = text.split_once("nextval('") else {

@@ -132,6 +132,7 @@ pub(super) fn columns(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                 dropped: false,
                 missing: None,
                 split: None,
+                generated: false,
             };
             column(cx, rows, (r.oid, r.namespace, r.name), i, &c, false);
         }
@@ -180,8 +181,8 @@ fn column(
         _ => None,
     };
     let default = match c.identity {
-        None => deparse::default(cx.schema(), &cx.facts.search_path(), c),
-        Some(_) => None,
+        None if !c.generated => deparse::default(cx.schema(), &cx.facts.search_path(), c),
+        _ => None,
     };
     let mut row = vec![
         ("table_catalog", db(cx)),
@@ -205,7 +206,14 @@ fn column(
         ("is_self_referencing", text("NO")),
         ("is_identity", yes_no(c.identity.is_some())),
         ("identity_cycle", text("NO")),
-        ("is_generated", text("NEVER")),
+        (
+            "is_generated",
+            text(if c.generated { "ALWAYS" } else { "NEVER" }),
+        ),
+        (
+            "generation_expression",
+            maybe(c.default.as_ref().filter(|_| c.generated)),
+        ),
         ("is_updatable", yes_no(updatable)),
     ];
     if let Some(identity) = c.identity {

@@ -30,6 +30,20 @@ impl Work<'_> {
             }
             _ => self.resolve(&a.name)?,
         };
+        let using = |o: &AlterTableOperation| {
+            matches!(
+                o,
+                AlterTableOperation::AlterColumn {
+                    op: sqlparser::ast::AlterColumnOperation::SetDataType { using: Some(_), .. },
+                    ..
+                }
+            )
+        };
+        if a.operations.len() > 1 && a.operations.iter().any(using) {
+            return Err(Error::unsupported(
+                "ALTER COLUMN TYPE … USING beside other actions",
+            ));
+        }
         for operation in &a.operations {
             match operation {
                 AlterTableOperation::RenameTable { table_name } => {
@@ -174,8 +188,9 @@ impl Work<'_> {
         self.add_column(&mut def, cd, &mut pending)?;
         let at = def.columns.len() - 1;
         next_row_version(&mut def)?;
-        let mut fill = false;
-        if let Some(text) = def.columns[at].default.clone() {
+        self.check_generated(&def)?;
+        let mut fill = def.columns[at].generated;
+        if let Some(text) = def.columns[at].default.clone().filter(|_| !fill) {
             let column = &def.columns[at];
             let e = expr_text::parse(&text)?;
             let (schema, path) = (&self.schema, self.ctx.search_path);
@@ -211,6 +226,7 @@ impl Work<'_> {
         let made = self.owned_sequences(|t, c| (t, c) == (def.id, column));
         let sequence = made.first().and_then(|s| self.schema.relation(*s));
         let with = match sequence {
+            _ if def.columns[at].generated => With::Computed,
             Some(Relation::Sequence(s)) => With::Sequence((**s).clone()),
             _ => With::Default(def.columns[at].default.clone().unwrap_or_default()),
         };
@@ -247,6 +263,11 @@ impl Work<'_> {
         def.columns[at as usize].name = to.clone();
         for c in &mut def.checks {
             c.expr = expr_text::rename_column(&c.expr, &from, &to);
+        }
+        for c in def.columns.iter_mut().filter(|c| c.generated) {
+            let text = c.default.as_mut();
+            text.into_iter()
+                .for_each(|t| *t = expr_text::rename_column(t, &from, &to));
         }
         Ok(())
     }

@@ -3,13 +3,16 @@
 //! A change of type keeps the rows where every stored value is, byte for byte, the same value of the new type; else they are
 //! written anew with PostgreSQL's assignment casts ([`super::fill`]).
 //!
-//! Left out on purpose: USING, columns of foreign keys (0A000).
+//! With USING the rows are always written anew: the expression sees the row as it was before the statement.
+//!
+//! Left out on purpose: columns of foreign keys (0A000), several actions of one statement of which one has USING.
 
 use super::alter::{next_row_version, no_column};
 use super::constraints::place;
 use super::depend::Node;
 use super::expr_text;
 use super::fill::{Fill, With};
+use super::generated;
 use super::sequence::Options;
 use super::work::Work;
 use crate::catalog;
@@ -18,7 +21,7 @@ use crate::types::typename::format_type;
 use base::modifier::numeric_modifier;
 use base::schema::{Identity, Object, TableDef};
 use base::{ColumnType, Error, Result, SqlState, Type};
-use sqlparser::ast::{AlterColumnOperation, GeneratedAs, Ident, ObjectName, SequenceOptions};
+use sqlparser::ast::{AlterColumnOperation, Expr, GeneratedAs, Ident, ObjectName, SequenceOptions};
 
 impl Work<'_> {
     pub(super) fn alter_column(
@@ -54,6 +57,13 @@ impl Work<'_> {
                 }
                 def.columns[at as usize].not_null = false;
             }
+            O::SetDefault { .. } | O::DropDefault if def.columns[at as usize].generated => {
+                let what = format!(
+                    "column \"{name}\" of relation \"{}\" is a generated column",
+                    def.name
+                );
+                return Err(Error::new(SqlState::SYNTAX_ERROR, what));
+            }
             O::SetDefault { value } => {
                 if identity {
                     return Err(is_identity(&def));
@@ -72,9 +82,6 @@ impl Work<'_> {
             O::SetDataType {
                 data_type, using, ..
             } => {
-                if using.is_some() {
-                    return Err(Error::unsupported("ALTER COLUMN TYPE … USING"));
-                }
                 let (old, new) = (
                     def.columns[at as usize].ty(),
                     self.storable(data_type, name)?,
@@ -89,7 +96,7 @@ impl Work<'_> {
                         self.describe(Node::Relation(*v))
                     )));
                 }
-                self.change_type(&mut def, at, old, new)?;
+                self.change_type(&mut def, at, (old, new), using.as_ref())?;
             }
             O::AddGenerated {
                 generated_as,
@@ -110,16 +117,18 @@ impl Work<'_> {
         &mut self,
         def: &mut TableDef,
         at: base::ColumnIdx,
-        old: ColumnType,
-        new: ColumnType,
+        (old, new): (ColumnType, ColumnType),
+        using: Option<&Expr>,
     ) -> Result<()> {
         let name = def.columns[at as usize].name.clone();
+        generated::may_change_type(def, at, using.is_some())?;
+        let before = def.clone();
         let shown = |t: ColumnType| format_type(t.ty, t.typmod);
         let castable = matches!(
             crate::types::cast::find(old.ty, new.ty),
             Some(CastKind::Implicit | CastKind::Assignment)
         );
-        if old.ty != new.ty && !castable {
+        if old.ty != new.ty && !castable && using.is_none() {
             return Err(Error::new(
                 SqlState::DATATYPE_MISMATCH,
                 format!(
@@ -158,7 +167,7 @@ impl Work<'_> {
             }
         }
         next_row_version(def)?;
-        if same_bytes(old, new) {
+        if same_bytes(old, new) && using.is_none() {
             return Ok(());
         }
         if in_key {
@@ -178,16 +187,29 @@ impl Work<'_> {
         if let Some(text) = &def.columns[at as usize].default {
             let e = expr_text::parse(text)?;
             let column = &def.columns[at as usize];
-            self.ctx.analyzer.default(schema, path, column, &e)?;
+            match column.generated {
+                true => self.ctx.analyzer.generated(schema, path, def, column, &e)?,
+                false => self.ctx.analyzer.default(schema, path, column, &e)?,
+            }
         }
         for c in &def.checks {
             let e = expr_text::parse(&c.expr)?;
             self.ctx.analyzer.check(schema, path, def, &e)?;
         }
+        let with = match using {
+            None if def.columns[at as usize].generated => With::Computed,
+            None => With::Cast(old, new),
+            Some(e) => {
+                // Bound now, so that what is wrong with it is said of an empty table, too.
+                let column = (&before, &def.columns[at as usize]);
+                self.ctx.analyzer.transform(schema, path, column, e, &[])?;
+                With::Using(e.clone(), Box::new(before))
+            }
+        };
         self.fills.push(Fill {
             table: def.id,
             column: at,
-            with: With::Cast(old, new),
+            with,
         });
         Ok(())
     }

@@ -91,7 +91,7 @@ impl Work<'_> {
                 self.add_foreign_key(def, c)?;
             }
         }
-        Ok(())
+        super::generated::refuse_actions(def)
     }
 
     fn given_name(&mut self, def: &TableDef, name: &Ident) -> Result<String> {

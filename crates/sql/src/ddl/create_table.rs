@@ -3,7 +3,7 @@
 //! Order of making, as PostgreSQL's, because it decides the names that are made up: sequences of serial columns, the
 //! columns, CHECKs, PRIMARY KEY and UNIQUE, foreign keys.
 //!
-//! Left out on purpose: LIKE, INHERITS, partitions, generated columns, temporary tables (0A000). UNLOGGED tables are logged.
+//! Left out on purpose: LIKE, INHERITS, partitions, temporary tables (0A000). UNLOGGED tables are logged.
 
 use super::column_type::{column_type, serial};
 use super::constraints::Pending;
@@ -37,6 +37,7 @@ impl Work<'_> {
         for column in &c.columns {
             self.add_column(&mut def, column, &mut pending)?;
         }
+        self.check_generated(&def)?;
         let own = c.constraints.iter().map(|t| Pending {
             constraint: t.clone(),
             column: None,
@@ -221,9 +222,9 @@ impl Work<'_> {
                     constrain(k.into());
                 }
                 ColumnOption::Generated {
-                    generation_expr: Some(_),
+                    generation_expr: Some(e),
                     ..
-                } => return Err(Error::unsupported("a generated column")),
+                } => super::generated::mark(&mut column, e, &o.option)?,
                 ColumnOption::Generated {
                     generated_as,
                     sequence_options,
@@ -298,6 +299,13 @@ impl Work<'_> {
 
     /// The text of a DEFAULT, bound once to see that it can be. `nextval('s')` keeps the sequence that `s` means now.
     pub(super) fn default_text(&mut self, column: &Column, e: &Expr) -> Result<String> {
+        if column.generated {
+            let what = "both default and generation expression specified for column";
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                format!("{what} \"{}\"", column.name),
+            ));
+        }
         let text = super::expr_text::pin_sequences(self, &e.to_string())?;
         let e = super::expr_text::parse(&text)?;
         let (schema, path) = (&self.schema, self.ctx.search_path);
@@ -348,6 +356,7 @@ pub(super) fn plain_column(name: String, ty: ColumnType) -> Column {
         dropped: false,
         missing: None,
         split: None,
+        generated: false,
     }
 }
 

@@ -164,7 +164,7 @@ impl Work<'_> {
                 column.dropped = true;
                 column.name = format!("........pg.dropped.{}........", c + 1);
                 (column.default, column.identity) = (None, None);
-                column.not_null = false;
+                (column.not_null, column.generated) = (false, false);
                 def.row_version += 1;
                 self.drop_comments(|on, col| on == def.id && col == i32::from(c) + 1);
             }
@@ -250,6 +250,9 @@ impl Work<'_> {
                     if i.columns.iter().any(|k| k.column == c) {
                         found.push((Node::Index(t, i.id), Link::Auto));
                     }
+                }
+                for (g, _) in super::generated::computed_from(&table.def, name) {
+                    found.push((Node::Column(t, g), Link::Normal));
                 }
                 for k in &table.def.checks {
                     if !expr_text::mentioned(&k.expr, &[name]).is_empty() {

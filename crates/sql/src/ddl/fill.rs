@@ -16,6 +16,7 @@ use super::expr_text;
 use crate::types::{OutputSettings, cast};
 use base::schema::{Change, Object, SequenceDef, TableDef};
 use base::{ColumnIdx, ColumnType, Error, Oid, Result, SqlState, Type, Value};
+use sqlparser::ast::Expr;
 use txn::{Access, Direction, Scan, Stop, TableHandle, Txn};
 
 /// What becomes of one column of every row.
@@ -32,6 +33,10 @@ pub(super) enum With {
     Default(String),
     /// The old value in another type.
     Cast(ColumnType, ColumnType),
+    /// An expression over the row of the table as it was.
+    Using(Expr, Box<TableDef>),
+    /// A generated column: writing the row computes it.
+    Computed,
 }
 
 /// Makes the changes; tables whose rows must be written anew are.
@@ -144,6 +149,21 @@ impl Fill {
                 for row in rows {
                     let path = ctx.search_path;
                     row[at] = ctx.analyzer.evaluate_volatile(&schema, path, column, &e)?;
+                }
+                Ok(None)
+            }
+            With::Computed => Ok(None),
+            With::Using(e, before) => {
+                let def = changes.iter().find_map(|c| match c {
+                    Change::Put(Object::Table(t)) if t.id == self.table => Some(t),
+                    _ => None,
+                });
+                let column = (&*before, &def.expect("it is being changed").columns[at]);
+                let schema = txn.catalog().schema.clone();
+                let path = ctx.search_path;
+                let values = ctx.analyzer.transform(&schema, path, column, &e, rows)?;
+                for (row, v) in rows.iter_mut().zip(values) {
+                    row[at] = v;
                 }
                 Ok(None)
             }

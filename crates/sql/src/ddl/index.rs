@@ -192,15 +192,25 @@ fn check_index_parameters(with: &[Expr]) -> Result<()> {
     }
     Ok(())
 }
-/// Operator classes that order as the columns do: those by bytes, since the collation is C. Others are 0A000, and 42804 where the class is
-/// not for the type.
+/// Operator classes that order as the columns do: each type's own, and those by bytes, since the collation is C. 42704 for others, and
+/// 42804 where the class is not for the type.
 fn known_class(class: &sqlparser::ast::ObjectName, ty: base::Type) -> Result<()> {
-    use base::Type::{Bpchar, Text, Varchar};
+    use base::Type::{self, Bpchar, Text, Varchar};
     let (_, name) = crate::catalog::split_name(class)?;
+    let of = |t: &&Type| name.strip_suffix("_ops") == Some(t.typname());
     let fits = match name.as_str() {
-        "text_pattern_ops" | "varchar_pattern_ops" => matches!(ty, Text | Varchar),
+        "text_pattern_ops" | "varchar_pattern_ops" | "text_ops" | "varchar_ops" => {
+            matches!(ty, Text | Varchar)
+        }
         "bpchar_pattern_ops" => ty == Bpchar,
-        _ => return Err(Error::unsupported(format!("operator class {name}"))),
+        _ => match Type::ALL.iter().find(of) {
+            Some(t) => *t == ty,
+            None => {
+                let what =
+                    format!("operator class \"{name}\" does not exist for access method \"btree\"");
+                return Err(Error::new(SqlState::UNDEFINED_OBJECT, what));
+            }
+        },
     };
     match fits {
         true => Ok(()),

@@ -24,6 +24,7 @@ pub mod expr_text;
 pub mod extra;
 mod extra_run;
 mod fill;
+mod generated;
 mod grant;
 mod index;
 mod lock;
@@ -96,6 +97,26 @@ pub trait Analyzer {
         column: &Column,
         e: &Expr,
     ) -> Result<()>;
+
+    /// Binds the expression of a generated column over the table's columns: 42P17 when it is not immutable, 42804 when its type does not fit.
+    fn generated(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        table: &TableDef,
+        column: &Column,
+        e: &Expr,
+    ) -> Result<()>;
+
+    /// The values of ALTER COLUMN TYPE … USING for the rows of the table, in the column's new type.
+    fn transform(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        column: (&TableDef, &Column),
+        e: &Expr,
+        rows: &[Vec<Value>],
+    ) -> Result<Vec<Value>>;
 
     /// The value of a DEFAULT now, cast to the column's type; `None` when it is volatile.
     fn evaluate_default(

@@ -27,6 +27,26 @@ impl Analyzer for Believes {
     fn default(&self, _: &Schema, _: &[String], _: &Column, _: &Expr) -> Result<()> {
         Ok(())
     }
+    fn generated(
+        &self,
+        _: &Schema,
+        _: &[String],
+        _: &TableDef,
+        _: &Column,
+        _: &Expr,
+    ) -> Result<()> {
+        Ok(())
+    }
+    fn transform(
+        &self,
+        _: &Schema,
+        _: &[String],
+        _: (&TableDef, &Column),
+        _: &Expr,
+        rows: &[Vec<Value>],
+    ) -> Result<Vec<Value>> {
+        Ok(vec![Value::Null; rows.len()])
+    }
     fn evaluate_default(
         &self,
         _: &Schema,

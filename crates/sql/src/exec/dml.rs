@@ -107,6 +107,7 @@ pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
             });
         }
         if let Some(r) = &u.returning {
+            rt.txn()?.generate(&u.handle, &mut row)?;
             set_row(&row, &r.row, rt);
             push_returning(r, &mut rows, rt)?;
         }

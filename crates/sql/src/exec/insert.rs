@@ -46,11 +46,14 @@ struct Written(HashSet<(usize, Vec<u8>)>);
 /// Inserts one row or resolves its conflict; whether a row was written.
 fn put(
     node: &Insert,
-    row: Vec<Value>,
+    mut row: Vec<Value>,
     written: &mut Written,
     out: &mut RowStore,
     rt: &mut Rt<'_>,
 ) -> Result<bool> {
+    if node.handle.generates() {
+        rt.txn()?.generate(&node.handle, &mut row)?;
+    }
     let final_row = match &node.conflict {
         None => {
             rt.txn()?.insert(&node.handle, &row)?;
@@ -171,6 +174,7 @@ fn update(
             ColumnSource::Expr(e) => e.eval(rt)?,
         });
     }
+    rt.txn()?.generate(&node.handle, &mut new)?;
     rt.txn()?.update(&node.handle, key, &new)?;
     Ok(Some(new))
 }

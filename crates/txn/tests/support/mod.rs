@@ -19,6 +19,7 @@ pub fn column(name: &str, ty: Type) -> Column {
         dropped: false,
         missing: None,
         split: None,
+        generated: false,
     }
 }
 

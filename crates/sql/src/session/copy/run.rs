@@ -182,7 +182,8 @@ impl<E: Engine> Session<E> {
     }
 
     /// Schema, name and columns of the table. `right`: what COPY needs on it.
-    fn copy_target(&mut self, what: &CopyWhat, right: u32) -> Result<(String, Vec<String>)> {
+    /// The table, the columns that are copied, and whether these are not all that it has.
+    fn copy_target(&mut self, what: &CopyWhat, right: u32) -> Result<(String, Vec<String>, bool)> {
         let CopyWhat::Table {
             schema,
             name,
@@ -211,10 +212,12 @@ impl<E: Engine> Session<E> {
                 format!("relation \"{dot}{name}\" does not exist"),
             )
         })?;
-        let all: Vec<String> = match &resolved {
+        let mut generated = vec![];
+        let mut all: Vec<String> = match &resolved {
             crate::catalog::Resolved::Relation(base::schema::Relation::Table(t)) => {
-                let live = t.def.columns.iter().filter(|c| !c.dropped);
-                live.map(|c| c.name.clone()).collect()
+                let live = || t.def.columns.iter().filter(|c| !c.dropped);
+                generated.extend(live().filter(|c| c.generated).map(|c| c.name.clone()));
+                live().map(|c| c.name.clone()).collect()
             }
             crate::catalog::Resolved::Virtual(v) => {
                 v.columns().iter().map(|(n, _)| (*n).to_owned()).collect()
@@ -237,7 +240,15 @@ impl<E: Engine> Session<E> {
                     format!("column \"{n}\" of relation \"{name}\" does not exist"),
                 ));
             }
+            if generated.contains(n) {
+                return Err(Error::new(
+                    SqlState::INVALID_COLUMN_REFERENCE,
+                    format!("column \"{n}\" is a generated column"),
+                )
+                .detail("Generated columns cannot be used in COPY."));
+            }
         }
+        all.retain(|n| !generated.contains(n));
         let columns = if columns.is_empty() {
             all
         } else {
@@ -247,7 +258,7 @@ impl<E: Engine> Session<E> {
             Some(s) => format!("{}.{}", quote(s), quote(name)),
             None => quote(name),
         };
-        Ok((table, columns))
+        Ok((table, columns, !generated.is_empty()))
     }
 
     /// The query of a COPY TO. Which columns a table has shows where it is read: at a replica that may be in a newer schema.
@@ -255,8 +266,8 @@ impl<E: Engine> Session<E> {
         let parsed = match what {
             CopyWhat::Query(q) => Some(q.clone()),
             CopyWhat::Table { columns, .. } => {
-                let (table, named) = self.copy_target(what, privilege::SELECT)?;
-                let named = match columns.is_empty() {
+                let (table, named, some) = self.copy_target(what, privilege::SELECT)?;
+                let named = match columns.is_empty() && !some {
                     true => "*".to_owned(),
                     false => list(&named),
                 };
@@ -297,7 +308,7 @@ impl<E: Engine> Session<E> {
     }
 
     async fn copy_from<C: Client>(&mut self, c: &mut C, copy: &CopyStmt) -> Result<u64> {
-        let (table, columns) = self.copy_target(&copy.what, privilege::INSERT)?;
+        let (table, columns, _) = self.copy_target(&copy.what, privilege::INSERT)?;
         let marks: Vec<String> = (1..=columns.len()).map(|i| format!("${i}")).collect();
         let mut sql = match columns.is_empty() {
             true => format!("INSERT INTO {table} DEFAULT VALUES"),
