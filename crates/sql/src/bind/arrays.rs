@@ -1,11 +1,14 @@
-//! ARRAY[…].
+//! ARRAY[…], and assignment to an element.
 
 use super::expr::Env;
-use super::{Binder, Bound};
+use super::{Binder, Bound, Scope};
 use crate::expr::Expr;
+use crate::functions::SET_ELEMENT;
+use crate::logical::write::ColumnSource;
 use crate::types::cast::CastKind;
+use base::schema::Table;
 use base::{ColumnType, Error, Result, SqlState, Type};
-use sqlparser::ast::Expr as Ast;
+use sqlparser::ast::{self, Expr as Ast};
 
 impl Binder<'_> {
     /// An array constructor; `to` is the array type of a cast around it.
@@ -66,6 +69,74 @@ impl Binder<'_> {
             nested,
         });
         Ok(Bound::new(e, array))
+    }
+
+    /// `SET a[i] = value`: the column's source is the array with this element. Several of them on one column follow one another.
+    pub(super) fn assign_element(
+        &mut self,
+        t: &Table,
+        name: &ast::ObjectName,
+        value: &Ast,
+        scope: &Scope<'_>,
+        out: &mut [ColumnSource],
+    ) -> Result<()> {
+        let (column, subscripts) = super::syntax::subscripts(name).expect("the caller looked");
+        let plain = ast::ObjectName::from(vec![ast::Ident::with_quote('"', column)]);
+        let at = self.assignable(t, &plain)?;
+        let c = &t.def.columns[at];
+        let Some(element) = c.ty().ty.element() else {
+            let what = format!(
+                "cannot subscript type {} because it does not support subscripting",
+                crate::types::typename::format_type(c.ty().ty, -1)
+            );
+            return Err(Error::new(SqlState::DATATYPE_MISMATCH, what));
+        };
+        if c.generated {
+            let what = format!("column \"{}\" can only be updated to DEFAULT", c.name);
+            return Err(
+                Error::new(SqlState::GENERATED_ALWAYS, what).detail(super::dml::of_itself(c))
+            );
+        }
+        let array = match std::mem::replace(&mut out[at], ColumnSource::Keep) {
+            ColumnSource::Expr(e) => e,
+            ColumnSource::Keep => {
+                let target = scope.rels.first().map_or(&[][..], |r| &r.columns);
+                let origin = (t.def.id, at as i16 + 1);
+                let found = target.iter().find(|x| x.origin == origin);
+                let e = found.map(|x| x.expr.clone());
+                let e = e.ok_or_else(|| Error::internal("a target column has no slot"))?;
+                e.slots(&mut |s| self.used[s as usize] = true);
+                e
+            }
+        };
+        let mut items = Vec::with_capacity(subscripts.len());
+        for s in &subscripts {
+            let b = self.expr(s, &mut Env::plain(scope, "UPDATE"))?;
+            let item = self.try_coerce(b, Type::Int4.into(), CastKind::Assignment)?;
+            items.push(item.ok_or_else(|| {
+                let what = "array subscript must have type integer";
+                Error::new(SqlState::DATATYPE_MISMATCH, what)
+            })?);
+        }
+        let subscripts = Expr::Array {
+            element: Type::Int4,
+            items,
+            nested: false,
+        };
+        let b = self.expr(value, &mut Env::plain(scope, "UPDATE"))?;
+        let to = ColumnType {
+            ty: element,
+            typmod: c.ty().typmod,
+        };
+        let value = self.assign(b, &c.name, to)?;
+        let args = vec![
+            Bound::new(array, c.ty().ty),
+            Bound::new(subscripts, Type::Int4Array),
+            Bound::new(value, element),
+        ];
+        let whole = self.call(SET_ELEMENT, args)?;
+        out[at] = ColumnSource::Expr(whole.expr);
+        Ok(())
     }
 
     fn cast_item(&mut self, b: Bound, to: ColumnType) -> Result<Expr> {

@@ -5,7 +5,9 @@ use super::expr::Env;
 use super::{Binder, Bound};
 use crate::catalog::split_name;
 use crate::expr::Expr;
-use crate::functions::{Kind, NEXT_IDENTITY, Resolved, lookup_function, lookup_operator};
+use crate::functions::{
+    Kind, NEXT_IDENTITY, Resolved, SET_ELEMENT, lookup_function, lookup_operator,
+};
 use crate::logical::{Agg, SortKey};
 use crate::types::typename::format_type;
 use base::{Error, Result, SqlState, Type};
@@ -89,7 +91,7 @@ impl Binder<'_> {
 
     pub(super) fn function(&mut self, f: &ast::Function, env: &mut Env<'_, '_>) -> Result<Bound> {
         let (schema, name) = split_name(&f.name)?;
-        if name == NEXT_IDENTITY {
+        if name == NEXT_IDENTITY || name == SET_ELEMENT {
             // Only rows of the column's table draw from it so.
             let what = format!("function \"{name}\" does not exist");
             return Err(Error::new(SqlState::UNDEFINED_FUNCTION, what));

@@ -147,6 +147,9 @@ impl Binder<'_> {
         let mut out = vec![ColumnSource::Keep; t.def.columns.len()];
         for a in list {
             match &a.target {
+                AssignmentTarget::ColumnName(n) if super::syntax::subscripts(n).is_some() => {
+                    self.assign_element(t, n, &a.value, scope, &mut out)?;
+                }
                 AssignmentTarget::ColumnName(n) => {
                     let at = self.assignable(t, n)?;
                     self.assign_one(t, at, &a.value, scope, &mut out)?;

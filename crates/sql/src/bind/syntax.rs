@@ -18,6 +18,7 @@ const MARK: char = '\u{1}';
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let tokens = array_types(named_operators(join_strings(tokens)));
+    let tokens = element_targets(like_clauses(tokens));
     let tokens = view_options(null_tests(precise_intervals(tokens)));
     let tokens = computed_fetch(values_compared(tokens));
     overriding(&tables(&row_locks(&before_conflict(exclusions(tokens)))))
@@ -372,6 +373,141 @@ fn named_operators(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
     }
     tokens
+}
+
+/// `CREATE TABLE t (LIKE s INCLUDING ALL)` is `CREATE TABLE t ("\u{1}like…" int)`: [`crate::ddl::like_mark`] has the name of the column.
+fn like_clauses(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = solid(&tokens);
+    let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
+    let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
+    if !is(0, "create") || !(1..5).any(|k| is(k, "table")) {
+        return tokens;
+    }
+    let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
+    let mut found = vec![];
+    let mut depth = 0;
+    for k in 0..solid.len() {
+        match token(k) {
+            Some(Token::LParen) => depth += 1,
+            Some(Token::RParen) => depth -= 1,
+            _ => {}
+        }
+        let begins = k > 0 && matches!(token(k - 1), Some(Token::LParen | Token::Comma));
+        if depth != 1 || !begins || !is(k, "like") {
+            continue;
+        }
+        let mut end = k + 1;
+        let mut name = vec![];
+        while let Some(Token::Word(w)) = token(end) {
+            name.push(match w.quote_style {
+                Some(_) => w.value.clone(),
+                None => w.value.to_lowercase(),
+            });
+            end += 1;
+            match token(end) {
+                Some(Token::Period) => end += 1,
+                _ => break,
+            }
+        }
+        let mut options = vec![];
+        while let (Some(how @ ("including" | "excluding")), Some(what)) =
+            (word(end).as_deref(), word(end + 1))
+        {
+            options.push(format!("{} {what}", &how[..2]));
+            end += 2;
+        }
+        if !name.is_empty() && matches!(token(end), Some(Token::RParen | Token::Comma)) {
+            let mark = crate::ddl::like_mark(&options, &name);
+            found.push((solid[k], solid[end - 1], mark));
+        }
+    }
+    for (from, to, mark) in found.into_iter().rev() {
+        let span = tokens[from].span;
+        let column = [quoted(mark), Token::make_keyword("INT")];
+        tokens.splice(from..=to, column.map(|t| TokenWithSpan::new(t, span)));
+    }
+    tokens
+}
+
+/// `SET a[1] = 2` is `SET a."\u{1}[1" = 2`: [`subscripts`] reads the second name. Slices stay as they are.
+fn element_targets(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = solid(&tokens);
+    let word = |k: usize| solid.get(k).and_then(|&i| word_of(&tokens[i]));
+    let is = |k: usize, w: &str| word(k).as_deref() == Some(w);
+    if !is(0, "update") && !is(0, "insert") {
+        return tokens;
+    }
+    let token = |k: usize| solid.get(k).map(|&i| &tokens[i].token);
+    let (mut depth, mut set) = (0, false);
+    let mut found = vec![];
+    for k in 0..solid.len() {
+        match token(k) {
+            Some(Token::LParen | Token::LBracket) => depth += 1,
+            Some(Token::RParen | Token::RBracket) => depth -= 1,
+            _ => {}
+        }
+        if depth > 0 {
+            continue;
+        }
+        match word(k).as_deref() {
+            Some("set") => set = true,
+            Some("from" | "where" | "returning") => set = false,
+            _ => {}
+        }
+        let begins = is(k, "set") || token(k) == Some(&Token::Comma);
+        if !set || !begins || !matches!(token(k + 1), Some(Token::Word(_))) {
+            continue;
+        }
+        let mut at = k + 2;
+        let mut subscripts = vec![];
+        while token(at) == Some(&Token::LBracket) {
+            let mut inside = 0;
+            let close = (at..solid.len()).find(|&j| {
+                match token(j) {
+                    Some(Token::LBracket | Token::LParen) => inside += 1,
+                    Some(Token::RBracket | Token::RParen) => inside -= 1,
+                    _ => {}
+                }
+                inside == 0
+            });
+            let Some(close) = close else { break };
+            let within = &tokens[solid[at] + 1..solid[close]];
+            if within.iter().any(|t| t.token == Token::Colon) {
+                break;
+            }
+            subscripts.push(
+                within
+                    .iter()
+                    .map(|t| t.token.to_string())
+                    .collect::<String>(),
+            );
+            at = close + 1;
+        }
+        if !subscripts.is_empty() && token(at) == Some(&Token::Eq) {
+            found.push((solid[k + 2], solid[at - 1], subscripts));
+        }
+    }
+    for (from, to, subscripts) in found.into_iter().rev() {
+        let span = tokens[from].span;
+        let mark = format!("{MARK}[{}", subscripts.join(&MARK.to_string()));
+        let name = [Token::Period, quoted(mark)];
+        tokens.splice(from..=to, name.map(|t| TokenWithSpan::new(t, span)));
+    }
+    tokens
+}
+
+/// The subscripts that [`element_targets`] has left behind a column's name, and that name.
+pub(super) fn subscripts(name: &sqlparser::ast::ObjectName) -> Option<(String, Vec<Expr>)> {
+    let [
+        ObjectNamePart::Identifier(column),
+        ObjectNamePart::Identifier(marked),
+    ] = &name.0[..]
+    else {
+        return None;
+    };
+    let texts = marked.value.strip_prefix(MARK)?.strip_prefix('[')?;
+    let subscripts: Option<Vec<Expr>> = texts.split(MARK).map(|t| parse_expr(t).ok()).collect();
+    Some((fold(column), subscripts?))
 }
 
 /// The type `int ARRAY[4]`, or `int ARRAY`, is `int[]`. Behind anything but a type, ARRAY alone is a name: `AS array`, `t.array`.

@@ -12,8 +12,9 @@ use base::schema::{
 };
 use base::{ColumnIdx, ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{
-    CheckConstraint, ConstraintCharacteristics, ConstraintReferenceMatchKind, DeferrableInitial,
-    Expr, ForeignKeyConstraint, Ident, NullsDistinctOption, ReferentialAction, TableConstraint,
+    CheckConstraint, ConstraintCharacteristics, ConstraintReferenceMatchKind, ConstraintUsingIndex,
+    DeferrableInitial, Expr, ForeignKeyConstraint, Ident, NullsDistinctOption, ReferentialAction,
+    TableConstraint,
 };
 
 /// A constraint that waits for the table's columns to be known; `column`: the one that it was written at.
@@ -42,9 +43,8 @@ impl Work<'_> {
             match &p.constraint {
                 C::Check(c) => self.add_check(def, c, p.column.as_deref())?,
                 C::PrimaryKey(_) | C::Unique(_) | C::ForeignKey(_) => {}
-                C::PrimaryKeyUsingIndex(_) | C::UniqueUsingIndex(_) => {
-                    return Err(Error::unsupported("a constraint USING INDEX"));
-                }
+                C::PrimaryKeyUsingIndex(u) => self.use_index(def, u, true)?,
+                C::UniqueUsingIndex(u) => self.use_index(def, u, false)?,
                 C::Exclude(_) => return Err(Error::unsupported("an exclusion constraint")),
                 other => return Err(Error::unsupported(format!("constraint {other}"))),
             }
@@ -135,6 +135,67 @@ impl Work<'_> {
         };
         let id = self.oid();
         def.checks.push(Check { id, name, expr });
+        Ok(())
+    }
+
+    /// ADD CONSTRAINT … USING INDEX: the index becomes that of a constraint. A primary key is made anew, because rows are kept under it.
+    fn use_index(
+        &mut self,
+        def: &mut TableDef,
+        u: &ConstraintUsingIndex,
+        primary: bool,
+    ) -> Result<()> {
+        refuse_deferrable(u.characteristics.as_ref())?;
+        let index = crate::catalog::fold(&u.index_name);
+        let wrong = |what: &str| {
+            let what = format!("{what}: index \"{index}\" of table \"{}\"", def.name);
+            Err(Error::new(SqlState::WRONG_OBJECT_TYPE, what))
+        };
+        let Some(at) = def.indexes.iter().position(|i| i.name == index) else {
+            let what = format!("index \"{index}\" does not exist");
+            return Err(Error::new(SqlState::UNDEFINED_OBJECT, what));
+        };
+        let found = &def.indexes[at];
+        if found.constraint {
+            let what = format!("index \"{index}\" is already associated with a constraint");
+            let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
+            return Err(Error::new(code, what));
+        }
+        if !found.unique {
+            return wrong("not a unique index");
+        }
+        if found.columns.iter().any(|c| c.desc || c.nulls_first) {
+            return wrong("a column does not have default sorting behavior");
+        }
+        let name = match &u.name {
+            Some(n) => self.given_name(def, n)?,
+            None => index.clone(),
+        };
+        if name != index {
+            self.must_be_free(def.namespace, &name)?;
+            let what = "ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index";
+            let ok = SqlState([b'0'; 5]);
+            self.notice(ok, format!("{what} \"{index}\" to \"{name}\""));
+        }
+        if primary && def.indexes.iter().any(|i| i.primary) {
+            let what = format!(
+                "multiple primary keys for table \"{}\" are not allowed",
+                def.name
+            );
+            return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, what));
+        }
+        let constraint_oid = self.oid();
+        if primary {
+            for c in def.indexes[at].columns.clone() {
+                def.columns[c.column as usize].not_null = true;
+            }
+            def.indexes[at].id = self.oid();
+            def.rewrite_of = Some(def.storage);
+            def.storage = self.oid();
+        }
+        let index = &mut def.indexes[at];
+        (index.name, index.constraint_oid) = (name, constraint_oid);
+        (index.constraint, index.primary) = (true, primary);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! Order of making, as PostgreSQL's, because it decides the names that are made up: sequences of serial columns, the
 //! columns, CHECKs, PRIMARY KEY and UNIQUE, foreign keys.
 //!
-//! Left out on purpose: LIKE, INHERITS, partitions, temporary tables (0A000). UNLOGGED tables are logged.
+//! Left out on purpose: INHERITS, partitions, temporary tables (0A000). UNLOGGED tables are logged.
 
 use super::column_type::{column_type, serial};
 use super::constraints::Pending;
@@ -34,8 +34,12 @@ impl Work<'_> {
             return Ok("CREATE TABLE".into());
         };
         let mut pending = vec![];
+        let mut likes = vec![];
         for column in &c.columns {
-            self.add_column(&mut def, column, &mut pending)?;
+            match super::like::clause(&column.name.value) {
+                Some((options, name)) => likes.push(self.like(&mut def, &options, &name)?),
+                None => self.add_column(&mut def, column, &mut pending)?,
+            }
         }
         self.check_generated(&def)?;
         let own = c.constraints.iter().map(|t| Pending {
@@ -44,6 +48,9 @@ impl Work<'_> {
         });
         pending.extend(own);
         self.add_constraints(&mut def, pending)?;
+        for like in likes {
+            self.like_indexes(&mut def, like)?;
+        }
         if let CreateTableOptions::With(options) = &c.table_options {
             super::split::of_table(&mut def, options)?;
         }

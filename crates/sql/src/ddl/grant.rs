@@ -305,7 +305,12 @@ impl Work<'_> {
         self.put_comment(id, 0, text)
     }
 
-    fn put_comment(&mut self, on: Oid, column: i32, text: Option<&str>) -> Result<String> {
+    pub(super) fn put_comment(
+        &mut self,
+        on: Oid,
+        column: i32,
+        text: Option<&str>,
+    ) -> Result<String> {
         self.drop_comments(|o, c| (o, c) == (on, column));
         if let Some(text) = text.filter(|t| !t.is_empty()) {
             let id = self.oid();

@@ -27,6 +27,7 @@ mod fill;
 mod generated;
 mod grant;
 mod index;
+mod like;
 mod lock;
 mod names;
 pub mod privileges;
@@ -40,6 +41,7 @@ mod work;
 pub use column_type::column_type;
 pub use expr_text::{quote_ident, quote_literal};
 pub use extra::Extra;
+pub use like::like_mark;
 pub use role::scram_verifier;
 
 use crate::catalog;

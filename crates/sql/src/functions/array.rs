@@ -208,6 +208,77 @@ fn trim(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(value(r))
 }
 
+/// Most NULLs that an assignment behind the end of an array, or before its beginning, adds.
+const MOST_NULLS: i64 = 1 << 20;
+
+/// The array with another value at the subscripts; a NULL array is an empty one.
+fn set_element(a: &[Value], types: &[Type], _: Ctx<'_, '_>) -> Result<Value> {
+    let wrong = |what: &str| Err(Error::new(SqlState::ARRAY_SUBSCRIPT_ERROR, what));
+    let as_int = |v: &Value| v.as_i64().map(|n| n as i32);
+    let subscripts: Option<Vec<i32>> = ops::of(&a[1]).items.iter().map(as_int).collect();
+    let Some(subscripts) = subscripts else {
+        let what = "array subscript in assignment must not be null";
+        return Err(Error::new(SqlState::NULL_VALUE_NOT_ALLOWED, what));
+    };
+    let mut array = match &a[0] {
+        Value::Array(x) => (**x).clone(),
+        _ => Array {
+            element: types[2],
+            dims: vec![],
+            items: vec![],
+        },
+    };
+    if array.items.is_empty() {
+        array.dims = subscripts.iter().map(|s| (1, *s)).collect();
+        array.items = vec![a[2].clone()];
+        return Ok(value(array));
+    }
+    if array.dims.len() != subscripts.len() {
+        return wrong("wrong number of array subscripts");
+    }
+    if let ([(len, lower)], [at]) = (&mut array.dims[..], &subscripts[..]) {
+        let place = i64::from(*at) - i64::from(*lower);
+        let new = match place {
+            ..0 => -place,
+            _ => place + 1 - i64::from(*len),
+        };
+        if new > MOST_NULLS {
+            let what = "an assignment to an element that is far outside of its array";
+            return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what));
+        }
+        let nulls = std::iter::repeat_n(Value::Null, new.max(0) as usize);
+        match place {
+            ..0 => {
+                array.items.splice(0..0, nulls);
+                (*len, *lower) = (*len + new as i32, *at);
+                array.items[0] = a[2].clone();
+            }
+            _ => {
+                array.items.extend(nulls);
+                *len += new.max(0) as i32;
+                array.items[place as usize] = a[2].clone();
+            }
+        }
+        return Ok(value(array));
+    }
+    let mut place = 0;
+    for ((len, lower), at) in array.dims.iter().zip(&subscripts) {
+        let here = i64::from(*at) - i64::from(*lower);
+        if !(0..i64::from(*len)).contains(&here) {
+            return wrong("array subscript out of range");
+        }
+        place = place * *len as usize + here as usize;
+    }
+    array.items[place] = a[2].clone();
+    Ok(value(array))
+}
+
+/// Adds what stands behind `SET a[1] = 2`.
+pub(super) fn register_assignment(r: &mut Registry) {
+    let args = [ANYARRAY, INT4ARRAY, ANYELEMENT];
+    r.t(super::SET_ELEMENT, &args, ANYARRAY, IMM_N, set_element);
+}
+
 /// Adds the array functions.
 pub(super) fn register(r: &mut Registry) {
     r.f("array_length", &[ANYARRAY, INT4], INT4, IMM, |a, _| {

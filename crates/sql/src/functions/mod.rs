@@ -55,6 +55,8 @@ use base::{ColumnType, Result, Type, Value};
 
 /// The function behind IDENTITY columns: `nextval` without a right on the sequence. No text of a user's can call it.
 pub const NEXT_IDENTITY: &str = "nextval of an identity column";
+/// The function behind `SET a[1] = 2`. No text of a user's can call it.
+pub const SET_ELEMENT: &str = "assignment to an element of an array";
 
 /// Whether a result may change between calls with the same arguments: never, not within a statement, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

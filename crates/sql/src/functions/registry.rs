@@ -140,6 +140,7 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::json_text::register(&mut r);
     super::math::register(&mut r);
     super::array::register(&mut r);
+    super::array::register_assignment(&mut r);
     super::bytes::register(&mut r);
     super::datetime::register(&mut r);
     super::ordered_set::register(&mut r);

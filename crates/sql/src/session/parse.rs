@@ -139,7 +139,35 @@ pub(super) fn sql_statement(tokens: &[TokenWithSpan]) -> Result<Statement, Fault
     if next.token != Token::EOF {
         return Err(Fault::At(Some(next)));
     }
-    Ok(s)
+    Ok(select_into(s))
+}
+
+/// `SELECT … INTO t FROM …` is `CREATE TABLE t AS SELECT … FROM …`.
+fn select_into(s: Statement) -> Statement {
+    use sqlparser::ast::{Expr, ObjectName, SetExpr, helpers::stmt_create_table};
+    let Statement::Query(mut q) = s else { return s };
+    let mut body = &mut q.body;
+    let into = loop {
+        match &mut **body {
+            SetExpr::SetOperation { left, .. } => body = left,
+            SetExpr::Select(s) => break s.into.take(),
+            _ => break None,
+        }
+    };
+    let named = into.as_ref().and_then(|i| match &i.targets[..] {
+        [Expr::Identifier(name)] => Some(ObjectName::from(vec![name.clone()])),
+        [Expr::CompoundIdentifier(parts)] => Some(ObjectName::from(parts.clone())),
+        _ => None,
+    });
+    match (into, named) {
+        (Some(into), Some(name)) => Statement::CreateTable(
+            stmt_create_table::CreateTableBuilder::new(name)
+                .temporary(into.temporary)
+                .query(Some(q))
+                .build(),
+        ),
+        _ => Statement::Query(q),
+    }
 }
 
 /// Refuses chains of operators that would become too deep a tree (54001).
