@@ -111,6 +111,9 @@ impl Txn {
     /// The checks that were put off, at the end of the transaction, or (`keys`) those of keys that are not deferred any more. May ask to
     /// block: then it is to be called again after the wait.
     pub fn check_deferred(&mut self, all: bool) -> stop::Result<()> {
+        for savepoint in &mut self.savepoints {
+            savepoint.put_off.copy(&self.references.put_off);
+        }
         let put_off = std::mem::take(&mut self.references.put_off);
         let is_due = |p: &FkProbe| all || !self.references.deferred.is(p.fk());
         let (mut due, rest): (Vec<FkProbe>, Vec<FkProbe>) = put_off.into_iter().partition(is_due);

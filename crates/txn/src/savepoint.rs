@@ -4,7 +4,7 @@
 
 use base::{Error, Result, SqlState};
 
-use crate::state::Savepoint;
+use crate::state::{PutOff, Savepoint};
 use crate::txn::Txn;
 
 impl Txn {
@@ -12,7 +12,7 @@ impl Txn {
         self.savepoints.push(Savepoint {
             name: name.into(),
             writes: self.writes.mark(),
-            put_off: self.references.put_off.clone(),
+            put_off: PutOff::First(self.references.put_off.len()),
             deferred: self.references.deferred.clone(),
         });
     }
@@ -33,7 +33,9 @@ impl Txn {
     pub fn rollback_to_savepoint(&mut self, name: &str) -> Result<()> {
         let i = self.find_savepoint(name)?;
         self.savepoints.truncate(i + 1);
-        self.references.put_off = self.savepoints[i].put_off.clone();
+        self.savepoints[i]
+            .put_off
+            .restore(&mut self.references.put_off);
         self.references.deferred = self.savepoints[i].deferred.clone();
         self.rollback_schema(self.savepoints[i].writes);
         self.writes.rollback(self.savepoints[i].writes);

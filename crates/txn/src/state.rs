@@ -171,8 +171,32 @@ pub(crate) struct Escrowed {
 pub(crate) struct Savepoint {
     pub(crate) name: String,
     pub(crate) writes: usize,
-    pub(crate) put_off: Vec<FkProbe>,
+    pub(crate) put_off: PutOff,
     pub(crate) deferred: Deferred,
+}
+
+/// The checks that had been put off at a savepoint. They are a list that grows, so its length tells them; a copy only when some are taken out of it
+/// (SET CONSTRAINTS … IMMEDIATE).
+pub(crate) enum PutOff {
+    First(usize),
+    Copied(Vec<FkProbe>),
+}
+
+impl PutOff {
+    /// Before `all` becomes another list.
+    pub(crate) fn copy(&mut self, all: &[FkProbe]) {
+        if let PutOff::First(n) = self {
+            *self = PutOff::Copied(all[..*n].to_vec());
+        }
+    }
+
+    /// Makes `all` what it was.
+    pub(crate) fn restore(&self, all: &mut Vec<FkProbe>) {
+        match self {
+            PutOff::First(n) => all.truncate(*n),
+            PutOff::Copied(then) => all.clone_from(then),
+        }
+    }
 }
 
 /// The snapshot of a READ COMMITTED statement that rests between two calls (a portal), with the schema there.

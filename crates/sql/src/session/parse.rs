@@ -217,6 +217,7 @@ fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
     };
     let tokens = tokens.map_err(|e| bad_token(sql, &e))?;
     check_numbers(sql, &tokens)?;
+    check_neighbours(sql, &tokens)?;
     // What the parser makes of them. It cannot be stopped on its way, so its memory is asked for before.
     base::memory::want(tokens.len().saturating_mul(TREE))?;
     Ok(tokens)
@@ -294,6 +295,29 @@ fn check_numbers(sql: &str, tokens: &[TokenWithSpan]) -> Result<()> {
                 Error::new(SqlState::SYNTAX_ERROR, e).at(starts.character(sql, t.span.start))
             );
         }
+    }
+    Ok(())
+}
+
+/// Refuses a string right behind another on the same line. On the next line it would go on with the first one.
+fn check_neighbours(sql: &str, tokens: &[TokenWithSpan]) -> Result<()> {
+    let is_string = |t: &&TokenWithSpan| matches!(t.token, Token::SingleQuotedString(_));
+    let mut before: Option<&TokenWithSpan> = None;
+    for t in tokens {
+        if matches!(t.token, Token::Whitespace(_)) {
+            continue;
+        }
+        if let Some(b) = before.filter(is_string).filter(|_| is_string(&t))
+            && b.span.end.line == t.span.start.line
+        {
+            let starts = LineStarts::new(sql);
+            let near = &sql[starts.byte(sql, t.span.start)..starts.byte(sql, t.span.end)];
+            let e = format!("syntax error at or near \"{near}\"");
+            return Err(
+                Error::new(SqlState::SYNTAX_ERROR, e).at(starts.character(sql, t.span.start))
+            );
+        }
+        before = Some(t);
     }
     Ok(())
 }

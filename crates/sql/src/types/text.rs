@@ -145,6 +145,16 @@ fn oid(x: Oid, ty: Type, settings: &OutputSettings, out: &mut String) {
     }
 }
 
+/// A `"char"`: a byte, as itself or as a backslash and three octal digits.
+fn one_char(s: &str) -> u8 {
+    match s.as_bytes() {
+        [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7'] => {
+            ((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0')
+        }
+        b => b.first().copied().unwrap_or(0),
+    }
+}
+
 /// Reads a value from text. The modifier is applied as when storing: too long a string for `varchar(n)` is 22001.
 /// Malformed text is 22P02, 22007 for dates and times; what does not fit 22003 or 22008.
 pub fn input(s: &str, ty: ColumnType, settings: &OutputSettings) -> Result<Value> {
@@ -160,7 +170,7 @@ pub fn input(s: &str, ty: ColumnType, settings: &OutputSettings) -> Result<Value
         Type::Float4 => Value::Float4(float::read4(s)?),
         Type::Float8 => Value::Float8(float::read8(s)?),
         Type::Numeric => return cast::numeric(numeric::parse(s)?, ty.typmod),
-        Type::Char => Value::Char(s.bytes().next().unwrap_or(0)),
+        Type::Char => Value::Char(one_char(s)),
         Type::Bytea => Value::Bytea(read_bytea(s)?),
         Type::Uuid => Value::Uuid(Box::new(read_uuid(s)?)),
         Type::Date => Value::Date(parse::date(s, settings)?),
