@@ -73,7 +73,8 @@ impl Failover {
         }
     }
 
-    /// The primary asks for its lease and says how far its log goes. Whether it may be granted, once a majority has confirmed this leader.
+    /// The primary asks for its lease and says how far its log goes. Whether it may be granted, once a majority has confirmed this leader and
+    /// [`Failover::still_leads`] holds after that.
     pub fn requested(
         &mut self,
         catalogue: &Catalogue,
@@ -81,17 +82,23 @@ impl Failover {
         end: u64,
         now: u64,
     ) -> bool {
-        let leads = catalogue.phase()
-            == Some(Phase::Leading {
-                node: request.holder,
-                term: request.term,
-            });
+        let leads = Failover::still_leads(catalogue, request);
         if leads {
             self.look(catalogue, now);
             self.grantor.received(now);
             self.reported = self.reported.max(end);
         }
         leads
+    }
+
+    /// Whether the one that asks leads the data. To be looked at again after a majority has confirmed this leader, with all applied that was agreed on before: a leader
+    /// that was just elected may have an old catalogue.
+    pub fn still_leads(catalogue: &Catalogue, request: Request) -> bool {
+        catalogue.phase()
+            == Some(Phase::Leading {
+                node: request.holder,
+                term: request.term,
+            })
     }
 
     /// A copy has promised the term and says where its log ends.

@@ -16,6 +16,7 @@
 //!
 //! Left out on purpose: leases of replicas for reads.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ fn nanos(d: Duration) -> u64 {
 }
 
 /// One request of a holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     pub holder: NodeId,
     /// The term that the holder leads.

@@ -7,6 +7,7 @@
 //! waiting     how many replicas the primary waits for
 //! failover    the consensus leader's decider: lease over, ask, name
 //! consensus   the log that carries commands, by openraft, over this project's disk
+//! member      one running member: all of these, and a copy of the data
 //! ```
 //! The first five decide purely. They take events with the time of the caller's own clock and return what is to be done. The safety of commits rests on terms and
 //! promises; clocks protect only reads at a primary that is cut off.
@@ -17,6 +18,7 @@ pub mod catalogue;
 pub mod consensus;
 pub mod failover;
 pub mod leases;
+pub mod member;
 pub mod standing;
 pub mod waiting;
 
@@ -24,5 +26,6 @@ pub use catalogue::{Catalogue, Command, Kind, Member, NodeId, Phase, Policies, R
 pub use consensus::{Carry, Consensus, Timing};
 pub use failover::{Action, Failover, Obstacle};
 pub use leases::{Grantor, Holder, Request, Terms};
+pub use member::RunningMember;
 pub use standing::{End, Standing};
 pub use waiting::Waiting;

@@ -67,6 +67,8 @@ struct Node {
     /// Local nanoseconds = offset + real * rate / 1000.
     rate: u64,
     offset: u64,
+    /// The last pause, from and until.
+    stopped: u64,
     paused: u64,
     /// Whether it is down, and until when.
     down: u64,
@@ -138,6 +140,7 @@ impl World {
             let node = Node {
                 rate: 955 + world.below(91),
                 offset: world.below(1000 * SECONDS),
+                stopped: 0,
                 paused: 0,
                 down: 0,
                 life: 1,
@@ -196,15 +199,23 @@ impl World {
 
     /// A message; most are quick, some slow, some lost.
     fn send(&mut self, from: usize, to: usize, event: Event) {
-        let apart = self.cut.contains(&from) != self.cut.contains(&to);
-        let delay = match self.below(50) {
+        let apart = self.apart(from, to);
+        let mut delay = match self.below(50) {
             0 => self.below(1200 * MS),
             1 => return,
             _ => self.below(4 * MS),
         };
+        // An answer that lies somewhere, longer than a lease: a cut does not take it back.
+        if matches!(event, Event::Granted(_)) && self.below(10) == 0 {
+            delay = self.below(3 * SECONDS);
+        }
         if !apart || from == to {
             self.at(delay, to, event);
         }
+    }
+
+    fn apart(&self, a: usize, b: usize) -> bool {
+        self.cut.contains(&a) != self.cut.contains(&b)
     }
 
     fn local(&self, i: usize) -> u64 {
@@ -237,7 +248,9 @@ impl World {
                 0 => self.below(600 * MS),
                 _ => self.below(5 * MS),
             };
-            self.at(late, i, Event::Learn(index));
+            if !self.apart(self.elected, i) {
+                self.at(late, i, Event::Learn(index));
+            }
         }
     }
 
@@ -262,7 +275,11 @@ impl World {
                     self.at(after, i, event);
                 }
             } else if node.paused > time {
-                let after = node.paused - time;
+                // Its connections have broken by the end of the pause: only what came at its beginning is left, and is taken up in any order.
+                if !own && time > node.stopped + 20 * MS {
+                    continue;
+                }
+                let after = node.paused - time + self.below(400 * MS);
                 self.at(after, i, event);
             } else {
                 self.handle(i, event);
@@ -320,7 +337,12 @@ impl World {
                 }
             }
             Event::Confirm(election, request) => {
-                if election == self.election && self.reaches_most(i) {
+                if election != self.election || !self.reaches_most(i) {
+                    return;
+                }
+                // A confirmed leader has applied all that was agreed on before.
+                self.learn(i, self.entries.len());
+                if Failover::still_leads(&self.nodes[i].catalogue, request) {
                     self.send(i, request.holder as usize, Event::Granted(request));
                 }
             }
@@ -488,6 +510,10 @@ impl World {
 
     fn tick(&mut self, i: usize) {
         let now = self.local(i);
+        if self.nodes[i].applied < self.entries.len() {
+            let all = Event::Learn(self.entries.len());
+            self.send(self.elected, i, all);
+        }
         self.lead(i);
         self.ship(i);
         let node = &mut self.nodes[i];
@@ -531,7 +557,10 @@ impl World {
     fn chaos(&mut self) {
         let i = self.below(self.nodes.len() as u64) as usize;
         match self.below(12) {
-            0..=2 => self.nodes[i].paused = self.now + self.below(4 * SECONDS),
+            0..=2 => {
+                self.nodes[i].stopped = self.now;
+                self.nodes[i].paused = self.now + self.below(6 * SECONDS);
+            }
             3..=5 => {
                 let down = self.now + self.below(5 * SECONDS);
                 let node = &mut self.nodes[i];

@@ -131,6 +131,13 @@ impl Consensus {
         self.raft.metrics().borrow().current_leader
     }
 
+    /// The consensus term in which this member was elected, while it leads as far as it knows.
+    pub fn won(&self) -> Option<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        metrics.state.is_leader().then_some(metrics.current_term)
+    }
+
     /// The voters, as far as this member knows.
     pub fn voters(&self) -> BTreeSet<NodeId> {
         let metrics = self.raft.metrics();
