@@ -198,6 +198,26 @@ async fn a_dump_loads_in_postgres_and_in_canon() {
         load.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"]);
         run(take(load.arg(&text).arg(url))).await;
     }
+    // Jobs side by side make a key when its table's rows are there, and a foreign key when the referenced key is: as the dump says.
+    let mut list = Command::new(pg_program("pg_restore"));
+    let list = run(take(list.args(["-l", "-v"]).arg(&archive))).await;
+    let lines: Vec<&str> = list.lines().collect();
+    let keys = lines
+        .windows(2)
+        .filter(|w| w[0].contains(" CONSTRAINT ") || w[0].contains(" INDEX "));
+    let mut found = 0;
+    for w in keys {
+        assert!(w[1].contains("depends on"), "{} {}", w[0], w[1]);
+        let wanted = if w[0].contains(" FK ") { 3 } else { 1 };
+        assert!(
+            w[1].split_whitespace().count() >= 3 + wanted,
+            "{} {}",
+            w[0],
+            w[1]
+        );
+        found += 1;
+    }
+    assert!(found >= 5, "{list}");
     for url in [custom.url(), restored.clone()] {
         let mut load = Command::new(pg_program("pg_restore"));
         load.args(["--no-owner", "--exit-on-error", "-j", "2", "-d", &url]);

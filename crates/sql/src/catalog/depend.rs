@@ -6,13 +6,18 @@
 //! default  -> sequences it names    n
 //! rule of a view -> the view        i
 //! rule of a view -> what it reads   n
+//! key, foreign key -> its columns   a
+//! index -> its key; its columns     i; a where it belongs to no key
+//! foreign key -> the referenced columns, the referenced index   n
 //! ```
 //!
 //! `pg_dump` writes a table before the sequence that the table's column owns. Because of the third line the default comes in a
 //! statement of its own, behind the sequence.
 //!
-//! Left out on purpose: dependencies on schemas, types and functions, and those between tables and their constraints.
-//! A dump finds these by other ways.
+//! `pg_restore` with several jobs makes a key when its table's rows are there, and a foreign key when the referenced key is made.
+//!
+//! Left out on purpose: dependencies on schemas, types and functions, and those of CHECK constraints, which stand in the table's statement. A dump finds
+//! these by other ways.
 
 use super::classes::{default_oid, relations};
 use super::relations::Rows;
@@ -32,10 +37,11 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             .expect("listed")
             .oid
     };
-    let (class, default, rule) = (
+    let (class, default, rule, constraint) = (
         catalog("pg_class"),
         catalog("pg_attrdef"),
         catalog("pg_rewrite"),
+        catalog("pg_constraint"),
     );
     let mut push = |from: Side, to: Side, kind: u8| {
         rows.push(&[
@@ -73,6 +79,26 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                     for sequence in sequences_named(schema, c.default.as_deref()) {
                         push(from, (class, sequence, 0), b'n');
                     }
+                }
+                for i in &t.def.indexes {
+                    let key = (constraint, i.constraint_oid, 0);
+                    let from = if i.constraint { key } else { (class, i.id, 0) };
+                    for k in &i.columns {
+                        push(from, (class, t.def.id, i32::from(k.column) + 1), b'a');
+                    }
+                    if i.constraint {
+                        push((class, i.id, 0), key, b'i');
+                    }
+                }
+                for f in &t.def.foreign_keys {
+                    let from = (constraint, f.id, 0);
+                    for c in &f.columns {
+                        push(from, (class, t.def.id, i32::from(*c) + 1), b'a');
+                    }
+                    for c in &f.ref_columns {
+                        push(from, (class, f.ref_table, i32::from(*c) + 1), b'n');
+                    }
+                    push(from, (class, f.ref_index, 0), b'n');
                 }
             }
             Relation::View(v) => {
