@@ -72,6 +72,43 @@ fn a_wait_that_failed_leaves_no_schema_behind() {
     }
 }
 
+/// What a table computes, what another table was made like, and rows that a change of the schema wrote anew are the same at a replica.
+/// A write that is forwarded from there computes, too.
+#[test]
+fn computed_columns_are_the_same_at_a_replica() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    let all = "SELECT string_agg(g::text, ' ' ORDER BY id) FROM g";
+    for (change, want) in [
+        (
+            "CREATE TABLE g (id int PRIMARY KEY, n int, twice int GENERATED ALWAYS AS (n * 2) STORED);
+             INSERT INTO g VALUES (1, 10), (2, NULL)",
+            "(1,10,20) (2,,)",
+        ),
+        ("UPDATE g SET n = id", "(1,1,2) (2,2,4)"),
+        (
+            "ALTER TABLE g ADD COLUMN sum int GENERATED ALWAYS AS (id + n) STORED",
+            "(1,1,2,2) (2,2,4,4)",
+        ),
+        ("ALTER TABLE g DROP COLUMN sum", "(1,1,2) (2,2,4)"),
+        (
+            "ALTER TABLE g ADD COLUMN a date[];
+             UPDATE g SET a[2] = date '2020-01-01' + id;
+             ALTER TABLE g ALTER COLUMN a TYPE text USING array_to_string(a, '+')",
+            "(1,1,2,2020-01-02) (2,2,4,2020-01-03)",
+        ),
+    ] {
+        t.run(&p, change);
+        assert_eq!(t.one(&r, all), want, "{change}");
+        assert_eq!(t.one(&p, all), want, "{change}");
+    }
+    t.run(&r, "CREATE TABLE l (LIKE g INCLUDING ALL)");
+    t.run(&r, "INSERT INTO l (id, n) VALUES (7, 8)");
+    for c in [&p, &r] {
+        assert_eq!(t.one(c, "SELECT l::text FROM l"), "(7,8,16,)");
+    }
+}
+
 /// What a statement that was only parsed has fetched is not what one reads at that comes later.
 #[test]
 fn a_statement_is_as_fresh_as_its_own_message() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/canon.lock         held (advisory) while a process works here
-//! DIR/CANON_VERSION      two lines of text: "canon 1" (format of the directory), "cluster " and 32 hex digits
+//! DIR/CANON_VERSION      two lines of text: "canon 2" (format of the directory), "cluster " and 32 hex digits
 //! DIR/CANON_TERMS        terms of the history (`terms`)
 //! DIR/CANON_ANCHOR       how far the log is known to reach (`anchor`)
 //! DIR/CANON_SWITCH       there while the history here is replaced or cut (`transfer`)
@@ -33,7 +33,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Format of the directory as a whole. A directory of a greater one is refused.
-pub const DIR_FORMAT: u64 = 1;
+///
+/// | format | since |
+/// |---|---|
+/// | 1 | the first build |
+/// | 2 | the schema has what an older build would not see: generated columns |
+///
+/// A directory of an older format becomes one of this format when it is opened, so that no older build opens it again.
+pub const DIR_FORMAT: u64 = 2;
 
 pub(crate) const VERSION_FILE: &str = "CANON_VERSION";
 const VERSION_TEMPORARY: &str = "CANON_VERSION.tmp";
@@ -82,7 +89,13 @@ impl DataDir {
         }
         let version = path.join(VERSION_FILE);
         let (cluster, created) = match disk.read(&version) {
-            Ok(bytes) => (parse_version(&version, &bytes)?, false),
+            Ok(bytes) => {
+                let cluster = parse_version(&version, &bytes)?;
+                if !bytes.starts_with(format!("canon {DIR_FORMAT}\n").as_bytes()) {
+                    write_version(&*disk, path, cluster)?;
+                }
+                (cluster, false)
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let cluster = options.cluster.unwrap_or_else(|| env.random.next_u128());
                 create(&*disk, path, cluster)?;

@@ -56,13 +56,29 @@ fn a_directory_of_somebody_else_is_left_alone() {
     assert!(matches!(open(disk), Err(Error::NotOurs { .. })));
 }
 
+/// What this build writes there may be more than an older build would see.
+#[test]
+fn a_directory_of_an_older_format_becomes_one_of_this() {
+    let (_, disk) = mem();
+    let version = root().join("CANON_VERSION");
+    drop(open(disk.clone()).unwrap());
+    let text = String::from_utf8(disk.read(&version).unwrap()).unwrap();
+    put_file(
+        &*disk,
+        &version,
+        text.replace("canon 2", "canon 1").as_bytes(),
+    );
+    drop(open(disk.clone()).unwrap());
+    assert_eq!(disk.read(&version).unwrap(), text.as_bytes());
+}
+
 #[test]
 fn newer_formats_other_clusters_and_nonsense_are_refused() {
     let (_, disk) = mem();
     let version = root().join("CANON_VERSION");
     drop(open(disk.clone()).unwrap());
     let text = String::from_utf8(disk.read(&version).unwrap()).unwrap();
-    assert_eq!(text, "canon 1\ncluster 00000000000000000000000000c0ffee\n");
+    assert_eq!(text, "canon 2\ncluster 00000000000000000000000000c0ffee\n");
 
     let other = DirOptions {
         cluster: Some(1),
@@ -76,15 +92,15 @@ fn newer_formats_other_clusters_and_nonsense_are_refused() {
     put_file(
         &*disk,
         &version,
-        text.replace("canon 1", "canon 2").as_bytes(),
+        text.replace("canon 2", "canon 3").as_bytes(),
     );
     let error = open(disk.clone()).err().unwrap();
     assert!(
         matches!(
             error,
             Error::NewerFormat {
-                found: 2,
-                known: 1,
+                found: 3,
+                known: 2,
                 ..
             }
         ),
