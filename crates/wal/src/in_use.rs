@@ -110,7 +110,12 @@ impl InUse<'_> {
     ) -> std::result::Result<LogInUse, Broken> {
         // Opened so it changes nothing there.
         let over: Arc<dyn Disk> = Arc::new(Overlay::new(self.disk.clone()));
-        let dir = LogDir::open(over, &self.dir.join("wal"), cluster, LogOptions::default())?;
+        let dir = LogDir::open(over, &self.dir.join("wal"), cluster, LogOptions::default());
+        // A spare file that was listed may have become a segment.
+        let dir = dir.map_err(|e| match is_gone(&e) {
+            true => Broken::Changed,
+            false => e.into(),
+        })?;
         let names = dir.list()?;
         let needed = names.iter().rposition(|n| n.first <= start.next());
         let wanted = names.iter().position(|n| n.number >= from);
