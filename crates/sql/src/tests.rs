@@ -203,6 +203,31 @@ fn explain_has_costs_and_the_keys_of_postgres() {
     assert_eq!(e.code().to_string(), "22023");
 }
 
+/// A subquery that runs for each outer row makes the table of its join once, where the side reads nothing of the outer row.
+#[test]
+fn the_table_of_a_join_inside_of_a_subquery_is_made_once() {
+    let db = shop();
+    db.run("CREATE TABLE l (id int PRIMARY KEY, k int)")
+        .unwrap();
+    db.run("CREATE TABLE r (k int)").unwrap();
+    db.run("INSERT INTO l SELECT g, g % 3 FROM generate_series(1, 20) g")
+        .unwrap();
+    db.run("INSERT INTO r VALUES (0), (1), (1)").unwrap();
+    let loops = |more: &str| {
+        let sql = format!(
+            "EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF, SUMMARY OFF) SELECT * FROM l o \
+             WHERE EXISTS (SELECT 1 FROM l i LEFT JOIN r ON i.k = r.k {more} WHERE i.id = o.id)"
+        );
+        let plan = db.rows(&sql);
+        let scan = plan.iter().find(|l| l.contains("Seq Scan on r"));
+        scan.unwrap_or_else(|| panic!("{plan:?}")).clone()
+    };
+    let once = loops("");
+    assert!(once.contains("rows=3 loops=1)"), "{once}");
+    let each = loops("AND r.k < o.k");
+    assert!(each.contains("loops=20)"), "{each}");
+}
+
 #[test]
 fn windows_show_their_sort_and_look_for_a_cancel() {
     let db = shop();

@@ -54,7 +54,7 @@ const WAKER: Token = Token(usize::MAX);
 /// A core's `turn`: who drives it in the high bits, his steps in the low ones; odd inside a step.
 const GENERATION: u32 = 40;
 /// What a thread adds to its nice value when it has lost its core.
-const NICE: i32 = 5;
+const NICE: i32 = 10;
 /// Ticks of the clock in a period of [`Busy`].
 const PERIOD: u32 = 20;
 

@@ -167,7 +167,9 @@ impl HashJoinOp {
 
 impl Operator for HashJoinOp {
     fn open(&mut self, rt: &mut Rt<'_>) -> Result<()> {
-        if let Some(t) = self.table.take() {
+        if !self.node.right_kept
+            && let Some(t) = self.table.take()
+        {
             t.give_back(rt);
         }
         self.open = false;

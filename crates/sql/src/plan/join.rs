@@ -763,9 +763,11 @@ fn join(
     let right = plan_leaf(b, leaf.from, only_right, pending, &Want::default())?;
     on.iter_mut().for_each(|c| b.hoist(c));
     if !left_keys.is_empty() {
+        let right_kept = begins_the_same(&right.node);
         return Ok(Planned {
             rows: rows(right.rows * 0.1),
             node: Node::HashJoin(Arc::new(node::HashJoin {
+                right_kept,
                 left: left.node,
                 right: right.node,
                 kind,
@@ -831,4 +833,17 @@ fn equality(c: &Expr, left: &HashSet<Slot>, right: &HashSet<Slot>) -> Option<(Ex
         ((false, true), (true, false)) => Some((ab.1.clone(), ab.0.clone())),
         _ => None,
     }
+}
+
+/// Whether a side of a join is a scan of a whole table that reads nothing of the rows around it: then it gives the same rows each time it begins in one
+/// execution.
+fn begins_the_same(node: &Node) -> bool {
+    let Node::Scan(scan) = node else {
+        return false;
+    };
+    let mut same = scan.fixed.is_empty() && scan.bounds.is_empty() && !scan.skips;
+    for c in &scan.filter {
+        c.slots(&mut |s| same &= scan.columns.iter().any(|c| c.1 == s));
+    }
+    same && scan.filter_inline
 }

@@ -328,6 +328,9 @@ pub struct HashJoin {
     pub right_keys: Vec<Expr>,
     pub on: Vec<Expr>,
     pub right_slots: Vec<Slot>,
+    /// The right side gives the same rows each time it begins in one execution, so its table is made once. A subquery that runs for each row of its
+    /// outer query begins anew each time.
+    pub right_kept: bool,
 }
 
 /// FULL JOIN by hashing the right side; without keys all pairs are tried.
