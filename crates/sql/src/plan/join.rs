@@ -763,11 +763,10 @@ fn join(
     let right = plan_leaf(b, leaf.from, only_right, pending, &Want::default())?;
     on.iter_mut().for_each(|c| b.hoist(c));
     if !left_keys.is_empty() {
-        let right_kept = begins_the_same(&right.node);
         return Ok(Planned {
             rows: rows(right.rows * 0.1),
             node: Node::HashJoin(Arc::new(node::HashJoin {
-                right_kept,
+                right_kept: begins_the_same(&right.node),
                 left: left.node,
                 right: right.node,
                 kind,
@@ -779,13 +778,9 @@ fn join(
             ordered: left.ordered,
         });
     }
-    let inner = if again {
-        right.node
-    } else {
-        Node::Materialize(Arc::new(node::Materialize {
-            input: right.node,
-            slots: right_slots.clone(),
-        }))
+    let inner = match again {
+        true => right.node,
+        false => materialized(right.node, &right_slots),
     };
     Ok(Planned {
         rows: rows(right.rows),
@@ -833,6 +828,13 @@ fn equality(c: &Expr, left: &HashSet<Slot>, right: &HashSet<Slot>) -> Option<(Ex
         ((false, true), (true, false)) => Some((ab.1.clone(), ab.0.clone())),
         _ => None,
     }
+}
+
+fn materialized(input: Node, slots: &[Slot]) -> Node {
+    Node::Materialize(Arc::new(node::Materialize {
+        input,
+        slots: slots.to_vec(),
+    }))
 }
 
 /// Whether a side of a join is a scan of a whole table that reads nothing of the rows around it: then it gives the same rows each time it begins in one
