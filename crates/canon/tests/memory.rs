@@ -238,7 +238,7 @@ async fn plans_of_sessions_that_have_gone_take_little() {
     let used = || counted(&http, "canon_memory_total_bytes");
     let before = used();
     let mut most = 0;
-    for i in 0..4 {
+    for i in 0..5 {
         let client = user(&server).await;
         for n in 0..120 {
             let columns: Vec<String> = (0..80).map(|c| format!("{c} + id * {n} + {i}")).collect();
@@ -250,9 +250,9 @@ async fn plans_of_sessions_that_have_gone_take_little() {
     // More than the bound was made, or this shows nothing.
     assert!(most > before + (16 << 20), "{most} after {before}");
     let kept = counted(&http, "canon_plans_bytes");
-    assert!(0 < kept && kept <= 32 << 20, "{kept}");
+    assert!(0 < kept && kept <= 40 << 20, "{kept}");
     let until = Instant::now() + PATIENCE;
-    while used() > before + (40 << 20) {
+    while used() > before + (64 << 20) {
         assert!(Instant::now() < until, "{} after {before}", used());
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }

@@ -364,15 +364,18 @@ impl Archive {
         Ok(gone.len() + marks)
     }
 
-    /// The same, with the log that only these checkpoints needed, and older terms' folders. Replicas that are away may have needed that log. Returns how
-    /// many objects went.
+    /// The same, with the log that only these checkpoints needed, and older terms' folders once this term has as many checkpoints. Replicas that are away
+    /// may have needed that log. Returns how many objects went.
     pub fn retain(&self, term: u64, keep: usize) -> Result<usize> {
         let mut gone = self.retain_checkpoints(term, keep)?;
-        let Some(oldest) = self.checkpoints(term)?.first().copied() else {
+        let kept = self.checkpoints(term)?;
+        let Some(oldest) = kept.first().copied() else {
             return Ok(gone);
         };
         let start = self.manifest(term, oldest)?.start;
-        for older in self.terms()?.into_iter().filter(|t| *t < term) {
+        let enough = kept.len() >= keep;
+        let terms = self.terms()?.into_iter();
+        for older in terms.filter(|t| enough && *t < term) {
             for what in ["checkpoint", "wal", "times"] {
                 for name in self.names(older, what)? {
                     self.remove(older, what, &name)?;

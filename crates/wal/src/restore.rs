@@ -89,7 +89,7 @@ pub fn restore(
         });
     }
     let archive = Archive::new(place.clone(), cluster);
-    let plan = plan(&archive, target)?;
+    let plan = plan(&archive, cluster, target)?;
     let new = New {
         disk: &env.disk,
         path: to,
@@ -119,7 +119,7 @@ struct Plan {
 }
 
 /// The newest term that has the target, and its newest checkpoint that is not above it.
-fn plan(archive: &Archive, target: Target) -> Result<Plan> {
+fn plan(archive: &Archive, cluster: u128, target: Target) -> Result<Plan> {
     let terms = archive.terms()?;
     let mut oldest = None;
     for term in terms.into_iter().rev() {
@@ -136,7 +136,7 @@ fn plan(archive: &Archive, target: Target) -> Result<Plan> {
         };
         for number in archive.checkpoints(term)?.into_iter().rev() {
             let manifest = archive.manifest(term, number)?;
-            if manifest.end <= upto {
+            if manifest.end <= upto && has_log(archive, cluster, term, &manifest)? {
                 return Ok(Plan {
                     term,
                     checkpoint: Some(manifest),
@@ -169,6 +169,29 @@ fn plan(archive: &Archive, target: Target) -> Result<Plan> {
         path: "the archive".into(),
         reason,
     })
+}
+
+/// Whether the archive has the log up to the end of a checkpoint. A primary archives a checkpoint at once, and the segment that is being written only when
+/// it is finished.
+fn has_log(archive: &Archive, cluster: u128, term: u64, m: &Manifest) -> Result<bool> {
+    if m.start == m.end {
+        return Ok(true);
+    }
+    let log = archive.log_above(term, m.start)?;
+    let names = log.segments()?;
+    let Some(last) = names.last() else {
+        return Ok(false);
+    };
+    if last.first > m.end {
+        return Ok(true);
+    }
+    let mut reader = LogReader::open(log, cluster, m.start)?;
+    while let Some(group) = reader.next_group()? {
+        if group.header().last >= m.end {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn make(

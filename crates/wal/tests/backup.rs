@@ -229,6 +229,56 @@ fn what_no_kept_checkpoint_needs_goes() {
     assert_eq!(w.found("/more"), wanted(95));
 }
 
+/// A primary archives its checkpoints at once, and the segment that is being written when it is finished.
+#[test]
+fn a_checkpoint_whose_log_is_not_there_yet_is_passed_over() {
+    let mut w = World::new();
+    let archive = Archive::new(w.place.clone(), w.dir.cluster());
+    let step = |w: &World| {
+        for (name, _) in archive.missing(TERM, w.dir.log()).unwrap() {
+            assert!(archive.copy_segment(TERM, w.dir.log(), name).unwrap());
+        }
+        let newest = w.dir.latest_checkpoint().unwrap().unwrap();
+        archive.copy_checkpoint(TERM, &newest).unwrap();
+    };
+    w.write(1, 20);
+    w.checkpoint(12);
+    step(&w);
+    w.write(21, 40);
+    // It ends where the log ends, which is in no finished segment.
+    let c = w.dir.begin_checkpoint(at(30)).unwrap();
+    c.finish(at(40)).unwrap();
+    step(&w);
+    let made = w.restore("/end", Target::End).unwrap();
+    assert_eq!(made.checkpoint, 1);
+    assert!(made.last > at(20) && made.last < at(40), "{made:?}");
+    assert_eq!(w.found("/end"), wanted(made.last.order()));
+}
+
+/// Backups of several terms: the checkpoints of the older one stay until the newer one has as many.
+#[test]
+fn older_terms_stay_until_the_newer_has_enough() {
+    let mut w = World::new();
+    w.write(1, 20);
+    w.checkpoint(20);
+    w.write(21, 24);
+    w.back_up(1).unwrap();
+    w.dir.add_term(2, at(24)).unwrap();
+    w.log.set_term(2);
+    w.write(25, 40);
+    w.checkpoint(40);
+    w.write(41, 44);
+    assert_eq!(w.back_up(2).unwrap().term, 2);
+    let archive = Archive::new(w.place.clone(), w.dir.cluster());
+    archive.retain(2, 2).unwrap();
+    w.restore("/old", Target::Position(at(22))).unwrap();
+    assert_eq!(w.found("/old"), wanted(22));
+    archive.retain(2, 1).unwrap();
+    assert!(w.restore("/gone", Target::Position(at(22))).is_err());
+    w.restore("/new", Target::End).unwrap();
+    assert_eq!(w.found("/new"), wanted(44));
+}
+
 /// Between two backups the directory lets go what the second would have gone on from.
 #[test]
 fn a_hole_between_two_backups_leaves_both_sides() {

@@ -95,10 +95,10 @@ const SHARDS: usize = 16;
 /// Longer texts are not kept: bulk loads written as literals would drive everything else out.
 const MAX_TEXT: usize = 16 << 10;
 /// Bytes that all plans together take.
-const MAX_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 40 << 20;
 const SHARD_BYTES: usize = MAX_BYTES / SHARDS;
-/// Bytes of a syntax tree for each byte of its text, measured of arithmetic; and of an entry without a text.
-const TREE: usize = 160;
+/// Bytes of a syntax tree for each byte of its text, about (150 were measured of arithmetic on short names); and of an entry without a text.
+const TREE: usize = 96;
 const ENTRY: usize = 1 << 10;
 
 impl Plans {
@@ -133,10 +133,10 @@ impl Plans {
         Some(e.cached.clone())
     }
 
-    /// Keeps a plan that takes about `bytes`. One that would take a quarter of its shard is not kept.
+    /// Keeps a plan that takes about `bytes`. One that would take half of its shard is not kept.
     pub fn put(&self, text: &str, types: &[Oid], env: &Arc<str>, bytes: usize, cached: Cached) {
         let weight = ENTRY + bytes + text.len() * TREE;
-        if text.len() > MAX_TEXT || weight > SHARD_BYTES / 4 {
+        if text.len() > MAX_TEXT || weight > SHARD_BYTES / 2 {
             return;
         }
         let hash = self.hash(text, types, env);
