@@ -109,10 +109,7 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
         }
         "shuttle" => return explored(step, packages),
         "demo" => {
-            // A package beside the program has no features here.
-            let beside = features.iter().position(|f| f == "sim/faults");
-            let mut inside = features.clone();
-            beside.map(|at| inside.drain(at - 1..=at));
+            let inside = features_of("canon", packages);
             for shown in [
                 &["--exit"][..],
                 &["--replicas", "2", "--seconds", "6", "--exit"],
@@ -187,6 +184,30 @@ pub fn features(packages: &[Package]) -> Vec<String> {
         .collect()
 }
 
+/// The same, of the packages that the program is made of: one beside it has no features there.
+fn features_of(program: &str, packages: &[Package]) -> Vec<String> {
+    let mut inside = vec![program];
+    let mut at = 0;
+    while let Some(name) = inside.get(at) {
+        let package = packages.iter().find(|p| p.name == *name);
+        let used = package.into_iter().flat_map(|p| &p.dependencies);
+        for d in used.filter(|d| !d.dev) {
+            if !inside.contains(&d.name.as_str()) {
+                inside.push(&d.name);
+            }
+        }
+        at += 1;
+    }
+    let with = |p: &&Package| {
+        inside.contains(&p.name.as_str()) && p.features.iter().any(|f| f == "faults")
+    };
+    packages
+        .iter()
+        .filter(with)
+        .flat_map(|p| ["--features".to_string(), format!("{}/faults", p.name)])
+        .collect()
+}
+
 /// The tests that `targets` select, out of the whole workspace.
 fn tests(step: &str, features: &[String], targets: &[String]) -> Result<Outcome> {
     let found = clients::Clients::find().ok();
@@ -221,6 +242,7 @@ fn explored(step: &str, packages: &[Package]) -> Result<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metadata::Dependency;
 
     #[test]
     fn every_test_target_has_a_step() {
@@ -234,6 +256,33 @@ mod tests {
             assert_eq!(step_of(package, test), step);
             assert!(STEPS.contains(&step));
         }
+    }
+
+    #[test]
+    fn a_package_beside_the_program_has_no_features_in_it() {
+        let package = |name: &str, uses: &[&str]| Package {
+            name: name.into(),
+            features: vec!["faults".into()],
+            dependencies: uses
+                .iter()
+                .map(|name| Dependency {
+                    name: name.to_string(),
+                    dev: false,
+                })
+                .collect(),
+            ..Package::default()
+        };
+        let all = [
+            package("canon", &["node"]),
+            package("cluster", &["env"]),
+            package("env", &[]),
+            package("node", &["env"]),
+        ];
+        let wanted: Vec<String> = ["canon", "env", "node"]
+            .iter()
+            .flat_map(|p| ["--features".to_string(), format!("{p}/faults")])
+            .collect();
+        assert_eq!(features_of("canon", &all), wanted);
     }
 
     #[test]
