@@ -250,7 +250,7 @@ async fn plans_of_sessions_that_have_gone_take_little() {
     // More than the bound was made, or this shows nothing.
     assert!(most > before + (16 << 20), "{most} after {before}");
     let kept = counted(&http, "canon_plans_bytes");
-    assert!(0 < kept && kept <= 40 << 20, "{kept}");
+    assert!(0 < kept && kept <= 32 << 20, "{kept}");
     let until = Instant::now() + PATIENCE;
     while used() > before + (64 << 20) {
         assert!(Instant::now() < until, "{} after {before}", used());

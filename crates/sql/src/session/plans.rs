@@ -95,10 +95,10 @@ const SHARDS: usize = 16;
 /// Longer texts are not kept: bulk loads written as literals would drive everything else out.
 const MAX_TEXT: usize = 16 << 10;
 /// Bytes that all plans together take.
-const MAX_BYTES: usize = 40 << 20;
+const MAX_BYTES: usize = 32 << 20;
 const SHARD_BYTES: usize = MAX_BYTES / SHARDS;
-/// Bytes of a syntax tree for each byte of its text, about (150 were measured of arithmetic on short names); and of an entry without a text.
-const TREE: usize = 96;
+/// Bytes of a syntax tree for each byte of its text, as measured of arithmetic on short names, which is the densest; and of an entry without a text.
+const TREE: usize = 150;
 const ENTRY: usize = 1 << 10;
 
 impl Plans {
