@@ -70,6 +70,16 @@ async fn statements_on_their_own_run_at_the_primary_and_are_seen_at_once() {
         .get(0);
     assert_eq!(v, 10);
     assert_eq!(one(&c, "SELECT count(*) FROM t").await, "51");
+    // MERGE, with what it inserts and what it updates.
+    let merge = "MERGE INTO t USING generate_series($1::int, $2::int) g ON t.id = g
+         WHEN MATCHED THEN UPDATE SET note = 'merged' WHEN NOT MATCHED THEN INSERT VALUES (g, 0, 'merged')";
+    let merge = w.prepare(merge).await.expect("prepared here");
+    assert_eq!(w.execute(&merge, &[&100i32, &102i32]).await.unwrap(), 3);
+    for s in [&c, &w] {
+        let merged = one(s, "SELECT count(*) FROM t WHERE note = 'merged'").await;
+        assert_eq!(merged, "3");
+    }
+    assert_eq!(affected(&w, "DELETE FROM t WHERE id > 100").await, 2);
     // Locking reads, sequences, several statements of one text.
     rows(&w, "SELECT * FROM t WHERE id = 1 FOR UPDATE").await;
     rows(&w, "CREATE SEQUENCE s").await;

@@ -11,7 +11,7 @@ use sqlparser::ast::{AnalyzeFormat, AnalyzeFormatKind, Statement, UtilityOption}
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Prepares a SELECT, VALUES, INSERT, UPDATE, DELETE or EXPLAIN. `param_types`: what the client declared, `None` for
+/// Prepares a SELECT, VALUES, INSERT, UPDATE, DELETE, MERGE or EXPLAIN. `param_types`: what the client declared, `None` for
 /// parameters to infer.
 pub fn prepare(
     stmt: &Statement,
@@ -118,7 +118,11 @@ fn explain(
 ) -> Result<Arc<Prepared>> {
     if !matches!(
         inner,
-        Statement::Query(_) | Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_)
+        Statement::Query(_)
+            | Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
+            | Statement::Merge(_)
     ) {
         return Err(Error::unsupported("EXPLAIN of this statement"));
     }

@@ -293,7 +293,7 @@ impl Binder<'_> {
         Ok((Some(r), cols))
     }
 
-    fn key_slot(&mut self, t: &mut TableRef) -> Slot {
+    pub(super) fn key_slot(&mut self, t: &mut TableRef) -> Slot {
         let s = self.slot(format!("{}.key", t.alias));
         self.used[s as usize] = true;
         t.key_slot = Some(s);
@@ -451,7 +451,7 @@ impl Binder<'_> {
         Ok(filter)
     }
 
-    /// `WITH … INSERT | UPDATE | DELETE`.
+    /// `WITH … INSERT | UPDATE | DELETE | MERGE`.
     pub(super) fn dml_with(
         mut self,
         q: &ast::Query,
@@ -464,6 +464,7 @@ impl Binder<'_> {
                 ast::Statement::Insert(i) => (StatementKind::Insert, b.insert(i, s)?),
                 ast::Statement::Update(u) => (StatementKind::Update, b.update(u, s)?),
                 ast::Statement::Delete(d) => (StatementKind::Delete, b.delete(d, s)?),
+                ast::Statement::Merge(m) => (StatementKind::Merge, b.merge(m, s)?),
                 _ => return Err(Error::unsupported("this statement behind WITH")),
             };
             found = Some((kind, root, cols));
@@ -473,6 +474,13 @@ impl Binder<'_> {
                 cols: vec![],
             })
         };
+        if matches!(stmt, ast::Statement::Merge(_)) && q.with.as_ref().is_some_and(|w| w.recursive)
+        {
+            return Err(Error::new(
+                SqlState::SYNTAX_ERROR,
+                "WITH RECURSIVE is not supported for MERGE statement",
+            ));
+        }
         let wrapped = match &q.with {
             Some(w) => self.with(w, 0, scope, &mut body)?,
             None => body(&mut self, scope)?,
@@ -485,6 +493,7 @@ impl Binder<'_> {
             }
             Root::Update(u) => &mut u.input,
             Root::Delete(d) => &mut d.input,
+            Root::Merge(m) => &mut m.input,
             Root::Rows(n) => n,
         };
         let inner = std::mem::replace(input, Logical::once());

@@ -42,27 +42,8 @@ impl Binder<'_> {
         let (table, handle, names) = self.target(name, alias.as_ref(), privilege::INSERT)?;
         let t = table.table.clone();
         let row: Vec<Slot> = (0..t.def.columns.len()).map(|c| table.slot(c)).collect();
-        let mut places: Vec<usize> = Vec::new();
-        let (overriding, listed) = overriding(i);
-        for c in listed {
-            let at = self.assignable(&t, c)?;
-            if places.contains(&at) {
-                return Err(Error::new(
-                    SqlState::DUPLICATE_COLUMN,
-                    format!(
-                        "column \"{}\" specified more than once",
-                        t.def.columns[at].name
-                    ),
-                ));
-            }
-            places.push(at);
-        }
-        let named = !places.is_empty();
-        if !named {
-            places = (0..t.def.columns.len())
-                .filter(|&c| !t.def.columns[c].dropped)
-                .collect();
-        }
+        let (overriding, listed) = overriding(&i.columns);
+        let (places, named) = self.insert_places(&t, listed)?;
         let (input, given, buffer) = match &i.source {
             None => (Logical::once(), vec![], false),
             Some(q) => match values_of(q) {
@@ -70,16 +51,7 @@ impl Binder<'_> {
                 None => self.insert_query(&t, &places, named, q, outer, overriding)?,
             },
         };
-        let mut columns = Vec::with_capacity(row.len());
-        for c in 0..t.def.columns.len() {
-            let at = places.iter().position(|&p| p == c);
-            let e = match at.and_then(|a| given.get(a)) {
-                Some(Some(e)) => e.clone(),
-                _ if t.def.columns[c].dropped => Expr::NULL,
-                _ => self.default_of(&t, c)?,
-            };
-            columns.push(e);
-        }
+        let columns = self.insert_columns(&t, &places, &given)?;
         let mut scope = Scope::inside(outer);
         (scope.rels, scope.star) = (names.rels.clone(), names.star.clone());
         let mut conflict = match &i.on {
@@ -104,6 +76,55 @@ impl Binder<'_> {
         Ok((root, cols))
     }
 
+    /// The places of the columns that the statement lists, and whether it lists any: else all.
+    pub(super) fn insert_places(
+        &self,
+        t: &Table,
+        listed: &[ast::ObjectName],
+    ) -> Result<(Vec<usize>, bool)> {
+        let mut places: Vec<usize> = Vec::new();
+        for c in listed {
+            let at = self.assignable(t, c)?;
+            if places.contains(&at) {
+                return Err(Error::new(
+                    SqlState::DUPLICATE_COLUMN,
+                    format!(
+                        "column \"{}\" specified more than once",
+                        t.def.columns[at].name
+                    ),
+                ));
+            }
+            places.push(at);
+        }
+        let named = !places.is_empty();
+        if !named {
+            places = (0..t.def.columns.len())
+                .filter(|&c| !t.def.columns[c].dropped)
+                .collect();
+        }
+        Ok((places, named))
+    }
+
+    /// A value for each column of the table: what is given for these places, or the default.
+    pub(super) fn insert_columns(
+        &mut self,
+        t: &Table,
+        places: &[usize],
+        given: &[Option<Expr>],
+    ) -> Result<Vec<Expr>> {
+        let mut columns = Vec::with_capacity(t.def.columns.len());
+        for c in 0..t.def.columns.len() {
+            let at = places.iter().position(|&p| p == c);
+            let e = match at.and_then(|a| given.get(a)) {
+                Some(Some(e)) => e.clone(),
+                _ if t.def.columns[c].dropped => Expr::NULL,
+                _ => self.default_of(t, c)?,
+            };
+            columns.push(e);
+        }
+        Ok(columns)
+    }
+
     /// Checks a value given for an identity column or a generated one.
     fn check_identity(&self, t: &Table, at: usize, o: Overriding) -> Result<()> {
         let c = &t.def.columns[at];
@@ -126,7 +147,7 @@ impl Binder<'_> {
     }
 
     /// VALUES: each row's expressions take their columns' types at once.
-    fn insert_values(
+    pub(super) fn insert_values(
         &mut self,
         t: &Table,
         places: &[usize],
@@ -231,19 +252,19 @@ impl Binder<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Overriding {
+pub(super) enum Overriding {
     No,
     System,
     User,
 }
 
 /// OVERRIDING SYSTEM|USER VALUE, as [`super::syntax`] left it in the column list; the columns without it.
-fn overriding(i: &ast::Insert) -> (Overriding, &[ast::ObjectName]) {
-    match i.columns.split_last() {
+pub(super) fn overriding(columns: &[ast::ObjectName]) -> (Overriding, &[ast::ObjectName]) {
+    match columns.split_last() {
         Some((last, rest)) => match super::syntax::overriding_word(last) {
             Some("system") => (Overriding::System, rest),
             Some(_) => (Overriding::User, rest),
-            None => (Overriding::No, &i.columns),
+            None => (Overriding::No, columns),
         },
         None => (Overriding::No, &[]),
     }

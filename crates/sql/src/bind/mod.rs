@@ -20,6 +20,8 @@ mod group;
 mod insert;
 mod json_rows;
 mod lock;
+mod merge;
+mod merge_text;
 mod ops;
 mod ordered_set;
 mod params;
@@ -33,6 +35,7 @@ mod split;
 mod subquery;
 mod syntax;
 mod target;
+mod tokens;
 mod window;
 
 pub(crate) use expr::Env;
@@ -312,7 +315,7 @@ pub(crate) fn statement(
     let scope = Scope::root();
     match stmt {
         Statement::Query(q) => {
-            if let Some(dml) = dml_in_with(q)? {
+            if let Some(dml) = dml_in_with(q) {
                 return b.dml_with(q, dml, &scope);
             }
             let rel = b.query(q, &scope, None)?;
@@ -330,6 +333,10 @@ pub(crate) fn statement(
             let (root, cols) = b.delete(d, &scope)?;
             b.finish(StatementKind::Delete, root, cols)
         }
+        Statement::Merge(m) => {
+            let (root, cols) = b.merge(m, &scope)?;
+            b.finish(StatementKind::Merge, root, cols)
+        }
         other => {
             let text = other.to_string();
             let word = text.split_whitespace().next().unwrap_or_default();
@@ -338,11 +345,13 @@ pub(crate) fn statement(
     }
 }
 
-/// `WITH … INSERT|UPDATE|DELETE`: the statement behind the WITH.
-fn dml_in_with(q: &ast::Query) -> Result<Option<&Statement>> {
+/// `WITH … INSERT|UPDATE|DELETE|MERGE`: the statement behind the WITH.
+fn dml_in_with(q: &ast::Query) -> Option<&Statement> {
     match &*q.body {
-        ast::SetExpr::Insert(s) | ast::SetExpr::Update(s) | ast::SetExpr::Delete(s) => Ok(Some(s)),
-        ast::SetExpr::Merge(_) => Err(Error::unsupported("MERGE")),
-        _ => Ok(None),
+        ast::SetExpr::Insert(s)
+        | ast::SetExpr::Update(s)
+        | ast::SetExpr::Delete(s)
+        | ast::SetExpr::Merge(s) => Some(s),
+        _ => None,
     }
 }

@@ -4,21 +4,20 @@
 //! the tokens to `FOR UPDATE OF "\u{1}<mode>"."t1"."t2"`, which `lock_words` reads; strings
 //! over several lines, `TABLE t` and `OVERRIDING` are brought to known forms in the same way.
 
+use super::tokens::{MARK, quoted, solid, word_of};
 use crate::catalog::fold;
 use crate::logical::window::Exclude;
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{Expr, LockClause, LockType, ObjectNamePart, Query, SetExpr, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use txn::LockMode;
-
-const MARK: char = '\u{1}';
 
 /// Rewrites what PostgreSQL says and the parser does not know. Call on the tokens of a statement before they are parsed.
 pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let tokens = array_types(named_operators(join_strings(tokens)));
-    let tokens = element_targets(like_clauses(tokens));
+    let tokens = super::merge_text::adapt(element_targets(like_clauses(tokens)));
     let tokens = view_options(null_tests(precise_intervals(tokens)));
     let tokens = computed_fetch(values_compared(tokens));
     overriding(&tables(&row_locks(&before_conflict(exclusions(tokens)))))
@@ -592,29 +591,6 @@ fn null_tests(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
     }
     out
-}
-
-/// A token that is neither blank nor comment.
-fn solid(tokens: &[TokenWithSpan]) -> Vec<usize> {
-    (0..tokens.len())
-        .filter(|&i| !matches!(tokens[i].token, Token::Whitespace(_)))
-        .collect()
-}
-
-/// The unquoted word of a token, in lower case.
-fn word_of(t: &TokenWithSpan) -> Option<String> {
-    match &t.token {
-        Token::Word(w) if w.quote_style.is_none() => Some(w.value.to_ascii_lowercase()),
-        _ => None,
-    }
-}
-
-fn quoted(s: String) -> Token {
-    Token::Word(Word {
-        value: s,
-        quote_style: Some('"'),
-        keyword: sqlparser::keywords::Keyword::NoKeyword,
-    })
 }
 
 /// String literals on several lines are one string.

@@ -22,6 +22,7 @@ mod insert;
 mod join;
 pub(crate) mod keys;
 mod lookup;
+mod merge;
 mod point;
 mod reads;
 mod scan;
@@ -228,21 +229,6 @@ impl Execution {
                         Run::Rows(op)
                     }
                 }
-                Root::Insert(i) => {
-                    let (rows, n) = insert::run(i, &mut rt)?;
-                    self.affected = n;
-                    Run::Buffered(rows, 0)
-                }
-                Root::Update(u) => {
-                    let (rows, n) = dml::update(u, &mut rt)?;
-                    self.affected = n;
-                    Run::Buffered(rows, 0)
-                }
-                Root::Delete(d) => {
-                    let (rows, n) = dml::delete(d, &mut rt)?;
-                    self.affected = n;
-                    Run::Buffered(rows, 0)
-                }
                 Root::Explain {
                     options,
                     planning,
@@ -250,6 +236,11 @@ impl Execution {
                 } => {
                     let params = rt.st.params.clone();
                     let rows = explain::run(inner, *options, *planning, &params, txn, cx)?;
+                    Run::Buffered(rows, 0)
+                }
+                root => {
+                    let (rows, n) = write(root, &mut rt)?;
+                    self.affected = n;
                     Run::Buffered(rows, 0)
                 }
             };
@@ -293,5 +284,16 @@ impl Execution {
         }
         self.run = Run::Done;
         Ok(false)
+    }
+}
+
+/// Runs a statement that writes to its end: the rows of RETURNING, and how many rows it wrote.
+fn write(root: &Root, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
+    match root {
+        Root::Insert(i) => insert::run(i, rt),
+        Root::Update(u) => dml::update(u, rt),
+        Root::Delete(d) => dml::delete(d, rt),
+        Root::Merge(m) => Ok((RowStore::new(0), merge::run(m, rt)?)),
+        Root::Rows(_) | Root::Explain { .. } => unreachable!("these write nothing themselves"),
     }
 }

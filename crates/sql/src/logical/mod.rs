@@ -63,6 +63,7 @@ pub(crate) enum Root {
     Insert(write::Insert<Logical>),
     Update(write::Update<Logical>),
     Delete(write::Delete<Logical>),
+    Merge(write::Merge<Logical>),
 }
 
 /// Which command it is, for the command tag.
@@ -72,6 +73,7 @@ pub enum StatementKind {
     Insert,
     Update,
     Delete,
+    Merge,
     Explain,
 }
 

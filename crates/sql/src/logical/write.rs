@@ -102,6 +102,49 @@ impl<I> Update<I> {
     }
 }
 
+/// MERGE: what is done with each pair of a source row and its target row, or with a source row that has none.
+pub struct Merge<I> {
+    pub handle: Arc<TableHandle>,
+    pub alias: String,
+    /// The source joined with the target; a row without a match has NULL in `key_slot`.
+    pub input: I,
+    pub key_slot: Slot,
+    /// Slots of the target's row, by column.
+    pub row: Vec<Slot>,
+    /// The first clause that fits a row acts on it.
+    pub clauses: Vec<MergeClause>,
+}
+
+impl<I> Merge<I> {
+    /// The same statement over another form of its input.
+    pub fn map<J, E>(self, f: impl FnOnce(I) -> Result<J, E>) -> Result<Merge<J>, E> {
+        Ok(Merge {
+            handle: self.handle,
+            alias: self.alias,
+            input: f(self.input)?,
+            key_slot: self.key_slot,
+            row: self.row,
+            clauses: self.clauses,
+        })
+    }
+}
+
+/// `WHEN [NOT] MATCHED AND condition THEN action`.
+pub struct MergeClause {
+    pub matched: bool,
+    pub condition: Vec<Expr>,
+    pub action: MergeAction,
+}
+
+pub enum MergeAction {
+    /// A source per column of the table.
+    Update(Vec<ColumnSource>),
+    Delete,
+    /// A new row, by column.
+    Insert(Vec<Expr>),
+    Nothing,
+}
+
 /// An UPDATE by deltas.
 pub struct SplitUpdate {
     pub deltas: Vec<SplitDelta>,

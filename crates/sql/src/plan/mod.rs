@@ -47,6 +47,7 @@ pub(crate) fn physical(
         logical::Root::Insert(i) => Root::Insert(Arc::new(i.map(&mut alone)?)),
         logical::Root::Update(u) => Root::Update(Arc::new(u.map(&mut alone)?)),
         logical::Root::Delete(d) => Root::Delete(Arc::new(d.map(&mut alone)?)),
+        logical::Root::Merge(m) => Root::Merge(Arc::new(m.map(&mut alone)?)),
     };
     let subplans: Vec<Node> = s.subqueries.into_iter().map(alone).collect::<Result<_>>()?;
     let (point, short) = match &root {

@@ -7,7 +7,7 @@ use crate::expr::{CmpOp, Expr, Slot};
 use crate::functions::{AggregateId, Resolved};
 pub use crate::logical::window::WindowCall;
 pub use crate::logical::write::{
-    ColumnSource, ConflictUpdate, OnConflict, Returning, SplitDelta, SplitUpdate,
+    ColumnSource, ConflictUpdate, MergeAction, OnConflict, Returning, SplitDelta, SplitUpdate,
 };
 use crate::logical::{self, Need, OutColumn, StatementKind};
 pub use crate::logical::{
@@ -26,6 +26,9 @@ pub type Insert = logical::write::Insert<Node>;
 pub type Update = logical::write::Update<Node>;
 /// A DELETE of the rows that operators find.
 pub type Delete = logical::write::Delete<Node>;
+
+/// A MERGE over the rows that operators pair.
+pub type Merge = logical::write::Merge<Node>;
 
 /// A statement ready to run, valid for one version of the schema.
 pub struct Prepared {
@@ -118,6 +121,7 @@ pub enum Root {
     Insert(Arc<Insert>),
     Update(Arc<Update>),
     Delete(Arc<Delete>),
+    Merge(Arc<Merge>),
     Explain {
         options: Explain,
         /// How long planning took.
@@ -462,6 +466,7 @@ impl Root {
             Root::Insert(i) => i.handle.table.def.id,
             Root::Update(u) => u.handle.table.def.id,
             Root::Delete(d) => d.handle.table.def.id,
+            Root::Merge(m) => m.handle.table.def.id,
             _ => return None,
         })
     }

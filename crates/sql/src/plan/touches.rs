@@ -35,6 +35,7 @@ impl Touches {
             }
             Root::Update(u) => self.node(&u.input),
             Root::Delete(d) => self.node(&d.input),
+            Root::Merge(m) => self.node(&m.input),
             Root::Explain { options, inner, .. } => {
                 let of = Touches::of(&inner.plan);
                 // A plan is one of the newest schema's, as its result is.
@@ -174,6 +175,10 @@ mod tests {
             ("INSERT INTO b VALUES (1, 2) ON CONFLICT DO NOTHING", "b"),
             ("UPDATE b SET v = (SELECT max(v) FROM c)", "bc"),
             ("DELETE FROM a USING c WHERE a.id = c.id", "ac"),
+            (
+                "MERGE INTO a USING c ON a.id = c.id WHEN MATCHED AND EXISTS (SELECT 1 FROM b) THEN DELETE",
+                "abc",
+            ),
         ] {
             let p = db.prepare(sql, &[]).unwrap();
             let mut got = p.touches().tables.clone();

@@ -115,6 +115,7 @@ impl Run {
             StatementKind::Insert => ["INSERT 0 ", b.format(n)].concat(),
             StatementKind::Update => ["UPDATE ", b.format(n)].concat(),
             StatementKind::Delete => ["DELETE ", b.format(n)].concat(),
+            StatementKind::Merge => ["MERGE ", b.format(n)].concat(),
             StatementKind::Explain => "EXPLAIN".to_owned(),
         }
     }
@@ -834,6 +835,7 @@ fn writing(p: &crate::plan::Prepared) -> Option<&'static str> {
         StatementKind::Insert => Some("INSERT"),
         StatementKind::Update => Some("UPDATE"),
         StatementKind::Delete => Some("DELETE"),
+        StatementKind::Merge => Some("MERGE"),
         _ if p.locks_rows => Some("SELECT FOR UPDATE"),
         StatementKind::Select | StatementKind::Explain => None,
     }

@@ -6,8 +6,8 @@ use super::stats::NodeStats;
 use crate::expr::Expr;
 use crate::expr::show::show;
 use crate::plan::node::{
-    Aggregate, CatalogSource, ColumnSource, Insert, JoinKind, Node, Plan, Root, Scan, SetKind,
-    SortKey, SplitDelta, Update,
+    Aggregate, CatalogSource, ColumnSource, Insert, JoinKind, Merge, MergeAction, Node, Plan, Root,
+    Scan, SetKind, SortKey, SplitDelta, Update,
 };
 use txn::{Access, Direction, TableHandle};
 
@@ -80,6 +80,10 @@ pub(super) fn tree(
             let named = Named::titled("ModifyTable", title).fact("Operation", "Delete");
             w.write(named, &d.handle, &d.alias, &d.input)
         }
+        Root::Merge(m) => {
+            let named = w.merge(m);
+            w.write(named, &m.handle, &m.alias, &m.input)
+        }
         Root::Explain { .. } => w.finish(Named::plain("Result"), None, Estimate::default(), vec![]),
     };
     for (i, n) in plan.subplans.iter().enumerate() {
@@ -97,6 +101,7 @@ pub(crate) fn count_nodes(plan: &Plan) -> (usize, Vec<usize>) {
         Root::Insert(i) => 1 + count(&i.input),
         Root::Update(u) => 1 + count(&u.input),
         Root::Delete(d) => 1 + count(&d.input),
+        Root::Merge(m) => 1 + count(&m.input),
         Root::Explain { .. } => 0,
     };
     let mut next = main;
@@ -228,17 +233,17 @@ impl Walk<'_> {
             }
             return named;
         }
-        let exact =
-            u.columns.iter().enumerate().filter(|(at, c)| {
-                matches!(c, ColumnSource::Expr(_)) && u.handle.split(*at).is_some()
-            });
-        let exact: Vec<String> = exact
-            .map(|(at, _)| u.handle.table.def.columns[at].name.clone())
-            .collect();
-        match exact.is_empty() {
-            true => named,
-            false => named.detail("Exact Write", Fact::List(exact)),
-        }
+        exactly(named, &u.handle, &[&u.columns])
+    }
+
+    fn merge(&self, m: &Merge) -> Named {
+        let title = on("Merge", &m.handle.table.def.name, &m.alias);
+        let named = Named::titled("ModifyTable", title).fact("Operation", "Merge");
+        let updates = m.clauses.iter().filter_map(|c| match &c.action {
+            MergeAction::Update(columns) => Some(&columns[..]),
+            _ => None,
+        });
+        exactly(named, &m.handle, &updates.collect::<Vec<_>>())
     }
 
     fn show(&self, e: &Expr) -> String {
@@ -452,6 +457,21 @@ impl Walk<'_> {
         }
         let actual = self.stats.map(|s| s[at]);
         self.finish(self.inner(n), actual, estimate, children)
+    }
+}
+
+/// Names the split columns that a statement writes by their values.
+fn exactly(named: Named, table: &TableHandle, updates: &[&[ColumnSource]]) -> Named {
+    let written = |at: usize| {
+        let set = |u: &&[ColumnSource]| matches!(u[at], ColumnSource::Expr(_));
+        table.split(at).is_some() && updates.iter().any(set)
+    };
+    let columns = table.table.def.columns.iter().enumerate();
+    let exact = columns.filter(|(at, _)| written(*at));
+    let exact: Vec<String> = exact.map(|(_, c)| c.name.clone()).collect();
+    match exact.is_empty() {
+        true => named,
+        false => named.detail("Exact Write", Fact::List(exact)),
     }
 }
 
