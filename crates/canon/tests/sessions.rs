@@ -246,6 +246,36 @@ async fn who_may_signal_whom() {
     assert!(bob.simple_query("SELECT 1").await.is_err());
 }
 
+/// An ordinary role sees that others are there, and of its own sessions all.
+#[tokio::test(flavor = "multi_thread")]
+async fn activity_of_other_roles_is_hidden() {
+    let server = Server::start().await;
+    let master = server.connect().await;
+    let role = format!("activity_{}", std::process::id());
+    let made = format!("CREATE ROLE {role} LOGIN");
+    master.batch_execute(&made).await.expect("a role");
+    let ann = connect_to(server.config().user(&role)).await.expect("ann");
+    let of = |p: i32| {
+        format!(
+            "SELECT concat_ws('|', usename, query LIKE 'SELECT pg_backend_pid%', query, state IS NULL, backend_start IS NULL, wait_event IS NULL)
+             FROM pg_stat_activity WHERE pid = {p}"
+        )
+    };
+    let user = one(&master, "SELECT current_user").await;
+    let hidden = format!("{user}|f|<insufficient privilege>|t|t|t");
+    assert_eq!(one(&ann, &of(pid(&master).await)).await, hidden);
+    for (asks, whose) in [(&ann, &ann), (&master, &ann)] {
+        let seen = one(asks, &of(pid(whose).await)).await;
+        assert!(seen.ends_with("|f|f|t"), "{seen}");
+    }
+    drop(ann);
+    if on_postgres() {
+        // The server stays, and so would the role.
+        let gone = format!("DROP ROLE {role}");
+        master.batch_execute(&gone).await.expect("gone");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_of_no_session_and_of_ones_own() {
     let server = Server::start().await;

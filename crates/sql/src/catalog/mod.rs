@@ -52,6 +52,12 @@ impl CatalogScan<'_> {
     pub fn schema(&self) -> &Schema {
         &self.catalog.schema
     }
+
+    /// Whether the current role sees what a session of `user` does: its own sessions, and all of them as a superuser.
+    fn sees_activity_of(&self, user: Oid) -> bool {
+        let me = self.facts.current_role();
+        me == user || crate::ddl::privileges::is_superuser(self.schema(), me)
+    }
 }
 
 /// One row of `pg_settings`.

@@ -5,6 +5,7 @@
 use super::CatalogScan;
 use super::relations::Rows;
 use super::rows::*;
+use crate::ddl::privileges;
 use crate::standing::lsn;
 use base::{Interval, Result, Value};
 
@@ -19,8 +20,18 @@ fn lag(micros: Option<i64>) -> Value {
     micros.map_or(Value::Null, interval)
 }
 
+/// The replicas that follow. Of those of other roles an ordinary role sees the name only.
 pub(super) fn pg_stat_replication(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for s in cx.facts.standing().senders {
+        if !cx.sees_activity_of(s.user) {
+            rows.push(&[
+                ("pid", Value::Int4(s.pid)),
+                ("usesysid", oid(s.user)),
+                ("usename", text(role_name(cx.schema(), s.user))),
+                ("application_name", text(&s.name)),
+            ]);
+            continue;
+        }
         rows.push(&[
             ("pid", Value::Int4(s.pid)),
             ("usesysid", oid(s.user)),
@@ -56,6 +67,10 @@ pub(super) fn pg_stat_wal_receiver(cx: &CatalogScan<'_>, rows: &mut Rows) -> Res
     let Some(r) = cx.facts.standing().receiver else {
         return Ok(());
     };
+    if !privileges::is_superuser(cx.schema(), cx.facts.current_role()) {
+        rows.push(&[("pid", Value::Int4(r.pid))]);
+        return Ok(());
+    }
     rows.push(&[
         ("pid", Value::Int4(r.pid)),
         ("status", text(r.status)),

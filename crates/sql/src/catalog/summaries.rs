@@ -225,9 +225,22 @@ pub(super) fn pg_settings(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
+/// All sessions. Of those of other roles an ordinary role sees that they are there, not what they do or where they come from.
 pub(super) fn pg_stat_activity(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     let client = |kind: &str| kind == "client backend";
     for a in cx.facts.activity() {
+        if !cx.sees_activity_of(a.user) {
+            rows.push(&[
+                ("datid", oid(DATABASE_OID)),
+                ("datname", text(cx.facts.database())),
+                ("pid", Value::Int4(a.pid)),
+                ("usesysid", oid(a.user)),
+                ("usename", owner(cx, a.user)),
+                ("application_name", text(&a.application_name)),
+                ("query", text("<insufficient privilege>")),
+            ]);
+            continue;
+        }
         let when = |v: Value| {
             if client(a.backend_type) {
                 v

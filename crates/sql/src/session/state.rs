@@ -624,8 +624,6 @@ impl<E: Engine> SessionFacts for State<E> {
     }
 
     fn activity(&self) -> Vec<ActivityRow> {
-        let all = self.is_superuser();
-        let me = self.current_role.get();
         self.shared
             .sessions
             .list()
@@ -634,11 +632,6 @@ impl<E: Engine> SessionFacts for State<E> {
                 let a = h.activity.lock().clone();
                 let commit = h.waiting_commit().and_then(|p| self.commit_waits(p));
                 let waits = a.waits.or(commit).map(Waits::event);
-                let query = if all || a.user == me {
-                    a.query.to_string()
-                } else {
-                    "<insufficient privilege>".into()
-                };
                 ActivityRow {
                     pid: h.pid,
                     user: a.user,
@@ -652,7 +645,7 @@ impl<E: Engine> SessionFacts for State<E> {
                     wait_event_type: waits.map(|w| w.0.into()),
                     wait_event: waits.map(|w| w.1.into()),
                     state: a.state,
-                    query,
+                    query: a.query.to_string(),
                     backend_type: "client backend",
                     memory: h.account.used() as i64,
                 }
