@@ -233,5 +233,5 @@ macro_rules! files {
 
 files! {
     aggregates answers arithmetic arrays catalog constraints datetime ddl dml formats generated grants indexes joins json literals
-    locking made merge nulls refused select split strings subqueries tools types windows
+    locking made merge nulls refused select split strings subqueries tools types windows writes_in_with
 }

@@ -7,7 +7,30 @@ use base::{Error, Result, SqlState};
 use crate::state::{PutOff, Savepoint};
 use crate::txn::Txn;
 
+/// Where the writes of the running statement stood.
+#[must_use]
+pub struct Trial {
+    writes: usize,
+    probes: usize,
+}
+
 impl Txn {
+    /// Begins to write on trial: for a statement that has to know what a write comes to while it still reads what was there before.
+    pub fn begin_trial(&self) -> Trial {
+        Trial {
+            writes: self.writes.mark(),
+            probes: self.references.probes.len(),
+        }
+    }
+
+    /// Undoes what was written on trial. The same writes come to the same again: their locks and what they read stay.
+    pub fn end_trial(&mut self, t: Trial) {
+        self.writes.rollback(t.writes);
+        self.references.probes.truncate(t.probes);
+        self.references.cascades.clear();
+        self.charge();
+    }
+
     pub fn savepoint(&mut self, name: &str) {
         self.savepoints.push(Savepoint {
             name: name.into(),

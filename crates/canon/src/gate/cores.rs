@@ -13,8 +13,7 @@
 //!
 //! **Statements that take long** run where they stand, and nobody has to say so beforehand. Each step of a task is counted in the
 //! core's `turn`; a clock that finds the same step at two ticks in a row takes the core away from its thread
-//! ([`Cores::watch`]): another thread drives it from then on, and the old one ends when its step does. The old one has less of the processors from
-//! then on ([`NICE`]), so that many long statements do not keep the cores from short ones.
+//! ([`Cores::watch`]): another thread drives it from then on, and the old one ends when its step does (`lost.rs`).
 //!
 //! **Statements that take some milliseconds** are not taken away, but they may not fill a turn: a task is *heavy* if the clock has ticked during its last
 //! step. A step of a microsecond meets a tick once in thousands, one of some milliseconds mostly; no step has to ask what time it is. Heavy tasks wait in a queue of their own. A turn runs every light task that is ready, then heavy ones until [`HEAVY`] has passed, one at least. So a point read
@@ -24,6 +23,7 @@
 //!
 //! Left out on purpose: stealing. A connection that is busy for longer than a tick costs the others of its core that long, once.
 
+use super::lost::Lost;
 use super::place::{Busy, SKEW};
 use futures::task::AtomicWaker;
 use mio::event::Event;
@@ -53,8 +53,6 @@ const HEAVY: Duration = Duration::from_millis(2);
 const WAKER: Token = Token(usize::MAX);
 /// A core's `turn`: who drives it in the high bits, his steps in the low ones; odd inside a step.
 const GENERATION: u32 = 40;
-/// What a thread adds to its nice value when it has lost its core.
-const NICE: i32 = 10;
 /// Ticks of the clock in a period of [`Busy`].
 const PERIOD: u32 = 20;
 
@@ -129,6 +127,7 @@ pub struct Cores {
     cores: Vec<Arc<Core>>,
     /// Each core's `turn` at the last tick.
     seen: Mutex<Vec<u64>>,
+    lost: Mutex<Lost>,
     shared: Arc<Common>,
 }
 
@@ -183,6 +182,7 @@ impl Cores {
         Ok(Cores {
             cores,
             seen,
+            lost: Mutex::default(),
             shared,
         })
     }
@@ -214,14 +214,12 @@ impl Cores {
             let turn = core.turn.load(Ordering::SeqCst);
             if turn % 2 == 1 && turn == *seen {
                 let thread = core.thread.load(Ordering::Relaxed);
+                self.lost.lock().add(thread);
                 core.take_away(turn);
-                // Best effort: a thread that has ended meanwhile needs nothing, and the system may refuse it.
-                if let Some(thread) = rustix::process::Pid::from_raw(thread) {
-                    _ = rustix::process::setpriority_process(Some(thread), NICE);
-                }
             }
             *seen = turn;
         }
+        self.lost.lock().look();
     }
 
     /// Has every core do this once, after what it is doing.

@@ -21,6 +21,7 @@ pub(crate) mod cores;
 pub mod frontend;
 mod keeper;
 mod look;
+mod lost;
 mod metered;
 mod place;
 mod scram;

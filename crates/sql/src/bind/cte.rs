@@ -1,4 +1,6 @@
 //! WITH. A CTE that is read once is bound where it is read; others are computed once; a recursive one runs in rounds.
+//!
+//! In a WITH that changes data every part that is computed becomes a step of the statement ([`logical::Step`]).
 
 use super::from::{Names, rename};
 use super::scope::{CteDef, CteKind, ScopeColumn, ScopeRel};
@@ -48,11 +50,8 @@ impl Binder<'_> {
                 format!("WITH query name \"{name}\" specified more than once"),
             ));
         }
-        if matches!(
-            &*cte.query.body,
-            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)
-        ) {
-            return Err(Error::unsupported("a data-modifying statement in WITH"));
+        if let Some(written) = super::written(&cte.query) {
+            return self.write_step(w, i, (&name, written), scope, body);
         }
         let text = cte.query.to_string();
         let own = mentions(&text, &name)?;
@@ -99,17 +98,91 @@ impl Binder<'_> {
             kind: CteKind::Shared(id),
             queries: 0,
         });
-        let mut inner = self.with(w, i + 1, &around, body)?;
+        let made = logical::Cte {
+            id,
+            name,
+            input: rel.node,
+            slots,
+        };
+        self.computed(made, scope, &mut |b| b.with(w, i + 1, &around, body))
+    }
+
+    /// What stands behind a CTE that is computed once: inside of it, or after it where the WITH changes data.
+    fn computed(
+        &mut self,
+        made: logical::Cte,
+        scope: &Scope<'_>,
+        behind: &mut dyn FnMut(&mut Self) -> Result<Rel>,
+    ) -> Result<Rel> {
+        if self.steps_at(scope) {
+            self.steps.push(logical::Step {
+                id: made.id,
+                name: made.name,
+                root: logical::Root::Rows(made.input),
+                slots: made.slots,
+            });
+            return behind(self);
+        }
+        let mut inner = behind(self)?;
         inner.node = Logical::With {
-            ctes: vec![logical::Cte {
-                id,
-                name,
-                input: rel.node,
-                slots,
-            }],
+            ctes: vec![made],
             input: Box::new(inner.node),
         };
         Ok(inner)
+    }
+
+    /// Whether a WITH in this scope is the statement's own, and one that changes data.
+    fn steps_at(&self, scope: &Scope<'_>) -> bool {
+        self.stepwise && self.views.is_empty() && !self.stored && scope.is_top()
+    }
+
+    /// Binds CTE number `i`, which writes, and then what stands behind it.
+    fn write_step(
+        &mut self,
+        w: &ast::With,
+        i: usize,
+        (name, written): (&str, &ast::Statement),
+        scope: &Scope<'_>,
+        body: &mut dyn FnMut(&mut Self, &Scope<'_>) -> Result<Rel>,
+    ) -> Result<Rel> {
+        if !self.steps_at(scope) {
+            return Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "WITH clause containing a data-modifying statement must be at the top level",
+            ));
+        }
+        if matches!(written, ast::Statement::Merge(_)) {
+            return Err(Error::unsupported("MERGE in a WITH query"));
+        }
+        let cte = &w.cte_tables[i];
+        let boundary = Scope::boundary(scope);
+        let (_, root, cols) = self.write_with(&cte.query, written, &boundary)?;
+        let id = self.ctes;
+        self.ctes += 1;
+        let slots = cols.iter().map(|c| c.slot).collect();
+        let kind = match root.returns() {
+            true => CteKind::Shared(id),
+            false => CteKind::Silent,
+        };
+        let cols = match root.returns() {
+            true => named(cols, &cte.alias, name)?,
+            false => cols,
+        };
+        self.steps.push(logical::Step {
+            id,
+            name: name.to_owned(),
+            root,
+            slots,
+        });
+        let mut around = Scope::inside(scope);
+        around.cte = Some(CteDef {
+            name: name.to_owned(),
+            cols,
+            deps: vec![],
+            kind,
+            queries: 0,
+        });
+        self.with(w, i + 1, &around, body)
     }
 
     /// How often the statement behind the WITH mentions a name; the text stands in the context when it is known.
@@ -190,17 +263,13 @@ impl Binder<'_> {
             kind: CteKind::Shared(id),
             queries: 0,
         });
-        let mut inner = self.with(w, i + 1, &around, body)?;
-        inner.node = Logical::With {
-            ctes: vec![logical::Cte {
-                id,
-                name: name.to_owned(),
-                input: plan,
-                slots,
-            }],
-            input: Box::new(inner.node),
+        let made = logical::Cte {
+            id,
+            name: name.to_owned(),
+            input: plan,
+            slots,
         };
-        Ok(inner)
+        self.computed(made, scope, &mut |b| b.with(w, i + 1, &around, body))
     }
 
     /// A CTE's name in FROM.
@@ -285,6 +354,17 @@ impl Binder<'_> {
             }
         }
     }
+}
+
+/// Whether a part of the query's WITH writes.
+pub(super) fn changes_data(q: &ast::Query) -> bool {
+    let writes = |c: &ast::Cte| {
+        matches!(
+            &*c.query.body,
+            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)
+        )
+    };
+    q.with.iter().flat_map(|w| &w.cte_tables).any(writes)
 }
 
 fn scope_columns(cols: &[QCol], mut slot: impl FnMut(&QCol) -> Slot) -> Vec<ScopeColumn> {

@@ -9,7 +9,7 @@ use crate::catalog::{Resolved, split_name};
 use crate::expr::{Expr, Slot};
 use crate::functions::NEXT_IDENTITY;
 use crate::logical::write::{ColumnSource, Delete, Returning, Update};
-use crate::logical::{self, From, Logical, Root, StatementKind, TableRef};
+use crate::logical::{From, Logical, Root, StatementKind, TableRef};
 use base::schema::{Identity, Relation, Table, privilege};
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{
@@ -329,7 +329,8 @@ impl Binder<'_> {
             self.returning(u.returning.as_deref(), &scope, row.clone(), t.def.id)?;
         let free =
             |(i, c): (usize, &ColumnSource)| matches!(c, ColumnSource::Keep) || handle.is_free(i);
-        let in_place = returning.is_none() && columns.iter().enumerate().all(free);
+        let in_place =
+            returning.is_none() && !self.stepwise && columns.iter().enumerate().all(free);
         // What stays as it is must be read, unless the row is changed where it stands.
         for (c, &s) in columns.iter().zip(&row) {
             if matches!(c, ColumnSource::Keep) && !in_place {
@@ -337,7 +338,7 @@ impl Binder<'_> {
             }
         }
         let joined = items.len() > 1;
-        let by_deltas = match joined || returning.is_some() {
+        let by_deltas = match joined || returning.is_some() || self.stepwise {
             true => None,
             false => super::split::of_update(&handle, &columns, &row, &filter),
         };
@@ -452,12 +453,12 @@ impl Binder<'_> {
     }
 
     /// `WITH … INSERT | UPDATE | DELETE | MERGE`.
-    pub(super) fn dml_with(
-        mut self,
+    pub(super) fn write_with(
+        &mut self,
         q: &ast::Query,
         stmt: &ast::Statement,
         scope: &Scope<'_>,
-    ) -> Result<logical::Statement> {
+    ) -> Result<(StatementKind, Root, Vec<QCol>)> {
         let mut found: Option<(StatementKind, Root, Vec<QCol>)> = None;
         let mut body = |b: &mut Self, s: &Scope<'_>| {
             let (kind, (root, cols)) = match stmt {
@@ -483,7 +484,7 @@ impl Binder<'_> {
         }
         let wrapped = match &q.with {
             Some(w) => self.with(w, 0, scope, &mut body)?,
-            None => body(&mut self, scope)?,
+            None => body(self, scope)?,
         };
         let (kind, mut root, cols) = found.expect("the body ran");
         let input = match &mut root {
@@ -498,7 +499,7 @@ impl Binder<'_> {
         };
         let inner = std::mem::replace(input, Logical::once());
         *input = rewrap(wrapped.node, inner);
-        self.finish(kind, root, cols)
+        Ok((kind, root, cols))
     }
 }
 

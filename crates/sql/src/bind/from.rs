@@ -372,6 +372,12 @@ impl Binder<'_> {
                     around: around.parent.expect("a WITH stands inside a scope"),
                 },
                 CteKind::Shared(id) => CteSource::Rows { id, work: false },
+                CteKind::Silent => {
+                    return Err(Error::new(
+                        SqlState::FEATURE_NOT_SUPPORTED,
+                        format!("WITH query \"{plain}\" does not have a RETURNING clause"),
+                    ));
+                }
                 CteKind::Work(id) => CteSource::Rows { id, work: true },
             };
             let cols = cte.cols.clone();

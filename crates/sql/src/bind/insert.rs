@@ -60,7 +60,7 @@ impl Binder<'_> {
             Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY UPDATE")),
         };
         let (returning, cols) = self.returning(i.returning.as_deref(), &scope, row, t.def.id)?;
-        if returning.is_some()
+        if (returning.is_some() || self.stepwise)
             && let Some(u) = conflict.as_mut().and_then(|c| c.update.as_mut())
         {
             u.deltas.clear();

@@ -5,7 +5,7 @@
 //! knows its parent, so that correlated subqueries resolve by walking up, and each subquery notes which slots it took from
 //! outside.
 //!
-//! Left out on purpose (0A000): data-modifying CTEs, named arguments.
+//! Left out on purpose (0A000): named arguments.
 
 mod arrays;
 mod blanks;
@@ -106,6 +106,9 @@ pub(crate) struct Binder<'a> {
     pub used: Vec<bool>,
     pub subqueries: Vec<Logical>,
     pub ctes: usize,
+    /// The WITH of the statement changes data: its parts become steps, and no write begins before all reads have ended.
+    pub stepwise: bool,
+    pub steps: Vec<logical::Step>,
     /// Recursive CTEs that are read once, to be planned where they are read.
     pub lazy: Vec<(usize, Logical)>,
     pub recursion: recursion::Recursion,
@@ -156,6 +159,8 @@ impl<'a> Binder<'a> {
             used: vec![],
             subqueries: vec![],
             ctes: 0,
+            stepwise: false,
+            steps: vec![],
             lazy: vec![],
             recursion: recursion::Recursion::default(),
             scalars: vec![],
@@ -286,7 +291,8 @@ impl<'a> Binder<'a> {
         });
         Ok(logical::Statement {
             columns: columns.collect(),
-            writes: self.writes || !matches!(root, Root::Rows(_)),
+            writes: self.writes || self.stepwise || !matches!(root, Root::Rows(_)),
+            steps: self.steps,
             root,
             kind,
             subqueries: self.subqueries,
@@ -315,8 +321,10 @@ pub(crate) fn statement(
     let scope = Scope::root();
     match stmt {
         Statement::Query(q) => {
-            if let Some(dml) = dml_in_with(q) {
-                return b.dml_with(q, dml, &scope);
+            b.stepwise = cte::changes_data(q);
+            if let Some(written) = written(q) {
+                let (kind, root, cols) = b.write_with(q, written, &scope)?;
+                return b.finish(kind, root, cols);
             }
             let rel = b.query(q, &scope, None)?;
             b.finish(StatementKind::Select, Root::Rows(rel.node), rel.cols)
@@ -346,7 +354,7 @@ pub(crate) fn statement(
 }
 
 /// `WITH … INSERT|UPDATE|DELETE|MERGE`: the statement behind the WITH.
-fn dml_in_with(q: &ast::Query) -> Option<&Statement> {
+fn written(q: &ast::Query) -> Option<&Statement> {
     match &*q.body {
         ast::SetExpr::Insert(s)
         | ast::SetExpr::Update(s)

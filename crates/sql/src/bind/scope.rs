@@ -50,6 +50,8 @@ pub enum CteKind<'p> {
     },
     /// Computed once, by the WITH.
     Shared(usize),
+    /// Writes, and has no RETURNING: there is nothing to read.
+    Silent,
     /// The rows of the round before, inside the recursive part.
     Work(usize),
 }
@@ -66,6 +68,11 @@ pub struct Scope<'p> {
 }
 
 impl<'p> Scope<'p> {
+    /// Whether nothing but parts of the statement's own WITH stands around.
+    pub fn is_top(&self) -> bool {
+        self.rels.is_empty() && self.crossed.is_none() && self.parent.is_none_or(Scope::is_top)
+    }
+
     /// The scope outside everything.
     pub fn root() -> Scope<'static> {
         Scope::default()

@@ -59,9 +59,9 @@ pub(super) fn key_of(slot: u32, joined: bool, rt: &mut Rt<'_>) -> Result<Box<[u8
     Ok(key)
 }
 
-/// Starts the operators of a statement's input.
-pub fn open(input: &Node, rt: &mut Rt<'_>) -> Result<Box<dyn Operator>> {
-    let mut first = rt.st.stats.is_some().then_some(1);
+/// Starts the operators of a statement's input, whose first node has this number.
+pub fn open(input: &Node, first: usize, rt: &mut Rt<'_>) -> Result<Box<dyn Operator>> {
+    let mut first = rt.st.stats.is_some().then_some(first);
     let mut op = build(input, &mut first);
     op.open(rt)?;
     Ok(op)
@@ -90,13 +90,30 @@ pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     if u.in_place {
         return set_columns(u, rt);
     }
-    let mut op = open(&u.input, rt)?;
-    let mut targets: Vec<(Box<[u8]>, Vec<Value>)> = Vec::new();
-    let mut seen: HashSet<Box<[u8]>> = HashSet::default();
+    let mut seen = HashSet::default();
+    let (targets, rows) = read_update(u, 1, u.joined.then_some(&mut seen), rt)?;
+    let n = write_all(u, &targets, rt)?;
+    Ok((rows, n))
+}
+
+/// New rows by their keys.
+type Targets = Vec<(Box<[u8]>, Vec<Value>)>;
+
+/// The rows of an UPDATE as they will be, and those of RETURNING. A key in `seen` is passed over; `first`: the number of the input's node.
+pub(super) fn read_update(
+    u: &node::Update,
+    first: usize,
+    mut seen: Option<&mut HashSet<Box<[u8]>>>,
+    rt: &mut Rt<'_>,
+) -> Result<(Targets, RowStore)> {
+    let mut op = open(&u.input, first, rt)?;
+    let mut targets = Targets::new();
     let mut rows = RowStore::new(u.returning.as_ref().map_or(0, |r| r.outputs.len()));
     while op.next(rt)? {
         let key = key_of(u.key_slot, u.joined, rt)?;
-        if u.joined && !seen.insert(key.clone()) {
+        if let Some(seen) = &mut seen
+            && !seen.insert(key.clone())
+        {
             continue;
         }
         let mut row = Vec::with_capacity(u.columns.len());
@@ -114,17 +131,25 @@ pub fn update(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
         rt.charge(key.len() + 40 + row.iter().map(value_bytes).sum::<usize>())?;
         targets.push((key, row));
     }
-    let n = targets.len() as u64;
-    for (key, row) in &targets {
+    Ok((targets, rows))
+}
+
+/// Writes what [`read_update`] gave; how many rows.
+pub(super) fn write_all(
+    u: &node::Update,
+    targets: &[(Box<[u8]>, Vec<Value>)],
+    rt: &mut Rt<'_>,
+) -> Result<u64> {
+    for (key, row) in targets {
         rt.tick()?;
         rt.txn()?.update(&u.handle, key, row)?;
     }
-    Ok((rows, n))
+    Ok(targets.len() as u64)
 }
 
 /// UPDATE of columns that can be set in the bytes of the rows.
 fn set_columns(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
-    let mut op = open(&u.input, rt)?;
+    let mut op = open(&u.input, 1, rt)?;
     let mut targets: Vec<(Box<[u8]>, Vec<(usize, Value)>)> = Vec::new();
     let mut seen: HashSet<Box<[u8]>> = HashSet::default();
     while op.next(rt)? {
@@ -154,25 +179,44 @@ fn set_columns(u: &node::Update, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
 }
 
 pub fn delete(d: &node::Delete, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
-    let mut op = open(&d.input, rt)?;
-    let mut targets: Vec<Box<[u8]>> = Vec::new();
-    let mut seen: HashSet<Box<[u8]>> = HashSet::default();
+    let mut seen = HashSet::default();
+    let (keys, rows) = read_delete(d, 1, d.joined.then_some(&mut seen), rt)?;
+    let n = delete_all(d, &keys, rt)?;
+    Ok((rows, n))
+}
+
+/// The keys of a DELETE's rows, and the rows of RETURNING. A key in `seen` is passed over; `first`: the number of the input's node.
+pub(super) fn read_delete(
+    d: &node::Delete,
+    first: usize,
+    mut seen: Option<&mut HashSet<Box<[u8]>>>,
+    rt: &mut Rt<'_>,
+) -> Result<(Vec<Box<[u8]>>, RowStore)> {
+    let mut op = open(&d.input, first, rt)?;
+    let mut keys: Vec<Box<[u8]>> = Vec::new();
     let mut rows = RowStore::new(d.returning.as_ref().map_or(0, |r| r.outputs.len()));
     while op.next(rt)? {
         let key = key_of(d.key_slot, d.joined, rt)?;
-        if d.joined && !seen.insert(key.clone()) {
+        if let Some(seen) = &mut seen
+            && !seen.insert(key.clone())
+        {
             continue;
         }
         if let Some(r) = &d.returning {
             push_returning(r, &mut rows, rt)?;
         }
         rt.charge(key.len() + 16)?;
-        targets.push(key);
+        keys.push(key);
     }
+    Ok((keys, rows))
+}
+
+/// Deletes the rows of these keys; how many were there.
+pub(super) fn delete_all(d: &node::Delete, keys: &[Box<[u8]>], rt: &mut Rt<'_>) -> Result<u64> {
     let mut n = 0;
-    for key in &targets {
+    for key in keys {
         rt.tick()?;
         n += u64::from(rt.txn()?.delete(&d.handle, key)?);
     }
-    Ok((rows, n))
+    Ok(n)
 }

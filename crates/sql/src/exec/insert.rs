@@ -16,41 +16,101 @@ use txn::{InsertOutcome, Result, Stop};
 
 /// Runs the statement: the rows of RETURNING, and how many rows were inserted or updated.
 pub fn run(node: &Insert, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
-    let mut op = open(&node.input, rt)?;
     let mut out = RowStore::new(node.returning.as_ref().map_or(0, |r| r.outputs.len()));
-    let mut written = Written::default();
-    let mut n = 0;
-    if !node.buffer {
-        while op.next(rt)? {
-            let row = eval_all(&node.columns, rt)?;
-            n += u64::from(put(node, row, &mut written, &mut out, rt)?);
-        }
+    if node.buffer {
+        let rows = read(node, 1, rt)?;
+        let n = put_all(node, rows, Some(&mut out), rt)?;
         return Ok((out, n));
     }
+    let mut op = open(&node.input, 1, rt)?;
+    let mut written = Written::default();
+    let mut n = 0;
+    while op.next(rt)? {
+        let row = eval_all(&node.columns, rt)?;
+        if let Some(row) = put(node, row, &mut written, rt)? {
+            give(node, &row, &mut out, rt)?;
+            n += 1;
+        }
+    }
+    Ok((out, n))
+}
+
+/// All rows to insert; `first`: the number of the input's node.
+pub(super) fn read(node: &Insert, first: usize, rt: &mut Rt<'_>) -> Result<Vec<Vec<Value>>> {
+    let mut op = open(&node.input, first, rt)?;
     let mut rows = Vec::new();
     while op.next(rt)? {
         let row = eval_all(&node.columns, rt)?;
         rt.charge(24 + row.iter().map(value_bytes).sum::<usize>())?;
         rows.push(row);
     }
+    Ok(rows)
+}
+
+/// Inserts these rows, RETURNING into `out`; how many were inserted or updated.
+pub(super) fn put_all(
+    node: &Insert,
+    rows: Vec<Vec<Value>>,
+    mut out: Option<&mut RowStore>,
+    rt: &mut Rt<'_>,
+) -> Result<u64> {
+    let mut written = Written::default();
+    let mut n = 0;
     for row in rows {
-        n += u64::from(put(node, row, &mut written, &mut out, rt)?);
+        rt.tick()?;
+        if let Some(row) = put(node, row, &mut written, rt)? {
+            if let Some(out) = &mut out {
+                give(node, &row, out, rt)?;
+            }
+            n += 1;
+        }
     }
-    Ok((out, n))
+    Ok(n)
+}
+
+/// What the rows will give back, before they are inserted; and how many will be written, where ON CONFLICT makes that a question.
+pub(super) fn returned(
+    node: &Insert,
+    rows: &mut [Vec<Value>],
+    rt: &mut Rt<'_>,
+) -> Result<(RowStore, Option<u64>)> {
+    let mut out = RowStore::new(node.returning.as_ref().map_or(0, |r| r.outputs.len()));
+    if node.conflict.is_some() {
+        let trial = rt.txn()?.begin_trial();
+        let n = put_all(node, rows.to_vec(), Some(&mut out), rt)?;
+        rt.txn()?.end_trial(trial);
+        return Ok((out, Some(n)));
+    }
+    for row in rows {
+        rt.tick()?;
+        rt.txn()?.generate(&node.handle, row)?;
+        give(node, row, &mut out, rt)?;
+    }
+    Ok((out, None))
+}
+
+/// A row's RETURNING list.
+fn give(node: &Insert, row: &[Value], out: &mut RowStore, rt: &mut Rt<'_>) -> Result<()> {
+    match &node.returning {
+        None => Ok(()),
+        Some(r) => {
+            set_row(row, &r.row, rt);
+            push_returning(r, out, rt)
+        }
+    }
 }
 
 /// Keys of arbiter indexes that this statement wrote.
 #[derive(Default)]
 struct Written(HashSet<(usize, Vec<u8>)>);
 
-/// Inserts one row or resolves its conflict; whether a row was written.
+/// Inserts one row or resolves its conflict; the row that was written.
 fn put(
     node: &Insert,
     mut row: Vec<Value>,
     written: &mut Written,
-    out: &mut RowStore,
     rt: &mut Rt<'_>,
-) -> Result<bool> {
+) -> Result<Option<Vec<Value>>> {
     if node.handle.generates() {
         rt.txn()?.generate(&node.handle, &mut row)?;
     }
@@ -61,7 +121,7 @@ fn put(
         }
         Some(c) => {
             if add_instead(node, c, &row, written, rt)? {
-                return Ok(true);
+                return Ok(Some(row));
             }
             let outcome = rt
                 .txn()?
@@ -72,7 +132,7 @@ fn put(
                     remember(node, c, &row, written);
                     row
                 }
-                (InsertOutcome::Conflict { .. }, None) => return Ok(false),
+                (InsertOutcome::Conflict { .. }, None) => return Ok(None),
                 (InsertOutcome::Conflict { key }, Some(u)) => {
                     check_first_time(node, c, &row, written)?;
                     match update(node, u, &key, &row, rt)? {
@@ -81,17 +141,13 @@ fn put(
                             remember(node, c, &new, written);
                             new
                         }
-                        None => return Ok(false),
+                        None => return Ok(None),
                     }
                 }
             }
         }
     };
-    if let Some(r) = &node.returning {
-        set_row(&final_row, &r.row, rt);
-        push_returning(r, out, rt)?;
-    }
-    Ok(true)
+    Ok(Some(final_row))
 }
 
 fn check_first_time(node: &Insert, c: &OnConflict, row: &[Value], written: &Written) -> Result<()> {

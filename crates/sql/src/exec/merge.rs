@@ -14,7 +14,7 @@ use foldhash::HashSet;
 use txn::Result;
 
 /// What is done with a row.
-enum Action {
+pub(super) enum Action {
     Update(Box<[u8]>, Vec<Value>),
     Delete(Box<[u8]>),
     Insert(Vec<Value>),
@@ -33,7 +33,13 @@ impl Action {
 
 /// Runs the statement: how many rows were inserted, updated or deleted.
 pub fn run(m: &Merge, rt: &mut Rt<'_>) -> Result<u64> {
-    let mut op = open(&m.input, rt)?;
+    let actions = read(m, rt)?;
+    apply(m, actions, rt)
+}
+
+/// The actions of all pairs, in order.
+pub(super) fn read(m: &Merge, rt: &mut Rt<'_>) -> Result<Vec<Action>> {
+    let mut op = open(&m.input, 1, rt)?;
     let mut changed: HashSet<Box<[u8]>> = HashSet::default();
     let mut actions = Vec::new();
     while op.next(rt)? {
@@ -52,6 +58,11 @@ pub fn run(m: &Merge, rt: &mut Rt<'_>) -> Result<u64> {
         rt.charge(action.bytes())?;
         actions.push(action);
     }
+    Ok(actions)
+}
+
+/// Does them; how many rows were inserted, updated or deleted.
+pub(super) fn apply(m: &Merge, actions: Vec<Action>, rt: &mut Rt<'_>) -> Result<u64> {
     let n = actions.len() as u64;
     for action in actions {
         rt.tick()?;

@@ -34,6 +34,7 @@ mod split;
 mod state;
 pub(crate) mod subquery;
 mod window;
+mod write;
 
 pub use batch::{RowBatch, RowView};
 pub(crate) use each::Each;
@@ -215,7 +216,7 @@ impl Execution {
             self.state.prepare(plan);
             let mut rt = Rt::new(txn, cx, &mut self.state, plan);
             self.run = match &plan.root {
-                Root::Rows(node) => {
+                Root::Rows(node) if plan.steps.is_empty() => {
                     let mut first = rt.st.stats.is_some().then_some(0);
                     let mut op = build::build(node, &mut first);
                     op.open(&mut rt)?;
@@ -238,8 +239,8 @@ impl Execution {
                     let rows = explain::run(inner, *options, *planning, &params, txn, cx)?;
                     Run::Buffered(rows, 0)
                 }
-                root => {
-                    let (rows, n) = write(root, &mut rt)?;
+                _ => {
+                    let (rows, n) = write::run(plan, &mut rt)?;
                     self.affected = n;
                     Run::Buffered(rows, 0)
                 }
@@ -284,16 +285,5 @@ impl Execution {
         }
         self.run = Run::Done;
         Ok(false)
-    }
-}
-
-/// Runs a statement that writes to its end: the rows of RETURNING, and how many rows it wrote.
-fn write(root: &Root, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
-    match root {
-        Root::Insert(i) => insert::run(i, rt),
-        Root::Update(u) => dml::update(u, rt),
-        Root::Delete(d) => dml::delete(d, rt),
-        Root::Merge(m) => Ok((RowStore::new(0), merge::run(m, rt)?)),
-        Root::Rows(_) | Root::Explain { .. } => unreachable!("these write nothing themselves"),
     }
 }

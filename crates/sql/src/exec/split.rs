@@ -84,7 +84,7 @@ pub(super) fn update(
     split: &SplitUpdate,
     rt: &mut Rt<'_>,
 ) -> Result<(RowStore, u64)> {
-    let mut op = open(&u.input, rt)?;
+    let mut op = open(&u.input, 1, rt)?;
     let (mut targets, mut n): (Vec<Box<[u8]>>, u64) = (vec![], 0);
     while op.next(rt)? {
         let key = key_of(u.key_slot, false, rt)?;

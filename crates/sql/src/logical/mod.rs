@@ -28,6 +28,9 @@ use txn::{LockMode, TableHandle, WaitPolicy};
 
 /// A bound statement.
 pub(crate) struct Statement {
+    /// The parts of a WITH that changes data, in order, each read by those behind it and by the root; empty: the WITH only reads, and stands in
+    /// the trees.
+    pub steps: Vec<Step>,
     pub root: Root,
     pub kind: StatementKind,
     /// Queries used as values; [`crate::expr::Subquery::plan`] is the place.
@@ -64,6 +67,29 @@ pub(crate) enum Root {
     Update(write::Update<Logical>),
     Delete(write::Delete<Logical>),
     Merge(write::Merge<Logical>),
+}
+
+impl Root {
+    /// Whether it gives rows.
+    pub fn returns(&self) -> bool {
+        match self {
+            Root::Rows(_) => true,
+            Root::Insert(i) => i.returning.is_some(),
+            Root::Update(u) => u.returning.is_some(),
+            Root::Delete(d) => d.returning.is_some(),
+            Root::Merge(_) => false,
+        }
+    }
+}
+
+/// One part of a WITH that changes data.
+pub(crate) struct Step {
+    /// The number under which its rows are read.
+    pub id: usize,
+    pub name: String,
+    pub root: Root,
+    /// Slots of its rows: those of RETURNING for one that writes.
+    pub slots: Vec<Slot>,
 }
 
 /// Which command it is, for the command tag.

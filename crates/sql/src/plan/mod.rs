@@ -42,16 +42,28 @@ pub(crate) fn physical(
         rows,
     };
     let mut alone = |l| p.plan(l, &Want::default()).map(|r| r.node);
-    let root = match s.root {
-        logical::Root::Rows(l) => Root::Rows(alone(l)?),
-        logical::Root::Insert(i) => Root::Insert(Arc::new(i.map(&mut alone)?)),
-        logical::Root::Update(u) => Root::Update(Arc::new(u.map(&mut alone)?)),
-        logical::Root::Delete(d) => Root::Delete(Arc::new(d.map(&mut alone)?)),
-        logical::Root::Merge(m) => Root::Merge(Arc::new(m.map(&mut alone)?)),
+    let mut planned = |root| {
+        Ok(match root {
+            logical::Root::Rows(l) => Root::Rows(alone(l)?),
+            logical::Root::Insert(i) => Root::Insert(Arc::new(i.map(&mut alone)?)),
+            logical::Root::Update(u) => Root::Update(Arc::new(u.map(&mut alone)?)),
+            logical::Root::Delete(d) => Root::Delete(Arc::new(d.map(&mut alone)?)),
+            logical::Root::Merge(m) => Root::Merge(Arc::new(m.map(&mut alone)?)),
+        })
     };
+    let step = |s: logical::Step| {
+        Ok(node::Step {
+            id: s.id,
+            name: s.name,
+            root: planned(s.root)?,
+            slots: s.slots,
+        })
+    };
+    let steps: Vec<node::Step> = s.steps.into_iter().map(step).collect::<Result<_>>()?;
+    let root = planned(s.root)?;
     let subplans: Vec<Node> = s.subqueries.into_iter().map(alone).collect::<Result<_>>()?;
     let (point, short) = match &root {
-        Root::Rows(n) if !s.locks_rows => (
+        Root::Rows(n) if !s.locks_rows && steps.is_empty() => (
             shortcut::point(n, &s.outputs),
             shortcut::short(n, &s.outputs),
         ),
@@ -69,6 +81,7 @@ pub(crate) fn physical(
         schemas: s.schemas,
         planned_for,
         plan: Plan {
+            steps,
             root,
             subplans,
             looks_up: s.looks_up,

@@ -53,6 +53,13 @@ pub struct Prepared {
     pub(crate) touches: OnceLock<Touches>,
 }
 
+impl Prepared {
+    /// Whether a part of its WITH writes.
+    pub fn writes_in_with(&self) -> bool {
+        !self.plan.steps.is_empty()
+    }
+}
+
 /// What a plan reads, named before it is read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Touches {
@@ -73,6 +80,8 @@ impl Touches {
 
 /// Everything an execution needs.
 pub struct Plan {
+    /// Parts of a WITH that changes data, before the root; see [`logical::Statement::steps`].
+    pub steps: Vec<Step>,
     pub root: Root,
     /// Plans of subqueries used as values; [`crate::expr::Subquery::plan`] is the place.
     pub subplans: Vec<Node>,
@@ -100,6 +109,7 @@ impl Plan {
     /// A plan without operators, for expressions that run alone.
     pub fn bare(slots: usize) -> Plan {
         Plan {
+            steps: vec![],
             root: Root::Rows(Node::Once(Arc::new(vec![]))),
             subplans: vec![],
             looks_up: false,
@@ -128,6 +138,15 @@ pub enum Root {
         planning: Duration,
         inner: Arc<Prepared>,
     },
+}
+
+/// One part of a WITH that changes data.
+pub struct Step {
+    /// The number under which its rows are read.
+    pub id: usize,
+    pub name: String,
+    pub root: Root,
+    pub slots: Vec<Slot>,
 }
 
 /// How to explain.

@@ -25,7 +25,16 @@ impl Touches {
     fn plan(&mut self, p: &Plan) {
         self.catalog |= p.looks_up;
         self.unversioned |= p.sequences;
-        match &p.root {
+        for root in p.steps.iter().map(|s| &s.root).chain([&p.root]) {
+            self.root(root);
+        }
+        for n in &p.subplans {
+            self.node(n);
+        }
+    }
+
+    fn root(&mut self, root: &Root) {
+        match root {
             Root::Rows(n) => self.node(n),
             Root::Insert(i) => {
                 self.node(&i.input);
@@ -44,9 +53,6 @@ impl Touches {
                     self.plan(&inner.plan);
                 }
             }
-        }
-        for n in &p.subplans {
-            self.node(n);
         }
     }
 

@@ -91,6 +91,13 @@ impl<E: Engine> Session<E> {
             return Err(Error::internal("a cursor without rows").into());
         };
         let plan = self.plan(&st)?;
+        if plan.prepared.writes_in_with() {
+            return Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "DECLARE CURSOR must not contain data-modifying statements in WITH",
+            )
+            .into());
+        }
         if *scroll == Some(true) && plan.prepared.locks_rows {
             return Err(Error::unsupported("DECLARE SCROLL CURSOR … FOR UPDATE")
                 .detail("Scrollable cursors must be READ ONLY.")

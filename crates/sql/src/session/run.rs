@@ -837,6 +837,7 @@ fn writing(p: &crate::plan::Prepared) -> Option<&'static str> {
         StatementKind::Delete => Some("DELETE"),
         StatementKind::Merge => Some("MERGE"),
         _ if p.locks_rows => Some("SELECT FOR UPDATE"),
+        StatementKind::Select if p.writes_in_with() => Some("SELECT"),
         StatementKind::Select | StatementKind::Explain => None,
     }
 }

@@ -65,52 +65,41 @@ pub(super) fn tree(
         next: 0,
         estimates: Estimator::new(rows),
     };
-    let mut top = match &plan.root {
-        Root::Rows(n) => w.node(n),
-        Root::Insert(i) => {
-            let named = w.insert(i);
-            w.write(named, &i.handle, &i.handle.table.def.name, &i.input)
-        }
-        Root::Update(u) => {
-            let named = w.update(u);
-            w.write(named, &u.handle, &u.alias, &u.input)
-        }
-        Root::Delete(d) => {
-            let title = on("Delete", &d.handle.table.def.name, &d.alias);
-            let named = Named::titled("ModifyTable", title).fact("Operation", "Delete");
-            w.write(named, &d.handle, &d.alias, &d.input)
-        }
-        Root::Merge(m) => {
-            let named = w.merge(m);
-            w.write(named, &m.handle, &m.alias, &m.input)
-        }
-        Root::Explain { .. } => w.finish(Named::plain("Result"), None, Estimate::default(), vec![]),
-    };
+    let mut top = w.root(&plan.root);
     for (i, n) in plan.subplans.iter().enumerate() {
         let mut s = w.node(n);
         s.label = Some(format!("SubPlan {}", i + 1));
         top.children.push(s);
     }
+    for (i, step) in plan.steps.iter().enumerate() {
+        let mut s = w.root(&step.root);
+        s.label = Some(format!("CTE {}", step.name));
+        top.children.insert(i, s);
+    }
     top
 }
 
-/// How many nodes a plan has, and the number of each subplan's first.
+/// How many nodes a plan has, and the numbers of the first node of each subplan, then of each step.
 pub(crate) fn count_nodes(plan: &Plan) -> (usize, Vec<usize>) {
-    let main = match &plan.root {
+    let mut next = count_root(&plan.root);
+    let mut starts = Vec::with_capacity(plan.subplans.len() + plan.steps.len());
+    let subplans = plan.subplans.iter().map(count);
+    for n in subplans.chain(plan.steps.iter().map(|s| count_root(&s.root))) {
+        starts.push(next);
+        next += n;
+    }
+    (next, starts)
+}
+
+fn count_root(root: &Root) -> usize {
+    match root {
         Root::Rows(n) => count(n),
         Root::Insert(i) => 1 + count(&i.input),
         Root::Update(u) => 1 + count(&u.input),
         Root::Delete(d) => 1 + count(&d.input),
         Root::Merge(m) => 1 + count(&m.input),
         Root::Explain { .. } => 0,
-    };
-    let mut next = main;
-    let mut starts = Vec::with_capacity(plan.subplans.len());
-    for n in &plan.subplans {
-        starts.push(next);
-        next += count(n);
     }
-    (next, starts)
 }
 
 fn count(n: &Node) -> usize {
@@ -175,6 +164,32 @@ impl Walk<'_> {
             actual,
             label: None,
             children,
+        }
+    }
+
+    fn root(&mut self, root: &Root) -> Shown {
+        match root {
+            Root::Rows(n) => self.node(n),
+            Root::Insert(i) => {
+                let named = self.insert(i);
+                self.write(named, &i.handle, &i.handle.table.def.name, &i.input)
+            }
+            Root::Update(u) => {
+                let named = self.update(u);
+                self.write(named, &u.handle, &u.alias, &u.input)
+            }
+            Root::Delete(d) => {
+                let title = on("Delete", &d.handle.table.def.name, &d.alias);
+                let named = Named::titled("ModifyTable", title).fact("Operation", "Delete");
+                self.write(named, &d.handle, &d.alias, &d.input)
+            }
+            Root::Merge(m) => {
+                let named = self.merge(m);
+                self.write(named, &m.handle, &m.alias, &m.input)
+            }
+            Root::Explain { .. } => {
+                self.finish(Named::plain("Result"), None, Estimate::default(), vec![])
+            }
         }
     }
 
