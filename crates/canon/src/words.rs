@@ -98,7 +98,9 @@ fn one(words: &[String]) -> Effect {
         |what: fn(function::Effect) -> bool| words.iter().any(|w| what(function::effect(w)));
     let mut e = Effect {
         draws: has("nextval"),
-        ties: is(0, "LISTEN") || calls(|f| f.ties),
+        ties: is(0, "LISTEN")
+            || is(0, "DECLARE") && has("HOLD") && !has("WITHOUT")
+            || calls(|f| f.ties),
         ..Effect::default()
     };
     let Some(first) = words.first() else {

@@ -562,6 +562,35 @@ async fn cursors_stay_where_they_were_opened() {
 
 /// The values of Bind are those of the cursor's query.
 #[tokio::test(flavor = "multi_thread")]
+async fn cursors_with_hold_outlive_their_transaction_on_both_sides() {
+    if skip() {
+        return;
+    }
+    let (_p, _r, _c, w) = pair().await;
+    rows(&w, "INSERT INTO t SELECT g, g FROM generate_series(1, 5) g").await;
+    let declare = |name: &str| {
+        format!("DECLARE {name} CURSOR WITH HOLD FOR SELECT id * 10 + v FROM t ORDER BY id")
+    };
+    rows(&w, &declare("here")).await;
+    // In a transaction that has moved it is the primary's, and the session's connection there with it.
+    for sql in ["BEGIN", "UPDATE t SET v = 7", &declare("there"), "COMMIT"] {
+        rows(&w, sql).await;
+    }
+    assert_eq!(one(&w, "SELECT pg_is_in_recovery()").await, "f");
+    rows(&w, "DELETE FROM t").await;
+    for n in 1..=5 {
+        let (here, there) = (n * 11, n * 10 + 7);
+        assert_eq!(one(&w, "FETCH 1 FROM here").await, here.to_string());
+        assert_eq!(one(&w, "FETCH 1 FROM there").await, there.to_string());
+    }
+    rows(&w, "CLOSE there").await;
+    assert_eq!(one(&w, "SELECT pg_is_in_recovery()").await, "t");
+    let (code, _) = refused(&w, "FETCH 1 FROM there").await;
+    assert_eq!(code, "34000");
+    rows(&w, "CLOSE here").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn cursors_get_the_values_of_their_bind() {
     if skip() {
         return;

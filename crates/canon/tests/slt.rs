@@ -232,6 +232,18 @@ macro_rules! files {
 }
 
 files! {
-    aggregates answers arithmetic arrays catalog constraints datetime ddl dml formats generated grants indexes joins json literals
-    locking made merge nulls refused select split strings subqueries tools types windows writes_in_with
+    aggregates answers arithmetic arrays
+    catalog constraints cursors
+    datetime ddl dml
+    formats
+    generated grants
+    indexes
+    joins json
+    literals locking
+    made merge
+    nulls
+    refused
+    select split strings subqueries
+    tools types
+    windows writes_in_with
 }

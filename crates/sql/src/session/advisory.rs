@@ -51,9 +51,9 @@ fn wait_here<F: Future>(future: F) -> F::Output {
 pub(super) fn lost_locks() -> Error {
     Error::new(
         SqlState::ADMIN_SHUTDOWN,
-        "terminating connection because its advisory locks are lost",
+        "terminating connection because what it held at the primary is lost",
     )
-    .detail("They were held at a primary that this session has lost.")
+    .detail("Advisory locks and cursors WITH HOLD end with the connection that they were made on.")
 }
 
 /// The locks of a session.

@@ -346,6 +346,10 @@ impl<E: Engine> Session<E> {
         let modes = self.block.modes;
         let commit = commit && kind != Kind::Failed;
         if commit {
+            if let Err(e) = self.hold_cursors(c).await {
+                self.rollback().await?;
+                return Err(e.here());
+            }
             self.commit().await?;
         } else {
             self.rollback().await?;

@@ -4,7 +4,12 @@
 //! declared SCROLL only goes forward, and its rows are made as they are fetched. A SCROLL cursor makes all its rows when it is
 //! first used and keeps them, because operators run one way.
 //!
-//! Left out on purpose: WITH HOLD, WHERE CURRENT OF.
+//! WITH HOLD: the commit of the transaction makes the rows that are left, in the session's memory, and the cursor reads those from then on.
+//! Outside of a block DECLARE begins an implicit transaction, which ends with its message. A rollback ends the cursors that the transaction
+//! declared and no others. A cursor that was declared in a transaction that had moved to the primary stays there, and the session is tied to
+//! its connection until the cursor is closed (`forward`).
+//!
+//! Left out on purpose: WHERE CURRENT OF.
 
 use super::Session;
 use super::block::Kind;
@@ -21,15 +26,50 @@ use crate::engine::Engine;
 use base::{Error, Result, SqlState, Value};
 use std::sync::Arc;
 
+/// Whether a cursor outlives its transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Hold {
+    #[default]
+    No,
+    /// WITH HOLD, and its transaction runs.
+    Declared,
+    /// Its transaction has committed, and its rows are kept.
+    Held,
+}
+
 /// Where a cursor stands.
 #[derive(Default)]
 pub struct Cursor {
     scroll: bool,
     binary: bool,
-    /// All rows, of a SCROLL cursor that was used.
+    hold: Hold,
+    /// The rows that are kept: all of a SCROLL cursor that was used, those that were left of another at its commit.
     rows: Option<Vec<Vec<Value>>>,
+    /// How many rows were given before the first that is kept.
+    gone: i64,
+    /// It has outlived its transaction, and a FETCH of it failed: it can only be closed.
+    failed: bool,
     /// The row that was fetched last, from 1; 0: before the first.
     at: i64,
+}
+
+impl Cursor {
+    /// It has outlived its transaction.
+    pub(super) fn is_held(&self) -> bool {
+        self.hold == Hold::Held
+    }
+
+    /// It was declared WITH HOLD.
+    pub(super) fn is_holdable(&self) -> bool {
+        self.hold != Hold::No
+    }
+}
+
+fn cannot_run(name: &str) -> Error {
+    Error::new(
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!("portal \"{name}\" cannot be run"),
+    )
 }
 
 fn unknown(name: &str) -> Error {
@@ -53,7 +93,7 @@ impl<E: Engine> Session<E> {
             unreachable!("called for DECLARE");
         };
         if *hold {
-            return Err(Error::unsupported("DECLARE CURSOR WITH HOLD").into());
+            self.begin_implicit();
         }
         if self.block.kind == Kind::None {
             return Err(Error::new(
@@ -103,6 +143,11 @@ impl<E: Engine> Session<E> {
                 .detail("Scrollable cursors must be READ ONLY.")
                 .into());
         }
+        if *hold && plan.prepared.locks_rows {
+            let what = "DECLARE CURSOR WITH HOLD ... FOR UPDATE";
+            let e = Error::unsupported(what).detail("Holdable cursors must be READ ONLY.");
+            return Err(e.into());
+        }
         // As PostgreSQL, which asks when a cursor is opened: FETCH goes on after a REVOKE.
         let role = self.state.current_role.get();
         let schema = self.block.txn.as_ref().expect("begun").catalog();
@@ -113,16 +158,71 @@ impl<E: Engine> Session<E> {
         let mut portal = Portal::new(PortalKind::Run(run), self.block.depth);
         portal.cursor.scroll = *scroll == Some(true);
         portal.cursor.binary = *binary;
+        if *hold {
+            portal.cursor.hold = Hold::Declared;
+        }
         self.state.cursors.get_mut().push(CursorRow {
             name: name.clone(),
             statement: st.text.to_string(),
-            is_holdable: false,
+            is_holdable: *hold,
             is_scrollable: portal.cursor.scroll,
             creation_time: self.state.statement_start.get(),
         });
         self.rest_now(&mut portal, true);
         self.portals.insert(name.as_str().into(), portal);
         Ok(())
+    }
+
+    /// Before a commit: cursors WITH HOLD make the rows that they have not given yet. After an error the transaction must be rolled back.
+    pub(super) async fn hold_cursors<C: Client>(&mut self, c: &mut C) -> Result<(), Exit> {
+        let declared = |p: &Portal| p.cursor.hold == Hold::Declared;
+        let names = self.portals.iter().filter(|(_, p)| declared(p));
+        let names: Vec<Box<str>> = names.map(|(n, _)| n.clone()).collect();
+        for name in names {
+            let mut p = self.portals.remove(&name).expect("just seen");
+            let kept = self.keep_rows(c, &mut p).await;
+            self.rest_now(&mut p, false);
+            kept?;
+            self.portals.insert(name, p);
+        }
+        Ok(())
+    }
+
+    async fn keep_rows<C: Client>(&mut self, c: &mut C, p: &mut Portal) -> Result<(), Exit> {
+        let PortalKind::Run(run) = &mut p.kind else {
+            return Err(Error::internal("a cursor without a plan").into());
+        };
+        let cursor = &mut p.cursor;
+        if cursor.rows.is_none() {
+            // One that came to its end stands behind its last row.
+            cursor.gone = cursor.at - i64::from(run.finished);
+            let mut rows = Vec::new();
+            if !run.finished {
+                let work = Work::Rows {
+                    run,
+                    max_rows: 0,
+                    describe: false,
+                    sink: Sink::Keep(&mut rows),
+                };
+                self.execute_work(c, work).await?;
+            }
+            cursor.rows = Some(rows);
+        }
+        run.end();
+        cursor.hold = Hold::Held;
+        // No savepoint of a later transaction is older.
+        p.depth = 0;
+        Ok(())
+    }
+
+    /// Whether a cursor is open that its transaction ends with, or another portal.
+    pub(super) fn has_own_portals(&self) -> bool {
+        self.portals.values().any(|p| !p.cursor.is_held())
+    }
+
+    /// Whether a cursor WITH HOLD is open.
+    pub(super) fn has_holdable(&self) -> bool {
+        self.portals.values().any(|p| p.cursor.is_holdable())
     }
 
     pub(super) fn close_cursors(&mut self, name: Option<&str>) -> Result<()> {
@@ -158,11 +258,16 @@ impl<E: Engine> Session<E> {
         describe: bool,
     ) -> Result<String, Exit> {
         let mut p = self.portals.remove(name).ok_or_else(|| unknown(name))?;
-        let r = self
-            .fetch_from(c, &mut p, direction, moving, formats, describe)
-            .await;
-        // After an error the block is failed and its portals are gone or useless.
-        if r.is_ok() {
+        let r = match p.cursor.failed {
+            true => Err(cannot_run(name).into()),
+            false => {
+                let fetched = self.fetch_from(c, &mut p, direction, moving, formats, describe);
+                fetched.await
+            }
+        };
+        // After an error the block is failed, and the portals of its transaction are gone or useless.
+        if r.is_ok() || p.cursor.is_held() {
+            p.cursor.failed = r.is_err();
             self.portals.insert(name.into(), p);
         } else {
             self.rest_now(&mut p, false);
@@ -198,7 +303,11 @@ impl<E: Engine> Session<E> {
         if describe && !moving {
             c.row_description(&columns, &run.formats.list(columns.len()));
         }
-        if !cursor.scroll {
+        let direction = match cursor.scroll {
+            true => direction,
+            false => forward_only(direction, cursor.at)?,
+        };
+        if !cursor.scroll && !cursor.is_held() {
             return self.forward(c, run, cursor, direction, moving).await;
         }
         if cursor.rows.is_none() {
@@ -213,12 +322,13 @@ impl<E: Engine> Session<E> {
             cursor.rows = Some(rows);
         }
         let rows = cursor.rows.as_ref().expect("just made");
-        let (picked, at) = walk(cursor.at, rows.len() as i64, direction);
+        let n = cursor.gone + rows.len() as i64;
+        let (picked, at) = walk(cursor.at, n, direction);
         cursor.at = at;
         if !moving {
             for &i in &picked {
                 c.row(columns.len(), |out| {
-                    for (k, v) in rows[i as usize - 1].iter().enumerate() {
+                    for (k, v) in rows[(i - cursor.gone) as usize - 1].iter().enumerate() {
                         let f = run.formats.of(k);
                         put_value(v, columns[k].ty.ty, f, &self.output, &mut self.scratch, out);
                     }
@@ -237,20 +347,11 @@ impl<E: Engine> Session<E> {
         direction: Direction,
         moving: bool,
     ) -> Result<u64, Exit> {
-        let backward = || {
-            Err(Error::new(
-                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                "cursor can only scan forward",
-            )
-            .hint("Declare it with SCROLL option to enable backward scan."))
-        };
         let (skip, take) = match direction {
-            Direction::Forward(0) => return Ok(backward()?),
             Direction::Forward(n) => (0, n),
-            Direction::ForwardAll => (0, 0),
-            Direction::Absolute(n) if n > cursor.at => (n - cursor.at - 1, 1),
-            Direction::Relative(n) if n > 0 => (n - 1, 1),
-            _ => return Ok(backward()?),
+            Direction::Absolute(n) => (n - cursor.at - 1, 1),
+            Direction::Relative(n) => (n - 1, 1),
+            _ => (0, 0),
         };
         if skip > 0 {
             self.some(c, run, cursor, skip, true).await?;
@@ -282,6 +383,25 @@ impl<E: Engine> Session<E> {
         }
         Ok(ended.rows)
     }
+}
+
+/// The movement, if it leads forward from `at`; else 55000.
+fn forward_only(d: Direction, at: i64) -> Result<Direction> {
+    let forward = match d {
+        Direction::Forward(n) => n != 0,
+        Direction::ForwardAll => true,
+        Direction::Absolute(n) => n > at,
+        Direction::Relative(n) => n > 0,
+        Direction::Backward(_) | Direction::BackwardAll => false,
+    };
+    if forward {
+        return Ok(d);
+    }
+    Err(Error::new(
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        "cursor can only scan forward",
+    )
+    .hint("Declare it with SCROLL option to enable backward scan."))
 }
 
 /// The rows (from 1) that a movement over `n` rows from `at` gives, and where it ends (0 before the first, n + 1 after the last).

@@ -350,6 +350,10 @@ impl<E: Engine> Session<E> {
         if self.block.kind != super::block::Kind::Implicit {
             return Ok(());
         }
+        if let Err(e) = self.hold_cursors(c).await {
+            self.rollback().await?;
+            return Err(e.here());
+        }
         let r = self.commit().await;
         self.stale = true;
         self.report(c);

@@ -16,7 +16,7 @@
 //! in `async` functions; between waits everything is synchronous. It names no runtime: what it needs of one is in [`Client`].
 //! What sessions of one server share is [`Shared`].
 //!
-//! Left out on purpose: two-phase commit, cursors WITH HOLD; 0A000.
+//! Left out on purpose: two-phase commit; 0A000.
 
 mod advisory;
 mod block;

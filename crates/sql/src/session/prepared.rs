@@ -570,12 +570,14 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Ends all portals: their transaction ends.
+    /// Ends all portals of the transaction, which ends.
     pub(super) fn drop_portals(&mut self) {
         self.unnamed_portal = None;
         if !self.portals.is_empty() {
-            self.portals.clear();
-            self.state.cursors.get_mut().clear();
+            self.portals.retain(|_, p| p.cursor.is_held());
+            let held = &self.portals;
+            let cursors = self.state.cursors.get_mut();
+            cursors.retain(|c| held.contains_key(&*c.name));
         }
     }
 

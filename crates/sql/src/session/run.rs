@@ -88,6 +88,12 @@ impl Run {
         &self.params
     }
 
+    /// It gives no more rows.
+    pub fn end(&mut self) {
+        self.again();
+        (self.finished, self.parked) = (true, None);
+    }
+
     /// Whether it rests between rows, reading at its transaction's snapshot.
     pub fn resting(&self) -> bool {
         self.exec.is_some() && !self.finished

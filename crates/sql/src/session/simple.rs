@@ -151,6 +151,7 @@ impl<E: Engine> Session<E> {
         };
         // The last statement is complete when its transaction is.
         if last && self.block.kind == Kind::Implicit {
+            self.hold_cursors(c).await?;
             self.commit().await?;
             self.stale = true;
         }

@@ -385,6 +385,7 @@ impl<E: Engine> Session<E> {
                         "DISCARD ALL cannot run inside a transaction block",
                     ));
                 }
+                self.close_cursors(None)?;
                 self.drop_portals();
                 let s = self.state.settings.get_mut();
                 let user = s

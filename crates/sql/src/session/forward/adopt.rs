@@ -78,6 +78,11 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
+    /// Whether the session there may use no other connection: something of it is in this session alone.
+    fn is_tied(&self) -> bool {
+        self.state.holds_advisory() || self.has_holdable()
+    }
+
     fn adopted(&mut self) -> &mut Adopted {
         self.forward.adopted.as_mut().expect("it was looked at")
     }
@@ -103,6 +108,7 @@ impl<E: Engine> Session<E> {
             };
             self.deallocate(None)?;
             self.forget("");
+            self.close_cursors(None)?;
             self.drop_portals();
             self.state.drop_locks();
             self.lost = 0;
@@ -268,7 +274,7 @@ impl<E: Engine> Session<E> {
             if let Some(at) = self.block.gone_back.take() {
                 b.u32(at);
             }
-            if self.state.holds_advisory() {
+            if self.is_tied() {
                 b.u8(1);
             }
             return Some(b.0);
@@ -282,7 +288,7 @@ impl<E: Engine> Session<E> {
         self.put_statements(&mut known, &mut b);
         (known.session, known.sequences) = (session, sequences);
         // The last, and only where it is so.
-        let (pinned, listens) = (self.state.holds_advisory(), &mut self.adopted().listens);
+        let (pinned, listens) = (self.is_tied(), &mut self.adopted().listens);
         let listens = std::mem::take(listens);
         if pinned || !listens.is_empty() {
             b.u8(u8::from(pinned));

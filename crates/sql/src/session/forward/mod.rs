@@ -87,7 +87,7 @@ pub struct Forward {
     pub(super) way: bool,
     /// The transaction runs at the primary.
     pub(super) moved: bool,
-    /// The session holds advisory locks there, on the connection that it has: all that it runs goes there.
+    /// The session holds advisory locks there, or cursors WITH HOLD, on the connection that it has: all that it runs goes there.
     pub(super) pinned: bool,
     /// What is left of a text whose first statements have run here.
     pub(super) rest: Option<String>,
@@ -411,7 +411,7 @@ impl<E: Engine> Session<E> {
         self.forward.moved = true;
         self.forward.hold = self.block.txn.as_mut().and_then(|t| t.take_hold());
         self.close_other_portals();
-        if self.portals.is_empty() {
+        if !self.has_own_portals() {
             self.close_portal("");
             self.end_here();
         }
@@ -532,7 +532,7 @@ impl<E: Engine> Session<E> {
             let savepoint = r.u32()?.max(1);
             r.end()?;
             self.gone_back(savepoint);
-            if self.forward.moved && self.portals.is_empty() {
+            if self.forward.moved && !self.has_own_portals() {
                 self.end_here();
             }
         }

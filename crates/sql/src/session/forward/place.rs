@@ -66,14 +66,6 @@ fn away(plan: &Plan, s: &ast::Statement, text: &str) -> bool {
     *plan.away.get_or_init(|| statement_writes(s, text))
 }
 
-/// Whether a session whose locks are at the primary runs it there: all but what is only about the session.
-fn goes_with_locks(s: &Stmt) -> bool {
-    match s {
-        Stmt::Sql(_) | Stmt::Extra(_) => true,
-        Stmt::Utility(u) => utility_goes_with_locks(u),
-    }
-}
-
 fn listens(s: &Stmt) -> bool {
     match s {
         Stmt::Utility(u) => matches!(
@@ -82,18 +74,6 @@ fn listens(s: &Stmt) -> bool {
         ),
         _ => false,
     }
-}
-
-fn utility_goes_with_locks(u: &Utility) -> bool {
-    matches!(
-        u,
-        Utility::Declare { .. }
-            | Utility::ExplainExecute { .. }
-            | Utility::Execute { .. }
-            | Utility::Copy(_)
-            | Utility::Discard(_)
-            | Utility::Notify { .. }
-    )
 }
 
 impl Statement {
@@ -123,6 +103,33 @@ impl<E: Engine> Session<E> {
         }
         let default = self.state.settings.get_mut().hot.read_only;
         self.block.declared_read_only().unwrap_or(default)
+    }
+
+    /// Whether a session that is tied to the primary runs it there: all but what is only about the session here.
+    fn goes_tied(&self, s: &Stmt) -> bool {
+        match s {
+            Stmt::Sql(_) | Stmt::Extra(_) => true,
+            Stmt::Utility(u) => self.utility_goes_tied(u),
+        }
+    }
+
+    fn utility_goes_tied(&self, u: &Utility) -> bool {
+        match u {
+            // A cursor is where it was declared.
+            Utility::Fetch { name, .. } | Utility::Close(Some(name)) => {
+                !self.portals.contains_key(name.as_str())
+            }
+            Utility::Close(None) => self.portals.is_empty(),
+            _ => matches!(
+                u,
+                Utility::Declare { .. }
+                    | Utility::ExplainExecute { .. }
+                    | Utility::Execute { .. }
+                    | Utility::Copy(_)
+                    | Utility::Discard(_)
+                    | Utility::Notify { .. }
+            ),
+        }
     }
 
     fn goes_away(&mut self, p: &Parsed) -> bool {
@@ -158,7 +165,7 @@ impl<E: Engine> Session<E> {
             return Ok(());
         }
         let goes = match (self.forward.pinned, self.declared_read_only()) {
-            (true, _) => statements.iter().any(|p| goes_with_locks(&p.stmt)),
+            (true, _) => statements.iter().any(|p| self.goes_tied(&p.stmt)),
             (false, true) => statements.iter().any(|p| locks(&p.text)),
             (false, false) => {
                 let goes = statements.iter().any(|p| self.goes_away(p));
@@ -209,7 +216,7 @@ impl<E: Engine> Session<E> {
             return match &st.body {
                 Body::Empty => false,
                 Body::Rows(_) | Body::Ddl(_) => true,
-                Body::Utility(u) => utility_goes_with_locks(u),
+                Body::Utility(u) => self.utility_goes_tied(u),
             };
         }
         if read_only {
