@@ -140,8 +140,8 @@ struct Promotion {
 }
 
 fn promote(o: &Promotion) -> base::Result<()> {
-    use crate::replication::{Primary, link::Link};
-    let server = Primary::parse(&o.server).map_err(|why| {
+    use protocol::{Conninfo, Link};
+    let server = Conninfo::parse(&o.server).map_err(|why| {
         let what = format!(
             "--server {}: {why}",
             crate::config::without_password(&o.server)

@@ -36,7 +36,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 /// The database of a new directory, and its superuser.
-pub const DATABASE: &str = "canon";
+pub use protocol::DATABASE;
 
 /// A server that runs.
 pub struct Server {

@@ -13,7 +13,7 @@
 //! | `peers` | `replica::ship::{Sender, Receiver}` in every state of their terms: what a hostile end may bring about |
 //! | `proof` | `replica::proof`: what two nodes prove to each other |
 //! | `region` | `replica::read`: words of the primary that a replica asks for, and what comes back |
-//! | `wire` | `canon::gate::frontend`: a client's messages |
+//! | `wire` | `protocol::frontend`: a client's messages |
 //!
 //! Checksums would turn every mutation away, so `log` puts right ones on half of its inputs.
 //! Left out on purpose: files (the tests of `wal` damage those) and SQL text.

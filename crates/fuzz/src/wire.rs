@@ -1,6 +1,6 @@
 //! `wire`: what a client sends after the start-up, message by message.
 
-use canon::gate::frontend::{Frontend, decode, frame};
+use protocol::frontend::{Frontend, decode, frame};
 
 /// Accepted: every message up to the first incomplete one is well formed, and there is at least one.
 pub fn run(bytes: &[u8]) -> bool {

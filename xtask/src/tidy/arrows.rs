@@ -13,7 +13,7 @@ const MAP: &str = "ARCHITECTURE.md";
 /// Third-party crates that exactly one room names.
 const WALLS: &[(&str, &str)] = &[
     ("sqlparser", "sql"),
-    ("pgwire", "canon"),
+    ("pgwire", "protocol"),
     ("openraft", "cluster"),
 ];
 
@@ -176,7 +176,7 @@ mod tests {
             ("base", &[]),
             ("wal", wal),
             ("store", &[("base", false)]),
-            ("canon", &[("wal", false), ("pgwire", false)]),
+            ("canon", &[("wal", false)]),
             ("workload", &[("base", false)]),
         ]
     }
@@ -203,7 +203,7 @@ mod tests {
     fn a_walled_crate_has_one_owner() {
         assert_eq!(
             findings(ROWS, &whole(&[("pgwire", false)])),
-            ["`wal` names pgwire; only `canon` may"]
+            ["`wal` names pgwire; only `protocol` may"]
         );
     }
 

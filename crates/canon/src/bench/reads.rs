@@ -12,9 +12,9 @@
 //! fail-over may lose: with asynchronous replicas a promotion by force makes acknowledged writes, and so reads, old.
 
 use super::figures::{Histogram, line};
-use crate::replication::Primary;
-use crate::replication::link::{Link, Rows};
 use base::{Error, Result, SqlState};
+use protocol::message::Rows;
+use protocol::{Conninfo, Link};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
@@ -190,7 +190,7 @@ fn print(options: &ReadsOptions, o: &Outcome, out: &mut dyn Write) -> Result<()>
             _ => format!("{} / {}", ms(l.age.quantile(0.5)), ms(l.age.quantile(0.99))),
         };
         let place =
-            Primary::parse(&options.read[*at]).map_or_else(|_| at.to_string(), |p| p.to_string());
+            Conninfo::parse(&options.read[*at]).map_or_else(|_| at.to_string(), |p| p.to_string());
         line(
             out,
             &format!(
@@ -241,16 +241,16 @@ struct Run {
     options: ReadsOptions,
     layout: Layout,
     watch: Watch,
-    write: Vec<Primary>,
-    read: Vec<Primary>,
+    write: Vec<Conninfo>,
+    read: Vec<Conninfo>,
     began: Instant,
     done: AtomicU64,
 }
 
 /// Makes the tables, runs it all, and drops nothing.
 pub async fn measure(options: &ReadsOptions) -> Result<Outcome> {
-    let servers = |list: &[String]| -> Result<Vec<Primary>> {
-        let parse = |s: &String| Primary::parse(s).map_err(|e| failed(format!("{s}: {e}")));
+    let servers = |list: &[String]| -> Result<Vec<Conninfo>> {
+        let parse = |s: &String| Conninfo::parse(s).map_err(|e| failed(format!("{s}: {e}")));
         list.iter().map(parse).collect()
     };
     let (write, read) = (servers(&options.write)?, servers(&options.read)?);
@@ -290,8 +290,8 @@ pub async fn measure(options: &ReadsOptions) -> Result<Outcome> {
 
 async fn prepare(
     layout: &Layout,
-    write: &[Primary],
-    read: &[Primary],
+    write: &[Conninfo],
+    read: &[Conninfo],
     options: &ReadsOptions,
 ) -> Result<()> {
     let mut made = Err(failed("no --write"));
@@ -328,7 +328,7 @@ async fn prepare(
     Ok(())
 }
 
-async fn make(layout: &Layout, server: &Primary) -> Result<()> {
+async fn make(layout: &Layout, server: &Conninfo) -> Result<()> {
     let mut link = connect(server, &[]).await?;
     for sql in layout.setup() {
         link.query(&sql).await?;
@@ -336,7 +336,7 @@ async fn make(layout: &Layout, server: &Primary) -> Result<()> {
     Ok(())
 }
 
-async fn connect(server: &Primary, init: &[String]) -> Result<Link> {
+async fn connect(server: &Conninfo, init: &[String]) -> Result<Link> {
     let mut link = Link::connect(server, &[("application_name", "canon bench-reads")]).await?;
     for sql in init {
         link.query(sql).await?;
@@ -457,14 +457,14 @@ async fn snapshot(l: &mut Link, reads: &[Read]) -> Result<Vec<Rows>> {
 
 /// A connection that is made when it is needed, to one of several servers in turn.
 struct Reconnect<'a> {
-    servers: &'a [Primary],
+    servers: &'a [Conninfo],
     init: &'a [String],
     at: usize,
     link: Option<Link>,
 }
 
 impl<'a> Reconnect<'a> {
-    fn new(servers: &'a [Primary], init: &'a [String]) -> Reconnect<'a> {
+    fn new(servers: &'a [Conninfo], init: &'a [String]) -> Reconnect<'a> {
         Reconnect {
             servers,
             init,

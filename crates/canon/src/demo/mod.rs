@@ -8,14 +8,14 @@
 //!
 //! Orders follow the taste of the day: half of them go to one item in twenty, so that rows get hot.
 
-pub(crate) mod client;
 mod replicas;
 mod shop;
 
 use crate::config::{Config, Overrides};
 use crate::server::{self, Server};
 use base::{Error, Result, SqlState};
-use client::{Client, Refused};
+use protocol::client::{Client, Refused};
+use protocol::message::Rows;
 use shop::{ACCOUNTS, ITEMS, Shop};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -204,7 +204,7 @@ fn check(c: &mut Client) -> Result<()> {
     Ok(())
 }
 
-fn done(r: std::io::Result<std::result::Result<client::Rows, Refused>>) -> Result<client::Rows> {
+fn done(r: std::io::Result<std::result::Result<Rows, Refused>>) -> Result<Rows> {
     r.map_err(broken)?
         .map_err(|e| broken(format!("{} {}", e.code, e.message)))
 }

@@ -6,7 +6,6 @@
 //! two thirds:            replica-1 takes over; clients reconnect; the old primary follows it
 //! ```
 
-use super::client::Client;
 use super::{Options, Tally, broken, buy, check, done};
 use crate::config::Config;
 use crate::replication::Primary;
@@ -14,6 +13,7 @@ use crate::replication::membership::FILE as SECRET;
 use crate::server::{self, Server};
 use base::{Error, Result};
 use parking_lot::Mutex;
+use protocol::client::Client;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

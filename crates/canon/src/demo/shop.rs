@@ -7,9 +7,9 @@
 //! ```
 //! Left out on purpose: dropping anything. Who wants a fresh shop names a fresh directory.
 
-use super::client::Client;
 use super::done;
 use base::{Error, Result, SqlState};
+use protocol::client::Client;
 
 pub const ACCOUNTS: i64 = 10_000;
 pub const ITEMS: i64 = 1_000;

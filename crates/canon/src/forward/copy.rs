@@ -4,9 +4,9 @@
 
 use super::relay::Broken;
 use super::upstream::Upstream;
-use crate::gate::frontend;
 use crate::gate::wire::{Stream, Wire, gone};
 use base::{Error, SqlState};
+use protocol::frontend;
 use sql::session::{Client, Handle, Reason};
 
 /// Passes COPY data on, until it ends or the primary has had enough of it. What is left is in `up`, to be sent or to be read.

@@ -31,7 +31,7 @@ pub mod relay;
 mod upstream;
 
 use crate::gate::cores::Core;
-use crate::replication::{Link, Primary};
+use crate::replication::Primary;
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -216,7 +216,7 @@ impl Pool {
             // The log may have stopped for reasons of its own.
             let mut primary = self.primary.clone();
             primary.connect_timeout = primary.connect_timeout.min(self.limits.silence);
-            let asked = tokio::spawn(async move { Link::connect(&primary, &LOGIN).await.err() });
+            let asked = tokio::spawn(async move { primary.connect(&LOGIN).await.err() });
             match asked.await {
                 // It is there, whatever it says.
                 Ok(Some(e)) if e.code() != SqlState::CONNECTION_FAILURE => {}

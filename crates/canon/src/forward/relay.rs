@@ -14,10 +14,11 @@ use super::copy::{copy_in, interrupted};
 use super::upstream::Upstream;
 use crate::gate::connection;
 use crate::gate::cores::{Core, afterwards};
-use crate::gate::frontend::{self, Frontend};
 use crate::gate::wire::{Stream, Wire};
 use crate::words::{self, Course, Effect};
 use base::{Error, Result, SqlState};
+use protocol::frontend::{self, Frontend};
+use protocol::message::server_error;
 use sql::engine::Engine;
 use sql::session::{Client, Reason, Session, Severity, TxnStatus};
 use std::collections::{HashMap, VecDeque};
@@ -447,9 +448,7 @@ impl Forwarder {
                     }
                     b'a' => state = message[5..].to_vec(),
                     b'E' if is_fatal(&message[5..]) => {
-                        return Err(Broken::Primary(crate::replication::server_error(
-                            &message[5..],
-                        )));
+                        return Err(Broken::Primary(server_error(&message[5..])));
                     }
                     b'G' => {
                         wire.out.buf.extend_from_slice(message);

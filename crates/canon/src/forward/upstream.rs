@@ -4,7 +4,6 @@ use super::{LOGIN, Slot};
 use crate::gate::cores::Core;
 use crate::gate::socket::Socket;
 use crate::gate::wire::{Input, gone};
-use crate::replication::Link;
 use base::{Error, Result, SqlState};
 use futures::task::noop_waker;
 use sql::session::Known;
@@ -13,7 +12,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Messages to the primary are sent when there are this many bytes of them.
@@ -27,7 +26,7 @@ pub struct Upstream {
     out: Vec<u8>,
     at: usize,
     /// Process number and secret, for cancel requests.
-    key: (i32, i32),
+    key: [u8; 8],
     /// What it knows of the session that it served last.
     pub known: Known,
     /// That session.
@@ -46,7 +45,7 @@ impl Upstream {
     pub async fn connect(slot: Slot, core: &Arc<Core>) -> Result<Upstream> {
         let primary = slot.0.primary.clone();
         // On the runtime, whose sockets wake its own threads; from then on the socket is the core's.
-        let login = tokio::spawn(async move { Link::connect(&primary, &LOGIN).await });
+        let login = tokio::spawn(async move { primary.connect(&LOGIN).await });
         let lost = |e: &dyn std::fmt::Display| {
             Error::new(
                 SqlState::CONNECTION_FAILURE,
@@ -177,17 +176,7 @@ impl Upstream {
     /// runs, so no other client gets this connection.
     pub fn cancel(&mut self) {
         self.cancelled = true;
-        let (primary, (pid, secret)) = (self.slot.0.primary.clone(), self.key);
-        tokio::spawn(async move {
-            let address = (primary.host.as_str(), primary.port);
-            let connect = tokio::net::TcpStream::connect(address);
-            let connected = tokio::time::timeout(primary.connect_timeout, connect).await;
-            let Ok(Ok(mut s)) = connected else { return };
-            let mut message = 16u32.to_be_bytes().to_vec();
-            message.extend_from_slice(&80_877_102u32.to_be_bytes());
-            message.extend_from_slice(&pid.to_be_bytes());
-            message.extend_from_slice(&secret.to_be_bytes());
-            _ = s.write_all(&message).await;
-        });
+        let (primary, key) = (self.slot.0.primary.clone(), self.key);
+        tokio::spawn(async move { protocol::link::cancel(&primary, key).await });
     }
 }

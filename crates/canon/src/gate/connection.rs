@@ -8,11 +8,12 @@
 //! What follows an Execute is looked at before it runs, since a statement alone before Sync is a transaction of its own; nobody
 //! may expect a reply to an Execute before Sync or Flush, so waiting for that message costs nothing.
 
-use super::backend::Replies;
-use super::frontend::{self, Frontend};
-use super::wire::{Stream, Wire, gone};
+use super::wire::{Stream, Wire, describe, gone};
 use crate::forward::relay::Forwarder;
 use base::{Error, Result, SqlState};
+use protocol::NOTHING_RUN;
+use protocol::backend::Replies;
+use protocol::frontend::{self, Frontend};
 use sql::engine::Engine;
 use sql::session::{
     Client, Exit, Format, Next, Reason, Session, Severity, TxnStatus, interruption,
@@ -205,7 +206,7 @@ async fn run<S: Stream, E: Engine>(
                 r.map_err(Exit::from).map(|(types, columns)| {
                     wire.out.parameter_description(&types);
                     match columns {
-                        Some(c) => wire.out.row_description(&c, |_| Format::Text),
+                        Some(c) => describe(&mut wire.out, &c, |_| Format::Text),
                         None => wire.out.plain(b'n'),
                     }
                 })
@@ -214,7 +215,7 @@ async fn run<S: Stream, E: Engine>(
                 let r = session.describe_portal(name);
                 wire.input.take(len);
                 r.map_err(Exit::from).map(|columns| match columns {
-                    Some((c, f)) => wire.out.row_description(&c, |i| f[i]),
+                    Some((c, f)) => describe(&mut wire.out, &c, |i| f[i]),
                     None => wire.out.plain(b'n'),
                 })
             }
@@ -374,10 +375,6 @@ async fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E
     super::cores::afterwards().await;
     wire.flush().await
 }
-
-/// Why a session ends that nothing is under way in. Who stands between (a proxy) may send what it has sent since the last ReadyForQuery to
-/// another server: none of it has run.
-pub const NOTHING_RUN: &str = "Nothing was under way; what was sent since has not run.";
 
 fn leaves() -> Error {
     interruption(Reason::Terminate).detail(NOTHING_RUN)

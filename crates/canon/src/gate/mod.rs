@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! listener -> connection task: startup.rs (who is it) -> connection.rs (messages) -> sql::session
-//!                              wire.rs (bytes in and out), frontend.rs and backend.rs (messages)
+//!                              wire.rs (bytes in and out), the crate `protocol` (messages)
 //!                              cores.rs (threads), socket.rs; waiting.rs (before there is a node)
 //! clock task: every few milliseconds, time limits of statements and lock waits
 //! ```
@@ -15,16 +15,13 @@
 //!
 //! Left out on purpose: TLS, protocol 2.
 
-mod backend;
 pub(crate) mod connection;
 pub(crate) mod cores;
-pub mod frontend;
 mod keeper;
 mod look;
 mod lost;
 mod metered;
 mod place;
-mod scram;
 pub(crate) mod socket;
 pub(crate) mod startup;
 pub mod waiting;

@@ -21,40 +21,29 @@
 //!
 //! Left out on purpose: TLS, PostgreSQL's own replication protocol.
 
-use super::frontend::{self, Reader, violation};
 use super::look::Look;
-use super::scram;
 use super::wire::{Stream, Wire, gone};
 use super::{Gate, Origin};
 use crate::replication::ask::{ASK, SHOW, answer, shown};
 use crate::replication::membership::{MECHANISM, NODE, REPLICATION, denied, purpose};
 use base::schema::Schema;
 use base::{Error, Oid, Result, SqlState};
-use bytes::{Bytes, BytesMut};
-use pgwire::messages::startup::{
-    Authentication, BackendKeyData, NegotiateProtocolVersion, SecretKey, Startup,
+use protocol::frontend::{self, Reader, violation};
+use protocol::scram;
+use protocol::startup::{
+    CANCEL_REQUEST, GSS_REQUEST, LISTEN, MAX_STARTUP, REPORT_SETTINGS, SESSION_USER, SSL_REQUEST,
+    Startup,
 };
-use pgwire::messages::{DecodeContext, Message};
 use replica::proof::Purpose;
 use sql::engine::Engine;
 use sql::session::{Handle, Peer, SERVER_VERSION, Session, TxnStatus};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-const SSL_REQUEST: u32 = 80_877_103;
-const GSS_REQUEST: u32 = 80_877_104;
-const CANCEL_REQUEST: u32 = 80_877_102;
-/// The setting by which a proxy is told of all settings that change, and of the log's term.
-pub const REPORT_SETTINGS: &str = "canon.report_settings";
-/// The start-up parameter that names the role that a session is for.
-pub const SESSION_USER: &str = "canon.session_user";
-/// The start-up parameter by which a replica says where it takes clients: an address and a port.
-pub const LISTEN: &str = "canon.listen";
 /// How long a connection waits for a server that does not serve yet.
 const OPENING: Duration = Duration::from_secs(5);
-/// Longest first message.
-const MAX_STARTUP: usize = 10_000;
 
 /// What a client said first.
 struct Hello {
@@ -164,7 +153,7 @@ async fn enter<S: Stream, E: Engine>(
     if hello.purpose == Some(Purpose::Terms) {
         // The proof is the login: such a connection reads and writes nothing.
         prove(wire, gate, Purpose::Terms).await?;
-        wire.out.put(&Authentication::Ok);
+        wire.out.authentication_ok();
         wire.out.ready(TxnStatus::Idle);
         return Ok(Some(Started::Terms));
     }
@@ -191,7 +180,7 @@ async fn enter<S: Stream, E: Engine>(
             ));
         }
         if purpose == Purpose::Replica {
-            wire.out.put(&Authentication::Ok);
+            wire.out.authentication_ok();
             wire.out.ready(TxnStatus::Idle);
             let listen = hello.parameters.iter().find(|p| p.0 == LISTEN);
             let listen = listen.and_then(|p| p.1.parse().ok());
@@ -231,20 +220,18 @@ async fn prove<S: Stream, E: Engine>(
 ) -> Result<String> {
     let senders = gate.senders.get();
     let senders = senders.ok_or_else(|| Error::unsupported("replication"))?;
-    wire.out.put(&Authentication::SASL(vec![MECHANISM.into()]));
+    wire.out.sasl(MECHANISM);
     let first = password_message(wire).await?;
     let first = chosen(&first, MECHANISM)?;
     let (answerer, second) = senders
         .membership
         .answerer(purpose, first)
         .map_err(denied)?;
-    wire.out
-        .put(&Authentication::SASLContinue(Bytes::from(second)));
+    wire.out.sasl_continue(second);
     let proof = password_message(wire).await?;
     let (claim, answer) = answerer.proven(&proof).map_err(denied)?;
     senders.told(&claim);
-    wire.out
-        .put(&Authentication::SASLFinal(Bytes::from(answer)));
+    wire.out.sasl_final(answer);
     Ok(claim.node)
 }
 
@@ -300,7 +287,7 @@ fn begin<S: Stream, E: Engine>(
         session.accept_adoptions();
     }
     let out = &mut wire.out;
-    out.put(&Authentication::Ok);
+    out.authentication_ok();
     for (name, value) in session.reported() {
         out.parameter_status(name, &value);
     }
@@ -310,7 +297,7 @@ fn begin<S: Stream, E: Engine>(
         out.parameter_status("canon.term", &term.to_string());
     }
     debug_assert!(SERVER_VERSION.starts_with("15."));
-    out.put(&BackendKeyData::new(pid, SecretKey::I32(secret)));
+    out.backend_key(pid, secret);
     out.ready(session.status());
     Ok(session)
 }
@@ -392,41 +379,15 @@ async fn first_message<S: Stream>(wire: &mut Wire<S>) -> Result<Option<Vec<u8>>>
 }
 
 fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
-    let mut r = Reader(&message[4..]);
-    let (major, minor) = (r.u16()?, r.u16()?);
-    if major != 3 {
-        return Err(Error::new(
-            SqlState::FEATURE_NOT_SUPPORTED,
-            format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0"),
-        ));
+    let s = Startup::read(&message[4..])?;
+    let names = s.parameters.iter().map(|(name, _)| name);
+    let unknown: Vec<_> = names.filter(|n| n.starts_with("_pq_.")).cloned().collect();
+    if s.minor > 0 || !unknown.is_empty() {
+        wire.out.negotiate(unknown);
     }
-    // pgwire's decoder wants pairs that are whole: they are looked at first.
-    let mut unknown = Vec::new();
-    loop {
-        let name = r.string()?;
-        if name.is_empty() {
-            break;
-        }
-        r.string()?;
-        if name.starts_with("_pq_.") {
-            unknown.push(name.to_owned());
-        }
-    }
-    if !r.0.is_empty() {
-        return Err(violation(
-            "invalid startup packet layout: expected terminator as last byte",
-        ));
-    }
-    let mut bytes = BytesMut::from(message);
-    let decoded = Startup::decode(&mut bytes, &DecodeContext::default());
-    let s = decoded
-        .ok()
-        .flatten()
-        .ok_or_else(|| violation("invalid startup packet"))?;
-    if minor > 0 || !unknown.is_empty() {
-        wire.out.put(&NegotiateProtocolVersion::new(0, unknown));
-    }
-    let user = s.parameters.get("user").filter(|u| !u.is_empty());
+    // Of a name that comes twice the last value counts.
+    let parameters: BTreeMap<String, String> = s.parameters.into_iter().collect();
+    let user = parameters.get("user").filter(|u| !u.is_empty());
     let user = user
         .ok_or_else(|| {
             Error::new(
@@ -435,7 +396,7 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
             )
         })?
         .clone();
-    let purpose = match s.parameters.get(REPLICATION).map(String::as_str) {
+    let purpose = match parameters.get(REPLICATION).map(String::as_str) {
         None | Some("false" | "off" | "no" | "0") => None,
         Some(p) if purpose(p).is_some() => purpose(p),
         Some(_) => {
@@ -446,13 +407,13 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
             );
         }
     };
-    let database = s.parameters.get("database").filter(|d| !d.is_empty());
+    let database = parameters.get("database").filter(|d| !d.is_empty());
     Ok(Hello {
         database: database.unwrap_or(&user).clone(),
         purpose,
-        proves: s.parameters.contains_key(NODE),
+        proves: parameters.contains_key(NODE),
         user,
-        parameters: s.parameters.into_iter().filter(|p| p.0 != NODE).collect(),
+        parameters: parameters.into_iter().filter(|p| p.0 != NODE).collect(),
     })
 }
 
@@ -474,8 +435,7 @@ async fn authenticate<S: Stream, E: Engine>(
     if trusted && verifier(&schema, user).is_none() {
         return may_log_in(&schema, user);
     }
-    wire.out
-        .put(&Authentication::SASL(vec![scram::MECHANISM.into()]));
+    wire.out.sasl(scram::MECHANISM);
     let first = look.beside(password_message(wire)).await?;
     let mut nonce = [0; 18];
     gate.shared.host.random(&mut nonce);
@@ -483,8 +443,7 @@ async fn authenticate<S: Stream, E: Engine>(
     let mut x = scram::Exchange::new(user, verifier(&schema, user), &gate.secret, &nonce);
     let data = chosen(&first, scram::MECHANISM)?;
     let reply = x.first(text(data)?)?;
-    wire.out
-        .put(&Authentication::SASLContinue(Bytes::from(reply)));
+    wire.out.sasl_continue(reply);
     let last = password_message(wire).await?;
     let reply = match x.last(text(&last)?) {
         Ok(reply) => reply,
@@ -493,7 +452,7 @@ async fn authenticate<S: Stream, E: Engine>(
             return Err(e);
         }
     };
-    wire.out.put(&Authentication::SASLFinal(Bytes::from(reply)));
+    wire.out.sasl_final(reply);
     if may_log_in(&schema, user).is_err() {
         look.end().await;
     }

@@ -8,7 +8,8 @@
 //!
 //! Left out on purpose: letting in who has been accepted when the copy comes.
 
-use crate::proxy::message;
+use protocol::message;
+use protocol::startup::{CANCEL_REQUEST, GSS_REQUEST, MAX_STARTUP, SSL_REQUEST};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +21,8 @@ use tokio::task::JoinSet;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A client that says nothing.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Longest start-up message.
-const LONGEST: usize = 10_000;
 /// Most connections that are answered at once; others wait to be accepted.
 const MOST: usize = 256;
-
-const CANCEL: u32 = 80_877_102;
-const TLS: u32 = 80_877_103;
-const GSS: u32 = 80_877_104;
 
 /// See the head of the file.
 pub struct WaitingRoom {
@@ -78,15 +73,15 @@ async fn accept(listeners: Arc<Vec<TcpListener>>, i: usize, why: Arc<str>) {
 async fn refuse(mut socket: TcpStream, why: &str) -> io::Result<()> {
     loop {
         let length = socket.read_u32().await? as usize;
-        if !(8..=LONGEST).contains(&length) {
+        if !(8..=MAX_STARTUP).contains(&length) {
             return Ok(());
         }
         let code = socket.read_u32().await?;
         let mut rest = vec![0; length - 8];
         socket.read_exact(&mut rest).await?;
         match code {
-            TLS | GSS => socket.write_all(b"N").await?,
-            CANCEL => return Ok(()),
+            SSL_REQUEST | GSS_REQUEST => socket.write_all(b"N").await?,
+            CANCEL_REQUEST => return Ok(()),
             _ => break,
         }
     }

@@ -5,10 +5,10 @@
 //! not read stops its own session and nothing else: the buffer does not grow while a write waits. When the session is ended meanwhile
 //! the connection is closed without a word, since one that has been cut off in the middle of a message cannot be told why.
 
-use super::backend::Replies;
-use super::frontend::{self, Frontend};
 use base::{Error, Result, SqlState};
 use futures::future::{Either, select};
+use protocol::backend::{Field, Replies};
+use protocol::frontend::{self, Frontend};
 use sql::session::{Client, Column, CopyInput, Format, Handle, Severity};
 use std::future::Future;
 use std::io;
@@ -191,9 +191,22 @@ impl<S: Stream> Wire<S> {
     }
 }
 
+/// Writes what the columns of a result are.
+pub fn describe(out: &mut Replies, columns: &[Column], format: impl Fn(usize) -> Format) {
+    out.row_description(columns.iter().enumerate().map(|(i, c)| Field {
+        name: &c.name,
+        table: c.table,
+        attribute: c.attribute,
+        oid: c.ty.ty.oid(),
+        typlen: c.ty.ty.typlen(),
+        typmod: c.ty.typmod,
+        format: format(i),
+    }));
+}
+
 impl<S: Stream> Client for Wire<S> {
     fn row_description(&mut self, columns: &[Column], format: &[Format]) {
-        self.out.row_description(columns, |i| format[i]);
+        describe(&mut self.out, columns, |i| format[i]);
     }
 
     #[inline]

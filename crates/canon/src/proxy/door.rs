@@ -1,18 +1,16 @@
 //! From a client's first bytes to its session at a first node: negotiation, cancel requests, the proof of who it is passed through.
 
 use super::end::{End, gone};
-use super::hello::{CANCEL_REQUEST, GSS_REQUEST, Hello, MAX_STARTUP, SSL_REQUEST};
-use super::message;
+use super::hello::Hello;
 use super::metrics::Counters;
 use super::route::{Attrs, Event, NodeId, SessionId};
 use super::session::{LINGER, PAUSE, STARTUP_LIMIT, TELL};
 use super::track::Track;
 use super::{Client, Proxy};
-use crate::gate::connection::NOTHING_RUN;
-use crate::replication::Primary;
-use crate::replication::link::server_error;
 use base::{Error, Result, SqlState};
 use bytes::BytesMut;
+use protocol::message::{self, server_error};
+use protocol::startup::{CANCEL_REQUEST, GSS_REQUEST, MAX_STARTUP, SSL_REQUEST};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +23,7 @@ pub async fn farewell(mut front: End, e: &Error) {
     let mut m = message::error("FATAL", &e.code().to_string(), &e.fields().message);
     if e.code() == SqlState::ADMIN_SHUTDOWN {
         // Behind another proxy, what was sent since may run elsewhere.
-        m = shutdown();
+        m = message::nothing_run();
     }
     front.put(&m);
     let last = async {
@@ -36,19 +34,6 @@ pub async fn farewell(mut front: End, e: &Error) {
         io::Result::Ok(())
     };
     _ = tokio::time::timeout(LINGER, last).await;
-}
-
-fn shutdown() -> Vec<u8> {
-    let mut m = message::error(
-        "FATAL",
-        "57P01",
-        "terminating connection due to administrator command",
-    );
-    m.pop();
-    m.extend_from_slice(format!("D{NOTHING_RUN}\0\0").as_bytes());
-    let len = (m.len() - 1) as u32;
-    m[1..5].copy_from_slice(&len.to_be_bytes());
-    m
 }
 
 /// Waits for the start-up message. `None`: it was a cancel request, or the client is gone.
@@ -106,21 +91,7 @@ async fn cancel(proxy: &Proxy, id: SessionId, secret: i32) {
         .and_then(|c| *c.at.lock());
     let Some((node, key)) = at else { return };
     Counters::add(&proxy.counters.cancels);
-    cancel_at(proxy.node(node), key).await;
-}
-
-/// Ends what runs at a node over the connection with this key.
-pub async fn cancel_at(node: Primary, key: [u8; 8]) {
-    let send = async {
-        let mut s = TcpStream::connect((node.host.as_str(), node.port)).await?;
-        let mut m = 16u32.to_be_bytes().to_vec();
-        m.extend_from_slice(&CANCEL_REQUEST.to_be_bytes());
-        m.extend_from_slice(&key);
-        s.write_all(&m).await?;
-        // It closes when it has done so.
-        s.read(&mut [0; 1]).await
-    };
-    _ = tokio::time::timeout(node.connect_timeout, send).await;
+    protocol::link::cancel(&proxy.node(node), key).await;
 }
 
 /// Finds a first node and lets it ask the client who it is. `None`: the node has refused, and the client knows.

@@ -2,12 +2,8 @@
 
 use super::route::Attrs;
 use base::{Error, Result, SqlState};
+use protocol::startup::{self, Startup};
 
-pub const SSL_REQUEST: u32 = 80_877_103;
-pub const GSS_REQUEST: u32 = 80_877_104;
-pub const CANCEL_REQUEST: u32 = 80_877_102;
-/// Longest first message.
-pub const MAX_STARTUP: usize = 10_000;
 /// By these names a client says which kind of node it wants, in the start-up message or in its `options`.
 const ATTRS: [&str; 2] = ["target_session_attrs", "canon.target_session_attrs"];
 
@@ -29,28 +25,15 @@ fn bad(code: SqlState, what: &str) -> Error {
 impl Hello {
     /// Reads a start-up message, from its version on.
     pub fn read(message: &[u8]) -> Result<Hello> {
-        let broken = || bad(SqlState::PROTOCOL_VIOLATION, "invalid startup packet");
-        let (version, rest) = message.split_first_chunk::<4>().ok_or_else(broken)?;
-        let [a, b, c, d] = *version;
-        if u16::from_be_bytes([a, b]) != 3 {
-            return Err(bad(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "unsupported frontend protocol",
-            ));
-        }
-        let text = std::str::from_utf8(rest).map_err(|_| broken())?;
-        let words: Vec<&str> = text.split('\0').collect();
+        let startup = Startup::read(message)?;
         let mut hello = Hello {
             user: String::new(),
             database: String::new(),
             attrs: None,
             parameters: Vec::new(),
-            minor: u16::from_be_bytes([c, d]),
+            minor: startup.minor,
         };
-        for pair in words.chunks(2).take_while(|p| !p[0].is_empty()) {
-            let [name, value] = pair else {
-                return Err(broken());
-            };
+        for (name, value) in &startup.parameters {
             hello.parameter(name, value)?;
         }
         if hello.user.is_empty() {
@@ -105,22 +88,10 @@ impl Hello {
 
     /// The start-up message for a node, with more parameters.
     pub fn message(&self, more: &[(&str, &str)]) -> Vec<u8> {
-        let mut body = vec![0, 3];
-        body.extend_from_slice(&self.minor.to_be_bytes());
-        let mut put = |k: &str, v: &str| {
-            for s in [k, v] {
-                body.extend_from_slice(s.as_bytes());
-                body.push(0);
-            }
-        };
-        put("user", &self.user);
-        put("database", &self.database);
-        self.parameters.iter().for_each(|(k, v)| put(k, v));
-        more.iter().for_each(|(k, v)| put(k, v));
-        body.push(0);
-        let mut m = ((body.len() + 4) as u32).to_be_bytes().to_vec();
-        m.extend(body);
-        m
+        let own = [("user", &*self.user), ("database", &*self.database)];
+        let parameters = self.parameters.iter().map(|(k, v)| (&**k, &**v));
+        let more = more.iter().copied();
+        startup::message(self.minor, own.into_iter().chain(parameters).chain(more))
     }
 }
 

@@ -15,16 +15,15 @@
 mod door;
 mod end;
 mod hello;
-pub(crate) mod message;
 mod metrics;
 pub mod route;
 mod session;
 pub mod track;
 mod watch;
-pub use crate::replication::Primary;
 use base::{Error, Result, SqlState};
 use metrics::Counters;
 use parking_lot::Mutex;
+use protocol::Conninfo;
 use route::{Attrs, Command, Event, NodeId, Router, SessionId};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -69,7 +68,7 @@ pub struct Options {
     #[arg(long, value_name = "HOST:PORT", env = "CANON_PROXY_HTTP")]
     pub http: Option<String>,
     /// The proxy's own role, a superuser; its password comes from PGPASSWORD
-    #[arg(long, value_name = "ROLE", env = "CANON_PROXY_USER", default_value = crate::server::DATABASE)]
+    #[arg(long, value_name = "ROLE", env = "CANON_PROXY_USER", default_value = protocol::DATABASE)]
     pub user: String,
     /// Most clients
     #[arg(
@@ -175,7 +174,7 @@ impl Running {
     /// Starts one. Call inside of a runtime with several threads.
     pub async fn start(options: Options) -> Result<Running> {
         for n in &options.nodes {
-            Primary::parse(n).map_err(|why| bad("nodes", n, &why))?;
+            Conninfo::parse(n).map_err(|why| bad("nodes", n, &why))?;
         }
         let proxy = Arc::new(Proxy {
             router: Mutex::new(Router::new(options.max_lag)),
@@ -338,9 +337,9 @@ impl Proxy {
     }
 
     /// Where a node is, with the proxy's own role.
-    pub(crate) fn node(&self, id: NodeId) -> Primary {
+    pub(crate) fn node(&self, id: NodeId) -> Conninfo {
         let address = self.router.lock().nodes[id].address.clone();
-        let mut p = Primary::parse(&address).expect("nodes are added only with good addresses");
+        let mut p = Conninfo::parse(&address).expect("nodes are added only with good addresses");
         p.user = self.options.user.clone();
         p.connect_timeout = Duration::from_secs(5);
         p

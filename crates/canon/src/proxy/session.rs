@@ -7,17 +7,18 @@
 //! Whole messages go from one buffer to the other; the track says which of them, and what to do when the node is lost. A move opens the new
 //! node first, gives it what the session has, and then lets go of the old one.
 
-use super::door::{begin, cancel_at, elsewhere, farewell, hello, none};
+use super::door::{begin, elsewhere, farewell, hello, none};
 use super::end::{CHUNK, End, MAX_MESSAGE, MAX_WORD, gone};
 use super::hello::Hello;
 use super::metrics::Counters;
 use super::route::{Attrs, Event, NodeId, SessionId};
 use super::track::{Carry, Heard, Loss, Said, Track, rollback};
 use super::{Client, Proxy};
-use crate::gate::startup::{REPORT_SETTINGS, SESSION_USER};
-use crate::replication::link::Link;
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
+use protocol::Link;
+use protocol::link::cancel;
+use protocol::startup::{REPORT_SETTINGS, SESSION_USER};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -419,7 +420,8 @@ impl Session {
         let at = *self.own.at.lock();
         if let Some((node, key)) = at {
             debug!(node = %self.proxy.node(node), "a statement is taken away");
-            tokio::spawn(cancel_at(self.proxy.node(node), key));
+            let at = self.proxy.node(node);
+            tokio::spawn(async move { cancel(&at, key).await });
         }
         self.ending = Some(false);
         self.lost().await
@@ -488,7 +490,7 @@ impl Session {
         let begun = Mutex::new(None);
         let opened = async {
             let mut link = Link::connect(&at, &parameters).await?;
-            *begun.lock() = Some(key(&link));
+            *begun.lock() = Some(link.key());
             let told = link.parameters.clone();
             give(&mut link, &carry, block).await?;
             Ok::<_, Error>((link, told))
@@ -509,7 +511,7 @@ impl Session {
             && let Some(key) = begun
         {
             // What waits there does not see that nobody is there for it.
-            tokio::spawn(cancel_at(at, key));
+            tokio::spawn(async move { cancel(&at, key).await });
         }
         let (link, told) = opened?;
         *self.own.at.lock() = begun.map(|key| (node, key));
@@ -532,15 +534,6 @@ impl Session {
         });
         Ok(())
     }
-}
-
-/// What a cancel request for a connection says.
-fn key(link: &Link) -> [u8; 8] {
-    let (pid, secret) = link.key();
-    let mut key = [0; 8];
-    key[..4].copy_from_slice(&pid.to_be_bytes());
-    key[4..].copy_from_slice(&secret.to_be_bytes());
-    key
 }
 
 /// Who takes what a node has refused: the primary, which runs everything. A session that wants a replica stays with those, unless it must

@@ -28,9 +28,9 @@ mod cycle;
 mod loss;
 pub use loss::rollback;
 
-use super::message::{cstr, error, parameter, ready, status, text};
 use crate::words::{self, Effect};
 use cycle::{Ack, Cycle, opens};
+use protocol::message::{cstr, error, parameter, ready, status, text};
 use sql::session::Token;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -6,10 +6,9 @@
 
 use super::Proxy;
 use super::route::{Event, NodeId, Seen};
-use crate::gate::startup::REPORT_SETTINGS;
-use crate::replication::Primary;
-use crate::replication::link::Link;
 use base::Result;
+use protocol::startup::REPORT_SETTINGS;
+use protocol::{Conninfo, Link};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Receiver;
@@ -146,7 +145,7 @@ async fn followers(link: &mut Link) -> Result<Vec<(String, Vec<String>)>> {
 
 /// Where a replica of this name is, if its name says so.
 async fn address(name: &str, from: Option<&str>) -> Option<String> {
-    let p = Primary::parse(name).ok()?;
+    let p = Conninfo::parse(name).ok()?;
     if !name.contains(':') || name.contains('=') {
         return None;
     }

@@ -2,9 +2,9 @@
 
 use super::copy_both::CopyBoth;
 use super::{holds, region, send};
-use crate::gate::frontend::{self, Frontend};
 use crate::gate::wire::{Stream, Wire, gone};
 use base::{Error, Result, SqlState};
+use protocol::frontend::{self, Frontend};
 
 /// Goes over to CopyBoth.
 pub(super) async fn copy_both<S: Stream>(wire: &mut Wire<S>) -> Result<CopyBoth<&mut S>> {

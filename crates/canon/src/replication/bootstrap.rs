@@ -8,7 +8,6 @@
 //! The next is begun only after a while ([`pause`]): each ends the sessions here.
 
 use super::copy_both::CopyBoth;
-use super::link::Link;
 use super::send::COMMAND;
 use super::{Primary, Restart};
 use crate::config::Config;
@@ -173,8 +172,8 @@ async fn copy(config: &Config, primary: &Primary) -> Result<()> {
         _ = dir.set(d);
     }
     let parameters = [("replication", "canon"), ("application_name", &*me.node)];
-    let link = Link::connect(primary, &parameters).await?;
-    let mut link: CopyBoth<TcpStream> = link.copy_both(COMMAND).await?;
+    let link = primary.connect(&parameters).await?;
+    let mut link: CopyBoth<TcpStream> = CopyBoth::begin(link, COMMAND).await?;
     let mut receiver = Receiver::new(me);
     let mut commands = Vec::new();
     let mut file: Option<CheckpointReceiver<'_>> = None;

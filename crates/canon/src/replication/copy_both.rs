@@ -7,9 +7,13 @@
 //! ends that both have much to send do not stop each other. It may be dropped at any of its waits and called again.
 
 use base::{Error, Result, SqlState};
+use protocol::Link;
+pub use protocol::link::lost;
+use protocol::message::server_error;
 use replica::ship::Message;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::net::TcpStream;
 
 /// Longest message: the largest group of commits and its head.
 const MAX_FRAME: usize = (1 << 30) + (64 << 10);
@@ -28,12 +32,12 @@ pub struct CopyBoth<S> {
     written: usize,
 }
 
-/// What ended a connection.
-pub fn lost(e: &io::Error) -> Error {
-    Error::new(
-        SqlState::CONNECTION_FAILURE,
-        format!("connection lost: {e}"),
-    )
+impl CopyBoth<TcpStream> {
+    /// Sends the command over a connection that is logged in, which goes over to CopyBoth with it.
+    pub async fn begin(link: Link, command: &str) -> Result<CopyBoth<TcpStream>> {
+        let (stream, input) = link.copy_both(command).await?;
+        Ok(CopyBoth::new(stream, input))
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
@@ -169,7 +173,7 @@ impl<S: AsyncRead + AsyncWrite> CopyBoth<S> {
         let body = &have[5..=len];
         let message = match head[0] {
             b'd' => decode(body).map_err(broken)?,
-            b'E' => return Err(super::link::server_error(body)),
+            b'E' => return Err(server_error(body)),
             // The other end is done: CopyDone, Terminate.
             b'c' | b'X' => return Err(lost(&io::ErrorKind::UnexpectedEof.into())),
             t => return Err(broken(&format!("a message of type 0x{t:02x}"))),

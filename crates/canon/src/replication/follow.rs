@@ -13,15 +13,14 @@
 use super::Primary;
 use super::bootstrap;
 use super::copy_both::{CopyBoth, broken};
-use super::link::Link;
 use super::log_ring::Offered;
 use super::restart::{Restart, Word};
 use super::send::COMMAND as START_REPLICATION;
-use crate::gate::startup::LISTEN;
 use base::{Error, Position, Result, SqlState};
 use env::Env;
 use node::{Following, Node};
 use parking_lot::Mutex;
+use protocol::startup::LISTEN;
 use replica::ship::receiver::{Command, Event};
 use replica::ship::{Acked, Freshness, Heard, Identity, Message, Receiver, RingWriter};
 use sql::engine::GoOn;
@@ -711,7 +710,7 @@ impl Follow {
     async fn connect(&self) -> Result<CopyBoth<TcpStream>> {
         let mut parameters = vec![("replication", "canon"), ("application_name", &*self.name)];
         parameters.extend(self.listen.as_deref().map(|at| (LISTEN, at)));
-        let link = Link::connect(&self.primary, &parameters).await?;
-        link.copy_both(START_REPLICATION).await
+        let link = self.primary.connect(&parameters).await?;
+        CopyBoth::begin(link, START_REPLICATION).await
     }
 }

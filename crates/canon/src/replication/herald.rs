@@ -10,7 +10,7 @@
 //!
 //! Left out on purpose: nodes that another node knows, and an end to asking those that are gone; one connection in 30 s is cheap.
 
-use super::{Link, Primary, Senders};
+use super::{Primary, Senders};
 use base::{Error, Result, SqlState};
 use node::{Node, Role};
 use parking_lot::Mutex;
@@ -120,8 +120,9 @@ impl Herald {
             .map_err(|why| Error::new(SqlState::INVALID_PARAMETER_VALUE, why))?;
         let mut primary = primary.as_member(senders.membership.clone());
         primary.connect_timeout = PATIENCE;
-        let link = Link::connect(&primary, &[(super::membership::REPLICATION, "terms")]).await?;
-        let claim = link.peer.ok_or_else(|| Error::internal("no proof"))?;
+        let terms = [(super::membership::REPLICATION, "terms")];
+        let (_, claim) = primary.connect_proven(&terms).await?;
+        let claim = claim.ok_or_else(|| Error::internal("no proof"))?;
         senders.told(&claim);
         Ok(claim.term)
     }

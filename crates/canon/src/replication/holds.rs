@@ -21,7 +21,6 @@ use super::Fresh;
 use super::accept::copy_both;
 use super::copy_both::{CopyBoth, lost};
 use super::fresh::AGAIN;
-use super::link::Link;
 use crate::gate::wire::{Stream, Wire};
 use base::{Error, Position, Result, SqlState};
 use futures::channel::oneshot;
@@ -291,8 +290,8 @@ impl Fresh {
                     ("application_name", self.name.as_str()),
                 ];
                 let connecting = async {
-                    let link = Link::connect(&self.primary, &parameters).await?;
-                    link.copy_both(COMMAND).await
+                    let link = self.primary.connect(&parameters).await?;
+                    CopyBoth::begin(link, COMMAND).await
                 };
                 let again = match connecting.await {
                     Ok(mut link) => {

@@ -3,7 +3,7 @@
 //! ```text
 //! primary   gate ──▶ send.rs    one task per replica, which carries what node::sending says
 //!           accept.rs           how a replica's connection begins
-//! replica   follow.rs           one task: connects (link.rs), ship::Receiver, the node's ring; acknowledgements, promotion
+//! replica   follow.rs           one task: connects (peer.rs), ship::Receiver, the node's ring; acknowledgements, promotion
 //!           restart.rs          why the server may have to start again
 //!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
 //! both      log_ring.rs       the log's ring in memory that both map, where they are on one host
@@ -32,11 +32,10 @@ pub mod fresh;
 pub mod herald;
 mod holds;
 mod lane;
-pub mod link;
 mod log_ring;
 pub mod membership;
+mod peer;
 mod place;
-mod primary;
 mod region;
 mod remote;
 mod restart;
@@ -47,9 +46,8 @@ mod shown;
 pub use follow::Follow;
 pub use fresh::Fresh;
 pub use herald::Herald;
-pub(crate) use link::{Link, server_error};
 pub use membership::Membership;
+pub use peer::Primary;
 pub use place::{Place, ReplicaLag};
-pub use primary::Primary;
 pub use restart::{Restart, Word};
 pub use send::Senders;

@@ -7,7 +7,6 @@
 
 use super::Primary;
 use super::copy_both::CopyBoth;
-use super::link::Link;
 use super::region::COMMAND;
 use super::shared::Mapped;
 use base::{Error, Result, SqlState};
@@ -60,8 +59,8 @@ impl RemoteMemory for Tcp {
 /// A connection over which a primary's region is read; the region's name and path, for who is on its host.
 pub async fn link(primary: &Primary, name: &str) -> Result<(CopyBoth<TcpStream>, u64, String)> {
     let parameters = [("replication", "canon"), ("application_name", name)];
-    let link = Link::connect(primary, &parameters).await?;
-    let mut link = link.copy_both(COMMAND).await?;
+    let link = primary.connect(&parameters).await?;
+    let mut link = CopyBoth::begin(link, COMMAND).await?;
     let place = tokio::time::timeout(SILENCE, link.next_as(decode_place));
     let (name, path) = place.await.map_err(|_| silent())??;
     Ok((link, name, path))

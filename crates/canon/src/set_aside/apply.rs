@@ -21,11 +21,11 @@
 
 use super::text::{TextRow, Texts, changes, ident, list, literal, overrides};
 use super::wrong;
-use crate::replication::Primary;
-use crate::replication::link::{Link, Rows};
 use base::schema::{FkAction, Table};
 use base::{Error, Result, SqlState};
 use node::aside::{Aside, AsideCommit, Stood, Verdict, Why, Write, judge};
+use protocol::message::Rows;
+use protocol::{Conninfo, Link};
 use std::sync::Arc;
 
 /// Runs of a transaction that loses races.
@@ -58,7 +58,7 @@ struct Sum {
 }
 
 /// Puts them back, or tries to. False: there were conflicts, and nothing said what to do with them.
-pub async fn run(aside: &Aside, server: &Primary, how: &How) -> Result<bool> {
+pub async fn run(aside: &Aside, server: &Conninfo, how: &How) -> Result<bool> {
     if aside.schema.is_none() {
         let what = "what was set aside has no base: it is not known how its rows stood before";
         let hint = "An older version set it aside. 'canon set-aside show' prints what it can.";

@@ -142,7 +142,7 @@ pub fn run(command: &Command) -> Result<bool> {
                 skip_conflicts: *skip_conflicts,
                 take: take.clone(),
             };
-            let server = crate::replication::Primary::parse(server)
+            let server = protocol::Conninfo::parse(server)
                 .map_err(|why| wrong(format!("--server {server}: {why}")))?;
             crate::server::runtime()?.block_on(apply::run(&aside, &server, &how))
         }

@@ -5,60 +5,9 @@
 //! ([`Client::rewind`]), which works until they have been sent.
 
 use base::{ColumnType, Error, Oid, Result};
+pub use base::{Format, Severity, TxnStatus};
 use compact_str::CompactString;
 use std::future::Future;
-
-/// How values travel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    #[default]
-    Text,
-    Binary,
-}
-
-impl Format {
-    /// The code on the wire.
-    pub const fn code(self) -> i16 {
-        match self {
-            Format::Text => 0,
-            Format::Binary => 1,
-        }
-    }
-}
-
-/// How bad a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    Debug,
-    Log,
-    Info,
-    Notice,
-    Warning,
-    Error,
-    Fatal,
-}
-
-impl Severity {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Severity::Debug => "DEBUG",
-            Severity::Log => "LOG",
-            Severity::Info => "INFO",
-            Severity::Notice => "NOTICE",
-            Severity::Warning => "WARNING",
-            Severity::Error => "ERROR",
-            Severity::Fatal => "FATAL",
-        }
-    }
-}
-
-/// What ReadyForQuery says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TxnStatus {
-    Idle,
-    InTransaction,
-    Failed,
-}
 
 /// A column of a result.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,8 @@
 //! Attacks on the server's memory: statements that collect, texts that grow, plans that multiply, clients that send much and read nothing.
 
 use super::{Attack, Stage};
-use crate::demo::client::{Client, cstr};
+use protocol::client::Client;
+use protocol::message::put_cstr;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -107,7 +108,7 @@ fn no_readers(stage: &Stage) -> io::Result<()> {
         match stage.client() {
             Ok(mut c) => {
                 c.put(b'Q', |b| {
-                    cstr(
+                    put_cstr(
                         b,
                         "SELECT repeat('x', 1000000) FROM generate_series(1, 1000)",
                     )
@@ -130,8 +131,8 @@ fn large_parameters(stage: &Stage) -> io::Result<()> {
         while !stage.over() {
             let mut c = stage.client()?;
             c.put(b'P', |b| {
-                cstr(b, "");
-                cstr(b, "SELECT length($1::text)");
+                put_cstr(b, "");
+                put_cstr(b, "SELECT length($1::text)");
                 b.extend_from_slice(&[0, 0]);
             });
             c.send()?;
@@ -184,7 +185,7 @@ fn copy(stage: &Stage) -> io::Result<()> {
                 continue;
             }
             // It is never to be committed.
-            c.put(b'f', |b| cstr(b, "enough"));
+            c.put(b'f', |b| put_cstr(b, "enough"));
             stage.ended(&c.answer());
         }
         Ok(())
@@ -228,7 +229,7 @@ fn replicas(stage: &Stage) -> io::Result<()> {
         // One that is refused is counted; one that is served reads nothing.
         match Client::connect_with(stage.address, &parameters) {
             Ok(mut c) => {
-                c.put(b'Q', |b| cstr(b, "START_REPLICATION"));
+                c.put(b'Q', |b| put_cstr(b, "START_REPLICATION"));
                 c.send()?;
                 held.push(c);
             }

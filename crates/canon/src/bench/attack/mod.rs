@@ -16,8 +16,8 @@ mod watch;
 
 use super::figures::{Histogram, line};
 use crate::config::size;
-use crate::demo::client::{Client, Refused};
 use base::{Error, Result, SqlState};
+use protocol::client::{Client, Refused};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};

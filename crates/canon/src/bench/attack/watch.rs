@@ -2,8 +2,8 @@
 
 use super::ROWS;
 use crate::bench::figures::Histogram;
-use crate::demo::client::Client;
 use base::Result;
+use protocol::client::Client;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +80,7 @@ impl Common {
         let prepared = || -> io::Result<Client> {
             let mut c = Client::connect_as(self.address, "watcher")?;
             c.socket().set_read_timeout(Some(Duration::from_secs(30)))?;
-            let refused = |r: crate::demo::client::Refused| io::Error::other(r.message);
+            let refused = |r: protocol::client::Refused| io::Error::other(r.message);
             c.prepare("point", "SELECT v FROM points WHERE id = $1")?
                 .map_err(refused)?;
             Ok(c)

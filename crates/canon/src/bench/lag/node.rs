@@ -4,9 +4,9 @@ use super::{Sample, failed};
 use crate::config::{Config, Overrides};
 use crate::database::{Committed, Database, TableBuilder, TransactionOptions};
 use crate::replication::membership::FILE as SECRET;
-use crate::replication::{Primary, link::Link};
 use crate::server::{Server, runtime};
 use base::{Error, Position, Result};
+use protocol::{Conninfo, Link};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -243,7 +243,7 @@ fn change(runtime: &tokio::runtime::Runtime, args: &NodeArgs) -> Result<()> {
         "ALTER TABLE big ADD COLUMN extra int NOT NULL DEFAULT 7",
         "TRUNCATE big",
     ];
-    let primary = Primary::parse(&args.address.to_string()).map_err(failed)?;
+    let primary = Conninfo::parse(&args.address.to_string()).map_err(failed)?;
     let mut link = runtime.block_on(Link::connect(&primary, &[]))?;
     let pause = Duration::from_secs(args.seconds) / (CHANGES.len() as u32 + 1);
     let began = Instant::now();

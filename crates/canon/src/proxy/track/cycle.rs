@@ -1,7 +1,7 @@
 //! Messages of a client that end with one ReadyForQuery, and what is known of them while that has not come.
 
-use super::super::message::{cstr, text};
 use crate::words::{self, Effect};
+use protocol::message::{cstr, text};
 
 /// An acknowledgement that is due.
 pub enum Ack {

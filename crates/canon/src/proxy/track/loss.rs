@@ -5,10 +5,10 @@
 //!
 //! Left out on purpose: which node is next (`route`).
 
-use super::super::message::{error, field, message, ready, with_code};
 use super::cycle::{self, Ack, Cycle};
 use super::{GONE, Heard, LOSSES, LOST, Loss, NO_WRITES, OPENING, REFUSALS, Said, Track, UNKNOWN};
 use crate::words::{self, Course};
+use protocol::message::{error, field, message, ready, with_code};
 
 /// How what is said of such tokens ends (`sql::session::token`).
 const NOT_IN_HISTORY: &str = "is not in this server's history";
@@ -25,8 +25,7 @@ impl Track {
         let code = field(body, b'C').unwrap_or_default();
         let fatal = matches!(field(body, b'V').as_deref(), Some("FATAL" | "PANIC"));
         if fatal && matches!(code.as_str(), "57P01" | "57P02" | "57P03") {
-            let nothing_run =
-                field(body, b'D').as_deref() == Some(crate::gate::connection::NOTHING_RUN);
+            let nothing_run = field(body, b'D').as_deref() == Some(protocol::NOTHING_RUN);
             return Heard::Ending { nothing_run };
         }
         if fatal {

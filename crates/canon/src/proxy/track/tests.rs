@@ -1,7 +1,7 @@
 //! Sessions whose nodes go at every point.
 
-use super::super::message::{field, message};
 use super::*;
+use protocol::message::{field, message};
 
 mod ends;
 mod refused;
@@ -138,10 +138,7 @@ fn a_read_on_its_own_runs_again_elsewhere_and_a_write_does_not() {
     assert!(reply.ends_with(b"Z\0\0\0\x05I"));
     // Unless the node has said that it ran nothing.
     s.q("INSERT INTO t VALUES (1)");
-    let detail = format!(
-        "SFATAL\0VFATAL\0C57P01\0Mx\0D{}\0\0",
-        crate::gate::connection::NOTHING_RUN
-    );
+    let detail = format!("SFATAL\0VFATAL\0C57P01\0Mx\0D{}\0\0", protocol::NOTHING_RUN);
     let ending = Heard::Ending { nothing_run: true };
     assert_eq!(s.hear(b'E', detail.as_bytes()).0, ending);
     assert!(matches!(s.0.lost(true), Loss::Silent(b) if !b.is_empty()));

@@ -9,8 +9,7 @@
 //!
 //! Left out on purpose: `FunctionCall`, which no driver sends any more.
 
-use base::{Error, Result, SqlState};
-use sql::session::Format;
+use base::{Error, Format, Result, SqlState};
 
 /// Longest message of a client that has logged in; PostgreSQL takes one GiB.
 pub const MAX_MESSAGE: usize = 256 << 20;

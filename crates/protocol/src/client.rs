@@ -1,7 +1,11 @@
-//! A PostgreSQL client of a page: start-up without a password, texts of statements, prepared statements.
+//! A blocking client of a page: start-up without a password, texts of statements, prepared statements.
 //!
-//! The demonstration goes over a real socket, as users' programs do. Blocking: one thread per client.
+//! The demonstration and benches go over a real socket, as users' programs do: one thread per client.
+//!
+//! Left out on purpose: passwords.
 
+use crate::message::{Rows, field, put_cstr, row};
+use crate::startup;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -18,9 +22,6 @@ pub struct Refused {
     pub message: String,
 }
 
-/// Rows as texts, NULL as none.
-pub type Rows = Vec<Vec<Option<String>>>;
-
 fn bad(m: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, m.into())
 }
@@ -32,11 +33,6 @@ fn message(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
     body(out);
     let len = (out.len() - at) as u32;
     out[at..at + 4].copy_from_slice(&len.to_be_bytes());
-}
-
-pub fn cstr(out: &mut Vec<u8>, s: &str) {
-    out.extend_from_slice(s.as_bytes());
-    out.push(0);
 }
 
 impl Client {
@@ -58,31 +54,23 @@ impl Client {
             stream: BufReader::with_capacity(16 << 10, stream),
             out: Vec::new(),
         };
-        let mut body = 196_608u32.to_be_bytes().to_vec();
         let own = [("database", "canon"), ("application_name", "canon demo")];
-        for (name, value) in parameters.iter().chain(&own) {
-            cstr(&mut body, name);
-            cstr(&mut body, value);
-        }
-        body.push(0);
-        let len = (body.len() + 4) as u32;
-        c.out.extend_from_slice(&len.to_be_bytes());
-        c.out.extend_from_slice(&body);
+        c.out = startup::message(0, parameters.iter().chain(&own).copied());
         c.answer()?.map_err(|r| bad(r.message))?;
         Ok(c)
     }
 
     /// Runs a text of statements; the rows of all.
     pub fn query(&mut self, sql: &str) -> io::Result<Result<Rows, Refused>> {
-        message(&mut self.out, b'Q', |b| cstr(b, sql));
+        message(&mut self.out, b'Q', |b| put_cstr(b, sql));
         self.answer()
     }
 
     /// Prepares a statement.
     pub fn prepare(&mut self, name: &str, sql: &str) -> io::Result<Result<Rows, Refused>> {
         message(&mut self.out, b'P', |b| {
-            cstr(b, name);
-            cstr(b, sql);
+            put_cstr(b, name);
+            put_cstr(b, sql);
             b.extend_from_slice(&[0, 0]);
         });
         message(&mut self.out, b'S', |_| {});
@@ -92,8 +80,8 @@ impl Client {
     /// Runs a prepared statement with integers.
     pub fn run(&mut self, name: &str, params: &[i64]) -> io::Result<Result<Rows, Refused>> {
         message(&mut self.out, b'B', |b| {
-            cstr(b, "");
-            cstr(b, name);
+            put_cstr(b, "");
+            put_cstr(b, name);
             b.extend_from_slice(&[0, 0]);
             b.extend_from_slice(&(params.len() as u16).to_be_bytes());
             for p in params {
@@ -104,7 +92,7 @@ impl Client {
             b.extend_from_slice(&[0, 0]);
         });
         message(&mut self.out, b'E', |b| {
-            cstr(b, "");
+            put_cstr(b, "");
             b.extend_from_slice(&[0; 4]);
         });
         message(&mut self.out, b'S', |_| {});
@@ -157,33 +145,8 @@ impl Client {
     }
 }
 
-fn row(body: &[u8]) -> Option<Vec<Option<String>>> {
-    let (count, mut rest) = body.split_at_checked(2)?;
-    let n = u16::from_be_bytes([count[0], count[1]]);
-    let mut fields = Vec::with_capacity(n.into());
-    for _ in 0..n {
-        let (len, tail) = rest.split_at_checked(4)?;
-        let len = i32::from_be_bytes(len.try_into().ok()?);
-        rest = tail;
-        fields.push(match usize::try_from(len) {
-            Err(_) => None,
-            Ok(len) => {
-                let (value, tail) = rest.split_at_checked(len)?;
-                rest = tail;
-                Some(String::from_utf8_lossy(value).into_owned())
-            }
-        });
-    }
-    Some(fields)
-}
-
 fn error(body: &[u8]) -> Refused {
-    let field = |kind: u8| {
-        let found = body.split(|&b| b == 0).find(|f| f.first() == Some(&kind));
-        found.map_or(String::new(), |f| {
-            String::from_utf8_lossy(&f[1..]).into_owned()
-        })
-    };
+    let field = |kind: u8| field(body, kind).unwrap_or_default();
     Refused {
         code: field(b'C'),
         message: field(b'M'),

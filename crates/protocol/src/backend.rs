@@ -6,11 +6,28 @@
 //! What has been written since a [`mark`](Replies::mark) can be taken back until it is sent: a statement that runs again
 //! takes back the rows of its first run.
 
-use base::Error;
-use bytes::BytesMut;
+use crate::message::put_cstr;
+use base::{Error, Format, Oid, Severity, TxnStatus};
+use bytes::{Bytes, BytesMut};
 use pgwire::messages::data::ParameterDescription;
+use pgwire::messages::startup::{
+    Authentication, BackendKeyData, NegotiateProtocolVersion, SecretKey,
+};
 use pgwire::messages::{Message, copy};
-use sql::session::{Column, Format, Severity, TxnStatus};
+
+/// A column of a result, as RowDescription tells of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Field<'a> {
+    pub name: &'a str,
+    /// The table that it comes from and its number there (from 1); 0 for an expression.
+    pub table: Oid,
+    pub attribute: i16,
+    /// Of its type.
+    pub oid: Oid,
+    pub typlen: i16,
+    pub typmod: i32,
+    pub format: Format,
+}
 
 /// The replies not yet sent.
 #[derive(Default)]
@@ -39,7 +56,7 @@ impl Replies {
     }
 
     /// Writes a message of `pgwire`.
-    pub fn put(&mut self, m: &impl Message) {
+    fn put(&mut self, m: &impl Message) {
         let mut b = BytesMut::new();
         m.encode(&mut b)
             .expect("our own messages stay within the limits");
@@ -70,20 +87,20 @@ impl Replies {
     }
 
     pub fn command_complete(&mut self, tag: &str) {
-        self.message(b'C', |b| cstr(b, tag));
+        self.message(b'C', |b| put_cstr(b, tag));
     }
 
-    pub fn row_description(&mut self, columns: &[Column], format: impl Fn(usize) -> Format) {
+    pub fn row_description<'a>(&mut self, fields: impl ExactSizeIterator<Item = Field<'a>>) {
         self.message(b'T', |b| {
-            b.extend_from_slice(&(columns.len() as u16).to_be_bytes());
-            for (i, c) in columns.iter().enumerate() {
-                cstr(b, &c.name);
-                b.extend_from_slice(&c.table.to_be_bytes());
-                b.extend_from_slice(&c.attribute.to_be_bytes());
-                b.extend_from_slice(&c.ty.ty.oid().to_be_bytes());
-                b.extend_from_slice(&c.ty.ty.typlen().to_be_bytes());
-                b.extend_from_slice(&c.ty.typmod.to_be_bytes());
-                b.extend_from_slice(&format(i).code().to_be_bytes());
+            b.extend_from_slice(&(fields.len() as u16).to_be_bytes());
+            for f in fields {
+                put_cstr(b, f.name);
+                b.extend_from_slice(&f.table.to_be_bytes());
+                b.extend_from_slice(&f.attribute.to_be_bytes());
+                b.extend_from_slice(&f.oid.to_be_bytes());
+                b.extend_from_slice(&f.typlen.to_be_bytes());
+                b.extend_from_slice(&f.typmod.to_be_bytes());
+                b.extend_from_slice(&f.format.code().to_be_bytes());
             }
         });
     }
@@ -92,19 +109,47 @@ impl Replies {
         self.put(&ParameterDescription::new(types.to_vec()));
     }
 
+    /// The client is in.
+    pub fn authentication_ok(&mut self) {
+        self.put(&Authentication::Ok);
+    }
+
+    /// The client is to prove itself in this way.
+    pub fn sasl(&mut self, mechanism: &str) {
+        self.put(&Authentication::SASL(vec![mechanism.into()]));
+    }
+
+    pub fn sasl_continue(&mut self, data: impl Into<Bytes>) {
+        self.put(&Authentication::SASLContinue(data.into()));
+    }
+
+    pub fn sasl_final(&mut self, data: impl Into<Bytes>) {
+        self.put(&Authentication::SASLFinal(data.into()));
+    }
+
+    /// What a request to cancel must say.
+    pub fn backend_key(&mut self, pid: i32, secret: i32) {
+        self.put(&BackendKeyData::new(pid, SecretKey::I32(secret)));
+    }
+
+    /// The server speaks 3.0, and does not know these options.
+    pub fn negotiate(&mut self, unknown: Vec<String>) {
+        self.put(&NegotiateProtocolVersion::new(0, unknown));
+    }
+
     /// NotificationResponse.
     pub fn notification(&mut self, n: &base::Notification) {
         self.message(b'A', |b| {
             b.extend_from_slice(&n.pid.to_be_bytes());
-            cstr(b, &n.channel);
-            cstr(b, &n.payload);
+            put_cstr(b, &n.channel);
+            put_cstr(b, &n.payload);
         });
     }
 
     pub fn parameter_status(&mut self, name: &str, value: &str) {
         self.message(b'S', |b| {
-            cstr(b, name);
-            cstr(b, value);
+            put_cstr(b, name);
+            put_cstr(b, value);
         });
     }
 
@@ -137,7 +182,7 @@ impl Replies {
             let mut put = |kind: u8, s: &str| {
                 if !s.is_empty() {
                     b.push(kind);
-                    cstr(b, s);
+                    put_cstr(b, s);
                 }
             };
             put(b'S', severity.name());
@@ -164,14 +209,6 @@ impl Replies {
     }
 }
 
-/// Appends a string and its zero byte; a zero inside ends it early, as it would for the client.
-pub fn cstr(b: &mut Vec<u8>, s: &str) {
-    let bytes = s.as_bytes();
-    let end = bytes.iter().position(|&c| c == 0).unwrap_or(bytes.len());
-    b.extend_from_slice(&bytes[..end]);
-    b.push(0);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,16 +226,27 @@ mod tests {
         use pgwire::messages::DecodeContext;
         use pgwire::messages::data::{FieldDescription, RowDescription};
         let columns = [
-            Column {
+            Field {
+                name: "größe",
                 table: 16_400,
                 attribute: 3,
-                ..Column::new("größe", base::ColumnType::from(base::Type::Int4))
+                oid: 23,
+                typlen: 4,
+                typmod: -1,
+                format: Format::Binary,
             },
-            Column::new("", base::Type::Text),
+            Field {
+                name: "",
+                table: 0,
+                attribute: 0,
+                oid: 25,
+                typlen: -1,
+                typmod: -1,
+                format: Format::Text,
+            },
         ];
-        let formats = [Format::Binary, Format::Text];
         let mut r = Replies::default();
-        r.row_description(&columns, |i| formats[i]);
+        r.row_description(columns.into_iter());
         let mut bytes = BytesMut::from(&r.buf[..]);
         let read = RowDescription::decode(&mut bytes, &DecodeContext::default());
         let fields = [

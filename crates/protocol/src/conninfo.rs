@@ -1,17 +1,16 @@
-//! Where a primary is, and who asks: `HOST:PORT`, `key=value` words as libpq takes them, or a `postgresql://` URL.
+//! Where a server is, and the role that logs in: `HOST:PORT`, `key=value` words as libpq takes them, or a `postgresql://` URL.
 //!
 //! A password that is not written there comes from PGPASSWORD when it is needed; it is never printed.
 //!
 //! Left out on purpose: several hosts, Unix sockets, TLS, service files, `~/.pgpass`.
 
-use super::Membership;
+use crate::DATABASE;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-/// A primary's address, and the role that a replica logs in as.
+/// A server's address, and the role that logs in there.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Primary {
+pub struct Conninfo {
     pub host: String,
     pub port: u16,
     pub user: String,
@@ -19,21 +18,18 @@ pub struct Primary {
     pub database: String,
     pub connect_timeout: Duration,
     password: Option<String>,
-    /// What this node proves to it, and has it prove.
-    pub member: Option<Arc<Membership>>,
 }
 
-impl Primary {
+impl Conninfo {
     /// Reads one; `Err` says what is wrong.
-    pub fn parse(text: &str) -> Result<Primary, String> {
-        let mut p = Primary {
+    pub fn parse(text: &str) -> Result<Conninfo, String> {
+        let mut p = Conninfo {
             host: String::new(),
             port: 5432,
-            user: crate::server::DATABASE.to_owned(),
-            database: crate::server::DATABASE.to_owned(),
+            user: DATABASE.to_owned(),
+            database: DATABASE.to_owned(),
             connect_timeout: Duration::from_secs(10),
             password: None,
-            member: None,
         };
         let text = text.trim();
         if let Some(rest) = text
@@ -113,12 +109,6 @@ impl Primary {
         Ok(())
     }
 
-    /// Asked by a node of its cluster.
-    pub fn as_member(mut self, member: Arc<Membership>) -> Primary {
-        self.member = Some(member);
-        self
-    }
-
     /// The password, here or in PGPASSWORD.
     pub fn password(&self) -> Option<String> {
         let own = self.password.clone();
@@ -131,13 +121,13 @@ impl Primary {
     }
 }
 
-impl fmt::Display for Primary {
+impl fmt::Display for Conninfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-impl fmt::Debug for Primary {
+impl fmt::Debug for Conninfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.conninfo())
     }
@@ -200,29 +190,29 @@ mod tests {
 
     #[test]
     fn the_three_forms() {
-        let p = Primary::parse("db.example:6000").unwrap();
+        let p = Conninfo::parse("db.example:6000").unwrap();
         assert_eq!(
             (p.host.as_str(), p.port, p.user.as_str()),
             ("db.example", 6000, "canon")
         );
-        assert_eq!(Primary::parse("[::1]:5433").unwrap().host, "::1");
-        let p = Primary::parse(r"host=h port = 7 user='a b' password='p\'q' connect_timeout=3")
+        assert_eq!(Conninfo::parse("[::1]:5433").unwrap().host, "::1");
+        let p = Conninfo::parse(r"host=h port = 7 user='a b' password='p\'q' connect_timeout=3")
             .unwrap();
         assert_eq!((p.host.as_str(), p.port, p.user.as_str()), ("h", 7, "a b"));
         assert_eq!(p.password.as_deref(), Some("p'q"));
         assert_eq!(p.connect_timeout, Duration::from_secs(3));
-        let p = Primary::parse("postgresql://rep:s%3Ac@[::1]:99/canon?connect_timeout=1").unwrap();
+        let p = Conninfo::parse("postgresql://rep:s%3Ac@[::1]:99/canon?connect_timeout=1").unwrap();
         assert_eq!(
             (p.host.as_str(), p.port, p.user.as_str()),
             ("::1", 99, "rep")
         );
         assert_eq!(p.password.as_deref(), Some("s:c"));
-        assert_eq!(Primary::parse("postgres://h").unwrap().port, 5432);
+        assert_eq!(Conninfo::parse("postgres://h").unwrap().port, 5432);
     }
 
     #[test]
     fn a_password_is_not_shown() {
-        let p = Primary::parse("host=h password=secret").unwrap();
+        let p = Conninfo::parse("host=h password=secret").unwrap();
         for shown in [format!("{p}"), format!("{p:?}"), p.conninfo()] {
             assert!(!shown.contains("secret"), "{shown}");
         }
@@ -245,7 +235,7 @@ mod tests {
             "postgresql://h:x/",
             "postgresql://%zz/",
         ] {
-            assert!(Primary::parse(bad).is_err(), "{bad}");
+            assert!(Conninfo::parse(bad).is_err(), "{bad}");
         }
     }
 }

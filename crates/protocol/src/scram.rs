@@ -122,7 +122,7 @@ impl Exchange {
         Ok(reply)
     }
 
-    /// Takes client-final, gives server-final: the client is who it says.
+    /// Takes client-final, gives server-final: the client has proven its name.
     pub fn last(self, message: &str) -> Result<String> {
         let bad = || violation("malformed SCRAM message");
         let (without_proof, proof) = message.rsplit_once(",p=").ok_or_else(bad)?;
