@@ -61,6 +61,7 @@ pub fn encode_value(v: &Value, out: &mut Vec<u8>) {
             out.extend_from_slice(&((*x as u64) ^ (1 << 63)).to_be_bytes());
         }
         Value::Oid(x) => out.extend_from_slice(&x.to_be_bytes()),
+        Value::Enum(_, rank) => out.extend_from_slice(&rank.to_be_bytes()),
         Value::Float4(x) => {
             let x = if x.is_nan() { f32::NAN } else { *x + 0.0 };
             let b = x.to_bits();

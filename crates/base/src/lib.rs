@@ -24,6 +24,7 @@ pub mod split;
 pub mod text;
 pub mod topology;
 pub mod types;
+pub mod user_type;
 pub mod value;
 
 pub use candidate::{Candidate, Isolation};
@@ -39,4 +40,5 @@ pub use row::{RowLayout, RowRef};
 pub use text::{bad_text, text};
 pub use topology::{Committing, Work};
 pub use types::{ColumnType, Type};
+pub use user_type::UserType;
 pub use value::{Array, Interval, Value};

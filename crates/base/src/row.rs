@@ -378,6 +378,7 @@ fn put_fixed(to: &mut [u8], v: &Value, ty: Type) {
         Value::Int2(x) => to[..2].copy_from_slice(&x.to_le_bytes()),
         Value::Int4(x) | Value::Date(x) => to[..4].copy_from_slice(&x.to_le_bytes()),
         Value::Oid(x) => to[..4].copy_from_slice(&x.to_le_bytes()),
+        Value::Enum(_, rank) => to[..8].copy_from_slice(&rank.to_le_bytes()),
         Value::Float4(x) => to[..4].copy_from_slice(&x.to_le_bytes()),
         Value::Int8(x) | Value::Time(x) | Value::Timestamp(x) | Value::TimestampTz(x) => {
             to[..8].copy_from_slice(&x.to_le_bytes());
@@ -480,8 +481,8 @@ pub fn decode_value(ty: Type, b: &[u8]) -> Option<Value> {
         Type::Numeric => Value::Numeric(Box::new(get_numeric(b)?)),
         Type::Bytea => Value::Bytea(b.into()),
         Type::Json | Type::Jsonb => Value::Json(std::str::from_utf8(b).ok()?.into()),
-        Type::Int2Vector | Type::OidVector => Value::Array(Box::new(get_array(b)?)),
-        t if t.element().is_some() => Value::Array(Box::new(get_array(b)?)),
+        Type::User(u) => Value::Enum(u, i8() as u64),
+        t if t.element().is_some() => Value::Array(Box::new(get_array(t, b)?)),
         _ => Value::Text(std::str::from_utf8(b).ok()?.into()),
     })
 }
@@ -502,9 +503,13 @@ fn get_numeric(b: &[u8]) -> Option<Numeric> {
     })
 }
 
-fn get_array(b: &[u8]) -> Option<Array> {
+fn get_array(ty: Type, b: &[u8]) -> Option<Array> {
     let word = |at: usize| Some(u32::from_le_bytes(b.get(at..at + 4)?.try_into().ok()?));
-    let element = Type::from_oid(word(0)?)?;
+    // An array of one string type may stand in a column of another; that of a user's type is the column's.
+    let element = match ty.element() {
+        Some(e @ Type::User(_)) => e,
+        _ => Type::from_oid(word(0)?)?,
+    };
     let ndim = *b.get(4)? as usize;
     let mut at = 5;
     let mut dims = Vec::new();

@@ -12,6 +12,7 @@ use crate::key::KeyColumn;
 use crate::pmap::PMap;
 use crate::row::RowLayout;
 use crate::types::{ColumnType, Type};
+use crate::user_type::{self, Label, UserType};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -89,15 +90,45 @@ pub struct Column {
     /// GENERATED ALWAYS AS (…) STORED: `default` is the expression, over other columns of the row.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub generated: bool,
+    /// The type of this number where a user made it; [`Schema::apply`] sets it.
+    #[serde(skip)]
+    user: Option<Type>,
 }
 
 impl Column {
+    /// A column that may be NULL and has no default.
+    pub fn new(name: impl Into<String>, ty: ColumnType) -> Column {
+        let mut c = Column {
+            name: name.into(),
+            type_oid: 0,
+            typmod: -1,
+            not_null: false,
+            default: None,
+            identity: None,
+            dropped: false,
+            missing: None,
+            split: None,
+            generated: false,
+            user: None,
+        };
+        c.set_type(ty);
+        c
+    }
+
     /// The column's type.
+    #[inline]
     pub fn ty(&self) -> ColumnType {
+        let ty = self.user.or_else(|| Type::from_oid(self.type_oid));
         ColumnType {
-            ty: Type::from_oid(self.type_oid).expect("the schema holds known types"),
+            ty: ty.expect("the schema holds known types"),
             typmod: self.typmod,
         }
+    }
+
+    /// Gives the column this type.
+    pub fn set_type(&mut self, ty: ColumnType) {
+        (self.type_oid, self.typmod) = (ty.ty.oid(), ty.typmod);
+        self.user = matches!(ty.ty, Type::User(_) | Type::UserArray(_)).then_some(ty.ty);
     }
 }
 
@@ -238,6 +269,35 @@ pub struct ViewDef {
     pub security_invoker: bool,
 }
 
+/// A type that a user made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TypeDef {
+    pub id: Oid,
+    /// Number of the type of arrays over it.
+    pub array: Oid,
+    pub namespace: Oid,
+    pub name: String,
+    pub owner: Oid,
+    /// None: all roles may use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acl: Option<Acl>,
+    pub kind: TypeKind,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum TypeKind {
+    /// Labels in order of rank.
+    Enum(Vec<Label>),
+}
+
+impl TypeDef {
+    /// The type of values.
+    fn user_type(&self) -> UserType {
+        let TypeKind::Enum(labels) = &self.kind;
+        user_type::intern(self.id, self.array, &self.name, labels)
+    }
+}
+
 /// A catalogued object.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Object {
@@ -246,6 +306,7 @@ pub enum Object {
     Table(TableDef),
     Sequence(SequenceDef),
     View(ViewDef),
+    Type(TypeDef),
     /// COMMENT ON: (object, column or 0) and its text live as an object of their own.
     Comment {
         id: Oid,
@@ -264,6 +325,7 @@ impl Object {
             Object::Table(o) => o.id,
             Object::Sequence(o) => o.id,
             Object::View(o) => o.id,
+            Object::Type(o) => o.id,
             Object::Comment { id, .. } => *id,
         }
     }
@@ -373,6 +435,16 @@ pub struct Schema {
     /// How many constraints of a namespace have a name.
     constraints: PMap<(Oid, String), u32>,
     comments: PMap<Oid, (Oid, i32, Arc<str>)>,
+    types: PMap<Oid, Arc<UserTypeOf>>,
+    /// By schema and name.
+    type_names: PMap<(Oid, String), Oid>,
+}
+
+/// A user's type: its definition and what it is as a type of values.
+#[derive(Debug)]
+pub struct UserTypeOf {
+    pub def: TypeDef,
+    pub ty: Type,
 }
 
 impl Schema {
@@ -428,7 +500,10 @@ impl Schema {
                 Change::Drop(id) => Some(*id),
             })
             .collect();
-        for c in changes {
+        // Types first: tables that have columns of them may have lower numbers.
+        let is_type = |c: &&Change| matches!(c, Change::Put(Object::Type(_)));
+        let others = changes.iter().filter(|c| !is_type(c));
+        for c in changes.iter().filter(is_type).chain(others) {
             match c {
                 Change::Put(o) => {
                     s.next_oid = s.next_oid.max(o.id() + 1);
@@ -439,6 +514,57 @@ impl Schema {
         }
         s.link(self, &touched);
         s
+    }
+
+    fn put_type(&mut self, def: TypeDef) {
+        let TypeKind::Enum(labels) = &def.kind;
+        let last = labels.iter().map(|l| l.id).fold(def.array, Oid::max);
+        self.next_oid = self.next_oid.max(last + 1);
+        self.type_names
+            .insert((def.namespace, def.name.clone()), def.id);
+        let ty = Type::User(def.user_type());
+        let id = def.id;
+        self.types.insert(id, Arc::new(UserTypeOf { def, ty }));
+        // Relations made with an older version of it.
+        let users: Vec<Relation> = self.relations_of_type(id).cloned().collect();
+        for r in users {
+            match r {
+                Relation::Table(t) => {
+                    let mut new = Table::new(self.resolved(t.def.clone()));
+                    new.referenced_by.clone_from(&t.referenced_by);
+                    let new = Relation::Table(Arc::new(new));
+                    self.relations.insert(t.def.id, new);
+                }
+                Relation::View(v) => {
+                    let mut new = (*v).clone();
+                    self.resolve(&mut new.columns);
+                    self.relations.insert(v.id, Relation::View(Arc::new(new)));
+                }
+                Relation::Sequence(_) => {}
+            }
+        }
+    }
+
+    /// Relations with a column of this user's type, or of arrays over it.
+    pub fn relations_of_type(&self, id: Oid) -> impl Iterator<Item = &Relation> {
+        let array = self.types.get(&id).map_or(0, |t| t.def.array);
+        let of = move |c: &Column| !c.dropped && (c.type_oid == id || c.type_oid == array);
+        self.relations.values().filter(move |r| match r {
+            Relation::Table(t) => t.def.columns.iter().any(of),
+            Relation::View(v) => v.columns.iter().any(of),
+            Relation::Sequence(_) => false,
+        })
+    }
+
+    fn resolve(&self, columns: &mut [Column]) {
+        for c in columns.iter_mut().filter(|c| c.type_oid >= FIRST_USER_OID) {
+            c.user = self.type_numbered(c.type_oid);
+        }
+    }
+
+    fn resolved(&self, mut t: TableDef) -> TableDef {
+        self.resolve(&mut t.columns);
+        t
     }
 
     fn put(&mut self, o: Object) {
@@ -459,7 +585,12 @@ impl Schema {
                 self.comments.insert(id, (on, column, text.into()));
                 return;
             }
-            Object::Table(mut t) => {
+            Object::Type(t) => {
+                self.put_type(t);
+                return;
+            }
+            Object::Table(t) => {
+                let mut t = self.resolved(t);
                 t.rewrite_of = None;
                 for i in t.indexes.iter().map(|i| i.id.max(i.constraint_oid)) {
                     self.next_oid = self.next_oid.max(i + 1);
@@ -484,7 +615,8 @@ impl Schema {
                 self.names.insert((q.namespace, q.name.clone()), id);
                 Relation::Sequence(Arc::new(q))
             }
-            Object::View(v) => {
+            Object::View(mut v) => {
+                self.resolve(&mut v.columns);
                 self.names.insert((v.namespace, v.name.clone()), id);
                 Relation::View(Arc::new(v))
             }
@@ -496,6 +628,10 @@ impl Schema {
         self.namespaces.remove(&id);
         self.roles.remove(&id);
         self.comments.remove(&id);
+        if let Some(t) = self.types.remove(&id) {
+            let name = (t.def.namespace, t.def.name.clone());
+            self.type_names.remove(&name);
+        }
         let Some(r) = self.relations.remove(&id) else {
             return;
         };
@@ -610,7 +746,13 @@ impl Schema {
                 column: *column,
                 text: text.to_string(),
             });
-        let mut all: Vec<Object> = ns.chain(roles).chain(rels).chain(comments).collect();
+        let types = self.types.values().map(|t| Object::Type(t.def.clone()));
+        let mut all: Vec<Object> = ns
+            .chain(roles)
+            .chain(rels)
+            .chain(comments)
+            .chain(types)
+            .collect();
         all.sort_by_key(Object::id);
         all.into_iter().map(Change::Put).collect()
     }
@@ -677,6 +819,31 @@ impl Schema {
         self.roles.values()
     }
 
+    /// The type of this number, built-in or a user's.
+    pub fn type_numbered(&self, id: Oid) -> Option<Type> {
+        if id < FIRST_USER_OID {
+            return Type::from_oid(id);
+        }
+        if let Some(t) = self.types.get(&id) {
+            return Some(t.ty);
+        }
+        let over = self.types.values().find(|t| t.def.array == id)?;
+        over.ty.array_of()
+    }
+
+    pub fn user_type(&self, id: Oid) -> Option<&Arc<UserTypeOf>> {
+        self.types.get(&id)
+    }
+
+    pub fn user_type_named(&self, namespace: Oid, name: &str) -> Option<&Arc<UserTypeOf>> {
+        let id = self.type_names.get(&(namespace, name.to_owned()))?;
+        self.types.get(id)
+    }
+
+    pub fn user_types(&self) -> impl Iterator<Item = &Arc<UserTypeOf>> {
+        self.types.values()
+    }
+
     /// (object, column or 0, text) of every COMMENT, with the comment's own number.
     pub fn comments(&self) -> impl Iterator<Item = (Oid, Oid, i32, &str)> {
         self.comments
@@ -700,18 +867,8 @@ mod tests {
     use super::*;
 
     fn table(id: Oid, name: &str, refs: Option<Oid>) -> TableDef {
-        let column = Column {
-            name: "id".into(),
-            type_oid: Type::Int4.oid(),
-            typmod: -1,
-            not_null: true,
-            default: None,
-            identity: None,
-            dropped: false,
-            missing: None,
-            split: None,
-            generated: false,
-        };
+        let mut column = Column::new("id", Type::Int4.into());
+        column.not_null = true;
         let pk = Index {
             id: id + 1,
             name: format!("{name}_pkey"),

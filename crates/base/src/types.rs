@@ -1,8 +1,11 @@
 //! The types that columns and expressions have, with PostgreSQL's numbers and names.
 //!
-//! Left out on purpose: domains, enums, composite and range types; arrays of vectors and of records.
+//! Types that users make are [`UserType`]s. A domain is its base type here.
+//!
+//! Left out on purpose: composite and range types; arrays of vectors and of records.
 
 use crate::id::Oid;
+use crate::user_type::UserType;
 
 /// A scalar or array type. Catalog-only types (`name`, `"char"`, `oid`, `reg*`) exist so that catalog
 /// relations have the types that drivers expect.
@@ -71,6 +74,10 @@ pub enum Type {
     RegClassArray,
     RegProcArray,
     RegNamespaceArray,
+    /// An enum.
+    User(UserType),
+    /// An array of an enum's values.
+    UserArray(UserType),
 }
 
 /// A type with its modifier: the length of `varchar(n)`/`char(n)` (n), or precision and scale of
@@ -97,25 +104,51 @@ impl From<Type> for ColumnType {
 macro_rules! types {
     ($($v:ident $oid:literal $name:literal $len:literal $array:literal $elem:expr;)*) => {
         impl Type {
-            /// Every type, in the order of the declaration.
+            /// Every built-in type, in the order of the declaration.
             pub const ALL: &'static [Type] = &[$(Type::$v),*];
 
             /// PostgreSQL's type oid.
-            pub const fn oid(self) -> Oid { match self { $(Type::$v => $oid),* } }
+            pub const fn oid(self) -> Oid {
+                match self {
+                    $(Type::$v => $oid,)*
+                    Type::User(u) => u.definition().oid,
+                    Type::UserArray(u) => u.definition().array,
+                }
+            }
 
             /// `pg_type.typname`.
-            pub const fn typname(self) -> &'static str { match self { $(Type::$v => $name),* } }
+            pub const fn typname(self) -> &'static str {
+                match self {
+                    $(Type::$v => $name,)*
+                    Type::User(u) => u.definition().name,
+                    Type::UserArray(u) => u.definition().array_name,
+                }
+            }
 
             /// `pg_type.typlen`: bytes, -1 for varying length.
-            pub const fn typlen(self) -> i16 { match self { $(Type::$v => $len),* } }
+            pub const fn typlen(self) -> i16 {
+                match self { $(Type::$v => $len,)* Type::User(_) => 4, Type::UserArray(_) => -1 }
+            }
 
             /// Oid of the array type over this one, 0 when there is none.
-            pub const fn array_oid(self) -> Oid { match self { $(Type::$v => $array),* } }
+            pub const fn array_oid(self) -> Oid {
+                match self {
+                    $(Type::$v => $array,)*
+                    Type::User(u) => u.definition().array,
+                    Type::UserArray(_) => 0,
+                }
+            }
 
             /// The element type of an array type.
-            pub const fn element(self) -> Option<Type> { match self { $(Type::$v => $elem),* } }
+            pub const fn element(self) -> Option<Type> {
+                match self {
+                    $(Type::$v => $elem,)*
+                    Type::User(_) => None,
+                    Type::UserArray(u) => Some(Type::User(u)),
+                }
+            }
 
-            /// The type with this PostgreSQL oid.
+            /// The built-in type with this PostgreSQL oid; those of users are the schema's to know.
             pub const fn from_oid(oid: Oid) -> Option<Type> { match oid { $($oid => Some(Type::$v),)* _ => None } }
         }
     };
@@ -187,6 +220,9 @@ types! {
 impl Type {
     /// The array type over this element type, where Canon has one.
     pub fn array_of(self) -> Option<Type> {
+        if let Type::User(u) = self {
+            return Some(Type::UserArray(u));
+        }
         Type::from_oid(self.array_oid()).filter(|t| t.element() == Some(self))
     }
 
@@ -204,6 +240,8 @@ impl Type {
             | Type::RegProc
             | Type::RegNamespace => Some(4),
             Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::TimestampTz => Some(8),
+            // The rank of an enum's label.
+            Type::User(_) => Some(8),
             Type::Uuid | Type::Interval => Some(16),
             _ => None,
         }

@@ -10,6 +10,7 @@
 
 use crate::numeric::Numeric;
 use crate::types::Type;
+use crate::user_type::UserType;
 use compact_str::CompactString;
 
 /// One value, NULL included.
@@ -45,6 +46,8 @@ pub enum Value {
     Oid(u32),
     /// An array, int2vector or oidvector.
     Array(Box<Array>),
+    /// The rank of an enum's label.
+    Enum(UserType, u64),
 }
 
 /// PostgreSQL's interval: the three parts are kept apart.
@@ -93,6 +96,33 @@ impl Value {
     #[inline]
     pub fn text(s: &str) -> Value {
         Value::Text(CompactString::from(s))
+    }
+
+    /// The type whose values look like this one; of several that share a variant the plainest. NULL has none.
+    pub fn natural_type(&self) -> Option<Type> {
+        Some(match self {
+            Value::Null => return None,
+            Value::Bool(_) => Type::Bool,
+            Value::Int2(_) => Type::Int2,
+            Value::Int4(_) => Type::Int4,
+            Value::Int8(_) => Type::Int8,
+            Value::Float4(_) => Type::Float4,
+            Value::Float8(_) => Type::Float8,
+            Value::Numeric(_) => Type::Numeric,
+            Value::Text(_) => Type::Text,
+            Value::Char(_) => Type::Char,
+            Value::Bytea(_) => Type::Bytea,
+            Value::Uuid(_) => Type::Uuid,
+            Value::Date(_) => Type::Date,
+            Value::Time(_) => Type::Time,
+            Value::Timestamp(_) => Type::Timestamp,
+            Value::TimestampTz(_) => Type::TimestampTz,
+            Value::Interval(_) => Type::Interval,
+            Value::Json(_) => Type::Jsonb,
+            Value::Oid(_) => Type::Oid,
+            Value::Array(a) => a.element.array_of().unwrap_or(Type::TextArray),
+            Value::Enum(ty, _) => Type::User(*ty),
+        })
     }
 
     /// Whether this is NULL.

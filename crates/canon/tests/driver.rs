@@ -2,12 +2,81 @@
 
 mod common;
 
+use bytes::BytesMut;
 use common::{Server, sqlstate};
+use futures::StreamExt;
+use std::error::Error;
 use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio_postgres::binary_copy::{BinaryCopyInWriter, BinaryCopyOutStream};
 use tokio_postgres::error::ErrorPosition;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::{FromSql, IsNull, Kind, ToSql, Type};
 use tokio_postgres::{IsolationLevel, NoTls, SimpleQueryMessage};
+
+/// A driver finds what an enum is in the catalogs, and sends and reads its values in binary form, also in COPY.
+#[tokio::test(flavor = "multi_thread")]
+async fn enums_travel_both_ways_in_binary() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    let schema = "CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE TABLE t (m mood, ms mood[])";
+    client.batch_execute(schema).await.unwrap();
+    let insert = client.prepare("INSERT INTO t VALUES ($1, $2)").await;
+    let insert = insert.unwrap();
+    let kinds: Vec<_> = insert.params().iter().map(Type::kind).collect();
+    let labels = vec!["sad".to_owned(), "happy".to_owned()];
+    assert_eq!(*kinds[0], Kind::Enum(labels));
+    assert_eq!(*kinds[1], Kind::Array(insert.params()[0].clone()));
+    let (m, ms) = (
+        Label("happy".into()),
+        vec![Label("sad".into()), Label("happy".into())],
+    );
+    let done = client.execute(&insert, &[&m, &ms]).await;
+    assert_eq!(done.unwrap(), 1);
+    let wrong = client
+        .execute(&insert, &[&Label("angry".into()), &ms])
+        .await;
+    assert_eq!(sqlstate(&wrong.unwrap_err()), "22P02");
+    let select = "SELECT m, ms FROM t WHERE m = $1";
+    let got = client.query_one(select, &[&m]).await.unwrap();
+    assert_eq!(got.get::<_, Label>(0), m);
+    assert_eq!(got.get::<_, Vec<Label>>(1), ms);
+    let types: Vec<Type> = insert.params().to_vec();
+    let sink = client.copy_in("COPY t FROM STDIN (FORMAT binary)").await;
+    let mut writer = pin!(BinaryCopyInWriter::new(sink.unwrap(), &types));
+    writer.as_mut().write(&[&m, &ms]).await.unwrap();
+    assert_eq!(writer.finish().await.unwrap(), 1);
+    let out = client.copy_out("COPY (SELECT m FROM t) TO STDOUT (FORMAT binary)");
+    let rows = pin!(BinaryCopyOutStream::new(out.await.unwrap(), &types[..1]));
+    let rows: Vec<_> = rows.map(|r| r.unwrap().get::<Label>(0)).collect().await;
+    assert_eq!(rows, [m.clone(), m]);
+}
+
+/// The label of an enum.
+#[derive(Clone, Debug, PartialEq)]
+struct Label(String);
+
+impl ToSql for Label {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        matches!(ty.kind(), Kind::Enum(_))
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Label {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Label, Box<dyn Error + Sync + Send>> {
+        Ok(Label(std::str::from_utf8(raw)?.into()))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        matches!(ty.kind(), Kind::Enum(_))
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_travel_both_ways_in_binary() {

@@ -72,6 +72,49 @@ fn a_wait_that_failed_leaves_no_schema_behind() {
     }
 }
 
+/// A replica reads the labels of an enum that the primary has made, added, moved and renamed; a write through it may use the newest.
+#[test]
+fn enums_are_the_same_at_a_replica() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    let all = "SELECT string_agg(e::text, ' ' ORDER BY s, id) FROM e";
+    for (change, want) in [
+        (
+            "CREATE TYPE state AS ENUM ('open', 'shut');
+             CREATE TABLE e (id int PRIMARY KEY, s state, past state[]);
+             CREATE INDEX e_s ON e (s);
+             INSERT INTO e VALUES (1, 'shut', '{open}'), (2, 'open', NULL)",
+            "(2,open,) (1,shut,{open})",
+        ),
+        (
+            "ALTER TYPE state ADD VALUE 'ajar' BEFORE 'shut'; INSERT INTO e VALUES (3, 'ajar', '{ajar,shut}')",
+            "(2,open,) (3,ajar,\"{ajar,shut}\") (1,shut,{open})",
+        ),
+        (
+            "ALTER TYPE state RENAME VALUE 'shut' TO 'closed'",
+            "(2,open,) (3,ajar,\"{ajar,closed}\") (1,closed,{open})",
+        ),
+    ] {
+        t.run(&p, change);
+        assert_eq!(t.one(&r, all), want, "{change}");
+        assert_eq!(t.one(&p, all), want, "{change}");
+    }
+    t.run(&r, "ALTER TYPE state ADD VALUE 'wide' BEFORE 'open'");
+    t.run(&r, "INSERT INTO e VALUES (4, 'wide')");
+    for c in [&p, &r] {
+        let low = "SELECT string_agg(id::text, ' ' ORDER BY s) FROM e WHERE s < 'ajar'";
+        assert_eq!(t.one(c, low), "4 2");
+    }
+    assert_eq!(t.refused(&p, "DROP TYPE state"), "2BP01");
+    t.run(&p, "DROP TYPE state CASCADE");
+    for c in [&p, &r] {
+        assert_eq!(
+            t.one(c, "SELECT string_agg(e::text, ' ' ORDER BY id) FROM e"),
+            "(1) (2) (3) (4)"
+        );
+    }
+}
+
 /// What a table computes, what another table was made like, and rows that a change of the schema wrote anew are the same at a replica.
 /// A write that is forwarded from there computes, too.
 #[test]

@@ -232,6 +232,7 @@ macro_rules! files {
 }
 
 files! {
+    enums
     aggregates answers arithmetic arrays
     catalog constraints cursors
     datetime ddl dml

@@ -6,18 +6,9 @@ use base::{Oid, Type, Value};
 pub const TABLE: Oid = 20_000;
 
 fn column(name: &str) -> Column {
-    Column {
-        name: name.into(),
-        type_oid: Type::Int8.oid(),
-        typmod: -1,
-        not_null: true,
-        default: None,
-        identity: None,
-        dropped: false,
-        missing: None,
-        split: None,
-        generated: false,
-    }
+    let mut c = Column::new(name, Type::Int8.into());
+    c.not_null = true;
+    c
 }
 
 fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {

@@ -477,7 +477,12 @@ impl Rules {
                 continue;
             }
             let mut s = String::new();
-            crate::types::text::output(v, kind_of(v), &self.settings, &mut s);
+            crate::types::text::output(
+                v,
+                v.natural_type().unwrap_or(base::Type::Text),
+                &self.settings,
+                &mut s,
+            );
             if s.chars().count() > 64 {
                 s = s.chars().take(64).collect::<String>() + "...";
             }
@@ -485,31 +490,5 @@ impl Rules {
         }
         out.push_str(").");
         out
-    }
-}
-
-/// A type that prints a value as its own type would.
-fn kind_of(v: &Value) -> base::Type {
-    use base::Type;
-    match v {
-        Value::Null | Value::Text(_) => Type::Text,
-        Value::Bool(_) => Type::Bool,
-        Value::Int2(_) => Type::Int2,
-        Value::Int4(_) => Type::Int4,
-        Value::Int8(_) => Type::Int8,
-        Value::Float4(_) => Type::Float4,
-        Value::Float8(_) => Type::Float8,
-        Value::Numeric(_) => Type::Numeric,
-        Value::Char(_) => Type::Char,
-        Value::Bytea(_) => Type::Bytea,
-        Value::Uuid(_) => Type::Uuid,
-        Value::Date(_) => Type::Date,
-        Value::Time(_) => Type::Time,
-        Value::Timestamp(_) => Type::Timestamp,
-        Value::TimestampTz(_) => Type::TimestampTz,
-        Value::Interval(_) => Type::Interval,
-        Value::Json(_) => Type::Jsonb,
-        Value::Oid(_) => Type::Oid,
-        Value::Array(a) => a.element.array_of().unwrap_or(Type::TextArray),
     }
 }

@@ -279,6 +279,7 @@ pub(crate) fn plain(v: &Value) -> String {
         Value::Numeric(n) => n.to_string(),
         Value::Text(s) => s.to_string(),
         Value::Json(s) => s.to_string(),
+        Value::Enum(ty, rank) => ty.label(*rank).unwrap_or_default().into(),
         Value::Uuid(u) => {
             let h: String = u.iter().map(|b| format!("{b:02x}")).collect();
             format!(

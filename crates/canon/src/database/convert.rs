@@ -95,6 +95,15 @@ impl Datum<'_> {
             (Datum::Float(x), Type::Float8) => Value::Float8(*x),
             (Datum::Float(x), Type::Float4) => Value::Float4(*x as f32),
             (Datum::Text(s), Type::Text | Type::Name) => Value::text(s),
+            (Datum::Text(s), Type::User(u)) => match u.rank(s) {
+                Some(rank) => Value::Enum(u, rank),
+                None => {
+                    let what = format!("invalid input value for enum {}: \"{s}\"", u.name);
+                    return Err(
+                        Error::new(SqlState::INVALID_TEXT_REPRESENTATION, what).column(&c.name)
+                    );
+                }
+            },
             (Datum::Text(s), Type::Varchar | Type::Bpchar) => {
                 let s = if ty.ty == Type::Bpchar {
                     s.trim_end_matches(' ')
@@ -142,6 +151,7 @@ fn of_type(v: &Value, ty: Type, c: &Column) -> Result<Value> {
         Value::Json(_) => matches!(ty, Type::Json | Type::Jsonb),
         Value::Oid(_) => ty == Type::Oid,
         Value::Array(a) => ty.element() == Some(a.element),
+        Value::Enum(of, _) => ty == Type::User(*of),
     };
     if !fits {
         return Err(mismatch(&Datum::Value(v), c));

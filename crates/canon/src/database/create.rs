@@ -145,18 +145,9 @@ impl TableBuilder {
             rewrite_of: None,
         };
         for (name, ty, not_null) in &self.columns {
-            def.columns.push(Column {
-                name: name.clone(),
-                type_oid: ty.ty.oid(),
-                typmod: ty.typmod,
-                not_null: *not_null || self.primary.contains(name),
-                default: None,
-                identity: None,
-                dropped: false,
-                missing: None,
-                split: None,
-                generated: false,
-            });
+            let mut column = Column::new(name.as_str(), *ty);
+            column.not_null = *not_null || self.primary.contains(name);
+            def.columns.push(column);
         }
         let key = (!self.primary.is_empty()).then(|| {
             let name = format!("{}_pkey", self.name);

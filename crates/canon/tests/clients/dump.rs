@@ -125,6 +125,9 @@ async fn psql(url: &str, script: &str) -> String {
 
 const SCHEMA: &str = r#"
     CREATE SCHEMA app;
+    CREATE TYPE app.state AS ENUM ('new', 'it''s "paid"', 'sent');
+    ALTER TYPE app.state ADD VALUE 'packed' BEFORE 'sent';
+    COMMENT ON TYPE app.state IS 'of an order';
     CREATE TABLE app.customer (
         id serial PRIMARY KEY,
         name varchar(40) NOT NULL DEFAULT 'n/a',
@@ -142,6 +145,10 @@ const SCHEMA: &str = r#"
         at timestamp DEFAULT '2020-01-01',
         days date[]);
     CREATE INDEX order_total ON "Order" (total DESC NULLS LAST, customer);
+    CREATE TABLE app.step (s app.state PRIMARY KEY, was app.state DEFAULT 'new', path app.state[] CHECK ('sent' <> ALL (path)), CHECK (s IN ('new', 'packed', 'sent') AND was <> 'sent'::app.state));
+    CREATE INDEX step_was ON app.step (was DESC);
+    SET search_path = app; CREATE VIEW public.late AS SELECT s FROM step WHERE s > 'new'::state AND s < CAST('sent' AS state); RESET search_path;
+    INSERT INTO app.step (s, path) VALUES ('sent', '{new,packed}'), ('new', NULL), ('packed', '{}');
     CREATE SEQUENCE counter START 5 INCREMENT 3;
     CREATE TABLE counted (n bigint DEFAULT nextval('counter'), twice bigint GENERATED ALWAYS AS (n * 2) STORED, note text);
     CREATE VIEW zz_totals AS SELECT customer, sum(total) AS total FROM "Order" GROUP BY customer;
@@ -164,6 +171,9 @@ const ROWS: &str = r#"
     SELECT * FROM "Order" ORDER BY id;
     SELECT * FROM counted ORDER BY n;
     SELECT * FROM aa_big ORDER BY customer;
+    SELECT * FROM app.step ORDER BY s;
+    SELECT * FROM late ORDER BY s;
+    SELECT enum_range(NULL::app.state), obj_description('app.state'::regtype, 'pg_type');
     SELECT nextval('counter'), nextval('app.customer_id_seq'), nextval('"Order_id_seq"');
     SELECT obj_description('app.customer'::regclass), col_description('"Order"'::regclass, 4);
     SELECT conname, condeferrable, condeferred FROM pg_constraint WHERE contype IN ('p', 'u', 'f')

@@ -441,6 +441,10 @@ fn words(before: &Schema, change: &Change) -> String {
                 known(v.id)
             )
         }
+        Change::Put(Object::Type(t)) => {
+            let known = there(before.user_type(t.id).is_some());
+            format!("type {} was {known}", in_schema(t.namespace, &t.name))
+        }
         Change::Put(Object::Comment { on, .. }) => {
             format!(
                 "a comment on {} was made or changed",
@@ -450,8 +454,10 @@ fn words(before: &Schema, change: &Change) -> String {
         Change::Drop(id) => {
             let role = before.role(*id).map(|r| format!("role {}", r.name));
             let schema = before.namespace(*id).map(|n| format!("schema {}", n.name));
+            let of_type = before.user_type(*id);
             let what = role
                 .or(schema)
+                .or_else(|| of_type.map(|t| format!("type {}", t.def.name)))
                 .unwrap_or_else(|| relation_name(before, *id));
             format!("{what} was dropped")
         }

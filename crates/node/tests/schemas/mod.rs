@@ -7,18 +7,9 @@ use node::Node;
 use txn::TxnOptions;
 
 pub fn column(name: &str, ty: Type, not_null: bool) -> Column {
-    Column {
-        name: name.into(),
-        type_oid: ty.oid(),
-        typmod: -1,
-        not_null,
-        default: None,
-        identity: None,
-        dropped: false,
-        missing: None,
-        split: None,
-        generated: false,
-    }
+    let mut c = Column::new(name, ty.into());
+    c.not_null = not_null;
+    c
 }
 
 /// An index on one column.

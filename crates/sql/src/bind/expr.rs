@@ -2,7 +2,6 @@
 
 use super::window::Windows;
 use super::{Binder, Bound, Scope};
-use crate::ddl::column_type;
 use crate::expr::{Expr, Slot};
 use crate::logical::{Agg, SetCall};
 use base::{ColumnType, Error, Numeric, Result, SqlState, Type, Value};
@@ -78,7 +77,7 @@ impl Binder<'_> {
             Ast::Nested(e) => self.expr(e, env),
             Ast::Value(v) => self.literal(&v.value),
             Ast::TypedString(t) => {
-                let to = column_type(&t.data_type)?;
+                let to = self.type_named(&t.data_type.to_string())?;
                 let b = self.literal(&t.value.value)?;
                 self.explicit_cast(b, to)
             }
@@ -92,7 +91,7 @@ impl Binder<'_> {
                 if !matches!(kind, ast::CastKind::Cast | ast::CastKind::DoubleColon) {
                     return Err(Error::unsupported("TRY_CAST"));
                 }
-                let to = column_type(data_type)?;
+                let to = self.type_named(&data_type.to_string())?;
                 if let Ast::Array(a) = &**expr
                     && to.ty.element().is_some()
                 {
@@ -284,7 +283,7 @@ impl Binder<'_> {
             Ast::Array(a) => self.array(&a.elem, None, env),
             Ast::CompoundFieldAccess { root, access_chain } => self.access(root, access_chain, env),
             Ast::Prefixed { prefix, value } => {
-                let to = crate::types::typename::from_sql_name(&prefix.value, &[], false)?;
+                let to = self.type_named(&prefix.to_string())?;
                 let b = self.expr(value, env)?;
                 self.explicit_cast(b, to)
             }

@@ -45,6 +45,7 @@ pub(crate) use select::QCol;
 pub use syntax::adapt;
 pub(crate) use syntax::{parse_expr, parse_query, respelled};
 
+use crate::catalog::user_types;
 use crate::ddl::privileges::{check_namespace, held_on_namespace};
 use crate::expr::{Expr, Slot};
 use crate::functions::SessionContext;
@@ -220,6 +221,19 @@ impl<'a> Binder<'a> {
             return Ok(());
         };
         check_namespace(schema, self.cx.role, n.id, privilege::USAGE)
+    }
+
+    /// The type of this name: 42704.
+    pub fn type_named(&mut self, text: &str) -> Result<ColumnType> {
+        let built_in = crate::ddl::type_from_text(text);
+        if let Err(e) = &built_in
+            && e.code() == SqlState::UNDEFINED_OBJECT
+            && let Some(n) = user_types::schema_of(text)
+        {
+            self.name_schema(&n)?;
+        }
+        let schema = &self.cx.catalog.schema;
+        user_types::type_of(schema, self.cx.search_path, text, built_in)
     }
 
     /// Notes that a name of the text was found in this schema.

@@ -279,17 +279,22 @@ pub(crate) fn column_name(e: &Ast) -> Option<String> {
             if names_itself(expr) {
                 return column_name(expr);
             }
-            let ty = crate::ddl::column_type(data_type).ok()?.ty;
+            let text = data_type.to_string();
+            let Ok(ty) = crate::ddl::type_from_text(&text).map(|t| t.ty) else {
+                return crate::catalog::user_types::last_part(&text);
+            };
             match ty.element() {
                 Some(e) => e.typname().to_owned(),
                 None => ty.typname().to_owned(),
             }
         }
-        Ast::TypedString(t) => crate::ddl::column_type(&t.data_type)
-            .ok()?
-            .ty
-            .typname()
-            .to_owned(),
+        Ast::TypedString(t) => {
+            let text = t.data_type.to_string();
+            match crate::ddl::type_from_text(&text) {
+                Ok(t) => t.ty.typname().to_owned(),
+                Err(_) => return crate::catalog::user_types::last_part(&text),
+            }
+        }
         Ast::Interval(_) => "interval".into(),
         Ast::Case { else_result, .. } => {
             return match else_result.as_deref().and_then(column_name) {

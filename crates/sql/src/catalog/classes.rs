@@ -167,7 +167,7 @@ struct Attribute<'a> {
 }
 
 fn attribute(rows: &mut Rows, a: &Attribute<'_>, more: &[(&str, Value)]) {
-    let info = types::info(a.ty.ty.oid());
+    let info = types::info(a.ty.ty);
     let dims = i32::from(a.ty.ty.element().is_some() && a.ty.ty.typname().starts_with('_'));
     let mut row = vec![
         ("attrelid", oid(a.relation)),
@@ -325,9 +325,7 @@ pub(super) fn pg_index(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                 .iter()
                 .map(|k| Value::Int2(i16::from(k.desc) | i16::from(k.nulls_first) << 1))
                 .collect();
-            let collations = types()
-                .map(|t| oid(types::info(t.oid()).collation))
-                .collect();
+            let collations = types().map(|t| oid(types::info(t).collation)).collect();
             let classes = types().map(|t| oid(types::operator_class(t))).collect();
             rows.push(&[
                 ("indexrelid", oid(i.id)),
@@ -482,7 +480,7 @@ fn class_of(cx: &CatalogScan<'_>, id: Oid) -> Option<(Oid, bool)> {
     if id == types::PLPGSQL {
         return Some((class("pg_extension"), false));
     }
-    if Type::from_oid(id).is_some() {
+    if s.type_numbered(id).is_some() {
         return Some((class("pg_type"), false));
     }
     let constraint = |t: &std::sync::Arc<Table>| {

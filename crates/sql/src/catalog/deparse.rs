@@ -12,13 +12,18 @@ use crate::types::typename::format_type;
 use base::schema::{
     Check, Column, Deferral, FkAction, ForeignKey, Index, Schema, Table, TableDef, ViewDef,
 };
-use base::{ColumnIdx, ColumnType, Oid};
+use base::{ColumnIdx, ColumnType, Oid, Type};
 use sqlparser::ast::{Expr, Value as Literal};
 
 /// A column's DEFAULT as `pg_get_expr` prints it.
 pub(super) fn default(schema: &Schema, path: &[String], column: &Column) -> Option<String> {
     let text = column.default.as_ref()?;
-    let shown = |t: ColumnType| format_type(t.ty, -1);
+    let shown = |t: ColumnType| match t.ty {
+        Type::User(_) | Type::UserArray(_) => {
+            super::user_types::shown(schema, path, t.ty.oid()).unwrap_or_default()
+        }
+        ty => format_type(ty, -1),
+    };
     let Ok(e) = expr_text::parse(text) else {
         return Some(text.clone());
     };

@@ -68,6 +68,12 @@ impl Printer<'_> {
         }
     }
 
+    /// The type that the items of IN get, if it is known; none when it cannot be written here.
+    fn type_of_items(&self, e: &Expr) -> Option<Option<Type>> {
+        let ty = self.type_of(e);
+        (!matches!(ty, Some(Type::User(_)))).then_some(ty)
+    }
+
     fn cast(&self, text: String, class: Class, ty: &str) -> (String, Class) {
         match self.pretty && matches!(class, Class::Simple | Class::Cast) {
             true => (format!("{text}::{ty}"), Class::Cast),
@@ -189,7 +195,7 @@ impl Printer<'_> {
                 list,
                 negated,
             } => {
-                let ty = self.type_of(expr);
+                let ty = self.type_of_items(expr)?;
                 let item = |e: &Expr| match e {
                     Expr::Value(v) => match &v.value {
                         V::SingleQuotedString(s) => Some(literal(s, ty.unwrap_or(Type::Text))),
@@ -243,8 +249,10 @@ impl Printer<'_> {
     }
 }
 
+/// A label of an enum stands as it is: the name of its type depends on who asks.
 fn literal(s: &str, ty: Type) -> String {
     let name = match ty {
+        Type::User(_) | Type::UserArray(_) => return quote_literal(s),
         Type::Bpchar => "bpchar".to_string(),
         t => format_type(t, -1),
     };

@@ -5,11 +5,13 @@
 //!
 //! Left out on purpose: what PostgreSQL keeps and Canon does not (file nodes, statistics objects, triggers): NULL or empty.
 
-use super::{DATABASE_OID, Names, Resolved, SessionFacts, by_oid, deparse, display_name, types};
+use super::{
+    DATABASE_OID, Names, Resolved, SessionFacts, by_oid, deparse, display_name, types, user_types,
+};
 use crate::ddl::expr_text::{parse_name, quote_ident};
 use crate::ddl::privileges;
 use crate::types::CatalogLookup;
-use crate::types::typename::{self, from_sql_name};
+use crate::types::typename;
 use base::schema::{Relation, Schema, Table, privilege};
 use base::{Error, Oid, Result, SqlState, Type, Value};
 use std::sync::Arc;
@@ -30,7 +32,7 @@ pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Resu
         return Ok(Value::Null);
     }
     Ok(match name {
-        "format_type" => format_type(arg(0), arg(1)),
+        "format_type" => cx.format_type(arg(0), arg(1)),
         "pg_get_expr" => arg(0).clone(),
         "pg_get_indexdef" => cx.indexdef(number(0), arg(1).as_i64().unwrap_or(0), flag(2)),
         "pg_get_constraintdef" => cx.constraintdef(number(0), flag(1)),
@@ -41,8 +43,8 @@ pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Resu
             None => format!("unknown (OID={})", number(0).unwrap_or(0)),
         }),
         "pg_table_is_visible" => cx.visible(number(0)),
-        "pg_type_is_visible"
-        | "pg_function_is_visible"
+        "pg_type_is_visible" => cx.type_visible(number(0)),
+        "pg_function_is_visible"
         | "pg_operator_is_visible"
         | "pg_opclass_is_visible"
         | "pg_opfamily_is_visible"
@@ -59,10 +61,7 @@ pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Resu
         "to_regclass" => cx.quiet(|n| Ok(n.relation(&string(arg(0)))?.map(|r| r.oid())))?,
         "to_regnamespace" => cx.quiet(|n| Ok(n.namespace_oid(&string(arg(0)))))?,
         "to_regproc" | "to_regprocedure" => cx.quiet(|n| n.procedure_oid(&string(arg(0))))?,
-        "to_regtype" => match from_sql_name(&string(arg(0)), &[], false) {
-            Ok(t) => Value::Oid(t.ty.oid()),
-            Err(_) => Value::Null,
-        },
+        "to_regtype" => cx.regtype(&string(arg(0))),
         "to_regrole" => {
             let (_, name) = parse_name(&string(arg(0)))?;
             let role = cx.schema.role_named(&name);
@@ -73,10 +72,10 @@ pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Resu
         "has_column_privilege" => cx.has_column(args)?,
         "has_schema_privilege" => cx.has_schema(args)?,
         "has_database_privilege" => cx.has_database(args)?,
-        "has_function_privilege"
-        | "has_type_privilege"
-        | "has_language_privilege"
-        | "has_tablespace_privilege" => Value::Bool(true),
+        "has_type_privilege" => cx.has_type(args)?,
+        "has_function_privilege" | "has_language_privilege" | "has_tablespace_privilege" => {
+            Value::Bool(true)
+        }
         "has_foreign_data_wrapper_privilege" | "has_server_privilege" => Value::Bool(false),
         "pg_has_role" => cx.has_role(args)?,
         "row_security_active" | "pg_relation_is_publishable" => Value::Bool(false),
@@ -163,7 +162,7 @@ fn bytes(n: Option<u64>) -> Value {
     n.map_or(Value::Null, |n| Value::Int8(n as i64))
 }
 
-/// `format_type(oid, typmod)`, pseudo-types included. A modifier that says "none" (-1) keeps `bpchar` apart from `character`,
+/// `format_type(oid, typmod)` of types that are not users', pseudo-types included. A modifier that says "none" (-1) keeps `bpchar` apart from `character`,
 /// which would mean `character(1)`; a NULL modifier asks for the plain name.
 pub fn format_type(ty: &Value, typmod: &Value) -> Value {
     let Some(ty) = ty.as_i64().map(|n| n as Oid) else {
@@ -194,6 +193,44 @@ enum Kind {
 }
 
 impl Scope<'_> {
+    fn format_type(&self, ty: &Value, typmod: &Value) -> Value {
+        let id = ty.as_i64().unwrap_or(0) as Oid;
+        match user_types::shown(self.schema, self.search_path, id) {
+            Some(name) if id >= base::id::FIRST_USER_OID => text(name),
+            _ => format_type(ty, typmod),
+        }
+    }
+
+    fn type_visible(&self, id: Option<Oid>) -> Value {
+        let id = id.unwrap_or(0);
+        Value::Bool(user_types::visible(self.schema, self.search_path, id))
+    }
+
+    fn regtype(&self, name: &str) -> Value {
+        let found = user_types::type_named(self.schema, self.search_path, name);
+        found.map_or(Value::Null, |t| Value::Oid(t.ty.oid()))
+    }
+
+    /// `has_type_privilege([role,] type, 'USAGE')`: 42704, 22023.
+    fn has_type(&self, args: &[Value]) -> Result<Value> {
+        let (role, rest) = self.who(args, 2)?;
+        if rest.iter().any(Value::is_null) {
+            return Ok(Value::Null);
+        }
+        let id = match rest[0].as_i64() {
+            Some(n) => n as Oid,
+            None => {
+                let name = string(&rest[0]);
+                let ty = user_types::type_named(self.schema, self.search_path, &name)?;
+                ty.ty.element().unwrap_or(ty.ty).oid()
+            }
+        };
+        Ok(Value::Bool(match self.schema.user_type(id) {
+            Some(t) => privileges::may_use_type(self.schema, role, &t.def),
+            None => true,
+        }))
+    }
+
     fn names(&self) -> Names {
         Names {
             schema: self.schema.clone(),

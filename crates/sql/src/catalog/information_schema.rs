@@ -106,11 +106,25 @@ fn numeric(ty: Type, typmod: i32) -> (Option<i32>, Option<i32>, Option<i32>) {
     }
 }
 
+/// The schema that a column's type is in.
+fn udt_schema(cx: &CatalogScan<'_>, ty: Type) -> Value {
+    match ty {
+        Type::User(u) | Type::UserArray(u) => {
+            let t = cx.schema().user_type(u.oid);
+            t.map_or(Value::Null, |t| ns(cx, t.def.namespace))
+        }
+        _ => text("pg_catalog"),
+    }
+}
+
 fn int(n: Option<i32>) -> Value {
     n.map_or(Value::Null, Value::Int4)
 }
 
 fn data_type(ty: Type) -> String {
+    if matches!(ty, Type::User(_)) {
+        return "USER-DEFINED".into();
+    }
     let array = ty.element().is_some() && ty.typname().starts_with('_');
     if array {
         "ARRAY".into()
@@ -122,18 +136,8 @@ fn data_type(ty: Type) -> String {
 pub(super) fn columns(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for r in RELATIONS.iter() {
         for (i, (name, ty)) in r.columns.iter().enumerate() {
-            let c = Column {
-                name: (*name).into(),
-                type_oid: ty.oid(),
-                typmod: -1,
-                not_null: r.not_null[i],
-                default: None,
-                identity: None,
-                dropped: false,
-                missing: None,
-                split: None,
-                generated: false,
-            };
+            let mut c = Column::new(*name, (*ty).into());
+            c.not_null = r.not_null[i];
             column(cx, rows, (r.oid, r.namespace, r.name), i, &c, false);
         }
     }
@@ -200,7 +204,7 @@ fn column(
         ("numeric_scale", int(scale)),
         ("datetime_precision", int(time)),
         ("udt_catalog", db(cx)),
-        ("udt_schema", text("pg_catalog")),
+        ("udt_schema", udt_schema(cx, ty.ty)),
         ("udt_name", text(ty.ty.typname())),
         ("dtd_identifier", text((at + 1).to_string())),
         ("is_self_referencing", text("NO")),

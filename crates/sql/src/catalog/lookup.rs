@@ -71,6 +71,15 @@ impl CatalogLookup for Names {
         Ok(first)
     }
 
+    fn type_oid(&self, name: &str) -> Option<Oid> {
+        let found = super::user_types::type_named(&self.schema, &self.search_path, name);
+        Some(found.ok()?.ty.oid())
+    }
+
+    fn type_name(&self, oid: Oid) -> Option<String> {
+        super::user_types::shown(&self.schema, &self.search_path, oid)
+    }
+
     fn procedure_name(&self, oid: Oid) -> Option<String> {
         types::procedures()
             .find(|(id, _)| *id == oid)

@@ -20,6 +20,7 @@ mod roles;
 mod rows;
 mod summaries;
 mod types;
+pub mod user_types;
 
 pub use lookup::Names;
 pub(crate) use types::PLPGSQL;
@@ -404,6 +405,7 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_depend" => depend::pg_depend,
         "pg_rewrite" => classes::pg_rewrite,
         "pg_type" => types::pg_type,
+        "pg_enum" => user_types::pg_enum,
         "pg_proc" => types::pg_proc,
         "pg_aggregate" => types::pg_aggregate,
         "pg_operator" => types::pg_operator,

@@ -55,16 +55,17 @@ fn number(s: &str) -> Oid {
     s.parse().expect("the table holds numbers")
 }
 
-pub(super) fn info(ty: Oid) -> Info {
-    INFO.get(&ty).copied().unwrap_or(Info {
-        by_value: false,
+pub(super) fn info(ty: Type) -> Info {
+    let label = matches!(ty, Type::User(_));
+    INFO.get(&ty.oid()).copied().unwrap_or(Info {
+        by_value: label,
         align: b'i',
-        storage: b'x',
+        storage: if label { b'p' } else { b'x' },
         collation: 0,
     })
 }
 
-pub(super) fn pg_type(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for w in TYPES.iter() {
         let n = |i: usize| oid(number(w[i]));
         let flag = |i: usize| Value::Bool(w[i] == "1");
@@ -96,6 +97,7 @@ pub(super) fn pg_type(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("typtypmod", Value::Int4(-1)),
         ]);
     }
+    super::user_types::pg_type(cx, rows);
     Ok(())
 }
 
@@ -119,6 +121,7 @@ pub(super) fn sig_oid(s: Sig) -> Oid {
         Sig::AnyArray => 2277,
         Sig::AnyElement => 2283,
         Sig::AnyNonArray => 2776,
+        Sig::AnyEnum => 3500,
         Sig::AnyCompatible => 5077,
         Sig::AnyCompatibleArray => 5078,
         Sig::AnyCompatibleNonArray => 5079,
@@ -279,9 +282,16 @@ const OPERATOR_CLASSES: &[(Oid, &str, Oid, Type, bool)] = &[
     (10065, "uuid_ops", 2968, Type::Uuid, true),
 ];
 
+/// `enum_ops`, over `anyenum`.
+const ENUM_CLASS: Oid = 10046;
+
 /// The operator class that an index over this type has; 0 for none.
 pub(super) fn operator_class(ty: Type) -> Oid {
-    let ty = if ty == Type::Varchar { Type::Text } else { ty };
+    let ty = match ty {
+        Type::Varchar => Type::Text,
+        Type::User(_) => return ENUM_CLASS,
+        ty => ty,
+    };
     let all = OPERATOR_CLASSES.iter();
     all.filter(|c| c.3 == ty && c.4)
         .map(|c| c.0)
@@ -302,6 +312,16 @@ pub(super) fn pg_opclass(_: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("opcdefault", Value::Bool(*default)),
         ]);
     }
+    rows.push(&[
+        ("oid", oid(ENUM_CLASS)),
+        ("opcmethod", oid(403)),
+        ("opcname", text("enum_ops")),
+        ("opcnamespace", oid(PG_CATALOG)),
+        ("opcowner", oid(BOOTSTRAP_ROLE)),
+        ("opcfamily", oid(3522)),
+        ("opcintype", oid(3500)),
+        ("opcdefault", Value::Bool(true)),
+    ]);
     Ok(())
 }
 

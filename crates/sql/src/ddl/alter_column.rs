@@ -150,7 +150,7 @@ impl Work<'_> {
         let in_key =
             def.foreign_keys.iter().any(referenced) || self.schema.tables().any(|t| referencing(t));
         let column = &mut def.columns[at as usize];
-        (column.type_oid, column.typmod) = (new.ty.oid(), new.typmod);
+        column.set_type(new);
         if column.identity.is_some() && !matches!(new.ty, Type::Int2 | Type::Int4 | Type::Int8) {
             return Err(Error::new(
                 SqlState::INVALID_PARAMETER_VALUE,

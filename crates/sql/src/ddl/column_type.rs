@@ -6,10 +6,11 @@ use sqlparser::ast::DataType;
 
 /// The type of this syntax, by its text: `NUMERIC(10,2)`, `TIMESTAMP(3) WITH TIME ZONE`, `INT[]`. 42704, 22023, 0A000.
 pub fn column_type(dt: &DataType) -> Result<ColumnType> {
-    from_text(&dt.to_string())
+    type_from_text(&dt.to_string())
 }
 
-fn from_text(text: &str) -> Result<ColumnType> {
+/// The built-in type of this text.
+pub fn type_from_text(text: &str) -> Result<ColumnType> {
     let mut name = text.trim();
     let mut array = false;
     while name.ends_with(']')

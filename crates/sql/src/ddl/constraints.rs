@@ -119,7 +119,7 @@ impl Work<'_> {
         }
         let (schema, path) = (&self.schema, self.ctx.search_path);
         self.ctx.analyzer.check(schema, path, def, &c.expr)?;
-        let expr = c.expr.to_string();
+        let expr = super::expr_text::pin_types(self, &c.expr.to_string());
         let name = match &c.name {
             Some(n) => self.given_name(def, n)?,
             None => {

@@ -5,7 +5,7 @@
 //!
 //! Left out on purpose: INHERITS, partitions, temporary tables (0A000). UNLOGGED tables are logged.
 
-use super::column_type::{column_type, serial};
+use super::column_type::serial;
 use super::constraints::Pending;
 use super::work::Work;
 use base::schema::{Column, Identity, Object, TableDef};
@@ -101,6 +101,7 @@ impl Work<'_> {
             return Ok(None);
         }
         self.must_be_free(namespace, &name)?;
+        self.no_type_named(namespace, &name)?;
         let id = self.oid();
         Ok(Some(TableDef {
             id,
@@ -231,7 +232,7 @@ impl Work<'_> {
                 ColumnOption::Generated {
                     generation_expr: Some(e),
                     ..
-                } => super::generated::mark(&mut column, e, &o.option)?,
+                } => self.mark_generated(&mut column, e, &o.option)?,
                 ColumnOption::Generated {
                     generated_as,
                     sequence_options,
@@ -282,7 +283,9 @@ impl Work<'_> {
 
     /// The type of a column: 42P16 for one that no row can hold.
     pub(super) fn storable(&self, dt: &DataType, column: &str) -> Result<ColumnType> {
-        let ty = column_type(dt)?;
+        let text = dt.to_string();
+        let ty = crate::catalog::user_types::type_named(&self.schema, self.ctx.search_path, &text)?;
+        self.may_use_type(ty.ty)?;
         let pseudo = |name: &str| {
             let what = format!("column \"{column}\" has pseudo-type {name}");
             Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, what))
@@ -313,7 +316,7 @@ impl Work<'_> {
                 format!("{what} \"{}\"", column.name),
             ));
         }
-        let text = super::expr_text::pin_sequences(self, &e.to_string())?;
+        let text = super::expr_text::pinned(self, &e.to_string())?;
         let e = super::expr_text::parse(&text)?;
         let (schema, path) = (&self.schema, self.ctx.search_path);
         self.ctx.analyzer.default(schema, path, column, &e)?;
@@ -353,18 +356,7 @@ pub(super) fn push_column(def: &mut TableDef, column: Column) -> Result<()> {
 }
 
 pub(super) fn plain_column(name: String, ty: ColumnType) -> Column {
-    Column {
-        name,
-        type_oid: ty.ty.oid(),
-        typmod: ty.typmod,
-        not_null: false,
-        default: None,
-        identity: None,
-        dropped: false,
-        missing: None,
-        split: None,
-        generated: false,
-    }
+    Column::new(name, ty)
 }
 
 fn index_column(name: &Ident) -> sqlparser::ast::IndexColumn {

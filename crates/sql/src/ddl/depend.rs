@@ -3,6 +3,7 @@
 //! ```text
 //! schema <- relations in it            table <- foreign keys of other tables, views; owned sequences go silently
 //! sequence <- defaults that name it    column <- views; its indexes, CHECKs, foreign keys and sequence go silently
+//! type <- columns of it, views, defaults and CHECKs that name it
 //! index <- foreign keys that probe it  view <- views
 //! ```
 //!
@@ -13,13 +14,15 @@ use super::expr_text;
 use super::work::Work;
 use crate::catalog::{self, Resolved};
 use base::schema::{Object, Relation, TableDef};
-use base::{ColumnIdx, Error, Oid, Result, SqlState};
+use base::{ColumnIdx, Error, Oid, Result, SqlState, Type};
 
 /// Something that can be dropped, or that a drop takes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Namespace(Oid),
     Relation(Oid),
+    /// A type that a user made.
+    Type(Oid),
     /// Table and place of the column.
     Column(Oid, ColumnIdx),
     Default(Oid, ColumnIdx),
@@ -108,12 +111,17 @@ impl Work<'_> {
         let inside: Vec<Node> = doomed.iter().copied().filter(inside).collect();
         for node in doomed.iter().filter(|n| !inside.contains(n)) {
             match *node {
-                Node::Namespace(_) | Node::Relation(_) => {}
+                Node::Namespace(_) | Node::Relation(_) | Node::Type(_) => {}
                 part => self.drop_part(part),
             }
         }
         for node in &doomed {
             if let Node::Relation(id) = *node {
+                self.drop_object(id);
+            }
+        }
+        for node in &doomed {
+            if let Node::Type(id) = *node {
                 self.drop_object(id);
             }
         }
@@ -162,6 +170,12 @@ impl Work<'_> {
             Node::Column(_, c) => {
                 let column = &mut def.columns[c as usize];
                 column.dropped = true;
+                // Its type may go, and old rows have its bytes all the same.
+                match column.ty().ty {
+                    Type::User(_) => column.set_type(Type::Int8.into()),
+                    Type::UserArray(_) => column.set_type(Type::Bytea.into()),
+                    _ => {}
+                }
                 column.name = format!("........pg.dropped.{}........", c + 1);
                 (column.default, column.identity) = (None, None);
                 (column.not_null, column.generated) = (false, false);
@@ -190,7 +204,7 @@ impl Work<'_> {
                 def.foreign_keys.retain(|x| x.id != k);
                 self.drop_comments(|on, _| on == k);
             }
-            Node::Namespace(_) | Node::Relation(_) => unreachable!("parts only"),
+            Node::Namespace(_) | Node::Relation(_) | Node::Type(_) => unreachable!("parts only"),
         }
         self.put(Object::Table(def));
     }
@@ -215,7 +229,11 @@ impl Work<'_> {
                         .into_iter()
                         .map(|r| (Node::Relation(r), Link::Normal)),
                 );
+                let types = self.schema.user_types();
+                let types = types.filter(|t| t.def.namespace == ns);
+                found.extend(types.map(|t| (Node::Type(t.def.id), Link::Normal)));
             }
+            Node::Type(id) => self.users_of_type(id, &mut found),
             Node::Relation(id) => {
                 for s in self.owned_sequences(|t, _| t == id) {
                     found.push((Node::Relation(s), Link::Auto));
@@ -278,6 +296,54 @@ impl Work<'_> {
                 }
             }
             Node::Default(..) | Node::Check(..) | Node::Foreign(..) => {}
+        }
+        found
+    }
+
+    /// Columns and views of a user's type or of arrays over it, and texts that name it.
+    fn users_of_type(&self, id: Oid, found: &mut Vec<(Node, Link)>) {
+        let Some(t) = self.schema.user_type(id) else {
+            return;
+        };
+        let of = |c: &base::schema::Column| c.type_oid == id || c.type_oid == t.def.array;
+        let mut all = vec![];
+        for r in self.schema.relations_of_type(id) {
+            match r {
+                Relation::Table(t) => {
+                    let columns = live(&t.def).filter(|(_, c)| of(c));
+                    all.extend(columns.map(|(i, _)| Node::Column(t.def.id, i)));
+                }
+                r => all.push(Node::Relation(r.id())),
+            }
+        }
+        for n in self.named_in_text(&t.def.name) {
+            if !all.contains(&n) {
+                all.push(n);
+            }
+        }
+        found.extend(all.into_iter().map(|n| (n, Link::Normal)));
+    }
+
+    /// Defaults, checks and views whose text casts to a type of this name.
+    pub(super) fn named_in_text(&self, name: &str) -> Vec<Node> {
+        let mut found = vec![];
+        for r in self.schema.relations() {
+            match r {
+                Relation::View(v) if expr_text::casts_to(&v.query, name) => {
+                    found.push(Node::Relation(v.id));
+                }
+                Relation::Table(t) => {
+                    let defaults = live(&t.def).filter(|(_, c)| {
+                        let text = c.default.as_deref();
+                        text.is_some_and(|d| expr_text::casts_to(d, name))
+                    });
+                    found.extend(defaults.map(|(i, _)| Node::Default(t.def.id, i)));
+                    let checks = t.def.checks.iter();
+                    let checks = checks.filter(|c| expr_text::casts_to(&c.expr, name));
+                    found.extend(checks.map(|c| Node::Check(t.def.id, c.id)));
+                }
+                _ => {}
+            }
         }
         found
     }
@@ -370,6 +436,10 @@ impl Work<'_> {
                     _ => "table",
                 };
                 format!("{kind} {}", self.shown(id))
+            }
+            Node::Type(id) => {
+                let name = catalog::user_types::shown(&self.schema, self.ctx.search_path, id);
+                format!("type {}", name.unwrap_or_default())
             }
             Node::Column(t, c) => {
                 let (shown, table) = part(t);

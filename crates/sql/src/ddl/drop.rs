@@ -27,15 +27,7 @@ impl Work<'_> {
             ObjectType::Schema => return self.drop_schemas(if_exists, names, cascade),
             ObjectType::Role | ObjectType::User => return self.drop_roles(if_exists, names),
             ObjectType::Database => return Err(Error::unsupported("DROP DATABASE")),
-            ObjectType::Type if if_exists => {
-                for n in names {
-                    self.notice(
-                        SqlState([b'0'; 5]),
-                        format!("type \"{n}\" does not exist, skipping"),
-                    );
-                }
-                return Ok("DROP TYPE".into());
-            }
+            ObjectType::Type => return self.drop_types(names, if_exists, cascade),
             ObjectType::MaterializedView if if_exists => {
                 for n in names {
                     self.notice(

@@ -9,6 +9,8 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
+pub use crate::types::ident::quote_ident;
+
 /// The expression that this text is.
 pub fn parse(text: &str) -> Result<Expr> {
     let broken = |e: String| Error::new(SqlState::SYNTAX_ERROR, e);
@@ -64,6 +66,72 @@ pub fn mentioned<'a>(text: &str, names: &[&'a str]) -> Vec<&'a str> {
     found
 }
 
+/// The places of the words that name types: behind `::`, and behind AS inside of CAST. Of a name with a schema, its last word.
+fn type_words(tokens: &[Token]) -> Vec<(usize, String, bool)> {
+    let solid: Vec<usize> = (0..tokens.len())
+        .filter(|&i| !matches!(tokens[i], Token::Whitespace(_)))
+        .collect();
+    let at = |k: usize| solid.get(k).map(|&i| &tokens[i]);
+    let is = |k: usize, w: &str| at(k).and_then(word).is_some_and(|x| x == w);
+    let mut found = vec![];
+    let mut casts = vec![];
+    for k in 0..solid.len() {
+        let type_follows = match at(k) {
+            Some(Token::LParen) => {
+                casts.push(k > 0 && is(k - 1, "cast"));
+                false
+            }
+            Some(Token::RParen) => {
+                casts.pop();
+                false
+            }
+            Some(Token::DoubleColon) => true,
+            _ => is(k, "as") && casts.last() == Some(&true),
+        };
+        if !type_follows {
+            continue;
+        }
+        let mut last = k + 1;
+        while matches!(at(last + 1), Some(Token::Period)) {
+            last += 2;
+        }
+        if let Some(name) = at(last).and_then(word) {
+            found.push((solid[last], name, last > k + 1));
+        }
+    }
+    found
+}
+
+/// Whether the text casts to a type of this name, whatever its schema.
+pub fn casts_to(text: &str, name: &str) -> bool {
+    let words = type_words(&tokens(text));
+    words.iter().any(|(_, w, _)| w == name)
+}
+
+/// Writes the schemas of users' types into a text, so that it means the same under another search path.
+pub(super) fn pin_types(work: &Work<'_>, text: &str) -> String {
+    if work.schema.user_types().next().is_none() {
+        return text.to_owned();
+    }
+    let mut tokens = tokens(text);
+    for (at, name, qualified) in type_words(&tokens) {
+        let built_in = super::type_from_text(&tokens[at].to_string()).is_ok();
+        if qualified || built_in {
+            continue;
+        }
+        let path: Vec<base::Oid> =
+            catalog::namespaces(&work.schema, work.ctx.search_path).collect();
+        let named = path
+            .iter()
+            .find_map(|n| work.schema.user_type_named(*n, &name));
+        if let Some(t) = named {
+            let full = sequence_name(work, t.def.namespace, &name);
+            tokens[at] = Token::make_word(&full, None);
+        }
+    }
+    tokens.iter().map(ToString::to_string).collect()
+}
+
 /// The text with a column's name changed.
 pub fn rename_column(text: &str, from: &str, to: &str) -> String {
     let tokens = tokens(text);
@@ -76,19 +144,6 @@ pub fn rename_column(text: &str, from: &str, to: &str) -> String {
     tokens.iter().enumerate().map(print).collect()
 }
 
-/// The name as SQL has to write it.
-pub fn quote_ident(name: &str) -> String {
-    let plain = name
-        .bytes()
-        .enumerate()
-        .all(|(i, b)| matches!(b, b'a'..=b'z' | b'_') || i > 0 && matches!(b, b'0'..=b'9' | b'$'));
-    if plain && !name.is_empty() && !is_reserved(name) {
-        name.to_owned()
-    } else {
-        format!("\"{}\"", name.replace('"', "\"\""))
-    }
-}
-
 /// The text as a string literal.
 pub fn quote_literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
@@ -98,24 +153,13 @@ pub fn quote_literal(text: &str) -> String {
     }
 }
 
-/// Words that PostgreSQL quotes when it prints a name (all but its unreserved keywords).
-fn is_reserved(name: &str) -> bool {
-    const WORDS: &str = " all analyse analyze and any array as asc asymmetric authorization between bigint binary bit \
-        boolean both case cast char character check coalesce collate collation column concurrently constraint create \
-        cross current_catalog current_date current_role current_schema current_time current_timestamp current_user dec \
-        decimal default deferrable desc distinct do else end except exists extract false fetch float for foreign freeze \
-        from full grant greatest group grouping having ilike in initially inner inout int integer intersect interval \
-        into is isnull join lateral leading least left like limit localtime localtimestamp national natural nchar none \
-        normalize not notnull null nullif numeric offset on only or order out outer overlaps overlay placing position \
-        precision primary real references returning right row select session_user setof similar smallint some substring \
-        symmetric table tablesample then time timestamp to trailing treat trim true union unique user using values \
-        varchar variadic verbose when where window with xmlattributes xmlconcat xmlelement xmlexists xmlforest \
-        xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable ";
-    WORDS.contains(&format!(" {name} "))
+/// The text with names that mean the same under every search path: sequences (42P01, 42809) and users' types.
+pub(super) fn pinned(work: &Work<'_>, text: &str) -> Result<String> {
+    pin_sequences(work, &pin_types(work, text))
 }
 
 /// Rewrites `nextval('s')` to the full name of the sequence that `s` means now, as PostgreSQL binds it: 42P01, 42809.
-pub(super) fn pin_sequences(work: &Work<'_>, text: &str) -> Result<String> {
+fn pin_sequences(work: &Work<'_>, text: &str) -> Result<String> {
     if !text.to_lowercase().contains("nextval") {
         return Ok(text.to_owned());
     }

@@ -81,6 +81,22 @@ pub enum Extra {
         /// Refuses to run inside a transaction block (25001).
         alone: bool,
     },
+    /// ALTER TYPE OWNER TO.
+    TypeOwner {
+        name: ObjectName,
+        owner: Ident,
+    },
+    /// ALTER TYPE SET SCHEMA.
+    TypeSchema {
+        name: ObjectName,
+        schema: Ident,
+    },
+    /// GRANT and REVOKE USAGE ON TYPE.
+    TypeUsage {
+        give: bool,
+        names: Vec<ObjectName>,
+        roles: Vec<Ident>,
+    },
     Lock(LockTable),
     /// COMMENT ON CONSTRAINT name ON table.
     CommentOnConstraint {
@@ -184,9 +200,9 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
         Token::Word(w) if w.quote_style.is_none() => Some(w.value.to_lowercase()),
         _ => Some(String::new()),
     });
-    const FIRST: [&str; 13] = [
-        "comment", "alter", "create", "drop", "import", "reassign", "refresh", "security",
-        "vacuum", "analyze", "analyse", "reindex", "lock",
+    const FIRST: [&str; 15] = [
+        "grant", "revoke", "comment", "alter", "create", "drop", "import", "reassign", "refresh",
+        "security", "vacuum", "analyze", "analyse", "reindex", "lock",
     ];
     let first = first.unwrap_or_default();
     if !FIRST.contains(&first.as_str()) && first != "cluster" {
@@ -197,6 +213,10 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
     let extra = match first.as_str() {
         "vacuum" | "analyze" | "analyse" | "reindex" | "cluster" => w.upkeep(&first)?,
         "lock" => Extra::Lock(w.lock()?),
+        "grant" | "revoke" => match w.type_usage()? {
+            Some(e) => e,
+            None => return Ok(None),
+        },
         "comment" => match w.comment_on_constraint()? {
             Some(e) => e,
             None => return Ok(None),
@@ -348,6 +368,39 @@ impl Words<'_> {
         Ok(Some(Extra::CommentOnConstraint { name, table, text }))
     }
 
+    /// `GRANT USAGE ON TYPE a, b TO r`, and the same of REVOKE; other objects are left to the parser.
+    fn type_usage(&mut self) -> Result<Option<Extra>> {
+        let give = self.eat("grant");
+        if !give {
+            self.eat("revoke");
+        }
+        if self.at("grant option") {
+            return Ok(None);
+        }
+        if self.eat("all") {
+            self.eat("privileges");
+        } else if !self.eat("usage") {
+            return Ok(None);
+        }
+        if !self.eat("on type") && !self.eat("on domain") {
+            return Ok(None);
+        }
+        let mut names = vec![self.name()?];
+        while self.0.consume_token(&Token::Comma) {
+            names.push(self.name()?);
+        }
+        self.expect(if give { "to" } else { "from" })?;
+        let mut roles = vec![self.ident()?];
+        while self.0.consume_token(&Token::Comma) {
+            roles.push(self.ident()?);
+        }
+        if self.at("with grant option") {
+            return Err(Error::unsupported("WITH GRANT OPTION"));
+        }
+        let _ = self.eat("restrict") || self.eat("cascade");
+        Ok(Some(Extra::TypeUsage { give, names, roles }))
+    }
+
     fn upkeep(&mut self, first: &str) -> Result<Extra> {
         self.0.next_token();
         let more = |w: &Words<'_>| !matches!(w.0.peek_token().token, Token::EOF | Token::SemiColon);
@@ -450,6 +503,21 @@ impl Words<'_> {
                 options,
                 owned_by,
             }));
+        }
+        if self.eat("alter type") {
+            let name = self.name()?;
+            if self.eat("owner to") {
+                let owner = self.ident()?;
+                return Ok(Some(Extra::TypeOwner { name, owner }));
+            }
+            if self.eat("set schema") {
+                let schema = self.ident()?;
+                return Ok(Some(Extra::TypeSchema { name, schema }));
+            }
+            if self.at("rename to") || self.at("rename value") || self.at("add value") {
+                return Ok(None);
+            }
+            return Ok(Some(self.refuse_rest("ALTER TYPE")));
         }
         for (words, tag) in [("alter view", "ALTER VIEW"), ("alter index", "ALTER INDEX")] {
             if !self.eat(words) {

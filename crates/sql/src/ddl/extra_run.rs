@@ -103,6 +103,9 @@ impl Work<'_> {
             Extra::CommentOnConstraint { name, table, text } => {
                 self.comment_on_constraint(name, table, text.as_deref())
             }
+            Extra::TypeOwner { name, owner } => self.type_owner(name, &catalog::fold(owner)),
+            Extra::TypeSchema { name, schema } => self.type_schema(name, schema),
+            Extra::TypeUsage { give, names, roles } => self.type_usage(*give, names, roles),
             Extra::Lock(_) => Err(Error::internal("a lock is no change of the schema")),
             Extra::Refused(what) => Err(Error::unsupported(what)),
         }

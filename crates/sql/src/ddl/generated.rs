@@ -15,7 +15,7 @@ use base::{Error, Result, SqlState};
 use sqlparser::ast::{ColumnOption, Expr, GeneratedAs, GeneratedExpressionMode};
 
 /// Makes the column a generated one. 42601 for what the grammar does not have.
-pub(super) fn mark(column: &mut Column, e: &Expr, option: &ColumnOption) -> Result<()> {
+fn mark(column: &mut Column, e: &Expr, option: &ColumnOption) -> Result<()> {
     let ColumnOption::Generated {
         generated_as,
         generation_expr_mode,
@@ -55,6 +55,19 @@ pub(super) fn computed_from<'t>(
 }
 
 impl Work<'_> {
+    /// Makes the column a generated one, with the schemas of the types that its expression names.
+    pub(super) fn mark_generated(
+        &self,
+        column: &mut Column,
+        e: &Expr,
+        option: &ColumnOption,
+    ) -> Result<()> {
+        mark(column, e, option)?;
+        let text = column.default.as_deref();
+        column.default = text.map(|t| expr_text::pin_types(self, t));
+        Ok(())
+    }
+
     /// Looks at the generated columns of a table whose columns are all there.
     pub(super) fn check_generated(&self, def: &TableDef) -> Result<()> {
         let names: Vec<&str> = live(def)

@@ -22,6 +22,7 @@ enum Kind {
     Table,
     Sequence,
     Schema,
+    Type,
 }
 
 impl Kind {
@@ -30,6 +31,7 @@ impl Kind {
             Kind::Table => privilege::ALL,
             Kind::Sequence => privilege::USAGE | privilege::SELECT | privilege::UPDATE,
             Kind::Schema => privilege::USAGE | privilege::CREATE,
+            Kind::Type => privilege::USAGE,
         }
     }
 
@@ -38,6 +40,7 @@ impl Kind {
             Kind::Table => "table",
             Kind::Sequence => "sequence",
             Kind::Schema => "schema",
+            Kind::Type => "type",
         }
     }
 }
@@ -122,6 +125,30 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// GRANT and REVOKE USAGE ON TYPE.
+    pub(super) fn type_usage(
+        &mut self,
+        give: bool,
+        names: &[ObjectName],
+        roles: &[Ident],
+    ) -> Result<String> {
+        let role = |r: &Ident| match catalog::fold(r).as_str() {
+            "public" if r.quote_style.is_none() => Ok(0),
+            name => Ok(self.role_named(name)?.id),
+        };
+        let roles: Vec<Oid> = roles.iter().map(role).collect::<Result<_>>()?;
+        for name in names {
+            let found = self.find_type(name)?.ok_or_else(|| {
+                Error::new(
+                    SqlState::UNDEFINED_OBJECT,
+                    format!("type \"{name}\" does not exist"),
+                )
+            })?;
+            self.change_acl(found.def.id, Kind::Type, privilege::USAGE, &roles, give)?;
+        }
+        Ok(if give { "GRANT" } else { "REVOKE" }.into())
+    }
+
     fn relations_in(&self, ns: Oid, sequences: bool) -> impl Iterator<Item = Oid> + use<> {
         let mut found: Vec<Oid> = self
             .schema
@@ -161,7 +188,7 @@ impl Work<'_> {
         let change = |acl: &mut Acl, owner: Oid, shown: &str| -> Result<()> {
             if acl.is_empty() {
                 acl.push((owner, kind.all()));
-                if id == PUBLIC {
+                if id == PUBLIC || kind == Kind::Type {
                     acl.push((0, privilege::USAGE));
                 }
             }
@@ -189,6 +216,16 @@ impl Work<'_> {
             }
             change(&mut n.acl, n.owner, &n.name)?;
             self.put(Object::Namespace(n));
+            return Ok(());
+        }
+        if kind == Kind::Type {
+            let mut def = self.schema.user_type(id).expect("found").def.clone();
+            let may = privileges::may_use_type(&self.schema, self.ctx.role, &def);
+            if !self.may_grant("type", &def.name, def.owner, may.into(), give)? {
+                return Ok(());
+            }
+            change(def.acl.get_or_insert_default(), def.owner, &def.name)?;
+            self.put(Object::Type(def));
             return Ok(());
         }
         let relation = self.schema.relation(id).cloned().expect("found");
@@ -419,14 +456,12 @@ impl Work<'_> {
                 }
             }
             CommentObject::Type => {
-                let ty = crate::types::typename::from_sql_name(&name.to_string(), &[], false)?;
-                match crate::ddl::privileges::is_superuser(&self.schema, self.ctx.role) {
-                    true => Ok((ty.ty.oid(), 0)),
-                    false => Err(Error::new(
-                        SqlState::INSUFFICIENT_PRIVILEGE,
-                        format!("must be owner of type {name}"),
-                    )),
+                if let Ok(t) = crate::types::typename::from_sql_name(&name.to_string(), &[], false)
+                    && privileges::is_superuser(&self.schema, self.ctx.role)
+                {
+                    return Ok((t.ty.oid(), 0));
                 }
+                Ok((self.own_type(name)?.id, 0))
             }
             CommentObject::Domain => {
                 let (_, n) = self.split(name)?;

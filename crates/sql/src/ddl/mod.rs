@@ -11,7 +11,7 @@
 //! Statements that the SQL parser does not know (ALTER SEQUENCE, CREATE USER, VACUUM (…), REINDEX …) are read by
 //! [`extra::parse`], to be tried before the parser at the start of each statement.
 //!
-//! Left out on purpose: temporary tables, domains, user-defined types and functions, triggers, policies, partitions; 0A000.
+//! Left out on purpose: temporary tables, domains, composite and range types, functions, triggers, policies, partitions; 0A000.
 
 mod alter;
 mod alter_column;
@@ -35,10 +35,11 @@ mod reorder;
 mod role;
 mod sequence;
 pub mod split;
+mod user_type;
 mod view;
 mod work;
 
-pub use column_type::column_type;
+pub use column_type::{column_type, type_from_text};
 pub use expr_text::{quote_ident, quote_literal};
 pub use extra::Extra;
 pub use like::like_mark;
@@ -239,6 +240,11 @@ impl Work<'_> {
                 self.drop_missing(SqlState::UNDEFINED_OBJECT, what, d.if_exists)?;
                 Ok("DROP TRIGGER".into())
             }
+            S::CreateType {
+                name,
+                representation,
+            } => self.create_type(name, representation.as_ref()),
+            S::AlterType(a) => self.alter_type(a),
             S::DropDomain(d) => {
                 let what = format!("type \"{}\" does not exist", d.name);
                 self.drop_missing(SqlState::UNDEFINED_OBJECT, what, d.if_exists)?;
@@ -363,6 +369,13 @@ pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<D
         Extra::CreateUser { .. } => run(txn, ctx, "CREATE ROLE", |w| w.extra(e)),
         Extra::CreateSequence { .. } => run(txn, ctx, "CREATE SEQUENCE", |w| w.extra(e)),
         Extra::AlterSequence { .. } => run(txn, ctx, "ALTER SEQUENCE", |w| w.extra(e)),
+        Extra::TypeOwner { .. } | Extra::TypeSchema { .. } => {
+            run(txn, ctx, "ALTER TYPE", |w| w.extra(e))
+        }
+        Extra::TypeUsage { give, .. } => {
+            let tag = if *give { "GRANT" } else { "REVOKE" };
+            run(txn, ctx, tag, |w| w.extra(e))
+        }
         Extra::ViewOptions { .. } => run(txn, ctx, "ALTER VIEW", |w| w.extra(e)),
         Extra::CommentOnConstraint { .. } => run(txn, ctx, "COMMENT", |w| w.extra(e)),
         Extra::SetSchema { tag, .. } => run(txn, ctx, tag, |w| w.extra(e)),

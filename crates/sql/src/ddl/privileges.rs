@@ -3,7 +3,7 @@
 //! Left out on purpose: membership of roles in roles, grant options, privileges on single columns (all refused by GRANT).
 
 use crate::catalog::{self, Resolved};
-use base::schema::{Acl, PUBLIC, Relation, Schema, privilege};
+use base::schema::{Acl, PUBLIC, Relation, Schema, TypeDef, privilege};
 use base::{Error, Oid, Result, SqlState};
 
 /// Whether the role exists and is a superuser.
@@ -29,6 +29,15 @@ pub fn held(schema: &Schema, role: Oid, relation: &Relation) -> u32 {
         return u32::MAX;
     }
     granted(acl, role)
+}
+
+/// Whether the role may make columns of a type; all may if nothing else is said.
+pub fn may_use_type(schema: &Schema, role: Oid, ty: &TypeDef) -> bool {
+    let given = ty
+        .acl
+        .as_ref()
+        .map_or(privilege::USAGE, |a| granted(a, role));
+    ty.owner == role || is_superuser(schema, role) || given & privilege::USAGE != 0
 }
 
 /// Whether the catalog of this name is for superusers only: they hold verifiers of passwords, samples of rows, or the configuration.

@@ -40,7 +40,7 @@ impl Work<'_> {
         let text = crate::bind::respelled(c.query.to_string())?;
         let query = crate::bind::parse_query(&text)?;
         let shape = self.ctx.analyzer.query(schema, path, &query)?;
-        let query = without_stars(text, shape.stars);
+        let query = super::expr_text::pin_types(self, &without_stars(text, shape.stars));
         if c.columns.len() > shape.columns.len() {
             return Err(Error::new(
                 SqlState::SYNTAX_ERROR,
@@ -81,6 +81,7 @@ impl Work<'_> {
             None => def.id = self.oid(),
             Some(_) if !c.or_replace => {
                 self.must_be_free(namespace, &def.name)?;
+                self.no_type_named(namespace, &def.name)?;
             }
             Some(Resolved::Relation(Relation::View(v))) => {
                 self.must_own("view", &v.name, v.owner)?;

@@ -118,20 +118,7 @@ fn show_const(v: &Value) -> String {
         Value::Int2(_) | Value::Int4(_) => return v.as_i64().expect("an integer").to_string(),
         Value::Text(s) => return format!("'{}'::text", s.replace('\'', "''")),
         Value::Int8(x) => return format!("'{x}'::bigint"),
-        Value::Float4(_) => base::Type::Float4,
-        Value::Float8(_) => base::Type::Float8,
-        Value::Numeric(_) => base::Type::Numeric,
-        Value::Char(_) => base::Type::Char,
-        Value::Bytea(_) => base::Type::Bytea,
-        Value::Uuid(_) => base::Type::Uuid,
-        Value::Date(_) => base::Type::Date,
-        Value::Time(_) => base::Type::Time,
-        Value::Timestamp(_) => base::Type::Timestamp,
-        Value::TimestampTz(_) => base::Type::TimestampTz,
-        Value::Interval(_) => base::Type::Interval,
-        Value::Json(_) => base::Type::Jsonb,
-        Value::Oid(_) => base::Type::Oid,
-        Value::Array(a) => a.element.array_of().unwrap_or(base::Type::TextArray),
+        v => v.natural_type().expect("NULL was looked at"),
     };
     let mut out = String::from("'");
     text::output(v, ty, &OutputSettings::default(), &mut out);

@@ -77,24 +77,22 @@ pub(super) fn register(r: &mut Registry) {
         INTERVAL,
         OID,
         ANYARRAY,
-        NAME,
+        ANYENUM,
     ];
+    // min(name) is min(text) in PostgreSQL: there is no entry of its own.
     for t in ordered {
-        // min(name) is min(text) in PostgreSQL: there is no entry of its own.
-        if t != NAME {
-            r.agg("min", &[t], t, |_, _| {
-                Box::new(Extreme {
-                    best: Value::Null,
-                    max: false,
-                })
-            });
-            r.agg("max", &[t], t, |_, _| {
-                Box::new(Extreme {
-                    best: Value::Null,
-                    max: true,
-                })
-            });
-        }
+        r.agg("min", &[t], t, |_, _| {
+            Box::new(Extreme {
+                best: Value::Null,
+                max: false,
+            })
+        });
+        r.agg("max", &[t], t, |_, _| {
+            Box::new(Extreme {
+                best: Value::Null,
+                max: true,
+            })
+        });
     }
     for (n, and) in [("bool_and", true), ("every", true), ("bool_or", false)] {
         let new: AccumulatorFn = if and {

@@ -18,6 +18,7 @@ pub mod catalog;
 pub mod context;
 pub mod datetime;
 pub mod effect;
+mod enums;
 mod extract;
 mod from_char;
 mod json_text;

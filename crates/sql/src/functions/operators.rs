@@ -98,6 +98,7 @@ fn compare(r: &mut Registry) {
         TIMESTAMPTZ,
         UUID,
         ANYARRAY,
+        ANYENUM,
     ];
     for t in same {
         comparison(r, t, t);

@@ -24,6 +24,7 @@ pub(super) mod names {
     pub const ANYELEMENT: Sig = Sig::AnyElement;
     pub const ANYARRAY: Sig = Sig::AnyArray;
     pub const ANYNONARRAY: Sig = Sig::AnyNonArray;
+    pub const ANYENUM: Sig = Sig::AnyEnum;
     pub const ANYCOMPATIBLE: Sig = Sig::AnyCompatible;
     pub const ANYCOMPATIBLEARRAY: Sig = Sig::AnyCompatibleArray;
     pub const ANY: Sig = Sig::Any;
@@ -143,6 +144,7 @@ static FUNCTIONS: LazyLock<Registry> = LazyLock::new(|| {
     super::array::register_assignment(&mut r);
     super::bytes::register(&mut r);
     super::datetime::register(&mut r);
+    super::enums::register(&mut r);
     super::ordered_set::register(&mut r);
     super::overlaps::register(&mut r);
     super::pattern::register(&mut r);

@@ -181,6 +181,7 @@ pub fn category(t: Type) -> char {
         Type::Interval => 'T',
         Type::Unknown => 'X',
         Type::Void | Type::Record => 'P',
+        Type::User(_) => 'E',
         t if t.element().is_some() => 'A',
         _ => 'U',
     }
@@ -341,7 +342,10 @@ fn bind(e: &Entry, args: &[Type]) -> Result<Binding> {
     let (mut poly, mut compatible, mut common_arrays) = (false, false, false);
     for (i, &t) in args.iter().enumerate() {
         let s = e.arg(i);
-        poly |= matches!(s, Sig::AnyElement | Sig::AnyArray | Sig::AnyNonArray);
+        poly |= matches!(
+            s,
+            Sig::AnyElement | Sig::AnyArray | Sig::AnyNonArray | Sig::AnyEnum
+        );
         compatible |= matches!(
             s,
             Sig::AnyCompatible | Sig::AnyCompatibleArray | Sig::AnyCompatibleNonArray
@@ -351,7 +355,10 @@ fn bind(e: &Entry, args: &[Type]) -> Result<Binding> {
             continue;
         }
         match s {
-            Sig::AnyElement | Sig::AnyNonArray => {
+            Sig::AnyElement | Sig::AnyNonArray | Sig::AnyEnum => {
+                if s == Sig::AnyEnum && !matches!(t, Type::User(_)) {
+                    return Err(fail("type matched to anyenum is not an enum type"));
+                }
                 if s == Sig::AnyNonArray && t.element().is_some() {
                     return Err(fail("type matched to anynonarray is an array type"));
                 }
@@ -437,7 +444,7 @@ fn resolve(e: &Entry, args: &[Type]) -> Result<Resolved> {
     let concrete = |s: Sig, given: Option<Type>| -> Result<Type> {
         Ok(match s {
             Sig::Is(t) => t,
-            Sig::AnyElement | Sig::AnyNonArray => b.element.ok_or_else(unknown)?,
+            Sig::AnyElement | Sig::AnyNonArray | Sig::AnyEnum => b.element.ok_or_else(unknown)?,
             Sig::AnyArray => b.array.ok_or_else(unknown)?,
             Sig::AnyCompatible | Sig::AnyCompatibleNonArray => b.common.ok_or_else(unknown)?,
             Sig::AnyCompatibleArray => b.common_array.ok_or_else(unknown)?,

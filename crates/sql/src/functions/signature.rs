@@ -14,6 +14,7 @@ pub enum Sig {
     AnyElement,
     AnyArray,
     AnyNonArray,
+    AnyEnum,
     AnyCompatible,
     AnyCompatibleArray,
     AnyCompatibleNonArray,

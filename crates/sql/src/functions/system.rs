@@ -130,7 +130,12 @@ fn setval(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
     c.session.setval(oid(&a[0]), v, called).map(Value::Int8)
 }
 
-fn format_type(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
+fn format_type(a: &[Value], c: Ctx<'_, '_>) -> Result<Value> {
+    let users = a[0].as_i64() >= Some(base::id::FIRST_USER_OID.into());
+    if users {
+        let types = [Type::Oid, Type::Int4];
+        return c.session.catalog_function("format_type", &types, a);
+    }
     Ok(crate::catalog::functions::format_type(&a[0], &a[1]))
 }
 

@@ -29,6 +29,7 @@ fn concrete(s: Sig) -> Type {
     match s {
         Sig::Is(t) => t,
         Sig::AnyElement | Sig::AnyCompatible => Type::Int4,
+        Sig::AnyEnum => Type::User(base::user_type::intern(1, 2, "walked", &[])),
         Sig::AnyArray | Sig::AnyCompatibleArray => Type::Int4Array,
         Sig::AnyNonArray | Sig::AnyCompatibleNonArray | Sig::Any => Type::Text,
     }

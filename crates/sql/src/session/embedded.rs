@@ -159,24 +159,7 @@ impl<E: Engine> Session<E> {
         let from = match v {
             Value::Null => return Ok(Value::Null),
             Value::Text(s) => return text::input(s, to, &self.output),
-            Value::Bool(_) => Type::Bool,
-            Value::Int2(_) => Type::Int2,
-            Value::Int4(_) => Type::Int4,
-            Value::Int8(_) => Type::Int8,
-            Value::Float4(_) => Type::Float4,
-            Value::Float8(_) => Type::Float8,
-            Value::Numeric(_) => Type::Numeric,
-            Value::Char(_) => Type::Char,
-            Value::Bytea(_) => Type::Bytea,
-            Value::Uuid(_) => Type::Uuid,
-            Value::Date(_) => Type::Date,
-            Value::Time(_) => Type::Time,
-            Value::Timestamp(_) => Type::Timestamp,
-            Value::TimestampTz(_) => Type::TimestampTz,
-            Value::Interval(_) => Type::Interval,
-            Value::Oid(_) => Type::Oid,
             Value::Json(_) if to.ty == Type::Json => Type::Json,
-            Value::Json(_) => Type::Jsonb,
             Value::Array(a) if to.ty.element() == Some(a.element) => to.ty,
             Value::Array(_) => {
                 let what = format!(
@@ -185,6 +168,7 @@ impl<E: Engine> Session<E> {
                 );
                 return Err(Error::new(SqlState::DATATYPE_MISMATCH, what));
             }
+            v => v.natural_type().expect("not NULL"),
         };
         seam::assign(v.clone(), from.into(), to, &self.output)
     }

@@ -207,6 +207,14 @@ impl<E: Engine> Session<E> {
         }
     }
 
+    /// The catalog that is seen now.
+    fn seen_catalog(&self) -> Arc<txn::Catalog> {
+        match &self.block.txn {
+            Some(t) => t.catalog(),
+            None => self.shared.engine.catalog(),
+        }
+    }
+
     /// The plan of a statement for the schema that is seen now: its last one, one that another session made, or a new one.
     pub(super) fn plan(&mut self, st: &Statement) -> Result<Arc<Plan>> {
         if self.stale {
@@ -224,10 +232,7 @@ impl<E: Engine> Session<E> {
         {
             return Ok(plan.clone());
         }
-        let catalog = match &self.block.txn {
-            Some(t) => t.catalog(),
-            None => self.shared.engine.catalog(),
-        };
+        let catalog = self.seen_catalog();
         let version = catalog.schema.version;
         if self.block.ddl {
             return self.make_plan(ast, st, catalog);
@@ -297,7 +302,7 @@ impl<E: Engine> Session<E> {
         let types: Vec<Option<Type>> = st
             .declared
             .iter()
-            .map(|&oid| declared_type(oid))
+            .map(|&oid| declared_type(&catalog.schema, oid))
             .collect::<Result<_>>()?;
         seam::prepare(self, ast, &types, &st.source, &catalog).map(Plan::new)
     }
@@ -383,9 +388,10 @@ impl<E: Engine> Session<E> {
         types: &[String],
         parsed: &Parsed,
     ) -> Result<(), Exit> {
+        let schema = self.seen_catalog().schema.clone();
         let declared: Vec<Oid> = types
             .iter()
-            .map(|t| seam::type_named(t).map(|t| t.ty.oid()))
+            .map(|t| Ok(seam::type_named(&schema, &self.path, t)?.ty.oid()))
             .collect::<Result<_>>()?;
         let st = self.newest_statement(Some(parsed.clone()), &declared);
         let st = st.await?;
@@ -625,11 +631,11 @@ impl<E: Engine> Session<E> {
     }
 }
 
-fn declared_type(oid: Oid) -> Result<Option<Type>> {
+fn declared_type(schema: &base::schema::Schema, oid: Oid) -> Result<Option<Type>> {
     match oid {
         0 => Ok(None),
         705 => Ok(None),
-        _ => Type::from_oid(oid).map(Some).ok_or_else(|| {
+        _ => schema.type_numbered(oid).map(Some).ok_or_else(|| {
             Error::new(
                 SqlState::UNDEFINED_OBJECT,
                 format!("type with OID {oid} does not exist"),

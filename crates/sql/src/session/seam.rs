@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::exec::ExecContext;
 use crate::plan::Prepared;
 use crate::rules::Analysis;
-use crate::types::{CatalogLookup, OutputSettings, cast, typename};
+use crate::types::{CatalogLookup, OutputSettings, cast};
 use base::schema::{Schema, privilege};
 use base::{ColumnType, Error, Oid, Result, Type, Value};
 use sqlparser::ast::{CreateTable, Query, Statement};
@@ -93,17 +93,8 @@ pub fn check_privileges(schema: &Schema, role: Oid, p: &Prepared) -> Result<()> 
 }
 
 /// A type by its name in SQL.
-pub fn type_named(text: &str) -> Result<ColumnType> {
-    let array = text.trim_end().ends_with("[]");
-    let name = text.trim_end().trim_end_matches("[]").trim_end();
-    let (name, mods) = match name.split_once('(') {
-        Some((n, m)) => {
-            let m = m.trim_end_matches(')').split(',');
-            (n, m.filter_map(|x| x.trim().parse().ok()).collect())
-        }
-        None => (name, Vec::new()),
-    };
-    typename::from_sql_name(name, &mods, array)
+pub fn type_named(schema: &Schema, path: &[String], text: &str) -> Result<ColumnType> {
+    crate::catalog::user_types::type_named(schema, path, text)
 }
 
 /// A value stored where another type is declared.

@@ -39,6 +39,9 @@ pub fn encode(v: &Value, ty: Type, out: &mut Vec<u8>) {
         }
         Value::Numeric(n) => put_numeric(n, out),
         Value::Array(a) => put_array(a, out),
+        Value::Enum(ty, rank) => {
+            out.extend_from_slice(ty.label(*rank).unwrap_or_default().as_bytes());
+        }
     }
 }
 
@@ -183,6 +186,7 @@ pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
         },
         Type::Numeric => Value::from(get_numeric(b)?),
         Type::Bpchar => Value::text(base::text(b)?.trim_end_matches(' ')),
+        Type::User(u) => super::text::label(base::text(b)?, u)?,
         t if t.element().is_some() => Value::Array(Box::new(get_array(b, t)?)),
         _ => Value::text(base::text(b)?),
     })

@@ -16,6 +16,7 @@ pub mod binary;
 pub mod cast;
 pub mod datetime;
 pub mod float;
+pub mod ident;
 pub mod json;
 pub mod json_raw;
 pub mod numeric;

@@ -84,6 +84,9 @@ pub trait CatalogLookup: Send + Sync {
     /// The function of this name; 42725 when there are several.
     fn procedure_oid(&self, name: &str) -> Result<Option<Oid>>;
     fn procedure_name(&self, oid: Oid) -> Option<String>;
+    /// A type that a user made.
+    fn type_oid(&self, name: &str) -> Option<Oid>;
+    fn type_name(&self, oid: Oid) -> Option<String>;
 }
 
 impl std::fmt::Debug for OutputSettings {

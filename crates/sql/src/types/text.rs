@@ -3,7 +3,7 @@
 use super::datetime::{format as dates, interval, parse};
 use super::settings::ByteaOutput;
 use super::{OutputSettings, array_text, cast, float, invalid_input, json, numeric, typename};
-use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
+use base::{ColumnType, Error, Oid, Result, SqlState, Type, UserType, Value};
 use std::fmt::Write;
 
 macro_rules! put {
@@ -35,7 +35,20 @@ pub fn output(v: &Value, ty: Type, settings: &OutputSettings, out: &mut String) 
         Value::Interval(i) => dates::interval(i, settings, out),
         Value::Oid(x) => oid(*x, ty, settings, out),
         Value::Array(a) => array_text::write(a, ty, settings, out),
+        Value::Enum(ty, rank) => out.push_str(ty.label(*rank).unwrap_or_default()),
     }
+}
+
+/// The label of an enum that this text is: 22P02.
+pub(super) fn label(s: &str, ty: UserType) -> Result<Value> {
+    let rank = ty.rank(s).ok_or_else(|| {
+        let name = typename::format_type(Type::User(ty), -1);
+        Error::new(
+            SqlState::INVALID_TEXT_REPRESENTATION,
+            format!("invalid input value for enum {name}: \"{s}\""),
+        )
+    })?;
+    Ok(Value::Enum(ty, rank))
 }
 
 /// An array of `char(n)` whose items have the blanks at their end.
@@ -135,7 +148,10 @@ fn oid(x: Oid, ty: Type, settings: &OutputSettings, out: &mut String) {
         Type::RegClass => catalog.and_then(|c| c.relation_name(x)),
         Type::RegNamespace => catalog.and_then(|c| c.namespace_name(x)),
         Type::RegProc => catalog.and_then(|c| c.procedure_name(x)),
-        Type::RegType => Type::from_oid(x).map(|t| typename::format_type(t, -1)),
+        Type::RegType => match Type::from_oid(x) {
+            Some(t) => Some(typename::format_type(t, -1)),
+            None => catalog.and_then(|c| c.type_name(x)),
+        },
         _ => return int(i64::from(x), out),
     };
     match name {
@@ -191,6 +207,7 @@ pub fn input(s: &str, ty: ColumnType, settings: &OutputSettings) -> Result<Value
         Type::RegClass | Type::RegType | Type::RegProc | Type::RegNamespace => {
             Value::Oid(read_reg(s, ty.ty, settings)?)
         }
+        Type::User(u) => label(s, u)?,
         Type::Void => Value::text(""),
         Type::Record => return Err(Error::unsupported("input of a composite type")),
         t => Value::Array(Box::new(array_text::read(s, t, ty.typmod, settings)?)),
@@ -346,7 +363,10 @@ fn read_reg(s: &str, ty: Type, settings: &OutputSettings) -> Result<Oid> {
             if let Some(schema) = catalog.and_then(|c| c.missing_namespace(t)) {
                 return Err(no_schema(&schema));
             }
-            return typename::parse(t).map(|c| c.ty.oid());
+            return match typename::parse(t) {
+                Ok(c) => Ok(c.ty.oid()),
+                Err(e) => catalog.and_then(|c| c.type_oid(t)).ok_or(e),
+            };
         }
         Type::RegClass => (
             catalog.map_or(Ok(None), |c| c.relation_oid(t))?,

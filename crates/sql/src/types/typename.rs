@@ -33,6 +33,7 @@ pub fn format_type(ty: Type, typmod: i32) -> String {
         Type::Timestamp => "timestamp without time zone",
         Type::TimestampTz if typmod >= 0 => return format!("timestamp({typmod}) with time zone"),
         Type::TimestampTz => "timestamp with time zone",
+        Type::User(u) => return super::ident::quote_ident(u.definition().name),
         t => t.typname(),
     };
     name.to_string()

@@ -9,18 +9,7 @@ use std::sync::Arc;
 use txn::CommitOrder;
 
 pub fn column(name: &str, ty: Type) -> Column {
-    Column {
-        name: name.into(),
-        type_oid: ty.oid(),
-        typmod: -1,
-        not_null: false,
-        default: None,
-        identity: None,
-        dropped: false,
-        missing: None,
-        split: None,
-        generated: false,
-    }
+    Column::new(name, ty.into())
 }
 
 pub fn index(id: Oid, name: &str, column: u16, unique: bool, primary: bool) -> Index {

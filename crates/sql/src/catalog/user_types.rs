@@ -1,0 +1,198 @@
+//! Types that users made: what a name means, and their rows in `pg_type` and `pg_enum`.
+//!
+//! `pg_enum.enumsortorder` counts the labels from 1; PostgreSQL shows fractions for labels that were added between others.
+//!
+//! Left out on purpose: the composite types of tables' rows, which PostgreSQL has beside every table.
+
+use super::relations::Rows;
+use super::rows::*;
+use super::{CatalogScan, namespaces};
+use crate::types::ident::quote_ident;
+use crate::types::typename;
+use base::schema::{Schema, TypeKind, UserTypeOf};
+use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
+use std::sync::Arc;
+
+/// A name in front of which and behind which nothing stands.
+struct Written {
+    schema: Option<String>,
+    name: String,
+    array: bool,
+}
+
+fn written(text: &str) -> Option<Written> {
+    let mut name = text.trim();
+    let mut array = false;
+    while name.ends_with(']')
+        && let Some(open) = name.rfind('[')
+    {
+        (name, array) = (name[..open].trim_end(), true);
+    }
+    let (schema, name) = crate::ddl::expr_text::parse_name(name).ok()?;
+    Some(Written {
+        schema,
+        name,
+        array,
+    })
+}
+
+/// The schema that a type's name is written with.
+pub fn schema_of(text: &str) -> Option<String> {
+    written(text)?.schema
+}
+
+/// The last part of a type's name, as a column that is cast to it is called.
+pub fn last_part(text: &str) -> Option<String> {
+    Some(written(text)?.name)
+}
+
+/// The user's type of this name, and whether arrays over it are meant.
+pub fn user_type<'a>(
+    schema: &'a Schema,
+    path: &[Oid],
+    text: &str,
+) -> Option<(&'a Arc<UserTypeOf>, bool)> {
+    let w = written(text)?;
+    let only = match &w.schema {
+        Some(n) => Some(schema.namespace_named(n)?.id),
+        None => None,
+    };
+    let path = match &only {
+        Some(n) => std::slice::from_ref(n),
+        None => path,
+    };
+    let named = |name: &str| path.iter().find_map(|n| schema.user_type_named(*n, name));
+    match named(&w.name) {
+        Some(t) => Some((t, w.array)),
+        // `_name` is what the catalog calls the arrays.
+        None => Some((named(w.name.strip_prefix('_')?)?, true)),
+    }
+}
+
+/// The type of this text, built-in or a user's. `path` has the schemas to search. 42704, and what [`typename`] refuses.
+pub fn type_of(
+    schema: &Schema,
+    path: &[Oid],
+    text: &str,
+    built_in: Result<ColumnType>,
+) -> Result<ColumnType> {
+    let e = match built_in {
+        Err(e) if e.code() == SqlState::UNDEFINED_OBJECT => e,
+        known => return known,
+    };
+    let Some((t, array)) = user_type(schema, path, text) else {
+        if let Some(n) = schema_of(text).filter(|n| schema.namespace_named(n).is_none()) {
+            return Err(Error::new(
+                SqlState::INVALID_SCHEMA_NAME,
+                format!("schema \"{n}\" does not exist"),
+            ));
+        }
+        return Err(e);
+    };
+    let ty = match array {
+        true => t.ty.array_of().expect("users' types have arrays"),
+        false => t.ty,
+    };
+    Ok(ty.into())
+}
+
+/// [`type_of`] with names of schemas.
+pub fn type_named(schema: &Schema, search_path: &[String], text: &str) -> Result<ColumnType> {
+    let path: Vec<Oid> = namespaces(schema, search_path).collect();
+    type_of(schema, &path, text, crate::ddl::type_from_text(text))
+}
+
+/// The name of a user's type by number, with its schema where the search path does not show it.
+pub fn shown(schema: &Schema, search_path: &[String], id: Oid) -> Option<String> {
+    let ty = schema.type_numbered(id)?;
+    let (Type::User(u) | Type::UserArray(u)) = ty else {
+        return Some(typename::format_type(ty, -1));
+    };
+    let def = &schema.user_type(u.oid)?.def;
+    let mut name = quote_ident(&def.name);
+    if !visible(schema, search_path, id) {
+        let schema = schema.namespace(def.namespace);
+        name = format!("{}.{name}", quote_ident(schema.map_or("?", |n| &n.name)));
+    }
+    let array = matches!(ty, Type::UserArray(_));
+    Some(if array { format!("{name}[]") } else { name })
+}
+
+/// Whether the type is found by its name alone.
+pub fn visible(schema: &Schema, search_path: &[String], id: Oid) -> bool {
+    let Some(Type::User(u) | Type::UserArray(u)) = schema.type_numbered(id) else {
+        return true;
+    };
+    let mut path = namespaces(schema, search_path);
+    let first = path.find_map(|n| schema.user_type_named(n, u.name));
+    first.is_some_and(|t| t.def.id == u.oid)
+}
+
+pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) {
+    let s = cx.schema();
+    for t in s.user_types() {
+        let def = &t.def;
+        let acl = def
+            .acl
+            .as_ref()
+            .map_or(Value::Null, |a| acl(s, def.owner, a));
+        let common = [
+            ("typnamespace", oid(def.namespace)),
+            ("typowner", oid(def.owner)),
+            ("typisdefined", Value::Bool(true)),
+            ("typdelim", char(b',')),
+            ("typtypmod", Value::Int4(-1)),
+            ("typalign", char(b'i')),
+        ];
+        let TypeKind::Enum(_) = &def.kind;
+        let mut row = vec![
+            ("oid", oid(def.id)),
+            ("typname", text(&def.name)),
+            ("typlen", Value::Int2(4)),
+            ("typbyval", Value::Bool(true)),
+            ("typtype", char(b'e')),
+            ("typcategory", char(b'E')),
+            ("typarray", oid(def.array)),
+            ("typinput", oid(3506)),
+            ("typoutput", oid(3507)),
+            ("typreceive", oid(3532)),
+            ("typsend", oid(3533)),
+            ("typstorage", char(b'p')),
+            ("typacl", acl),
+        ];
+        row.extend_from_slice(&common);
+        rows.push(&row);
+        let name = format!("_{}", def.name);
+        let mut row = vec![
+            ("oid", oid(def.array)),
+            ("typname", text(name)),
+            ("typlen", Value::Int2(-1)),
+            ("typtype", char(b'b')),
+            ("typcategory", char(b'A')),
+            ("typsubscript", oid(6179)),
+            ("typelem", oid(def.id)),
+            ("typinput", oid(750)),
+            ("typoutput", oid(751)),
+            ("typreceive", oid(2400)),
+            ("typsend", oid(2401)),
+            ("typstorage", char(b'x')),
+        ];
+        row.extend_from_slice(&common);
+        rows.push(&row);
+    }
+}
+
+pub(super) fn pg_enum(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for t in cx.schema().user_types() {
+        let TypeKind::Enum(labels) = &t.def.kind;
+        for (i, l) in labels.iter().enumerate() {
+            rows.push(&[
+                ("oid", oid(l.id)),
+                ("enumtypid", oid(t.def.id)),
+                ("enumsortorder", Value::Float4((i + 1) as f32)),
+                ("enumlabel", text(&l.name)),
+            ]);
+        }
+    }
+    Ok(())
+}
