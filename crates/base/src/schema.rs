@@ -11,6 +11,7 @@ use crate::id::{ColumnIdx, FIRST_USER_OID, Oid, RelId};
 use crate::key::KeyColumn;
 use crate::pmap::PMap;
 use crate::row::RowLayout;
+use crate::stored_settings::{For, StoredSettings};
 use crate::types::{ColumnType, Type};
 use crate::user_type::{self, Label, UserType};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,9 @@ pub struct Role {
     /// SCRAM-SHA-256 verifier as PostgreSQL writes it; none: no password.
     pub password: Option<String>,
 }
+
+/// Number of the settings that a database was made with.
+const MADE_SETTINGS: Oid = FIRST_USER_OID - 1;
 
 /// Privileges on a relation, as bits.
 pub mod privilege {
@@ -314,6 +318,7 @@ pub enum Object {
         column: i32,
         text: String,
     },
+    Settings(StoredSettings),
 }
 
 impl Object {
@@ -327,6 +332,7 @@ impl Object {
             Object::View(o) => o.id,
             Object::Type(o) => o.id,
             Object::Comment { id, .. } => *id,
+            Object::Settings(s) => s.id,
         }
     }
 }
@@ -435,6 +441,7 @@ pub struct Schema {
     /// How many constraints of a namespace have a name.
     constraints: PMap<(Oid, String), u32>,
     comments: PMap<Oid, (Oid, i32, Arc<str>)>,
+    settings: PMap<Oid, Arc<StoredSettings>>,
     types: PMap<Oid, Arc<UserTypeOf>>,
     /// By schema and name.
     type_names: PMap<(Oid, String), Oid>,
@@ -448,7 +455,21 @@ pub struct UserTypeOf {
 }
 
 impl Schema {
-    /// The schema of a new database: the namespaces, and the superuser `owner` without a password.
+    /// The schema of a new database: the namespaces, and the superuser `owner` without a password. Its sessions begin with these settings.
+    pub fn made(owner: &str, settings: &[(&str, &str)]) -> Schema {
+        let mut s = Schema::bootstrap(owner);
+        let own = |(n, v): &(&str, &str)| ((*n).to_owned(), (*v).to_owned());
+        let made = StoredSettings {
+            id: MADE_SETTINGS,
+            of: For::Made,
+            values: settings.iter().map(own).collect(),
+        };
+        s = s.apply(&[Change::Put(Object::Settings(made))]);
+        s.version = 1;
+        s
+    }
+
+    /// The same without settings.
     pub fn bootstrap(owner: &str) -> Schema {
         let mut s = Schema {
             next_oid: FIRST_USER_OID,
@@ -585,6 +606,10 @@ impl Schema {
                 self.comments.insert(id, (on, column, text.into()));
                 return;
             }
+            Object::Settings(s) => {
+                self.settings.insert(id, Arc::new(s));
+                return;
+            }
             Object::Type(t) => {
                 self.put_type(t);
                 return;
@@ -632,6 +657,7 @@ impl Schema {
             let name = (t.def.namespace, t.def.name.clone());
             self.type_names.remove(&name);
         }
+        self.settings.remove(&id);
         let Some(r) = self.relations.remove(&id) else {
             return;
         };
@@ -747,11 +773,14 @@ impl Schema {
                 text: text.to_string(),
             });
         let types = self.types.values().map(|t| Object::Type(t.def.clone()));
+        let settings = self.settings.values();
+        let settings = settings.map(|s| Object::Settings((**s).clone()));
         let mut all: Vec<Object> = ns
             .chain(roles)
             .chain(rels)
             .chain(comments)
             .chain(types)
+            .chain(settings)
             .collect();
         all.sort_by_key(Object::id);
         all.into_iter().map(Change::Put).collect()
@@ -842,6 +871,21 @@ impl Schema {
 
     pub fn user_types(&self) -> impl Iterator<Item = &Arc<UserTypeOf>> {
         self.types.values()
+    }
+
+    /// All stored settings.
+    pub fn settings(&self) -> impl Iterator<Item = &Arc<StoredSettings>> {
+        self.settings.values()
+    }
+
+    /// The settings stored for these sessions.
+    pub fn settings_for(&self, of: For) -> Option<&Arc<StoredSettings>> {
+        self.settings().find(|s| s.of == of)
+    }
+
+    /// The values stored for these sessions.
+    pub fn stored(&self, of: For) -> &[(String, String)] {
+        self.settings_for(of).map_or(&[], |s| &s.values)
     }
 
     /// (object, column or 0, text) of every COMMENT, with the comment's own number.

@@ -123,6 +123,7 @@ fn numbers(n: &[usize]) -> Vec<String> {
 fn rows_are_given_without_allocations() {
     let options = Options {
         log_level: Some("error".into()),
+        settings: vec!["default_transaction_isolation=serializable".into()],
         ..Options::default()
     };
     let cluster = Cluster::start(options, 0).expect("a server");

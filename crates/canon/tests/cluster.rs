@@ -12,6 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn quiet() -> Options {
     Options {
         log_level: Some("error".into()),
+        settings: vec!["default_transaction_isolation=serializable".into()],
         ..Options::default()
     }
 }

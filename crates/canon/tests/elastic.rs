@@ -67,6 +67,7 @@ async fn a_primary_that_stops_keeps_its_replicas_until_the_last_commit() {
     }
     let options = Options {
         log_level: Some("error".into()),
+        settings: vec!["default_transaction_isolation=serializable".into()],
         synchronous_replicas: Some(1),
         ..Options::default()
     };

@@ -153,6 +153,7 @@ async fn a_primary_that_is_silent_is_given_up() {
     let (_dir, file) = section("silence = \"3s\"\n");
     let options = Options {
         log_level: Some("error".into()),
+        settings: vec!["default_transaction_isolation=serializable".into()],
         config: Some(file),
         ..Options::default()
     };

@@ -99,6 +99,7 @@ async fn transaction(c: &Client, plans: &[Plan], ops: &mut Vec<Op>) -> Outcome {
 fn run(seed: u64, settings: &'static str) -> Report {
     let options = Options {
         log_level: Some("error".into()),
+        settings: vec!["default_transaction_isolation=serializable".into()],
         ..Options::default()
     };
     let cluster = Cluster::start(options, 2).expect("a cluster");

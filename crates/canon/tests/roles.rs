@@ -238,3 +238,81 @@ fn a_view_is_read_with_its_owners_rights_of_now() {
     t.run(&p, "ALTER TABLE cards OWNER TO canon");
     assert_eq!(t.refused(&p, "SELECT * FROM app.cards"), "42501");
 }
+
+/// Settings that the database keeps for its sessions: at the primary, at a replica, and after a start.
+#[test]
+fn stored_settings_hold_for_sessions_that_begin_after_them() {
+    let t = Test::start(
+        "CREATE ROLE ann LOGIN; CREATE ROLE boss LOGIN SUPERUSER; CREATE ROLE maker LOGIN CREATEROLE",
+    );
+    let p = t.primary();
+    let level = |c: &Client| t.one(c, "SHOW default_transaction_isolation");
+    t.run(&p, "ALTER ROLE ann SET default_transaction_isolation = 'repeatable read'; ALTER ROLE ann IN DATABASE canon SET work_mem TO '64MB'");
+    t.run(&p, "ALTER DATABASE canon SET statement_timeout = '77s'; ALTER ROLE ALL SET search_path = public, \"Other\"");
+    // The session that stored them has what it had.
+    assert_eq!(t.one(&p, "SHOW statement_timeout"), "0");
+    t.cluster.catch_up().expect("caught up");
+    for member in [t.cluster.primary(), t.cluster.replicas()[0]] {
+        let ann = log_in(&t, member, "ann", "").expect("ann");
+        assert_eq!(level(&ann), "repeatable read");
+        assert_eq!(t.one(&ann, "SHOW work_mem"), "64MB");
+        assert_eq!(t.one(&ann, "SHOW statement_timeout"), "77s");
+        assert_eq!(t.one(&ann, "SHOW search_path"), "public, \"Other\"");
+        t.run(&ann, "SET work_mem = '1MB'; RESET work_mem");
+        assert_eq!(t.one(&ann, "SHOW work_mem"), "64MB");
+        // What the client asks for stands above.
+        let ann = log_in(&t, member, "ann", "-c work_mem=2MB").expect("ann");
+        assert_eq!(t.one(&ann, "SHOW work_mem"), "2MB");
+        let boss = log_in(&t, member, "boss", "").expect("boss");
+        assert_eq!(level(&boss), "serializable", "the configuration's");
+        assert_eq!(t.one(&boss, "SHOW statement_timeout"), "77s");
+    }
+    assert_eq!(
+        t.one(&p, "SELECT string_agg(coalesce(rolname, '-') || ' ' || setdatabase::text || ' ' || setconfig::text, '; ' ORDER BY rolname, setdatabase)
+                   FROM pg_db_role_setting LEFT JOIN pg_roles r ON r.oid = setrole"),
+        "ann 0 {\"default_transaction_isolation=repeatable read\"}; ann 5 {work_mem=64MB}; \
+         - 5 {statement_timeout=77s,\"search_path=public, \\\"Other\\\"\"}"
+    );
+    assert_eq!(
+        t.one(
+            &p,
+            "SELECT rolconfig::text FROM pg_roles WHERE rolname = 'ann'"
+        ),
+        "{\"default_transaction_isolation=repeatable read\"}"
+    );
+    // Whose settings a role may change.
+    let ann = log_in(&t, t.cluster.primary(), "ann", "").expect("ann");
+    t.run(
+        &ann,
+        "ALTER ROLE ann SET work_mem = '3MB'; ALTER ROLE current_user RESET work_mem",
+    );
+    for refused in [
+        "ALTER ROLE boss SET work_mem = '3MB'",
+        "ALTER ROLE maker SET work_mem = '3MB'",
+        "ALTER ROLE ALL SET work_mem = '3MB'",
+        "ALTER DATABASE canon SET work_mem = '3MB'",
+        "ALTER ROLE ann SET session_replication_role = 'replica'",
+    ] {
+        assert_eq!(t.refused(&ann, refused), "42501", "{refused}");
+    }
+    let maker = log_in(&t, t.cluster.primary(), "maker", "").expect("maker");
+    t.run(&maker, "ALTER ROLE ann SET lock_timeout = '9s'");
+    assert_eq!(
+        t.refused(&maker, "ALTER ROLE boss SET lock_timeout = '9s'"),
+        "42501"
+    );
+    for (wrong, code) in [
+        ("ALTER ROLE ann SET nonesuch = 1", "42704"),
+        ("ALTER ROLE ann SET work_mem = 'much'", "22023"),
+        ("ALTER ROLE nobody_there SET work_mem = '1MB'", "42704"),
+        ("ALTER DATABASE other SET work_mem = '1MB'", "3D000"),
+        ("ALTER ROLE ann SET work_mem FROM CURRENT", "0A000"),
+        ("ALTER ROLE ann SET work_mem", "42601"),
+    ] {
+        assert_eq!(t.refused(&p, wrong), code, "{wrong}");
+    }
+    t.run(&p, "ALTER ROLE ann RESET ALL; ALTER ROLE ann IN DATABASE canon RESET work_mem; ALTER DATABASE canon RESET ALL; DROP ROLE ann");
+    assert_eq!(t.one(&p, "SELECT count(*) FROM pg_db_role_setting"), "0");
+    let boss = log_in(&t, t.cluster.primary(), "boss", "").expect("boss");
+    assert_eq!(t.one(&boss, "SHOW statement_timeout"), "0");
+}

@@ -14,6 +14,7 @@ fn start(replicas: usize) -> Cluster {
 fn start_with(replicas: usize, synchronous: u32) -> Cluster {
     let quiet = Options {
         log_level: Some("error".into()),
+        settings: vec!["default_transaction_isolation=serializable".into()],
         synchronous_replicas: Some(synchronous),
         ..Options::default()
     };
@@ -172,6 +173,7 @@ impl Slow {
     fn start(shared_memory: bool) -> Slow {
         let quiet = Options {
             log_level: Some("error".into()),
+            settings: vec!["default_transaction_isolation=serializable".into()],
             shared_memory: Some(shared_memory),
             ..Options::default()
         };

@@ -154,3 +154,30 @@ async fn a_directory_of_an_older_build_keeps_its_data() {
     assert_eq!(one(&p, "SELECT qty FROM stock WHERE id = 7").await, "70");
     assert_eq!(one(&p, "SELECT count(*) FROM later").await, "1");
 }
+
+/// The level of clients is what the database was made with: serializable by an older build, read committed by this one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_database_keeps_its_level() {
+    if skip() {
+        return;
+    }
+    let none = ("CANON_SETTINGS", "");
+    let level = "SHOW default_transaction_isolation";
+    let mut old = opened("2026-11-28", "primary", &[none]);
+    old.launch();
+    old.ready().await;
+    assert_eq!(one(&old.connect().await, level).await, "serializable");
+    let mut new = Server::start_with(&[none]).await;
+    assert_eq!(one(&new.connect().await, level).await, "read committed");
+    let change = "ALTER DATABASE canon SET default_transaction_isolation = 'repeatable read'";
+    new.connect()
+        .await
+        .batch_execute(change)
+        .await
+        .expect(change);
+    assert_eq!(one(&new.connect().await, level).await, "repeatable read");
+    new.kill();
+    new.launch();
+    new.ready().await;
+    assert_eq!(one(&new.connect().await, level).await, "repeatable read");
+}

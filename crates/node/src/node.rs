@@ -73,6 +73,9 @@ pub(crate) struct CheckpointState {
     pub(crate) last_error: Option<Error>,
 }
 
+/// Settings that a new database is made with. One of an older build has none stored, and keeps the defaults of the program.
+const MADE_WITH: [(&str, &str); 1] = [("default_transaction_isolation", "read committed")];
+
 /// A running node. Dropping it stops it cleanly.
 pub struct Node {
     shared: Arc<Shared>,
@@ -132,7 +135,7 @@ impl Node {
             let what = "there is no database to follow with in this directory";
             return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what));
         }
-        let bootstrap = Schema::bootstrap(&options.owner).dump();
+        let bootstrap = Schema::made(&options.owner, &MADE_WITH).dump();
         if created {
             catalog = replay_changes(&store, &catalog, &bootstrap)?;
         }

@@ -269,6 +269,7 @@ impl TestDb {
                 search_path: &self.path,
                 analyzer: &analyzer,
                 random_bytes: &|b| b.fill(1),
+                check_setting: &|_, _| Ok(()),
                 in_transaction_block: false,
             };
             ddl::execute(stmt, txn, &cx)?;

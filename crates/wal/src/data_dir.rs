@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/canon.lock         held (advisory) while a process works here
-//! DIR/CANON_VERSION      two lines of text: "canon 2" (format of the directory), "cluster " and 32 hex digits
+//! DIR/CANON_VERSION      two lines of text: "canon 3" (format of the directory), "cluster " and 32 hex digits
 //! DIR/CANON_TERMS        terms of the history (`terms`)
 //! DIR/CANON_ANCHOR       how far the log is known to reach (`anchor`)
 //! DIR/CANON_SWITCH       there while the history here is replaced or cut (`transfer`)
@@ -38,9 +38,10 @@ use std::sync::Arc;
 /// |---|---|
 /// | 1 | the first build |
 /// | 2 | the schema has what an older build would not see: generated columns |
+/// | 3 | the schema has objects that an older build does not know: stored settings, types |
 ///
 /// A directory of an older format becomes one of this format when it is opened, so that no older build opens it again.
-pub const DIR_FORMAT: u64 = 2;
+pub const DIR_FORMAT: u64 = 3;
 
 pub(crate) const VERSION_FILE: &str = "CANON_VERSION";
 const VERSION_TEMPORARY: &str = "CANON_VERSION.tmp";

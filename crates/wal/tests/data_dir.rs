@@ -66,7 +66,7 @@ fn a_directory_of_an_older_format_becomes_one_of_this() {
     put_file(
         &*disk,
         &version,
-        text.replace("canon 2", "canon 1").as_bytes(),
+        text.replace("canon 3", "canon 1").as_bytes(),
     );
     drop(open(disk.clone()).unwrap());
     assert_eq!(disk.read(&version).unwrap(), text.as_bytes());
@@ -78,7 +78,7 @@ fn newer_formats_other_clusters_and_nonsense_are_refused() {
     let version = root().join("CANON_VERSION");
     drop(open(disk.clone()).unwrap());
     let text = String::from_utf8(disk.read(&version).unwrap()).unwrap();
-    assert_eq!(text, "canon 2\ncluster 00000000000000000000000000c0ffee\n");
+    assert_eq!(text, "canon 3\ncluster 00000000000000000000000000c0ffee\n");
 
     let other = DirOptions {
         cluster: Some(1),
@@ -92,7 +92,7 @@ fn newer_formats_other_clusters_and_nonsense_are_refused() {
     put_file(
         &*disk,
         &version,
-        text.replace("canon 2", "canon 3").as_bytes(),
+        text.replace("canon 3", "canon 4").as_bytes(),
     );
     let error = open(disk.clone()).err().unwrap();
     assert!(

@@ -147,8 +147,8 @@ pub fn main(args: &[String]) -> Result<()> {
                     if let Some(ended) = server.ended() {
                         return Err(ended);
                     }
-                    let command =
-                        load.command(&clients, server.port, load.isolation, options.seconds);
+                    let level = load.isolation.or(loads::SERIALIZABLE);
+                    let command = load.command(&clients, server.port, level, options.seconds);
                     let limit = Duration::from_secs(u64::from(options.seconds) * 3 + 60);
                     let sample = measure(server.pid(), load.tool, command, limit);
                     if let Some(why) = &sample.complaint {

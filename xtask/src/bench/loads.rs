@@ -49,11 +49,13 @@ pub const SECTIONS: &[(&str, MakePlan)] = &[
 ];
 
 const RC: Isolation = Some("read committed");
+/// The level at which two builds are compared: their defaults may differ.
+pub const SERIALIZABLE: Isolation = Some("serializable");
 
 const BOTH_STATES: &[(&str, &str, Isolation)] = &[
     ("PostgreSQL (read committed, its default)", PEER, None),
-    ("canon (serializable, its default)", OURS, None),
-    ("canon (read committed)", OURS, RC),
+    ("canon (serializable)", OURS, SERIALIZABLE),
+    ("canon (read committed, its default)", OURS, RC),
     ("constants", constant::NAME, None),
 ];
 

@@ -3,7 +3,7 @@
 //! A *load* (what a client does) is one row of a table, a *contestant* (a server and an isolation level) one column. For
 //! each load every contestant takes its turn, and again, `--rounds` times, so that whatever else the machine does hits all
 //! of them. Every figure is the median over the rounds, with the smallest and the largest. PostgreSQL's default is READ
-//! COMMITTED and ours SERIALIZABLE; three columns therefore state both comparisons: defaults, and both READ COMMITTED.
+//! COMMITTED and so is ours; a third column has ours at SERIALIZABLE.
 //! A fourth is a server that answers constants: what the client itself can do here (`constant`).
 //!
 //! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at

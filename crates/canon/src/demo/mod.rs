@@ -98,6 +98,8 @@ pub fn run(o: &Options) -> Result<()> {
         data: Some(data.clone()),
         listen: Some(o.listen.clone()),
         log_level: Some("warn".into()),
+        // The steps read and then write what they have read.
+        settings: vec!["default_transaction_isolation=serializable".into()],
         ..Overrides::default()
     };
     let mut config = Config::load(&flags)?;

@@ -169,6 +169,11 @@ impl Server {
                 "CANON_CLUSTER_SECRET_FILE",
                 cluster_secret(process.dir.path()),
             )
+            // The tests were written for this level, unless they name another.
+            .env(
+                "CANON_SETTINGS",
+                "default_transaction_isolation=serializable",
+            )
             .envs(process.env.iter().map(|(k, v)| (k, v)))
             .stdin(Stdio::null())
             .stdout(log)

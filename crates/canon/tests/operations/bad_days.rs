@@ -85,7 +85,7 @@ async fn a_node_that_will_not_start_says_why() {
     assert!(said.contains("not a data directory of Canon"), "{said}");
     let version = data.join("CANON_VERSION");
     let good = fs::read_to_string(&version).expect("a file");
-    fs::write(&version, good.replace("canon 2", "canon 99")).expect("written");
+    fs::write(&version, good.replace("canon 3", "canon 99")).expect("written");
     let said = start(&[text(&data)], &[]);
     assert!(said.contains("start a newer program"), "{said}");
     fs::write(&version, good).expect("written");

@@ -24,6 +24,7 @@ impl Test {
     pub fn start_with(schema: &str, replicas: usize) -> Test {
         let options = Options {
             log_level: Some("error".into()),
+            settings: vec!["default_transaction_isolation=serializable".into()],
             ..Options::default()
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -417,6 +417,7 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_collation" => types::pg_collation,
         "pg_tablespace" => types::pg_tablespace,
         "pg_extension" => types::pg_extension,
+        "pg_db_role_setting" => roles::pg_db_role_setting,
         "pg_database" => types::pg_database,
         "pg_authid" => roles::pg_authid,
         "pg_roles" => roles::pg_roles,

@@ -1,17 +1,47 @@
 //! Roles: `pg_authid` and its views. Passwords are shown to superusers only.
 
 use super::CatalogScan;
+use super::DATABASE_OID;
 use super::relations::Rows;
 use super::rows::*;
 use base::Result;
-use base::Value;
 use base::schema::Role;
+use base::stored_settings::For;
+use base::{Type, Value};
 use std::sync::Arc;
 
 fn roles<'a>(cx: &CatalogScan<'a>) -> Vec<&'a Arc<Role>> {
     let mut all: Vec<_> = cx.catalog.schema.roles().collect();
     all.sort_by_key(|r| r.id);
     all
+}
+
+/// Stored settings as `name=value`; NULL where there are none.
+fn config(values: &[(String, String)]) -> Value {
+    match values.is_empty() {
+        true => Value::Null,
+        false => {
+            let one = |(n, v): &(String, String)| text(format!("{n}={v}"));
+            array(Type::Text, values.iter().map(one).collect())
+        }
+    }
+}
+
+pub(super) fn pg_db_role_setting(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for s in cx.schema().settings() {
+        let (database, role) = match s.of {
+            For::Made => continue,
+            For::Database => (DATABASE_OID, 0),
+            For::Role(r) => (0, r),
+            For::RoleInDatabase(r) => (DATABASE_OID, r),
+        };
+        rows.push(&[
+            ("setdatabase", oid(database)),
+            ("setrole", oid(role)),
+            ("setconfig", config(&s.values)),
+        ]);
+    }
+    Ok(())
 }
 
 pub(super) fn pg_authid(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
@@ -49,6 +79,7 @@ pub(super) fn pg_roles(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("rolbypassrls", Value::Bool(r.superuser)),
             ("rolconnlimit", Value::Int4(-1)),
             ("rolpassword", text("********")),
+            ("rolconfig", config(cx.schema().stored(For::Role(r.id)))),
         ]);
     }
     Ok(())

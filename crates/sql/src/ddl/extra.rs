@@ -98,6 +98,8 @@ pub enum Extra {
         roles: Vec<Ident>,
     },
     Lock(LockTable),
+    /// ALTER ROLE … SET, ALTER DATABASE … SET, and RESET.
+    StoredSetting(super::settings::StoreSetting),
     /// COMMENT ON CONSTRAINT name ON table.
     CommentOnConstraint {
         name: Ident,
@@ -122,7 +124,6 @@ pub enum Upkept {
 /// What is refused, by first words.
 const REFUSED: &[&str] = &[
     "alter default privileges",
-    "alter database",
     "alter system",
     "alter domain",
     "alter event trigger",
@@ -246,7 +247,7 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
 pub(super) struct Words<'a>(pub(super) Parser<'a>);
 
 impl Words<'_> {
-    fn peek(&self, n: usize) -> Option<String> {
+    pub(super) fn peek(&self, n: usize) -> Option<String> {
         match self.0.peek_nth_token(n).token {
             Token::Word(w) if w.quote_style.is_none() => Some(w.value.to_lowercase()),
             _ => None,
@@ -254,7 +255,7 @@ impl Words<'_> {
     }
 
     /// Whether these words come next.
-    fn at(&self, words: &str) -> bool {
+    pub(super) fn at(&self, words: &str) -> bool {
         let mut words = words.split(' ').enumerate();
         words.all(|(i, w)| self.peek(i).as_deref() == Some(w))
     }
@@ -300,7 +301,7 @@ impl Words<'_> {
         self.0.parse_object_name(false).map_err(|_| self.wrong())
     }
 
-    fn ident(&mut self) -> Result<Ident> {
+    pub(super) fn ident(&mut self) -> Result<Ident> {
         self.0.parse_identifier().map_err(|_| self.wrong())
     }
 
@@ -503,6 +504,12 @@ impl Words<'_> {
                 options,
                 owned_by,
             }));
+        }
+        if let Some(s) = self.stored_setting()? {
+            return Ok(Some(Extra::StoredSetting(s)));
+        }
+        if self.at("alter database") {
+            return Ok(Some(self.refuse_rest("ALTER DATABASE")));
         }
         if self.eat("alter type") {
             let name = self.name()?;

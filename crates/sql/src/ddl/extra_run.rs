@@ -106,6 +106,7 @@ impl Work<'_> {
             Extra::TypeOwner { name, owner } => self.type_owner(name, &catalog::fold(owner)),
             Extra::TypeSchema { name, schema } => self.type_schema(name, schema),
             Extra::TypeUsage { give, names, roles } => self.type_usage(*give, names, roles),
+            Extra::StoredSetting(s) => self.store_setting(s),
             Extra::Lock(_) => Err(Error::internal("a lock is no change of the schema")),
             Extra::Refused(what) => Err(Error::unsupported(what)),
         }

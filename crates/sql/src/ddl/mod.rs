@@ -34,6 +34,7 @@ pub mod privileges;
 mod reorder;
 mod role;
 mod sequence;
+mod settings;
 pub mod split;
 mod user_type;
 mod view;
@@ -64,6 +65,8 @@ pub struct DdlContext<'a> {
     pub analyzer: &'a dyn Analyzer,
     /// Fills with bytes that cannot be guessed.
     pub random_bytes: &'a dyn Fn(&mut [u8]),
+    /// Checks a setting's value as SET by this role would; what is stored.
+    pub check_setting: &'a dyn Fn(&str, &str) -> Result<()>,
     /// Whether the statement runs inside BEGIN … COMMIT; some statements refuse that (25001).
     pub in_transaction_block: bool,
 }
@@ -378,6 +381,7 @@ pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<D
         }
         Extra::ViewOptions { .. } => run(txn, ctx, "ALTER VIEW", |w| w.extra(e)),
         Extra::CommentOnConstraint { .. } => run(txn, ctx, "COMMENT", |w| w.extra(e)),
+        Extra::StoredSetting(_) => run(txn, ctx, "ALTER ROLE", |w| w.extra(e)),
         Extra::SetSchema { tag, .. } => run(txn, ctx, tag, |w| w.extra(e)),
         Extra::DropIdentity { .. } | Extra::AlterIdentity { .. } | Extra::ColumnOptions { .. } => {
             run(txn, ctx, "ALTER TABLE", |w| w.extra(e))

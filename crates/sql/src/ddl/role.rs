@@ -3,7 +3,7 @@
 //! A password is kept as a SCRAM-SHA-256 verifier in PostgreSQL's form (`SCRAM-SHA-256$4096:salt$StoredKey:ServerKey`,
 //! RFC 5802, RFC 7677); one that already is a verifier is kept as it is.
 //!
-//! Left out on purpose: membership in roles, VALID UNTIL, connection limits, settings per role, md5 (0A000).
+//! Left out on purpose: membership in roles, VALID UNTIL, connection limits, md5 (0A000).
 
 use super::work::Work;
 use base::schema::{BOOTSTRAP_ROLE, Object, Relation, Role};
@@ -322,6 +322,7 @@ impl Work<'_> {
                 )
                 .detail(uses.join("\n")));
             }
+            self.drop_settings_of(role.id);
             self.drop_object(role.id);
         }
         Ok("DROP ROLE".into())

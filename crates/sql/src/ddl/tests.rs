@@ -86,6 +86,7 @@ impl Bench {
             search_path: &path,
             analyzer: &Believes,
             random_bytes: &|b| b.fill(7),
+            check_setting: &|_, _| Ok(()),
             in_transaction_block: false,
         };
         let next = &mut self.next;

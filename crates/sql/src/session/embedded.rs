@@ -51,7 +51,12 @@ impl<E: Engine> Embedded<E> {
         let mut secret = [0; 4];
         shared.host.random(&mut secret);
         let handle = shared.sessions.register(i32::from_le_bytes(secret));
-        Session::start(shared, &owner.name, handle, Peer::default(), &[]).map(Embedded)
+        let session = Session::start(shared, &owner.name, handle, Peer::default(), &[])?;
+        // The library runs a transaction again by itself, so it has the strongest level whatever the database stores for its clients.
+        let mut settings = session.state.settings.borrow_mut();
+        settings.initialise("default_transaction_isolation", "serializable");
+        drop(settings);
+        Ok(Embedded(session))
     }
 
     /// Begins to serve a transaction: `now()` is fixed.

@@ -65,6 +65,7 @@ pub use token::Token;
 
 use crate::engine::Engine;
 use crate::types::OutputSettings;
+use base::stored_settings::For;
 use base::{Error, Result, SqlState, Work};
 use block::Block;
 use extended::Portal;
@@ -270,8 +271,23 @@ impl<E: Engine> Session<E> {
             let mut s = state.settings.borrow_mut();
             s.max_connections = shared.max_connections;
             s.set_place(shared.engine.follows(), shared.engine.runs(Work::Write));
+            let schema = &catalog.schema;
+            // What is stored was checked by the statement that stored it, or by an older build: a value that means nothing any more is passed over.
+            let stored = |s: &mut settings::Settings, of: For| {
+                for (name, value) in schema.stored(of) {
+                    let _ = s.set_at_start(name, value, true);
+                }
+            };
+            stored(&mut s, For::Made);
             for (name, value) in &shared.defaults {
                 s.set_at_start(name, value, true)?;
+            }
+            for of in [
+                For::Database,
+                For::Role(role.id),
+                For::RoleInDatabase(role.id),
+            ] {
+                stored(&mut s, of);
             }
             s.initialise("session_authorization", user);
             s.initialise("is_superuser", if role.superuser { "on" } else { "off" });

@@ -4,6 +4,7 @@ use super::Session;
 use super::client::Severity;
 use super::parse::{Parsed, Stmt, parse_one};
 use super::prepared::{Ddl, no_parameter};
+use super::settings::{Settings, Span};
 use super::state::State;
 use crate::bind::PrepareContext;
 use crate::catalog::{Names, functions};
@@ -143,6 +144,13 @@ fn with_context<E: Engine, R>(
     let txn = block.txn.as_mut().expect("begun");
     let random = |out: &mut [u8]| shared.host.random(out);
     let role = state.current_role.get();
+    let superuser = ddl::privileges::is_superuser(&txn.catalog().schema, role);
+    let check = |name: &str, value: &str| {
+        let mut fresh = Settings::default();
+        fresh
+            .set(name, Some(value), Span::Session, superuser)
+            .map(|_| ())
+    };
     let path = ddl::privileges::usable_path(&txn.catalog().schema, role, path);
     let analyzer = Analysis {
         role,
@@ -158,6 +166,7 @@ fn with_context<E: Engine, R>(
             search_path: &path,
             analyzer: &analyzer,
             random_bytes: &random,
+            check_setting: &check,
             in_transaction_block,
         },
     )

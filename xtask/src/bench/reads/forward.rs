@@ -60,7 +60,7 @@ impl Bench {
         init.arg(format!("--port={}", cluster.primary().server.port));
         init.args(["--username=canon", "canon"]);
         command::output(&mut init)?;
-        self.line("\n## One endpoint\n\npgbench's TPC-B-like transactions (scale 10, prepared, SERIALIZABLE, the default) at the primary, and at a replica, which sends them on to it. As fast as they go, everything on this machine's cores; rounds interleaved, ratios as everywhere.\n");
+        self.line("\n## One endpoint\n\npgbench's TPC-B-like transactions (scale 10, prepared, READ COMMITTED, the default) at the primary, and at a replica, which sends them on to it. As fast as they go, everything on this machine's cores; rounds interleaved, ratios as everywhere.\n");
         self.line("| clients | at | tps | ratio | latency ms | ratio | primary CPU us/txn | replica CPU us/txn, replay included |\n|---|---|---|---|---|---|---|---|");
         for clients in [1, 8] {
             let mut runs: [Vec<Run>; 2] = [Vec::new(), Vec::new()];
