@@ -99,8 +99,8 @@ fn newer_formats_other_clusters_and_nonsense_are_refused() {
         matches!(
             error,
             Error::NewerFormat {
-                found: 3,
-                known: 2,
+                found: 4,
+                known: 3,
                 ..
             }
         ),
