@@ -291,7 +291,7 @@ fn stored_settings_hold_for_sessions_that_begin_after_them() {
         "ALTER ROLE maker SET work_mem = '3MB'",
         "ALTER ROLE ALL SET work_mem = '3MB'",
         "ALTER DATABASE canon SET work_mem = '3MB'",
-        "ALTER ROLE ann SET session_replication_role = 'replica'",
+        "ALTER ROLE ann SET canon.statement_memory_ceiling = '1GB'",
     ] {
         assert_eq!(t.refused(&ann, refused), "42501", "{refused}");
     }
