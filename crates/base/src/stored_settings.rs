@@ -1,7 +1,8 @@
 //! Settings that a database keeps for its sessions.
 //!
-//! A session takes its settings from, in order: the defaults of the program, those that the database was made with, the configuration of the node, those
-//! of the database, those of the role, those of the role in this database, and what the client asks for. The schema holds the ones of the database and of roles.
+//! A session begins with the defaults of the program. Over these stand the settings that the database was made with, then the configuration of the node. Over
+//! these stand the settings of the database, of the role, and of the role in this database. What the client asks for stands above all. The schema holds
+//! the settings of the database and of roles.
 //!
 //! Left out on purpose: what the values mean. The statement that stores a value has checked it.
 

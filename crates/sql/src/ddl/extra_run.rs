@@ -89,15 +89,7 @@ impl Work<'_> {
                 relations,
                 alone,
             } => {
-                if *alone && self.ctx.in_transaction_block {
-                    return Err(Error::new(
-                        SqlState::ACTIVE_SQL_TRANSACTION,
-                        format!("{tag} cannot run inside a transaction block"),
-                    ));
-                }
-                for r in relations {
-                    self.upkeep(tag, *what, r)?;
-                }
+                self.look_after(tag, *what, relations, *alone)?;
                 Ok((*tag).into())
             }
             Extra::CommentOnConstraint { name, table, text } => {
@@ -110,6 +102,26 @@ impl Work<'_> {
             Extra::Lock(_) => Err(Error::internal("a lock is no change of the schema")),
             Extra::Refused(what) => Err(Error::unsupported(what)),
         }
+    }
+
+    /// VACUUM and its like: 25001 inside of a block where the statement has to be alone.
+    fn look_after(
+        &mut self,
+        tag: &str,
+        what: Upkept,
+        relations: &[ObjectName],
+        alone: bool,
+    ) -> Result<()> {
+        if alone && self.ctx.in_transaction_block {
+            return Err(Error::new(
+                SqlState::ACTIVE_SQL_TRANSACTION,
+                format!("{tag} cannot run inside a transaction block"),
+            ));
+        }
+        for r in relations {
+            self.upkeep(tag, what, r)?;
+        }
+        Ok(())
     }
 
     /// Whether the role may have this looked after: 42501, or a warning where VACUUM and ANALYZE skip it.

@@ -65,8 +65,9 @@ pub use token::Token;
 
 use crate::engine::Engine;
 use crate::types::OutputSettings;
+use base::schema::Schema;
 use base::stored_settings::For;
-use base::{Error, Result, SqlState, Work};
+use base::{Error, Oid, Result, SqlState, Work};
 use block::Block;
 use extended::Portal;
 use prepared::Statement;
@@ -243,6 +244,29 @@ pub struct Peer {
     pub port: Option<i32>,
 }
 
+/// The settings that a role's session begins with, below what its client asks for.
+fn begin_with(
+    s: &mut settings::Settings,
+    configured: &[(String, String)],
+    schema: &Schema,
+    role: Oid,
+) -> Result<()> {
+    // The statement that stored a value has checked it. An older build may have: a value that means nothing any more is passed over.
+    let stored = |s: &mut settings::Settings, of: For| {
+        for (name, value) in schema.stored(of) {
+            let _ = s.set_at_start(name, value, true);
+        }
+    };
+    stored(s, For::Made);
+    for (name, value) in configured {
+        s.set_at_start(name, value, true)?;
+    }
+    for of in [For::Database, For::Role(role), For::RoleInDatabase(role)] {
+        stored(s, of);
+    }
+    Ok(())
+}
+
 impl<E: Engine> Session<E> {
     /// A session of this user, who has been let in. `parameters` are those of the start-up message: settings, and
     /// `options` with `-c name=value`.
@@ -271,24 +295,7 @@ impl<E: Engine> Session<E> {
             let mut s = state.settings.borrow_mut();
             s.max_connections = shared.max_connections;
             s.set_place(shared.engine.follows(), shared.engine.runs(Work::Write));
-            let schema = &catalog.schema;
-            // What is stored was checked by the statement that stored it, or by an older build: a value that means nothing any more is passed over.
-            let stored = |s: &mut settings::Settings, of: For| {
-                for (name, value) in schema.stored(of) {
-                    let _ = s.set_at_start(name, value, true);
-                }
-            };
-            stored(&mut s, For::Made);
-            for (name, value) in &shared.defaults {
-                s.set_at_start(name, value, true)?;
-            }
-            for of in [
-                For::Database,
-                For::Role(role.id),
-                For::RoleInDatabase(role.id),
-            ] {
-                stored(&mut s, of);
-            }
+            begin_with(&mut s, &shared.defaults, &catalog.schema, role.id)?;
             s.initialise("session_authorization", user);
             s.initialise("is_superuser", if role.superuser { "on" } else { "off" });
             let mut set = |name: &str, value: &str| match roles::is_of_role(name) {
