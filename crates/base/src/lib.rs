@@ -25,6 +25,7 @@ pub mod stored_settings;
 pub mod text;
 pub mod topology;
 pub mod types;
+pub mod units;
 pub mod user_type;
 pub mod value;
 

@@ -68,7 +68,7 @@ enum Command {
     /// One endpoint before several nodes: balances, follows promotions, and a client notices no more than one error
     Proxy {
         #[command(flatten)]
-        options: Box<crate::proxy::Options>,
+        options: Box<proxy::Options>,
     },
     /// Print a configuration file with every key and its default
     Config,
@@ -148,7 +148,7 @@ fn promote(o: &Promotion) -> base::Result<()> {
         );
         base::Error::new(base::SqlState::INVALID_PARAMETER_VALUE, what)
     })?;
-    let report = crate::server::runtime()?.block_on(async {
+    let report = service::runtime()?.block_on(async {
         let parameters = [
             ("application_name", "canon promote"),
             ("canon.maintenance", "on"),
@@ -243,7 +243,7 @@ pub fn main() -> ExitCode {
         Command::Backup { options } => return judged(crate::backup::back_up(&options)),
         Command::Restore { options } => return judged(crate::backup::restore(&options)),
         Command::Copy { places } => return judged(crate::copy::run(&places)),
-        Command::Proxy { options } => crate::proxy::run(*options),
+        Command::Proxy { options } => proxy::run(*options),
         Command::Config => {
             print!("{COMMENTED}");
             Ok(())

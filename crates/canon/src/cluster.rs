@@ -15,7 +15,7 @@ mod link;
 use crate::config::{Config, Overrides};
 use crate::replication::membership::FILE as SECRET;
 use crate::replication::{Place, Primary, ReplicaLag};
-use crate::server::{self, Server};
+use crate::server::Server;
 use base::{Error, Result, SqlState};
 use link::{Link, Weather};
 use node::Role;
@@ -127,7 +127,7 @@ impl Cluster {
             let name = format!("canon-cluster-{}-{serial}", std::process::id());
             std::env::temp_dir().join(name)
         });
-        let runtime = server::runtime()?;
+        let runtime = service::runtime()?;
         let mut cluster = Cluster {
             members: Vec::new(),
             primary: 0,

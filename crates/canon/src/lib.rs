@@ -27,11 +27,7 @@ pub mod gate;
 #[cfg(feature = "sql")]
 mod host;
 #[cfg(feature = "wire")]
-mod http;
-#[cfg(feature = "wire")]
 pub mod metrics;
-#[cfg(feature = "wire")]
-pub mod proxy;
 #[cfg(feature = "wire")]
 pub mod replication;
 #[cfg(feature = "wire")]
@@ -42,8 +38,6 @@ mod set_aside;
 mod status;
 #[cfg(feature = "wire")]
 mod verify;
-#[cfg(feature = "wire")]
-mod words;
 
 pub use base::{ColumnType, Error, Result, SqlState, Type, Value};
 #[cfg(feature = "wire")]

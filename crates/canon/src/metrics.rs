@@ -2,9 +2,10 @@
 
 use crate::engine::{NodeEngine, Surroundings};
 use crate::gate::Gate;
-use crate::http::Probe;
 use crate::replication::{Fresh, Place, ReplicaLag};
-use std::fmt::{Display, Write};
+use service::http::Probe;
+use service::page::Page;
+use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -44,45 +45,6 @@ impl Default for Metrics {
     }
 }
 
-/// Writes one metric after another.
-struct Page(String);
-
-impl Page {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn counter(&mut self, name: &str, help: &str, v: impl Display) {
-        self.head(name, "counter", help);
-        _ = writeln!(self.0, "{name} {v}");
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, v: impl Display) {
-        self.head(name, "gauge", help);
-        _ = writeln!(self.0, "{name} {v}");
-    }
-
-    /// One counter for each value of a label.
-    fn counters<V: Display, N: Display>(
-        &mut self,
-        name: &str,
-        help: &str,
-        label: &str,
-        all: impl IntoIterator<Item = (V, N)>,
-    ) {
-        self.head(name, "counter", help);
-        for (value, n) in all {
-            _ = writeln!(self.0, "{name}{{{label}=\"{value}\"}} {n}");
-        }
-    }
-
-    /// A sum of times with its count.
-    fn times(&mut self, name: &str, help: &str, count: u64, seconds: f64) {
-        self.head(name, "summary", help);
-        _ = writeln!(self.0, "{name}_sum {seconds}\n{name}_count {count}");
-    }
-}
-
 impl Probe for Metrics {
     fn ready(&self, max_lag: Option<Duration>) -> Result<(), String> {
         match self.phase.0.load(Ordering::SeqCst) {
@@ -100,7 +62,7 @@ impl Probe for Metrics {
     }
 
     fn metrics(&self) -> String {
-        let mut p = Page(String::new());
+        let mut p = Page::default();
         p.head("canon_info", "gauge", "The version that runs.");
         _ = writeln!(
             p.0,

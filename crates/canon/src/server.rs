@@ -14,7 +14,6 @@ use crate::forward::Pool;
 use crate::gate::waiting::WaitingRoom;
 use crate::gate::{self, Gate};
 use crate::host::EnvHost;
-use crate::http;
 use crate::metrics::Metrics;
 use crate::replication::archive::Archiving;
 use crate::replication::shared::Exposed;
@@ -25,13 +24,13 @@ use base::region::Region;
 use base::{Error, Result, SqlState};
 use node::{Node, NodeOptions};
 use replica::replay::ReplayOptions;
+use service::{http, runtime, stop_signal, system};
 use sql::session::Shared;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
@@ -52,10 +51,6 @@ pub struct Server {
 
 /// How long a replica that starts waits for its primary's word that their histories agree before it serves without.
 const FIRST_WORD: Duration = Duration::from_secs(10);
-
-fn system(what: impl std::fmt::Display) -> Error {
-    Error::new(SqlState::SYSTEM_ERROR, what.to_string())
-}
 
 /// Logs as the configuration says; once per process.
 pub fn start_logging(config: &Config) {
@@ -85,16 +80,6 @@ pub fn is_logging() -> bool {
 pub fn log_failure(e: &Error) {
     let f = e.fields();
     error!(code = %e.code(), detail = %f.detail, hint = %f.hint, "{}", f.message);
-}
-
-/// The runtime of what is not a connection: listeners, clocks, HTTP. Connections run on the gate's cores.
-pub fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("canon-aside")
-        .on_thread_stop(base::memory::flush)
-        .build()
-        .map_err(system)
 }
 
 /// Files that a server has open beside its connections, near enough.
@@ -160,20 +145,6 @@ pub fn run(config: Config) -> Result<()> {
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
-}
-
-/// Waits for SIGTERM or SIGINT; SIGHUP means nothing.
-pub async fn stop_signal() -> Result<&'static str> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
-    let mut hang_up = signal(SignalKind::hangup()).map_err(system)?;
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => return Ok("SIGTERM"),
-            _ = interrupt.recv() => return Ok("SIGINT"),
-            _ = hang_up.recv() => info!("SIGHUP ignored"),
-        }
-    }
 }
 
 impl Server {

@@ -8,9 +8,9 @@ mod helpers;
 #[path = "wire_abuse/raw.rs"]
 mod raw;
 
-use canon::proxy::{Options, Running};
 use common::{PATIENCE, Server, connect_to, sqlstate};
 use helpers::{one, promote, refused, rows, skip, until};
+use proxy::{Options, Running};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -11,9 +11,9 @@ mod programs;
 #[path = "wire_abuse/raw.rs"]
 mod raw;
 
-use canon::proxy::{Options, Running};
 use common::{PATIENCE, Server, connect_to, sqlstate};
 use helpers::{one, promote, refused, rows, skip, until};
+use proxy::{Options, Running};
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Config, Error};

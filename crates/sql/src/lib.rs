@@ -18,6 +18,7 @@
 pub(crate) mod bind;
 pub mod catalog;
 pub mod ddl;
+pub mod effect;
 pub mod engine;
 pub mod exec;
 pub(crate) mod expr;

@@ -164,7 +164,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Measures and prints a table.
 pub fn run(options: &ReadsOptions, out: &mut dyn Write) -> Result<()> {
-    let outcome = crate::server::runtime()?.block_on(measure(options))?;
+    let outcome = service::runtime()?.block_on(measure(options))?;
     print(options, &outcome, out)?;
     let all = outcome.total();
     if all.wrong > 0 {

@@ -112,7 +112,7 @@ pub fn run(o: &Options) -> Result<()> {
     {
         config.listen.iter_mut().for_each(|a| a.set_port(0));
     }
-    let runtime = server::runtime()?;
+    let runtime = service::runtime()?;
     let done = runtime.block_on(async {
         let server = Server::start(&config).await?;
         let address = server.listening[0];
@@ -122,7 +122,7 @@ pub fn run(o: &Options) -> Result<()> {
         let shown = tokio::task::block_in_place(|| show(o, &server, address));
         if shown.is_ok() && !o.exit {
             println!("\nThe shop is open; look around with\n\n    psql -h {} -p {} -U canon canon\n\nCtrl-C ends it.", address.ip(), address.port());
-            server::stop_signal().await?;
+            service::stop_signal().await?;
             println!();
         }
         server.stop().await;

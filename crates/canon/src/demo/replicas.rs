@@ -10,7 +10,7 @@ use super::{Options, Tally, broken, buy, check, done};
 use crate::config::Config;
 use crate::replication::Primary;
 use crate::replication::membership::FILE as SECRET;
-use crate::server::{self, Server};
+use crate::server::Server;
 use base::{Error, Result};
 use parking_lot::Mutex;
 use protocol::client::Client;
@@ -178,7 +178,7 @@ pub async fn run(o: &Options, config: &Config, server: Server, data: &Path) -> R
             println!("    psql -h {} -p {} -U canon canon", a.ip(), a.port());
         }
         println!("\nCtrl-C ends it.");
-        server::stop_signal().await?;
+        service::stop_signal().await?;
         println!();
     }
     for s in servers {

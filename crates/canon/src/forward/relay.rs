@@ -15,10 +15,10 @@ use super::upstream::Upstream;
 use crate::gate::connection;
 use crate::gate::cores::{Core, afterwards};
 use crate::gate::wire::{Stream, Wire};
-use crate::words::{self, Course, Effect};
 use base::{Error, Result, SqlState};
 use protocol::frontend::{self, Frontend};
 use protocol::message::server_error;
+use sql::effect::{self, Course, Effect};
 use sql::engine::Engine;
 use sql::session::{Client, Reason, Session, Severity, TxnStatus};
 use std::collections::{HashMap, VecDeque};
@@ -283,7 +283,7 @@ impl Forwarder {
                 return self.lost(wire, session, None, true, skipping).await;
             }
         }
-        self.course.then(words::effect(text));
+        self.course.then(effect::effect(text));
         self.executed += 1 + text.matches(';').count();
         let up = self.up.as_mut().expect("it goes on");
         up.put(b'Q', body);
@@ -317,10 +317,10 @@ impl Forwarder {
                 let text = self.prepared.get(b.statement).unwrap_or(&known);
                 // The name may be taken by one that runs here, and what comes later would be meant for that.
                 here = session.has_portal(b.portal) || session.is_about_local_cursor(text);
-                let mut effect = words::effect(text);
+                let mut effect = effect::effect(text);
                 if *text != known {
                     // A Parse without an answer may have failed.
-                    effect |= words::effect(&known);
+                    effect |= effect::effect(&known);
                 }
                 self.portals.insert(b.portal.to_owned(), effect);
                 if !here && !std::mem::replace(&mut self.begun, true) {

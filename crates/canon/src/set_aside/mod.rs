@@ -144,7 +144,7 @@ pub fn run(command: &Command) -> Result<bool> {
             };
             let server = protocol::Conninfo::parse(server)
                 .map_err(|why| wrong(format!("--server {server}: {why}")))?;
-            crate::server::runtime()?.block_on(apply::run(&aside, &server, &how))
+            service::runtime()?.block_on(apply::run(&aside, &server, &how))
         }
     }
 }

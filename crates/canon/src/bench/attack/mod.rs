@@ -15,7 +15,7 @@ mod time;
 mod watch;
 
 use super::figures::{Histogram, line};
-use crate::config::size;
+use base::units::size;
 use base::{Error, Result, SqlState};
 use protocol::client::{Client, Refused};
 use std::collections::BTreeMap;

@@ -81,7 +81,7 @@ fn max_lag(query: &str) -> Result<Option<Duration>, String> {
     let Some((_, v)) = pairs.find(|(k, _)| *k == "max_lag") else {
         return Ok(None);
     };
-    let time = crate::config::duration(v);
+    let time = base::units::duration(v);
     let bad = || format!("max_lag={v}: a time such as 100ms or 2s");
     time.map(Some).ok_or_else(bad)
 }

@@ -1,12 +1,10 @@
-//! From a client's first bytes to its session at a first node: negotiation, cancel requests, the proof of who it is passed through.
+//! From a client's first bytes to its session at a first node: negotiation, cancel requests, the messages of its login passed through.
 
 use super::end::{End, gone};
 use super::hello::Hello;
-use super::metrics::Counters;
 use super::route::{Attrs, Event, NodeId, SessionId};
-use super::session::{LINGER, PAUSE, STARTUP_LIMIT, TELL};
+use super::shared::{Client, Counters, LINGER, PAUSE, Proxy, STARTUP_LIMIT, TELL};
 use super::track::Track;
-use super::{Client, Proxy};
 use base::{Error, Result, SqlState};
 use bytes::BytesMut;
 use protocol::message::{self, server_error};
@@ -259,7 +257,7 @@ async fn log_in(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::end::MAX_WORD;
+    use crate::end::MAX_WORD;
 
     /// Two ends of one connection.
     async fn pair() -> (End, TcpStream) {

@@ -10,36 +10,25 @@
 use super::door::{begin, elsewhere, farewell, hello, none};
 use super::end::{CHUNK, End, MAX_MESSAGE, MAX_WORD, gone};
 use super::hello::Hello;
-use super::metrics::Counters;
 use super::route::{Attrs, Event, NodeId, SessionId};
+use super::shared::{Client, Counters, LINGER, PAUSE, Proxy, STARTUP_LIMIT, TELL};
 use super::track::{Carry, Heard, Loss, Said, Track, rollback};
-use super::{Client, Proxy};
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
 use protocol::Link;
 use protocol::link::cancel;
-use protocol::startup::{REPORT_SETTINGS, SESSION_USER};
+use protocol::startup::SESSION_USER;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tracing::debug;
 
-/// Who has not said who he is by then is disconnected.
-pub const STARTUP_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes that wait to be written before reading stops.
 const HIGH_WATER: usize = 256 << 10;
-/// How long a client gets to take its last message.
-pub const LINGER: Duration = Duration::from_secs(1);
-/// After a node that could not be connected.
-pub const PAUSE: Duration = Duration::from_millis(20);
-
-/// What a node is asked to tell, beside what the client asked for.
-pub const TELL: [(&str, &str); 2] = [(REPORT_SETTINGS, "on"), ("canon.report_token", "on")];
 
 /// The node that a session is at.
 struct Back {
@@ -435,7 +424,7 @@ impl Session {
             let target = router.pick(self.attrs, Some(here));
             (router.fits(here, self.attrs), target)
         };
-        // Who has drawn numbers may ask for them: it moves only when it must.
+        // A session that has drawn numbers may ask for them: it moves only when it must.
         let Some(target) = target.filter(|t| *t != here && !(fits && self.track.draws())) else {
             if !fits {
                 self.proxy.event(Event::Stayed(self.id));
@@ -510,7 +499,7 @@ impl Session {
         if opened.is_err()
             && let Some(key) = begun
         {
-            // What waits there does not see that nobody is there for it.
+            // What waits there does not see that its client is gone.
             tokio::spawn(async move { cancel(&at, key).await });
         }
         let (link, told) = opened?;
@@ -536,7 +525,7 @@ impl Session {
     }
 }
 
-/// Who takes what a node has refused: the primary, which runs everything. A session that wants a replica stays with those, unless it must
+/// The kind of node that takes what a node has refused: the primary, which runs everything. A session that wants a replica stays with those, unless it must
 /// write.
 fn takes_refused(attrs: Attrs, write: bool) -> Attrs {
     match attrs {

@@ -24,7 +24,7 @@ fn a_write_at_a_node_that_leads_no_more_goes_to_the_primary() {
         assert!(bytes[0] == b'P' && out.is_empty() && primary);
         assert_eq!((tries, opening), (n, vec![]));
     }
-    // Nobody takes it: now the client is told.
+    // No node takes it: now the client is told.
     assert_eq!(s.hear(b'1', b"").0, Heard::Nothing);
     let e = error("ERROR", "25006", "no");
     let (heard, out) = s.hear(b'E', &e[5..]);
@@ -181,7 +181,7 @@ fn a_block_that_begins_with_its_first_statement_is_sent_whole() {
     };
     assert_eq!(bytes, whole(b'Q', b"BEGIN; SELECT 1\0"));
     assert!(opening.is_empty());
-    // Nobody takes it: the client has a block that has failed, as the node has.
+    // No node takes it: the client has a block that has failed, as the node has.
     let out = s.0.refused(false, "no");
     assert_eq!(code(&out), "40001");
     assert!(out.ends_with(b"Z\0\0\0\x05E"));
@@ -249,7 +249,7 @@ fn a_flush_behind_sync_begins_nothing() {
 
 #[test]
 fn who_waits_for_the_same_again_may_be_taken_away() {
-    // (in a block, what is sent, with the leave of a transaction, without)
+    // In a block, what is sent, with the leave of a transaction, without.
     for (block, sql, with, without) in [
         (false, "SELECT 1", true, true),
         (false, "INSERT INTO t VALUES (1)", false, false),
@@ -278,7 +278,7 @@ fn who_waits_for_the_same_again_may_be_taken_away() {
     assert!(!s.0.waits(true));
 }
 
-/// Who pipelines counts the answers.
+/// A client that pipelines counts the answers.
 #[test]
 fn a_lost_node_is_one_error_for_each_cycle_and_none_for_a_sync_alone() {
     let errors = |r: &[u8]| r.windows(5).filter(|w| *w == b"40001").count();

@@ -1,11 +1,11 @@
 //! Asks one node how it is, again and again, over a connection of the proxy's own role.
 //!
-//! A primary also tells which replicas follow it. They are nodes, too: those whose name is HOST:PORT, as it is by default, at that address,
-//! or where the name of the host means nothing here, at the address that the primary sees them come from; all others where they say that
-//! they listen. One that is known at either address already is that one.
+//! A primary also tells which replicas follow it. They are nodes, too. A replica whose name is HOST:PORT, as it is by default, is at
+//! that address. Where the name of the host means nothing here, it is at the address that the primary sees it come from. Any other is where
+//! it says that it listens. One that is known at either address already is that one.
 
-use super::Proxy;
 use super::route::{Event, NodeId, Seen};
+use super::shared::Proxy;
 use base::Result;
 use protocol::startup::REPORT_SETTINGS;
 use protocol::{Conninfo, Link};
@@ -110,7 +110,7 @@ async fn pause(proxy: &Proxy, ask: &mut Receiver<()>) {
 }
 
 async fn limited<T>(f: impl Future<Output = Result<T>>) -> Result<T> {
-    let late = |_| super::system("no answer in time");
+    let late = |_| service::system("no answer in time");
     tokio::time::timeout(LIMIT, f).await.map_err(late)?
 }
 

@@ -1,7 +1,7 @@
 //! Messages of a client that end with one ReadyForQuery, and what is known of them while that has not come.
 
-use crate::words::{self, Effect};
 use protocol::message::{cstr, text};
+use sql::effect::{self, Effect};
 
 /// An acknowledgement that is due.
 pub enum Ack {
@@ -50,7 +50,7 @@ pub struct Cycle {
     pub failed: bool,
     /// Nodes that were lost while it ran.
     pub losses: u32,
-    /// It is not the client's: he gets its ReadyForQuery.
+    /// It is not the client's, but the client gets its ReadyForQuery.
     pub ours: bool,
     /// A simple query stands behind messages that no Sync has ended.
     pub mixed: bool,
@@ -74,7 +74,7 @@ impl Cycle {
     /// All that it does is to begin a block or to set a mark in one: it shows nothing, and may be done again elsewhere.
     pub fn opening(&self) -> Option<&str> {
         let first = self.first.as_deref().filter(|_| self.runs == 1)?;
-        let alone = opens(first) && words::statements(first).len() == 1;
+        let alone = opens(first) && effect::statements(first).len() == 1;
         alone.then_some(first)
     }
 
@@ -157,7 +157,7 @@ pub fn parses(mut bytes: &[u8]) -> Vec<Ack> {
             b'P' => acks.push(Ack::Parse {
                 name: cstr(body).0.to_vec(),
                 message: whole.to_vec(),
-                effect: words::effect(&text(cstr(cstr(body).1).0)),
+                effect: effect::effect(&text(cstr(cstr(body).1).0)),
             }),
             b'C' => acks.push(Ack::Close {
                 name: (body.first() == Some(&b'S'))

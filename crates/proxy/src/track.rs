@@ -10,7 +10,7 @@
 //! |---|---|
 //! | between transactions | it goes on elsewhere; nothing is noticed |
 //! | waiting for the answer of a read on its own, or the node said that it ran nothing | the same is sent elsewhere |
-//! | waiting for a commit, or for a write on its own | 40003: nobody knows; between transactions |
+//! | waiting for a commit, or for a write on its own | 40003: the outcome is not known; between transactions |
 //! | in an open transaction | 40001, once; the transaction has failed, as the client will see until it rolls back |
 //!
 //! What was refused on its own, a write with 25006 (its node is not the primary any more) or anything with 57P03 (its node cannot serve
@@ -21,16 +21,16 @@
 //! Carried: settings (the node tells of every change), prepared statements of the protocol and of SQL. What PREPARE makes by way of the
 //! extended protocol cannot be carried: such a session ends with its node.
 //!
-//! Left out on purpose: `currval` and `lastval` (a session that has drawn numbers is not moved without need), and replies longer than what
-//! is kept to run again.
+//! Left out on purpose: `currval` and `lastval`, and replies longer than what is kept to run again. A session that has drawn numbers is not
+//! moved without need.
 
 mod cycle;
 mod loss;
 pub use loss::rollback;
 
-use crate::words::{self, Effect};
 use cycle::{Ack, Cycle, opens};
 use protocol::message::{cstr, error, parameter, ready, status, text};
+use sql::effect::{self, Effect};
 use sql::session::Token;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -145,15 +145,39 @@ pub struct Track {
     /// What it has written and read.
     token: Option<String>,
     draws: bool,
-    pinned: bool,
+    tie: Tie,
+    input: Input,
+}
+
+/// What ties a session to its node. A session that is tied ends with the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tie {
+    None,
+    /// It holds something there that cannot be carried, until DISCARD ALL.
+    Holds,
     /// It is not known how many ReadyForQuery are due.
-    astray: bool,
-    /// Its transaction went with a node, and the client has not heard.
-    doomed: bool,
-    /// After an error of ours inside of the extended protocol, up to Sync.
-    skipping: bool,
-    /// What is skipped began with COMMIT; whether that was to be run.
-    commit: Option<bool>,
+    Astray,
+}
+
+/// What becomes of the client's next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// It goes to the node.
+    Passes,
+    /// The transaction went with a node, and the client has not heard: the first message that runs something gets the error.
+    Doomed,
+    /// After an error of ours inside of the extended protocol: it is skipped, up to Sync.
+    Skipped(AtSync),
+}
+
+/// What the Sync behind skipped messages asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtSync {
+    Ready,
+    /// What is skipped began with COMMIT, which ends the transaction if it was to be run.
+    Commit {
+        runs: bool,
+    },
 }
 
 /// The text of a Parse message.
@@ -200,18 +224,19 @@ impl Track {
             started: false,
             token: None,
             draws: false,
-            pinned: false,
-            astray: false,
-            doomed: false,
-            skipping: false,
-            commit: None,
+            tie: Tie::None,
+            input: Input::Passes,
         }
     }
 
     /// Nothing is under way, and the session may change its node unseen.
     pub fn is_between(&self) -> bool {
-        let tied = self.pinned || self.astray;
-        self.is_idle() && !tied && !self.skipping
+        self.is_idle() && self.may_leave()
+    }
+
+    /// Nothing ties it to its node, and it is not in the middle of what is skipped.
+    fn may_leave(&self) -> bool {
+        self.tie == Tie::None && !matches!(self.input, Input::Skipped(_))
     }
 
     /// Nothing is under way, whatever ties the session to its node.
@@ -236,9 +261,8 @@ impl Track {
 
     /// Nothing is to be begun at this node: the session leaves it when what is under way is done.
     pub fn drains(&self) -> bool {
-        let tied = self.pinned || self.astray || self.skipping;
         let open = self.status != b'I' || self.pending.iter().any(|c| !c.closed);
-        self.leave.is_some() && !tied && !open
+        self.leave.is_some() && self.may_leave() && !open
     }
 
     /// Whether a move may be noticed after all, by a client that asks for the number it has drawn.
@@ -324,20 +348,12 @@ impl Track {
         if kind == b'X' {
             return Said::Terminate;
         }
-        if self.skipping {
-            if kind != b'S' {
-                self.commit = self.commit.map(|runs| runs || kind == b'E');
-                return Said::Nothing;
-            }
-            self.skipping = false;
-            return match self.commit.take() {
-                Some(true) => self.ends(vec![]),
-                _ => Said::Reply(ready(self.status)),
-            };
+        if let Input::Skipped(at_sync) = self.input {
+            return self.skip(kind, at_sync);
         }
         let effect = match kind {
-            b'Q' => words::effect(&text(cstr(body).0)),
-            b'P' => words::effect(&text(cstr(cstr(body).1).0)),
+            b'Q' => effect::effect(&text(cstr(body).0)),
+            b'P' => effect::effect(&text(cstr(cstr(body).1).0)),
             _ => Effect::default(),
         };
         let copying = matches!(kind, b'd' | b'c' | b'f');
@@ -345,35 +361,15 @@ impl Track {
             // What is left of a COPY that failed.
             return Said::Nothing;
         }
-        if self.doomed {
-            match kind {
-                // These run nothing: the word is kept for what does.
-                b'S' => return Said::Reply(ready(self.status)),
-                b'H' => return Said::Nothing,
-                _ => {}
-            }
-            (self.doomed, self.status) = (false, b'E');
-            let answer = error("ERROR", "40001", LOST);
-            let effect = match kind {
-                b'B' => self.statement(cstr(cstr(body).1).0).unwrap_or_default(),
-                _ => effect,
-            };
-            // COMMIT that fails ends the transaction, too.
-            let over = effect.commits && !effect.writes && effect.block == Some(false);
-            match kind {
-                // The failed transaction that stands in its place takes this.
-                b'Q' | b'P' | b'B' if effect.rolls_back => {}
-                b'Q' if over => return self.ends(answer),
-                b'Q' | b'F' => return Said::Reply([answer, ready(b'E')].concat()),
-                _ => {
-                    self.commit = over.then_some(false);
-                    self.skipping = true;
-                    return Said::Reply(answer);
-                }
-            }
+        if self.input == Input::Doomed
+            && let Some(said) = self.tell_loss(kind, body, effect)
+        {
+            return said;
         }
         self.draws |= effect.draws;
-        self.pinned |= effect.ties;
+        if effect.ties && self.tie == Tie::None {
+            self.tie = Tie::Holds;
+        }
         if kind == b'H'
             && let Some(front) = self.pending.front_mut()
             && !front.closed
@@ -400,6 +396,64 @@ impl Track {
                 ..Cycle::default()
             });
         }
+        self.record(kind, whole, effect, behind);
+        Said::Forward
+    }
+
+    /// A message between an error of ours and the Sync behind it.
+    fn skip(&mut self, kind: u8, at_sync: AtSync) -> Said {
+        if kind != b'S' {
+            if let (b'E', AtSync::Commit { .. }) = (kind, at_sync) {
+                self.input = Input::Skipped(AtSync::Commit { runs: true });
+            }
+            return Said::Nothing;
+        }
+        self.input = Input::Passes;
+        match at_sync {
+            AtSync::Commit { runs: true } => self.ends(vec![]),
+            _ => Said::Reply(ready(self.status)),
+        }
+    }
+
+    /// A message of a client that has not heard that its transaction is lost; none: it goes on to the failed transaction that stands in
+    /// the place of that one.
+    fn tell_loss(&mut self, kind: u8, body: &[u8], effect: Effect) -> Option<Said> {
+        match kind {
+            // These run nothing: the word is kept for what does.
+            b'S' => return Some(Said::Reply(ready(self.status))),
+            b'H' => return Some(Said::Nothing),
+            _ => {}
+        }
+        (self.input, self.status) = (Input::Passes, b'E');
+        let answer = error("ERROR", "40001", LOST);
+        let effect = match kind {
+            b'B' => self.statement(cstr(cstr(body).1).0).unwrap_or_default(),
+            _ => effect,
+        };
+        // COMMIT that fails ends the transaction, too.
+        let over = effect.commits && !effect.writes && effect.block == Some(false);
+        match kind {
+            b'Q' | b'P' | b'B' if effect.rolls_back => None,
+            b'Q' if over => Some(self.ends(answer)),
+            b'Q' | b'F' => Some(Said::Reply([answer, ready(b'E')].concat())),
+            _ => {
+                self.input = Input::Skipped(match over {
+                    true => AtSync::Commit { runs: false },
+                    false => AtSync::Ready,
+                });
+                Some(Said::Reply(answer))
+            }
+        }
+    }
+
+    /// Notes what a message that goes to the node makes of the cycle that it belongs to. `behind`: the cycle has others before it.
+    fn record(&mut self, kind: u8, whole: &[u8], effect: Effect, behind: bool) {
+        let body = &whole[5.min(whole.len())..];
+        let copying = matches!(kind, b'd' | b'c' | b'f');
+        let unknown = Effect {
+            writes: true,
+            ..Effect::default()
+        };
         let cycle = self.pending.back_mut().expect("one is there");
         cycle.asks |= !matches!(kind, b'S' | b'H');
         if copying || cycle.bytes.len() + whole.len() > KEPT {
@@ -408,10 +462,6 @@ impl Track {
         } else if cycle.whole {
             cycle.bytes.extend_from_slice(whole);
         }
-        let unknown = Effect {
-            writes: true,
-            ..Effect::default()
-        };
         match kind {
             // The node skips it.
             b'P' | b'B' | b'C' if cycle.skipped() => {}
@@ -460,7 +510,6 @@ impl Track {
             b'S' => cycle.closed = true,
             _ => {}
         }
-        Said::Forward
     }
 
     /// What the statement of this name may do.
@@ -610,7 +659,7 @@ impl Track {
         ) {
             return;
         }
-        let all = front.text.as_deref().map(words::statements);
+        let all = front.text.as_deref().map(effect::statements);
         let found = all.as_ref().and_then(|all| all.get(at));
         let name = found.and_then(|s| s.words.last().map(|n| n.to_lowercase()));
         match (tag, found, name) {
@@ -620,7 +669,8 @@ impl Track {
                 let name = name.map_or_else(|| s.text.to_owned(), |n| n.to_lowercase());
                 self.texts.insert(name, s.text.to_owned());
             }
-            ("PREPARE", None, _) => self.pinned = true,
+            ("PREPARE", None, _) if self.tie == Tie::None => self.tie = Tie::Holds,
+            ("PREPARE", None, _) => {}
             ("DEALLOCATE", _, Some(name)) => {
                 self.texts.remove(&name);
                 self.statements.remove(name.as_bytes());
@@ -629,7 +679,9 @@ impl Track {
             _ => {
                 self.statements.clear();
                 self.texts.clear();
-                self.pinned = false;
+                if self.tie == Tie::Holds {
+                    self.tie = Tie::None;
+                }
             }
         }
     }
@@ -660,7 +712,7 @@ impl Track {
             self.before.clear();
         }
         self.status = status;
-        // (A cycle that is on its way may have named some.)
+        // A cycle that is on its way may have named portals.
         if status == b'I' && self.pending.is_empty() {
             self.portals.clear();
         }

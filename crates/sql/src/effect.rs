@@ -8,7 +8,7 @@
 //!
 //! Left out on purpose: parsing. What is inside of functions is not seen; what the functions that are called leave behind, `sql` knows.
 
-use sql::functions::effect as function;
+use crate::functions::effect as function;
 
 /// What running a text may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -300,7 +300,7 @@ mod tests {
     /// The proxy and a node that forwards agree about every function.
     #[test]
     fn functions_are_judged_as_the_nodes_do() {
-        for f in sql::functions::registry::all_functions() {
+        for f in crate::functions::registry::all_functions() {
             let said = function::effect(f.name);
             let judged = effect(&format!("SELECT {}()", f.name));
             if f.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {

@@ -8,7 +8,7 @@
 //!                       prefer-standby  as standby, else as any
 //! of those the one with the fewest sessions for its age, and among equals the one that was taken longest ago
 //! ```
-//! Fresh is who hears the primary of the newest term and is not old. A session is asked to move when its node is none of those any more,
+//! Fresh is a node that hears the primary of the newest term and is not old. A session is asked to move when its node is none of those any more,
 //! or has clearly more sessions than another; it does so when it is between transactions. Where it may wait for ever, as at a replica that
 //! goes on following a primary which leads no more, it is pulled away also from the middle of a read. A lost connection is noticed by the
 //! session itself, which asks for a node again.
@@ -84,7 +84,7 @@ pub enum Event {
     Seen(NodeId, Seen),
     /// It does not answer.
     Down(NodeId),
-    /// It has refused: it leads nobody and is not fresh until it is asked again.
+    /// It has refused: it does not lead and is not fresh until it is asked again.
     Refused(NodeId),
     Opened {
         session: SessionId,
@@ -125,7 +125,7 @@ pub struct Router {
     taken: u64,
 }
 
-/// Ticks after which a node that nobody has heard of is forgotten.
+/// Ticks after which a node that has not been heard of is forgotten.
 const FORGET: u32 = 50;
 /// Ticks after which a session that was asked to move may be asked again.
 const AGAIN: u64 = 25;
@@ -426,7 +426,7 @@ mod tests {
         let moved = r.handle(Event::Tick);
         assert_eq!(moved.len(), 2, "{moved:?}");
         assert!(r.handle(Event::Tick).is_empty());
-        // Reads go on where nobody is fresh.
+        // Reads go on where no node is fresh.
         r.handle(Event::Down(0));
         r.handle(Event::Down(2));
         assert_eq!(r.pick(Attrs::Any, None), Some(1));

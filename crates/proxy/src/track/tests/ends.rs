@@ -118,7 +118,7 @@ fn commit_of_a_lost_transaction_fails_and_ends_it() {
         assert_eq!(code(out), "40001");
         assert!(said[1..].iter().all(|s| *s == Said::Nothing), "{said:?}");
         assert_eq!(s.say(b'S', b""), Said::Ends(vec![]));
-        // That node is lost, too: nobody hears of it.
+        // That node is lost, too: the client does not hear of it.
         let told = Loss::Told {
             reply: ready(b'I'),
             failed_block: false,
@@ -138,7 +138,7 @@ fn commit_of_a_lost_transaction_fails_and_ends_it() {
         };
         assert!(out.ends_with(&ready(b'E')), "{sql}");
     }
-    // ROLLBACK is no news to anybody, prepared or not.
+    // ROLLBACK is no news to the client, prepared or not.
     let mut s = doomed();
     assert_eq!(s.say(b'B', b"\0r\0\0\0\0\0\0\0"), Said::Forward);
 }

@@ -6,9 +6,12 @@
 //! Left out on purpose: which node is next (`route`).
 
 use super::cycle::{self, Ack, Cycle};
-use super::{GONE, Heard, LOSSES, LOST, Loss, NO_WRITES, OPENING, REFUSALS, Said, Track, UNKNOWN};
-use crate::words::{self, Course};
+use super::{
+    AtSync, GONE, Heard, Input, LOSSES, LOST, Loss, NO_WRITES, OPENING, REFUSALS, Said, Tie, Track,
+    UNKNOWN,
+};
 use protocol::message::{error, field, message, ready, with_code};
+use sql::effect::{self, Course};
 
 /// How what is said of such tokens ends (`sql::session::token`).
 const NOT_IN_HISTORY: &str = "is not in this server's history";
@@ -50,7 +53,9 @@ impl Track {
         if let Some(front) = self.pending.front_mut() {
             // What follows in the cycle is skipped, and not acknowledged. Is a query, too? Then one ReadyForQuery less comes.
             front.acks.truncate(front.acknowledged);
-            self.astray |= front.mixed;
+            if front.mixed {
+                self.tie = Tie::Astray;
+            }
             let alone = !front.answered && !front.flushed && front.whole;
             if may_wait && alone && front.refusals < most {
                 front.held.extend_from_slice(whole);
@@ -112,7 +117,7 @@ impl Track {
             asks: true,
             failed: true,
             ours: true,
-            effect: words::effect(ROLLBACK),
+            effect: effect::effect(ROLLBACK),
             runs: 1,
             text: Some(ROLLBACK.to_owned()),
             ..Cycle::default()
@@ -164,7 +169,7 @@ impl Track {
         self.give_up(code, what)
     }
 
-    /// Nobody takes what is pending: an answer to each of it.
+    /// No node takes what is pending: an answer to each of it.
     pub fn give_up(&mut self, code: &str, what: &str) -> Vec<u8> {
         let mut reply = Vec::new();
         self.leave = None;
@@ -176,7 +181,7 @@ impl Track {
             if c.closed {
                 reply.extend(ready(self.status));
             } else {
-                self.skipping = true;
+                self.input = Input::Skipped(AtSync::Ready);
             }
         }
         reply
@@ -188,7 +193,7 @@ impl Track {
         let same = self.asked.replace(self.done) == Some(self.done);
         let front = self.pending.front();
         let unanswered = front.is_some_and(|c| c.closed && !c.answered);
-        if !same || !unanswered || self.pinned || self.astray {
+        if !same || !unanswered || self.tie != Tie::None {
             return false;
         }
         let again = |c: &Cycle| c.whole && c.effect.may_run_again();
@@ -203,7 +208,7 @@ impl Track {
 
     /// The node is gone.
     pub fn lost(&mut self, nothing_run: bool) -> Loss {
-        if self.pinned || self.astray {
+        if self.tie != Tie::None {
             return Loss::End(error("FATAL", "57P01", GONE));
         }
         let in_block = self.status != b'I';
@@ -211,7 +216,9 @@ impl Track {
         self.unset();
         if in_block && self.pending.iter().all(|c| c.closed && !c.asks) {
             // A transaction that has failed already fails on. What runs nothing does not take the word of it.
-            self.doomed = self.status == b'T';
+            if self.status == b'T' {
+                self.input = Input::Doomed;
+            }
             return Loss::Told {
                 reply: self.give_up("40001", LOST),
                 failed_block: true,
