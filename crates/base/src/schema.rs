@@ -11,6 +11,7 @@ use crate::id::{ColumnIdx, FIRST_USER_OID, Oid, RelId};
 use crate::key::KeyColumn;
 use crate::pmap::PMap;
 use crate::row::RowLayout;
+use crate::split::CANON_SPLIT;
 use crate::stored_settings::{For, StoredSettings};
 use crate::types::{ColumnType, Type};
 use crate::user_type::{self, Label, UserType};
@@ -813,15 +814,19 @@ impl Schema {
         })
     }
 
+    /// The tables that users know of.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.relations.values().filter_map(|r| match r {
+        self.relations().filter_map(|r| match r {
             Relation::Table(t) => Some(t),
             _ => None,
         })
     }
 
+    /// The relations that users know of; the hidden tables of split columns are found by their numbers alone.
     pub fn relations(&self) -> impl Iterator<Item = &Relation> {
-        self.relations.values()
+        let hidden =
+            |r: &&Relation| matches!(r, Relation::Table(t) if t.def.namespace == CANON_SPLIT);
+        self.relations.values().filter(move |r| !hidden(r))
     }
 
     pub fn namespace(&self, id: Oid) -> Option<&Arc<Namespace>> {

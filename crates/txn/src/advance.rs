@@ -13,6 +13,24 @@ use crate::state::Conflict;
 use crate::stats::Cause;
 use crate::txn::Txn;
 
+/// What a move of the snapshot found out about what was read.
+pub(crate) struct Kept {
+    /// What of the reads had to be asked to know that they are the same.
+    pub(crate) spared: Option<Spared>,
+    /// Rows of split values that changed and show the same, with the columns that were looked at. They may have further records by
+    /// now, which count as read from here on.
+    split: Vec<(Arc<TableHandle>, Box<[u8]>, u64)>,
+}
+
+impl Kept {
+    fn note(&mut self, table: &Arc<TableHandle>, record: &store::Record, columns: u64) {
+        if !table.spreads.is_empty() {
+            self.split
+                .push((table.clone(), record.key().into(), columns));
+        }
+    }
+}
+
 impl Txn {
     /// After a wait: whoever held the row has most likely changed it, so the snapshot moves at once if it may. If not, the
     /// statement finds out by itself whether it has to.
@@ -20,12 +38,12 @@ impl Txn {
         let old = self.view()?.position();
         let to = self.take_snapshot();
         let guard = pin();
-        let mut spared = self.reads.spared;
-        if !self.others_unchanged(old, to.position(), &mut spared, &guard) {
+        let mut kept = self.kept();
+        if !self.others_unchanged(old, to.position(), &mut kept, &guard) {
             return Ok(());
         }
-        if self.advance(to, &mut spared, &guard)? {
-            self.has_moved(spared);
+        if self.advance(to, &mut kept, &guard)? {
+            self.has_moved(kept);
         }
         Ok(())
     }
@@ -34,18 +52,19 @@ impl Txn {
     pub(crate) fn advance(
         &mut self,
         to: store::Snapshot,
-        spared: &mut Option<Spared>,
+        kept: &mut Kept,
         guard: &store::Guard,
     ) -> Result<bool> {
         let mut view = self.reads.view.take().expect("a statement has run");
         let between = (view.position(), to.position());
         let moved = view.advance(to, guard, |r, storage, columns| {
             let table = self.table_of(storage);
-            let same = table.is_some_and(|t| same_row(t, columns, r, between, guard));
-            if same {
-                *spared = (*spared).max(Some(Spared::Columns));
-            }
-            same
+            let Some(t) = table.filter(|t| same_row(t, columns, r, between, guard)) else {
+                return false;
+            };
+            kept.spared = kept.spared.max(Some(Spared::Columns));
+            kept.note(t, r, columns);
+            true
         });
         self.reads.view = Some(view);
         moved.map_err(|Expired| Txn::snapshot_too_old())
@@ -57,10 +76,21 @@ impl Txn {
         tables.find(|t| t.storage.id == storage.id)
     }
 
-    pub(crate) fn has_moved(&mut self, spared: Option<Spared>) {
+    pub(crate) fn has_moved(&mut self, kept: Kept) {
         self.standing.moves += 1;
-        self.reads.spared = spared;
+        self.reads.spared = kept.spared;
         self.shared.stats.moved();
+        for (table, key, columns) in kept.split {
+            self.note_shown(&table, &key, columns);
+        }
+    }
+
+    /// What a look at everything read begins with.
+    pub(crate) fn kept(&self) -> Kept {
+        Kept {
+            spared: self.reads.spared,
+            split: vec![],
+        }
     }
 
     pub(crate) fn move_snapshot(&mut self, why: &Conflict) -> Result<()> {
@@ -79,18 +109,18 @@ impl Txn {
         }
         let guard = pin();
         let recheck = !env::fault::planted("move_without_recheck");
-        let mut spared = self.reads.spared;
-        if recheck && !self.others_unchanged(old, new, &mut spared, &guard) {
+        let mut kept = self.kept();
+        if recheck && !self.others_unchanged(old, new, &mut kept, &guard) {
             return fail(self, Cause::ReadChanged);
         }
         if recheck {
-            if !self.advance(to, &mut spared, &guard)? {
+            if !self.advance(to, &mut kept, &guard)? {
                 return fail(self, Cause::ReadChanged);
             }
         } else if let Some(view) = &mut self.reads.view {
             view.renew(to);
         }
-        self.has_moved(spared);
+        self.has_moved(kept);
         Ok(())
     }
 
@@ -99,7 +129,7 @@ impl Txn {
         &self,
         old: Position,
         new: Position,
-        spared: &mut Option<Spared>,
+        kept: &mut Kept,
         guard: &store::Guard,
     ) -> bool {
         let same = |r: &store::Record| r.at(new, guard).is_none_or(|v| v.position() <= old);
@@ -118,20 +148,26 @@ impl Txn {
                 .iter()
                 .all(|(t, k)| t.storage.primary.get(k, guard).is_none_or(same))
             && self.reads.ranges.iter().all(|r| {
-                self.is_unwritten(r, old)
-                    || r.all(guard, &mut |rec, e| {
-                        if same(rec) {
-                            return true;
+                if self.is_unwritten(r, old) {
+                    return true;
+                }
+                if let Some(same) = self.same_value(r, (old, new), guard) {
+                    return same;
+                }
+                r.all(guard, &mut |rec, e| {
+                    if same(rec) {
+                        return true;
+                    }
+                    match r.look(rec, e, old, new, guard) {
+                        Look::Same => true,
+                        Look::Spared(by) => {
+                            kept.spared = kept.spared.max(Some(by));
+                            kept.note(&r.table, rec, r.columns);
+                            true
                         }
-                        match r.look(rec, e, old, new, guard) {
-                            Look::Same => true,
-                            Look::Spared(by) => {
-                                *spared = (*spared).max(Some(by));
-                                true
-                            }
-                            Look::Changed => false,
-                        }
-                    })
+                        Look::Changed => false,
+                    }
+                })
             })
     }
 

@@ -220,6 +220,8 @@ impl Txn {
         let Some(row) = own.row.as_deref() else {
             return Ok(None);
         };
+        let shown = self.shown(child, key, child.table.layout.row(row))?;
+        let row = shown.as_deref().unwrap_or(row);
         let row = child.table.layout.row(row).values();
         let mut pairs = fk.columns.iter().zip(values);
         let same = pairs.all(|(c, v)| same(&row[*c as usize], v));

@@ -74,10 +74,10 @@ impl Txn {
         let before = self.schema.catalog.clone();
         let to = self.take_snapshot();
         let guard = pin();
-        let mut spared = self.reads.spared;
-        let same = self.others_unchanged(old, to.position(), &mut spared, &guard);
-        if same && self.advance(to, &mut spared, &guard)? {
-            self.has_moved(spared);
+        let mut kept = self.kept();
+        let same = self.others_unchanged(old, to.position(), &mut kept, &guard);
+        if same && self.advance(to, &mut kept, &guard)? {
+            self.has_moved(kept);
         } else {
             self.schema.see(before);
             self.courtesy.outdated = true;

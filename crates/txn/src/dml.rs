@@ -140,7 +140,15 @@ impl Txn {
                 return Err(self.unique_error(&handle, place, row).into());
             }
         }
-        let bytes = self.encode(&handle, row)?;
+        let bytes = match handle.spreads.is_empty() {
+            true => self.encode(&handle, row)?,
+            false => {
+                let mut new = row.to_vec();
+                let old = (!moved).then_some(&old[..]);
+                self.carry_records(&handle, key, old, Some(&mut new))?;
+                self.encode(&handle, &new)?
+            }
+        };
         if moved {
             self.put(&handle, key, None, saw, existed);
             let own = self.writes.get(handle.storage.id, &new_key);
@@ -180,6 +188,7 @@ impl Txn {
         if self.options.locking {
             self.lock_row(&handle, key, LockMode::Update, WaitPolicy::Wait)?;
         }
+        self.carry_records(&handle, key, None, None)?;
         self.put(&handle, key, None, saw, existed);
         if let Some(old) = old {
             self.follow_children(&handle, &old, None)?;
@@ -281,7 +290,13 @@ impl Txn {
                 .row
                 .as_deref()
                 .ok_or_else(|| Error::internal("a row that is gone is changed"))?;
-            return Ok((read(handle.table.layout.row(row)), p.saw, p.existed));
+            let layout = &handle.table.layout;
+            let shown = match handle.spreads.is_empty() {
+                true => None,
+                false => self.shown(handle, key, layout.row(row))?,
+            };
+            let row = layout.row(shown.as_deref().unwrap_or(row));
+            return Ok((read(row), p.saw, p.existed));
         }
         let guard = store::pin();
         let view = self
@@ -293,8 +308,14 @@ impl Txn {
             .get(&handle.storage, key, None, &guard)
             .map_err(|Expired| Txn::snapshot_too_old())?
             .ok_or_else(|| Error::internal("a row that was not read is changed"))?;
-        let row = read(handle.table.layout.row(found.row));
-        Ok((row, found.position, true))
+        let (layout, position) = (&handle.table.layout, found.position);
+        let row = layout.row(found.row);
+        let shown = match handle.spreads.is_empty() {
+            true => None,
+            false => self.shown(handle, key, row)?,
+        };
+        let row = shown.as_deref().map_or(row, |r| layout.row(r));
+        Ok((read(row), position, true))
     }
 
     fn newest_position(&mut self, handle: &TableHandle, key: &[u8]) -> base::Result<Position> {

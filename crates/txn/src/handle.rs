@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use store::{Guard, IndexSpec, Record, SecondaryIndex, Storage};
 
 use crate::locks::LockName;
+use crate::split::records::Spread;
 
 /// Compiled CHECK constraints and defaults of a table; `sql` makes them from the text in the schema.
 pub trait TableRules: Send + Sync {
@@ -47,6 +48,10 @@ pub struct TableHandle {
     pub(crate) bound: Box<[u16]>,
     /// For each column that is split, its units and bounds.
     pub(crate) splits: Box<[Option<Units>]>,
+    /// The split columns whose values may have further records.
+    pub(crate) spreads: Box<[Spread]>,
+    /// Of a hidden table: the table and the column whose further records are its rows.
+    pub(crate) records_of: Option<(Oid, u16)>,
     /// Whether the table has generated columns.
     pub(crate) generates: bool,
     /// `Storage::shape` under which this handle may write.
@@ -60,6 +65,7 @@ impl TableHandle {
         storage: Arc<Storage>,
         indexes: Vec<Option<Arc<SecondaryIndex>>>,
         shape: u64,
+        hidden: &dyn Fn(Oid) -> Option<Arc<TableHandle>>,
     ) -> TableHandle {
         let primary = table.primary();
         let columns = |i: usize| {
@@ -92,9 +98,23 @@ impl TableHandle {
                 .filter(|_| !c.dropped && primary.is_some())?;
             Some(Units::of(c.ty())?.within(split))
         });
+        let splits: Box<[Option<Units>]> = splits.collect();
+        let spreads = def.columns.iter().enumerate().filter_map(|(column, c)| {
+            let (units, split) = (splits[column]?, c.split.as_ref()?);
+            let records = split.records?;
+            Some(Spread {
+                column,
+                count: usize::from(records.count),
+                units,
+                max: split.max,
+                table: hidden(records.table)?,
+            })
+        });
         TableHandle {
+            spreads: spreads.collect(),
+            records_of: base::split::records_of(def),
             bound: bound.collect(),
-            splits: splits.collect(),
+            splits,
             generates,
             free: free.into(),
             key_columns: primary.map(columns).unwrap_or_default(),

@@ -58,6 +58,7 @@ pub use notifications::Notifications;
 pub use range::{ALL_COLUMNS, RowFilter, Spared, column_set};
 pub use scan::{Access, Direction, Scan};
 pub use schema_change::{fill_index, fill_indexes, follow_changes, is_rewrite, replay_changes};
+pub use split::records::SplitValue;
 pub use split::{Delta, Outcome, Reservation};
 pub use state::Parked;
 pub use stats::{Cause, Stats};

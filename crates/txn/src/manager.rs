@@ -4,6 +4,7 @@
 //! snapshot is below the next.
 
 use base::schema::Schema;
+use base::split::CANON_SPLIT;
 use base::{Error, Position, Result, SqlState, Watermarks};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -280,11 +281,16 @@ pub(crate) fn build_catalog(
     private: &HashMap<u32, Arc<Storage>>,
 ) -> Catalog {
     let mut tables = old.tables.clone();
+    let mut changed = vec![];
     old.schema.each_changed_table(&schema, &mut |id, _, now| {
-        let Some(t) = now else {
-            tables.remove(&id);
-            return;
+        match now {
+            Some(t) => changed.push((id, t.clone())),
+            None => drop(tables.remove(&id)),
         };
+    });
+    // A table's handle knows those of its hidden tables.
+    changed.sort_by_key(|(_, t)| t.def.namespace != CANON_SPLIT);
+    for (id, t) in changed {
         let before = old.tables.get(&id);
         let storage = private
             .get(&t.def.storage)
@@ -302,7 +308,7 @@ pub(crate) fn build_catalog(
             existing.extend(h.indexes.iter().flatten().cloned());
         }
         let index = |place: usize| {
-            let spec = TableHandle::index_spec(t, place);
+            let spec = TableHandle::index_spec(&t, place);
             let found = existing.iter().find(|i| i.spec.id == spec.id);
             Arc::new(found.map_or_else(
                 || SecondaryIndex::new(spec.clone()),
@@ -311,9 +317,11 @@ pub(crate) fn build_catalog(
         };
         let indexes =
             (0..t.def.indexes.len()).map(|p| (!t.def.indexes[p].primary).then(|| index(p)));
-        let handle = TableHandle::new(t.clone(), storage, indexes.collect(), schema.version);
+        let hidden = |table| tables.get(&table).cloned();
+        let (indexes, version) = (indexes.collect(), schema.version);
+        let handle = TableHandle::new(t.clone(), storage, indexes, version, &hidden);
         tables.insert(id, Arc::new(handle));
-    });
+    }
     Catalog { schema, tables }
 }
 

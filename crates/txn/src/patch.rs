@@ -67,6 +67,10 @@ impl Txn {
             let Some(row) = &p.row else {
                 return Ok(Some(false));
             };
+            let carries = p.moved.is_some() || handle.is_spread(layout.row(row));
+            if !handle.spreads.is_empty() && carries {
+                return Ok(None);
+            }
             let (saw, existed) = (p.saw, p.existed);
             if !layout.patch(version, layout.row(row), set, &mut self.scratch) {
                 return Ok(None);
@@ -91,7 +95,9 @@ impl Txn {
             }
             return Ok(Some(false));
         };
-        if !layout.patch(version, layout.row(found.row), set, &mut self.scratch) {
+        if handle.is_spread(layout.row(found.row))
+            || !layout.patch(version, layout.row(found.row), set, &mut self.scratch)
+        {
             return Ok(None);
         }
         let row = Some(self.scratch[..].into());

@@ -44,6 +44,8 @@ pub struct Scan {
     reader: u32,
     columns: u64,
     filter: Option<Arc<dyn RowFilter>>,
+    /// Rows of the last call that were shown with sums of further records.
+    shown: Vec<Box<[u8]>>,
 }
 
 const BATCH: usize = 32;
@@ -60,6 +62,7 @@ impl Scan {
             reader: 0,
             columns: ALL_COLUMNS,
             filter: None,
+            shown: vec![],
         }
     }
 
@@ -162,6 +165,9 @@ impl Txn {
         }
         if self.tracks_reads() && (scan.done || last.is_some()) {
             self.register(table, scan, from, given);
+            for key in std::mem::take(&mut scan.shown) {
+                self.note_shown(table, &key, scan.columns);
+            }
         }
         outcome?;
         Ok(!scan.done)
@@ -215,7 +221,7 @@ impl Txn {
                     }
                     note(last, index_key);
                     *given += 1;
-                    let fresh = self.fresh(table, key)?;
+                    let fresh = self.fresh(table, key, row, &mut scan.shown)?;
                     f(key, layout.row(fresh.as_deref().unwrap_or(row)))?;
                 }
                 if own.is_some_and(|w| w.rows.contains_key(s.key)) {
@@ -226,7 +232,13 @@ impl Txn {
                 }
                 note(last, s.index_key);
                 *given += 1;
-                f(s.key, layout.row(s.row))?;
+                match table.spreads.is_empty() {
+                    true => f(s.key, layout.row(s.row))?,
+                    false => {
+                        let shown = self.summed(table, s.key, s.row, &mut scan.shown)?;
+                        f(s.key, layout.row(shown.as_deref().unwrap_or(s.row)))?;
+                    }
+                }
             }
         }
         if more {
@@ -238,7 +250,7 @@ impl Txn {
             }
             note(last, index_key);
             *given += 1;
-            let fresh = self.fresh(table, key)?;
+            let fresh = self.fresh(table, key, row, &mut scan.shown)?;
             f(key, layout.row(fresh.as_deref().unwrap_or(row)))?;
         }
         scan.done = true;
@@ -258,6 +270,7 @@ impl Txn {
     ) -> Result<Option<R>> {
         self.check_interrupt()?;
         let given;
+        let mut noted = vec![];
         let outcome = {
             let guard = pin();
             let at = self.view()?.position();
@@ -279,11 +292,26 @@ impl Txn {
             let layout = &table.table.layout;
             let own = self.own_writes(table)?;
             let mut fresh = Vec::new();
-            if let Some(own) = own.filter(|_| self.writes.has_moved()) {
-                for (_, key, _) in own_rows(own, access, &range, direction) {
-                    fresh.push(self.fresh(table, key)?);
+            let made_anew = self.writes.has_moved() || !table.spreads.is_empty();
+            if let Some(own) = own.filter(|_| made_anew) {
+                for (_, key, row) in own_rows(own, access, &range, direction) {
+                    fresh.push(self.fresh(table, key, row, &mut noted)?);
                 }
             }
+            let mut sums: Vec<Option<Box<[u8]>>> = vec![];
+            if !table.spreads.is_empty() {
+                for s in &stored {
+                    let own = own.is_some_and(|w| w.rows.contains_key(s.key));
+                    sums.push(match own {
+                        true => None,
+                        false => self.summed(table, s.key, s.row, &mut noted)?,
+                    });
+                }
+            }
+            let of_store = |place: usize, row| match sums.get(place) {
+                Some(Some(sum)) => layout.row(sum),
+                _ => layout.row(row),
+            };
             let mut fresh = fresh.iter();
             let mut shown = |row| match fresh.next() {
                 Some(Some(now)) => layout.row(now),
@@ -291,17 +319,20 @@ impl Txn {
             };
             let mut rows: Vec<RowRef<'_>> = Vec::with_capacity(stored.len());
             match own {
-                None => rows.extend(stored.iter().map(|s| layout.row(s.row))),
+                None => {
+                    let all = stored.iter().enumerate();
+                    rows.extend(all.map(|(place, s)| of_store(place, s.row)));
+                }
                 Some(own) => {
                     let mut mine = own_rows(own, access, &range, direction).peekable();
-                    for s in &stored {
+                    for (place, s) in stored.iter().enumerate() {
                         while let Some((_, _, row)) =
                             mine.next_if(|m| comes_first(m.0, s.index_key, direction))
                         {
                             rows.push(shown(row));
                         }
                         if !own.rows.contains_key(s.key) {
-                            rows.push(layout.row(s.row));
+                            rows.push(of_store(place, s.row));
                         }
                     }
                     rows.extend(mine.map(|(_, _, row)| shown(row)));
@@ -314,18 +345,53 @@ impl Txn {
             let mut scan = Scan::new(access, KeyRange::all(), direction).of_columns(columns);
             scan.done = true;
             self.register(table, &mut scan, range, given);
+            for key in noted {
+                self.note_shown(table, &key, scan.columns);
+            }
         }
         outcome.map(Some)
     }
 
-    /// An own row as it is at the snapshot, if it changes by deltas and was made at another one.
-    fn fresh(&self, table: &TableHandle, key: &[u8]) -> Result<Option<Box<[u8]>>> {
-        if !self.writes.has_moved() {
-            return Ok(None);
+    /// A row with the sums of its further records; none: it has none.
+    fn summed(
+        &self,
+        table: &TableHandle,
+        key: &[u8],
+        row: &[u8],
+        noted: &mut Vec<Box<[u8]>>,
+    ) -> Result<Option<Box<[u8]>>> {
+        let shown = self.shown(table, key, table.table.layout.row(row))?;
+        if shown.is_some() {
+            noted.push(key.into());
+        }
+        Ok(shown)
+    }
+
+    /// An own row as it is at the snapshot: made anew if it changes by deltas and was made at another one, with the sums of its further records.
+    fn fresh(
+        &self,
+        table: &TableHandle,
+        key: &[u8],
+        row: &[u8],
+        noted: &mut Vec<Box<[u8]>>,
+    ) -> Result<Option<Box<[u8]>>> {
+        if !table.spreads.is_empty() {
+            let own = self.writes.get(table.storage.id, key);
+            if own.is_some_and(|p| p.moved.is_some()) {
+                // It was made of the sums.
+                noted.push(key.into());
+            }
         }
         let at = self.view()?.position();
-        let Some((of, moved)) = self.writes.stale(table.storage.id, key, at) else {
-            return Ok(None);
+        let stale = match self.writes.has_moved() {
+            true => self.writes.stale(table.storage.id, key, at),
+            false => None,
+        };
+        let Some((of, moved)) = stale else {
+            return match table.spreads.is_empty() {
+                true => Ok(None),
+                false => self.summed(table, key, row, noted),
+            };
         };
         let now = self.moved_at_snapshot(&of.table, key, &moved.net)?;
         Ok(Some(now.0))

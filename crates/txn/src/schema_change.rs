@@ -112,6 +112,7 @@ impl Txn {
                 self.quiesce(&h)?;
             }
         }
+        self.gather_before(&before, &changes)?;
         let schema = Arc::new(before.schema.apply(&changes));
         let own = self.schema.own.as_mut().expect("checked above");
         for c in &changes {
@@ -138,6 +139,39 @@ impl Txn {
             };
             let new = self.schema.catalog.tables[&def.id].clone();
             self.adopt(before.tables.get(&def.id), &new, def)?;
+        }
+        Ok(())
+    }
+
+    /// Rows take their further records back where the new definition says something else of split columns, or asks the rows.
+    fn gather_before(&mut self, before: &Catalog, changes: &[Change]) -> Result<()> {
+        for c in changes {
+            let Change::Put(Object::Table(now)) = c else {
+                continue;
+            };
+            let Some(h) = before
+                .tables
+                .get(&now.id)
+                .filter(|h| h.has_further_records())
+            else {
+                continue;
+            };
+            let was = &h.table.def;
+            let records = |t: &TableDef| {
+                let columns = t.columns.iter();
+                let records = columns.map(|c| c.split.as_ref().and_then(|s| s.records));
+                records.flatten().collect::<Vec<_>>()
+            };
+            let asks = |t: &TableDef| {
+                let checks = t.checks.iter().map(|c| c.id);
+                let keys = t.foreign_keys.iter().map(|f| f.id);
+                let all = checks.chain(keys).chain(t.indexes.iter().map(|i| i.id));
+                all.collect::<Vec<_>>()
+            };
+            let stays = was.storage == now.storage;
+            if stays && (records(was) != records(now) || asks(was) != asks(now)) {
+                self.gather_all(h)?;
+            }
         }
         Ok(())
     }

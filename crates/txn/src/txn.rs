@@ -451,7 +451,18 @@ impl Txn {
             }
             let own = self.writes.get(table.storage.id, key);
             let row = own.and_then(|p| p.row.as_deref());
-            return Ok(row.map(|r| f(table.table.layout.row(r))));
+            let layout = &table.table.layout;
+            let shown = match row.filter(|_| !table.spreads.is_empty()) {
+                Some(row) => self.shown(table, key, layout.row(row))?,
+                None => None,
+            };
+            let moved = own.is_some_and(|p| p.moved.is_some());
+            let row = shown.as_deref().or(row).map(|r| f(layout.row(r)));
+            // A row that changes by deltas was made of the sums.
+            if keep && (moved || shown.is_some()) {
+                self.note_shown(table, key, columns);
+            }
+            return Ok(row);
         }
         if self.shows_reads() {
             self.show_key(table.storage.id, key, columns);
@@ -466,7 +477,16 @@ impl Txn {
             .get(&table.storage, key, keep.then_some(columns), &guard)
             .map_err(|Expired| Txn::snapshot_too_old())?;
         if let Some(found) = found {
-            return Ok(Some(f(table.table.layout.row(found.row))));
+            let layout = &table.table.layout;
+            if table.spreads.is_empty() {
+                return Ok(Some(f(layout.row(found.row))));
+            }
+            let shown = self.shown(table, key, layout.row(found.row))?;
+            if keep && shown.is_some() {
+                self.note_shown(table, key, columns);
+            }
+            let row = shown.as_deref().unwrap_or(found.row);
+            return Ok(Some(f(layout.row(row))));
         }
         if keep && let Some(handle) = self.handle_of(table) {
             self.reads.absent.push((handle, key.into()));
@@ -515,6 +535,13 @@ impl Txn {
             let row = newest.row().or_else(|| newest.older(&guard)?.row());
             let key = row.map_or_else(|| "(row)".into(), |r| table.describe_row(r));
             self.restart(table, key, newest.position())?;
+        }
+        if !table.spreads.is_empty()
+            && let Some(row) = newest.row()
+            && let Some(winner) = self.newer_record(table, key, row, &guard)?
+        {
+            let key = table.describe_row(row);
+            self.restart(table, key, winner)?;
         }
         Ok(newest.position())
     }

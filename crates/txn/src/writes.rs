@@ -33,6 +33,8 @@ pub struct Moved {
     pub net: Box<[(u16, i128)]>,
     /// By column, the least committed value that the guards of the transaction's statements accept.
     pub needs: Box<[(u16, i128)]>,
+    /// What the row says from now on of how many further records its values have: the column that counts, and the number. A worker's.
+    pub counts: Box<[(u16, u16)]>,
     /// The snapshot at which the row was made. At another one it is made anew when it is read.
     pub at: Position,
 }

@@ -13,6 +13,7 @@
 
 use super::DdlContext;
 use super::expr_text;
+use super::work::change_id;
 use crate::types::{OutputSettings, cast};
 use base::schema::{Change, Object, SequenceDef, TableDef};
 use base::{ColumnIdx, ColumnType, Error, Oid, Result, SqlState, Type, Value};
@@ -48,6 +49,7 @@ pub(super) fn apply(
 ) -> Result<(), Stop> {
     let before = txn.catalog();
     let mut reloads: Vec<(Oid, Vec<Vec<Value>>)> = vec![];
+    let mut hidden: Vec<Change> = vec![];
     for c in &mut changes {
         let Change::Put(Object::Table(def)) = c else {
             continue;
@@ -56,7 +58,9 @@ pub(super) fn apply(
             continue;
         };
         let filled = fills.iter().any(|f| f.table == def.id);
-        let moves = def.rewrite_of.is_some() && txn.has_pending(old);
+        // Rows that are copied as they stand would leave their further records behind.
+        let apart = txn.has_pending(old) || old.has_further_records();
+        let moves = def.rewrite_of.is_some() && apart;
         if !filled && !moves {
             continue;
         }
@@ -66,7 +70,13 @@ pub(super) fn apply(
         }
         def.rewrite_of = None;
         def.storage = txn.new_oid();
+        let old = Some(&old.table.def);
+        hidden.extend(base::split::settle_records(def, old, &mut || txn.new_oid()));
         reloads.push((def.id, rows));
+    }
+    for h in hidden {
+        changes.retain(|c| change_id(c) != change_id(&h));
+        changes.push(h);
     }
     for f in fills {
         let Some((_, rows)) = reloads.iter_mut().find(|r| r.0 == f.table) else {

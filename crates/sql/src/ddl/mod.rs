@@ -427,11 +427,23 @@ fn run(
     let mut work = Work::new(schema, ctx, &mut new_oid);
     let tag = f(&mut work)?;
     let (fills, mut changes, notices) = work.finish();
+    let before = txn.catalog();
+    let mut hidden = vec![];
     for c in &mut changes {
-        if let Change::Put(Object::Table(def)) = c {
-            split::settle(def)?;
+        match c {
+            Change::Put(Object::Table(def)) => {
+                split::settle(def)?;
+                let old = before.table(def.id).map(|t| &t.table.def);
+                hidden.extend(base::split::settle_records(def, old, &mut || txn.new_oid()));
+            }
+            Change::Drop(id) => {
+                let old = before.table(*id).map(|t| &t.table.def);
+                hidden.extend(old.map_or_else(Vec::new, base::split::drop_records));
+            }
+            Change::Put(_) => {}
         }
     }
+    changes.extend(hidden);
     fill::apply(txn, ctx, fills, changes)?;
     Ok(DdlOutcome { tag, notices })
 }

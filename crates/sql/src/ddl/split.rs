@@ -84,6 +84,7 @@ impl Work<'_> {
             max: MAX,
             lower: None,
             upper: None,
+            records: None,
         };
         for (name, value) in set {
             match name.as_str() {
@@ -130,6 +131,7 @@ pub(super) fn of_table(def: &mut TableDef, options: &[SqlOption]) -> Result<()> 
                 max: MAX,
                 lower: None,
                 upper: None,
+                records: None,
             });
         }
     }
@@ -178,6 +180,7 @@ fn settled(def: &TableDef, at: usize, split: Split) -> Result<Split> {
         max: split.max,
         lower: None,
         upper: None,
+        records: split.records,
     };
     for c in &def.checks {
         let e = expr_text::parse(&c.expr)?;

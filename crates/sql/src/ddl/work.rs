@@ -235,7 +235,7 @@ impl<'a> Work<'a> {
     }
 }
 
-fn change_id(c: &Change) -> Oid {
+pub(super) fn change_id(c: &Change) -> Oid {
     match c {
         Change::Put(o) => o.id(),
         Change::Drop(id) => *id,

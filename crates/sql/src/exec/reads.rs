@@ -13,9 +13,15 @@ impl Prepared {
 
     /// What it reads, as a replica asks for it: one row, where these parameters say which.
     pub fn touching(&self, params: &[Value]) -> Vec<Touch> {
-        if self.plan.point.is_some() {
+        if let Some(p) = &self.plan.point {
             let row = self.point_key(params);
-            return row.map(|(t, k)| Touch::Row(t, k)).into_iter().collect();
+            let mut all: Vec<Touch> = row.map(|(t, k)| Touch::Row(t, k)).into_iter().collect();
+            if !all.is_empty() {
+                // The further records of its split values are changed without a change of the row.
+                let further = p.scan.handle().storages().skip(1);
+                all.extend(further.map(Touch::Table));
+            }
+            return all;
         }
         let t = self.touches();
         let mut all: Vec<Touch> = t.tables.iter().map(|t| Touch::Table(*t)).collect();

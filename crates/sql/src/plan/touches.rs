@@ -39,7 +39,7 @@ impl Touches {
             Root::Insert(i) => {
                 self.node(&i.input);
                 if i.conflict.is_some() {
-                    self.table(i.handle.storage.id);
+                    i.handle.storages().for_each(|id| self.table(id));
                 }
             }
             Root::Update(u) => self.node(&u.input),
@@ -71,7 +71,7 @@ impl Touches {
             | Node::WorkTable(_) => {}
             Node::Scan(s) => {
                 if let Some(h) = &s.handle {
-                    self.table(h.storage.id);
+                    h.storages().for_each(|id| self.table(id));
                 }
             }
             Node::Virtual(v) => match v.source {

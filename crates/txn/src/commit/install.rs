@@ -18,7 +18,7 @@ impl Prepared<'_> {
         if let Some(s) = &txn.schema.own {
             s.install(&txn.shared, &txn.schema.catalog, position);
         }
-        for t in &txn.writes.tables {
+        for t in self.tables {
             t.table.storage.written_at(position);
         }
         for (l, version) in self.locked.iter().zip(self.versions) {

@@ -24,7 +24,9 @@ mod prepare;
 use base::{Error, Position, Result};
 use store::pin;
 
+use crate::backoff::Backoff;
 use crate::txn::Txn;
+use prepare::Prepared;
 
 /// Where a commit gets its position and leaves its record. `node` puts this over the order and the log.
 pub trait CommitOrder {
@@ -44,6 +46,9 @@ pub trait CommitOrder {
 
 /// Most bytes of one commit's record in the log.
 pub const MAX_COMMIT_BYTES: usize = (1 << 30) - (1 << 20);
+
+/// How often a commit chooses records for its deltas. A choice is wrong while a worker's commit, which is short, changes how many there are.
+const MOST_CHOICES: u64 = 1_000_000;
 
 fn too_big() -> Error {
     let what =
@@ -94,7 +99,21 @@ impl Txn {
     fn commit_writes(&self, order: &dyn CommitOrder, guard: &store::Guard) -> Result<Position> {
         // A panic would leave records locked, or a place in the order open: every later commit would wait for ever, without a visible cause.
         let _whole = env::say::Whole("a commit");
-        let prepared = self.prepare(guard)?;
+        let mut wait = Backoff::default();
+        for attempt in 0..MOST_CHOICES {
+            let redirected = self.redirected(attempt, guard);
+            let tables = redirected.as_deref().unwrap_or(&self.writes.tables);
+            let prepared = self.prepare(tables, guard)?;
+            if !prepared.stale {
+                return self.commit_prepared(prepared, order);
+            }
+            prepared.undo();
+            wait.pause();
+        }
+        Err(Error::internal("a split value has no record to add to"))
+    }
+
+    fn commit_prepared(&self, prepared: Prepared<'_>, order: &dyn CommitOrder) -> Result<Position> {
         let (position, ticket) = match order.begin() {
             Ok(given) => given,
             Err(e) => {

@@ -14,6 +14,7 @@ use super::{MAX_COMMIT_BYTES, too_big};
 use crate::backoff::Backoff;
 use crate::handle::TableHandle;
 use crate::locks::LockMode;
+use crate::split::records::Now;
 use crate::stats::Cause;
 use crate::txn::Txn;
 use crate::writes::{Pending, TableWrites};
@@ -21,11 +22,15 @@ use crate::writes::{Pending, TableWrites};
 /// A write set whose records are locked. It ends in [`Prepared::install`] or in [`Prepared::undo`].
 pub(super) struct Prepared<'t> {
     pub(super) txn: &'t Txn,
+    /// The write set as it is committed.
+    pub(super) tables: &'t [TableWrites],
     pub(super) guard: &'t Guard,
     pub(super) locked: Vec<Locked<'t>>,
     /// One for each of `locked`.
     pub(super) versions: Vec<NewVersion>,
     pub(super) log: CommitBuilder,
+    /// A delta belongs to another record than the one that was chosen: to be undone and prepared anew.
+    pub(super) stale: bool,
 }
 
 /// A locked record and what becomes of it.
@@ -65,12 +70,18 @@ impl Locked<'_> {
 
 impl Txn {
     /// Locks and links the whole write set. An error leaves nothing behind.
-    pub(super) fn prepare<'t>(&'t self, guard: &'t Guard) -> Result<Prepared<'t>> {
+    pub(super) fn prepare<'t>(
+        &'t self,
+        tables: &'t [TableWrites],
+        guard: &'t Guard,
+    ) -> Result<Prepared<'t>> {
         let memory = &self.shared.store.memory;
         let (changes, bytes) = self.writes.size();
         let mut prepared = Prepared {
             txn: self,
+            tables,
             guard,
+            stale: false,
             locked: Vec::with_capacity(changes),
             versions: Vec::with_capacity(changes),
             log: CommitBuilder::with_capacity(changes, bytes),
@@ -80,7 +91,7 @@ impl Txn {
             prepared.log.push(RecordKind::Schema, 0, &[], &changes);
         }
         let view = self.view()?;
-        for t in &self.writes.tables {
+        for t in tables {
             let storage = &t.table.storage;
             for (key, change) in &t.rows {
                 let kept = change.kept.map(|n| view.record(n, storage, key, guard));
@@ -90,8 +101,12 @@ impl Txn {
                     None => Cow::Borrowed(change),
                     // Without a row to add to, the version that it saw is not there, which certification tells.
                     Some(_) => match self.moved_now(&t.table, record, change, guard) {
-                        Some(now) => Cow::Owned(now),
-                        None => Cow::Borrowed(change),
+                        Now::Row(now) => Cow::Owned(now),
+                        Now::Gone => Cow::Borrowed(change),
+                        Now::Elsewhere => {
+                            prepared.stale = true;
+                            Cow::Borrowed(change)
+                        }
                     },
                 };
                 let entries = link_entries(self, t, record, &change, guard);
@@ -113,6 +128,9 @@ impl Txn {
         for n in &self.notifications {
             let log = &mut prepared.log;
             log.push(RecordKind::Notify, 0, &[], &n.encode());
+        }
+        if prepared.stale {
+            return Ok(prepared);
         }
         match prepared.check() {
             Ok(()) => Ok(prepared),

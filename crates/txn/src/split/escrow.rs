@@ -20,7 +20,10 @@
 //!
 //! [`Reserved`] decides and knows neither the lock nor the store; [`Escrow`] is the table of them.
 //!
-//! Left out on purpose: several records of one value; queues, which are those of the row lock.
+//! Where a value has further records, its newest value is the sum of their newest shares, read one after the other under the shard's lock. The
+//! argument is the same for each share.
+//!
+//! Left out on purpose: queues, which are those of the row lock.
 
 use base::RelId;
 use parking_lot::Mutex;
@@ -141,18 +144,18 @@ impl Escrow {
         newest: impl FnOnce() -> Option<i128>,
         bounds: (i128, i128),
         (mine, want, keep): (Hold, Hold, Hold),
-    ) -> Option<(Answer, i128)> {
+    ) -> Option<(Answer, i128, Hold)> {
         let mut shard = self.shard(name).lock();
         let newest = newest()?;
         let reserved = shard.get(name).copied().unwrap_or_default();
         if env::fault::planted("split.no_escrow") {
-            return Some((Answer::Granted, newest));
+            return Some((Answer::Granted, newest, reserved.sum));
         }
         let answer = reserved.ask(newest, bounds, mine, want);
         if answer == Answer::Granted && mine != keep {
             shard.entry(name.clone()).or_default().change(mine, keep);
         }
-        Some((answer, newest))
+        Some((answer, newest, reserved.sum))
     }
 
     /// The transaction holds nothing of the value any more. After its version is pushed, or when it is rolled back.
@@ -283,7 +286,10 @@ mod tests {
             key: (*b"k").into(),
         };
         let want = Hold { down: 3, up: 0 };
-        let ask = |want| escrow.reserve(&name, || Some(5), (0, 100), (Hold::NONE, want, want));
+        let ask = |want| {
+            let asked = escrow.reserve(&name, || Some(5), (0, 100), (Hold::NONE, want, want));
+            asked.map(|a| (a.0, a.1))
+        };
         assert_eq!(ask(want), Some((Answer::Granted, 5)));
         assert_eq!(ask(want), Some((Answer::Busy, 5)));
         assert_eq!(ask(Hold { down: 6, up: 0 }), Some((Answer::Short, 5)));

@@ -26,9 +26,10 @@
 //! Whatever is no delta (another value, FOR UPDATE, a delete, a change of another column) locks the row in a mode that waits for deltas and is
 //! waited for. Where a reservation does not fit beside those of others, the statement goes that way, too ([`Outcome::Exact`]).
 //!
-//! Left out on purpose: more than one record for a value.
+//! A hot value has further records beside its row ([`records`]); escrow is of their sum.
 
 pub(crate) mod escrow;
+pub(crate) mod records;
 
 use base::split::Units;
 use base::{Error, Position, RelId, RowRef, SqlState, Value};
@@ -38,13 +39,14 @@ use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::TxnManager;
-use crate::range::{column_set, same_column, same_columns};
+use crate::range::{column_set, same_column};
 use crate::settle::settle;
 use crate::stats::Cause;
 use crate::stop::Result;
 use crate::txn::{Isolation, Txn};
 use crate::writes::{Moved, Pending};
 use escrow::{Answer, Hold, ValueName};
+use records::{Now, newest_total, same_shown};
 
 /// One delta of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,10 +131,13 @@ impl TableHandle {
     fn moved_row(
         &self,
         row: RowRef<'_>,
-        net: &[(u16, i128)],
+        (net, counts): (&[(u16, i128)], &[(u16, u16)]),
         as_seen: bool,
     ) -> base::Result<Option<Box<[u8]>>> {
         let mut set = Vec::with_capacity(net.len());
+        for (column, count) in counts {
+            set.push((usize::from(*column), Value::Int2(*count as i16)));
+        }
         for (column, net) in net {
             let column = *column as usize;
             let units = self.split(column).ok_or_else(damaged)?;
@@ -213,18 +218,7 @@ impl Txn {
             let wanted = Wanted::Row(&handle, key);
             self.lock(name, LockMode::Delta, WaitPolicy::Wait, wanted)?;
         } else {
-            let (attempt, new) = self
-                .shared
-                .locks
-                .acquire(self.id, name, LockMode::Delta, false);
-            if new {
-                self.locks.held.push(name);
-            }
-            if !matches!(attempt, crate::locks::Attempt::Granted) {
-                let holder = self.shared.locks.holder(self.id, name, LockMode::Delta);
-                self.shared.stats.abort(Cause::RowLocked);
-                return Err(self.row_is_locked(&handle, "(row)", holder).into());
-            }
+            self.lock_at_once(&handle, key, LockMode::Delta)?;
         }
         let new_lock = self.locks.held.len() > locks;
         let outcome = self.reserve_all(&handle, key, deltas, had.as_deref(), looked_at)?;
@@ -320,7 +314,15 @@ impl Txn {
         let is_same = newest.position() <= at
             || newest.row().is_some_and(|now| {
                 layout.knows(now)
-                    && (looked_at == 0 || same_columns(handle, looked_at, seen, now))
+                    && (looked_at == 0
+                        || same_shown(
+                            handle,
+                            looked_at,
+                            key,
+                            (seen, now),
+                            (at, newest.position()),
+                            &guard,
+                        ))
                     && is_bound_same(handle, seen, now)
             });
         if !is_same {
@@ -338,23 +340,35 @@ impl Txn {
             Isolation::Serializable => want,
             _ => mine.max(after),
         };
-        let mut newest_at = Position::ZERO;
+        let (mut newest_at, mut largest) = (Position::ZERO, 0);
         let read = || {
-            let version = record.newest(&guard)?;
-            newest_at = version.position();
-            value_of(&units, layout.row(version.row()?), d.column)
+            let (total, sum) = newest_total(handle, (record, key), d.column, &units, &guard)?;
+            (newest_at, largest) = (sum.newest, sum.largest);
+            Some(total)
         };
         let bounds = (units.lower, units.upper);
         let asked = self
             .shared
             .escrow
             .reserve(name, read, bounds, (mine, want, keep));
-        let (answer, newest) = asked.ok_or_else(damaged)?;
+        let (answer, newest, reserved) = asked.ok_or_else(damaged)?;
         if answer == Answer::Granted {
             self.escrowed.held.insert(name.clone(), keep);
         }
+        if let Some(spread) = handle.spread(d.column).filter(|_| largest > 0) {
+            // A share may come to lie this far from 0. Where that is too far, the value is gathered.
+            let reach = largest + reserved.down + reserved.up + d.amount.abs();
+            if reach > spread.share_units().upper {
+                return Ok(Outcome::Exact);
+            }
+        }
         // What the snapshot says to the same question.
-        let seen = value_of(&units, layout.row(seen), d.column).ok_or_else(damaged)? + net;
+        let shown = match handle.spreads.is_empty() {
+            true => None,
+            false => self.shown(handle, key, layout.row(seen))?,
+        };
+        let seen = layout.row(shown.as_deref().unwrap_or(seen));
+        let seen = value_of(&units, seen, d.column).ok_or_else(damaged)? + net;
         let enough = |value: i128| d.need.is_none_or(|n| value >= n);
         let fits = |value: i128| enough(value) && units.allows(value + d.amount);
         if self.options.isolation != Isolation::ReadCommitted {
@@ -422,6 +436,7 @@ impl Txn {
         let moved = Moved {
             net: moved.into(),
             needs: needs.into(),
+            counts: [].into(),
             at: self.view()?.position(),
         };
         self.put_moved(handle, key, row, saw, moved);
@@ -444,7 +459,21 @@ impl Txn {
         view.check().map_err(|Expired| Txn::snapshot_too_old())?;
         let known = row.filter(|r| handle.table.layout.knows(r));
         if let (Some(row), Some(version)) = (known, version) {
-            let row = handle.moved_row(handle.table.layout.row(row), net, true)?;
+            let layout = &handle.table.layout;
+            let summed = match handle.spreads.is_empty() {
+                true => None,
+                false => self.shown(handle, key, layout.row(row))?,
+            };
+            let mut row = handle.moved_row(
+                layout.row(summed.as_deref().unwrap_or(row)),
+                (net, &[]),
+                true,
+            )?;
+            if let (Some(_), Some(made)) = (&summed, &row) {
+                // It has the sums: nothing is to be added to it when it is read.
+                let counts = handle.spreads.iter().map(|s| (s.count, Value::Int2(0)));
+                row = Some(handle.with_columns(layout.row(made), counts.collect())?);
+            }
             return Ok((row.ok_or_else(damaged)?, version.position()));
         }
         if handle.storage.shape() != handle.shape {
@@ -473,28 +502,51 @@ impl Txn {
         Ok(())
     }
 
-    /// At the commit, under the record's lock: the newest version with the deltas. `None` where there is no such row, which the row lock keeps
-    /// from happening.
+    /// At the commit, under the record's lock: the newest version with the deltas. The row lock keeps the row from going.
     pub(crate) fn moved_now(
         &self,
         table: &TableHandle,
         record: &Record,
         change: &Pending,
         guard: &Guard,
-    ) -> Option<Pending> {
-        let moved = change.moved.as_ref()?;
-        let newest = record.newest(guard)?;
-        let mut row = newest.row()?;
+    ) -> Now {
+        let (Some(moved), Some(newest)) = (&change.moved, record.newest(guard)) else {
+            return Now::Gone;
+        };
+        let further = table.records_of.is_some();
+        let mut found = newest.row();
+        if further && env::fault::planted("split.removed_record") {
+            found = found.or_else(|| newest.older(guard)?.row());
+        }
+        let Some(mut row) = found else {
+            return match further {
+                true => Now::Elsewhere,
+                false => Now::Gone,
+            };
+        };
+        let here = |s: &records::Spread| s.count(table.table.layout.row(row)) == 0;
+        let columns = moved.net.iter().map(|(c, _)| usize::from(*c));
+        let mut spreads = columns.filter_map(|c| table.spread(c));
+        if !table.table.layout.knows(row) {
+            return Now::Gone;
+        }
+        if !spreads.all(here) && !env::fault::planted("split.removed_record") {
+            return Now::Elsewhere;
+        }
         if env::fault::planted("split.stale_value") {
             // The planted bug: the value of the snapshot is taken for the newest.
-            row = record.row_at(self.view().ok()?.position(), guard)?;
+            let at = self.view().map(|v| v.position());
+            row = at
+                .ok()
+                .and_then(|at| record.row_at(at, guard))
+                .unwrap_or(row);
         }
-        if !table.table.layout.knows(row) {
-            return None;
-        }
-        let row = table.moved_row(table.table.layout.row(row), &moved.net, false);
-        Some(Pending {
-            row: Some(row.ok()??),
+        let row = table.table.layout.row(row);
+        let Ok(Some(row)) = table.moved_row(row, (&moved.net, &moved.counts), false) else {
+            return Now::Gone;
+        };
+        Now::Row(Pending {
+            row: Some(row),
             saw: newest.position(),
             existed: true,
             kept: None,
