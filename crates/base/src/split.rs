@@ -38,8 +38,11 @@ fn within_reach(units: i128) -> Option<i128> {
 /// How a column is split, as the schema holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
-    /// Most records of one value.
+    /// Most further records of one value.
     pub max: u16,
+    /// How many further records a value gets at once when it has deltas.
+    #[serde(default)]
+    pub min: u16,
     /// No value may lie below, in units: what the CHECK constraints of the column demand. None: the least value of its type.
     pub lower: Option<i64>,
     /// No value may lie above, in units, likewise.
@@ -108,6 +111,7 @@ fn hidden_table(owner: &TableDef, at: usize, key: &Index, ids: [Oid; 3]) -> Tabl
     }
     share.split = Some(Split {
         max: 1,
+        min: 0,
         lower: None,
         upper: None,
         records: None,
@@ -368,6 +372,7 @@ mod tests {
         assert!(!money().allows(1_000_000_000_000) && money().allows(999_999_999_999));
         let split = Split {
             max: 64,
+            min: 0,
             lower: Some(0),
             upper: None,
             records: None,

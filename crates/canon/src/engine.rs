@@ -280,6 +280,10 @@ impl Engine for NodeEngine {
         self.node.manager().locks.blockers(id)
     }
 
+    fn split_values(&self) -> Vec<txn::SplitValue> {
+        self.node.manager().split_values(false)
+    }
+
     fn advisory_locks(&self) -> Vec<txn::AdvisoryHeld> {
         self.node.manager().advisory_locks()
     }

@@ -425,6 +425,16 @@ fn split_values(p: &mut Page, m: &txn::TxnManager) {
     );
 }
 
+fn split_worker(p: &mut Page, node: &node::Node) {
+    let (more, fewer) = node.split_steps();
+    p.counters(
+        "canon_split_worker_steps_total",
+        "How often the worker of split values gave a value more records, or fewer.",
+        "records",
+        [("more", more), ("fewer", fewer)],
+    );
+}
+
 fn engine(p: &mut Page, node: &node::Node) {
     let m = node.manager();
     p.counter(
@@ -450,6 +460,7 @@ fn engine(p: &mut Page, node: &node::Node) {
         m.stats.moves(),
     );
     split_values(p, m);
+    split_worker(p, node);
     let f = node.flush_stats();
     let n = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
     p.times(

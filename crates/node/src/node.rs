@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
     pub(crate) checkpoint: (Mutex<CheckpointState>, Condvar),
     pub(crate) checkpoints: AtomicU64,
+    /// How often a split value got more records, and fewer.
+    pub(crate) split_steps: (AtomicU64, AtomicU64),
     /// Old versions taken away since the start, and records that still have some.
     pub(crate) reclaimed: (AtomicU64, AtomicU64),
     /// There is a primary of a newer term, or of one that nobody leads any more.
@@ -183,6 +185,7 @@ impl Node {
             stopping: AtomicBool::new(false),
             checkpoint: Default::default(),
             checkpoints: AtomicU64::new(0),
+            split_steps: Default::default(),
             reclaimed: Default::default(),
             deposed: AtomicBool::new(false),
             held: AtomicBool::new(false),
@@ -251,7 +254,9 @@ impl Node {
         let s = self.shared.clone();
         self.spawn("spares", Box::new(move || s.keep_spares()))?;
         let s = self.shared.clone();
-        self.spawn("anchor", Box::new(move || s.keep_anchor()))
+        self.spawn("anchor", Box::new(move || s.keep_anchor()))?;
+        let s = self.shared.clone();
+        self.spawn("splits", Box::new(move || s.run_splits()))
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<()> {

@@ -178,6 +178,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Those that this transaction, or bearer, waits for.
     fn lock_blockers(&self, id: u64) -> Vec<u64>;
 
+    /// Values of split columns that have further records or are watched.
+    fn split_values(&self) -> Vec<txn::SplitValue> {
+        vec![]
+    }
+
     /// Every advisory lock that is held or waited for.
     fn advisory_locks(&self) -> Vec<txn::AdvisoryHeld>;
 

@@ -175,6 +175,31 @@ impl TestDb {
         t.commit(&self.order).map(|_| ())
     }
 
+    /// Gives every value of the split columns of a table so many further records, as a worker does.
+    pub fn spread(&self, table: &str, records: u16) {
+        let catalog = self.manager.catalog();
+        let named = catalog.schema.tables().find(|t| t.def.name == table);
+        let table = catalog.table(named.expect("a table").def.id).expect("here");
+        let mut keys: Vec<Box<[u8]>> = vec![];
+        table
+            .storage
+            .for_each(&store::pin(), |r| keys.push(r.key().into()));
+        for (column, c) in table.table.def.columns.iter().enumerate() {
+            for key in keys.iter().filter(|_| c.split.is_some()) {
+                let mut t = self.begin();
+                t.begin_statement().unwrap();
+                t.spread_value(table, key, column, records).unwrap();
+                self.commit(t).unwrap();
+            }
+        }
+    }
+
+    /// How many values have further records.
+    pub fn spread_values(&self) -> usize {
+        let values = self.manager.split_values(false);
+        values.iter().filter(|v| v.records > 0).count()
+    }
+
     /// Commits that a coarser look would have refused.
     pub fn spared(&self, by: txn::Spared) -> u64 {
         self.manager.stats.spared(by)

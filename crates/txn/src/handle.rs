@@ -107,6 +107,7 @@ impl TableHandle {
                 count: usize::from(records.count),
                 units,
                 max: split.max,
+                min: split.min,
                 table: hidden(records.table)?,
             })
         });

@@ -182,6 +182,10 @@ pub trait SessionFacts {
     fn locks(&self) -> Vec<LockRow> {
         vec![]
     }
+    /// Values of split columns that have further records or are watched, as this node sees them now.
+    fn split_values(&self) -> Vec<txn::SplitValue> {
+        vec![]
+    }
     fn database_stats(&self) -> DatabaseStats {
         DatabaseStats::default()
     }
@@ -444,6 +448,7 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_stat_replication" => replication::pg_stat_replication,
         "pg_stat_wal_receiver" => replication::pg_stat_wal_receiver,
         "pg_stat_database" => summaries::pg_stat_database,
+        "canon_split_values" => summaries::canon_split_values,
         _ => return None,
     })
 }

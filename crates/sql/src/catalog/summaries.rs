@@ -172,6 +172,38 @@ pub(super) fn pg_stat_database_conflicts(cx: &CatalogScan<'_>, rows: &mut Rows) 
     Ok(())
 }
 
+/// Keys and totals are contents of the table: its owner and superusers see them.
+pub(super) fn canon_split_values(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    let role = cx.facts.current_role();
+    let all = cx.schema().role(role).is_some_and(|r| r.superuser);
+    for v in cx.facts.split_values() {
+        let Some(t) = cx.schema().table(v.table) else {
+            continue;
+        };
+        if !all && t.def.owner != role {
+            continue;
+        }
+        let number = |v: &Value| match v.as_i64() {
+            Some(n) => Value::from(base::Numeric::from(n)),
+            None => v.clone(),
+        };
+        rows.push(&[
+            ("relid", oid(v.table)),
+            ("table_name", text(t.def.name.clone())),
+            (
+                "column_name",
+                text(t.def.columns[usize::from(v.column)].name.clone()),
+            ),
+            ("key", text(v.name)),
+            ("records", Value::Int4(i32::from(v.records) + 1)),
+            ("total", number(&v.total)),
+            ("reserved", number(&v.reserved)),
+            ("heat", Value::Float8(v.heat.rate)),
+        ]);
+    }
+    Ok(())
+}
+
 pub(super) fn pg_stat_gssapi(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for a in cx.facts.activity() {
         rows.push(&[

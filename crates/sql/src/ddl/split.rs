@@ -1,7 +1,7 @@
 //! Split columns in the schema: which can be split, and between which bounds.
 //!
 //! ```text
-//! ALTER TABLE t ALTER COLUMN c SET (split = on, split_max = 64)      RESET (split, split_max)
+//! ALTER TABLE t ALTER COLUMN c SET (split = on, split_max = 64)      RESET (split, split_max, split_min)
 //! CREATE TABLE t (…) WITH (split = 'c, d')                           the same, for each column named
 //! ```
 //! After every statement that changes a table, [`settle`] looks at each split column again. The bounds come from the CHECK constraints; a
@@ -27,7 +27,7 @@ use base::{Error, Numeric, Result, SqlState, Value};
 use sqlparser::ast::{BinaryOperator, Expr, Ident, ObjectName, SqlOption, UnaryOperator};
 use std::str::FromStr;
 
-/// Most records of a value that is split without a word about it.
+/// Most further records of a value that is split without a word about it.
 const MAX: u16 = 64;
 
 /// Most that can be asked for.
@@ -55,14 +55,16 @@ fn switch(value: &str) -> Result<bool> {
     }
 }
 
-fn most(value: &str) -> Result<u16> {
+fn number(name: &str, value: &str, least: u16) -> Result<u16> {
     let n = value.trim_matches('\'').parse::<u16>().ok();
-    n.filter(|n| (1..=MOST).contains(n)).ok_or_else(|| {
+    n.filter(|n| (least..=MOST).contains(n)).ok_or_else(|| {
         Error::new(
             SqlState::INVALID_PARAMETER_VALUE,
-            format!("value {value} out of bounds for option \"split_max\""),
+            format!("value {value} out of bounds for option \"{name}\""),
         )
-        .detail(format!("Valid values are between \"1\" and \"{MOST}\"."))
+        .detail(format!(
+            "Valid values are between \"{least}\" and \"{MOST}\"."
+        ))
     })
 }
 
@@ -82,6 +84,7 @@ impl Work<'_> {
         let split = &mut def.columns[at as usize].split;
         let new = || Split {
             max: MAX,
+            min: 0,
             lower: None,
             upper: None,
             records: None,
@@ -90,7 +93,8 @@ impl Work<'_> {
             match name.as_str() {
                 "split" if switch(value)? => drop(split.get_or_insert_with(new)),
                 "split" => *split = None,
-                "split_max" => split.get_or_insert_with(new).max = most(value)?,
+                "split_max" => split.get_or_insert_with(new).max = number(name, value, 1)?,
+                "split_min" => split.get_or_insert_with(new).min = number(name, value, 0)?,
                 // Statistics, of which there are none.
                 "n_distinct" | "n_distinct_inherited" => {}
                 other => return Err(unrecognized(other)),
@@ -100,7 +104,8 @@ impl Work<'_> {
             match (name.as_str(), &mut *split) {
                 ("split", s) => *s = None,
                 ("split_max", Some(s)) => s.max = MAX,
-                ("split_max", None) | ("n_distinct" | "n_distinct_inherited", _) => {}
+                ("split_min", Some(s)) => s.min = 0,
+                ("split_max" | "split_min", None) | ("n_distinct" | "n_distinct_inherited", _) => {}
                 (other, _) => return Err(unrecognized(other)),
             }
         }
@@ -129,6 +134,7 @@ pub(super) fn of_table(def: &mut TableDef, options: &[SqlOption]) -> Result<()> 
                 .ok_or_else(|| super::alter::no_column(def, name))?;
             def.columns[at as usize].split = Some(Split {
                 max: MAX,
+                min: 0,
                 lower: None,
                 upper: None,
                 records: None,
@@ -178,6 +184,7 @@ fn settled(def: &TableDef, at: usize, split: Split) -> Result<Split> {
     }
     let mut split = Split {
         max: split.max,
+        min: split.min,
         lower: None,
         upper: None,
         records: split.records,
@@ -295,5 +302,9 @@ fn constant(e: &Expr) -> Option<Value> {
 /// `attoptions` of a column; none: NULL.
 pub fn shown(split: Option<&Split>) -> Option<Vec<String>> {
     let split = split?;
-    Some(vec!["split=on".into(), format!("split_max={}", split.max)])
+    let mut shown = vec!["split=on".into(), format!("split_max={}", split.max)];
+    if split.min > 0 {
+        shown.push(format!("split_min={}", split.min));
+    }
+    Some(shown)
 }

@@ -31,6 +31,8 @@ mod short;
 mod simple;
 mod sort;
 mod split;
+#[cfg(test)]
+mod split_tests;
 mod state;
 pub(crate) mod subquery;
 mod window;

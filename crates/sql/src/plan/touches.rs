@@ -76,7 +76,8 @@ impl Touches {
             }
             Node::Virtual(v) => match v.source {
                 // Statistics and the like are about this node.
-                CatalogSource::Fixed(t) if t.name().starts_with("pg_stat") => {}
+                CatalogSource::Fixed(t)
+                    if t.name().starts_with("pg_stat") || t.name() == "canon_split_values" => {}
                 CatalogSource::Fixed(t) if t.name() == "pg_sequences" => self.unversioned = true,
                 CatalogSource::Fixed(t) => {
                     let own = [

@@ -669,6 +669,10 @@ impl<E: Engine> SessionFacts for State<E> {
         self.lock_rows()
     }
 
+    fn split_values(&self) -> Vec<txn::SplitValue> {
+        self.shared.engine.split_values()
+    }
+
     fn cursors(&self) -> Vec<CursorRow> {
         self.cursors.borrow().clone()
     }

@@ -96,7 +96,12 @@ impl Txn {
             for (key, change) in &t.rows {
                 let kept = change.kept.map(|n| view.record(n, storage, key, guard));
                 let kept = kept.and_then(|found| found.unwrap_or_default());
-                let record = lock_record(self, t, key, kept, guard);
+                let (record, waited) = lock_record(self, t, key, kept, guard);
+                if let Some(moved) = change.moved.as_ref().filter(|_| waited) {
+                    for (column, _) in &moved.net {
+                        self.shared.note_wait(&t.table, key, *column);
+                    }
+                }
                 let change = match &change.moved {
                     None => Cow::Borrowed(change),
                     // Without a row to add to, the version that it saw is not there, which certification tells.
@@ -205,23 +210,27 @@ impl Prepared<'_> {
     }
 }
 
-/// Locks the record of a key for this commit, making it if there is none. The holder now, a commit or the reclaimer, is short.
+/// Locks the record of a key for this commit, making it if there is none; whether it had to wait. The holder now, a commit or the reclaimer, is short.
 fn lock_record<'g>(
     txn: &Txn,
     t: &'g TableWrites,
     key: &[u8],
     kept: Option<&'g Record>,
     guard: &'g Guard,
-) -> &'g Record {
+) -> (&'g Record, bool) {
     let storage = &t.table.storage;
+    let mut waited = false;
     let mut wait = Backoff::default();
     let mut known = kept;
     loop {
         let find = || storage.find_or_create(key, &txn.shared.store.memory, guard);
         let record = known.take().unwrap_or_else(find);
         match record.try_lock() {
-            Ok(()) => return record,
-            Err(_) => wait.pause(),
+            Ok(()) => return (record, waited),
+            Err(_) => {
+                waited = true;
+                wait.pause();
+            }
         }
     }
 }

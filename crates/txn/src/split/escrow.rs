@@ -116,7 +116,34 @@ impl Reserved {
 
 const SHARDS: usize = 64;
 
-type Shard = HashMap<ValueName, Reserved, foldhash::fast::FixedState>;
+/// Most values of a shard whose heat is known. Others wait until a worker has looked.
+const MOST_WATCHED: usize = 1 << 12;
+
+type Map<T> = HashMap<ValueName, T, foldhash::fast::FixedState>;
+
+#[derive(Default)]
+struct Shard {
+    reserved: Map<Reserved>,
+    heat: Map<Heat>,
+}
+
+/// How a value is used, since a worker looked last.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Heat {
+    /// Deltas of it.
+    pub deltas: u64,
+    /// How many of the commits had to wait for its record.
+    pub waits: u64,
+    /// The share of such commits in the time before.
+    pub rate: f64,
+}
+
+impl Heat {
+    /// The share of commits that waited, since the last look.
+    pub fn rate_now(&self) -> f64 {
+        self.waits as f64 / self.deltas.max(self.waits).max(1) as f64
+    }
+}
 
 /// The reservations of all running transactions of a node. A value without any takes no room.
 pub(crate) struct Escrow {
@@ -144,16 +171,26 @@ impl Escrow {
         newest: impl FnOnce() -> Option<i128>,
         bounds: (i128, i128),
         (mine, want, keep): (Hold, Hold, Hold),
+        watched: bool,
     ) -> Option<(Answer, i128, Hold)> {
         let mut shard = self.shard(name).lock();
         let newest = newest()?;
-        let reserved = shard.get(name).copied().unwrap_or_default();
+        if watched && shard.heat.len() < MOST_WATCHED && !shard.heat.contains_key(name) {
+            shard.heat.insert(name.clone(), Heat::default());
+        }
+        if !shard.heat.is_empty()
+            && let Some(heat) = shard.heat.get_mut(name)
+        {
+            heat.deltas += 1;
+        }
+        let reserved = shard.reserved.get(name).copied().unwrap_or_default();
         if env::fault::planted("split.no_escrow") {
             return Some((Answer::Granted, newest, reserved.sum));
         }
         let answer = reserved.ask(newest, bounds, mine, want);
         if answer == Answer::Granted && mine != keep {
-            shard.entry(name.clone()).or_default().change(mine, keep);
+            let reserved = shard.reserved.entry(name.clone()).or_default();
+            reserved.change(mine, keep);
         }
         Some((answer, newest, reserved.sum))
     }
@@ -169,23 +206,66 @@ impl Escrow {
             return;
         }
         let mut shard = self.shard(name).lock();
-        let reserved = shard.get_mut(name).expect("it was reserved");
+        let reserved = shard.reserved.get_mut(name).expect("it was reserved");
         reserved.change(held, keep);
         if reserved.is_none() {
-            shard.remove(name);
+            shard.reserved.remove(name);
         }
+    }
+
+    /// A commit had to wait for a record of the value.
+    pub(crate) fn waited(&self, name: ValueName) {
+        let mut shard = self.shard(&name).lock();
+        if shard.heat.len() < MOST_WATCHED || shard.heat.contains_key(&name) {
+            shard.heat.entry(name).or_default().waits += 1;
+        }
+    }
+
+    /// How the values were used since the last look, which this is. Values without a delta are forgotten.
+    pub(crate) fn look(&self) -> Vec<(ValueName, Heat)> {
+        let mut seen = vec![];
+        for shard in &self.shards {
+            shard.lock().heat.retain(|name, heat| {
+                if heat.deltas == 0 && heat.waits == 0 {
+                    return false;
+                }
+                seen.push((name.clone(), *heat));
+                *heat = Heat {
+                    rate: heat.rate_now(),
+                    ..Heat::default()
+                };
+                true
+            });
+        }
+        seen
+    }
+
+    /// What is reserved of a value, and its heat.
+    pub(crate) fn of(&self, name: &ValueName) -> (Hold, Heat) {
+        let shard = self.shard(name).lock();
+        let reserved = shard.reserved.get(name).copied().unwrap_or_default();
+        (
+            reserved.sum,
+            shard.heat.get(name).copied().unwrap_or_default(),
+        )
+    }
+
+    /// The values that are watched.
+    pub(crate) fn watched(&self) -> Vec<ValueName> {
+        let names = |s: &Mutex<Shard>| s.lock().heat.keys().cloned().collect::<Vec<_>>();
+        self.shards.iter().flat_map(names).collect()
     }
 
     /// How many values something is reserved of.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|s| s.lock().len()).sum()
+        self.shards.iter().map(|s| s.lock().reserved.len()).sum()
     }
 
     /// The values of which something is reserved: name, below, above.
     pub(crate) fn all(&self) -> Vec<(ValueName, Hold)> {
         let shards = self.shards.iter().map(|s| s.lock());
         let all = shards.flat_map(|s| {
-            let all = s.iter().map(|(n, r)| (n.clone(), r.sum));
+            let all = s.reserved.iter().map(|(n, r)| (n.clone(), r.sum));
             all.collect::<Vec<_>>()
         });
         all.collect()
@@ -287,7 +367,8 @@ mod tests {
         };
         let want = Hold { down: 3, up: 0 };
         let ask = |want| {
-            let asked = escrow.reserve(&name, || Some(5), (0, 100), (Hold::NONE, want, want));
+            let asked =
+                escrow.reserve(&name, || Some(5), (0, 100), (Hold::NONE, want, want), false);
             asked.map(|a| (a.0, a.1))
         };
         assert_eq!(ask(want), Some((Answer::Granted, 5)));

@@ -29,6 +29,7 @@
 //! A hot value has further records beside its row ([`records`]); escrow is of their sum.
 
 pub(crate) mod escrow;
+pub(crate) mod heat;
 pub(crate) mod records;
 
 use base::split::Units;
@@ -347,10 +348,13 @@ impl Txn {
             Some(total)
         };
         let bounds = (units.lower, units.upper);
+        // Of other values the first wait begins the watch.
+        let spread = handle.spread(d.column);
+        let watched = spread.is_some_and(|s| s.min > 0 || s.count(layout.row(seen)) > 0);
         let asked = self
             .shared
             .escrow
-            .reserve(name, read, bounds, (mine, want, keep));
+            .reserve(name, read, bounds, (mine, want, keep), watched);
         let (answer, newest, reserved) = asked.ok_or_else(damaged)?;
         if answer == Answer::Granted {
             self.escrowed.held.insert(name.clone(), keep);

@@ -18,7 +18,7 @@
 //! Left out on purpose: shares with bounds of their own, which a value over several nodes needs.
 
 use base::split::Units;
-use base::{KeyRange, Oid, Position, RelId, RowRef, Value};
+use base::{KeyRange, Position, RelId, RowRef, Value};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -41,8 +41,9 @@ pub(crate) struct Spread {
     /// The column of the row that counts them.
     pub count: usize,
     pub units: Units,
-    /// Most records of a value.
+    /// Most further records of a value, and how many each gets that has deltas.
     pub max: u16,
+    pub min: u16,
     /// The hidden table.
     pub table: Arc<TableHandle>,
 }
@@ -328,9 +329,9 @@ impl Txn {
         let Some(owner) = self.schema.catalog.table(owner) else {
             return Some(false);
         };
-        let Some(spread) = owner.spread(usize::from(column)) else {
-            return Some(false);
-        };
+        let spread = owner.spread(usize::from(column));
+        // Another storage is one that this transaction has made since: each record is compared by itself.
+        let spread = spread.filter(|s| s.table.storage.id == r.table.storage.id)?;
         Some(same_total(owner, spread, key, between, guard))
     }
 
@@ -765,46 +766,4 @@ impl Txn {
 fn mix(id: u64, n: u64) -> u64 {
     let x = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n.wrapping_mul(0xd1b5_4a32_d192_ed03);
     (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
-}
-
-/// The value of a row of a split table, as tools show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SplitValue {
-    pub table: Oid,
-    pub column: u16,
-    /// Key of the row, as errors show it.
-    pub key: String,
-    /// Further records.
-    pub records: u16,
-    /// In units.
-    pub total: i128,
-}
-
-impl Txn {
-    /// The values of a table that have further records, at the snapshot.
-    pub fn split_values(&mut self, table: &TableHandle) -> Result<Vec<SplitValue>> {
-        if !table.has_further_records() {
-            return Ok(vec![]);
-        }
-        let mut values = vec![];
-        let mut scan = crate::Scan::new(
-            crate::Access::Primary,
-            KeyRange::all(),
-            crate::Direction::Forward,
-        );
-        let one = &mut |_: &[u8], row: RowRef<'_>| {
-            for s in table.spreads.iter().filter(|s| s.count(row) > 0) {
-                values.push(SplitValue {
-                    table: table.table.def.id,
-                    column: s.column as u16,
-                    key: table.describe_row(row.bytes()),
-                    records: s.count(row),
-                    total: value_of(&s.units, row, s.column).unwrap_or_default(),
-                });
-            }
-            Ok(())
-        };
-        while self.scan(table, &mut scan, 256, one)? {}
-        Ok(values)
-    }
 }

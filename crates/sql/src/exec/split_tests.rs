@@ -1,0 +1,198 @@
+//! Tables whose split values have further records, beside plain tables: every place of SQL where a value can be read or written answers alike.
+
+use crate::testing::TestDb;
+use base::SqlState;
+
+/// Numbers without a pattern, the same for each seed.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % n
+    }
+}
+
+const COLUMNS: &str = "id int PRIMARY KEY, qty int NOT NULL CHECK (qty >= 0), sold int8 NOT NULL DEFAULT 0, \
+     worth numeric(12,2) NOT NULL DEFAULT 0, note text";
+
+/// `s` is split and `p` is not; both hold the same, and the values of `s` have `records` further records with shares of all kinds.
+fn pair(records: u16) -> TestDb {
+    let db = TestDb::new();
+    db.run(&format!(
+        "CREATE TABLE s ({COLUMNS}) WITH (split = 'qty, sold, worth'); CREATE TABLE p ({COLUMNS})"
+    ))
+    .unwrap();
+    let both = |sql: &str| {
+        for table in ["s", "p"] {
+            db.run(&sql.replace("TABLE", table)).unwrap();
+        }
+    };
+    both("INSERT INTO TABLE (id, qty) SELECT i, 10 * i FROM generate_series(1, 8) i");
+    db.spread("s", records);
+    for n in 1..=12 {
+        both(&format!(
+            "UPDATE TABLE SET qty = qty + {n}, sold = sold + 2, worth = worth - 0.25 WHERE id <> {}",
+            n % 9
+        ));
+        both("UPDATE TABLE SET qty = qty - 7 WHERE qty >= 7");
+    }
+    db
+}
+
+/// The same text for both tables gives the same rows. Whether it gave any error.
+fn same(db: &TestDb, sql: &str) -> Option<SqlState> {
+    let of = |table| {
+        let sql = sql.replace("TABLE", table);
+        db.run(&sql)
+            .map(|a| (a.rows, a.affected))
+            .map_err(|e| e.code())
+    };
+    let (split, plain) = (of("s"), of("p"));
+    assert_eq!(split, plain, "{sql}");
+    split.err()
+}
+
+/// The statement is one that works.
+fn works(db: &TestDb, sql: &str) {
+    assert_eq!(same(db, sql), None, "{sql}");
+}
+
+const READS: [&str; 22] = [
+    "SELECT * FROM TABLE ORDER BY id",
+    "SELECT qty FROM TABLE WHERE id = 3",
+    "SELECT worth, sold FROM TABLE WHERE id = 4",
+    "SELECT id FROM TABLE WHERE qty > 60 ORDER BY id",
+    "SELECT id FROM TABLE WHERE qty = 52",
+    "SELECT sum(qty), min(sold), max(worth), avg(qty), count(*) FROM TABLE",
+    "SELECT sum(qty) FROM TABLE WHERE id BETWEEN 2 AND 5",
+    "SELECT id, qty FROM TABLE WHERE id BETWEEN 2 AND 5 ORDER BY qty DESC",
+    "SELECT DISTINCT sold FROM TABLE WHERE id BETWEEN 1 AND 8 ORDER BY sold",
+    "SELECT sold, count(*) FROM TABLE GROUP BY sold ORDER BY sold",
+    "SELECT a.id, b.id FROM TABLE a JOIN TABLE b ON a.qty < b.qty ORDER BY 1, 2",
+    "SELECT a.id, b.qty FROM TABLE a JOIN TABLE b ON a.id = b.id - 1 ORDER BY 1",
+    "SELECT a.id, b.id FROM TABLE a JOIN TABLE b ON a.sold = b.sold ORDER BY 1, 2",
+    "SELECT id FROM TABLE WHERE qty IN (SELECT qty FROM TABLE WHERE id > 6) ORDER BY id",
+    "SELECT (SELECT t.qty FROM TABLE t WHERE t.id = u.id) FROM TABLE u ORDER BY u.id",
+    "SELECT id, sum(qty) OVER (ORDER BY id) FROM TABLE ORDER BY id",
+    "SELECT id, qty FROM TABLE ORDER BY qty LIMIT 3",
+    "SELECT id, qty FROM TABLE WHERE id = 2 FOR UPDATE",
+    "SELECT CASE WHEN qty > 50 THEN 'much' ELSE 'little' END FROM TABLE ORDER BY id",
+    "WITH x AS (SELECT qty, id FROM TABLE) SELECT x.qty - y.qty FROM x JOIN x y ON x.id = y.id + 1 ORDER BY x.id",
+    "SELECT qty::text || '/' || worth FROM TABLE UNION SELECT note FROM TABLE ORDER BY 1",
+    "SELECT id FROM TABLE WHERE EXISTS (SELECT 1 FROM TABLE t WHERE t.qty > TABLE.qty) ORDER BY id",
+];
+
+const WRITES: [&str; 16] = [
+    "UPDATE TABLE SET note = 'x' WHERE id = 3",
+    "UPDATE TABLE SET note = qty::text WHERE qty > 40",
+    "UPDATE TABLE SET qty = 5 WHERE id = 2 RETURNING qty, sold",
+    "UPDATE TABLE SET qty = qty - 1 WHERE id = 4 RETURNING *",
+    "UPDATE TABLE SET qty = qty - 3, note = 'y' WHERE id = 5",
+    "UPDATE TABLE SET sold = qty WHERE id = 6 RETURNING sold",
+    "UPDATE TABLE SET qty = qty + 1, sold = sold + 1, worth = worth + 0.5",
+    "UPDATE TABLE SET qty = qty - 100000 WHERE id = 7",
+    "UPDATE TABLE SET qty = qty - 40 WHERE id = 7 AND qty >= 40",
+    "UPDATE TABLE SET id = id + 100 WHERE id = 8 RETURNING *",
+    "DELETE FROM TABLE WHERE qty > 90 RETURNING id, qty",
+    "DELETE FROM TABLE WHERE id = 1 RETURNING *",
+    "INSERT INTO TABLE (id, qty) VALUES (1, 3) ON CONFLICT (id) DO UPDATE SET qty = TABLE.qty + excluded.qty",
+    "INSERT INTO TABLE (id, qty) VALUES (2, 3) ON CONFLICT (id) DO UPDATE SET qty = excluded.qty RETURNING *",
+    "INSERT INTO TABLE (id, qty) SELECT max(id) + 1, 4 FROM TABLE RETURNING id",
+    "UPDATE TABLE SET qty = t.qty FROM TABLE t WHERE t.id = TABLE.id + 1",
+];
+
+#[test]
+fn reads_and_writes_of_sums_are_those_of_a_plain_table() {
+    for records in [1, 3] {
+        let db = pair(records);
+        assert_eq!(db.spread_values(), 8 * 3);
+        READS.iter().for_each(|sql| works(&db, sql));
+        for sql in WRITES {
+            let refused = same(&db, sql);
+            assert_eq!(
+                refused.is_some(),
+                sql.contains("100000"),
+                "{sql}: {refused:?}"
+            );
+            READS.iter().for_each(|sql| works(&db, sql));
+        }
+        // Exact writes have taken back some.
+        assert!(db.spread_values() < 8 * 3);
+    }
+}
+
+#[test]
+fn statements_in_any_order_are_those_of_a_plain_table() {
+    for seed in 0..12 {
+        let mut rng = Rng(seed);
+        let db = pair(2);
+        for _ in 0..40 {
+            match rng.below(8) {
+                0 => db.spread("s", rng.below(5) as u16),
+                1..=3 => works(&db, READS[rng.below(READS.len() as u64) as usize]),
+                _ => drop(same(&db, WRITES[rng.below(WRITES.len() as u64) as usize])),
+            }
+        }
+        works(&db, READS[0]);
+    }
+}
+
+#[test]
+fn changes_of_the_schema_take_all_records_along() {
+    for sql in [
+        "alter table TABLE ADD COLUMN more int DEFAULT 3",
+        "alter table TABLE DROP COLUMN note",
+        "alter table TABLE DROP COLUMN sold",
+        "alter table TABLE ALTER COLUMN note TYPE varchar(40)",
+        "alter table TABLE ALTER COLUMN qty TYPE int8",
+        "alter table TABLE ADD CHECK (qty <= 1000)",
+        "alter table TABLE ADD CHECK (qty <= 60)",
+        "alter table TABLE ADD CHECK (worth > 0)",
+        "alter table TABLE DROP CONSTRAINT TABLE_pkey",
+        "alter table TABLE DROP CONSTRAINT TABLE_pkey; alter table TABLE ADD PRIMARY KEY (id)",
+        "alter table TABLE RENAME COLUMN qty TO stock; alter table TABLE RENAME COLUMN stock TO qty",
+        "TRUNCATE TABLE",
+        "CREATE INDEX ON TABLE (note)",
+    ] {
+        let db = pair(3);
+        let refused = same(&db, sql);
+        let should = sql.contains("<= 60") || sql.contains("worth > 0)");
+        assert_eq!(refused.is_some(), should, "{sql}: {refused:?}");
+        works(&db, READS[0]);
+        works(&db, "UPDATE TABLE SET qty = qty + 1 WHERE id = 3");
+        works(
+            &db,
+            "UPDATE TABLE SET qty = qty - 1 WHERE id = 4 AND qty >= 1",
+        );
+        works(&db, "DELETE FROM TABLE WHERE id = 5");
+        db.spread("s", 2);
+        works(&db, "UPDATE TABLE SET qty = qty + 1");
+        works(&db, READS[0]);
+    }
+    let db = pair(3);
+    db.run("DROP TABLE s").unwrap();
+    assert_eq!(db.spread_values(), 0);
+}
+
+#[test]
+fn hidden_tables_have_no_name() {
+    let db = pair(1);
+    for sql in [
+        "SELECT * FROM canon_split.records_1_1",
+        "DROP TABLE canon_split.x",
+    ] {
+        let code = db.run(sql).unwrap_err().code();
+        assert!(
+            [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME].contains(&code),
+            "{sql}: {code:?}"
+        );
+    }
+    let seen = db
+        .run("SELECT relname FROM pg_class WHERE relname LIKE 'records%'")
+        .unwrap();
+    assert!(seen.rows.is_empty(), "{seen:?}");
+}

@@ -1,0 +1,128 @@
+//! Which split values are used much: for the workers that give them further records, and for people who look.
+//!
+//! A value is watched from the first commit that had to wait for its record, or from its first delta where its column asks for records
+//! (`split_min`). It is forgotten when a worker has looked and there was no delta since.
+//!
+//! Left out on purpose: what is decided from it, which is the node's.
+
+use base::{Oid, Value};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::pin;
+
+use super::escrow::{Heat, ValueName};
+use super::value_of;
+use crate::handle::TableHandle;
+use crate::manager::TxnManager;
+use crate::split::records::Spread;
+
+/// A split value that has further records, or is watched, as it is now.
+#[derive(Clone, Debug)]
+pub struct SplitValue {
+    pub table: Oid,
+    pub column: u16,
+    /// The primary-index key of its row.
+    pub key: Box<[u8]>,
+    /// The same as errors show it.
+    pub name: String,
+    /// How many further records it has, and may and shall have.
+    pub records: u16,
+    pub most: u16,
+    pub least: u16,
+    /// The sum of its shares, of the column's type.
+    pub total: Value,
+    /// How far below it running transactions may still take it, in the column's type.
+    pub reserved: Value,
+    pub heat: Heat,
+}
+
+impl TxnManager {
+    /// Split values that have further records or are watched. `look`: their heat begins anew, as after a worker's look.
+    pub fn split_values(&self, look: bool) -> Vec<SplitValue> {
+        let catalog = self.catalog();
+        let tables = catalog.tables.values().filter(|t| !t.spreads.is_empty());
+        let tables: Vec<&Arc<TableHandle>> = tables.collect();
+        let looked = if look { self.escrow.look() } else { vec![] };
+        let mut names: BTreeSet<(Oid, u16, Box<[u8]>)> = BTreeSet::new();
+        for name in self.escrow.watched() {
+            let of = tables.iter().find(|t| t.storage.id == name.storage);
+            names.extend(of.map(|t| (t.table.def.id, name.column, name.key)));
+        }
+        for t in &tables {
+            for s in &t.spreads {
+                let guard = pin();
+                s.table.storage.for_each(&guard, |r| {
+                    // Its key ends with the number of the record, two bytes.
+                    let (owner, _) = r.key().split_at(r.key().len() - 2);
+                    if r.newest(&guard).is_some_and(|v| v.row().is_some()) {
+                        names.insert((t.table.def.id, s.column as u16, owner.into()));
+                    }
+                });
+            }
+        }
+        let mut values = vec![];
+        for (table, column, key) in names {
+            let Some(t) = catalog.tables.get(&table) else {
+                continue;
+            };
+            let Some(s) = t.spread(usize::from(column)) else {
+                continue;
+            };
+            let name = ValueName {
+                storage: t.storage.id,
+                column,
+                key,
+            };
+            let seen = looked.iter().find(|l| l.0 == name).map(|l| l.1);
+            values.extend(self.value(t, s, name, seen));
+        }
+        values
+    }
+
+    fn value(
+        &self,
+        t: &TableHandle,
+        s: &Spread,
+        name: ValueName,
+        seen: Option<Heat>,
+    ) -> Option<SplitValue> {
+        let guard = pin();
+        let row = t.storage.primary.get(&name.key, &guard)?.newest(&guard)?;
+        let bytes = row.row().filter(|r| t.table.layout.knows(r))?;
+        let row = t.table.layout.row(bytes);
+        let records = s.count(row);
+        let sum = s.sum(&name.key, records, &guard, |r| r.newest(&guard))?;
+        let (reserved, heat) = self.escrow.of(&name);
+        Some(SplitValue {
+            table: t.table.def.id,
+            column: name.column,
+            name: t.describe_row(bytes),
+            key: name.key,
+            records,
+            most: s.max,
+            least: s.min.min(s.max),
+            total: s
+                .units
+                .value(value_of(&s.units, row, s.column)? + sum.total),
+            reserved: s.units.value(reserved.down),
+            heat: seen.unwrap_or(heat),
+        })
+    }
+
+    /// A commit waited for the record of a delta.
+    pub(crate) fn note_wait(&self, table: &TableHandle, key: &[u8], column: u16) {
+        let catalog = self.catalog();
+        let (storage, column, key) = match table.records_of {
+            None => (table.storage.id, column, key),
+            Some((owner, column)) => match catalog.table(owner) {
+                Some(owner) => (owner.storage.id, column, &key[..key.len() - 2]),
+                None => return,
+            },
+        };
+        self.escrow.waited(ValueName {
+            storage,
+            column,
+            key: key.into(),
+        });
+    }
+}
