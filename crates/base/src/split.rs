@@ -77,37 +77,29 @@ pub fn records_of(hidden: &TableDef) -> Option<(Oid, ColumnIdx)> {
 }
 
 fn plain_column(name: String, ty: Type) -> Column {
-    Column {
-        name,
-        type_oid: ty.oid(),
-        typmod: -1,
-        not_null: true,
-        default: None,
-        identity: None,
-        dropped: false,
-        missing: None,
-        split: None,
-        generated: false,
-    }
+    let ty = ColumnType { ty, typmod: -1 };
+    let mut column = Column::new(name, ty);
+    column.not_null = true;
+    column
 }
 
 /// The hidden table of a split column: the owner's key, the number of the record, its share.
 fn hidden_table(owner: &TableDef, at: usize, key: &Index, ids: [Oid; 3]) -> TableDef {
     let [id, storage, index] = ids;
-    let of_key = key.columns.iter().map(|c| Column {
-        default: None,
-        identity: None,
-        missing: None,
-        split: None,
-        ..owner.columns[usize::from(c.column)].clone()
+    let of_key = key.columns.iter().map(|c| {
+        let c = &owner.columns[usize::from(c.column)];
+        let mut column = Column::new(c.name.clone(), c.ty());
+        column.not_null = true;
+        column
     });
     let mut columns: Vec<Column> = of_key.collect();
     let value = &owner.columns[at];
     let mut share = plain_column("share".into(), Type::Int8);
     if value.ty().ty == Type::Numeric {
-        share.type_oid = value.type_oid;
         let (_, scale) = numeric_modifier(value.typmod).unwrap_or((0, 0));
-        share.typmod = (MAX_DIGITS << 16 | scale) + 4;
+        let typmod = (MAX_DIGITS << 16 | scale) + 4;
+        let ty = Type::Numeric;
+        share.set_type(ColumnType { ty, typmod });
     }
     share.split = Some(Split {
         max: 1,
