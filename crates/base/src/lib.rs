@@ -21,6 +21,7 @@ pub mod reply;
 pub mod row;
 pub mod schema;
 pub mod split;
+pub mod split_records;
 pub mod stored_settings;
 pub mod text;
 pub mod topology;

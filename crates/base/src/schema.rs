@@ -11,7 +11,6 @@ use crate::id::{ColumnIdx, FIRST_USER_OID, Oid, RelId};
 use crate::key::KeyColumn;
 use crate::pmap::PMap;
 use crate::row::RowLayout;
-use crate::split::CANON_SPLIT;
 use crate::stored_settings::{For, StoredSettings};
 use crate::types::{ColumnType, Type};
 use crate::user_type::{self, Label, UserType};
@@ -23,6 +22,9 @@ use std::sync::Arc;
 pub const PG_CATALOG: Oid = 11;
 pub const PUBLIC: Oid = 2200;
 pub const INFORMATION_SCHEMA: Oid = 13000;
+
+/// The namespace of the hidden tables of split columns. No name leads to it.
+pub const CANON_SPLIT: Oid = 12;
 pub const BOOTSTRAP_ROLE: Oid = 10;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

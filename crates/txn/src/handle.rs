@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 use store::{Guard, IndexSpec, Record, SecondaryIndex, Storage};
 
 use crate::locks::LockName;
-use crate::split::records::Spread;
 
 /// Compiled CHECK constraints and defaults of a table; `sql` makes them from the text in the schema.
 pub trait TableRules: Send + Sync {
@@ -32,6 +31,19 @@ pub trait RuleCompiler: Send + Sync {
 
 /// Space of the locks on tables (as opposed to rows).
 const TABLE_SPACE: u32 = 0;
+
+/// A split column with a place for further records.
+pub(crate) struct Spread {
+    pub column: usize,
+    /// The column of the row that counts them.
+    pub count: usize,
+    pub units: Units,
+    /// Most further records of a value, and how many each gets that has deltas.
+    pub max: u16,
+    pub min: u16,
+    /// The hidden table.
+    pub table: Arc<TableHandle>,
+}
 
 /// A table as transactions use it; shared, one per schema version.
 pub struct TableHandle {
@@ -113,7 +125,7 @@ impl TableHandle {
         });
         TableHandle {
             spreads: spreads.collect(),
-            records_of: base::split::records_of(def),
+            records_of: base::split_records::records_of(def),
             bound: bound.collect(),
             splits,
             generates,

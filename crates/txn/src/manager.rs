@@ -3,8 +3,7 @@
 //! Schema versions are kept by position: a transaction uses the newest at or below its snapshot. A version goes when no live
 //! snapshot is below the next.
 
-use base::schema::Schema;
-use base::split::CANON_SPLIT;
+use base::schema::{CANON_SPLIT, Schema};
 use base::{Error, Position, Result, SqlState, Watermarks};
 use parking_lot::RwLock;
 use std::collections::HashMap;

@@ -25,8 +25,9 @@ use std::sync::Arc;
 use store::tree::Direction;
 use store::{Guard, IndexEntry, Record, SecondaryIndex};
 
+use crate::handle::Spread;
 use crate::handle::TableHandle;
-use crate::split::records::same_shown;
+use crate::split::shares::same_total;
 
 /// What a scan's reader asks of a row beyond its being in the range. It gives the same answer for the same row at any time.
 pub trait RowFilter: Send + Sync {
@@ -148,6 +149,32 @@ pub(crate) fn same_columns(table: &TableHandle, columns: u64, a: &[u8], b: &[u8]
     let (a, b) = (layout.row(a), layout.row(b));
     let mut columns = (0..layout.len()).filter(|i| *i < 64 && columns & 1 << i != 0);
     columns.all(|i| same_column(a, b, i))
+}
+
+/// Whether two versions of a row show the same in these columns: split values by their sums at the two positions.
+pub(crate) fn same_shown(
+    table: &TableHandle,
+    columns: u64,
+    key: &[u8],
+    (a, b): (&[u8], &[u8]),
+    between: (Position, Position),
+    guard: &Guard,
+) -> bool {
+    let layout = &table.table.layout;
+    if table.spreads.is_empty()
+        || !table.is_spread(layout.row(a)) && !table.is_spread(layout.row(b))
+    {
+        return same_columns(table, columns, a, b);
+    }
+    if layout.len() >= 63 || !layout.knows(b) {
+        return false;
+    }
+    let all = (1u64 << layout.len()) - 1;
+    let hidden = |set: u64, s: &Spread| set & !(1 << s.column) & !(1 << s.count);
+    let others = table.spreads.iter().fold(columns & all, hidden);
+    let mut split = table.spreads.iter();
+    same_columns(table, others, a, b)
+        && split.all(|s| columns & 1 << s.column == 0 || same_total(table, s, key, between, guard))
 }
 
 /// Whether a row that was read by key is there still and the same in these columns, at an older and a newer position.

@@ -76,7 +76,7 @@ fn schema() -> Vec<Change> {
         next += 1;
         next
     };
-    let mut changes = base::split::settle_records(&mut def, None, &mut new_oid);
+    let mut changes = base::split_records::settle_records(&mut def, None, &mut new_oid);
     changes.push(Change::Put(Object::Table(def)));
     changes
 }
@@ -508,7 +508,7 @@ fn exact_writes_take_all_records_along() {
     let _alone = ONE_AT_A_TIME.lock();
     for locking in [true, false] {
         let w = World::new();
-        let mut spread = |id: i64| {
+        let spread = |id: i64| {
             records(&w, id, 4);
             for _ in 0..6 {
                 let mut t = w.begin(Isolation::ReadCommitted, true);

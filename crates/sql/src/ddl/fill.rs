@@ -71,7 +71,9 @@ pub(super) fn apply(
         def.rewrite_of = None;
         def.storage = txn.new_oid();
         let old = Some(&old.table.def);
-        hidden.extend(base::split::settle_records(def, old, &mut || txn.new_oid()));
+        hidden.extend(base::split_records::settle_records(def, old, &mut || {
+            txn.new_oid()
+        }));
         reloads.push((def.id, rows));
     }
     for h in hidden {

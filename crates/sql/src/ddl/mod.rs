@@ -434,11 +434,13 @@ fn run(
             Change::Put(Object::Table(def)) => {
                 split::settle(def)?;
                 let old = before.table(def.id).map(|t| &t.table.def);
-                hidden.extend(base::split::settle_records(def, old, &mut || txn.new_oid()));
+                hidden.extend(base::split_records::settle_records(def, old, &mut || {
+                    txn.new_oid()
+                }));
             }
             Change::Drop(id) => {
                 let old = before.table(*id).map(|t| &t.table.def);
-                hidden.extend(old.map_or_else(Vec::new, base::split::drop_records));
+                hidden.extend(old.map_or_else(Vec::new, base::split_records::drop_records));
             }
             Change::Put(_) => {}
         }

@@ -16,7 +16,7 @@ use super::prepare::{Locked, Prepared};
 use crate::handle::TableHandle;
 use crate::range::{Look, Spared, column_set, each_in_range, same_columns, same_row};
 use crate::settle::settle_below;
-use crate::split::records::same_total;
+use crate::split::shares::same_total;
 use crate::stats::Cause;
 use crate::txn::{Isolation, Txn};
 

@@ -26,7 +26,6 @@ use store::pin;
 
 use crate::backoff::Backoff;
 use crate::txn::Txn;
-use prepare::Prepared;
 
 /// Where a commit gets its position and leaves its record. `node` puts this over the order and the log.
 pub trait CommitOrder {
@@ -104,34 +103,31 @@ impl Txn {
             let redirected = self.redirected(attempt, guard);
             let tables = redirected.as_deref().unwrap_or(&self.writes.tables);
             let prepared = self.prepare(tables, guard)?;
-            if !prepared.stale {
-                return self.commit_prepared(prepared, order);
+            if prepared.stale {
+                prepared.undo();
+                wait.pause();
+                continue;
             }
-            prepared.undo();
-            wait.pause();
+            let (position, ticket) = match order.begin() {
+                Ok(given) => given,
+                Err(e) => {
+                    prepared.undo();
+                    return Err(e);
+                }
+            };
+            let spared = match prepared.certify(position) {
+                Ok(spared) => spared,
+                Err(e) => {
+                    prepared.undo();
+                    order.abort(ticket);
+                    return Err(e);
+                }
+            };
+            let (heads, data) = prepared.install(position);
+            order.ready(ticket, heads, data);
+            self.shared.stats.committed(spared);
+            return Ok(position);
         }
         Err(Error::internal("a split value has no record to add to"))
-    }
-
-    fn commit_prepared(&self, prepared: Prepared<'_>, order: &dyn CommitOrder) -> Result<Position> {
-        let (position, ticket) = match order.begin() {
-            Ok(given) => given,
-            Err(e) => {
-                prepared.undo();
-                return Err(e);
-            }
-        };
-        let spared = match prepared.certify(position) {
-            Ok(spared) => spared,
-            Err(e) => {
-                prepared.undo();
-                order.abort(ticket);
-                return Err(e);
-            }
-        };
-        let (heads, data) = prepared.install(position);
-        order.ready(ticket, heads, data);
-        self.shared.stats.committed(spared);
-        Ok(position)
     }
 }

@@ -14,7 +14,7 @@ use super::{MAX_COMMIT_BYTES, too_big};
 use crate::backoff::Backoff;
 use crate::handle::TableHandle;
 use crate::locks::LockMode;
-use crate::split::records::Now;
+use crate::split::Now;
 use crate::stats::Cause;
 use crate::txn::Txn;
 use crate::writes::{Pending, TableWrites};

@@ -11,10 +11,9 @@ use std::sync::Arc;
 use store::pin;
 
 use super::escrow::{Heat, ValueName};
-use super::value_of;
-use crate::handle::TableHandle;
+use super::shares::value_of;
+use crate::handle::{Spread, TableHandle};
 use crate::manager::TxnManager;
-use crate::split::records::Spread;
 
 /// A split value that has further records, or is watched, as it is now.
 #[derive(Clone, Debug)]

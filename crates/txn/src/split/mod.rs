@@ -31,8 +31,8 @@
 pub(crate) mod escrow;
 pub(crate) mod heat;
 pub(crate) mod records;
+pub(crate) mod shares;
 
-use base::split::Units;
 use base::{Error, Position, RelId, RowRef, SqlState, Value};
 use store::{Expired, Guard, Record, pin};
 
@@ -40,14 +40,14 @@ use crate::errors::Wanted;
 use crate::handle::TableHandle;
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::TxnManager;
-use crate::range::{column_set, same_column};
+use crate::range::{column_set, same_column, same_shown};
 use crate::settle::settle;
 use crate::stats::Cause;
 use crate::stop::Result;
 use crate::txn::{Isolation, Txn};
 use crate::writes::{Moved, Pending};
 use escrow::{Answer, Hold, ValueName};
-use records::{Now, newest_total, same_shown};
+use shares::{damaged, newest_total, value_of};
 
 /// One delta of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,13 +76,13 @@ impl Outcome {
     pub const NAMES: [&str; 3] = ["done", "refused", "exact"];
 }
 
-/// The value of a split column in units. NULL and what the bounds' type cannot hold are not there: the column is NOT NULL.
-fn value_of(units: &Units, row: RowRef<'_>, column: usize) -> Option<i128> {
-    units.units(&row.get(column))
-}
-
-fn damaged() -> Error {
-    Error::internal("a split column holds no number")
+/// What a delta comes to at the commit, under the record's lock.
+pub(crate) enum Now {
+    Row(Pending),
+    /// There is no such row, or the value would leave its bounds.
+    Gone,
+    /// The delta belongs to another record by now.
+    Elsewhere,
 }
 
 /// The net of a column among the deltas of a row.
@@ -281,6 +281,31 @@ impl Txn {
         outcome
     }
 
+    /// [`Stop::Restart`](crate::Stop) where another transaction has changed what the statement looked at, or a constraint looks at.
+    fn check_looked_at(
+        &mut self,
+        handle: &TableHandle,
+        (record, key): (&Record, &[u8]),
+        (seen, at): (&[u8], Position),
+        looked_at: u64,
+    ) -> Result<()> {
+        let guard = pin();
+        let newest = record.newest(&guard).expect("there is an older version");
+        let between = (at, newest.position());
+        let is_same = newest.position() <= at
+            || newest.row().is_some_and(|now| {
+                let same = || same_shown(handle, looked_at, key, (seen, now), between, &guard);
+                handle.table.layout.knows(now)
+                    && (looked_at == 0 || same())
+                    && is_bound_same(handle, seen, now)
+            });
+        if !is_same {
+            let text = handle.describe_row(newest.row().unwrap_or(seen));
+            self.restart(handle, text, newest.position())?;
+        }
+        Ok(())
+    }
+
     fn reserve(
         &mut self,
         handle: &TableHandle,
@@ -301,9 +326,8 @@ impl Txn {
         // As the statement sees it. Another transaction may have taken the row away, or changed what the statement looked at, before
         // the lock was granted.
         let seen = record.row_at(at, &guard);
-        self.view()?
-            .check()
-            .map_err(|Expired| Txn::snapshot_too_old())?;
+        let live = self.view()?.check();
+        live.map_err(|Expired| Txn::snapshot_too_old())?;
         let Some(seen) = seen else {
             return Ok(Outcome::Refused);
         };
@@ -311,25 +335,7 @@ impl Txn {
             // A commit that passed its look at locks before this one was granted.
             settle(record);
         }
-        let newest = record.newest(&guard).expect("there is an older version");
-        let is_same = newest.position() <= at
-            || newest.row().is_some_and(|now| {
-                layout.knows(now)
-                    && (looked_at == 0
-                        || same_shown(
-                            handle,
-                            looked_at,
-                            key,
-                            (seen, now),
-                            (at, newest.position()),
-                            &guard,
-                        ))
-                    && is_bound_same(handle, seen, now)
-            });
-        if !is_same {
-            let text = handle.describe_row(newest.row().unwrap_or(seen));
-            self.restart(handle, text, newest.position())?;
-        }
+        self.check_looked_at(handle, (record, key), (seen, at), looked_at)?;
         let net = net_of(had, d.column);
         let after = Hold::of(net + d.amount);
         let guarded = d.need.map_or(0, |n| (n - units.lower - net).max(0));
@@ -351,10 +357,8 @@ impl Txn {
         // Of other values the first wait begins the watch.
         let spread = handle.spread(d.column);
         let watched = spread.is_some_and(|s| s.min > 0 || s.count(layout.row(seen)) > 0);
-        let asked = self
-            .shared
-            .escrow
-            .reserve(name, read, bounds, (mine, want, keep), watched);
+        let (escrow, holds) = (&self.shared.escrow, (mine, want, keep));
+        let asked = escrow.reserve(name, read, bounds, holds, watched);
         let (answer, newest, reserved) = asked.ok_or_else(damaged)?;
         if answer == Answer::Granted {
             self.escrowed.held.insert(name.clone(), keep);
@@ -528,7 +532,7 @@ impl Txn {
                 false => Now::Gone,
             };
         };
-        let here = |s: &records::Spread| s.count(table.table.layout.row(row)) == 0;
+        let here = |s: &crate::handle::Spread| s.count(table.table.layout.row(row)) == 0;
         let columns = moved.net.iter().map(|(c, _)| usize::from(*c));
         let mut spreads = columns.filter_map(|c| table.spread(c));
         if !table.table.layout.knows(row) {
