@@ -8,6 +8,7 @@ use crate::machine::Running;
 use crate::model::{Promise, Terms};
 use crate::primary::{Primary, durability};
 use crate::schema::key;
+use crate::values::Change;
 use crate::world::{NODES, World};
 
 /// What a client has seen.
@@ -63,9 +64,9 @@ impl World {
 
     fn write(&mut self, i: usize, p: &mut Primary) {
         if p.open.len() < 3 && self.dice.percent(60) {
-            if let Ok(txn) = self.transaction(p) {
+            if let Ok((txn, stock)) = self.transaction(p) {
                 let read = Vec::new();
-                p.open.push(Open { txn, read });
+                p.open.push(Open { txn, read, stock });
             }
             return;
         }
@@ -73,7 +74,11 @@ impl World {
             return;
         }
         let which = self.dice.below(p.open.len() as u64) as usize;
-        let Open { txn: mut t, read } = p.open.swap_remove(which);
+        let Open {
+            txn: mut t,
+            read,
+            stock,
+        } = p.open.swap_remove(which);
         let (promise, apply) = match self.dice.below(10) {
             0..=1 if self.config.weak => (Promise::Off, false),
             2..=3 if self.config.weak => (Promise::Local, false),
@@ -82,9 +87,11 @@ impl World {
             _ => (Promise::Policy, false),
         };
         t.set_durability(durability(promise, apply));
-        match self.commit(p, t, promise) {
+        let level = t.isolation();
+        match self.commit(p, t, promise, stock.clone()) {
             Ok(Position::ZERO) => {}
             Ok(at) => {
+                self.check_guards(p, at, level, &stock);
                 self.check_moved(i, p, at, &read);
                 self.say(|| format!("node {i} commits {at}, {promise:?}"));
             }
@@ -94,7 +101,12 @@ impl World {
     }
 
     /// A transaction with its reads and writes done.
-    fn transaction(&mut self, p: &Primary) -> txn::Result<Txn> {
+    fn transaction(&mut self, p: &Primary) -> txn::Result<(Txn, Vec<Change>)> {
+        if self.config.stocks && self.stock_dice.percent(40) {
+            let mut t = p.node.begin(self.stock_options(), false);
+            let stock = self.change_stocks(p, &mut t)?;
+            return Ok((t, stock));
+        }
         let mut t = p.node.begin(options(), false);
         // Now and then a large one, which replay cuts in pieces.
         let rows = match self.dice.percent(10) {
@@ -102,7 +114,7 @@ impl World {
             false => 1 + self.dice.below(4),
         };
         self.write_some(p, &mut t, rows)?;
-        Ok(t)
+        Ok((t, Vec::new()))
     }
 
     /// A statement that reads and writes this many rows.

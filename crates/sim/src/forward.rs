@@ -1,29 +1,33 @@
 //! Transactions that begin at a replica and go on at the primary (docs/replication.md, "One endpoint"): what they have read there travels
-//! as a footprint (`txn::moved`), and whoever leads when it arrives, perhaps in another term, takes it or refuses it.
+//! as a footprint (`txn::moved`), and the node that leads when it arrives, perhaps in another term, takes it or refuses it.
 //!
 //! What one has read at the replica must stand in the history just before its commit: then all transactions, begun wherever, are as if
 //! one ran after the other, in the order of their positions.
 //!
 //! Left out on purpose: the relay of messages and session state, which is `canon`'s; its tests have both.
 
-use base::{Footprint, Position};
+use base::{Footprint, Oid, Position};
 use replica::ship::term_at;
 use store::pin;
 use txn::{Durability, Txn, TxnOptions};
 
 use crate::machine::{Running, table};
+use crate::model::Name;
 use crate::primary::Primary;
-use crate::schema::key;
+use crate::schema::{STOCK, TABLE, key, storage};
+use crate::values::{self, Change};
 use crate::world::{What, World};
 
-/// A key, and its row.
-pub type Read = (Vec<u8>, Option<Vec<u8>>);
+/// A row that was read; none: there was none.
+pub type Read = (Name, Option<Vec<u8>>);
 
 /// A transaction that a client has open at a primary.
 pub struct Open {
     pub txn: Txn,
     /// What it has read at a replica.
     pub read: Vec<Read>,
+    /// What it has done to the stocks.
+    pub stock: Vec<Change>,
 }
 
 /// On its way to a primary.
@@ -46,27 +50,31 @@ pub fn options() -> TxnOptions {
 impl World {
     /// A client reads at a replica, and then wants to write.
     pub fn begin_at_replica(&mut self, i: usize) {
-        let ids: Vec<i64> = (0..1 + self.dice.below(3))
-            .map(|_| self.dice.below(crate::clients::IDS) as i64)
+        let mut names: Vec<(Oid, i64)> = (0..1 + self.dice.below(3))
+            .map(|_| (TABLE, self.dice.below(crate::clients::IDS) as i64))
             .collect();
+        if self.config.stocks && self.stock_dice.percent(20) {
+            names.push((STOCK, self.stock_dice.below(values::IDS) as i64));
+        }
         let begun = self.on_node(i, |_, up| {
             let Running::Follower(f) = up else {
                 return None;
             };
             let (at, node) = (f.shown()?, f.node.as_ref()?);
-            let table = table(node);
+            let tables = [TABLE, STOCK].map(|id| table(node, id));
             let mut t = node.begin(options(), true);
             t.stand_at(at);
             t.begin_statement().ok()?;
             let guard = pin();
-            let read = |id: &i64| {
-                let key = key(*id);
-                t.get(&table, &key, |_| ()).ok()?;
+            let read = |&(table, id): &(Oid, i64)| {
+                let key = key(id);
+                let table = tables.iter().find(|t| t.storage.id == storage(table))?;
+                t.get(table, &key, |_| ()).ok()?;
                 let record = table.storage.primary.get(&key, &guard);
                 let row = record.and_then(|r| r.row_at(at, &guard).map(<[u8]>::to_vec));
-                Some((key, row))
+                Some(((table.storage.id, key), row))
             };
-            let read: Option<Vec<Read>> = ids.iter().map(read).collect();
+            let read: Option<Vec<Read>> = names.iter().map(read).collect();
             let footprint = t.reads().ok()??.encode_reads();
             let term = term_at(&node.terms(), Position::MAX);
             let moving = Moving {
@@ -95,16 +103,17 @@ impl World {
                 return;
             }
             match w.adopt(p, &moving) {
-                Some(txn) => p.open.push(Open {
+                Some((txn, stock)) => p.open.push(Open {
                     txn,
                     read: moving.read,
+                    stock,
                 }),
                 None => w.report.refused += 1,
             }
         });
     }
 
-    fn adopt(&mut self, p: &Primary, moving: &Moving) -> Option<Txn> {
+    fn adopt(&mut self, p: &Primary, moving: &Moving) -> Option<(Txn, Vec<Change>)> {
         let footprint = Footprint::decode_reads(&moving.footprint).expect("just encoded");
         let at = footprint.snapshot;
         // As a token (`sql::session::token`): good up to where the next term began.
@@ -116,7 +125,11 @@ impl World {
         let mut t = p.node.begin(options(), false);
         t.adopt_reads(&footprint).ok()?;
         self.write_some(p, &mut t, 2).ok()?;
-        Some(t)
+        let stock = match self.config.stocks {
+            true => self.change_stocks(p, &mut t).ok()?,
+            false => Vec::new(),
+        };
+        Some((t, stock))
     }
 
     /// A transaction has committed at `at`.

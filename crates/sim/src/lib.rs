@@ -8,7 +8,7 @@
 //! chooses, on disks in memory that tear and lose what was not synced. Of a connection the primary's end is the real one (`node::sending`), and
 //! of the replica's end `replica::ship::Receiver`. Simulated are: time ([`world`]), the network ([`network`]), what carries the messages and commands of a
 //! primary ([`primary`]) and of a replica ([`follower`]), machines that crash ([`machine`]), operators who promote ([`operator`]), clients
-//! ([`clients`]) and the strong reads of some ([`reads`]).
+//! ([`clients`]) and the strong reads of some ([`reads`]). Clients change stocks, too, by deltas ([`stock`]).
 //!
 //! A run has two phases. First things break: messages are delayed, reordered, lost, doubled, nodes cut off; machines crash at any event,
 //! and come back; replicas are promoted, with the primary's help or by force. Then everything is mended and the cluster must
@@ -33,7 +33,9 @@ pub mod primary;
 pub mod reads;
 pub mod scenario;
 pub mod schema;
+pub mod stock;
 mod stranger;
+pub mod values;
 pub mod world;
 
 pub use world::{Config, Report, World};

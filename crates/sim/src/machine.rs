@@ -1,6 +1,6 @@
 //! A machine: a disk, what runs on it, and what a power cut or a killed process leaves.
 
-use base::Position;
+use base::{Oid, Position};
 use env::{Env, JoinHandle, ManualClock, MemDisk, OpenMode, SeededRandom, Spawn};
 use node::{Node, NodeOptions};
 use replica::replay::ReplayOptions;
@@ -14,7 +14,6 @@ use wal::{DataDir, DirOptions, LogOptions, LogReader};
 use crate::follower::{Follower, RING};
 use crate::invariants::Watched;
 use crate::primary::Primary;
-use crate::schema::TABLE;
 use crate::world::Config;
 
 /// Nothing runs by itself.
@@ -58,9 +57,9 @@ pub struct Machine {
     pub watched: Watched,
 }
 
-/// The one table.
-pub fn table(node: &Node) -> Arc<TableHandle> {
-    node.catalog().tables[&TABLE].clone()
+/// A table of the simulation.
+pub fn table(node: &Node, id: Oid) -> Arc<TableHandle> {
+    node.catalog().tables[&id].clone()
 }
 
 pub fn path() -> PathBuf {

@@ -3,19 +3,30 @@
 //! A position belongs to the newest term that began below it. So the state at a position of a history is all its commits up to
 //! there, each of the term that its position belongs to; two histories share what comes before their fork.
 
-use base::Position;
 use base::record::{self, RecordKind};
+use base::{Position, RelId};
 use replica::ship::term_at;
 use std::collections::{BTreeMap, BTreeSet};
+
+use crate::values::{Change, Values};
 
 /// Terms of a history: (term, last position before it), ascending.
 pub type Terms = Vec<(u64, Position)>;
 
-/// Key and row of the table; none: deleted.
-pub type Write = (Vec<u8>, Option<Vec<u8>>);
+/// Names a row: where the rows of its table are, and its key.
+pub type Name = (RelId, Vec<u8>);
 
-/// Rows by key.
-pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+/// A row; none: deleted.
+pub type Write = (Name, Option<Vec<u8>>);
+
+pub type Rows = BTreeMap<Name, Vec<u8>>;
+
+/// What a commit did, in two ways: the rows of its record, and what its client did to the stocks.
+#[derive(Default)]
+struct Commit {
+    writes: Vec<Write>,
+    stock: Vec<Change>,
+}
 
 /// What was promised of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,25 +43,32 @@ pub enum Promise {
 
 #[derive(Default)]
 pub struct Model {
-    commits: BTreeMap<(Position, u64), Vec<Write>>,
+    commits: BTreeMap<(Position, u64), Commit>,
     acknowledged: BTreeMap<(Position, u64), Promise>,
     /// Acknowledged and lost, as the promise allowed.
     pub forgiven: BTreeSet<(Position, u64)>,
 }
 
 impl Model {
-    /// A primary has installed a commit.
-    pub fn committed(&mut self, term: u64, at: Position, heads: &[u8], data: &[u8]) {
+    /// A primary has installed a commit, with these parts of its record.
+    pub fn committed(
+        &mut self,
+        term: u64,
+        at: Position,
+        (heads, data): (&[u8], &[u8]),
+        stock: Vec<Change>,
+    ) {
         let (mut h, mut d) = (heads, data);
         let commit = record::Commit::take(&mut h, &mut d).expect("a commit's record is readable");
         assert_eq!(commit.position, at);
         let writes = commit.iter().map(|r| r.expect("a record is readable"));
         let writes = writes.filter_map(|r| match r.kind {
-            RecordKind::Put => Some((r.key.to_vec(), Some(r.row.to_vec()))),
-            RecordKind::Delete => Some((r.key.to_vec(), None)),
+            RecordKind::Put => Some(((r.storage, r.key.to_vec()), Some(r.row.to_vec()))),
+            RecordKind::Delete => Some(((r.storage, r.key.to_vec()), None)),
             RecordKind::Schema | RecordKind::Sequence | RecordKind::Notify => None,
         });
-        self.commits.insert((at, term), writes.collect());
+        let writes = writes.collect();
+        self.commits.insert((at, term), Commit { writes, stock });
     }
 
     /// A client was told.
@@ -100,20 +118,35 @@ impl Model {
 
     /// Carries `rows`, the state of the history at `from`, on to `to`.
     pub fn advance(&self, terms: &Terms, rows: &mut Rows, from: Position, to: Position) {
-        if from >= to {
-            return;
+        for (name, row) in self.of(terms, from, to).flat_map(|c| &c.writes) {
+            match row {
+                Some(row) => rows.insert(name.clone(), row.clone()),
+                None => rows.remove(name),
+            };
         }
-        for ((at, term), writes) in self.commits.range((from.next(), 0)..=(to, u64::MAX)) {
-            if term_at(terms, *at) != *term {
-                continue;
-            }
-            for (key, row) in writes {
-                match row {
-                    Some(row) => rows.insert(key.clone(), row.clone()),
-                    None => rows.remove(key),
-                };
-            }
+    }
+
+    /// The commits of a history above `from`, up to `to`.
+    fn of(&self, terms: &Terms, from: Position, to: Position) -> impl Iterator<Item = &Commit> {
+        let none = from >= to;
+        let to = if none { from.next() } else { to };
+        let all = self.commits.range((from.next(), 0)..=(to, u64::MAX));
+        all.filter(move |((at, term), _)| !none && term_at(terms, *at) == *term)
+            .map(|(_, commit)| commit)
+    }
+
+    /// Carries the values of the stocks on likewise, by what the clients did and not by rows.
+    pub fn advance_values(&self, terms: &Terms, values: &mut Values, from: Position, to: Position) {
+        for change in self.of(terms, from, to).flat_map(|c| &c.stock) {
+            change.apply(values);
         }
+    }
+
+    /// The values of the stocks at a position of the history.
+    pub fn values(&self, terms: &Terms, at: Position) -> Values {
+        let mut values = Values::new();
+        self.advance_values(terms, &mut values, Position::ZERO, at);
+        values
     }
 
     /// The state of the history at a position.

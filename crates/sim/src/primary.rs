@@ -15,6 +15,8 @@ use txn::{CommitOrder, Durability, TableHandle};
 use crate::forward::Open;
 use crate::machine::table;
 use crate::model::{Promise, Terms};
+use crate::schema::{STOCK, TABLE};
+use crate::values::Change;
 use crate::world::World;
 
 /// A commit: its position, and the two parts of its record.
@@ -63,6 +65,7 @@ struct Link {
 pub struct Primary {
     pub node: Arc<Node>,
     pub table: Arc<TableHandle>,
+    pub stock: Arc<TableHandle>,
     pub term: u64,
     pub terms: Terms,
     links: BTreeMap<usize, Link>,
@@ -76,7 +79,8 @@ pub struct Primary {
 impl Primary {
     pub fn new(node: Arc<Node>) -> Primary {
         Primary {
-            table: table(&node),
+            table: table(&node, TABLE),
+            stock: table(&node, STOCK),
             term: node.term(),
             terms: node.terms(),
             links: BTreeMap::new(),
@@ -110,8 +114,15 @@ impl Primary {
 }
 
 impl World {
-    /// A transaction commits. Its position; none: it has written nothing.
-    pub fn commit(&mut self, p: &mut Primary, txn: txn::Txn, promise: Promise) -> Result<Position> {
+    /// A transaction commits, with what it did to the stocks. Its position; zero: it has written nothing.
+    pub fn commit(
+        &mut self,
+        p: &mut Primary,
+        txn: txn::Txn,
+        promise: Promise,
+        stock: Vec<Change>,
+    ) -> Result<Position> {
+        let mut stock = Some(stock);
         let recorder = Recorder {
             order: p.node.order(),
             made: RefCell::default(),
@@ -119,7 +130,9 @@ impl World {
         let held = p.node.commit_in(Box::new(txn), &recorder)?;
         let mut at = Position::ZERO;
         for (position, heads, data) in recorder.made.into_inner() {
-            self.model.committed(p.term, position, &heads, &data);
+            let stock = stock.take().expect("one transaction, one commit");
+            self.model
+                .committed(p.term, position, (&heads, &data), stock);
             self.report.commits += 1;
             at = position;
         }
@@ -257,6 +270,8 @@ impl World {
     /// The connection is no more for the primary; the other end hears of it.
     pub fn drop_link(&mut self, i: usize, p: &mut Primary, c: usize) {
         if p.links.remove(&c).is_some() {
+            // Its answers are for this end. A Hello that comes twice begins another one.
+            p.jobs.retain(|(of, _)| *of != c);
             self.hang_up(c, false);
             self.say(|| format!("node {i} has lost connection {c}"));
         }

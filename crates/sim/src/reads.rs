@@ -9,13 +9,15 @@
 
 use base::Position;
 use base::region::row_hash;
+use base::{Oid, RelId};
 use replica::read::{Ask, Check, Fetch, Touch};
 use std::collections::BTreeSet;
 use store::Snapshot;
 
 use crate::follower::Follower;
-use crate::machine::{Running, table};
-use crate::schema::key;
+use crate::machine::Running;
+use crate::schema::{STOCK, TABLE, key, storage};
+use crate::values;
 use crate::world::{What, World};
 
 /// Microseconds after which a reader gives up.
@@ -41,6 +43,8 @@ pub struct StrongRead {
     begins: u64,
     /// What it has to see.
     pub acknowledged: BTreeSet<(Position, u64)>,
+    /// What it reads of.
+    pub table: Oid,
     /// Rows by key; none: the table.
     pub keys: Vec<Vec<u8>>,
     stage: Stage,
@@ -53,7 +57,8 @@ impl StrongRead {
         self.begins > self.arrived
     }
 
-    fn touches(&self, storage: u32) -> Vec<Touch> {
+    fn touches(&self) -> Vec<Touch> {
+        let storage: RelId = storage(self.table);
         let row = |k: &Vec<u8>| Touch::Row(storage, row_hash(storage, k));
         let mut all = vec![Touch::Catalog];
         match self.keys.is_empty() {
@@ -67,18 +72,26 @@ impl StrongRead {
 impl World {
     /// A client reads strongly at this node.
     pub fn read_strongly(&mut self, i: usize) {
-        let keys = match self.dice.percent(30) {
+        let mut keys = match self.dice.percent(30) {
             true => Vec::new(),
             false => (0..1 + self.dice.below(3))
                 .map(|_| key(self.dice.below(crate::clients::IDS) as i64))
                 .collect(),
         };
+        let mut table = TABLE;
+        if self.config.stocks && self.stock_dice.percent(30) {
+            table = STOCK;
+            for k in &mut keys {
+                *k = key(self.stock_dice.below(values::IDS) as i64);
+            }
+        }
         let read = StrongRead {
             node: i,
             life: self.machines[i].life,
             arrived: self.now,
             begins: self.now,
             acknowledged: self.model.all_acknowledged(),
+            table,
             keys,
             stage: Stage::Asks,
             again: 0,
@@ -154,7 +167,7 @@ impl World {
         let (Some(visible), Some(node)) = (shown, f.node.clone()) else {
             return Some(r);
         };
-        let (now, storage) = (self.now, table(&node).storage.id);
+        let now = self.now;
         let snapshots = &node.manager().store.snapshots;
         if r.may_be_old() {
             if f.as_of.reached(visible).is_some_and(|b| b >= r.arrived) {
@@ -165,7 +178,7 @@ impl World {
         }
         loop {
             match std::mem::replace(&mut r.stage, Stage::Asks) {
-                Stage::Asks => match f.timestamps.ask(r.arrived, || r.touches(storage)) {
+                Stage::Asks => match f.timestamps.ask(r.arrived, || r.touches()) {
                     Ask::Known(at) => {
                         let stand = || visible.max(at);
                         let snapshot = snapshots.take(stand);
@@ -175,7 +188,7 @@ impl World {
                     Ask::Joined | Ask::First => {}
                 },
                 Stage::Checks(snapshot) if now >= r.again => {
-                    let touches = r.touches(storage);
+                    let touches = r.touches();
                     let at = snapshot.position();
                     match f.timestamps.check(at, visible, &touches) {
                         Check::Read(_) => {

@@ -1,9 +1,23 @@
-//! The one table of the simulation: accounts(id int8 primary key, v int8) with an index on v.
+//! The tables of the simulation:
+//!
+//! ```text
+//! accounts(id int8 primary key, v int8), with an index on v
+//! stock(id int8 primary key, qty int8 CHECK (qty >= 0)), with qty split
+//! ```
 
 use base::schema::{BOOTSTRAP_ROLE, Change, Column, Index, IndexColumn, Object, PUBLIC, TableDef};
-use base::{Oid, Type, Value};
+use base::split::Split;
+use base::{Oid, RelId, Type, Value};
 
 pub const TABLE: Oid = 20_000;
+pub const STOCK: Oid = 20_100;
+/// The place of the split column.
+pub const QTY: usize = 1;
+
+/// Where the rows of a table are.
+pub fn storage(table: Oid) -> RelId {
+    table + 1
+}
 
 fn column(name: &str) -> Column {
     let mut c = Column::new(name, Type::Int8.into());
@@ -28,20 +42,32 @@ fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
     }
 }
 
-/// What makes the table.
-pub fn change() -> Change {
+/// What makes the tables.
+pub fn changes() -> Vec<Change> {
+    let by_v = index(TABLE + 3, "by_v", 1, false);
+    let accounts = table(TABLE, "accounts", column("v"), vec![by_v]);
+    let mut qty = column("qty");
+    qty.split = Some(Split {
+        max: 64,
+        lower: Some(0),
+        upper: None,
+    });
+    vec![accounts, table(STOCK, "stock", qty, vec![])]
+}
+
+/// What makes a table of an id and one more column.
+fn table(id: Oid, name: &str, second: Column, more: Vec<Index>) -> Change {
+    let mut indexes = vec![index(id + 2, &format!("{name}_pk"), 0, true)];
+    indexes.extend(more);
     Change::Put(Object::Table(TableDef {
-        id: TABLE,
-        storage: TABLE + 1,
+        id,
+        storage: storage(id),
         namespace: PUBLIC,
-        name: "accounts".into(),
+        name: name.into(),
         owner: BOOTSTRAP_ROLE,
         row_version: 0,
-        columns: vec![column("id"), column("v")],
-        indexes: vec![
-            index(TABLE + 2, "pk", 0, true),
-            index(TABLE + 3, "by_v", 1, false),
-        ],
+        columns: vec![column("id"), second],
+        indexes,
         checks: vec![],
         foreign_keys: vec![],
         acl: vec![],

@@ -74,6 +74,8 @@ pub struct Config {
     /// The node whose disk forgets the end of its log at a crash, though it was synced (`disk.forgets_tail`), and how often, of a hundred crashes.
     pub liar: Option<usize>,
     pub forgets: u64,
+    /// Whether clients change stocks, too.
+    pub stocks: bool,
     /// Events while things break.
     pub events: u64,
 }
@@ -89,6 +91,10 @@ pub struct Report {
     /// Transactions that began at a replica: committed, and refused.
     pub moved: u64,
     pub refused: u64,
+    /// Changes of stocks by deltas and by exact writes that were committed, and those that were refused.
+    pub deltas: u64,
+    pub exact: u64,
+    pub too_few: u64,
     pub crashes: u64,
     pub promotions: u64,
     pub bootstraps: u64,
@@ -130,6 +136,9 @@ impl Report {
         self.acknowledged += other.acknowledged;
         self.moved += other.moved;
         self.refused += other.refused;
+        self.deltas += other.deltas;
+        self.exact += other.exact;
+        self.too_few += other.too_few;
         self.crashes += other.crashes;
         self.promotions += other.promotions;
         self.bootstraps += other.bootstraps;
@@ -171,6 +180,11 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
+            "{} deltas of split values, {} exact writes, {} refused",
+            self.deltas, self.exact, self.too_few
+        )?;
+        writeln!(
+            f,
             "{} strong reads, {} of them above what was visible, {} that might be old, {} fetches",
             self.strong, self.ahead, self.bounded, self.fetches
         )?;
@@ -201,6 +215,8 @@ impl fmt::Display for Report {
 pub struct World {
     pub seed: u64,
     pub dice: Rng,
+    /// For the stocks, apart from the rest of a run.
+    pub stock_dice: Rng,
     /// Microseconds.
     pub now: u64,
     pub config: Config,
@@ -257,6 +273,7 @@ impl World {
                 .is_multiple_of(4)
                 .then_some((seed / 4) as usize % NODES),
             forgets: 90,
+            stocks: !seed.is_multiple_of(2),
             events: 4_000,
         };
         let clock = Arc::new(ManualClock::new(0));
@@ -267,6 +284,7 @@ impl World {
         World {
             seed,
             dice,
+            stock_dice: Rng::new(!seed),
             now: 0,
             net: Network::new(config.weather),
             config,
@@ -374,7 +392,7 @@ impl World {
         let mut define = || {
             t.begin_statement()?;
             t.lock_schema()?;
-            t.change_schema(vec![crate::schema::change()])?;
+            t.change_schema(crate::schema::changes())?;
             t.end_statement()
         };
         let defined = define().and_then(|()| Ok(node.commit(t)?));

@@ -27,6 +27,10 @@ fn every_planted_fault_is_found() {
         "pipeline.flushed_unsynced",
         // A primary that hands over before its last commits are in its log.
         "promote.sealed_unflushed",
+        // A delta that is added to the snapshot's value, not to the newest.
+        "split.stale_value",
+        // Deltas that are granted though others have reserved what they take.
+        "split.no_escrow",
         // A group that no memory has kept, passed over as positions without commits.
         "sending.gap_is_hole",
     ] {

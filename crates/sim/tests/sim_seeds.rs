@@ -14,6 +14,7 @@ fn a_few_seeds_hold() {
     assert!(all.crashes > 20 && all.promotions > 5 && all.bootstraps > 30);
     assert!(all.acknowledged > 200 && all.snapshots > 500);
     assert!(all.strong > 500 && all.ahead > 50);
+    assert!(all.deltas > 150 && all.exact > 10 && all.too_few > 20);
 }
 
 #[test]

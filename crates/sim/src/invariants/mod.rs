@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `watermarks` | the inequalities of primary and replica; nobody shows what no primary has published |
 //! | `snapshots` | what a node shows equals the model at that position, rows and index; nothing shown is taken back; held snapshots stay |
+//! | `splits` | a split value is what the deltas of the history come to, and never below its bound; a guard holds at its commit |
 //! | `sessions` | a session never goes back, whichever node it reads at |
 //! | `reads` | a strong read at any node sees everything that was acknowledged before it arrived, and exactly the state of its timestamp |
 //! | `durability` | what was acknowledged survives what its promise says |
@@ -13,6 +14,7 @@ mod durability;
 mod reads;
 mod sessions;
 mod snapshots;
+mod splits;
 mod terms;
 mod watermarks;
 

@@ -7,6 +7,7 @@ use store::{Snapshot, pin};
 
 use crate::machine::table;
 use crate::reads::StrongRead;
+use crate::schema::STOCK;
 use crate::world::World;
 
 impl World {
@@ -39,22 +40,24 @@ impl World {
         }
         let model = self.model.rows(&terms, at);
         let guard = pin();
-        let storage = &table(node).storage;
+        let storage = &table(node, r.table).storage;
         let row = |key: &[u8]| {
             let record = storage.primary.get(key, &guard)?;
             record.row_at(at, &guard).map(<[u8]>::to_vec)
         };
-        let every: Vec<Vec<u8>> = (0..crate::clients::IDS)
-            .map(|id| crate::schema::key(id as i64))
-            .collect();
+        let ids = match r.table {
+            STOCK => crate::values::IDS,
+            _ => crate::clients::IDS,
+        };
+        let every: Vec<Vec<u8>> = (0..ids).map(|id| crate::schema::key(id as i64)).collect();
         let keys = if r.keys.is_empty() { &every } else { &r.keys };
         for key in keys {
+            let want = model.get(&(storage.id, key.clone()));
             assert!(
-                row(key).as_ref() == model.get(key),
-                "a strong read at node {} finds {:?} at {at} under {key:?}, the history has {:?}",
+                row(key).as_ref() == want,
+                "a strong read at node {} finds {:?} at {at} under {key:?}, the history has {want:?}",
                 r.node,
                 row(key),
-                model.get(key)
             );
         }
     }

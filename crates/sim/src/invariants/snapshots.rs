@@ -1,4 +1,4 @@
-//! Every state that a node shows equals the model at that position: rows, and an index entry for each. What it shows only grows while it
+//! Every state that a node shows equals the model at that position: rows, an index entry for each, and split values (`splits`). What it shows only grows while it
 //! lives. A snapshot that a reader holds stays as it is while replay and the reclaimer go on beneath it.
 //!
 //! The model's state is carried on from one look to the next, and computed anew when the node's history may have changed.
@@ -8,8 +8,12 @@ use node::Node;
 use store::{Snapshot, pin};
 
 use crate::machine::{Running, table};
-use crate::model::{Rows, Terms};
+use crate::model::{Name, Rows, Terms};
+use crate::schema::{STOCK, TABLE};
+use crate::values::Values;
 use crate::world::World;
+
+use super::splits;
 
 /// What a node has shown.
 #[derive(Default)]
@@ -17,6 +21,7 @@ pub struct Watched {
     terms: Terms,
     shown: Position,
     rows: Rows,
+    values: Values,
     held: Option<(Snapshot, Rows)>,
 }
 
@@ -36,6 +41,7 @@ impl Watched {
         self.terms = terms;
         // What was shown stays shown: only the model's state is computed anew.
         self.rows = Rows::new();
+        self.values = Values::new();
         self.held = None;
     }
 }
@@ -43,11 +49,14 @@ impl Watched {
 fn rows_at(node: &Node, at: Position) -> Rows {
     let guard = pin();
     let mut rows = Rows::new();
-    table(node).storage.for_each(&guard, |r| {
-        if let Some(row) = r.row_at(at, &guard) {
-            rows.insert(r.key().to_vec(), row.to_vec());
-        }
-    });
+    for id in [TABLE, STOCK] {
+        let storage = &table(node, id).storage;
+        storage.for_each(&guard, |r| {
+            if let Some(row) = r.row_at(at, &guard) {
+                rows.insert((storage.id, r.key().to_vec()), row.to_vec());
+            }
+        });
+    }
     rows
 }
 
@@ -56,8 +65,10 @@ fn unindexed(node: &Node, rows: &Rows) -> usize {
     let guard = pin();
     let mut key = Vec::new();
     let mut missing = 0;
-    for index in table(node).indexes.iter().flatten() {
-        for (primary, row) in rows {
+    let table = table(node, TABLE);
+    for index in table.indexes.iter().flatten() {
+        let own = rows.iter().filter(|(name, _)| name.0 == table.storage.id);
+        for ((_, primary), row) in own {
             index.spec.key_of(row, primary, &mut key);
             missing += usize::from(index.tree.get(&key, &guard).is_none());
         }
@@ -70,7 +81,7 @@ fn differences(real: &Rows, model: &Rows) -> String {
     let mut keys: Vec<_> = keys.filter(|k| real.get(*k) != model.get(*k)).collect();
     keys.sort();
     keys.dedup();
-    let one = |k: &&Vec<u8>| format!("{k:?}: {:?}, not {:?}", real.get(*k), model.get(*k));
+    let one = |k: &&Name| format!("{k:?}: {:?}, not {:?}", real.get(*k), model.get(*k));
     keys.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
@@ -97,12 +108,16 @@ impl World {
         }
         if watched.rows.is_empty() {
             watched.rows = self.model.rows(&watched.terms, at);
+            watched.values = self.model.values(&watched.terms, at);
         } else {
             let from = watched.shown;
             self.model
                 .advance(&watched.terms, &mut watched.rows, from, at);
+            self.model
+                .advance_values(&watched.terms, &mut watched.values, from, at);
         }
         watched.shown = at;
+        splits::check(i, &table(node, STOCK), at, &watched.values);
         let real = rows_at(node, at);
         assert!(
             real == watched.rows,

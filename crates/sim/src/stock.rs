@@ -1,0 +1,149 @@
+//! Stocks: a few hot rows with a split column, which clients change by deltas.
+//!
+//! ```text
+//! a transaction     deltas with and without guards, at every isolation level ──▶ open beside others ──▶ commit
+//! the model         what its client did (`Change`), by term and position, beside the rows of its record
+//! ```
+//! So a value is known in two ways. One is the row that the commit made under the record's lock, which goes to the log and to all nodes.
+//! The other is the sum of what clients did (`values`), which no lock, no escrow and no row has touched. `invariants/splits.rs` compares the two.
+//!
+//! Left out on purpose: waiting for row locks. A client that would have to wait gives up.
+
+use base::{Isolation, Position, Value};
+use txn::{Delta, Outcome, Stop, Txn, TxnOptions};
+
+use crate::forward::options;
+use crate::primary::Primary;
+use crate::schema::{QTY, key};
+use crate::values::{Change, IDS, START, net};
+use crate::world::World;
+
+/// How often a statement starts anew, as the server's session does.
+const TRIES: usize = 3;
+
+impl World {
+    /// How a transaction on stocks runs: at any level, with locks or without. READ COMMITTED always locks.
+    pub fn stock_options(&mut self) -> TxnOptions {
+        let isolation = match self.stock_dice.below(3) {
+            0 => Isolation::ReadCommitted,
+            1 => Isolation::RepeatableRead,
+            _ => Isolation::Serializable,
+        };
+        TxnOptions {
+            isolation,
+            locking: isolation == Isolation::ReadCommitted || self.stock_dice.percent(50),
+            ..options()
+        }
+    }
+
+    /// A few statements that change stocks. What they have done.
+    pub fn change_stocks(&mut self, p: &Primary, t: &mut Txn) -> txn::Result<Vec<Change>> {
+        let mut done = Vec::new();
+        for _ in 0..1 + self.stock_dice.below(3) {
+            let id = self.stock_dice.below(IDS) as i64;
+            let by = match self.stock_dice.percent(70) {
+                true => -1 - self.stock_dice.below(5) as i64,
+                false => 1 + self.stock_dice.below(6) as i64,
+            };
+            let need = (self.stock_dice.percent(50)).then(|| (-by).max(0));
+            let set = self.stock_dice.percent(15);
+            let mut tries = 0;
+            let changed = loop {
+                t.begin_statement()?;
+                let ran = change_stock(p, t, (id, by, need, set), &done);
+                match ran.and_then(|c| t.end_statement().map(|()| c)) {
+                    Err(Stop::Restart) if tries < TRIES => t.rollback_statement(),
+                    ran => break ran?,
+                }
+                tries += 1;
+            };
+            match changed {
+                Some(change) => done.push(change),
+                None => self.report.too_few += 1,
+            }
+        }
+        Ok(done)
+    }
+
+    /// At SERIALIZABLE a guard that let a statement through still holds where its transaction commits.
+    pub fn check_guards(&mut self, p: &Primary, at: Position, level: Isolation, stock: &[Change]) {
+        self.count_changes(stock);
+        if level != Isolation::Serializable {
+            return;
+        }
+        let before = self.model.values(&p.terms, at.prev());
+        for change in stock {
+            let Change::Moved { id, least, .. } = change else {
+                continue;
+            };
+            let made = stock
+                .iter()
+                .any(|c| matches!(c, Change::Made(i, _) if i == id));
+            let (Some(least), false) = (least, made) else {
+                continue;
+            };
+            let value = before.get(id).copied();
+            assert!(
+                value.is_some_and(|v| v >= *least),
+                "a guard let through what needed {least} of stock {id}, and before the commit at {at} there was {value:?}"
+            );
+        }
+    }
+
+    /// The changes of a transaction are committed.
+    pub fn count_changes(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Made(..) => {}
+                Change::Moved { exact: true, .. } => self.report.exact += 1,
+                Change::Moved { .. } => self.report.deltas += 1,
+            }
+        }
+    }
+}
+
+/// One statement: `UPDATE stock SET qty = qty + by WHERE id = … AND qty >= need`, or (`set`) the same as a program writes it that reads and
+/// then sets; or the INSERT of a stock that is not there. None: no row.
+fn change_stock(
+    p: &Primary,
+    t: &mut Txn,
+    (id, by, need, set): (i64, i64, Option<i64>, bool),
+    done: &[Change],
+) -> txn::Result<Option<Change>> {
+    let (stock, key) = (&p.stock, key(id));
+    let found = t.get_columns(stock, &key, txn::column_set(&[0]), |_| ())?;
+    if found.is_none() {
+        t.insert(stock, &[Value::Int8(id), Value::Int8(START)])?;
+        return Ok(Some(Change::Made(id, START)));
+    }
+    let delta = Delta {
+        column: QTY,
+        amount: by.into(),
+        need: need.map(Into::into),
+    };
+    let outcome = match set {
+        true => Outcome::Exact,
+        false => t.add_to(stock, &key, &[delta], 0)?,
+    };
+    let exact = match outcome {
+        Outcome::Done => false,
+        Outcome::Refused => return Ok(None),
+        Outcome::Exact => {
+            let read = t.get(stock, &key, |r| r.get(QTY).as_i64())?.flatten();
+            let read = read.expect("the row is there, and NOT NULL");
+            if read + by < 0 || need.is_some_and(|n| read < n) {
+                return Ok(None);
+            }
+            t.update(stock, &key, &[Value::Int8(id), Value::Int8(read + by)])?;
+            true
+        }
+    };
+    // An exact write is certified by what it has read.
+    let least = need.filter(|_| !exact).map(|n| n - net(done, id));
+    Ok(Some(Change::Moved {
+        id,
+        by,
+        least,
+        exact,
+    }))
+}
