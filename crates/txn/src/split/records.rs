@@ -248,7 +248,7 @@ impl Txn {
         let tables = &self.writes.tables;
         let removed = env::fault::planted("split.removed_record");
         let spread = |t: &TableWrites| {
-            (t.table.has_further_records() || removed)
+            (attempt > 0 || removed || t.table.counts_further_records())
                 && t.rows.iter().any(|(key, p)| {
                     let moved = p.moved.as_ref().filter(|m| !m.net.is_empty());
                     let row = moved.and_then(|_| self.counting_row(&t.table, key, guard));

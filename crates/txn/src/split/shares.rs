@@ -4,7 +4,7 @@
 
 use base::split::Units;
 use base::{Error, Position, RelId, RowRef, Value};
-use store::{Guard, Record, Version};
+use store::{Guard, Record, Version, pin};
 
 use crate::backoff::Backoff;
 use crate::handle::{Spread, TableHandle};
@@ -193,8 +193,20 @@ impl TableHandle {
         std::iter::once(self.storage.id).chain(further)
     }
 
-    /// Whether values of the table have further records, maybe.
+    /// Whether values of the table have further records in the newest state.
     pub fn has_further_records(&self) -> bool {
+        let guard = pin();
+        let live = |r: &Record| match r.newest(&guard).and_then(|v| v.row()) {
+            Some(_) => Err(()),
+            None => Ok(()),
+        };
+        let mut all = self.spreads.iter();
+        all.any(|s| s.table.storage.try_for_each(&guard, live).is_err())
+    }
+
+    /// The same by a count that is near enough, for a commit that finds out when it is wrong.
+    #[inline]
+    pub(crate) fn counts_further_records(&self) -> bool {
         let mut all = self.spreads.iter();
         all.any(|s| s.table.storage.live_rows() > 0)
     }
