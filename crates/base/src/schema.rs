@@ -13,7 +13,7 @@ use crate::pmap::PMap;
 use crate::row::RowLayout;
 use crate::stored_settings::{For, StoredSettings};
 use crate::types::{ColumnType, Type};
-use crate::user_type::{self, Label, UserType};
+use crate::user_type::{self, Label};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -97,9 +97,15 @@ pub struct Column {
     /// GENERATED ALWAYS AS (…) STORED: `default` is the expression, over other columns of the row.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub generated: bool,
+    /// The domain whose rules the values keep; `type_oid` is what it is made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<Oid>,
     /// The type of this number where a user made it; [`Schema::apply`] sets it.
     #[serde(skip)]
     user: Option<Type>,
+    /// The definition of `domain`; [`Schema::apply`] sets it.
+    #[serde(skip)]
+    rules: Option<Arc<UserTypeOf>>,
 }
 
 impl Column {
@@ -116,7 +122,9 @@ impl Column {
             missing: None,
             split: None,
             generated: false,
+            domain: None,
             user: None,
+            rules: None,
         };
         c.set_type(ty);
         c
@@ -129,6 +137,23 @@ impl Column {
         ColumnType {
             ty: ty.expect("the schema holds known types"),
             typmod: self.typmod,
+        }
+    }
+
+    /// The definition of the column's domain, in a column of a schema.
+    pub fn rules(&self) -> Option<(&TypeDef, &Domain)> {
+        let def = &self.rules.as_ref()?.def;
+        match &def.kind {
+            TypeKind::Domain(d) => Some((def, d)),
+            TypeKind::Enum(_) => None,
+        }
+    }
+
+    /// Whether two columns keep the same version of a domain's rules, or none.
+    pub fn same_rules(&self, other: &Column) -> bool {
+        match (&self.rules, &other.rules) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
         }
     }
 
@@ -295,13 +320,33 @@ pub struct TypeDef {
 pub enum TypeKind {
     /// Labels in order of rank.
     Enum(Vec<Label>),
+    Domain(Domain),
+}
+
+/// A type with rules for its values.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Domain {
+    /// Oid and modifier of the type that it is made of.
+    pub base: Oid,
+    pub typmod: i32,
+    pub not_null: bool,
+    /// SQL text of the DEFAULT expression.
+    pub default: Option<String>,
+    /// Conditions over VALUE.
+    pub checks: Vec<Check>,
 }
 
 impl TypeDef {
-    /// The type of values.
-    fn user_type(&self) -> UserType {
-        let TypeKind::Enum(labels) = &self.kind;
-        user_type::intern(self.id, self.array, &self.name, labels)
+    pub fn is_domain(&self) -> bool {
+        matches!(self.kind, TypeKind::Domain(_))
+    }
+
+    /// The highest number in it.
+    fn last_oid(&self) -> Oid {
+        match &self.kind {
+            TypeKind::Enum(labels) => labels.iter().map(|l| l.id).fold(self.array, Oid::max),
+            TypeKind::Domain(d) => d.checks.iter().map(|c| c.id).fold(self.array, Oid::max),
+        }
     }
 }
 
@@ -450,7 +495,7 @@ pub struct Schema {
     type_names: PMap<(Oid, String), Oid>,
 }
 
-/// A user's type: its definition and what it is as a type of values.
+/// A user's type: its definition and what it is as a type of values; a domain is what it is made of.
 #[derive(Debug)]
 pub struct UserTypeOf {
     pub def: TypeDef,
@@ -541,12 +586,17 @@ impl Schema {
     }
 
     fn put_type(&mut self, def: TypeDef) {
-        let TypeKind::Enum(labels) = &def.kind;
-        let last = labels.iter().map(|l| l.id).fold(def.array, Oid::max);
-        self.next_oid = self.next_oid.max(last + 1);
+        self.next_oid = self.next_oid.max(def.last_oid() + 1);
         self.type_names
             .insert((def.namespace, def.name.clone()), def.id);
-        let ty = Type::User(def.user_type());
+        let ty = match &def.kind {
+            TypeKind::Enum(labels) => {
+                Type::User(user_type::intern(def.id, def.array, &def.name, labels))
+            }
+            TypeKind::Domain(d) => self
+                .type_numbered(d.base)
+                .expect("a domain's base is in the schema"),
+        };
         let id = def.id;
         self.types.insert(id, Arc::new(UserTypeOf { def, ty }));
         // Relations made with an older version of it.
@@ -572,7 +622,9 @@ impl Schema {
     /// Relations with a column of this user's type, or of arrays over it.
     pub fn relations_of_type(&self, id: Oid) -> impl Iterator<Item = &Relation> {
         let array = self.types.get(&id).map_or(0, |t| t.def.array);
-        let of = move |c: &Column| !c.dropped && (c.type_oid == id || c.type_oid == array);
+        let of = move |c: &Column| {
+            !c.dropped && (c.type_oid == id || c.type_oid == array || c.domain == Some(id))
+        };
         self.relations.values().filter(move |r| match r {
             Relation::Table(t) => t.def.columns.iter().any(of),
             Relation::View(v) => v.columns.iter().any(of),
@@ -581,8 +633,11 @@ impl Schema {
     }
 
     fn resolve(&self, columns: &mut [Column]) {
-        for c in columns.iter_mut().filter(|c| c.type_oid >= FIRST_USER_OID) {
-            c.user = self.type_numbered(c.type_oid);
+        for c in columns {
+            if c.type_oid >= FIRST_USER_OID {
+                c.user = self.type_numbered(c.type_oid);
+            }
+            c.rules = c.domain.and_then(|d| self.types.get(&d).cloned());
         }
     }
 

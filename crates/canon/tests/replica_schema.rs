@@ -105,6 +105,16 @@ fn enums_are_the_same_at_a_replica() {
         let low = "SELECT string_agg(id::text, ' ' ORDER BY s) FROM e WHERE s < 'ajar'";
         assert_eq!(t.one(c, low), "4 2");
     }
+    t.run(
+        &p,
+        "CREATE DOMAIN few AS int CHECK (VALUE < 9); ALTER TABLE e ADD COLUMN n few DEFAULT 1",
+    );
+    assert_eq!(t.refused(&r, "SELECT 9::few"), "23514");
+    assert_eq!(t.refused(&r, "UPDATE e SET n = 9"), "23514");
+    t.run(&r, "ALTER DOMAIN few ADD CONSTRAINT some CHECK (VALUE > 0)");
+    assert_eq!(t.refused(&p, "UPDATE e SET n = 0"), "23514");
+    assert_eq!(t.refused(&r, "SELECT 0::few"), "23514");
+    t.run(&p, "DROP DOMAIN few CASCADE");
     assert_eq!(t.refused(&p, "DROP TYPE state"), "2BP01");
     t.run(&p, "DROP TYPE state CASCADE");
     for c in [&p, &r] {

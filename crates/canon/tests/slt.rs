@@ -232,7 +232,7 @@ macro_rules! files {
 }
 
 files! {
-    enums
+    enums domains
     aggregates answers arithmetic arrays
     catalog constraints cursors
     datetime ddl dml

@@ -1,5 +1,6 @@
 //! What DDL and transactions ask of the binder: shapes of queries, checks of expressions, compiled CHECKs and DEFAULTs.
 
+use crate::bind::domain::violated;
 use crate::bind::{
     Binder, Env, PrepareContext, Scope, ScopeColumn, ScopeRel, parse_expr, parse_query,
 };
@@ -360,6 +361,8 @@ struct Rules {
     schema: String,
     table: String,
     checks: Vec<(String, Expr)>,
+    /// Columns of domains: place, the domain's name, whether NULL is refused, its checks.
+    domains: Vec<(usize, String, bool, Vec<(String, Expr)>)>,
     defaults: Vec<Option<Expr>>,
     /// Places of generated columns and what they are computed by.
     generated: Vec<(usize, Expr)>,
@@ -393,6 +396,21 @@ impl RuleCompiler for Compiler {
             })?;
             checks.push((c.name.clone(), e));
         }
+        let mut domains = Vec::new();
+        for (i, c) in def.columns.iter().enumerate() {
+            let Some((named, d)) = c.rules().filter(|_| !c.dropped) else {
+                continue;
+            };
+            let of_value = analysis.with(schema, &path, |b| {
+                // The slots of the row's columns.
+                table_scope(b, def);
+                let bound = b.domain_checks(d, i as Slot, c.ty())?;
+                slots = slots.max(b.names.len());
+                Ok(bound)
+            })?;
+            let name = crate::ddl::quote_ident(&named.name);
+            domains.push((i, name, d.not_null, of_value));
+        }
         let mut defaults = Vec::new();
         let mut generated = Vec::new();
         for (i, c) in def.columns.iter().enumerate() {
@@ -422,6 +440,7 @@ impl RuleCompiler for Compiler {
             schema: home,
             table: def.name.clone(),
             checks,
+            domains,
             defaults,
             generated,
             plan: Plan::bare(slots),
@@ -432,6 +451,17 @@ impl RuleCompiler for Compiler {
 
 impl TableRules for Rules {
     fn check(&self, row: &[Value]) -> Result<()> {
+        for (at, domain, not_null, checks) in &self.domains {
+            if *not_null && row[*at].is_null() {
+                return Err(violated(domain, None));
+            }
+            for (name, e) in checks {
+                let v = evaluate(e, row, &self.plan, &self.settings, &NoSession)?;
+                if matches!(v, Value::Bool(false)) {
+                    return Err(violated(domain, Some(name)));
+                }
+            }
+        }
         for (name, e) in &self.checks {
             let v = evaluate(e, row, &self.plan, &self.settings, &NoSession)?;
             if matches!(v, Value::Bool(false)) {

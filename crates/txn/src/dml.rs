@@ -381,7 +381,7 @@ impl Txn {
                     .column(&c.name));
             }
         }
-        if def.checks.is_empty() {
+        if !handle.checked {
             return Ok(());
         }
         match handle.rules(&self.schema.catalog.schema, self.shared.compiler())? {

@@ -11,7 +11,8 @@ use crate::locks::LockName;
 
 /// Compiled CHECK constraints and defaults of a table; `sql` makes them from the text in the schema.
 pub trait TableRules: Send + Sync {
-    /// Fails with 23514 naming the constraint when a CHECK is false for this row (all columns, dropped ones NULL).
+    /// Fails with 23514 naming the constraint when a CHECK is false for this row (all columns, dropped ones NULL), and when a value does not
+    /// keep its domain's rules (23502, 23514).
     fn check(&self, row: &[Value]) -> Result<()>;
 
     /// The value of a column's DEFAULT; NULL when it has none.
@@ -64,6 +65,8 @@ pub struct TableHandle {
     pub(crate) spreads: Box<[Spread]>,
     /// Of a hidden table: the table and the column whose further records are its rows.
     pub(crate) records_of: Option<(Oid, u16)>,
+    /// Whether rows have to keep CHECKs or the rules of domains.
+    pub(crate) checked: bool,
     /// Whether the table has generated columns.
     pub(crate) generates: bool,
     /// `Storage::shape` under which this handle may write.
@@ -91,6 +94,9 @@ impl TableHandle {
         let generates = def.columns.iter().any(|c| c.generated && !c.dropped);
         let mut free = vec![def.checks.is_empty() && !generates; def.columns.len()];
         let unique = def.indexes.iter().filter(|i| i.unique);
+        for (i, c) in def.columns.iter().enumerate() {
+            free[i] &= c.domain.is_none();
+        }
         unique
             .flat_map(|i| i.columns.iter().map(|c| c.column))
             .chain(
@@ -128,6 +134,7 @@ impl TableHandle {
             records_of: base::split_records::records_of(def),
             bound: bound.collect(),
             splits,
+            checked: !def.checks.is_empty() || def.columns.iter().any(|c| c.domain.is_some()),
             generates,
             free: free.into(),
             key_columns: primary.map(columns).unwrap_or_default(),
@@ -189,14 +196,14 @@ impl TableHandle {
             return Ok(r.as_ref());
         }
         let def = &self.table.def;
-        let none = def.checks.is_empty() && def.columns.iter().all(|c| c.default.is_none());
+        let none = !self.checked && def.columns.iter().all(|c| c.default.is_none());
         let made = match (none, compiler) {
             (true, _) => None,
             (false, Some(c)) => Some(c.compile(schema, &self.table)?),
-            (false, None) if def.checks.is_empty() && !self.generates => None,
+            (false, None) if !self.checked && !self.generates => None,
             (false, None) => {
                 let what = format!(
-                    "table \"{}\" has CHECK constraints or generated columns, and this build cannot evaluate SQL",
+                    "table \"{}\" has CHECK constraints, domains or generated columns, and this build cannot evaluate SQL",
                     def.name
                 );
                 return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));

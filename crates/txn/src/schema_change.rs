@@ -298,7 +298,11 @@ impl Txn {
         let new_checks = n
             .checks
             .iter()
-            .any(|c| o.checks.iter().all(|b| b.id != c.id));
+            .any(|c| o.checks.iter().all(|b| b.id != c.id))
+            || n.columns.iter().enumerate().any(|(i, c)| {
+                let same = o.columns.get(i).is_some_and(|b| b.same_rules(c));
+                c.domain.is_some() && !c.dropped && !same
+            });
         let new_keys = n
             .foreign_keys
             .iter()

@@ -128,6 +128,11 @@ const SCHEMA: &str = r#"
     CREATE TYPE app.state AS ENUM ('new', 'it''s "paid"', 'sent');
     ALTER TYPE app.state ADD VALUE 'packed' BEFORE 'sent';
     COMMENT ON TYPE app.state IS 'of an order';
+    CREATE DOMAIN app.short AS varchar(9) DEFAULT 'n/a' NOT NULL CONSTRAINT no_blank CHECK (VALUE !~ ' ');
+    CREATE DOMAIN app.open AS app.state CHECK (VALUE <> 'sent'::app.state);
+    COMMENT ON DOMAIN app.short IS 'one word';
+    CREATE TABLE app.word (w app.short PRIMARY KEY, o app.open);
+    INSERT INTO app.word VALUES ('x', 'new'), (DEFAULT, NULL);
     CREATE TABLE app.customer (
         id serial PRIMARY KEY,
         name varchar(40) NOT NULL DEFAULT 'n/a',
@@ -173,6 +178,9 @@ const ROWS: &str = r#"
     SELECT * FROM aa_big ORDER BY customer;
     SELECT * FROM app.step ORDER BY s;
     SELECT * FROM late ORDER BY s;
+    SELECT * FROM app.word ORDER BY w;
+    SELECT conname, contypid::regtype FROM pg_constraint WHERE contypid IN ('app.short'::regtype, 'app.open'::regtype) ORDER BY 1;
+    SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'app.word'::regclass AND attnum > 0 ORDER BY attnum;
     SELECT enum_range(NULL::app.state), obj_description('app.state'::regtype, 'pg_type');
     SELECT nextval('counter'), nextval('app.customer_id_seq'), nextval('"Order_id_seq"');
     SELECT obj_description('app.customer'::regclass), col_description('"Order"'::regclass, 4);

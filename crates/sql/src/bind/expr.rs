@@ -77,9 +77,9 @@ impl Binder<'_> {
             Ast::Nested(e) => self.expr(e, env),
             Ast::Value(v) => self.literal(&v.value),
             Ast::TypedString(t) => {
-                let to = self.type_named(&t.data_type.to_string())?;
+                let (text, to) = self.type_written(&t.data_type)?;
                 let b = self.literal(&t.value.value)?;
-                self.explicit_cast(b, to)
+                self.cast_to(b, &text, to)
             }
             Ast::Interval(i) => self.interval(i, env),
             Ast::Cast {
@@ -91,14 +91,14 @@ impl Binder<'_> {
                 if !matches!(kind, ast::CastKind::Cast | ast::CastKind::DoubleColon) {
                     return Err(Error::unsupported("TRY_CAST"));
                 }
-                let to = self.type_named(&data_type.to_string())?;
+                let (text, to) = self.type_written(data_type)?;
                 if let Ast::Array(a) = &**expr
                     && to.ty.element().is_some()
                 {
                     return self.array(&a.elem, Some(to.ty), env);
                 }
                 let b = self.expr(expr, env)?;
-                self.explicit_cast(b, to)
+                self.cast_to(b, &text, to)
             }
             Ast::IsNull(e) => self.is_null(e, false, env),
             Ast::IsNotNull(e) => self.is_null(e, true, env),

@@ -14,6 +14,7 @@ mod coerce;
 mod conflict;
 mod cte;
 mod dml;
+pub mod domain;
 mod expr;
 mod from;
 mod group;
@@ -228,9 +229,11 @@ impl<'a> Binder<'a> {
         let built_in = crate::ddl::type_from_text(text);
         if let Err(e) = &built_in
             && e.code() == SqlState::UNDEFINED_OBJECT
-            && let Some(n) = user_types::schema_of(text)
         {
-            self.name_schema(&n)?;
+            self.looks_up = true;
+            if let Some(n) = user_types::schema_of(text) {
+                self.name_schema(&n)?;
+            }
         }
         let schema = &self.cx.catalog.schema;
         user_types::type_of(schema, self.cx.search_path, text, built_in)

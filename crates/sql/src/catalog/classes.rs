@@ -270,6 +270,9 @@ fn column(rows: &mut Rows, relation: Oid, at: usize, c: &Column) {
     ];
     if c.dropped {
         more.push(("atttypid", oid(0)));
+    } else if let Some(domain) = c.domain {
+        more.push(("atttypid", oid(domain)));
+        more.push(("atttypmod", Value::Int4(-1)));
     }
     if let Some(options) = crate::ddl::split::shown(c.split.as_ref()) {
         let options = options.into_iter().map(Value::from).collect();
@@ -422,6 +425,7 @@ pub(super) fn pg_constraint(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()>
             );
         }
     }
+    super::user_types::constraints(cx, rows);
     Ok(())
 }
 

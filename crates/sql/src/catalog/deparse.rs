@@ -219,7 +219,9 @@ pub(super) fn constraint(
             return Some(foreign_key(schema, path, &t.def, f));
         }
     }
-    None
+    let mut checks = super::user_types::checks(schema);
+    let (_, c) = checks.find(|(_, c)| c.id == id)?;
+    Some(format!("CHECK ({})", c.expr))
 }
 
 /// A view's query as `pg_get_viewdef` shows it under a search path: relations that are not visible there have their schema.

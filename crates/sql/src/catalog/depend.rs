@@ -16,7 +16,7 @@
 //!
 //! `pg_restore` with several jobs makes a key when its table's rows are there, and a foreign key when the referenced key is made.
 //!
-//! Left out on purpose: dependencies on schemas, types and functions, and those of CHECK constraints, which stand in the table's statement. A dump finds
+//! Left out on purpose: dependencies on schemas, types (but for a domain's on its base) and functions, and those of CHECK constraints, which stand in the table's statement. A dump finds
 //! these by other ways.
 
 use super::classes::{default_oid, relations};
@@ -24,7 +24,7 @@ use super::relations::Rows;
 use super::rows::*;
 use super::{CatalogScan, deparse};
 use crate::ddl::expr_text;
-use base::schema::{PG_CATALOG, Relation, Schema};
+use base::schema::{PG_CATALOG, Relation, Schema, TypeKind};
 use base::{Oid, Result, Value};
 use sqlparser::tokenizer::Token;
 
@@ -37,7 +37,8 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             .expect("listed")
             .oid
     };
-    let (class, default, rule, constraint) = (
+    let (types, class, default, rule, constraint) = (
+        catalog("pg_type"),
         catalog("pg_class"),
         catalog("pg_attrdef"),
         catalog("pg_rewrite"),
@@ -55,6 +56,13 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
         ]);
     };
     let schema = cx.schema();
+    for t in schema.user_types() {
+        if let TypeKind::Domain(d) = &t.def.kind
+            && d.base >= base::id::FIRST_USER_OID
+        {
+            push((types, t.def.id, 0), (types, d.base, 0), b'n');
+        }
+    }
     for r in relations(cx) {
         match r {
             Relation::Sequence(q) => {

@@ -207,8 +207,8 @@ impl Scope<'_> {
     }
 
     fn regtype(&self, name: &str) -> Value {
-        let found = user_types::type_named(self.schema, self.search_path, name);
-        found.map_or(Value::Null, |t| Value::Oid(t.ty.oid()))
+        let found = user_types::number(self.schema, self.search_path, name);
+        found.map_or(Value::Null, Value::Oid)
     }
 
     /// `has_type_privilege([role,] type, 'USAGE')`: 42704, 22023.
@@ -221,8 +221,7 @@ impl Scope<'_> {
             Some(n) => n as Oid,
             None => {
                 let name = string(&rest[0]);
-                let ty = user_types::type_named(self.schema, self.search_path, &name)?;
-                ty.ty.element().unwrap_or(ty.ty).oid()
+                user_types::number(self.schema, self.search_path, &name)?
             }
         };
         Ok(Value::Bool(match self.schema.user_type(id) {

@@ -8,8 +8,8 @@ use super::{CatalogScan, classes, deparse};
 use crate::ddl::privileges;
 use crate::types::typename::format_type;
 use base::modifier::numeric_modifier;
-use base::schema::{Column, Deferral, FkAction, Identity, Relation, Table, privilege};
-use base::{Oid, Result, Type, Value};
+use base::schema::{Column, Deferral, FkAction, Identity, Relation, Table, TypeKind, privilege};
+use base::{ColumnType, Oid, Result, Type, Value};
 
 fn db(cx: &CatalogScan<'_>) -> Value {
     text(cx.facts.database())
@@ -155,15 +155,8 @@ pub(super) fn columns(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-fn column(
-    cx: &CatalogScan<'_>,
-    rows: &mut Rows,
-    (id, namespace, table): (Oid, Oid, &str),
-    at: usize,
-    c: &Column,
-    updatable: bool,
-) {
-    let ty = c.ty();
+/// What `columns` and `domains` say of a type.
+fn sizes(cx: &CatalogScan<'_>, ty: ColumnType) -> [(&'static str, Value); 10] {
     let limit = match ty.ty {
         Type::Varchar | Type::Bpchar if ty.typmod >= 4 => Some(ty.typmod - 4),
         _ => None,
@@ -184,6 +177,68 @@ fn column(
         }
         _ => None,
     };
+    [
+        ("data_type", text(data_type(ty.ty))),
+        ("character_maximum_length", int(limit)),
+        ("character_octet_length", int(octets)),
+        ("numeric_precision", int(precision)),
+        ("numeric_precision_radix", int(radix)),
+        ("numeric_scale", int(scale)),
+        ("datetime_precision", int(time)),
+        ("udt_catalog", db(cx)),
+        ("udt_schema", udt_schema(cx, ty.ty)),
+        ("udt_name", text(ty.ty.typname())),
+    ]
+}
+
+/// Domains, and types of their values.
+pub(super) fn domains(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for t in cx.schema().user_types() {
+        let TypeKind::Domain(d) = &t.def.kind else {
+            continue;
+        };
+        let ty = ColumnType {
+            ty: t.ty,
+            typmod: d.typmod,
+        };
+        let mut row = vec![
+            ("domain_catalog", db(cx)),
+            ("domain_schema", ns(cx, t.def.namespace)),
+            ("domain_name", text(&t.def.name)),
+            ("domain_default", maybe(d.default.as_ref())),
+            ("dtd_identifier", text("1")),
+        ];
+        row.extend(sizes(cx, ty));
+        rows.push(&row);
+    }
+    Ok(())
+}
+
+pub(super) fn domain_constraints(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for (def, c) in super::user_types::checks(cx.schema()) {
+        rows.push(&[
+            ("constraint_catalog", db(cx)),
+            ("constraint_schema", ns(cx, def.namespace)),
+            ("constraint_name", text(&c.name)),
+            ("domain_catalog", db(cx)),
+            ("domain_schema", ns(cx, def.namespace)),
+            ("domain_name", text(&def.name)),
+            ("is_deferrable", text("NO")),
+            ("initially_deferred", text("NO")),
+        ]);
+    }
+    Ok(())
+}
+
+fn column(
+    cx: &CatalogScan<'_>,
+    rows: &mut Rows,
+    (id, namespace, table): (Oid, Oid, &str),
+    at: usize,
+    c: &Column,
+    updatable: bool,
+) {
+    let ty = c.ty();
     let default = match c.identity {
         None if !c.generated => deparse::default(cx.schema(), &cx.facts.search_path(), c),
         _ => None,
@@ -195,17 +250,16 @@ fn column(
         ("column_name", text(&c.name)),
         ("ordinal_position", Value::Int4(at as i32 + 1)),
         ("column_default", maybe(default)),
-        ("is_nullable", yes_no(!c.not_null)),
-        ("data_type", text(data_type(ty.ty))),
-        ("character_maximum_length", int(limit)),
-        ("character_octet_length", int(octets)),
-        ("numeric_precision", int(precision)),
-        ("numeric_precision_radix", int(radix)),
-        ("numeric_scale", int(scale)),
-        ("datetime_precision", int(time)),
-        ("udt_catalog", db(cx)),
-        ("udt_schema", udt_schema(cx, ty.ty)),
-        ("udt_name", text(ty.ty.typname())),
+        (
+            "is_nullable",
+            yes_no(!c.not_null && c.rules().is_none_or(|r| !r.1.not_null)),
+        ),
+        ("domain_name", maybe(c.rules().map(|r| &r.0.name))),
+        ("domain_catalog", c.rules().map_or(Value::Null, |_| db(cx))),
+        (
+            "domain_schema",
+            c.rules().map_or(Value::Null, |r| ns(cx, r.0.namespace)),
+        ),
         ("dtd_identifier", text((at + 1).to_string())),
         ("is_self_referencing", text("NO")),
         ("is_identity", yes_no(c.identity.is_some())),
@@ -220,6 +274,7 @@ fn column(
         ),
         ("is_updatable", yes_no(updatable)),
     ];
+    row.extend(sizes(cx, ty));
     if let Some(identity) = c.identity {
         row.push((
             "identity_generation",

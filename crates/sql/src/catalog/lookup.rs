@@ -72,8 +72,7 @@ impl CatalogLookup for Names {
     }
 
     fn type_oid(&self, name: &str) -> Option<Oid> {
-        let found = super::user_types::type_named(&self.schema, &self.search_path, name);
-        Some(found.ok()?.ty.oid())
+        super::user_types::number(&self.schema, &self.search_path, name).ok()
     }
 
     fn type_name(&self, oid: Oid) -> Option<String> {

@@ -380,6 +380,8 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
             "schemata" => i::schemata,
             "tables" => i::tables,
             "columns" => i::columns,
+            "domains" => i::domains,
+            "domain_constraints" => i::domain_constraints,
             "views" => i::views,
             "view_table_usage" => i::view_table_usage,
             "sequences" => i::sequences,

@@ -65,6 +65,15 @@ pub(super) fn info(ty: Type) -> Info {
     })
 }
 
+/// `typcategory`, `typoutput` and `typsend` of a type.
+pub(super) fn category_and_output(ty: Type) -> (u8, Oid, Oid) {
+    let id = ty.oid().to_string();
+    let line = TYPES.iter().find(|w| w[0] == id);
+    line.map_or((b'E', 3507, 3533), |w| {
+        (w[5].as_bytes()[0], number(w[11]), number(w[13]))
+    })
+}
+
 pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for w in TYPES.iter() {
         let n = |i: usize| oid(number(w[i]));

@@ -9,7 +9,7 @@ use super::rows::*;
 use super::{CatalogScan, namespaces};
 use crate::types::ident::quote_ident;
 use crate::types::typename;
-use base::schema::{Schema, TypeKind, UserTypeOf};
+use base::schema::{Check, Schema, TypeDef, TypeKind, UserTypeOf};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use std::sync::Arc;
 
@@ -89,11 +89,25 @@ pub fn type_of(
         }
         return Err(e);
     };
-    let ty = match array {
-        true => t.ty.array_of().expect("users' types have arrays"),
-        false => t.ty,
-    };
-    Ok(ty.into())
+    match (&t.def.kind, array) {
+        (TypeKind::Domain(_), true) => Err(Error::unsupported("an array of a domain")),
+        (TypeKind::Domain(d), false) => Ok(ColumnType {
+            ty: t.ty,
+            typmod: d.typmod,
+        }),
+        (TypeKind::Enum(_), true) => Ok(t.ty.array_of().expect("enums have arrays").into()),
+        (TypeKind::Enum(_), false) => Ok(t.ty.into()),
+    }
+}
+
+/// The number of the type of this name; a domain has its own.
+pub fn number(schema: &Schema, search_path: &[String], text: &str) -> Result<Oid> {
+    let ty = type_named(schema, search_path, text)?.ty;
+    let path: Vec<Oid> = namespaces(schema, search_path).collect();
+    Ok(match user_type(schema, &path, text) {
+        Some((t, false)) if crate::ddl::type_from_text(text).is_err() => t.def.id,
+        _ => ty.oid(),
+    })
 }
 
 /// [`type_of`] with names of schemas.
@@ -104,28 +118,34 @@ pub fn type_named(schema: &Schema, search_path: &[String], text: &str) -> Result
 
 /// The name of a user's type by number, with its schema where the search path does not show it.
 pub fn shown(schema: &Schema, search_path: &[String], id: Oid) -> Option<String> {
-    let ty = schema.type_numbered(id)?;
-    let (Type::User(u) | Type::UserArray(u)) = ty else {
-        return Some(typename::format_type(ty, -1));
+    let Some(of) = schema
+        .user_types()
+        .find(|t| t.def.id == id || t.def.array == id)
+    else {
+        return Some(typename::format_type(Type::from_oid(id)?, -1));
     };
-    let def = &schema.user_type(u.oid)?.def;
+    let def = &of.def;
     let mut name = quote_ident(&def.name);
     if !visible(schema, search_path, id) {
         let schema = schema.namespace(def.namespace);
         name = format!("{}.{name}", quote_ident(schema.map_or("?", |n| &n.name)));
     }
-    let array = matches!(ty, Type::UserArray(_));
-    Some(if array { format!("{name}[]") } else { name })
+    Some(if id == def.array {
+        format!("{name}[]")
+    } else {
+        name
+    })
 }
 
 /// Whether the type is found by its name alone.
 pub fn visible(schema: &Schema, search_path: &[String], id: Oid) -> bool {
-    let Some(Type::User(u) | Type::UserArray(u)) = schema.type_numbered(id) else {
+    let mut all = schema.user_types();
+    let Some(of) = all.find(|t| t.def.id == id || t.def.array == id) else {
         return true;
     };
     let mut path = namespaces(schema, search_path);
-    let first = path.find_map(|n| schema.user_type_named(n, u.name));
-    first.is_some_and(|t| t.def.id == u.oid)
+    let first = path.find_map(|n| schema.user_type_named(n, &of.def.name));
+    first.is_some_and(|t| t.def.id == of.def.id)
 }
 
 pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) {
@@ -141,26 +161,51 @@ pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) {
             ("typowner", oid(def.owner)),
             ("typisdefined", Value::Bool(true)),
             ("typdelim", char(b',')),
-            ("typtypmod", Value::Int4(-1)),
-            ("typalign", char(b'i')),
         ];
-        let TypeKind::Enum(_) = &def.kind;
         let mut row = vec![
             ("oid", oid(def.id)),
             ("typname", text(&def.name)),
-            ("typlen", Value::Int2(4)),
-            ("typbyval", Value::Bool(true)),
-            ("typtype", char(b'e')),
-            ("typcategory", char(b'E')),
             ("typarray", oid(def.array)),
-            ("typinput", oid(3506)),
-            ("typoutput", oid(3507)),
-            ("typreceive", oid(3532)),
-            ("typsend", oid(3533)),
-            ("typstorage", char(b'p')),
             ("typacl", acl),
         ];
         row.extend_from_slice(&common);
+        match &def.kind {
+            TypeKind::Enum(_) => row.extend([
+                ("typlen", Value::Int2(4)),
+                ("typbyval", Value::Bool(true)),
+                ("typtype", char(b'e')),
+                ("typcategory", char(b'E')),
+                ("typtypmod", Value::Int4(-1)),
+                ("typalign", char(b'i')),
+                ("typinput", oid(3506)),
+                ("typoutput", oid(3507)),
+                ("typreceive", oid(3532)),
+                ("typsend", oid(3533)),
+                ("typstorage", char(b'p')),
+            ]),
+            TypeKind::Domain(d) => {
+                let info = super::types::info(t.ty);
+                let (category, output, send) = super::types::category_and_output(t.ty);
+                row.extend([
+                    ("typlen", Value::Int2(t.ty.typlen())),
+                    ("typbyval", Value::Bool(info.by_value)),
+                    ("typtype", char(b'd')),
+                    ("typcategory", char(category)),
+                    ("typbasetype", oid(d.base)),
+                    ("typtypmod", Value::Int4(d.typmod)),
+                    ("typnotnull", Value::Bool(d.not_null)),
+                    ("typdefault", maybe(d.default.as_ref())),
+                    ("typdefaultbin", maybe(d.default.as_ref())),
+                    ("typalign", char(info.align)),
+                    ("typstorage", char(info.storage)),
+                    ("typcollation", oid(info.collation)),
+                    ("typinput", oid(2597)),
+                    ("typoutput", oid(output)),
+                    ("typreceive", oid(2598)),
+                    ("typsend", oid(send)),
+                ]);
+            }
+        }
         rows.push(&row);
         let name = format!("_{}", def.name);
         let mut row = vec![
@@ -169,6 +214,8 @@ pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) {
             ("typlen", Value::Int2(-1)),
             ("typtype", char(b'b')),
             ("typcategory", char(b'A')),
+            ("typtypmod", Value::Int4(-1)),
+            ("typalign", char(b'i')),
             ("typsubscript", oid(6179)),
             ("typelem", oid(def.id)),
             ("typinput", oid(750)),
@@ -182,9 +229,41 @@ pub(super) fn pg_type(cx: &CatalogScan<'_>, rows: &mut Rows) {
     }
 }
 
+/// The checks of domains, in `pg_constraint`.
+pub(super) fn constraints(cx: &CatalogScan<'_>, rows: &mut Rows) {
+    for (def, c) in checks(cx.schema()) {
+        rows.push(&[
+            ("oid", oid(c.id)),
+            ("conname", text(&c.name)),
+            ("connamespace", oid(def.namespace)),
+            ("contype", char(b'c')),
+            ("convalidated", Value::Bool(true)),
+            ("contypid", oid(def.id)),
+            ("confupdtype", char(b' ')),
+            ("confdeltype", char(b' ')),
+            ("confmatchtype", char(b' ')),
+            ("conislocal", Value::Bool(true)),
+            ("conbin", text(&c.expr)),
+        ]);
+    }
+}
+
+/// All checks of domains.
+pub(super) fn checks(schema: &Schema) -> impl Iterator<Item = (&TypeDef, &Check)> {
+    schema.user_types().flat_map(|t| {
+        let checks = match &t.def.kind {
+            TypeKind::Domain(d) => &d.checks[..],
+            TypeKind::Enum(_) => &[],
+        };
+        checks.iter().map(|c| (&t.def, c))
+    })
+}
+
 pub(super) fn pg_enum(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for t in cx.schema().user_types() {
-        let TypeKind::Enum(labels) = &t.def.kind;
+        let TypeKind::Enum(labels) = &t.def.kind else {
+            continue;
+        };
         for (i, l) in labels.iter().enumerate() {
             rows.push(&[
                 ("oid", oid(l.id)),

@@ -97,6 +97,7 @@ impl Work<'_> {
                     )));
                 }
                 self.change_type(&mut def, at, (old, new), using.as_ref())?;
+                def.columns[at as usize].domain = self.domain_of(data_type)?.map(|d| d.0);
             }
             O::AddGenerated {
                 generated_as,

@@ -177,7 +177,7 @@ impl Work<'_> {
             Some(s) => ColumnType::plain(s.ty),
             None => self.storable(&cd.data_type, &name)?,
         };
-        let mut column = plain_column(name.clone(), ty);
+        let mut column = self.typed_column(name.clone(), ty, &cd.data_type)?;
         column.not_null = sequence.is_some();
         let (mut null, mut default): (Option<bool>, Option<&Expr>) = (None, None);
         for o in &cd.options {

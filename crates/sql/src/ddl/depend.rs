@@ -176,6 +176,7 @@ impl Work<'_> {
                     Type::UserArray(_) => column.set_type(Type::Bytea.into()),
                     _ => {}
                 }
+                column.domain = None;
                 column.name = format!("........pg.dropped.{}........", c + 1);
                 (column.default, column.identity) = (None, None);
                 (column.not_null, column.generated) = (false, false);
@@ -305,7 +306,17 @@ impl Work<'_> {
         let Some(t) = self.schema.user_type(id) else {
             return;
         };
-        let of = |c: &base::schema::Column| c.type_oid == id || c.type_oid == t.def.array;
+        let of = |c: &base::schema::Column| {
+            c.type_oid == id || c.type_oid == t.def.array || c.domain == Some(id)
+        };
+        // Domains over it.
+        for d in self.schema.user_types() {
+            if let base::schema::TypeKind::Domain(domain) = &d.def.kind
+                && domain.base == id
+            {
+                found.push((Node::Type(d.def.id), Link::Normal));
+            }
+        }
         let mut all = vec![];
         for r in self.schema.relations_of_type(id) {
             match r {

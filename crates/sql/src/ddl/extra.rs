@@ -9,6 +9,7 @@ use super::lock::LockTable;
 use super::reorder::reorder_identity;
 use super::role::RoleOptions;
 use super::sequence::{Options, once};
+use super::user_type::TypeStatement;
 use base::{Error, Result, SqlState};
 use sqlparser::ast::{
     AlterTable, AlterTableOperation, Ident, ObjectName, RenameTableNameKind, Statement,
@@ -81,22 +82,7 @@ pub enum Extra {
         /// Refuses to run inside a transaction block (25001).
         alone: bool,
     },
-    /// ALTER TYPE OWNER TO.
-    TypeOwner {
-        name: ObjectName,
-        owner: Ident,
-    },
-    /// ALTER TYPE SET SCHEMA.
-    TypeSchema {
-        name: ObjectName,
-        schema: Ident,
-    },
-    /// GRANT and REVOKE USAGE ON TYPE.
-    TypeUsage {
-        give: bool,
-        names: Vec<ObjectName>,
-        roles: Vec<Ident>,
-    },
+    OfType(TypeStatement),
     Lock(LockTable),
     /// ALTER ROLE … SET, ALTER DATABASE … SET, and RESET.
     StoredSetting(super::settings::StoreSetting),
@@ -125,7 +111,6 @@ pub enum Upkept {
 const REFUSED: &[&str] = &[
     "alter default privileges",
     "alter system",
-    "alter domain",
     "alter event trigger",
     "alter extension",
     "alter foreign",
@@ -399,7 +384,11 @@ impl Words<'_> {
             return Err(Error::unsupported("WITH GRANT OPTION"));
         }
         let _ = self.eat("restrict") || self.eat("cascade");
-        Ok(Some(Extra::TypeUsage { give, names, roles }))
+        Ok(Some(Extra::OfType(TypeStatement::Usage {
+            give,
+            names,
+            roles,
+        })))
     }
 
     fn upkeep(&mut self, first: &str) -> Result<Extra> {
@@ -511,15 +500,18 @@ impl Words<'_> {
         if self.at("alter database") {
             return Ok(Some(self.refuse_rest("ALTER DATABASE")));
         }
+        if let Some(e) = self.domain()? {
+            return Ok(Some(e));
+        }
         if self.eat("alter type") {
             let name = self.name()?;
             if self.eat("owner to") {
                 let owner = self.ident()?;
-                return Ok(Some(Extra::TypeOwner { name, owner }));
+                return Ok(Some(Extra::OfType(TypeStatement::Owner { name, owner })));
             }
             if self.eat("set schema") {
                 let schema = self.ident()?;
-                return Ok(Some(Extra::TypeSchema { name, schema }));
+                return Ok(Some(Extra::OfType(TypeStatement::Schema { name, schema })));
             }
             if self.at("rename to") || self.at("rename value") || self.at("add value") {
                 return Ok(None);

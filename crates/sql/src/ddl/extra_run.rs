@@ -95,9 +95,7 @@ impl Work<'_> {
             Extra::CommentOnConstraint { name, table, text } => {
                 self.comment_on_constraint(name, table, text.as_deref())
             }
-            Extra::TypeOwner { name, owner } => self.type_owner(name, &catalog::fold(owner)),
-            Extra::TypeSchema { name, schema } => self.type_schema(name, schema),
-            Extra::TypeUsage { give, names, roles } => self.type_usage(*give, names, roles),
+            Extra::OfType(s) => self.type_statement(s),
             Extra::StoredSetting(s) => self.store_setting(s),
             Extra::Lock(_) => Err(Error::internal("a lock is no change of the schema")),
             Extra::Refused(what) => Err(Error::unsupported(what)),

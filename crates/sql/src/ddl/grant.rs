@@ -463,13 +463,7 @@ impl Work<'_> {
                 }
                 Ok((self.own_type(name)?.id, 0))
             }
-            CommentObject::Domain => {
-                let (_, n) = self.split(name)?;
-                Err(Error::new(
-                    SqlState::UNDEFINED_OBJECT,
-                    format!("type \"{n}\" does not exist"),
-                ))
-            }
+            CommentObject::Domain => Ok((self.own_domain(name)?.id, 0)),
             other => Err(Error::unsupported(format!("COMMENT ON {other}"))),
         }
     }

@@ -11,7 +11,7 @@
 //! Statements that the SQL parser does not know (ALTER SEQUENCE, CREATE USER, VACUUM (…), REINDEX …) are read by
 //! [`extra::parse`], to be tried before the parser at the start of each statement.
 //!
-//! Left out on purpose: temporary tables, domains, composite and range types, functions, triggers, policies, partitions; 0A000.
+//! Left out on purpose: temporary tables, composite and range types, functions, triggers, policies, partitions; 0A000.
 
 mod alter;
 mod alter_column;
@@ -19,6 +19,7 @@ mod column_type;
 mod constraints;
 mod create_table;
 mod depend;
+mod domain;
 mod drop;
 pub mod expr_text;
 pub mod extra;
@@ -178,7 +179,7 @@ pub fn is_ddl(stmt: &Statement) -> bool {
         S::AlterSchema(_) | S::AlterType(_) | S::AlterPolicy(_) | S::AlterUser(_) => true,
         S::AlterFunction(_) | S::AlterCollation(_) | S::AlterOperator(_) => true,
         S::AlterOperatorFamily(_) | S::AlterOperatorClass(_) | S::AlterTextSearch(_) => true,
-        S::Drop { .. } | S::DropFunction(_) | S::DropDomain(_) | S::DropProcedure { .. } => true,
+        S::Drop { .. } | S::DropFunction(_) | S::DropProcedure { .. } => true,
         S::DropPolicy(_) | S::DropExtension(_) | S::DropTrigger(_) | S::DropOperator(_) => true,
         S::DropOperatorFamily(_) | S::DropOperatorClass(_) => true,
         S::Truncate(_) | S::Comment { .. } | S::Grant(_) | S::Revoke(_) => true,
@@ -248,11 +249,6 @@ impl Work<'_> {
                 representation,
             } => self.create_type(name, representation.as_ref()),
             S::AlterType(a) => self.alter_type(a),
-            S::DropDomain(d) => {
-                let what = format!("type \"{}\" does not exist", d.name);
-                self.drop_missing(SqlState::UNDEFINED_OBJECT, what, d.if_exists)?;
-                Ok("DROP DOMAIN".into())
-            }
             S::Drop {
                 object_type,
                 if_exists,
@@ -372,13 +368,7 @@ pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<D
         Extra::CreateUser { .. } => run(txn, ctx, "CREATE ROLE", |w| w.extra(e)),
         Extra::CreateSequence { .. } => run(txn, ctx, "CREATE SEQUENCE", |w| w.extra(e)),
         Extra::AlterSequence { .. } => run(txn, ctx, "ALTER SEQUENCE", |w| w.extra(e)),
-        Extra::TypeOwner { .. } | Extra::TypeSchema { .. } => {
-            run(txn, ctx, "ALTER TYPE", |w| w.extra(e))
-        }
-        Extra::TypeUsage { give, .. } => {
-            let tag = if *give { "GRANT" } else { "REVOKE" };
-            run(txn, ctx, tag, |w| w.extra(e))
-        }
+        Extra::OfType(s) => run(txn, ctx, s.command(), |w| w.extra(e)),
         Extra::ViewOptions { .. } => run(txn, ctx, "ALTER VIEW", |w| w.extra(e)),
         Extra::CommentOnConstraint { .. } => run(txn, ctx, "COMMENT", |w| w.extra(e)),
         Extra::StoredSetting(_) => run(txn, ctx, "ALTER ROLE", |w| w.extra(e)),

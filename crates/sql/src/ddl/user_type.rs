@@ -6,6 +6,7 @@
 //! Left out on purpose: base and range types.
 
 use super::depend::Node;
+use super::domain::{Alter, Part};
 use super::privileges;
 use super::work::Work;
 use crate::catalog;
@@ -14,10 +15,59 @@ use base::schema::{Object, Relation, TypeDef, TypeKind, UserTypeOf, privilege};
 use base::user_type::{Label, MAX_INTERNED, MAX_LABELS, interned_bytes, rank_between, ranks};
 use base::{Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{
-    AlterType, AlterTypeAddValue, AlterTypeAddValuePosition, AlterTypeOperation, Ident, ObjectName,
-    UserDefinedTypeRepresentation,
+    AlterType, AlterTypeAddValue, AlterTypeAddValuePosition, AlterTypeOperation, DataType, Ident,
+    ObjectName, UserDefinedTypeRepresentation,
 };
 use std::sync::Arc;
+
+/// Statements about types that the SQL parser does not know.
+#[derive(Clone, Debug)]
+pub enum TypeStatement {
+    /// ALTER TYPE OWNER TO.
+    Owner {
+        name: ObjectName,
+        owner: Ident,
+    },
+    /// ALTER TYPE SET SCHEMA.
+    Schema {
+        name: ObjectName,
+        schema: Ident,
+    },
+    /// GRANT and REVOKE USAGE ON TYPE.
+    Usage {
+        give: bool,
+        names: Vec<ObjectName>,
+        roles: Vec<Ident>,
+    },
+    CreateDomain {
+        name: ObjectName,
+        data_type: DataType,
+        parts: Vec<Part>,
+    },
+    AlterDomain {
+        name: ObjectName,
+        change: Alter,
+    },
+    DropDomain {
+        names: Vec<ObjectName>,
+        if_exists: bool,
+        cascade: bool,
+    },
+}
+
+impl TypeStatement {
+    /// The command, as errors name it.
+    pub(super) fn command(&self) -> &'static str {
+        match self {
+            TypeStatement::Owner { .. } | TypeStatement::Schema { .. } => "ALTER TYPE",
+            TypeStatement::Usage { give: true, .. } => "GRANT",
+            TypeStatement::Usage { give: false, .. } => "REVOKE",
+            TypeStatement::CreateDomain { .. } => "CREATE DOMAIN",
+            TypeStatement::AlterDomain { .. } => "ALTER DOMAIN",
+            TypeStatement::DropDomain { .. } => "DROP DOMAIN",
+        }
+    }
+}
 
 fn exists(what: &str, name: &str) -> Error {
     Error::new(
@@ -48,6 +98,17 @@ fn check_room() -> Result<()> {
     .hint("Restart the server: versions of definitions that are out of use are kept until then."))
 }
 
+/// The labels of an enum: 42809 for another type.
+fn labels_of(def: &mut TypeDef) -> Result<&mut Vec<Label>> {
+    match &mut def.kind {
+        TypeKind::Enum(labels) => Ok(labels),
+        TypeKind::Domain(_) => Err(Error::new(
+            SqlState::WRONG_OBJECT_TYPE,
+            format!("\"{}\" is not an enum", def.name),
+        )),
+    }
+}
+
 fn place_of(labels: &[Label], name: &str) -> Result<usize> {
     let found = labels.iter().position(|l| l.name == name);
     found.ok_or_else(|| {
@@ -73,6 +134,25 @@ impl Work<'_> {
                 Err(Error::unsupported("a range type"))
             }
             _ => Err(Error::unsupported("a base type")),
+        }
+    }
+
+    pub(super) fn type_statement(&mut self, s: &TypeStatement) -> Result<String> {
+        match s {
+            TypeStatement::Owner { name, owner } => self.type_owner(name, &catalog::fold(owner)),
+            TypeStatement::Schema { name, schema } => self.type_schema(name, schema),
+            TypeStatement::Usage { give, names, roles } => self.type_usage(*give, names, roles),
+            TypeStatement::CreateDomain {
+                name,
+                data_type,
+                parts,
+            } => self.create_domain(name, data_type, parts),
+            TypeStatement::AlterDomain { name, change } => self.alter_domain(name, change),
+            TypeStatement::DropDomain {
+                names,
+                if_exists,
+                cascade,
+            } => self.drop_domains(names, *if_exists, *cascade),
         }
     }
 
@@ -113,7 +193,7 @@ impl Work<'_> {
     }
 
     /// 42710 when a type, or a table or view, has the name.
-    fn type_must_be_free(&self, namespace: Oid, name: &str) -> Result<()> {
+    pub(super) fn type_must_be_free(&self, namespace: Oid, name: &str) -> Result<()> {
         let relation = self.schema.lookup(namespace, name);
         let relation = relation.and_then(|id| self.schema.relation(id));
         let row_type = matches!(relation, Some(Relation::Table(_) | Relation::View(_)));
@@ -183,7 +263,7 @@ impl Work<'_> {
                 }
             }
             AlterTypeOperation::RenameValue(r) => {
-                let TypeKind::Enum(labels) = &mut def.kind;
+                let labels = labels_of(&mut def)?;
                 let at = place_of(labels, &r.from.value)?;
                 let to = label_text(&r.to)?;
                 if labels.iter().any(|l| l.name == to) {
@@ -200,7 +280,8 @@ impl Work<'_> {
     fn add_label(&mut self, def: &mut TypeDef, v: &AlterTypeAddValue) -> Result<bool> {
         let id = self.oid();
         let name = label_text(&v.value)?;
-        let TypeKind::Enum(labels) = &mut def.kind;
+        let shown = def.name.clone();
+        let labels = labels_of(def)?;
         if labels.iter().any(|l| l.name == name) {
             let there = exists("enum label", &name);
             if !v.if_not_exists {
@@ -220,7 +301,7 @@ impl Work<'_> {
         let rank = rank.filter(|_| labels.len() < MAX_LABELS).ok_or_else(|| {
             Error::new(
                 SqlState::PROGRAM_LIMIT_EXCEEDED,
-                format!("there is no room for another label of enum \"{}\" in this place", def.name),
+                format!("there is no room for another label of enum \"{shown}\" in this place"),
             )
             .hint("Make another type with the labels in the wanted order, and change the columns to it.")
         })?;
@@ -274,7 +355,7 @@ impl Work<'_> {
         Ok("ALTER TYPE".into())
     }
 
-    fn refuse_named_in_text(&self, def: &TypeDef, doing: &str) -> Result<()> {
+    pub(super) fn refuse_named_in_text(&self, def: &TypeDef, doing: &str) -> Result<()> {
         match self.named_in_text(&def.name).first() {
             None => Ok(()),
             Some(n) => Err(Error::unsupported(format!(
@@ -317,11 +398,15 @@ impl Work<'_> {
             return Ok(());
         };
         let t = self.schema.user_type(u.oid).expect("found by its name");
-        match privileges::may_use_type(&self.schema, self.ctx.role, &t.def) {
+        self.may_use(&t.def)
+    }
+
+    pub(super) fn may_use(&self, ty: &TypeDef) -> Result<()> {
+        match privileges::may_use_type(&self.schema, self.ctx.role, ty) {
             true => Ok(()),
             false => Err(Error::new(
                 SqlState::INSUFFICIENT_PRIVILEGE,
-                format!("permission denied for type {}", t.def.name),
+                format!("permission denied for type {}", ty.name),
             )),
         }
     }
