@@ -50,11 +50,11 @@ impl Words<'_> {
             }
             let cascade = self.eat("cascade");
             let _ = !cascade && self.eat("restrict");
-            return Ok(Some(Extra::OfType(TypeStatement::DropDomain {
+            return Ok(Some(Extra::OfType(Box::new(TypeStatement::DropDomain {
                 names,
                 if_exists,
                 cascade,
-            })));
+            }))));
         }
         if !self.eat("alter domain") {
             return Ok(None);
@@ -62,17 +62,23 @@ impl Words<'_> {
         let name = self.name()?;
         if self.eat("owner to") {
             let owner = self.ident()?;
-            return Ok(Some(Extra::OfType(TypeStatement::Owner { name, owner })));
+            return Ok(Some(Extra::OfType(Box::new(TypeStatement::Owner {
+                name,
+                owner,
+            }))));
         }
         if self.eat("set schema") {
             let schema = self.ident()?;
-            return Ok(Some(Extra::OfType(TypeStatement::Schema { name, schema })));
+            return Ok(Some(Extra::OfType(Box::new(TypeStatement::Schema {
+                name,
+                schema,
+            }))));
         }
-        let change = self.alter_domain()?;
-        Ok(Some(Extra::OfType(TypeStatement::AlterDomain {
+        let change = Box::new(self.alter_domain()?);
+        Ok(Some(Extra::OfType(Box::new(TypeStatement::AlterDomain {
             name,
             change,
-        })))
+        }))))
     }
 
     fn expression(&mut self) -> Result<Expr> {
@@ -121,11 +127,11 @@ impl Words<'_> {
                 part => parts.push(part),
             }
         }
-        Ok(Extra::OfType(TypeStatement::CreateDomain {
+        Ok(Extra::OfType(Box::new(TypeStatement::CreateDomain {
             name,
             data_type,
             parts,
-        }))
+        })))
     }
 
     fn alter_domain(&mut self) -> Result<Alter> {

@@ -82,7 +82,7 @@ pub enum Extra {
         /// Refuses to run inside a transaction block (25001).
         alone: bool,
     },
-    OfType(TypeStatement),
+    OfType(Box<TypeStatement>),
     Lock(LockTable),
     /// ALTER ROLE … SET, ALTER DATABASE … SET, and RESET.
     StoredSetting(super::settings::StoreSetting),
@@ -384,11 +384,11 @@ impl Words<'_> {
             return Err(Error::unsupported("WITH GRANT OPTION"));
         }
         let _ = self.eat("restrict") || self.eat("cascade");
-        Ok(Some(Extra::OfType(TypeStatement::Usage {
+        Ok(Some(Extra::OfType(Box::new(TypeStatement::Usage {
             give,
             names,
             roles,
-        })))
+        }))))
     }
 
     fn upkeep(&mut self, first: &str) -> Result<Extra> {
@@ -507,11 +507,17 @@ impl Words<'_> {
             let name = self.name()?;
             if self.eat("owner to") {
                 let owner = self.ident()?;
-                return Ok(Some(Extra::OfType(TypeStatement::Owner { name, owner })));
+                return Ok(Some(Extra::OfType(Box::new(TypeStatement::Owner {
+                    name,
+                    owner,
+                }))));
             }
             if self.eat("set schema") {
                 let schema = self.ident()?;
-                return Ok(Some(Extra::OfType(TypeStatement::Schema { name, schema })));
+                return Ok(Some(Extra::OfType(Box::new(TypeStatement::Schema {
+                    name,
+                    schema,
+                }))));
             }
             if self.at("rename to") || self.at("rename value") || self.at("add value") {
                 return Ok(None);

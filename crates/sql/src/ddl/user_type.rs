@@ -24,15 +24,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub enum TypeStatement {
     /// ALTER TYPE OWNER TO.
-    Owner {
-        name: ObjectName,
-        owner: Ident,
-    },
+    Owner { name: ObjectName, owner: Ident },
     /// ALTER TYPE SET SCHEMA.
-    Schema {
-        name: ObjectName,
-        schema: Ident,
-    },
+    Schema { name: ObjectName, schema: Ident },
     /// GRANT and REVOKE USAGE ON TYPE.
     Usage {
         give: bool,
@@ -46,7 +40,7 @@ pub enum TypeStatement {
     },
     AlterDomain {
         name: ObjectName,
-        change: Alter,
+        change: Box<Alter>,
     },
     DropDomain {
         names: Vec<ObjectName>,
