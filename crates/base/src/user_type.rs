@@ -1,8 +1,8 @@
 //! Types that CREATE TYPE made: enums.
 //!
 //! A [`UserType`] is one version of a definition. Definitions are *interned*: [`intern`] gives every equal definition the same address, and
-//! the address stays good as long as the process lives. So a [`UserType`] is a small `Copy` value like the built-in types, a value of an
-//! enum can be printed without the schema at hand, and a reader of an old version of the schema goes on with the labels that it knew.
+//! the address stays good as long as the process lives. So a [`UserType`] is a small `Copy` value like the built-in types, and a value of an
+//! enum can be printed without the schema at hand. A reader of an old version of the schema goes on with the labels that it knew.
 //!
 //! A value of an enum is the *rank* of its label. Ranks order as the labels do, and a label keeps its rank: rows need no change when
 //! a label is added or renamed. Between two neighbours there is room for at least [`WORST_ROOM`] more.

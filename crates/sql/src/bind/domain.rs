@@ -27,7 +27,8 @@ pub fn violated(domain: &str, check: Option<&str>) -> Error {
     }
 }
 
-/// The value, if it keeps the rules: (value, the domain's name, whether NULL is refused, then pairs of a check's name and its answer).
+/// The value, if it keeps the rules. Its arguments: the value, the domain's name, and whether NULL is refused; then pairs of a check's name
+/// and the check's answer.
 fn keep(a: &[Value], _: &mut EvalContext<'_>) -> Result<Value> {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     if a[0].is_null() && a[2].as_bool() == Some(true) {
