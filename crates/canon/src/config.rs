@@ -84,6 +84,8 @@ struct Memory {
 #[serde(deny_unknown_fields)]
 struct Cluster {
     secret_file: Option<PathBuf>,
+    join: Option<String>,
+    address: Option<String>,
 }
 
 /// The section `[replication]` of the file.
@@ -167,6 +169,12 @@ pub struct Overrides {
     /// Follow this primary: HOST:PORT, or a connection string with user and password (else PGPASSWORD)
     #[arg(long, value_name = "PRIMARY", env = "CANON_REPLICA_OF")]
     pub replica_of: Option<String>,
+    /// Join the cluster that the server at this address belongs to: needed once. A cluster agrees by itself which server is the primary
+    #[arg(long, value_name = "HOST:PORT", env = "CANON_JOIN")]
+    pub join: Option<String>,
+    /// Where other members of the cluster reach this server; else the address that it listens on
+    #[arg(long, value_name = "HOST:PORT", env = "CANON_CLUSTER_ADDRESS")]
+    pub cluster_address: Option<String>,
     /// What this node, and no other, calls itself to others; a proxy looks for it at HOST:PORT; else its host's name and port
     #[arg(long, value_name = "NAME", env = "CANON_NODE_NAME")]
     pub node_name: Option<String>,
@@ -245,7 +253,13 @@ pub struct Config {
     pub replica_of: Option<Primary>,
     /// Where the cluster's secret is, if not in the data directory.
     pub cluster_secret_file: Option<PathBuf>,
+    /// A server of the cluster that this one is to join.
+    pub join: Option<String>,
+    /// Where other members reach this server.
+    pub cluster_address: Option<String>,
     pub synchronous_replicas: u32,
+    /// The same, where it was said at all.
+    pub synchronous_said: Option<u32>,
     pub wal_keep_bytes: u64,
     pub archive: Option<Place>,
     /// Whether replicas on this host may map what they ask for.
@@ -272,6 +286,70 @@ fn bad(key: &str, value: &str, why: &str) -> Error {
         SqlState::INVALID_PARAMETER_VALUE,
         format!("{key} = {value:?}: {why}"),
     )
+}
+
+/// Settings of sessions as the file and the flags say them; the later wins.
+fn said_settings(
+    file: BTreeMap<String, toml::Value>,
+    flags: &[String],
+) -> Result<Vec<(String, String)>> {
+    let mut settings: Vec<(String, String)> = file
+        .into_iter()
+        .map(|(name, v)| {
+            let value = match v {
+                toml::Value::String(s) => s,
+                toml::Value::Boolean(b) => if b { "on" } else { "off" }.to_owned(),
+                toml::Value::Integer(n) => n.to_string(),
+                toml::Value::Float(x) => x.to_string(),
+                v => {
+                    return Err(bad(
+                        &name,
+                        &v.to_string(),
+                        "a string, a number or a Boolean",
+                    ));
+                }
+            };
+            Ok((name, value))
+        })
+        .collect::<Result<_>>()?;
+    for said in flags.iter().filter(|s| !s.trim().is_empty()) {
+        let Some((name, value)) = said.split_once('=') else {
+            return Err(bad("settings", said, "NAME=VALUE, with ; between several"));
+        };
+        let (name, value) = (name.trim().to_lowercase(), value.trim().to_owned());
+        settings.retain(|(n, _)| !n.eq_ignore_ascii_case(&name));
+        settings.push((name, value));
+    }
+    Ok(settings)
+}
+
+/// The server to join and the address to be reached at, both HOST:PORT.
+fn joining(
+    flags: &Overrides,
+    file: &Cluster,
+    replica_of: Option<&Primary>,
+) -> Result<(Option<String>, Option<String>)> {
+    let plain = |key: &str, flag: &Option<String>, file: &Option<String>| {
+        let said = flag.as_deref().or(file.as_deref()).unwrap_or("");
+        match said {
+            "" => Ok(None),
+            // A role and its password are not what members prove themselves by.
+            v if v.contains('=') || v.contains("//") => Err(bad(key, v, "HOST:PORT")),
+            v => Primary::parse(v)
+                .map(|p| Some(p.to_string()))
+                .map_err(|why| bad(key, v, &why)),
+        }
+    };
+    let join = plain("cluster.join", &flags.join, &file.join)?;
+    let address = plain("cluster.address", &flags.cluster_address, &file.address)?;
+    match (replica_of, &join) {
+        (Some(_), Some(join)) => {
+            let why =
+                "a server follows by hand (replica_of), or belongs to a cluster that runs itself";
+            Err(bad("cluster.join", join, why))
+        }
+        _ => Ok((join, address)),
+    }
 }
 
 impl Config {
@@ -309,34 +387,7 @@ impl Config {
                 "1 to 262143",
             ));
         }
-        let mut settings: Vec<(String, String)> = file
-            .settings
-            .into_iter()
-            .map(|(name, v)| {
-                let value = match v {
-                    toml::Value::String(s) => s,
-                    toml::Value::Boolean(b) => if b { "on" } else { "off" }.to_owned(),
-                    toml::Value::Integer(n) => n.to_string(),
-                    toml::Value::Float(x) => x.to_string(),
-                    v => {
-                        return Err(bad(
-                            &name,
-                            &v.to_string(),
-                            "a string, a number or a Boolean",
-                        ));
-                    }
-                };
-                Ok((name, value))
-            })
-            .collect::<Result<_>>()?;
-        for said in flags.settings.iter().filter(|s| !s.trim().is_empty()) {
-            let Some((name, value)) = said.split_once('=') else {
-                return Err(bad("settings", said, "NAME=VALUE, with ; between several"));
-            };
-            let (name, value) = (name.trim().to_lowercase(), value.trim().to_owned());
-            settings.retain(|(n, _)| !n.eq_ignore_ascii_case(&name));
-            settings.push((name, value));
-        }
+        let settings = said_settings(file.settings, &flags.settings)?;
         let log_level = text(&flags.log_level, &file.log_level, "info");
         if log_level.parse::<tracing_subscriber::EnvFilter>().is_err() {
             return Err(bad(
@@ -360,6 +411,7 @@ impl Config {
             "" => None,
             v => Some(Primary::parse(v).map_err(|why| bad("replica_of", v, &why))?),
         };
+        let (join, cluster_address) = joining(flags, &file.cluster, replica_of.as_ref())?;
         let synchronous_replicas = flags.synchronous_replicas.or(file.synchronous_replicas);
         let shared_memory = flags.shared_memory.or(file.shared_memory).unwrap_or(true);
         let ring = text(&flags.replication_ring, &file.replication.ring, "auto");
@@ -470,7 +522,10 @@ impl Config {
                 .cluster_secret_file
                 .clone()
                 .or(file.cluster.secret_file),
+            join,
+            cluster_address,
             synchronous_replicas: synchronous_replicas.unwrap_or(0),
+            synchronous_said: synchronous_replicas,
             wal_keep_bytes: size(
                 "wal_keep_bytes",
                 &flags.wal_keep_bytes,

@@ -65,6 +65,21 @@ pub trait Surroundings: Send + Sync {
     fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>>;
     /// The clock that fetches are stamped with.
     fn arrival(&self) -> u64;
+    /// Whether a primary may acknowledge and serve strong reads: in a cluster that runs itself, while it holds its lease.
+    fn may_serve(&self) -> bool;
+}
+
+/// How long a statement waits for a lease that is over: one that is to be had is back by then.
+const LEASE: Duration = Duration::from_secs(3);
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// 57P03.
+fn no_lease() -> Error {
+    let what = "this node may lead no more: it holds no lease of its cluster's members";
+    Error::new(SqlState::CANNOT_CONNECT_NOW, what)
+        .detail("Another node may be the primary by now.")
+        .hint("Connect anew, with target_session_attrs=read-write where there are several hosts.")
 }
 
 /// A shared node that SQL sessions run on.
@@ -80,6 +95,31 @@ impl NodeEngine {
             node,
             surroundings: OnceLock::new(),
         }
+    }
+
+    /// A primary that holds its lease, where it needs one. What was read before this was asked is the newest there was.
+    #[inline]
+    fn holds_lease(&self) -> bool {
+        let around = self.surroundings.get();
+        self.node.role() != Role::Primary || around.is_none_or(|s| s.may_serve())
+    }
+
+    /// Waits for a lease that is over; 57P03 where it does not come back.
+    fn lease(&self) -> Waiting<()> {
+        let (node, around) = (self.node.clone(), self.surroundings.get().cloned());
+        Box::pin(async move {
+            let until = tokio::time::Instant::now() + LEASE;
+            while node.role() == Role::Primary {
+                if around.as_ref().is_none_or(|s| s.may_serve()) {
+                    return Ok(());
+                }
+                if tokio::time::Instant::now() > until {
+                    break;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            Err(no_lease())
+        })
     }
 }
 
@@ -110,12 +150,18 @@ impl Engine for NodeEngine {
     }
 
     fn is_published(&self, held: Held) -> bool {
-        self.node.is_published(held)
+        self.node.is_published(held) && self.holds_lease()
     }
 
     fn published(&self, held: Held) -> Published {
         let node = self.node.clone();
+        // A commit that enough replicas have stays, whoever leads. What was read may be old by now.
+        let reads = matches!(held, Held::Published(_));
+        let lease = (reads && !self.holds_lease()).then(|| self.lease());
         Box::pin(async move {
+            if let Some(lease) = lease {
+                lease.await?;
+            }
             // Others of this core may commit in this turn, too: one flush for all.
             afterwards().await;
             node.flush_here(alone());
@@ -187,6 +233,9 @@ impl Engine for NodeEngine {
     fn settling(&self) -> Option<Waiting<()>> {
         if self.node.role() != Role::Primary {
             return None;
+        }
+        if !self.holds_lease() {
+            return Some(self.lease());
         }
         let published = self.node.leads_soon()?;
         if !self.node.is_open() {

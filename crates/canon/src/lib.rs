@@ -17,6 +17,8 @@ pub mod cluster;
 #[cfg(feature = "wire")]
 pub mod config;
 #[cfg(feature = "wire")]
+pub mod control;
+#[cfg(feature = "wire")]
 mod copy;
 #[cfg(feature = "wire")]
 pub mod demo;
@@ -39,9 +41,9 @@ mod status;
 #[cfg(feature = "wire")]
 mod verify;
 
-pub use base::{ColumnType, Error, Result, SqlState, Type, Value};
 #[cfg(feature = "wire")]
-pub use cluster::Cluster;
+pub use self::cluster::Cluster;
+pub use base::{ColumnType, Error, Result, SqlState, Type, Value};
 #[cfg(feature = "wire")]
 pub use config::Overrides as Options;
 pub use database::{Database, DatabaseOptions, TableBuilder, TransactionOptions};

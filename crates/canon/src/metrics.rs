@@ -2,6 +2,7 @@
 
 use crate::engine::{NodeEngine, Surroundings};
 use crate::gate::Gate;
+use crate::replication::members::{MemberSeen, Together};
 use crate::replication::{Fresh, Place, ReplicaLag};
 use service::http::Probe;
 use service::page::Page;
@@ -85,6 +86,9 @@ impl Probe for Metrics {
         sessions(&mut p, gate);
         engine(&mut p, &place.node);
         replication(&mut p, place);
+        if let Some(together) = place.senders.together() {
+            members(&mut p, &together);
+        }
         p.0
     }
 }
@@ -214,6 +218,72 @@ fn plans(p: &mut Page, gate: &Gate<NodeEngine>) {
         "canon_plans_bytes",
         "Memory of the plans in the shared cache, about.",
         gate.shared.plans.bytes(),
+    );
+}
+
+/// The members of a cluster that runs itself, as this one sees them.
+fn members(p: &mut Page, t: &Together) {
+    type Of = fn(&MemberSeen) -> bool;
+    let all: [(&str, &str, Of); 4] = [
+        (
+            "canon_member_primary",
+            "Per member: whether it leads the data.",
+            |m| m.leads,
+        ),
+        ("canon_member_votes", "Per member: whether it votes.", |m| {
+            m.votes
+        }),
+        (
+            "canon_member_decides",
+            "Per member: whether it leads the consensus.",
+            |m| m.decides,
+        ),
+        (
+            "canon_member_copy",
+            "Per member: whether it has a copy of the data.",
+            |m| m.has_copy,
+        ),
+    ];
+    for (name, what, of) in all {
+        p.head(name, "gauge", what);
+        for m in &t.members {
+            let member = label(&m.name);
+            _ = writeln!(p.0, "{name}{{member=\"{member}\"}} {}", u8::from(of(m)));
+        }
+    }
+    p.gauge(
+        "canon_cluster_wanted",
+        "Replicas that a commit waits for.",
+        t.wanted,
+    );
+    p.gauge(
+        "canon_cluster_promised",
+        "Replicas that hold each commit that was acknowledged.",
+        t.promised,
+    );
+    p.gauge(
+        "canon_cluster_degraded",
+        "Whether commits wait for fewer replicas than they should.",
+        u8::from(t.degraded),
+    );
+    if let Some(lease) = t.lease {
+        p.gauge(
+            "canon_lease_seconds",
+            "How long this primary's lease is held.",
+            lease.as_secs_f64(),
+        );
+    }
+    let why = t.obstacle.as_deref().unwrap_or("");
+    p.head(
+        "canon_failover",
+        "gauge",
+        "Whether another node is named if the primary is lost, and why not.",
+    );
+    _ = writeln!(
+        p.0,
+        "canon_failover{{obstacle=\"{}\"}} {}",
+        label(why),
+        u8::from(t.obstacle.is_none())
     );
 }
 

@@ -9,9 +9,10 @@
 //! stops and starts within the process ([`run`]); its sessions end with 57P01.
 
 use crate::config::{Config, LogFormat};
+use crate::control::Seat;
 use crate::engine::{NodeEngine, Surroundings};
 use crate::forward::Pool;
-use crate::gate::waiting::WaitingRoom;
+use crate::gate::waiting::{Door, WaitingRoom};
 use crate::gate::{self, Gate};
 use crate::host::EnvHost;
 use crate::metrics::Metrics;
@@ -54,7 +55,9 @@ const FIRST_WORD: Duration = Duration::from_secs(10);
 
 /// Logs as the configuration says; once per process.
 pub fn start_logging(config: &Config) {
-    let filter = tracing_subscriber::EnvFilter::new(&config.log_level);
+    // The consensus speaks of each of its steps; what comes of them is said here.
+    let level = format!("openraft=error,{}", config.log_level);
+    let filter = tracing_subscriber::EnvFilter::new(level);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // It would be said with a panic where standard error cannot be written.
@@ -111,10 +114,11 @@ pub fn run(config: Config) -> Result<()> {
         let mut restart = None;
         let stop = stop_signal();
         let mut stop = std::pin::pin!(stop);
+        let seat = Seat::open(&config).await?;
         loop {
             // A signal during recovery ends the process there: nothing is lost by it.
             let server = tokio::select! {
-                server = Server::start_again(&config, restart.take()) => server?,
+                server = Server::start_as_member(&config, restart.take(), seat.as_ref()) => server?,
                 name = &mut stop => {
                     info!(signal = name?, "stopped before it was ready");
                     std::process::exit(0);
@@ -137,14 +141,45 @@ pub fn run(config: Config) -> Result<()> {
                 }
                 why = server.restart() => {
                     warn!("{why}; starting again");
+                    if let Some(seat) = &seat {
+                        seat.hears(false);
+                    }
                     server.stop().await;
+                    let_go(&config).await;
                     restart = Some(why);
+                }
+                () = moved(seat.as_ref()) => {
+                    if let Some(seat) = &seat {
+                        seat.hears(false);
+                    }
+                    // What runs here can commit no more.
+                    server.stop_at_once().await;
+                    let_go(&config).await;
                 }
             }
         }
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
+}
+
+/// Waits until the last thing of the server that was stopped has let the directory go.
+async fn let_go(config: &Config) {
+    for _ in 0..500 {
+        let held = tokio::task::block_in_place(|| bootstrap::is_wanting(config)).is_err();
+        if !held {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Ready when this server's role in its cluster is another one now.
+async fn moved(seat: Option<&Arc<Seat>>) {
+    match seat {
+        Some(seat) => seat.moved().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Server {
@@ -154,13 +189,30 @@ impl Server {
     }
 
     /// Starts a server that was stopped because of this ([`Server::restart`]).
-    pub async fn start_again(config: &Config, mut restart: Option<Restart>) -> Result<Server> {
+    pub async fn start_again(config: &Config, restart: Option<Restart>) -> Result<Server> {
+        Server::start_as_member(config, restart, None).await
+    }
+
+    /// The same of a server whose place in its cluster others have a say in.
+    pub async fn start_as_member(
+        config: &Config,
+        mut restart: Option<Restart>,
+        seat: Option<&Arc<Seat>>,
+    ) -> Result<Server> {
         loop {
-            match Server::start_once(config, restart.take()).await? {
+            let arranged = match seat {
+                Some(seat) => Some(seat.arrange().await?),
+                None => None,
+            };
+            let config = arranged.as_ref().unwrap_or(config);
+            match Server::start_once(config, restart.take(), seat).await? {
                 Ok(server) => return Ok(server),
                 // It heard so before it served.
                 Err((node, why)) => {
                     warn!("{why}");
+                    if let Some(seat) = seat {
+                        seat.hears(false);
+                    }
                     stop_node(node).await;
                     restart = Some(why);
                 }
@@ -171,6 +223,7 @@ impl Server {
     async fn start_once(
         config: &Config,
         restart: Option<Restart>,
+        seat: Option<&Arc<Seat>>,
     ) -> Result<std::result::Result<Server, (Arc<Node>, Restart)>> {
         let mut tasks = Tasks::default();
         let env = env::Env::os();
@@ -194,16 +247,25 @@ impl Server {
         for address in &config.listen {
             listeners.push(bind(address).await?);
         }
+        let at: Vec<SocketAddr> = (listeners.iter())
+            .filter_map(|l| l.local_addr().ok())
+            .collect();
+        // Members hear each other while the copy here is opened, however long that takes.
+        let early = seat.and_then(|seat| hear_early(seat, &member, &mut listeners));
         let failed = match &config.replica_of {
             Some(primary) => {
                 // Where there is a database, it is not long before that is served, or says why not.
                 let empty = tokio::task::block_in_place(|| bootstrap::is_wanting(config))?;
                 let mut room = None;
-                if empty {
+                if empty && early.is_none() {
                     let what = format!("a copy of {primary} is to come");
                     let why = format!("the database system is starting up: {what}");
                     let all = std::mem::take(&mut listeners);
                     room = Some(WaitingRoom::open(all, why));
+                }
+                let copies = Some(Restart::Stranded) != restart && restart.is_some();
+                if let (Some(seat), true) = (seat, copies) {
+                    tokio::task::block_in_place(|| seat.begin_copy())?;
                 }
                 let failed = bootstrap::prepare(config, primary, restart).await;
                 if let Some(room) = room {
@@ -250,9 +312,6 @@ impl Server {
             let deposed = tokio::task::spawn_blocking(move || senders.depose(heard));
             deposed.await.map_err(system)?;
         }
-        let at: Vec<SocketAddr> = (listeners.iter())
-            .filter_map(|l| l.local_addr().ok())
-            .collect();
         let far = at.iter().find(|a| !a.ip().is_loopback());
         let listen = far.or(at.first()).copied();
         let follow = config.replica_of.as_ref().map(|primary| {
@@ -273,6 +332,9 @@ impl Server {
             match tokio::time::timeout(FIRST_WORD, follow.first_word()).await {
                 Ok(word) => match word? {
                     Word::StartAgain(restart) => {
+                        if let Some(room) = early {
+                            drop(room.close().await);
+                        }
                         tasks.end().await;
                         return Ok(Err((node, restart)));
                     }
@@ -299,6 +361,9 @@ impl Server {
             follow,
             fresh,
         });
+        if let Some(seat) = seat {
+            seat.attach(&place);
+        }
         let engine = Arc::new(NodeEngine::new(node.clone()));
         _ = engine.surroundings.set(place.clone());
         let mut shared = Shared::new(engine, Arc::new(EnvHost(env)), DATABASE);
@@ -310,6 +375,9 @@ impl Server {
         refuse_open_door(config, catalog.schema.roles().any(password))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let gate = Gate::new(Arc::new(shared), cores, config.allow_passwordless_network)?;
+        if let Some(room) = early {
+            listeners = room.close().await;
+        }
         _ = gate.senders.set(senders);
         if let Some(primary) = &config.replica_of {
             let place = place.clone();
@@ -318,24 +386,7 @@ impl Server {
             _ = gate.forward.set(pool);
         }
         tokio::spawn(gate.clone().keep_time());
-        let (mut listening, mut unix) = (Vec::new(), Vec::new());
-        for l in listeners {
-            let address = l.local_addr().map_err(system)?;
-            if let Some(directory) = config
-                .unix_socket_directory
-                .as_ref()
-                .filter(|_| unix.is_empty())
-            {
-                let path = gate::unix_path(directory, address.port());
-                let listener = gate::bind_unix(&path)?;
-                info!(path = %path.display(), "listening");
-                tokio::spawn(gate.clone().listen_unix(listener));
-                unix.push(path);
-            }
-            info!(%address, "listening");
-            listening.push(address);
-            tokio::spawn(gate.clone().listen(l));
-        }
+        let (listening, unix) = take_clients(&gate, config, listeners)?;
         _ = metrics.source.set((place.clone(), gate.clone()));
         metrics.phase.serving();
         if node.is_held()
@@ -413,6 +464,50 @@ impl Server {
         info!("stopped");
         given_up
     }
+}
+
+/// Has other members heard while the copy here is opened.
+fn hear_early(
+    seat: &Arc<Seat>,
+    membership: &Arc<Membership>,
+    listeners: &mut Vec<TcpListener>,
+) -> Option<WaitingRoom> {
+    seat.me()?;
+    let why = "the database system is starting up".to_owned();
+    let door = Door {
+        membership: membership.clone(),
+        members: seat.clone(),
+    };
+    let room = WaitingRoom::with_door(std::mem::take(listeners), why, door);
+    seat.hears(true);
+    Some(room)
+}
+
+/// The gate takes clients from now on. The addresses, and the paths of its Unix sockets.
+fn take_clients(
+    gate: &Arc<Gate<NodeEngine>>,
+    config: &Config,
+    listeners: Vec<TcpListener>,
+) -> Result<(Vec<SocketAddr>, Vec<std::path::PathBuf>)> {
+    let (mut listening, mut unix) = (Vec::new(), Vec::new());
+    for l in listeners {
+        let address = l.local_addr().map_err(system)?;
+        if let Some(directory) = config
+            .unix_socket_directory
+            .as_ref()
+            .filter(|_| unix.is_empty())
+        {
+            let path = gate::unix_path(directory, address.port());
+            let listener = gate::bind_unix(&path)?;
+            info!(path = %path.display(), "listening");
+            tokio::spawn(gate.clone().listen_unix(listener));
+            unix.push(path);
+        }
+        info!(%address, "listening");
+        listening.push(address);
+        tokio::spawn(gate.clone().listen(l));
+    }
+    Ok((listening, unix))
 }
 
 fn say_ready(config: &Config) {

@@ -85,6 +85,7 @@ fn cluster(metrics: &str) -> String {
             "  {commits} commits of {rows} rows were set aside here: see set-aside in the data directory\n"
         );
     }
+    out += &members(&labelled, &one);
     if let Some(connected) = one("canon_primary_connected") {
         let arrow = if connected == "1" {
             "<──"
@@ -118,6 +119,48 @@ fn cluster(metrics: &str) -> String {
         let bar = "█".repeat(steps + 1);
         out += &format!("  ──> {name:<24} {bar:<5} {lag} behind, {epochs} epochs\n");
     }
+    out
+}
+
+/// The members of a cluster that runs itself, and what stands in the way of a fail-over.
+fn members(
+    labelled: &dyn Fn(&str) -> Vec<(String, String)>,
+    one: &dyn Fn(&str) -> Option<String>,
+) -> String {
+    let Some((obstacle, possible)) = labelled("canon_failover").pop() else {
+        return String::new();
+    };
+    let is = |metric: &str, name: &str| {
+        let all = labelled(metric);
+        all.iter().any(|(n, v)| n == name && v == "1")
+    };
+    let mut out = String::new();
+    for (name, _) in labelled("canon_member_votes") {
+        let role = match () {
+            () if is("canon_member_primary", &name) => "primary",
+            () if is("canon_member_copy", &name) => "replica",
+            () => "witness",
+        };
+        let votes = match is("canon_member_votes", &name) {
+            true if is("canon_member_decides", &name) => "votes, leads the consensus",
+            true => "votes",
+            false => "does not vote",
+        };
+        out += &format!("  {name:<24} {role:<8} {votes}\n");
+    }
+    let number = |name: &str| one(name).unwrap_or_default();
+    out += &format!(
+        "  a commit waits for {} replicas; {} hold each one that was acknowledged\n",
+        number("canon_cluster_wanted"),
+        number("canon_cluster_promised")
+    );
+    if let Some(left) = one("canon_lease_seconds").and_then(|s| s.parse::<f64>().ok()) {
+        out += &format!("  this primary holds its lease for {:.0} ms\n", left * 1e3);
+    }
+    out += &match possible.as_str() {
+        "1" => "  if the primary is lost, another one is named by itself\n".to_owned(),
+        _ => format!("  if the primary is lost, none is named by itself: {obstacle}\n"),
+    };
     out
 }
 
@@ -165,6 +208,27 @@ fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_are_drawn_with_what_stands_in_the_way() {
+        let metrics = "canon_role{role=\"primary\"} 1\ncanon_term 3\n\
+             canon_member_primary{member=\"a\"} 1\ncanon_member_primary{member=\"b\"} 0\n\
+             canon_member_votes{member=\"a\"} 1\ncanon_member_votes{member=\"b\"} 0\n\
+             canon_member_copy{member=\"a\"} 1\ncanon_member_copy{member=\"b\"} 1\n\
+             canon_member_decides{member=\"a\"} 1\n\
+             canon_cluster_wanted 1\ncanon_cluster_promised 1\ncanon_lease_seconds 1.25\n\
+             canon_failover{obstacle=\"only one member votes\"} 0\n";
+        let drawn = cluster(metrics);
+        for line in [
+            "a                        primary  votes, leads the consensus",
+            "b                        replica  does not vote",
+            "a commit waits for 1 replicas; 1 hold each",
+            "lease for 1250 ms",
+            "none is named by itself: only one member votes",
+        ] {
+            assert!(drawn.contains(line), "{line}: {drawn}");
+        }
+    }
 
     #[test]
     fn a_cluster_is_drawn_and_who_is_away_has_no_lag() {

@@ -204,8 +204,13 @@ impl Catalogue {
         all.sort_unstable();
         let several = all.len() >= MOST_VOTERS;
         if !several {
-            // A witness alone would be a cluster without data.
-            all.sort_unstable_by_key(|(new, kind, id)| (*kind == 0, *new, *id));
+            // A witness alone would be a cluster without data. The data's leader needs nothing but itself for its lease.
+            let leader = match self.phase {
+                Some(Phase::Leading { node, .. }) => Some(node),
+                _ => None,
+            };
+            let key = |v: &(bool, i32, NodeId)| (v.1 == 0, Some(v.2) != leader, v.0, v.2);
+            all.sort_unstable_by_key(key);
         }
         all.truncate(if several { MOST_VOTERS } else { 1 });
         all.into_iter().map(|(_, _, id)| id).collect()

@@ -225,6 +225,14 @@ impl Failover {
     }
 }
 
+/// What stands in the way of a fail-over, as far as the catalogue says.
+pub fn stands_in_the_way(catalogue: &Catalogue) -> Option<Obstacle> {
+    match catalogue.phase()? {
+        Phase::Leading { node, .. } => may_begin(catalogue, node).err(),
+        Phase::Choosing { .. } => None,
+    }
+}
+
 /// Whether a leader may be looked for at all. A choice that cannot end would only take the leader away.
 fn may_begin(catalogue: &Catalogue, leader: NodeId) -> Result<(), Obstacle> {
     if catalogue.replicas_of(leader).next().is_none() {

@@ -134,6 +134,11 @@ impl Holder {
         self.until.is_some_and(|until| now < until)
     }
 
+    /// Until when the lease is held, in nanoseconds of this node's clock.
+    pub fn until(&self) -> Option<u64> {
+        self.until
+    }
+
     /// Nanoseconds left of the lease.
     pub fn left(&self, now: u64) -> u64 {
         self.until.map_or(0, |until| until.saturating_sub(now))

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -51,6 +51,8 @@ enum Word {
     Lease { request: Request, end: u64 },
     /// To the consensus leader: answered with whether it was appended.
     Propose(Command),
+    /// To the consensus leader: answered with whether a majority has confirmed it now.
+    Confirm,
     /// To a copy: answered with its [`End`], or nothing.
     Promise { term: u64 },
 }
@@ -88,11 +90,15 @@ struct Inner {
     consensus: Consensus,
     data: Arc<dyn Data>,
     leading: Mutex<Option<Leading>>,
+    /// The term of `leading`, and until when its lease is held.
+    lease: (AtomicU64, AtomicU64),
     /// With the consensus term of the election.
     control: Mutex<Option<(u64, Failover)>>,
     /// The phase that the copy was told of last.
     told: Mutex<Option<Phase>>,
     fitting: AtomicBool,
+    /// See [`RunningMember::set_deaf`].
+    deaf: AtomicBool,
 }
 
 /// See the head of the file. Dropping it ends its task, not the consensus: [`RunningMember::stop`] does both.
@@ -129,9 +135,11 @@ impl RunningMember {
             consensus,
             data,
             leading: Mutex::default(),
+            lease: (AtomicU64::new(0), AtomicU64::new(0)),
             control: Mutex::default(),
             told: Mutex::default(),
             fitting: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
         });
         let acting = inner.clone();
         let task = tokio::spawn(async move {
@@ -153,13 +161,36 @@ impl RunningMember {
         Ear(self.inner.clone())
     }
 
-    /// Whether the leader of this term may acknowledge and serve strong reads now: it holds its lease.
+    /// Whether the leader of this term may acknowledge and serve strong reads now: it holds its lease. Takes no lock.
     pub fn may_acknowledge(&self, term: u64) -> bool {
+        let (of, until) = &self.inner.lease;
+        of.load(Ordering::SeqCst) == term
+            && self.inner.clock.boot_nanos() < until.load(Ordering::SeqCst)
+    }
+
+    /// How long this member's lease is held yet; none: it does not lead.
+    pub fn lease_left(&self) -> Option<Duration> {
         let now = self.inner.clock.boot_nanos();
         let leading = self.inner.leading.lock();
-        leading
-            .as_ref()
-            .is_some_and(|l| l.term == term && l.holder.holds(now))
+        let left = leading.as_ref().map(|l| l.holder.left(now));
+        left.map(Duration::from_nanos)
+    }
+
+    /// Has the consensus leader append a command. False: it is not known whether it was.
+    pub async fn propose(&self, command: Command) -> bool {
+        let Some(to) = self.inner.consensus.leader() else {
+            return false;
+        };
+        let appended: Option<bool> = self.inner.ask(to, Word::Propose(command)).await;
+        appended.unwrap_or(false)
+    }
+
+    /// Whether the members have a majority that this one reaches.
+    pub async fn has_majority(&self) -> bool {
+        let Some(to) = self.inner.consensus.leader() else {
+            return false;
+        };
+        self.inner.ask(to, Word::Confirm).await.unwrap_or(false)
     }
 
     /// How many replicas the leader waits for.
@@ -177,6 +208,14 @@ impl RunningMember {
         let catalogue = self.inner.consensus.catalogue();
         let control = self.inner.control.lock();
         control.as_ref()?.1.obstacle(&catalogue.borrow())
+    }
+
+    /// Other members cannot reach this one for a while. It does not stand for election meanwhile, and takes no lease for over: requests for it do not
+    /// come through. When it hears again it waits one lease out, as after an election.
+    pub fn set_deaf(&self, deaf: bool) {
+        self.inner.deaf.store(deaf, Ordering::SeqCst);
+        self.inner.consensus.may_stand(!deaf);
+        *self.inner.control.lock() = None;
     }
 
     /// Ends the member.
@@ -218,6 +257,7 @@ impl Inner {
                 let appended = self.consensus.propose(command).await;
                 serde_json::to_vec(&appended.is_ok())
             }
+            Word::Confirm => serde_json::to_vec(&self.consensus.confirm().await.is_ok()),
             Word::Promise { term } => {
                 let data = self.data.clone();
                 let promised = tokio::task::spawn_blocking(move || data.promise(term));
@@ -235,6 +275,7 @@ impl Inner {
     fn step_down(&self, term: u64) {
         let mut leading = self.leading.lock();
         if leading.as_ref().is_some_and(|l| l.term < term) {
+            self.lease.1.store(0, Ordering::SeqCst);
             *leading = None;
         }
     }
@@ -300,6 +341,9 @@ impl Inner {
                     let holder = Holder::new(this.terms, this.me, term, this.life);
                     let mut leading = this.leading.lock();
                     if leading.as_ref().is_none_or(|l| l.term < term) {
+                        // No lease of an older term counts for this one.
+                        this.lease.1.store(0, Ordering::SeqCst);
+                        this.lease.0.store(term, Ordering::SeqCst);
                         *leading = Some(Leading {
                             term,
                             holder,
@@ -344,12 +388,17 @@ impl Inner {
             let now = this.clock.boot_nanos();
             if let (Some(true), Some(l)) = (granted, this.leading.lock().as_mut()) {
                 l.holder.granted(request, now);
+                let until = l.holder.until().unwrap_or(0);
+                this.lease.1.store(until, Ordering::SeqCst);
             }
         });
     }
 
     /// The consensus leader's part.
     fn supervise(self: &Arc<Inner>, catalogue: &Catalogue) {
+        if self.deaf.load(Ordering::SeqCst) {
+            return;
+        }
         let now = self.clock.boot_nanos();
         let actions = match self.control.lock().as_mut() {
             Some((_, failover)) => failover.tick(catalogue, now),

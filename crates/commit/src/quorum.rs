@@ -68,6 +68,11 @@ impl Quorum {
         self.wanted
     }
 
+    /// From now on so many must hold one.
+    pub fn want(&mut self, wanted: usize) {
+        self.wanted = wanted;
+    }
+
     /// Acknowledgements of older terms do not count from here on.
     pub fn begin_term(&mut self, term: u64) {
         assert!(term >= self.term, "terms only grow");

@@ -81,6 +81,11 @@ impl Node {
 
     /// Makes this replica the primary of a new term. Stop the receiver first: what comes later is not taken.
     pub fn promote(&self) -> Result<Promoted> {
+        self.promote_as(None)
+    }
+
+    /// The same in the term that the cluster's members have agreed on; none: in one that no other node draws.
+    pub fn promote_as(&self, named: Option<u64>) -> Result<Promoted> {
         let shared = self.shared();
         let _one_at_a_time = shared.changing_role.lock();
         let Some(following) = shared.following() else {
@@ -92,6 +97,7 @@ impl Node {
                 "cannot promote this replica: what it has received waits for room on its disk",
             ));
         }
+        self.may_begin(named, self.heard_term())?;
         following.finish();
         let log = self.join_follower()?;
         if let Some(e) = following.failure() {
@@ -114,7 +120,7 @@ impl Node {
         shared.manager.marks.flushed.raise(start);
         let known = following.term().max(shared.term.load(Ordering::SeqCst));
         let known = known.max(self.heard_term());
-        let term = self.begin_term(Some(log), known, start)?;
+        let term = self.begin_term(Some(log), named, known, start)?;
         Ok(Promoted { term, start })
     }
 
@@ -123,7 +129,12 @@ impl Node {
     /// have taken over all the same, there are two primaries of two terms, as after any forced promotion whose premise was false.
     ///
     /// It waits for what has a position to be on the disk. `go_on` is asked every few milliseconds; an error of it leaves all as it was.
-    pub fn lead_again(&self, go_on: &dyn Fn() -> Result<()>) -> Result<Promoted> {
+    /// `named`: as for [`Node::promote_as`].
+    pub fn lead_again(
+        &self,
+        named: Option<u64>,
+        go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<Promoted> {
         let shared = self.shared();
         let _one_at_a_time = loop {
             go_on()?;
@@ -135,21 +146,41 @@ impl Node {
             let what = "only a primary that has handed over can lead again";
             return Err(wrong_role(what, shared.role()));
         }
+        self.may_begin(named, self.heard_term())?;
         self.wait_until_flushed(go_on)?;
         let start = shared.manager.marks.flushed.get();
         let known = shared.term.load(Ordering::SeqCst).max(self.heard_term());
-        let term = self.begin_term(None, known, start)?;
+        let term = self.begin_term(None, named, known, start)?;
         shared.dir.unseal().map_err(crate::node::failed)?;
         shared.deposed.store(false, Ordering::SeqCst);
         Ok(Promoted { term, start })
     }
 
-    /// Begins a term above `known`. `log`: none when there is a flusher, which has it.
-    fn begin_term(&self, log: Option<LogWriter>, known: u64, start: Position) -> Result<u64> {
+    /// Whether a term that was named may begin here.
+    fn may_begin(&self, named: Option<u64>, known: u64) -> Result<()> {
+        // The members are asked under the term that is named later: each has heard of it before it begins.
+        let own = self.terms().last().expect("never empty").0;
+        match named {
+            Some(term) if term < known || term <= own => Err(Error::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("term {term} cannot begin here: term {known} is known"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins the term that is named, or one above `known`. `log`: none when there is a flusher, which has it.
+    fn begin_term(
+        &self,
+        log: Option<LogWriter>,
+        named: Option<u64>,
+        known: u64,
+        start: Position,
+    ) -> Result<u64> {
         let shared = self.shared();
         let env = &shared.options.env;
-        let term = next_term(known, env.clock.unix_micros(), env.random.next_u64());
-        let term = term.ok_or_else(|| {
+        let drawn = || next_term(known, env.clock.unix_micros(), env.random.next_u64());
+        let term = named.or_else(drawn).ok_or_else(|| {
             Error::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("no term is left above {known}, which this node has heard of"),

@@ -76,6 +76,8 @@ pub struct Shipping {
     /// Bytes of groups kept in memory for followers.
     most: usize,
     quorum: Mutex<Quorum>,
+    /// Replicas whose acknowledgements count; none: those of all nodes.
+    counted: Mutex<Option<BTreeSet<String>>>,
     /// Whether groups are kept.
     wanted: AtomicBool,
     /// A group was flushed, or a follower left.
@@ -101,6 +103,7 @@ impl Shipping {
             waiters,
             state: Mutex::default(),
             quorum: Mutex::new(Quorum::new(replicas)),
+            counted: Mutex::default(),
             wanted: AtomicBool::new(false),
             moved: Notice::default(),
             weak: Default::default(),
@@ -224,7 +227,9 @@ impl Shipping {
         f.acked = acked;
         f.needs = f.needs.max(acked.persisted);
         (f.heard_micros, f.echo_micros) = (now_micros, echo_micros);
-        self.quorum.lock().acked(id, &f.name, acked);
+        if self.is_counted(&f.name) {
+            self.quorum.lock().acked(id, &f.name, acked);
+        }
         drop(s);
         self.settle();
     }
@@ -318,11 +323,84 @@ impl Shipping {
     pub fn replicas(&self) -> usize {
         self.quorum.lock().replicas()
     }
+
+    /// From now on so many replicas must hold a commit before it is decided.
+    pub fn want_replicas(&self, wanted: usize) {
+        let mut quorum = self.quorum.lock();
+        if quorum.replicas() == wanted {
+            return;
+        }
+        quorum.want(wanted);
+        drop(quorum);
+        self.settle();
+    }
+
+    fn is_counted(&self, name: &str) -> bool {
+        let counted = self.counted.lock();
+        counted.as_ref().is_none_or(|names| names.contains(name))
+    }
+
+    /// Only acknowledgements of these replicas count from now on.
+    pub fn count_only(&self, names: BTreeSet<String>) {
+        let mut counted = self.counted.lock();
+        if counted.as_ref() == Some(&names) {
+            return;
+        }
+        *counted = Some(names);
+        drop(counted);
+        let s = self.state.lock();
+        let mut quorum = self.quorum.lock();
+        for f in s.followers.values().filter(|f| f.member) {
+            match self.is_counted(&f.name) {
+                true => quorum.acked(f.id, &f.name, f.acked),
+                false => quorum.left(f.id),
+            }
+        }
+        drop((quorum, s));
+        self.settle();
+    }
+
+    /// How many of the counted replicas have everything up to here in their logs.
+    pub fn holding(&self, at: Position) -> usize {
+        let s = self.state.lock();
+        let have = s.followers.values();
+        let have = have.filter(|f| f.member && f.acked.persisted >= at);
+        let names: BTreeSet<&str> = have.map(|f| &*f.name).collect();
+        names.into_iter().filter(|n| self.is_counted(n)).count()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_replicas_that_are_named_count_and_the_number_can_change() {
+        let marks = Arc::new(Watermarks::default());
+        let shipping = Shipping::new(marks.clone(), Arc::new(Waiters::default()), 0, 1 << 20);
+        shipping.want_replicas(1);
+        let at = Position::new(1, 5);
+        marks.installed.raise(at);
+        shipping.flushed(at, None, None);
+        let acked = Acked {
+            received: at,
+            persisted: at,
+            ..Acked::default()
+        };
+        shipping.count_only(["a".to_owned()].into());
+        let other = shipping.join("b", true, "", Position::ZERO, 0);
+        shipping.acked(other, acked, 0, 0);
+        assert_eq!(
+            marks.decided.get(),
+            Position::ZERO,
+            "it is not of the cluster"
+        );
+        assert_eq!(shipping.holding(at), 0);
+        // It joins: what it has said already counts.
+        shipping.count_only(["a".to_owned(), "b".to_owned()].into());
+        assert_eq!(marks.decided.get(), at);
+        assert_eq!(shipping.holding(at), 1);
+    }
 
     /// A connection that is dead and not noticed yet does not vote beside the one that came after it.
     #[test]

@@ -96,6 +96,8 @@ pub enum Purpose {
     Sessions = 2,
     /// Two nodes tell each other the newest term that they know of.
     Terms = 3,
+    /// Members of a cluster that runs itself agree with each other.
+    Control = 4,
 }
 
 /// What a node says of itself.

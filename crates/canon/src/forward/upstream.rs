@@ -4,8 +4,10 @@ use super::{LOGIN, Slot};
 use crate::gate::cores::Core;
 use crate::gate::socket::Socket;
 use crate::gate::wire::{Input, gone};
+use crate::replication::Found;
 use base::{Error, Result, SqlState};
 use futures::task::noop_waker;
+use protocol::Conninfo;
 use sql::session::Known;
 use std::future::poll_fn;
 use std::io;
@@ -38,12 +40,16 @@ pub struct Upstream {
     // In this order: who gets the place finds the slot free.
     slot: Slot,
     place: Option<OwnedSemaphorePermit>,
+    /// The node that it is connected to.
+    found: Found,
+    server: Conninfo,
 }
 
 impl Upstream {
     /// Connects and logs in.
     pub async fn connect(slot: Slot, core: &Arc<Core>) -> Result<Upstream> {
         let primary = slot.0.primary.clone();
+        let (found, server) = (primary.found(), primary.server());
         // On the runtime, whose sockets wake its own threads; from then on the socket is the core's.
         let login = tokio::spawn(async move { primary.connect(&LOGIN).await });
         let lost = |e: &dyn std::fmt::Display| {
@@ -70,6 +76,8 @@ impl Upstream {
             cancelled: false,
             slot,
             place: None,
+            found,
+            server,
         })
     }
 
@@ -95,7 +103,7 @@ impl Upstream {
         let mut byte = [0; 1];
         let mut buf = ReadBuf::new(&mut byte);
         let read = Pin::new(&mut self.socket).poll_read(&mut Context::from_waker(&waker), &mut buf);
-        matches!(read, Poll::Pending) && self.input.bytes().is_empty()
+        matches!(read, Poll::Pending) && self.input.bytes().is_empty() && !self.found.has_moved()
     }
 
     /// Puts a message among what is to be sent.
@@ -125,9 +133,11 @@ impl Upstream {
     /// error also when it is not heard any more.
     pub async fn step(&mut self) -> Result<()> {
         let pool = self.slot.0.clone();
+        let mut found = self.found.clone();
         let done = tokio::select! {
             biased;
             r = poll_fn(|cx| self.poll_step(cx)) => r,
+            () = found.moved() => Err(io::Error::other("the primary is another node now")),
             e = pool.silence() => return Err(e),
         };
         done.map_err(|e| gone(&e))
@@ -176,7 +186,7 @@ impl Upstream {
     /// runs, so no other client gets this connection.
     pub fn cancel(&mut self) {
         self.cancelled = true;
-        let (primary, key) = (self.slot.0.primary.clone(), self.key);
-        tokio::spawn(async move { protocol::link::cancel(&primary, key).await });
+        let (server, key) = (self.server.clone(), self.key);
+        tokio::spawn(async move { protocol::link::cancel(&server, key).await });
     }
 }

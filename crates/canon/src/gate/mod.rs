@@ -28,7 +28,7 @@ pub mod waiting;
 pub mod wire;
 
 use crate::forward::{Pool, relay::Forwarder};
-use crate::replication::{Senders, send};
+use crate::replication::{Senders, members, send};
 use base::{Error, Result, SqlState};
 use connection::End;
 use cores::{Core, Cores};
@@ -242,8 +242,12 @@ impl<E: Engine> Gate<E> {
         full: bool,
         core: &Arc<Core>,
     ) -> End {
-        let started =
-            tokio::time::timeout(STARTUP_LIMIT, startup::start(wire, self, origin, full)).await;
+        let starting = startup::start(wire, self, origin, full);
+        let started = tokio::select! {
+            started = tokio::time::timeout(STARTUP_LIMIT, starting) => started,
+            // It may wait for this server to serve, which it will not.
+            () = self.over() => return End::Client,
+        };
         let started = match started {
             Err(_) => return End::Client,
             Ok(Err(e)) if e.code() == SqlState::CONNECTION_FAILURE => return End::Client,
@@ -266,6 +270,28 @@ impl<E: Engine> Gate<E> {
             }
             Started::Replica(visitor) => self.ship(wire, origin, visitor).await,
             Started::Terms => End::Client,
+            Started::Control => {
+                let control = self.senders.get().and_then(|s| s.control.get());
+                let served = members::serve(wire, control);
+                tokio::select! {
+                    r = served => match r {
+                        Err(e) if e.code() != SqlState::CONNECTION_FAILURE => End::Fatal(e),
+                        _ => End::Client,
+                    },
+                    () = self.over() => End::Client,
+                }
+            }
+        }
+    }
+
+    /// Ready when the server closes and its last session has ended.
+    async fn over(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.sessions_over.load(Ordering::SeqCst) {
+                return;
+            }
+            changed.await;
         }
     }
 
@@ -275,15 +301,7 @@ impl<E: Engine> Gate<E> {
             return End::Fatal(Error::unsupported("replication"));
         };
         // Not before the last session: its commit may wait for this replica.
-        let closing = async {
-            loop {
-                let changed = self.changed.notified();
-                if self.sessions_over.load(Ordering::SeqCst) {
-                    return;
-                }
-                changed.await;
-            }
-        };
+        let closing = self.over();
         self.shipping.fetch_add(1, Ordering::SeqCst);
         let _shipped = Shipped(&self.shipping);
         let ended = tokio::select! {

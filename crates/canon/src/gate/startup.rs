@@ -24,6 +24,7 @@
 use super::look::Look;
 use super::wire::{Stream, Wire, gone};
 use super::{Gate, Origin};
+use crate::replication::Membership;
 use crate::replication::ask::{ASK, SHOW, answer, shown};
 use crate::replication::membership::{MECHANISM, NODE, REPLICATION, denied, purpose};
 use base::schema::Schema;
@@ -34,7 +35,7 @@ use protocol::startup::{
     CANCEL_REQUEST, GSS_REQUEST, LISTEN, MAX_STARTUP, REPORT_SETTINGS, SESSION_USER, SSL_REQUEST,
     Startup,
 };
-use replica::proof::Purpose;
+use replica::proof::{Claim, Purpose};
 use sql::engine::Engine;
 use sql::session::{Handle, Peer, SERVER_VERSION, Session, TxnStatus};
 use std::collections::BTreeMap;
@@ -96,6 +97,8 @@ pub enum Started<E: Engine> {
     Replica(Visitor),
     /// Two nodes have told each other the newest term that they know of. That is all.
     Terms,
+    /// A node that has proven itself, for the control plane.
+    Control,
 }
 
 /// What has connected with `replication=canon`.
@@ -118,7 +121,7 @@ pub async fn start<S: Stream, E: Engine>(
         return Ok(None);
     };
     // Cancel requests pass when there is no room for more.
-    if full {
+    if full && hello.purpose != Some(Purpose::Control) {
         return Err(gate.too_many());
     }
     let user = hello.user.clone();
@@ -156,6 +159,12 @@ async fn enter<S: Stream, E: Engine>(
         wire.out.authentication_ok();
         wire.out.ready(TxnStatus::Idle);
         return Ok(Some(Started::Terms));
+    }
+    if hello.purpose == Some(Purpose::Control) {
+        prove(wire, gate, Purpose::Control).await?;
+        wire.out.authentication_ok();
+        wire.out.ready(TxnStatus::Idle);
+        return Ok(Some(Started::Control));
     }
     authenticate(wire, gate, origin, &hello.user).await?;
     let hello = on_behalf(gate, hello).await?;
@@ -220,19 +229,54 @@ async fn prove<S: Stream, E: Engine>(
 ) -> Result<String> {
     let senders = gate.senders.get();
     let senders = senders.ok_or_else(|| Error::unsupported("replication"))?;
+    let claim = prove_to(wire, &senders.membership, purpose).await?;
+    senders.told(&claim);
+    Ok(claim.node)
+}
+
+/// Where there is no database yet: whether a member of the cluster has proven itself, for the control plane. Others are not let in.
+pub async fn knock<S: Stream>(wire: &mut Wire<S>, membership: &Membership) -> Result<bool> {
+    for _ in 0..3 {
+        let Some(message) = first_message(wire).await? else {
+            break;
+        };
+        match u32::from_be_bytes(message[4..8].try_into().expect("at least eight bytes")) {
+            SSL_REQUEST | GSS_REQUEST => {
+                wire.out.buf.push(b'N');
+                wire.send().await.map_err(|e| gone(&e))?;
+            }
+            CANCEL_REQUEST | ASK | SHOW => break,
+            _ => {
+                let hello = startup(wire, &message)?;
+                if hello.purpose != Some(Purpose::Control) {
+                    return Ok(false);
+                }
+                prove_to(wire, membership, Purpose::Control).await?;
+                wire.out.authentication_ok();
+                wire.out.ready(TxnStatus::Idle);
+                wire.send().await.map_err(|e| gone(&e))?;
+                return Ok(true);
+            }
+        }
+    }
+    Err(gone(&std::io::ErrorKind::UnexpectedEof.into()))
+}
+
+/// Has the other end prove that it has the cluster's secret, and proves it to it; what it claims.
+async fn prove_to<S: Stream>(
+    wire: &mut Wire<S>,
+    membership: &Membership,
+    purpose: Purpose,
+) -> Result<Claim> {
     wire.out.sasl(MECHANISM);
     let first = password_message(wire).await?;
     let first = chosen(&first, MECHANISM)?;
-    let (answerer, second) = senders
-        .membership
-        .answerer(purpose, first)
-        .map_err(denied)?;
+    let (answerer, second) = membership.answerer(purpose, first).map_err(denied)?;
     wire.out.sasl_continue(second);
     let proof = password_message(wire).await?;
     let (claim, answer) = answerer.proven(&proof).map_err(denied)?;
-    senders.told(&claim);
     wire.out.sasl_final(answer);
-    Ok(claim.node)
+    Ok(claim)
 }
 
 /// What came with the choice of this mechanism.

@@ -1,15 +1,23 @@
-//! Who comes while there is no database yet: a replica's first copy is still to come, and until then nothing here knows a role.
+//! Clients that come while there is no database yet: a replica's first copy is still to come, and until then nothing here knows a role. At a member of a cluster
+//! that runs itself also while its database is opened: the other members are heard there.
 //!
 //! ```text
 //! for PATIENCE   nobody is accepted: if the copy comes meanwhile, the gate takes who stands in the kernel's queue
 //! then           accept ──▶ start-up message (a request for TLS: no) ──▶ 57P03, and the reason
+//! with a door    accept ──▶ start-up message ──▶ replication=control: the proof, and the control plane; others: 57P03, and the reason
 //! ```
 //! The listeners go on to the gate afterwards. Without this a client would hang in that queue for as long as the primary is away.
 //!
 //! Left out on purpose: letting in who has been accepted when the copy comes.
 
+use super::startup;
+use super::wire::Wire;
+use crate::replication::Membership;
+use crate::replication::members::{self, Members};
+use base::{Error, SqlState};
 use protocol::message;
 use protocol::startup::{CANCEL_REQUEST, GSS_REQUEST, MAX_STARTUP, SSL_REQUEST};
+use sql::session::Severity;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +29,17 @@ use tokio::task::JoinSet;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A client that says nothing.
 const SILENCE: Duration = Duration::from_secs(60);
+/// For the last words to one that does not read them.
+const LAST: Duration = Duration::from_secs(1);
 /// Most connections that are answered at once; others wait to be accepted.
 const MOST: usize = 256;
+
+/// The way to the control plane.
+#[derive(Clone)]
+pub struct Door {
+    pub membership: Arc<Membership>,
+    pub members: Arc<dyn Members>,
+}
 
 /// See the head of the file.
 pub struct WaitingRoom {
@@ -32,10 +49,19 @@ pub struct WaitingRoom {
 
 impl WaitingRoom {
     pub fn open(listeners: Vec<TcpListener>, why: String) -> WaitingRoom {
+        WaitingRoom::start(listeners, why, None)
+    }
+
+    /// One in which other members are heard.
+    pub fn with_door(listeners: Vec<TcpListener>, why: String, door: Door) -> WaitingRoom {
+        WaitingRoom::start(listeners, why, Some(door))
+    }
+
+    fn start(listeners: Vec<TcpListener>, why: String, door: Option<Door>) -> WaitingRoom {
         let (listeners, why) = (Arc::new(listeners), Arc::<str>::from(why));
         let mut accepting = JoinSet::new();
         for i in 0..listeners.len() {
-            accepting.spawn(accept(listeners.clone(), i, why.clone()));
+            accepting.spawn(accept(listeners.clone(), i, why.clone(), door.clone()));
         }
         WaitingRoom {
             listeners,
@@ -50,23 +76,45 @@ impl WaitingRoom {
     }
 }
 
-async fn accept(listeners: Arc<Vec<TcpListener>>, i: usize, why: Arc<str>) {
-    tokio::time::sleep(PATIENCE).await;
+async fn accept(listeners: Arc<Vec<TcpListener>>, i: usize, why: Arc<str>, door: Option<Door>) {
+    if door.is_none() {
+        tokio::time::sleep(PATIENCE).await;
+    }
     let here = Arc::new(tokio::sync::Semaphore::new(MOST));
     loop {
         let place = here.clone().acquire_owned().await;
         match listeners[i].accept().await {
             Ok((socket, _)) => {
-                let why = why.clone();
+                let (why, door) = (why.clone(), door.clone());
                 // It outlives the acceptor, so that who was accepted is answered.
                 tokio::spawn(async move {
-                    _ = tokio::time::timeout(SILENCE, refuse(socket, &why)).await;
+                    match door {
+                        None => _ = tokio::time::timeout(SILENCE, refuse(socket, &why)).await,
+                        Some(door) => hear(socket, &why, door).await,
+                    }
                     drop(place);
                 });
             }
             // No descriptors, say.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
+    }
+}
+
+/// Lets a member in, and refuses all others.
+async fn hear(socket: TcpStream, why: &str, door: Door) {
+    _ = socket.set_nodelay(true);
+    let mut wire = Wire::new(socket);
+    let knocked = startup::knock(&mut wire, &door.membership);
+    let served = match tokio::time::timeout(SILENCE, knocked).await {
+        Ok(Ok(true)) => members::serve(&mut wire, Some(&door.members)).await,
+        Ok(Ok(false)) => Err(Error::new(SqlState::CANNOT_CONNECT_NOW, why)),
+        Ok(Err(e)) => Err(e),
+        Err(_) => return,
+    };
+    if let Err(e) = served {
+        wire.out.error(Severity::Fatal, &e);
+        _ = tokio::time::timeout(LAST, wire.last_words()).await;
     }
 }
 

@@ -42,6 +42,8 @@ const ACK: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(10);
 /// How often it is said at most that this replica is too slow.
 const SLOW: Duration = Duration::from_secs(10);
+/// How long the task may take to leave a connection.
+const ANEW: Duration = Duration::from_secs(5);
 /// Longest pause between tries to connect.
 const MOST_BACKOFF: Duration = Duration::from_secs(5);
 
@@ -53,7 +55,16 @@ type FirstWord = Option<Result<Word>>;
 /// Somebody wants this node to become the primary.
 struct Asked {
     force: bool,
+    /// The term that the members have agreed on.
+    named: Option<u64>,
     answer: std::sync::mpsc::Sender<Result<String>>,
+}
+
+/// What is asked of the task.
+enum Request {
+    TakeOver(Asked),
+    /// Leave the connection and begin anew with what is known by now; answered when nothing of the old one is acknowledged any more.
+    Anew(std::sync::mpsc::Sender<()>),
 }
 
 #[derive(Default)]
@@ -90,8 +101,8 @@ pub struct Follow {
     state: Mutex<State>,
     first: watch::Sender<FirstWord>,
     restart: watch::Sender<Option<Restart>>,
-    requests: mpsc::UnboundedSender<Asked>,
-    incoming: Mutex<Option<mpsc::UnboundedReceiver<Asked>>>,
+    requests: mpsc::UnboundedSender<Request>,
+    incoming: Mutex<Option<mpsc::UnboundedReceiver<Request>>>,
 }
 
 impl Follow {
@@ -228,11 +239,39 @@ impl Follow {
         if !force && !self.is_connected() {
             return Err(self.unconnected());
         }
+        self.take_over(force, None, wait, go_on)
+    }
+
+    /// Takes over without its primary, in the term that the members have agreed on; else as [`Follow::promote`].
+    pub fn promote_as(&self, term: u64, wait: Duration) -> Result<Option<String>> {
+        self.take_over(true, Some(term), wait, &|| Ok(()))
+    }
+
+    /// Leaves the connection to a primary of an older term than this node has heard of by now, or to one at an address that is not the primary's any
+    /// more. When it returns, no connection from before acknowledges anything.
+    pub fn begin_anew(&self) -> Result<()> {
         let (answer, answered) = std::sync::mpsc::channel();
         let gone = || Error::internal("nothing is followed any more");
-        self.requests
-            .send(Asked { force, answer })
-            .map_err(|_| gone())?;
+        let anew = Request::Anew(answer);
+        self.requests.send(anew).map_err(|_| gone())?;
+        answered.recv_timeout(ANEW).map_err(|_| gone())
+    }
+
+    fn take_over(
+        &self,
+        force: bool,
+        named: Option<u64>,
+        wait: Duration,
+        go_on: GoOn<'_>,
+    ) -> Result<Option<String>> {
+        let (answer, answered) = std::sync::mpsc::channel();
+        let gone = || Error::internal("nothing is followed any more");
+        let asked = Request::TakeOver(Asked {
+            force,
+            named,
+            answer,
+        });
+        self.requests.send(asked).map_err(|_| gone())?;
         let until = Instant::now() + wait;
         let answer = || loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -265,6 +304,7 @@ impl Follow {
             ring,
             commands: Vec::new(),
             asked: Vec::new(),
+            anew: false,
             pause: None,
             slow: None,
         };
@@ -313,6 +353,8 @@ struct Task<'a> {
     commands: Vec<Command>,
     /// Who waits for a promotion.
     asked: Vec<Asked>,
+    /// It was told to begin anew: failures from before count no more.
+    anew: bool,
     /// Before the next connection.
     pause: Option<Duration>,
     /// When it was last said that this replica is too slow.
@@ -321,7 +363,7 @@ struct Task<'a> {
 
 impl Task<'_> {
     /// The status that it ends with.
-    async fn run(&mut self, mut incoming: mpsc::UnboundedReceiver<Asked>) -> &'static str {
+    async fn run(&mut self, mut incoming: mpsc::UnboundedReceiver<Request>) -> &'static str {
         let mut failures = 0u32;
         let mut silent = false;
         loop {
@@ -356,6 +398,9 @@ impl Task<'_> {
                     None => End::Lost,
                 }
             };
+            if std::mem::take(&mut self.anew) {
+                failures = 0;
+            }
             {
                 let mut s = self.follow.state.lock();
                 (s.connected, s.status) = (false, "connecting");
@@ -423,7 +468,7 @@ impl Task<'_> {
     async fn connected(
         &mut self,
         mut link: CopyBoth<TcpStream>,
-        incoming: &mut mpsc::UnboundedReceiver<Asked>,
+        incoming: &mut mpsc::UnboundedReceiver<Request>,
     ) -> End {
         self.receiver.handle(Event::Connected, &mut self.commands);
         let moved = self.following.moved.clone();

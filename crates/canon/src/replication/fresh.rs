@@ -508,6 +508,7 @@ impl Fresh {
     /// Until the connection ends, or this node follows no more.
     async fn run_lane(&self, lane: &Lane, core: &Arc<Core>) -> Result<()> {
         let (primary, name) = (self.primary.clone(), self.name.clone());
+        let mut found = primary.found();
         // On the runtime, whose sockets wake its own threads; from then on the socket is the core's.
         let linked = tokio::spawn(async move { link(&primary, &name).await });
         let closed = || Error::internal("the server ends");
@@ -524,6 +525,7 @@ impl Fresh {
         tokio::select! {
             e = self.carry(lane, &mut link) => e.map_or(Ok(()), Err),
             () = closing => Ok(()),
+            () = found.moved() => Ok(()),
         }
     }
 
@@ -543,6 +545,7 @@ impl Fresh {
         let mut silent = false;
         while self.node.role() == Role::Replica {
             let step = Duration::from_millis(20) * (1 << failures.min(6));
+            let mut found = self.primary.found();
             let connecting = async {
                 if failures > 0 {
                     tokio::time::sleep(step.min(MOST_BACKOFF)).await;
@@ -561,7 +564,11 @@ impl Fresh {
                         self.map(mapped);
                         silent = false;
                         let began = tokio::time::Instant::now();
-                        let Some(why) = self.carry(self.common(), &mut link).await else { break };
+                        let carried = tokio::select! {
+                            e = self.carry(self.common(), &mut link) => e,
+                            () = found.moved() => Some(elsewhere()),
+                        };
+                        let Some(why) = carried else { break };
                         failures = u32::from(began.elapsed() < MOST_BACKOFF) * (failures + 1);
                         why
                     }
@@ -665,6 +672,13 @@ impl Fresh {
             }
         }
     }
+}
+
+fn elsewhere() -> Error {
+    Error::new(
+        SqlState::CONNECTION_FAILURE,
+        "the primary is another node now",
+    )
 }
 
 fn touch(t: &Touched) -> Touch {

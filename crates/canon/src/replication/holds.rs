@@ -289,6 +289,7 @@ impl Fresh {
                     ("replication", "canon"),
                     ("application_name", self.name.as_str()),
                 ];
+                let mut found = self.primary.found();
                 let connecting = async {
                     let link = self.primary.connect(&parameters).await?;
                     CopyBoth::begin(link, COMMAND).await
@@ -296,8 +297,12 @@ impl Fresh {
                 let again = match connecting.await {
                     Ok(mut link) => {
                         failures = 0;
-                        let why = holds.drive(&mut link).await;
-                        debug!("snapshots are kept no more: {}", why.fields().message);
+                        tokio::select! {
+                            why = holds.drive(&mut link) => {
+                                debug!("snapshots are kept no more: {}", why.fields().message);
+                            }
+                            () = found.moved() => {}
+                        }
                         None
                     }
                     Err(why) => {

@@ -36,6 +36,7 @@ pub fn purpose(value: &str) -> Option<Purpose> {
         "canon" => Some(Purpose::Replica),
         "forward" => Some(Purpose::Sessions),
         "terms" => Some(Purpose::Terms),
+        "control" => Some(Purpose::Control),
         _ => None,
     }
 }

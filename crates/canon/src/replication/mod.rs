@@ -15,6 +15,7 @@
 //!           ask.rs              how far its replicas are, before it serves
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
 //! both      membership.rs     the cluster's secret, by which nodes know each other;  herald.rs  a primary's term is told to those that are known
+//!           members.rs        how a connection of the control plane is answered
 //!           copy_both.rs        messages over CopyData
 //! ```
 //! What is decided is decided in `replica::ship`, which knows no socket; what is kept, in `node`. Here are the tasks between them, and
@@ -33,6 +34,7 @@ pub mod herald;
 mod holds;
 mod lane;
 mod log_ring;
+pub mod members;
 pub mod membership;
 mod peer;
 mod place;
@@ -47,7 +49,7 @@ pub use follow::Follow;
 pub use fresh::Fresh;
 pub use herald::Herald;
 pub use membership::Membership;
-pub use peer::Primary;
+pub use peer::{Found, Primary, Target};
 pub use place::{Place, ReplicaLag};
 pub use restart::{Restart, Word};
 pub use send::Senders;

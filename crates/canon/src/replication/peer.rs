@@ -14,6 +14,7 @@ use replica::proof::{Asker, Claim};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// A node's address, the role that logs in there, and what this node proves of itself.
 #[derive(Clone, PartialEq, Eq)]
@@ -21,14 +22,90 @@ pub struct Primary {
     server: Conninfo,
     /// What this node proves to it, and has it prove.
     pub member: Option<Arc<Membership>>,
+    /// Where the primary is now, where that can change while this node runs. It wins over host and port.
+    target: Option<Target>,
+}
+
+/// A primary that can be another one later. Clones share it.
+#[derive(Clone)]
+pub struct Target(Arc<watch::Sender<(String, u16)>>);
+
+impl Target {
+    /// The primary is at this address from now on. False: it was already.
+    pub fn set(&self, host: String, port: u16) -> bool {
+        let new = (host, port);
+        let changes = |at: &mut (String, u16)| std::mem::replace(at, new.clone()) != new;
+        self.0.send_if_modified(changes)
+    }
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Target) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Target {}
+
+/// Where a primary was when this was made.
+#[derive(Clone)]
+pub struct Found(Option<watch::Receiver<(String, u16)>>);
+
+impl Found {
+    /// Whether the primary is at another address than when this was made.
+    pub fn has_moved(&self) -> bool {
+        let at = self.0.as_ref();
+        at.is_some_and(|at| at.has_changed().unwrap_or(false))
+    }
+
+    /// Ready when the primary is at another address than when this was made.
+    pub async fn moved(&mut self) {
+        if let Some(at) = &mut self.0
+            && at.changed().await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
+    }
 }
 
 impl Primary {
     /// Reads a connection string; `Err` says what is wrong.
     pub fn parse(text: &str) -> std::result::Result<Primary, String> {
         let server = Conninfo::parse(text)?;
-        let member = None;
-        Ok(Primary { server, member })
+        Ok(Primary {
+            server,
+            member: None,
+            target: None,
+        })
+    }
+
+    /// One whose address can change from now on, and what changes it.
+    pub fn movable(mut self) -> (Primary, Target) {
+        let at = watch::channel((self.host.clone(), self.port)).0;
+        let target = Target(Arc::new(at));
+        self.target = Some(target.clone());
+        (self, target)
+    }
+
+    /// Host and port, now.
+    pub fn address(&self) -> (String, u16) {
+        match &self.target {
+            Some(t) => t.0.borrow().clone(),
+            None => (self.host.clone(), self.port),
+        }
+    }
+
+    /// Where it is now, to be told when that changes.
+    pub fn found(&self) -> Found {
+        Found(self.target.as_ref().map(|t| t.0.subscribe()))
+    }
+
+    /// The server that it is now.
+    pub fn server(&self) -> Conninfo {
+        let mut server = self.server.clone();
+        (server.host, server.port) = self.address();
+        server
     }
 
     /// Asked by a node of its cluster.
@@ -51,7 +128,7 @@ impl Primary {
         let purpose = parameters.iter().find(|p| p.0 == membership::REPLICATION);
         let purpose = purpose.and_then(|p| membership::purpose(p.1));
         let (Some(member), Some(purpose)) = (&self.member, purpose) else {
-            return Ok((Link::connect(self, parameters).await?, None));
+            return Ok((Link::connect(&self.server(), parameters).await?, None));
         };
         let mut proof = Proof {
             server: self,
@@ -60,7 +137,7 @@ impl Primary {
         };
         let node = (membership::NODE, member.name());
         let parameters: Vec<_> = parameters.iter().copied().chain([node]).collect();
-        let link = Link::connect_with(self, &parameters, Some(&mut proof)).await?;
+        let link = Link::connect_with(&self.server(), &parameters, Some(&mut proof)).await?;
         Ok((link, proof.peer))
     }
 }
@@ -81,13 +158,13 @@ impl DerefMut for Primary {
 
 impl fmt::Display for Primary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.server.fmt(f)
+        self.server().fmt(f)
     }
 }
 
 impl fmt::Debug for Primary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.server, f)
+        fmt::Debug::fmt(&self.server(), f)
     }
 }
 

@@ -107,6 +107,7 @@ impl Place {
         }
         let marks = &following.marks;
         let primary = follow.primary();
+        let (host, port) = primary.address();
         Some(Receiver {
             pid: 1,
             status: follow.status(),
@@ -115,8 +116,8 @@ impl Place {
             received: marks.received.get(),
             persisted: marks.persisted.get(),
             last_message: follow.heard().map(|m| m - EPOCH),
-            host: primary.host.clone(),
-            port: primary.port,
+            host,
+            port,
             conninfo: primary.conninfo(),
         })
     }
@@ -211,6 +212,7 @@ impl Surroundings for Place {
     }
 
     fn unseal(&self, forget: bool, go_on: GoOn<'_>) -> Result<String> {
+        self.senders.may_promote()?;
         self.senders.lead_again(forget, go_on)
     }
 
@@ -224,6 +226,7 @@ impl Surroundings for Place {
             .as_ref()
             .filter(|_| self.node.following().is_some());
         let follow = follow.ok_or_else(not_a_replica)?;
+        self.senders.may_promote()?;
         follow.promote(force, wait, go_on)
     }
 
@@ -252,6 +255,10 @@ impl Surroundings for Place {
 
     fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>> {
         self.fresh.as_ref()?.readable(at, touches, want)
+    }
+
+    fn may_serve(&self) -> bool {
+        self.senders.may_serve()
     }
 
     fn arrival(&self) -> u64 {

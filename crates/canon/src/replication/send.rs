@@ -12,6 +12,7 @@ use super::archive::Archiving;
 use super::bootstrap::disk;
 use super::copy_both::{CopyBoth, broken};
 use super::log_ring::{self, LogRing};
+use super::members::Members;
 use super::shared::Exposed;
 use super::{Herald, Membership, holds, region};
 use crate::gate::Origin;
@@ -71,6 +72,8 @@ pub struct Senders {
     rings: bool,
     pub membership: Arc<Membership>,
     pub herald: Arc<Herald>,
+    /// The way into the control plane.
+    pub control: OnceLock<Arc<dyn Members>>,
     /// Batches that went this way, and that.
     in_ring: AtomicU64,
     in_messages: AtomicU64,
@@ -108,6 +111,7 @@ impl Senders {
         Senders {
             herald: Arc::new(Herald::new(node.clone())),
             membership,
+            control: OnceLock::new(),
             node,
             env,
             peers: Mutex::default(),
@@ -239,12 +243,46 @@ impl Senders {
         .collect()
     }
 
+    /// Whether this node may acknowledge and serve strong reads, as far as it leads a cluster that runs itself.
+    #[inline]
+    pub fn may_serve(&self) -> bool {
+        self.control.get().is_none_or(|m| m.may_serve())
+    }
+
+    /// See [`Members::together`].
+    pub fn together(&self) -> Option<super::members::Together> {
+        self.control.get()?.together()
+    }
+
+    /// See [`Members::may_promote`].
+    pub fn may_promote(&self) -> Result<()> {
+        self.control.get().map_or(Ok(()), |m| m.may_promote())
+    }
+
     /// Names of replicas since the start, and whether they are connected.
     pub fn known(&self) -> Vec<(String, bool)> {
         let now = self.node.shipping().followers();
         let is_there = |name: &String| now.iter().any(|f| f.name == *name);
         let names = self.names.lock();
         names.iter().map(|n| (n.clone(), is_there(n))).collect()
+    }
+
+    /// Leads again, in the term that was named, or in one that no other node draws.
+    pub fn lead_again_as(&self, named: Option<u64>, go_on: GoOn<'_>) -> Result<Promoted> {
+        // No connection of the old term may carry a commit of the new one: replicas would take it for one of the old.
+        self.between_terms.store(true, Ordering::SeqCst);
+        let alone = loop {
+            if self.peers.lock().is_empty() {
+                break Ok(());
+            }
+            if let Err(e) = go_on() {
+                break Err(e);
+            }
+            self.env.clock.sleep(Duration::from_millis(2));
+        };
+        let led = alone.and_then(|()| self.node.lead_again(named, go_on));
+        self.between_terms.store(false, Ordering::SeqCst);
+        led.inspect(|p| self.membership.hears(p.term))
     }
 
     /// Leads again after a hand-over that came to nothing.
@@ -261,21 +299,7 @@ impl Senders {
             .hint("Start this node with --replica-of that one. If it is lost for good: canon promote --forget-term --newer-primary-is-down."));
         }
         let heir = self.node.dir().sealed_for().map_err(disk)?;
-        // No connection of the old term may carry a commit of the new one: replicas would take it for one of the old.
-        self.between_terms.store(true, Ordering::SeqCst);
-        let alone = loop {
-            if self.peers.lock().is_empty() {
-                break Ok(());
-            }
-            if let Err(e) = go_on() {
-                break Err(e);
-            }
-            self.env.clock.sleep(Duration::from_millis(2));
-        };
-        let led = alone.and_then(|()| self.node.lead_again(go_on));
-        self.between_terms.store(false, Ordering::SeqCst);
-        let Promoted { term, start } = led?;
-        self.membership.hears(term);
+        let Promoted { term, start } = self.lead_again_as(None, go_on)?;
         if deposed {
             let report = format!(
                 "Leading again: term {term} begins after {start}. What the primary of term {heard} has committed is not part of the history: \

@@ -70,6 +70,7 @@ pub struct Consensus {
     me: NodeId,
     raft: Raft<Types>,
     catalogue: watch::Receiver<Catalogue>,
+    expected: Arc<Catalogue>,
 }
 
 fn other(e: impl std::fmt::Display) -> io::Error {
@@ -95,19 +96,25 @@ impl Consensus {
             ..Config::default()
         };
         let config = Arc::new(config.validate().map_err(other)?);
-        let (store, machine, catalogue) = store::open(file::LogFile::open(disk, dir)?);
+        let file = file::LogFile::open(disk, dir)?;
+        let expected = Arc::new(store::expected(&file));
+        let (store, machine, catalogue) = store::open(file);
         let raft = Raft::new(me, config, Ways { carry }, store, machine);
         Ok(Consensus {
             me,
             raft: raft.await.map_err(other)?,
             catalogue,
+            expected,
         })
     }
 
     /// Makes a cluster of one, whose data stands in this term. An error if it is a member of one.
     pub async fn found(&self, member: Member, term: u64) -> io::Result<()> {
-        let alone = BTreeMap::from([(self.me, EmptyNode {})]);
-        self.raft.initialize(alone).await.map_err(other)?;
+        // One that was ended between this and the first entry goes on from here.
+        if !self.raft.is_initialized().await.map_err(other)? {
+            let alone = BTreeMap::from([(self.me, EmptyNode {})]);
+            self.raft.initialize(alone).await.map_err(other)?;
+        }
         let leads = |m: &openraft::RaftMetrics<NodeId, EmptyNode>| m.state.is_leader();
         self.raft
             .wait(None)
@@ -124,6 +131,17 @@ impl Consensus {
     /// The catalogue as far as it is applied here, and a way to wait for a change.
     pub fn catalogue(&self) -> watch::Receiver<Catalogue> {
         self.catalogue.clone()
+    }
+
+    /// What this member's disk held when it was opened, its newest entries included, which may not have been agreed on: a guess for what the catalogue
+    /// will say.
+    pub fn expected(&self) -> &Catalogue {
+        &self.expected
+    }
+
+    /// Whether this member may stand for election from now on.
+    pub fn may_stand(&self, may: bool) {
+        self.raft.runtime_config().elect(may);
     }
 
     /// The consensus leader, as far as this member knows.

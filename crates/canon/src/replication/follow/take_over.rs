@@ -2,15 +2,26 @@
 //!
 //! Left out on purpose: who asks (`Follow::promote`), and how long the answer may take.
 
-use super::{Asked, End, State, Task};
+use super::{End, Request, State, Task};
 use base::Error;
 use node::Promoted;
 use replica::ship::receiver::Event;
+use std::time::Duration;
 use tracing::{error, info};
 
 impl Task<'_> {
-    pub(super) fn request(&mut self, r: Option<Asked>) -> Option<End> {
-        let r = r?;
+    pub(super) fn request(&mut self, r: Option<Request>) -> Option<End> {
+        let r = match r? {
+            Request::TakeOver(r) => r,
+            Request::Anew(answer) => {
+                self.receiver = self.follow.receiver(&self.following, &self.ring);
+                self.commands.clear();
+                (self.pause, self.anew) = (Some(Duration::ZERO), true);
+                // The connection is dropped where this returns to, and nothing is sent before that.
+                _ = answer.send(());
+                return Some(End::Lost);
+            }
+        };
         let force = r.force;
         if !force && !self.receiver.is_streaming() {
             _ = r.answer.send(Err(self.follow.unconnected()));
@@ -18,6 +29,11 @@ impl Task<'_> {
         }
         self.asked.push(r);
         if force {
+            if let Some(term) = self.asked.last().and_then(|a| a.named) {
+                return Some(End::TakeOver(format!(
+                    "The members have named this node for term {term}."
+                )));
+            }
             let s = self.follow.state.lock();
             let now = self.follow.env.clock.unix_micros();
             let ago = s.heard.map(|h| (now - h).max(0) / 1000);
@@ -73,7 +89,8 @@ impl Task<'_> {
     pub(super) async fn take_over(&mut self, words: &str) -> bool {
         let node = self.follow.node.clone();
         let published = self.following.marks.claimed();
-        let done = tokio::task::spawn_blocking(move || node.promote()).await;
+        let named = self.asked.iter().find_map(|a| a.named);
+        let done = tokio::task::spawn_blocking(move || node.promote_as(named)).await;
         let done = done.unwrap_or_else(|e| Err(Error::internal(e.to_string())));
         let report = done.map(|Promoted { term, start }| {
             self.follow.hears(term);

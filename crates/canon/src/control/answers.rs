@@ -1,0 +1,221 @@
+//! Questions that a node asks another one, and this node's answers.
+
+use super::Seat;
+use super::words::{ASKED, Identity, Joined, Joining, OF_MEMBER, Question, system};
+use crate::replication::Place;
+use crate::replication::members::{MemberSeen, Members, Together};
+use ::cluster::failover::stands_in_the_way;
+use ::cluster::{Command, Kind, Member, NodeId, Obstacle, Phase, Policies, Refused};
+use base::{Error, Result, SqlState};
+use futures::future::BoxFuture;
+use node::Role;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tracing::info;
+
+/// How long the members have to say that they are a majority.
+const MAJORITY: Duration = Duration::from_secs(3);
+impl Members for Seat {
+    fn answer(self: Arc<Self>, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>>> {
+        // The member lives in the runtime; a connection lives on a core that may be busy with statements.
+        let answered = self.runtime.clone().spawn(self.reply(question));
+        Box::pin(async move { answered.await.map_err(system)? })
+    }
+
+    fn together(&self) -> Option<Together> {
+        let (catalogue, member) = (self.catalogue()?, self.member.get()?);
+        let phase = catalogue.phase()?;
+        let (voters, decides) = (member.consensus().voters(), member.consensus().leader());
+        let seen = |(id, m): (&NodeId, &Member)| MemberSeen {
+            name: m.name.clone(),
+            has_copy: m.has_copy(),
+            votes: voters.contains(id),
+            leads: matches!(phase, Phase::Leading { node, .. } if node == *id),
+            decides: decides == Some(*id),
+        };
+        let obstacle = match stands_in_the_way(&catalogue) {
+            Some(Obstacle::NoReplica) => Some("there is no other copy".to_owned()),
+            Some(_) => {
+                Some("no replica has said yet that it has all that was acknowledged".to_owned())
+            }
+            None if voters.len() < 3 => Some(
+                "only one member votes: a third server, or a witness, would make it three"
+                    .to_owned(),
+            ),
+            None if decides.is_none() => Some("the members reach no majority".to_owned()),
+            None => None,
+        };
+        Some(Together {
+            members: catalogue.members().iter().map(seen).collect(),
+            wanted: catalogue.wanted(),
+            promised: catalogue.promised(),
+            degraded: catalogue.degraded(),
+            lease: member.lease_left(),
+            obstacle,
+        })
+    }
+
+    fn may_promote(&self) -> Result<()> {
+        let Some(seat) = self.shared().filter(|s| s.member.get().is_some()) else {
+            return Ok(());
+        };
+        let (told, heard) = std::sync::mpsc::channel();
+        self.runtime.spawn(async move {
+            let member = seat.member.get().expect("looked at above");
+            _ = told.send(member.has_majority().await);
+        });
+        let majority = tokio::task::block_in_place(|| heard.recv_timeout(MAJORITY));
+        match majority {
+            Ok(true) => {
+                let what =
+                    "the members of this cluster agree among themselves which node is the primary";
+                Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what).hint(
+                    "canon status says which, and what stands in the way of a fail-over. A promotion by hand is for a cluster without a majority.",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn may_serve(&self) -> bool {
+        match self.guarded.load(Ordering::Relaxed) {
+            0 => true,
+            term => self.member.get().is_none_or(|m| m.may_acknowledge(term)),
+        }
+    }
+}
+
+impl Seat {
+    async fn reply(self: Arc<Self>, question: Vec<u8>) -> Result<Vec<u8>> {
+        match question.split_first() {
+            Some((&OF_MEMBER, message)) => {
+                let member = self.member.get();
+                let member = member.ok_or_else(|| system("this node is no member"))?;
+                member.ear().hear(message).await.map_err(system)
+            }
+            Some((&ASKED, question)) => match serde_json::from_slice(question).map_err(system)? {
+                Question::Primary { you } => {
+                    let at = self.primary(&you)?;
+                    serde_json::to_vec(&at).map_err(system)
+                }
+                Question::Join(joining) => {
+                    let joined = self.let_join(joining).await?;
+                    serde_json::to_vec(&joined).map_err(system)
+                }
+            },
+            _ => Err(system("a question that is not known here")),
+        }
+    }
+
+    /// Where the primary is, as far as it is known here.
+    fn primary(&self, you: &str) -> Result<Option<String>> {
+        if let Some(catalogue) = self.catalogue().filter(|c| c.phase().is_some()) {
+            return Ok(match catalogue.phase() {
+                Some(Phase::Leading { node, .. }) => {
+                    catalogue.members().get(&node).map(|m| m.address.clone())
+                }
+                _ => None,
+            });
+        }
+        let place = self.place().ok_or_else(|| system("the server starts"))?;
+        Ok((place.node.role() == Role::Primary).then(|| you.to_owned()))
+    }
+
+    async fn let_join(self: &Arc<Self>, joining: Joining) -> Result<Joined> {
+        if self.catalogue().is_none_or(|c| c.phase().is_none())
+            && self.identity.get().is_none_or(|i| i.joined.is_none())
+        {
+            let place = self.place().ok_or_else(|| system("the server starts"))?;
+            if place.node.role() != Role::Primary || !place.node.is_open() {
+                return Ok(Joined::Later);
+            }
+            self.found(&place, &joining.you).await?;
+        }
+        let member = self.member.get().ok_or_else(|| system("it is founded"))?;
+        let consensus = member.consensus();
+        match consensus.leader() {
+            Some(leader) if Some(leader) == self.me() => {}
+            Some(leader) => {
+                let catalogue = self.catalogue().unwrap_or_default();
+                let at = catalogue.members().get(&leader);
+                return Ok(at.map_or(Joined::Later, |m| Joined::Elsewhere(m.address.clone())));
+            }
+            None => return Ok(Joined::Later),
+        }
+        let (node, member) = (joining.node, joining.member);
+        let name = member.name.clone();
+        let join = Command::Join { node, member };
+        match consensus.propose(join).await.map_err(system)? {
+            Ok(()) => {
+                info!(%name, node, "a member has joined");
+                Ok(Joined::Yes)
+            }
+            Err(Refused::Taken) => Ok(Joined::Never(format!(
+                "another member is called \"{name}\", or this one has another kind"
+            ))),
+            Err(_) => Ok(Joined::Later),
+        }
+    }
+
+    /// Makes a cluster of one of this primary.
+    async fn found(self: &Arc<Self>, place: &Arc<Place>, you: &str) -> Result<()> {
+        let _one = self.founding.lock().await;
+        if self.catalogue().is_some_and(|c| c.phase().is_some()) {
+            return Ok(());
+        }
+        let me = Member {
+            name: self.config.node_name.clone(),
+            address: self
+                .config
+                .cluster_address
+                .clone()
+                .unwrap_or_else(|| you.to_owned()),
+            kind: Kind::Server,
+        };
+        if self.identity.get().is_none() {
+            let identity = Identity {
+                node: self.draw(),
+                joined: None,
+            };
+            self.become_member(identity).await?;
+        }
+        info!(name = %me.name, address = %me.address, "this server founds a cluster");
+        let member = self.member.get().ok_or_else(|| system("it is founded"))?;
+        let consensus = member.consensus();
+        consensus
+            .found(me, place.node.term())
+            .await
+            .map_err(system)?;
+        if let Some(n) = self.config.synchronous_said {
+            let policies = Policies {
+                synchronous_replicas: Some(n as usize),
+                ..Policies::default()
+            };
+            let set = consensus.propose(Command::Set { policies }).await;
+            _ = set.map_err(system)?;
+        }
+        Ok(())
+    }
+
+    /// A number for a new member.
+    pub(super) fn draw(&self) -> NodeId {
+        // Zero is nothing's number, and half of all are plenty.
+        (self.env.random.next_u64() >> 1).max(1)
+    }
+
+    /// The member that this server is to be.
+    pub(super) fn as_member(&self) -> Result<Member> {
+        let address = self.own_address().ok_or_else(|| {
+            let what = "other members cannot reach this server at the address that it listens on";
+            Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
+                .hint("Say where they can: --cluster-address HOST:PORT.")
+        })?;
+        Ok(Member {
+            name: self.config.node_name.clone(),
+            address,
+            kind: Kind::Server,
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! What this node's copy of the data does when the members ask it (`cluster::member::Data`).
+
+use super::Seat;
+use crate::replication::Place;
+use ::cluster::member::Data;
+use ::cluster::waiting::Seen;
+use ::cluster::{Command, End, NodeId, Phase};
+use base::{Error, Position};
+use node::Role;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// How long what has come may take to be on this node's disk.
+const FLUSH: Duration = Duration::from_secs(10);
+/// How long a promotion may take until it is asked for anew.
+const PROMOTION: Duration = Duration::from_secs(60);
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(2);
+/// A copy that is followed for so many looks in a row has heard what its primary has.
+const LOOKS: u32 = 20;
+
+fn away() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the server starts")
+}
+
+fn failed(e: Error) -> io::Error {
+    io::Error::other(e)
+}
+
+/// Waits until this holds, on a thread that may wait.
+fn wait(what: &str, done: impl Fn() -> bool) -> io::Result<()> {
+    let until = Instant::now() + FLUSH;
+    while !done() {
+        if Instant::now() > until {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what.to_owned()));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// The last term whose beginning is here.
+fn begun(terms: &[(u64, Position)], end: Position) -> u64 {
+    let mut begun = terms.iter().rev().filter(|t| t.1 <= end);
+    begun.next().map_or(0, |t| t.0)
+}
+
+/// This node makes way for a term that the members agree on; durable when it returns.
+fn make_way(place: &Place, term: u64) -> io::Result<()> {
+    place.node.dir().hear(term).map_err(io::Error::other)?;
+    match place.node.following() {
+        Some(following) => {
+            place.senders.membership.hears(term);
+            following.heard_of(term);
+        }
+        None => place.senders.depose(term),
+    }
+    Ok(())
+}
+
+impl Data for Seat {
+    fn promise(&self, term: u64) -> io::Result<Option<End>> {
+        let place = self.place().ok_or_else(away)?;
+        let _one = self.changing.lock();
+        if self.incomplete.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the copy here is not whole"));
+        }
+        let node = &place.node;
+        if node.heard_term() > term || (node.role() == Role::Primary && node.term() >= term) {
+            return Ok(None);
+        }
+        make_way(&place, term)?;
+        let end = match (node.following(), &place.follow) {
+            (Some(following), Some(follow)) => {
+                follow.begin_anew().map_err(failed)?;
+                let marks = &following.marks;
+                wait("what has come is not on the disk yet", || {
+                    following.backlog() == 0 && marks.persisted.get() >= marks.received.get()
+                })?;
+                marks.persisted.get()
+            }
+            _ => {
+                wait("the log is not on the disk yet", || {
+                    node.sealed_at().is_some()
+                })?;
+                node.sealed_at().ok_or_else(away)?
+            }
+        };
+        info!(term, %end, "the members look for a primary: this copy is asked");
+        Ok(Some(End {
+            term: begun(&node.terms(), end),
+            position: end.as_u64(),
+        }))
+    }
+
+    fn lead(&self, term: u64) -> io::Result<()> {
+        let place = self.place().ok_or_else(away)?;
+        let _one = self.changing.lock();
+        let node = &place.node;
+        if node.role() == Role::Primary && node.term() == term {
+            return Ok(());
+        }
+        if node.heard_term() > term {
+            return Err(io::Error::other("a later term is known"));
+        }
+        // Before anything is acknowledged in this term.
+        self.fit(&place);
+        if node.role() == Role::Primary {
+            make_way(&place, term)?;
+        }
+        match (node.role(), &place.follow) {
+            (Role::Replica, Some(follow)) => {
+                let done = follow.promote_as(term, PROMOTION).map_err(failed)?;
+                done.ok_or_else(|| io::Error::other("the promotion has not ended"))?;
+            }
+            _ => {
+                let until = Instant::now() + FLUSH;
+                let in_time = || match Instant::now() < until {
+                    true => Ok(()),
+                    false => Err(Error::internal("replicas of the older term do not go")),
+                };
+                let led = place.senders.lead_again_as(Some(term), &in_time);
+                let start = led.map_err(failed)?.start;
+                info!(term, %start, "this node leads on, in a new term");
+            }
+        }
+        self.fit(&place);
+        Ok(())
+    }
+
+    fn follow(&self, leader: NodeId, term: u64) -> io::Result<()> {
+        let place = self.place().ok_or_else(away)?;
+        let _one = self.changing.lock();
+        let node = &place.node;
+        let catalogue = self.catalogue().unwrap_or_default();
+        let member = catalogue.members().get(&leader);
+        let member = member.ok_or_else(|| io::Error::other("the leader is no member any more"))?;
+        match (node.role(), &place.follow, &*self.target.lock()) {
+            (Role::Replica, Some(follow), Some(target)) => {
+                let at = crate::replication::Primary::parse(&member.address);
+                let (host, port) = at.map_err(io::Error::other)?.address();
+                if target.set(host, port) || !follow.is_connected() {
+                    info!(primary = %member.address, term, "this replica follows");
+                    follow.begin_anew().map_err(failed)?;
+                }
+            }
+            // Promoted by hand, in a term of its own: that is told to the members, and they follow.
+            (Role::Primary, ..) if node.term() > term => {}
+            _ => {
+                warn!(primary = %member.name, term, "another node leads: this one starts again as its replica");
+                self.start_again();
+            }
+        }
+        Ok(())
+    }
+
+    fn seen(&self) -> (Seen, u64) {
+        let nothing = Seen {
+            waits: false,
+            hold_all: 0,
+        };
+        let Some(place) = self.place() else {
+            return (nothing, 0);
+        };
+        self.fit(&place);
+        self.look_at_copy(&place);
+        let node = &place.node;
+        let end = node.log_end().as_u64();
+        if node.role() != Role::Primary {
+            return (nothing, end);
+        }
+        let marks = node.marks();
+        let decided = marks.decided.get();
+        let before = std::mem::replace(&mut self.watched.lock().decided, decided);
+        let shipping = node.shipping();
+        // What was acknowledged before this is shown by now; later commits wait for replicas already.
+        let shown = marks.published.get();
+        let hold_all = shipping.holding(shown).min(shipping.replicas());
+        let waits = shipping.replicas() > 0 && before == decided && decided < marks.flushed.get();
+        (Seen { waits, hold_all }, end)
+    }
+}
+
+impl Seat {
+    /// Brings this node to what the members agree on: how many replicas it waits for, which of them count, and whether it needs a lease.
+    pub(super) fn fit(&self, place: &Place) {
+        let (Some(catalogue), Some(member)) = (self.catalogue(), self.member.get()) else {
+            return;
+        };
+        let Some(phase) = catalogue.phase() else {
+            return;
+        };
+        let node = &place.node;
+        let others = catalogue.members().iter();
+        let others = others.filter(|(id, m)| m.has_copy() && Some(**id) != self.me());
+        let names = others.map(|(_, m)| m.name.clone()).collect();
+        let by_hand = node.role() == Role::Primary && node.term() > phase.term();
+        let (guarded, wanted) = match by_hand {
+            true => (0, self.config.synchronous_replicas as usize),
+            // Alone, nothing can be named behind its back.
+            false if catalogue.members().len() < 2 => (0, catalogue.wanted()),
+            false => (phase.term().max(node.term()), member.wanted()),
+        };
+        node.shipping().want_replicas(wanted);
+        node.shipping().count_only(names);
+        self.guarded.store(guarded, Ordering::SeqCst);
+        if by_hand {
+            self.tell_promotion(node.term());
+        }
+    }
+
+    /// A promotion by hand goes into the catalogue, as soon as there is a majority.
+    fn tell_promotion(&self, term: u64) {
+        let telling = self.watched.lock().telling.clone();
+        let (Some(node), Some(leader)) = (self.me(), self.member.get()) else {
+            return;
+        };
+        if leader.consensus().leader().is_none() || telling.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let Some(seat) = self.shared() else { return };
+        self.runtime.spawn(async move {
+            if let Some(member) = seat.member.get() {
+                member.propose(Command::Took { node, term }).await;
+            }
+            telling.store(false, Ordering::SeqCst);
+        });
+    }
+
+    /// A copy that was taken anew counts again when it has what its primary had since it is followed.
+    fn look_at_copy(&self, place: &Place) {
+        if !self.incomplete.load(Ordering::SeqCst) {
+            return;
+        }
+        let (Some(following), Some(follow)) = (place.node.following(), &place.follow) else {
+            return;
+        };
+        let whole = follow.is_connected() && following.marks.persisted.get() >= follow.claimed();
+        let mut watched = self.watched.lock();
+        watched.followed = match follow.is_connected() {
+            true => watched.followed + 1,
+            false => 0,
+        };
+        if whole && watched.followed > LOOKS {
+            drop(watched);
+            self.end_copy();
+        }
+    }
+
+    /// Whether the phase that the members agree on is this node's leading.
+    pub(super) fn leads_by_catalogue(&self) -> bool {
+        let phase = self.catalogue().and_then(|c| c.phase());
+        matches!(phase, Some(Phase::Leading { node, .. }) if Some(node) == self.me())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_that_was_heard_of_and_has_not_begun_here_is_not_the_last() {
+        let p = |n| Position::new(1, n);
+        let terms = [(1, Position::ZERO), (4, p(10)), (7, p(20))];
+        assert_eq!(begun(&terms, p(9)), 1);
+        assert_eq!(begun(&terms, p(10)), 4);
+        assert_eq!(begun(&terms, p(19)), 4);
+        assert_eq!(begun(&terms, p(30)), 7);
+    }
+}

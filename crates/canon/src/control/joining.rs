@@ -1,0 +1,150 @@
+//! A server that joins: it finds the primary, follows it, and then asks to be a member.
+//!
+//! It asks only when it follows. So a new member is not waited for while its copy is on the way, and its vote is there from the first moment.
+
+use super::Seat;
+use super::seat::with_wanted;
+use super::words::{Identity, Joined, Joining, Question, system};
+use crate::config::Config;
+use crate::replication::members::Members;
+use crate::replication::{Place, Primary};
+use ::cluster::Phase;
+use base::{Error, Result, SqlState};
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{error, info, warn};
+
+/// Between looks for the primary at a start.
+const LOOK: Duration = Duration::from_millis(500);
+/// Between two tries.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// Where the primary of the cluster is that this node is of; none: it is not known there now.
+pub(super) async fn primary_at(seat: &Arc<Seat>, address: &str) -> Result<Option<String>> {
+    let question = Question::Primary {
+        you: address.to_owned(),
+    };
+    let node = seat.node_at(address)?;
+    let answer = seat.roads.ask(&node, &question.to_bytes()?).await?;
+    serde_json::from_slice(&answer).map_err(system)
+}
+
+impl Seat {
+    /// The configuration that the server is to start with now. A server that joins waits here until it knows the primary.
+    pub async fn arrange(self: &Arc<Seat>) -> Result<Config> {
+        self.moved.send_replace(false);
+        let mut said = false;
+        loop {
+            let catalogue = self.newest_catalogue();
+            let led = catalogue.as_ref().and_then(|c| match c.phase()? {
+                Phase::Leading { node, .. } => Some(node),
+                Phase::Choosing { before, .. } => Some(before),
+            });
+            let at = match (led, &catalogue) {
+                (Some(node), _) if Some(node) == self.me() => {
+                    return Ok(self.as_primary(&catalogue));
+                }
+                (Some(node), Some(c)) => c.members().get(&node).map(|m| m.address.clone()),
+                _ => match self.asked_to_join() {
+                    // It may have been ended while it founded a cluster: the next server that joins has it done.
+                    None => return Ok(self.as_primary(&None)),
+                    Some(join) => primary_at(self, &join).await.unwrap_or_else(|e| {
+                        if !std::mem::replace(&mut said, true) {
+                            warn!("{join} does not say which node is the primary: {e}");
+                        }
+                        None
+                    }),
+                },
+            };
+            if let Some(at) = at {
+                let primary = Primary::parse(&at);
+                let primary =
+                    primary.map_err(|why| Error::new(SqlState::INVALID_PARAMETER_VALUE, why))?;
+                let (primary, target) = primary.movable();
+                *self.target.lock() = Some(target);
+                info!(primary = %at, "this server follows");
+                return Ok(with_wanted(self.named(Some(primary)), &catalogue));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The server runs, and is about to take clients.
+    pub fn attach(self: &Arc<Seat>, place: &Arc<Place>) {
+        *self.place.lock() = Arc::downgrade(place);
+        let members: Arc<dyn Members> = self.clone();
+        _ = place.senders.control.set(members);
+        self.fit(place);
+        if self.identity.get().is_none_or(|i| i.joined.is_some()) && self.asked_to_join().is_some()
+        {
+            let seat = self.clone();
+            // Ends when this node is a member, in the first server of the process that can follow.
+            self.runtime.spawn(async move { join(&seat).await });
+        }
+    }
+}
+
+/// Joins, and tries until it has.
+pub(super) async fn join(seat: &Arc<Seat>) {
+    let mut said = String::new();
+    loop {
+        let founded = seat.catalogue().is_some_and(|c| {
+            let own = seat.own_address();
+            let me = seat.me().and_then(|id| c.members().get(&id));
+            me.is_some_and(|m| own.is_none_or(|own| own == m.address))
+        });
+        if founded {
+            return;
+        }
+        match try_join(seat).await {
+            Ok(None) => return info!("this server is a member of the cluster"),
+            Ok(Some(why)) => return error!("not joined: {why}"),
+            Err(e) => {
+                let why = e.fields().message.to_string();
+                if why != said {
+                    warn!("not joined yet: {why}");
+                    said = why;
+                }
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// None: it has joined. Some: it never will, and why.
+async fn try_join(seat: &Arc<Seat>) -> Result<Option<String>> {
+    let place = seat.place().ok_or_else(|| system("the server starts"))?;
+    let follows = place.follow.as_ref().is_some_and(|f| f.is_connected());
+    drop(place);
+    if !follows && !seat.leads_by_catalogue() {
+        return Err(system("the primary is not followed yet"));
+    }
+    let member = seat.as_member()?;
+    let join = seat.config.join.clone();
+    let join = seat.identity.get().and_then(|i| i.joined.clone()).or(join);
+    let mut at = join.ok_or_else(|| system("it is not said where"))?;
+    if seat.identity.get().is_none() {
+        let identity = Identity {
+            node: seat.draw(),
+            joined: Some(at.clone()),
+        };
+        seat.become_member(identity).await?;
+    }
+    let node = seat.me().ok_or_else(|| system("it has no number"))?;
+    for _ in 0..4 {
+        let question = Question::Join(Joining {
+            you: at.clone(),
+            node,
+            member: member.clone(),
+        });
+        let to = seat.node_at(&at)?;
+        let answer = seat.roads.ask(&to, &question.to_bytes()?).await?;
+        match serde_json::from_slice(&answer).map_err(system)? {
+            Joined::Yes => return Ok(None),
+            Joined::Elsewhere(there) => at = there,
+            Joined::Later => return Err(system("the members are about to agree on a leader")),
+            Joined::Never(why) => return Ok(Some(why)),
+        }
+    }
+    Err(system("the members name each other as the leader"))
+}

@@ -1,0 +1,26 @@
+//! This node's place in a cluster that runs itself: the control plane (the crate `cluster`) over the node's connections and its copy of the data.
+//!
+//! ```text
+//! DIR/control     MEMBER: this node's number, where it joined;  consensus.log: what the members agree on
+//! seat.rs         lives as long as the process: opens the member, and says what the server is to be (primary, or whose replica)
+//! data.rs         what the copy does when the members ask: promise, lead, follow; what a primary sees of its replicas
+//! answers.rs      questions of other nodes: who leads, let me join, and what members say to each other
+//! words.rs        what they speak of
+//! roads.rs        connections to other nodes, for questions
+//! joining.rs      a server that joins: finds the primary, follows it, and then asks to be a member
+//! ```
+//! A server without MEMBER takes no part, and nothing here acts. It founds a cluster of one when the first other server asks to join it.
+//!
+//! A role changes in two ways. A replica that is named is promoted in place, and a replica whose primary is another one now connects there. A
+//! primary that leads no more starts again within the process, as a replica: its sessions end with 57P01.
+//!
+//! Left out on purpose: what is decided (the crate `cluster`), and the connections (`replication::members`).
+
+mod answers;
+mod data;
+mod joining;
+mod roads;
+mod seat;
+mod words;
+
+pub use seat::Seat;

@@ -1,0 +1,285 @@
+//! What lives as long as the process: the running member, and the server that it has now.
+
+use super::roads::Roads;
+use super::words::{Identity, Question, Watched, system};
+use crate::config::Config;
+use crate::replication::{Membership, Place, Primary, Target};
+use ::cluster::consensus::Carried;
+use ::cluster::{Carry, Catalogue, NodeId, Phase, RunningMember, Terms, Timing};
+use base::{Error, Result, SqlState};
+use env::Env;
+use parking_lot::Mutex;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+/// The directory of the control plane in the data directory.
+const DIR: &str = "control";
+/// The file that makes a node a member.
+const MEMBER: &str = "MEMBER";
+/// There while the data here may lack what this node has acknowledged before: a copy was taken anew.
+const INCOMPLETE: &str = "INCOMPLETE";
+
+/// See the head of the file.
+pub struct Seat {
+    own: Weak<Seat>,
+    pub(super) env: Env,
+    pub(super) dir: PathBuf,
+    pub(super) config: Config,
+    pub(super) runtime: Handle,
+    pub(super) roads: Roads,
+    pub(super) member: OnceLock<RunningMember>,
+    pub(super) identity: OnceLock<Identity>,
+    /// The server that runs now.
+    pub(super) place: Mutex<Weak<Place>>,
+    /// Where the replica that runs now looks for its primary.
+    pub(super) target: Mutex<Option<Target>>,
+    /// One change of role, or one promise, at a time.
+    pub(super) changing: Mutex<()>,
+    /// Only one founds the cluster.
+    pub(super) founding: tokio::sync::Mutex<()>,
+    /// The server is to start again, as what [`Seat::arrange`] says then.
+    pub(super) moved: watch::Sender<bool>,
+    /// The term for which a lease is needed; 0: none is.
+    pub(super) guarded: AtomicU64,
+    pub(super) incomplete: AtomicBool,
+    pub(super) watched: Mutex<Watched>,
+}
+
+fn read_identity(dir: &Path) -> Result<Option<Identity>> {
+    let path = dir.join(MEMBER);
+    match std::fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|e| system(format!("{}: {e}", path.display()))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(system(format!("{}: {e}", path.display()))),
+    }
+}
+
+/// Writes a file whole, durably.
+fn keep(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let temporary = dir.join("new");
+    let mut file = std::fs::File::create(&temporary)?;
+    io::Write::write_all(&mut file, bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, dir.join(name))?;
+    std::fs::File::open(dir)?.sync_all()
+}
+
+impl Seat {
+    /// Of the server that this configures. Call inside of the runtime that it is to live in. None: it follows a primary that was named by hand.
+    pub async fn open(config: &Config) -> Result<Option<Arc<Seat>>> {
+        let dir = config.data.join(DIR);
+        let identity = tokio::task::block_in_place(|| read_identity(&dir))?;
+        if config.replica_of.is_some() {
+            let Some(_) = identity else { return Ok(None) };
+            let what = "this data directory belongs to a member of a cluster, which agrees with the others whom it follows";
+            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
+                .hint("Start it without --replica-of."));
+        }
+        let incomplete = dir.join(INCOMPLETE).exists();
+        let seat = Arc::new_cyclic(|own| Seat {
+            own: own.clone(),
+            env: Env::os(),
+            dir,
+            config: config.clone(),
+            runtime: Handle::current(),
+            roads: Roads::default(),
+            member: OnceLock::new(),
+            identity: OnceLock::new(),
+            place: Mutex::default(),
+            target: Mutex::default(),
+            changing: Mutex::default(),
+            founding: tokio::sync::Mutex::default(),
+            moved: watch::channel(false).0,
+            guarded: AtomicU64::new(0),
+            incomplete: AtomicBool::new(incomplete),
+            watched: Mutex::default(),
+        });
+        if let Some(identity) = identity {
+            seat.run(identity).await?;
+        }
+        Ok(Some(seat))
+    }
+
+    /// Makes this node a member with this number, durably.
+    pub(super) async fn become_member(self: &Arc<Seat>, identity: Identity) -> Result<()> {
+        let bytes = serde_json::to_vec(&identity).map_err(system)?;
+        tokio::task::block_in_place(|| keep(&self.dir, MEMBER, &bytes)).map_err(system)?;
+        self.run(identity).await
+    }
+
+    async fn run(self: &Arc<Seat>, identity: Identity) -> Result<()> {
+        let ways = Arc::new(Ways(self.clone()));
+        let member = RunningMember::open(
+            &self.env,
+            &self.dir,
+            identity.node,
+            ways,
+            self.clone(),
+            Timing::default(),
+            Terms::default(),
+        );
+        let member = member.await.map_err(system)?;
+        member.set_deaf(self.place().is_none());
+        let first = self.member.set(member).is_ok() && self.identity.set(identity).is_ok();
+        match first {
+            true => Ok(()),
+            false => Err(system("this node is a member already")),
+        }
+    }
+
+    /// The same, to be kept.
+    pub(super) fn shared(&self) -> Option<Arc<Seat>> {
+        self.own.upgrade()
+    }
+
+    /// The number of this member.
+    pub fn me(&self) -> Option<NodeId> {
+        self.identity.get().map(|i| i.node)
+    }
+
+    /// What the members agree on, as far as it is known here; none: this node is no member.
+    pub fn catalogue(&self) -> Option<Catalogue> {
+        let member = self.member.get()?;
+        Some(member.consensus().catalogue().borrow().clone())
+    }
+
+    /// The same; at a start what this node's disk held, if that seems to be newer.
+    pub(super) fn newest_catalogue(&self) -> Option<Catalogue> {
+        let (agreed, member) = (self.catalogue()?, self.member.get()?);
+        let expected = member.consensus().expected();
+        let term = |c: &Catalogue| c.phase().map(Phase::term);
+        Some(match term(expected) > term(&agreed) {
+            true => expected.clone(),
+            false => agreed,
+        })
+    }
+
+    /// Other members reach this node from now on, or do not while the server starts again.
+    pub fn hears(&self, hears: bool) {
+        if let Some(member) = self.member.get() {
+            member.set_deaf(!hears);
+        }
+        if !hears {
+            // Nothing here keeps the server's parts alive from now on.
+            *self.place.lock() = Weak::new();
+        }
+    }
+
+    /// The server that runs now.
+    pub(super) fn place(&self) -> Option<Arc<Place>> {
+        self.place.lock().upgrade()
+    }
+
+    /// Where other members reach this one.
+    pub(super) fn own_address(&self) -> Option<String> {
+        let said = self.config.cluster_address.clone();
+        let all = self.config.listen.iter();
+        let reached: Vec<_> = all.filter(|a| !a.ip().is_unspecified()).collect();
+        let far = reached.iter().find(|a| !a.ip().is_loopback());
+        let own = far.or(reached.first()).map(|a| a.to_string());
+        said.or(own)
+    }
+
+    /// A node at this address, asked as a member of the cluster.
+    pub(super) fn node_at(&self, address: &str) -> Result<Primary> {
+        let primary = Primary::parse(address)
+            .map_err(|why| Error::new(SqlState::INVALID_PARAMETER_VALUE, why))?;
+        let membership = match self.place() {
+            Some(place) => place.senders.membership.clone(),
+            None => Arc::new(Membership::of(
+                &self.named(Some(primary.clone())),
+                &self.env,
+            )?),
+        };
+        Ok(primary.as_member(membership))
+    }
+
+    pub(super) fn named(&self, replica_of: Option<Primary>) -> Config {
+        Config {
+            replica_of,
+            ..self.config.clone()
+        }
+    }
+
+    pub(super) fn as_primary(&self, catalogue: &Option<Catalogue>) -> Config {
+        *self.target.lock() = None;
+        with_wanted(self.named(None), catalogue)
+    }
+
+    /// Where this server is to join, if it is no member yet.
+    pub(super) fn asked_to_join(&self) -> Option<String> {
+        let joined = self.identity.get().and_then(|i| i.joined.clone());
+        joined.or_else(|| self.config.join.clone())
+    }
+
+    /// The copy here is about to be replaced: until it has all that the primary had when it was followed again, this node testifies nothing.
+    pub fn begin_copy(&self) -> Result<()> {
+        if self.identity.get().is_none() {
+            return Ok(());
+        }
+        self.incomplete.store(true, Ordering::SeqCst);
+        keep(&self.dir, INCOMPLETE, b"").map_err(system)
+    }
+
+    /// The copy is whole.
+    pub(super) fn end_copy(&self) {
+        match std::fs::remove_file(self.dir.join(INCOMPLETE)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                warn!("the mark of an incomplete copy stays: {e}");
+            }
+            _ => {
+                self.incomplete.store(false, Ordering::SeqCst);
+                info!("this copy is whole: the node counts for a fail-over again");
+            }
+        }
+    }
+
+    /// The server is to start again, as what [`Seat::arrange`] says.
+    pub(super) fn start_again(&self) {
+        self.moved.send_replace(true);
+    }
+
+    /// Ready when the server is to start again.
+    pub async fn moved(&self) {
+        let mut moved = self.moved.subscribe();
+        // The sender's end is here.
+        _ = moved.wait_for(|m| *m).await;
+    }
+}
+
+/// So many replicas are waited for from the start on.
+pub(super) fn with_wanted(config: Config, catalogue: &Option<Catalogue>) -> Config {
+    match catalogue {
+        Some(c) if c.phase().is_some() => Config {
+            synchronous_replicas: u32::try_from(c.wanted()).unwrap_or(u32::MAX),
+            ..config
+        },
+        _ => config,
+    }
+}
+
+/// The way to the other members.
+struct Ways(Arc<Seat>);
+
+impl Carry for Ways {
+    fn carry(&self, to: NodeId, message: Vec<u8>) -> Carried<'_> {
+        Box::pin(async move {
+            let catalogue = self.0.catalogue().unwrap_or_default();
+            let member = catalogue.members().get(&to);
+            let unknown = || io::Error::new(io::ErrorKind::NotFound, format!("no member {to}"));
+            let address = member.map(|m| m.address.clone()).ok_or_else(unknown)?;
+            let node = self.0.node_at(&address).map_err(io::Error::other)?;
+            let question = Question::of_member(message);
+            let answer = self.0.roads.ask(&node, &question).await;
+            answer.map_err(io::Error::other)
+        })
+    }
+}

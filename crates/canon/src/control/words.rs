@@ -1,0 +1,74 @@
+//! What this node's parts of the control plane, and nodes among each other, speak of.
+
+use ::cluster::{Member, NodeId};
+use base::{Error, Position, Result, SqlState};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub fn system(e: impl std::fmt::Display) -> Error {
+    Error::new(SqlState::SYSTEM_ERROR, format!("control plane: {e}"))
+}
+
+/// The content of MEMBER.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Identity {
+    pub node: NodeId,
+    /// Where it joined; none: it founded the cluster.
+    pub joined: Option<String>,
+}
+
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Question {
+    /// Which node leads the data. `you`: how the node was reached that is asked.
+    Primary { you: String },
+    /// A node wants to be a member.
+    Join(Joining),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Joining {
+    pub you: String,
+    pub node: NodeId,
+    pub member: Member,
+}
+
+/// The answer to a wish to join.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Joined {
+    Yes,
+    /// Ask there.
+    Elsewhere(String),
+    /// Not now.
+    Later,
+    Never(String),
+}
+
+/// Before a message of a member.
+pub const OF_MEMBER: u8 = b'M';
+/// Before a question of a node that may be none.
+pub const ASKED: u8 = b'Q';
+
+impl Question {
+    pub fn of_member(message: Vec<u8>) -> Vec<u8> {
+        [&[OF_MEMBER], &message[..]].concat()
+    }
+
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![ASKED];
+        bytes.extend(serde_json::to_vec(self).map_err(system)?);
+        Ok(bytes)
+    }
+}
+
+/// What is remembered between two looks at the data.
+#[derive(Default)]
+pub struct Watched {
+    /// Where decided stood.
+    pub decided: Position,
+    /// For how many looks an incomplete copy was followed.
+    pub followed: u32,
+    /// A promotion by hand is being told.
+    pub telling: Arc<AtomicBool>,
+}

@@ -1,0 +1,256 @@
+//! A cluster that runs itself, each server a process of its own: it grows, its primary is killed or stopped under writers that keep count, and no
+//! person decides anything.
+
+mod common;
+#[path = "replication/helpers.rs"]
+#[allow(dead_code)]
+mod helpers;
+
+use common::{Server, connect_to, free_port};
+use helpers::*;
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Only a hang reaches it.
+const HANG: Duration = Duration::from_secs(180);
+
+/// One member and its HTTP port.
+struct Node {
+    server: Server,
+    http: u16,
+}
+
+async fn node(name: &str, join: Option<&Server>, more: &[(&str, &str)]) -> Node {
+    let http = free_port();
+    let at = format!("127.0.0.1:{http}");
+    let join = join.map(|s| format!("{}:{}", s.host, s.port));
+    let mut env = vec![("CANON_NODE_NAME", name), ("CANON_HTTP", at.as_str())];
+    env.extend(join.as_deref().map(|j| ("CANON_JOIN", j)));
+    env.extend(more);
+    let mut server = Server::canon(&env);
+    server.launch();
+    server.ready().await;
+    Node { server, http }
+}
+
+/// Waits for what a node's metrics say.
+async fn says(node: &Node, what: &str, fits: impl Fn(&str) -> bool) {
+    let deadline = Instant::now() + HANG;
+    loop {
+        let (status, metrics) = get(node.http, "/metrics");
+        if status == 200 && fits(&metrics) {
+            return;
+        }
+        let seen: Vec<_> = metrics
+            .lines()
+            .filter(|l| l.starts_with("canon_member") || l.starts_with("canon_fail"))
+            .collect();
+        let log = node.server.log_tail();
+        assert!(Instant::now() < deadline, "{what}: {seen:?}\n{log}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn of_three(more: &[(&str, &str)]) -> [Node; 3] {
+    let a = node("a", None, more).await;
+    let b = node("b", Some(&a.server), more).await;
+    let c = node("c", Some(&b.server), more).await;
+    for n in [&a, &b, &c] {
+        says(n, "a fail-over is possible", |m| {
+            m.contains("canon_failover{obstacle=\"\"} 1")
+        })
+        .await;
+    }
+    [a, b, c]
+}
+
+/// Writers that go to whichever node takes writes, and count what was acknowledged.
+struct Writers {
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<Mutex<BTreeSet<i64>>>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Writers {
+    fn start(nodes: &[Node], count: usize) -> Writers {
+        let stop = Arc::new(AtomicBool::new(false));
+        let acknowledged: Arc<Mutex<BTreeSet<i64>>> = Arc::default();
+        let next = Arc::new(AtomicI64::new(1));
+        let configs: Vec<_> = nodes.iter().map(|n| n.server.config()).collect();
+        let tasks = (0..count).map(|i| {
+            let (stop, acknowledged, next) = (stop.clone(), acknowledged.clone(), next.clone());
+            let configs = configs.clone();
+            tokio::spawn(async move {
+                let mut at = i;
+                while !stop.load(Ordering::SeqCst) {
+                    at += 1;
+                    let mut config = configs[at % configs.len()].clone();
+                    config.connect_timeout(Duration::from_secs(1));
+                    let connected =
+                        tokio::time::timeout(Duration::from_secs(3), connect_to(&config));
+                    let Ok(Ok(client)) = connected.await else {
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        continue;
+                    };
+                    while !stop.load(Ordering::SeqCst) {
+                        let n = next.fetch_add(1, Ordering::SeqCst);
+                        let sql = format!("INSERT INTO kept VALUES ({n})");
+                        // A server that is stopped answers nothing.
+                        let done = client.batch_execute(&sql);
+                        match tokio::time::timeout(Duration::from_secs(5), done).await {
+                            Ok(Ok(())) => _ = acknowledged.lock().expect("whole").insert(n),
+                            _ => break,
+                        }
+                    }
+                }
+            })
+        });
+        Writers {
+            tasks: tasks.collect(),
+            stop,
+            acknowledged,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.acknowledged.lock().expect("whole").len()
+    }
+
+    /// Waits until so many more were acknowledged.
+    async fn more(&self, n: usize, nodes: &[Node]) {
+        let wanted = self.count() + n;
+        let deadline = Instant::now() + HANG;
+        while self.count() < wanted {
+            if Instant::now() > deadline {
+                for n in nodes {
+                    eprintln!("{}", n.server.log_tail());
+                }
+                panic!("nothing is acknowledged any more");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn end(self) -> BTreeSet<i64> {
+        self.stop.store(true, Ordering::SeqCst);
+        for t in self.tasks {
+            t.await.expect("a writer");
+        }
+        let all = self.acknowledged.lock().expect("whole");
+        all.clone()
+    }
+}
+
+/// The node that leads, by its own word; it answers.
+fn leader(nodes: &[Node]) -> Option<usize> {
+    nodes.iter().position(|n| {
+        let (status, metrics) = get(n.http, "/metrics");
+        status == 200 && metrics.contains("canon_role{role=\"primary\"} 1")
+    })
+}
+
+fn signal(node: &Node, name: &str) {
+    let pid = node.server.pid().to_string();
+    let sent = Command::new("kill").args([name, &pid]).status();
+    assert!(sent.expect("kill runs").success());
+}
+
+async fn has_all(node: &Node, acknowledged: &BTreeSet<i64>) {
+    let c = node.server.connect().await;
+    let found = rows(&c, "SELECT n FROM kept").await;
+    let found: BTreeSet<i64> = found
+        .into_iter()
+        .map(|r| r[0].as_ref().expect("a number").parse().expect("a number"))
+        .collect();
+    let lost: Vec<_> = acknowledged.difference(&found).collect();
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+}
+
+async fn prepare(nodes: &[Node]) {
+    let c = nodes[0].server.connect().await;
+    c.batch_execute("CREATE TABLE kept (n bigint PRIMARY KEY)")
+        .await
+        .expect("a table");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_is_killed_is_followed_by_another_and_comes_back_as_a_replica() {
+    if skip() {
+        return;
+    }
+    let mut nodes = of_three(&[]).await;
+    prepare(&nodes).await;
+    let writers = Writers::start(&nodes, 3);
+    writers.more(50, &nodes).await;
+    nodes[0].server.kill();
+    // More than what was under way.
+    writers.more(50, &nodes).await;
+    let now = leader(&nodes[1..]).expect("one leads") + 1;
+
+    nodes[0].server.launch();
+    nodes[0].server.ready().await;
+    says(&nodes[0], "the old primary follows", |m| {
+        m.contains("canon_role{role=\"replica\"} 1") && m.contains("canon_primary_connected 1")
+    })
+    .await;
+    writers.more(50, &nodes).await;
+    let acknowledged = writers.end().await;
+    has_all(&nodes[now], &acknowledged).await;
+    has_all(&nodes[0], &acknowledged).await;
+
+    // The whole cluster without power: it comes back by itself.
+    for n in &mut nodes {
+        n.server.kill();
+    }
+    for n in &mut nodes {
+        n.server.launch();
+    }
+    for n in &mut nodes {
+        n.server.ready().await;
+    }
+    let writers = Writers::start(&nodes, 1);
+    writers.more(10, &nodes).await;
+    let later = writers.end().await;
+    for n in &nodes {
+        has_all(n, &later).await;
+        has_all(n, &acknowledged).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_is_stopped_acknowledges_nothing_when_it_goes_on() {
+    if skip() {
+        return;
+    }
+    let nodes = of_three(&[]).await;
+    prepare(&nodes).await;
+    let writers = Writers::start(&nodes, 3);
+    writers.more(50, &nodes).await;
+    let reader = nodes[0].server.connect().await;
+    signal(&nodes[0], "-STOP");
+    writers.more(50, &nodes).await;
+    assert!(leader(&nodes[1..]).is_some());
+    let c = nodes[leader(&nodes[1..]).expect("one leads") + 1]
+        .server
+        .connect()
+        .await;
+    c.batch_execute("INSERT INTO kept VALUES (-1)")
+        .await
+        .expect("written");
+    signal(&nodes[0], "-CONT");
+    // Its session ends, or it is told that the node may lead no more: it never sees the past.
+    if let Ok(found) = reader.query("SELECT n FROM kept WHERE n = -1", &[]).await {
+        assert_eq!(found.len(), 1, "an old state was shown");
+    }
+    says(&nodes[0], "the old primary follows", |m| {
+        m.contains("canon_role{role=\"replica\"} 1") && m.contains("canon_primary_connected 1")
+    })
+    .await;
+    let acknowledged = writers.end().await;
+    for n in &nodes {
+        has_all(n, &acknowledged).await;
+    }
+}
