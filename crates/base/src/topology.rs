@@ -32,8 +32,10 @@ impl Committing {
 /// A kind of work, as far as topologies differ about where it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// What changes or locks rows, changes the schema or moves a sequence.
+    /// What changes or locks rows, changes the schema or moves a sequence: all of it.
     Write,
+    /// Of that, what changes rows by statements with a plan. A site runs it, and has the primary certify it.
+    Rows,
     /// Advisory locks that hold in the whole cluster.
     Lock,
     /// NOTIFY, which goes through the log.

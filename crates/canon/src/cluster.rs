@@ -118,7 +118,7 @@ async fn live(
 
 impl Cluster {
     /// Starts a primary and this many replicas, and waits until all serve. `primary` configures every member as `canon start` would be;
-    /// its addresses are not looked at, and its directory, if it has one, holds a directory per member and is kept.
+    /// with `site` the replicas are sites; its addresses are not looked at, and its directory, if it has one, holds a directory per member and is kept.
     pub fn start(primary: Overrides, replicas: usize) -> Result<Cluster> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let temporary = primary.data.is_none();
@@ -147,6 +147,7 @@ impl Cluster {
                 http: None,
                 unix_socket_directory: None,
                 replica_of: (i > 0).then(|| link.address().to_string()),
+                site: primary.site && i > 0,
                 node_name: Some(format!("member-{i}")),
                 cluster_secret_file: match i {
                     0 => primary.cluster_secret_file.clone(),

@@ -51,6 +51,7 @@ struct File {
     epoch_max_duration: Option<String>,
     node_name: Option<String>,
     replica_of: Option<String>,
+    site: Option<bool>,
     synchronous_replicas: Option<u32>,
     wal_keep_bytes: Option<String>,
     archive: Option<String>,
@@ -175,6 +176,9 @@ pub struct Overrides {
     /// Where other members of the cluster reach this server; else the address that it listens on
     #[arg(long, value_name = "HOST:PORT", env = "CANON_CLUSTER_ADDRESS")]
     pub cluster_address: Option<String>,
+    /// Be a site: a replica that runs changes of rows itself and has its primary certify them
+    #[arg(long, env = "CANON_SITE")]
+    pub site: bool,
     /// What this node, and no other, calls itself to others; a proxy looks for it at HOST:PORT; else its host's name and port
     #[arg(long, value_name = "NAME", env = "CANON_NODE_NAME")]
     pub node_name: Option<String>,
@@ -251,6 +255,8 @@ pub struct Config {
     pub node_name: String,
     /// The primary that this node follows.
     pub replica_of: Option<Primary>,
+    /// Whether it runs changes of rows itself and has the primary certify them.
+    pub site: bool,
     /// Where the cluster's secret is, if not in the data directory.
     pub cluster_secret_file: Option<PathBuf>,
     /// A server of the cluster that this one is to join.
@@ -362,6 +368,21 @@ impl Config {
         Config::check(file, flags)
     }
 
+    /// What the values have to be together.
+    fn fits(&self) -> Result<()> {
+        if self.site && self.replica_of.is_none() {
+            return Err(bad("site", "true", "a site is a replica: say replica_of"));
+        }
+        if self.epoch_max_duration.is_zero() {
+            return Err(bad("epoch_max_duration", "0", "more than nothing"));
+        }
+        if self.synchronous_replicas > 16 {
+            let v = self.synchronous_replicas.to_string();
+            return Err(bad("synchronous_replicas", &v, "0 to 16"));
+        }
+        Ok(())
+    }
+
     fn check(file: File, flags: &Overrides) -> Result<Config> {
         let text = |a: &Option<String>, b: &Option<String>, d: &str| {
             a.clone()
@@ -412,6 +433,7 @@ impl Config {
             v => Some(Primary::parse(v).map_err(|why| bad("replica_of", v, &why))?),
         };
         let (join, cluster_address) = joining(flags, &file.cluster, replica_of.as_ref())?;
+        let site = flags.site || file.site.unwrap_or(false);
         let synchronous_replicas = flags.synchronous_replicas.or(file.synchronous_replicas);
         let shared_memory = flags.shared_memory.or(file.shared_memory).unwrap_or(true);
         let ring = text(&flags.replication_ring, &file.replication.ring, "auto");
@@ -518,6 +540,7 @@ impl Config {
             )?,
             node_name,
             replica_of,
+            site,
             cluster_secret_file: flags
                 .cluster_secret_file
                 .clone()
@@ -547,13 +570,7 @@ impl Config {
             accept_log_end: None,
             foreign: Vec::new(),
         };
-        if config.epoch_max_duration.is_zero() {
-            return Err(bad("epoch_max_duration", "0", "more than nothing"));
-        }
-        if config.synchronous_replicas > 16 {
-            let v = config.synchronous_replicas.to_string();
-            return Err(bad("synchronous_replicas", &v, "0 to 16"));
-        }
+        config.fits()?;
         if config.replay_workers > 256 {
             let v = config.replay_workers.to_string();
             return Err(bad("replay.workers", &v, "0 to 256"));

@@ -3,12 +3,12 @@
 use crate::engine::{NodeEngine, Surroundings};
 use crate::gate::Gate;
 use crate::replication::members::{MemberSeen, Together};
-use crate::replication::{Fresh, Place, ReplicaLag};
+use crate::replication::{Fresh, Place, ReplicaLag, Site};
 use service::http::Probe;
 use service::page::Page;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use txn::{Cause, Spared};
 
@@ -89,6 +89,7 @@ impl Probe for Metrics {
         if let Some(together) = place.senders.together() {
             members(&mut p, &together);
         }
+        place.site.iter().for_each(|site| certified(&mut p, site));
         p.0
     }
 }
@@ -164,18 +165,7 @@ fn sessions(p: &mut Page, gate: &Gate<NodeEngine>) {
         "Transactions of one statement run again by the server.",
         n(&c.retries),
     );
-    p.counter(
-        "canon_forwarded_total",
-        "Statements and pipelines that a replica passed on to its primary.",
-        n(&c.forwarded),
-    );
-    if let Some(pool) = gate.forward.get() {
-        p.gauge(
-            "canon_forward_connections",
-            "Connections to the primary for sessions of this replica.",
-            pool.open(),
-        );
-    }
+    forwarded(p, gate);
     p.counter(
         "canon_restarts_total",
         "Statements run again on a newer snapshot inside their transaction.",
@@ -386,6 +376,58 @@ fn replication(p: &mut Page, place: &Place) {
         );
     }
     lag(p, "canon_replication", "A replica", &replicas, true);
+}
+
+/// What a replica passes on.
+fn forwarded(p: &mut Page, gate: &Gate<NodeEngine>) {
+    let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
+    let c = &gate.shared.counters;
+    p.counter(
+        "canon_forwarded_total",
+        "Statements and pipelines that a replica passed on to its primary.",
+        n(&c.forwarded),
+    );
+    p.counter(
+        "canon_forwarded_blocks_total",
+        "Transaction blocks that began at a replica and went on at its primary.",
+        n(&c.forwarded_blocks),
+    );
+    if let Some(pool) = gate.forward.get() {
+        p.gauge(
+            "canon_forward_connections",
+            "Connections to the primary for sessions of this replica.",
+            pool.open(),
+        );
+    }
+}
+
+/// What this site has had certified (docs/sites.md).
+fn certified(p: &mut Page, site: &Site) {
+    let s = &site.stats;
+    let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
+    let (committed, refused) = (n(&s.committed), n(&s.refused));
+    p.counters(
+        "canon_site_verdicts_total",
+        "Transactions of this site that its primary has decided.",
+        "verdict",
+        [("committed", committed), ("refused", refused)],
+    );
+    p.counter(
+        "canon_site_repeated_total",
+        "Candidates that were sent again, because their verdict had not come.",
+        n(&s.repeated),
+    );
+    p.gauge(
+        "canon_site_pending",
+        "Candidates without a verdict.",
+        site.pending(),
+    );
+    p.times(
+        "canon_site_verdict_seconds",
+        "Time between a candidate and its verdict.",
+        committed + refused,
+        n(&s.waited) as f64 / 1e9,
+    );
 }
 
 /// What strong reads here cost (docs/design/fresh-reads.md).

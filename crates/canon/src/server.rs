@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::replication::archive::Archiving;
 use crate::replication::shared::Exposed;
 use crate::replication::{
-    Follow, Fresh, Membership, Place, Restart, Senders, Word, ask, bootstrap,
+    Follow, Fresh, Membership, Place, Restart, Senders, Site, Word, ask, bootstrap,
 };
 use base::region::Region;
 use base::{Error, Result, SqlState};
@@ -347,19 +347,15 @@ impl Server {
                 Err(_) => show_own_log(config, &node, "it does not answer"),
             }
         }
-        let fresh = config.replica_of.as_ref().map(|primary| {
-            let name = config.node_name.clone();
-            Arc::new(Fresh::new(primary.clone(), name, node.clone(), env.clone()))
-        });
-        if let Some(fresh) = fresh.clone() {
-            tasks.spawn(async move { fresh.run().await });
-        }
+        let fresh = read_freshly(config, &node, &env, &mut tasks);
+        let site = be_site(config, &node, &mut tasks);
         let place = Arc::new(Place {
             set_aside: node.dir().set_aside_before().map_err(system)?,
             node: node.clone(),
             senders: senders.clone(),
             follow,
             fresh,
+            site,
         });
         if let Some(seat) = seat {
             seat.attach(&place);
@@ -368,7 +364,7 @@ impl Server {
         _ = engine.surroundings.set(place.clone());
         let mut shared = Shared::new(engine, Arc::new(EnvHost(env)), DATABASE);
         shared.max_connections = config.max_connections;
-        shared.defaults = config.settings.clone();
+        shared.defaults = session_defaults(config);
         shared.sessions.memory.set_limit(config.memory_total);
         let catalog = node.catalog();
         let password = |r: &Arc<base::schema::Role>| r.login && r.password.is_some();
@@ -535,6 +531,42 @@ impl Drop for Tasks {
     fn drop(&mut self) {
         self.0.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// Strong reads of a replica.
+fn read_freshly(
+    config: &Config,
+    node: &Arc<Node>,
+    env: &env::Env,
+    tasks: &mut Tasks,
+) -> Option<Arc<Fresh>> {
+    let primary = config.replica_of.clone()?;
+    let name = config.node_name.clone();
+    let fresh = Arc::new(Fresh::new(primary, name, node.clone(), env.clone()));
+    let running = fresh.clone();
+    tasks.spawn(async move { running.run().await });
+    Some(fresh)
+}
+
+/// Makes a replica a site, if it is to be one.
+fn be_site(config: &Config, node: &Arc<Node>, tasks: &mut Tasks) -> Option<Arc<Site>> {
+    let primary = config.replica_of.clone().filter(|_| config.site)?;
+    let site = Site::new(primary, config.node_name.clone(), node);
+    node.be_site(site.clone());
+    let running = site.clone();
+    tasks.spawn(async move { running.run().await });
+    Some(site)
+}
+
+/// Defaults of session settings. Reads at a site see what their session has written, and ask the primary only where that is wanted.
+fn session_defaults(config: &Config) -> Vec<(String, String)> {
+    let mut all = config.settings.clone();
+    let level = "canon.read_consistency";
+    let site = config.site && config.replica_of.is_some();
+    if site && !all.iter().any(|(name, _)| name == level) {
+        all.push((level.into(), "session".into()));
+    }
+    all
 }
 
 /// What is here is served though the primary is not followed, where that may be.

@@ -262,8 +262,8 @@ async fn a_hostile_follower_sends_each_message_with_each_lie() {
     }
     assert!(!p.data_dir().join("CANON_HEARD").exists());
     assert!(!p.data_dir().join("CANON_SEALED").exists());
-    // Neither the region nor held snapshots are for strangers.
-    for command in ["READ_REGION", "HOLD_SNAPSHOTS"] {
+    // Neither the region, nor held snapshots, nor certification are for strangers.
+    for command in ["READ_REGION", "HOLD_SNAPSHOTS", "CERTIFY_COMMITS"] {
         let peer = RawPeer::connect(&p, "follower", "canon", cluster, &Proof::None);
         let refused = peer.expect("it is let in").turn(command);
         assert_eq!(refused.expect_err("refused").0, "42501", "{command}");

@@ -9,12 +9,14 @@
 //! connection names the same number. So a candidate commits once at most, also where the first verdict never arrived, and also after a change
 //! of the primary: numbers come with the log.
 //!
-//! Left out on purpose: the connection that candidates come on. Until it stands nothing sends candidates to this node.
+//! Left out on purpose: the connection that candidates come on, which is the server's.
 
-use base::{Candidate, Error, Held, Result, SqlState, Work};
+use base::{Candidate, Error, Held, Position, Result, SqlState, Work};
+use txn::{CommitOrder, Durability};
 
 use crate::node::Node;
 use crate::outcomes::Claim;
+use crate::pipeline::{Marked, Quiet};
 
 /// What a primary says of a candidate that it does not refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,34 +27,86 @@ pub enum Verdict {
     Running,
 }
 
+/// The statements have found their constraints satisfied where they ran. A row that violates one now came after their snapshot, so the
+/// transaction is to run again, and its statement then says what is violated, or does what ON CONFLICT asks for.
+fn concurrent(e: Error) -> Error {
+    match e.code() {
+        SqlState::UNIQUE_VIOLATION | SqlState::FOREIGN_KEY_VIOLATION => {
+            let what = "could not serialize access due to concurrent update";
+            Error::new(SqlState::SERIALIZATION_FAILURE, what)
+                .detail(e.fields().message.to_string())
+                .hint("The transaction might succeed if retried.")
+        }
+        _ => e,
+    }
+}
+
 impl Node {
-    /// Certifies a candidate on this thread. An error says why its transaction is rolled back, except 40003: it may have committed before.
-    /// The caller has the log flushed next.
+    /// Certifies a candidate on this thread, whose request may be a repeated one. An error says why its transaction is rolled back, but for
+    /// two: 40003, it may have committed before; 57P03, this node is not the primary. The caller has the log flushed next.
     pub fn certify(&self, candidate: &Candidate) -> Result<Verdict> {
+        self.certify_as(candidate, Durability::On, true)
+    }
+
+    /// The same with what the acknowledgement promises. `again`: the request may have come before. One that has not is never 40003.
+    pub fn certify_as(
+        &self,
+        candidate: &Candidate,
+        durability: Durability,
+        again: bool,
+    ) -> Result<Verdict> {
+        let order = Quiet(&self.shared().pipeline);
+        self.certify_in(candidate, durability, again, &order)
+    }
+
+    /// The same in an order that does something beside ([`Node::commit_in`]).
+    pub fn certify_in(
+        &self,
+        candidate: &Candidate,
+        durability: Durability,
+        again: bool,
+        order: &dyn CommitOrder,
+    ) -> Result<Verdict> {
         if !self.topology().runs(Work::Write) {
             let what = "this node is not the primary and certifies nothing";
             return Err(Error::new(SqlState::CANNOT_CONNECT_NOW, what));
         }
         let outcomes = &self.shared().outcomes;
         let number = candidate.number;
-        match outcomes.claim(number, candidate.footprint.snapshot)? {
+        let after = match again {
+            true => candidate.footprint.snapshot,
+            false => Position::MAX,
+        };
+        match outcomes.claim(number, after)? {
             Claim::New => {}
             Claim::Running => return Ok(Verdict::Running),
             Claim::Committed(at) => return Ok(Verdict::Committed(Held::Decided(at))),
         }
-        let committed = self.run_candidate(candidate);
+        let committed = self.run_candidate(candidate, durability, order);
         if committed.is_err() {
-            outcomes.aborted(number);
+            // For good: the same request may be on its way a second time, and its site has then been told.
+            outcomes.refuse(number);
         }
-        committed.map(Verdict::Committed)
+        committed.map(Verdict::Committed).map_err(concurrent)
     }
 
-    fn run_candidate(&self, candidate: &Candidate) -> Result<Held> {
-        let txn = self.manager().adopt(candidate)?;
+    fn run_candidate(
+        &self,
+        candidate: &Candidate,
+        durability: Durability,
+        order: &dyn CommitOrder,
+    ) -> Result<Held> {
+        let mut txn = self.manager().adopt(candidate)?;
+        txn.set_durability(durability);
         if !txn.has_writes() {
             let what = "a candidate without writes";
             return Err(Error::new(SqlState::PROTOCOL_VIOLATION, what));
         }
-        crate::topology::Local::commit_here(self, Box::new(txn), candidate.number)
+        let marked = Marked {
+            order,
+            outcomes: &self.shared().outcomes,
+            number: candidate.number,
+        };
+        self.commit_in(Box::new(txn), &marked)
     }
 }

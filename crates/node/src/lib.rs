@@ -2,11 +2,12 @@
 //! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it.
 //! `start_check` decides whether a log is all that it was, `reach` keeps the anchor that tells. `shipping` is what a
 //! primary keeps for its replicas, `sending` its end of a connection to one of them (with `log_reads`, `pace` and `hand_over`), `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
-//! `splits` gives hot split values further records, `certify` decides candidates of other nodes, `topology` is all in which the ways differ that a cluster's nodes share work, `steps` is a node without threads, `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
+//! `splits` gives hot split values further records, `certify` decides candidates of other nodes, `site` sends them by a `certifier`, `topology` is all in which the ways differ that a cluster's nodes share work, `steps` is a node without threads, `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
 //!
 //! No SQL here.
 
 pub mod aside;
+mod certifier;
 mod certify;
 pub mod checkpoint;
 mod following;
@@ -28,12 +29,14 @@ pub mod sending;
 pub mod sequences;
 mod shipping;
 mod sink;
+mod site;
 pub mod splits;
 pub mod start_check;
 mod steps;
 pub mod topology;
 pub mod verify;
 
+pub use certifier::{Certifier, Request};
 pub use certify::Verdict;
 pub use following::{FollowStats, Following};
 pub use log_reads::OlderLog;

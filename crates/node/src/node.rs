@@ -12,8 +12,8 @@ use commit::PublishedWait;
 use env::{JoinHandle, fault};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::Store;
 use txn::{
@@ -24,6 +24,7 @@ use wal::{DataDir, DirOptions, LogReader, LogWriter, Progress};
 /// How often who waits on a thread looks whether he still may.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
+use crate::certifier::Certifier;
 use crate::following::Following;
 use crate::notice::Notice;
 use crate::options::{NodeOptions, RecoveryReport};
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     /// Nothing is served, whatever is published; and when that ends.
     pub(crate) held: AtomicBool,
     pub(crate) let_go: Notice,
+    /// The way to the primary's certification, of a site.
+    pub(crate) certifier: OnceLock<Arc<dyn Certifier>>,
 }
 
 #[derive(Default)]
@@ -190,6 +193,7 @@ impl Node {
             deposed: AtomicBool::new(false),
             held: AtomicBool::new(false),
             let_go: Notice::default(),
+            certifier: OnceLock::new(),
         });
         let node = Node {
             shared,
@@ -506,6 +510,7 @@ impl Node {
     pub fn topology(&self) -> &'static dyn Topology {
         match self.role() {
             Role::Primary => &topology::PRIMARY,
+            Role::Replica if self.shared.certifier.get().is_some() => &topology::SITE,
             Role::Replica => &topology::REPLICA,
             Role::Sealed => &topology::SEALED,
         }
@@ -735,6 +740,10 @@ impl Local for Node {
             number,
         };
         self.commit_in(txn, &marked)
+    }
+
+    fn commit_elsewhere(&self, txn: Box<Txn>, number: u64) -> Committing {
+        self.send_candidate(txn, number)
     }
 
     fn log_sequence(&self, sequence: Oid, upto: Logged) -> Result<Position> {

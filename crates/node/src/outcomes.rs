@@ -56,6 +56,20 @@ struct Inner {
     complete_from: Position,
 }
 
+impl Inner {
+    /// A commit with this number fails from now on.
+    fn refuse(&mut self, number: u64) {
+        if self.refused.insert(number) {
+            self.refusals.push_back(number);
+        }
+        if self.refusals.len() > MOST
+            && let Some(old) = self.refusals.pop_front()
+        {
+            self.refused.remove(&old);
+        }
+    }
+}
+
 /// What a request with a number finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
@@ -106,6 +120,15 @@ impl Outcomes {
         self.0.lock().running.remove(&number);
     }
 
+    /// After a request that was refused. Whoever asked is told, so a second copy of it that comes later must not commit.
+    pub(crate) fn refuse(&self, number: u64) {
+        let mut s = self.0.lock();
+        s.running.remove(&number);
+        if !env::fault::planted("site.refused_again") {
+            s.refuse(number);
+        }
+    }
+
     /// A commit with a number is in the history, or will be if it survives.
     pub fn committed(&self, number: u64, at: Position) {
         let mut s = self.0.lock();
@@ -127,6 +150,11 @@ impl Outcomes {
         s.complete_from = s.complete_from.max(upto);
     }
 
+    /// Where it has committed, if that is known here.
+    pub(crate) fn committed_at(&self, number: u64) -> Option<Position> {
+        self.0.lock().committed.get(&number).copied()
+    }
+
     /// For a primary: what became of the transaction that could commit above `after`. It is refused if it has not begun to.
     pub fn ask(&self, number: u64, after: Position) -> Outcome {
         let mut s = self.0.lock();
@@ -139,14 +167,7 @@ impl Outcomes {
         if after < s.complete_from {
             return Outcome::Unknown;
         }
-        if s.refused.insert(number) {
-            s.refusals.push_back(number);
-        }
-        if s.refusals.len() > MOST
-            && let Some(old) = s.refusals.pop_front()
-        {
-            s.refused.remove(&old);
-        }
+        s.refuse(number);
         Outcome::Aborted
     }
 }
@@ -186,6 +207,11 @@ mod tests {
         assert_eq!(claim(2, at).unwrap(), Claim::New);
         o.aborted(2);
         assert_eq!(claim(2, at).unwrap(), Claim::New, "it ran, and has failed");
+        o.refuse(2);
+        assert!(
+            claim(2, at).is_err(),
+            "it was told so, and a copy comes late"
+        );
         assert_eq!(o.ask(3, at), Outcome::Aborted);
         let refused = claim(3, at).expect_err("it was said that it will not");
         assert_eq!(refused.code(), SqlState::SERIALIZATION_FAILURE);

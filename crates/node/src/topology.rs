@@ -15,6 +15,7 @@
 //! | primary | [`Here`] | decided on the committing thread | a record in its own log | everything |
 //! | sealed | [`Here`] | refused: the order is closed | refused likewise | reads |
 //! | replica | [`Follower`] | refused: the manager's gate and the order are closed | refused likewise | reads |
+//! | site | [`Site`] | sent to the primary, which certifies them (PSP §3.3) | refused: forwarded | reads, changes of rows |
 //!
 //! Left out on purpose: how a statement travels that does not run here, which is the session's and the server's.
 
@@ -37,6 +38,9 @@ pub enum Rule {
 pub trait Local {
     /// Validates, installs and hands to the log on this thread; refused where the order is closed.
     fn commit_here(&self, txn: Box<Txn>, number: u64) -> Result<Held>;
+
+    /// Has the primary certify it; the outcome comes when what it wrote is shown here.
+    fn commit_elsewhere(&self, txn: Box<Txn>, number: u64) -> Committing;
 
     /// Writes down where a sequence stands; the record's position.
     fn log_sequence(&self, sequence: Oid, upto: Logged) -> Result<Position>;
@@ -128,6 +132,37 @@ impl Topology for Follower {
     }
 }
 
+/// A replica that runs changes of rows and has its primary certify them.
+pub struct Site;
+
+impl Topology for Site {
+    fn commit(&self, node: &dyn Local, txn: Box<Txn>, number: u64) -> Committing {
+        match txn.has_writes() {
+            true => node.commit_elsewhere(txn, number),
+            false => REPLICA.commit(node, txn, number),
+        }
+    }
+
+    fn stand(&self, autocommit_read: bool) -> Rule {
+        REPLICA.stand(autocommit_read)
+    }
+
+    fn shown(&self, node: &dyn Local, at: Position) -> Position {
+        REPLICA.shown(node, at)
+    }
+
+    fn reserve(&self, node: &dyn Local, sequence: &SequenceDef, upto: Logged) -> Result<Position> {
+        REPLICA.reserve(node, sequence, upto)
+    }
+
+    fn runs(&self, work: Work) -> bool {
+        work == Work::Rows
+    }
+}
+
+/// A site's.
+pub static SITE: Site = Site;
+
 /// A primary's.
 pub static PRIMARY: Here = Here { open: true };
 
@@ -164,7 +199,7 @@ mod tests {
         }
     }
 
-    const WORK: [Work; 3] = [Work::Write, Work::Lock, Work::Notify];
+    const WORK: [Work; 4] = [Work::Write, Work::Rows, Work::Lock, Work::Notify];
 
     fn read_only(node: &Node) -> Result<Held> {
         let options = TxnOptions {

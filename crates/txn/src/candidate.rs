@@ -12,12 +12,15 @@
 //!
 //! | level | what is certified |
 //! |---|---|
-//! | READ COMMITTED, REPEATABLE READ | the versions replaced, unique keys, foreign keys |
+//! | READ COMMITTED, REPEATABLE READ | the versions replaced, unique keys, foreign keys, rows that were locked, rows that were read and moved |
 //! | SERIALIZABLE | and all that was read, whole rows and ranges without their conditions |
 //!
-//! Left out on purpose: schema changes; row locks of the origin, which guard only there; columns and conditions of reads.
+//! A key that was absent has to be absent still, and a tombstone that is left of it to be at or below the snapshot. A row that came and went and
+//! left no trace counts as unchanged, as with reads that travel (`moved`): the state is the one that was read.
+//!
+//! Left out on purpose: schema changes; columns and conditions of reads.
 
-use base::footprint::{MoveEntry, WriteEntry};
+use base::footprint::{MoveEntry, ReadEntry, WriteEntry};
 use base::{Candidate, Error, Footprint, Position, Result, SqlState};
 use std::sync::Arc;
 use store::pin;
@@ -25,6 +28,7 @@ use store::pin;
 use crate::handle::TableHandle;
 use crate::manager::TxnManager;
 use crate::moved::{AsRead, changed};
+use crate::range::column_set;
 use crate::split::{Delta, Outcome};
 use crate::stats::Cause;
 use crate::stop::{self, Stop};
@@ -59,15 +63,22 @@ impl Txn {
     /// The transaction as a value for a certifier. `number` names the request. 40001 where it is not known any more what was read; 0A000
     /// when it changed the schema.
     pub fn candidate(&self, number: u64) -> Result<Candidate> {
-        if self.schema.own.is_some() {
-            let what = "a transaction that changes the schema is not certified elsewhere";
+        if self.schema.own.is_some() || !self.notifications.is_empty() {
+            let what =
+                "a transaction that changes the schema or notifies is not certified elsewhere";
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, what));
         }
-        let level = self.options.isolation;
+        let mut level = self.options.isolation;
         let mut footprint = match level {
             Isolation::Serializable => self.reads()?.unwrap_or_default(),
-            _ => Footprint::default(),
+            _ => Footprint {
+                reads: self.exact_reads()?,
+                ..Footprint::default()
+            },
         };
+        if !footprint.reads.is_empty() {
+            level = Isolation::Serializable;
+        }
         footprint.snapshot = self.view()?.position();
         footprint.hold = 0;
         for t in &self.writes.tables {
@@ -86,6 +97,49 @@ impl Txn {
             level,
             footprint,
         })
+    }
+
+    /// Below SERIALIZABLE: what has to be unchanged at the commit's position all the same. Rows that were locked are, since the locks hold
+    /// here only; and so are rows that were read and then changed by deltas, of which an update could be lost.
+    fn exact_reads(&self) -> Result<Vec<ReadEntry>> {
+        let mut reads = Vec::new();
+        for (storage, key, saw) in &self.reads.locked {
+            let written = self.writes.get(*storage, key);
+            if written.is_some_and(|p| p.moved.is_none()) || *saw == Position::ZERO {
+                continue;
+            }
+            reads.push(ReadEntry {
+                storage: *storage,
+                key: key.clone(),
+                saw: *saw,
+                live: true,
+            });
+        }
+        if self.options.isolation == Isolation::ReadCommitted {
+            return Ok(reads);
+        }
+        let guard = pin();
+        for t in &self.writes.tables {
+            for (key, p) in &t.rows {
+                let Some(moved) = &p.moved else { continue };
+                let columns: Vec<u16> = moved.net.iter().map(|m| m.0).collect();
+                let columns = column_set(&columns);
+                let record = t.table.storage.primary.get(key, &guard);
+                let Some(record) = record else { continue };
+                let at = record.at(self.view()?.position(), &guard);
+                if let Some(at) = at
+                    && self.has_read(&t.table, record, columns, &guard)?
+                {
+                    reads.push(ReadEntry {
+                        storage: t.table.storage.id,
+                        key: key.clone(),
+                        saw: at.position(),
+                        live: at.row().is_some(),
+                    });
+                }
+            }
+        }
+        Ok(reads)
     }
 
     /// The deltas of a candidate are reserved and merged here: the bound is decided at the position that they get.
@@ -129,8 +183,24 @@ impl Txn {
         })
     }
 
-    /// Takes one write of a candidate as its own.
-    fn adopt_write(&mut self, w: &WriteEntry) -> Result<()> {
+    /// The tombstone of an absent key, if the candidate's snapshot has it. Nodes reclaim on their own: the origin may have had it no more, or
+    /// an older one.
+    fn tombstone_of(
+        &self,
+        handle: &TableHandle,
+        key: &[u8],
+        snapshot: Position,
+    ) -> Option<Position> {
+        let guard = pin();
+        let record = handle.storage.primary.get(key, &guard)?;
+        crate::settle::settle(record);
+        let newest = record.newest(&guard)?;
+        let known = newest.row().is_none() && newest.position() <= snapshot;
+        known.then(|| newest.position())
+    }
+
+    /// Takes one write of a candidate as its own, which stood at this snapshot.
+    fn adopt_write(&mut self, w: &WriteEntry, snapshot: Position) -> Result<()> {
         let mut tables = self.schema.catalog.tables.values();
         let found = tables.find(|t| t.storage.id == w.storage).cloned();
         let Some(table) = found else {
@@ -142,6 +212,15 @@ impl Txn {
         if !w.moved.is_empty() {
             return self.adopt_deltas(&handle, w);
         }
+        // A row id that a site made up is not one of this table's.
+        let mut key = Vec::new();
+        let key = match handle.primary {
+            None if !w.existed => {
+                handle.new_key(&[], &mut key)?;
+                &key[..]
+            }
+            _ => &w.key[..],
+        };
         let layout = &handle.table.layout;
         let new = match w.row.as_deref() {
             Some(row) if layout.check(row) => Some(layout.row(row).values()),
@@ -180,16 +259,57 @@ impl Txn {
             }
         }
         let mut saw = w.overwrites;
+        if !w.existed {
+            saw = self.tombstone_of(&handle, key, snapshot).unwrap_or(saw);
+        }
         if env::fault::planted("candidate.no_versions") {
             // The planted bug: what is newest now is taken for what was seen.
-            saw = self.shared.newest_position(&handle, &w.key);
+            saw = self.shared.newest_position(&handle, key);
         }
-        self.put(&handle, &w.key, w.row.clone(), saw, w.existed);
+        self.put(&handle, key, w.row.clone(), saw, w.existed);
         if let Some(new) = &new {
-            self.note_parents(&handle, &w.key, old.as_deref(), new);
+            self.note_parents(&handle, key, old.as_deref(), new);
         }
         if let Some(old) = &old {
             self.note_children(&handle, old, new.as_deref());
+        }
+        Ok(())
+    }
+}
+
+impl Txn {
+    /// Whether its changes can go to the primary before it ends, where it goes on: without locks of its own there. No: rows that it has locked may
+    /// change then.
+    pub fn may_move_changes(&self) -> Result<bool> {
+        let level = self.options.isolation;
+        let locks = match level {
+            Isolation::ReadCommitted => true,
+            Isolation::RepeatableRead => !self.exact_reads()?.is_empty(),
+            Isolation::Serializable => false,
+        };
+        Ok(!locks)
+    }
+
+    /// Goes on at the primary with what it has changed at a site, after [`Txn::adopt_reads`]. It locks nothing from here on, and its
+    /// commit certifies. An error (40001) means that it cannot.
+    pub fn adopt_changes(&mut self, c: &Candidate) -> Result<()> {
+        self.options.locking = false;
+        self.begin_statement()?;
+        let f = &c.footprint;
+        self.same_schema_since(f.snapshot)?;
+        for w in &f.writes {
+            self.adopt_write(w, f.snapshot)?;
+        }
+        let ended = self.end_statement();
+        self.decided(ended)
+    }
+
+    /// 40001 after a change of the schema above this position: roles, grants, views and definitions may be others.
+    fn same_schema_since(&self, snapshot: Position) -> Result<()> {
+        let defined = self.shared.newest_catalog().0.max(self.shared.marks.floor);
+        if defined > snapshot && !env::fault::planted("site.old_rights") {
+            self.shared.stats.abort(Cause::SchemaChanged);
+            return Err(rights_moved());
         }
         Ok(())
     }
@@ -211,11 +331,7 @@ impl TxnManager {
         let mut txn = self.begin(options, false);
         txn.begin_statement()?;
         let f = &c.footprint;
-        let defined = self.newest_catalog().0.max(self.marks.floor);
-        if defined > f.snapshot && !env::fault::planted("site.old_rights") {
-            self.stats.abort(Cause::SchemaChanged);
-            return Err(rights_moved());
-        }
+        txn.same_schema_since(f.snapshot)?;
         // A snapshot above what is installed here is of another history.
         let known = txn.view()?.position() >= f.snapshot;
         let reads = isolation == Isolation::Serializable;
@@ -224,7 +340,7 @@ impl TxnManager {
             return Err(changed());
         }
         for w in &f.writes {
-            txn.adopt_write(w)?;
+            txn.adopt_write(w, f.snapshot)?;
         }
         let ended = txn.end_statement();
         txn.decided(ended)?;

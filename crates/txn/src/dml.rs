@@ -56,7 +56,12 @@ impl Txn {
         let row = computed.as_deref().unwrap_or(row);
         self.check_row(&handle, row)?;
         let mut key = Vec::new();
-        handle.new_key(row, &mut key)?;
+        match handle.primary {
+            None if self.standing.elsewhere => {
+                key.extend_from_slice(&self.shared.site_row_id().to_be_bytes());
+            }
+            _ => handle.new_key(row, &mut key)?,
+        }
         // Optimistic, and nothing has ever been there or no trace of it is left: neither a conflict nor anything to have seen. The commit
         // asks again.
         let new = !self.options.locking

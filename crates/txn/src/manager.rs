@@ -7,7 +7,7 @@ use base::schema::{CANON_SPLIT, Schema};
 use base::{Error, Position, Result, SqlState, Watermarks};
 use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::{SecondaryIndex, Storage, Store, pin};
 
@@ -24,6 +24,9 @@ use crate::stats::{Padded, Stats};
 const DISK_FULL: u8 = 1;
 const SHUTDOWN: u8 = 2;
 const STANDBY: u8 = 4;
+
+/// Row ids that a site makes up lie above those of any table.
+const SITE_ROW_IDS: u64 = 1 << 63;
 
 /// See the head of the file.
 pub struct TxnManager {
@@ -43,6 +46,8 @@ pub struct TxnManager {
     next_oid: AtomicU64,
     compiler: OnceLock<Arc<dyn RuleCompiler>>,
     gate: AtomicU8,
+    /// What is written while this node follows goes to its primary.
+    site: AtomicBool,
     /// Commits above this position are of this node's transactions; those up to it may be of another's.
     own_from: AtomicU64,
 }
@@ -68,6 +73,7 @@ impl TxnManager {
             next_oid: AtomicU64::new(next_oid),
             compiler: OnceLock::new(),
             gate: AtomicU8::new(0),
+            site: AtomicBool::new(false),
             own_from: AtomicU64::new(0),
         })
     }
@@ -224,6 +230,21 @@ impl TxnManager {
         self.refuse(STANDBY, on);
     }
 
+    /// Whether a node that shows another one's history takes writes all the same, because the other one certifies them (a site).
+    pub fn set_site(&self, on: bool) {
+        self.site.store(on, Ordering::SeqCst);
+    }
+
+    /// Whether transactions that begin now are committed by another node.
+    pub(crate) fn is_site(&self) -> bool {
+        self.is_standby() && self.site.load(Ordering::SeqCst)
+    }
+
+    /// The next row id of a site, for a table without a primary key. The primary gives the row another one when it certifies.
+    pub(crate) fn site_row_id(&self) -> u64 {
+        SITE_ROW_IDS | self.new_id()
+    }
+
     /// Whether every commit above this position says where it writes (`Storage::written_at`).
     pub(crate) fn all_own_from(&self, at: Position) -> bool {
         self.own_from.load(Ordering::SeqCst) <= at.as_u64()
@@ -248,7 +269,7 @@ impl TxnManager {
     /// 53100, 57P01 or 25006 when writes are not taken.
     pub fn check_accepts_writes(&self) -> Result<()> {
         let why = self.gate.load(Ordering::Relaxed);
-        if why == 0 {
+        if why == 0 || why == STANDBY && self.is_site() {
             Ok(())
         } else if why & SHUTDOWN != 0 {
             Err(Error::new(

@@ -194,6 +194,7 @@ impl Txn {
                 None if as_read == AsRead::Held || !r.live => {
                     self.reads.absent.push((t.clone(), r.key.clone()));
                 }
+                _ if as_read == AsRead::Exactly => return Err(self.lost_read(t, &r.key)),
                 _ => return Ok(false),
             }
         }
@@ -232,6 +233,20 @@ impl Txn {
             self.reads.ranges.push(read);
         }
         Ok(true)
+    }
+}
+
+impl Txn {
+    /// 40001: this row is not the version that was read at another node.
+    fn lost_read(&self, table: &TableHandle, key: &[u8]) -> Error {
+        self.shared.stats.abort(Cause::ReadChanged);
+        let guard = pin();
+        let record = table.storage.primary.get(key, &guard);
+        let shown = record.map_or_else(|| "(row)".to_owned(), |r| table.describe_record(r, &guard));
+        let newest = record.and_then(|r| r.newest(&guard));
+        let winner = newest.map_or(Position::ZERO, |v| v.position());
+        let what = "could not serialize access due to read/write dependencies among transactions";
+        self.lost_to(what, table, &shown, winner)
     }
 }
 

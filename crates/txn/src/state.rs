@@ -13,7 +13,7 @@
 //!
 //! Left out on purpose: the rules. Each part is changed by the module of its name.
 
-use base::Position;
+use base::{Position, RelId};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -76,6 +76,8 @@ pub(crate) struct Reads {
     /// Keys read and not found.
     pub(crate) absent: Vec<(Arc<TableHandle>, Box<[u8]>)>,
     pub(crate) ranges: Vec<RangeRead>,
+    /// At a site: rows that were locked, with the position of the version that was. Their locks hold at this node only, so they go along as reads.
+    pub(crate) locked: Vec<(RelId, Box<[u8]>, Position)>,
     /// Its snapshot moved over a change of a range that did not matter.
     pub(crate) spared: Option<Spared>,
 }
@@ -95,6 +97,8 @@ pub(crate) struct Standing {
     pub(crate) portals: i32,
     /// How often the snapshot moved forward.
     pub(crate) moves: u32,
+    /// It began at a site: its commit is another node's to decide.
+    pub(crate) elsewhere: bool,
 }
 
 /// Foreign keys that are still to be asked.

@@ -131,6 +131,7 @@ impl Txn {
         options.locking |= must_lock(options.isolation);
         let standing = Standing {
             at_published,
+            elsewhere: shared.is_site(),
             ..Standing::default()
         };
         Txn {
@@ -305,6 +306,13 @@ impl Txn {
             self.schema.see(self.shared.catalog_at(snapshot.position()));
         }
         snapshot
+    }
+
+    /// What has to be installed before the next statement, or run of one, takes its snapshot. A node that follows waits for it here; where
+    /// commits are this node's own it is there in a moment.
+    pub fn awaits(&self) -> Position {
+        let winner = self.statement.conflict.as_ref().map(|c| c.winner);
+        self.escrowed.lives_off.max(winner.unwrap_or_default())
     }
 
     /// Begins a statement or its next run. READ COMMITTED takes a new snapshot.

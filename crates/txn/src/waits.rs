@@ -60,7 +60,11 @@ impl Txn {
         if !self.lock(table.row_lock(key), mode, wait, Wanted::Row(table, key))? {
             return Ok(false);
         }
-        self.check_newest(table, key)?;
+        let saw = self.check_newest(table, key)?;
+        if self.standing.elsewhere {
+            let storage = table.storage.id;
+            self.reads.locked.push((storage, key.into(), saw));
+        }
         Ok(true)
     }
 

@@ -1,6 +1,7 @@
 //! How a connection of a replica begins: the one command that it takes, and the step over to CopyBoth.
 
 use super::copy_both::CopyBoth;
+use super::site::words;
 use super::{holds, region, send};
 use crate::gate::wire::{Stream, Wire, gone};
 use base::{Error, Result, SqlState};
@@ -22,6 +23,7 @@ pub(super) enum Asked {
     Log,
     Region,
     Holds,
+    Commits,
 }
 
 /// Waits for the query that begins it all.
@@ -36,6 +38,7 @@ pub(super) async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<Asked> {
                         (send::COMMAND, Asked::Log),
                         (region::COMMAND, Asked::Region),
                         (holds::COMMAND, Asked::Holds),
+                        (words::COMMAND, Asked::Commits),
                     ];
                     all.into_iter().find(|(c, _)| q.eq_ignore_ascii_case(c))
                 }
@@ -45,10 +48,11 @@ pub(super) async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<Asked> {
             wire.input.take(len);
             return asked.map(|a| a.1).ok_or_else(|| {
                 let what = format!(
-                    "a connection with replication=canon takes {}, {} or {} and nothing else",
+                    "a connection with replication=canon takes {}, {}, {} or {} and nothing else",
                     send::COMMAND,
                     region::COMMAND,
-                    holds::COMMAND
+                    holds::COMMAND,
+                    words::COMMAND
                 );
                 Error::new(SqlState::SYNTAX_ERROR, what)
             });

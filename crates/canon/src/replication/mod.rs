@@ -12,6 +12,7 @@
 //!                               reads that may be old: as of when what is shown is the newest there was (shown.rs)
 //! primary   region.rs           its other end
 //! both      holds.rs            snapshots that the primary keeps for transactions of REPEATABLE READ that may move to it
+//! both      site.rs           a site's changes go to be certified; verdicts come back
 //!           ask.rs              how far its replicas are, before it serves
 //!           archive.rs          finished log and checkpoints go to the archive, older log comes from there
 //! both      membership.rs     the cluster's secret, by which nodes know each other;  herald.rs  a primary's term is told to those that are known
@@ -44,6 +45,7 @@ mod restart;
 pub mod send;
 pub mod shared;
 mod shown;
+pub mod site;
 
 pub use follow::Follow;
 pub use fresh::Fresh;
@@ -53,3 +55,4 @@ pub use peer::{Found, Primary, Target};
 pub use place::{Place, ReplicaLag};
 pub use restart::{Restart, Word};
 pub use send::Senders;
+pub use site::Site;

@@ -3,7 +3,7 @@
 //! A replica that is not connected has no lag: it has no row and no number, and its own metric says that it is not there.
 
 use super::fresh::handed_over;
-use super::{Follow, Fresh, Senders};
+use super::{Follow, Fresh, Senders, Site};
 use crate::engine::Surroundings;
 use base::{Error, Position, Result, SqlState};
 use node::{Node, Role};
@@ -26,6 +26,8 @@ pub struct Place {
     pub set_aside: (u64, u64),
     /// The same.
     pub fresh: Option<Arc<Fresh>>,
+    /// Of a replica that is a site.
+    pub site: Option<Arc<Site>>,
 }
 
 /// How far a replica is behind.

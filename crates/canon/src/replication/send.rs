@@ -14,6 +14,7 @@ use super::copy_both::{CopyBoth, broken};
 use super::log_ring::{self, LogRing};
 use super::members::Members;
 use super::shared::Exposed;
+use super::site::certifier;
 use super::{Herald, Membership, holds, region};
 use crate::gate::Origin;
 use crate::gate::startup::Visitor;
@@ -363,7 +364,7 @@ pub async fn serve<S: Stream>(
     if asked != Asked::Log && visitor.member.is_none() {
         return Err(Error::new(
             SqlState::INSUFFICIENT_PRIVILEGE,
-            "only a node that proves that it has the cluster's secret reads the region and has snapshots held",
+            "only a node that proves that it has the cluster's secret reads the region, has snapshots held and commits certified",
         ));
     }
     match asked {
@@ -371,6 +372,9 @@ pub async fn serve<S: Stream>(
             return region::serve(wire, senders.node.region(), senders.exposed.get()).await;
         }
         Asked::Holds => return holds::serve(wire, &senders.node).await,
+        Asked::Commits => {
+            return certifier::serve(copy_both(wire).await?, &senders.node).await;
+        }
         Asked::Log => {}
     }
     if senders.node.role() == Role::Replica {

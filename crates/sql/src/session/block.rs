@@ -18,7 +18,7 @@ use super::settings::{self, Span};
 use super::turns::PATIENCE;
 use super::utility::Modes;
 use crate::engine::Engine;
-use base::{Error, Held, Position, Result, SqlState, Work};
+use base::{Committing, Error, Held, Position, Result, SqlState, Work};
 use futures::future::{Either, select};
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
@@ -179,10 +179,12 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    fn options(&mut self) -> TxnOptions {
+    /// `read`: it is for a SELECT on its own.
+    fn options(&mut self, read: bool) -> TxnOptions {
         // A statement of its own that may run at a replica writes nothing; a block may go on at the primary, and remembers its reads.
         let blocks = self.forwards() && self.block.kind != Kind::None;
-        let elsewhere = !blocks && !self.shared.engine.runs(Work::Write);
+        let reads = read && self.follows();
+        let elsewhere = !blocks && (reads || !self.shared.engine.runs(Work::Rows));
         let hot = &self.state.settings.get_mut().hot;
         let m = self.block.modes;
         TxnOptions {
@@ -201,7 +203,7 @@ impl<E: Engine> Session<E> {
     /// The transaction that runs, begun if there is none. `read`: this is a SELECT on its own.
     pub(super) fn ensure_txn(&mut self, read: bool) {
         if self.block.txn.is_none() {
-            let options = self.options();
+            let options = self.options(read);
             let now = self.state.now();
             self.output.now = now;
             self.state.statement_start.set(now);
@@ -250,7 +252,7 @@ impl<E: Engine> Session<E> {
     /// SET TRANSACTION, and what follows BEGIN.
     pub(super) fn set_modes(&mut self, m: Modes) -> Result<()> {
         let started = self.block.txn.as_ref().is_some_and(|t| t.has_snapshot());
-        let mut now = self.options();
+        let mut now = self.options(false);
         if let Some(l) = m.isolation {
             if started && l != now.isolation {
                 return Err(Error::new(
@@ -261,7 +263,7 @@ impl<E: Engine> Session<E> {
             now.isolation = l;
         }
         if let Some(ro) = m.read_only {
-            if !ro && !self.shared.engine.runs(Work::Write) && !self.forwards() {
+            if !ro && !self.shared.engine.runs(Work::Rows) && !self.forwards() {
                 return Err(Error::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "cannot set transaction read-write mode during recovery",
@@ -305,7 +307,7 @@ impl<E: Engine> Session<E> {
     /// What the running or next transaction is, for SHOW.
     pub(super) fn transaction_mode(&mut self, name: &str) -> Option<String> {
         let on = |b: bool| if b { "on" } else { "off" }.to_owned();
-        let o = self.options();
+        let o = self.options(false);
         match name {
             "transaction_isolation" => Some(settings::isolation_name(o.isolation).to_owned()),
             "transaction_read_only" => {
@@ -390,8 +392,10 @@ impl<E: Engine> Session<E> {
             self.handle.commit_waits(Handle::ROOM);
         }
         let number = self.transaction_token();
-        let committing = self.shared.engine.commit(txn, number);
-        let committed = committing.outcome().await;
+        let committed = match self.shared.engine.commit(txn, number) {
+            Committing::Done(outcome) => outcome,
+            Committing::Later(decided) => self.decided_elsewhere(decided).await,
+        };
         self.state.rollback_locks(0);
         // One without writes leaves no mark in the log: the number is for what comes after it.
         if committed.is_ok() && writes {

@@ -216,7 +216,29 @@ impl<E: Engine> Session<E> {
 
     /// Gives the next statement its snapshot, if it takes one.
     pub(super) async fn place(&mut self) -> Result<(), Exit> {
+        if self.block.kind != super::block::Kind::None && self.certifies(true) {
+            return self.place_whole().await;
+        }
         self.place_to_read(&Vec::new).await
+    }
+
+    /// The same for a transaction of a site that may change rows: it stands at what is shown here as a whole.
+    async fn place_whole(&mut self) -> Result<(), Exit> {
+        let want = self.want();
+        let txn = self.block.txn.as_deref();
+        let wants = txn.is_some_and(|t| t.wants_snapshot());
+        if self.reading.placed == Some(want.arrived) || !wants {
+            return Ok(());
+        }
+        if let Some(at) = self.point(&want, &Vec::new).await? {
+            let shown = self.shared.engine.published(Held::Published(at));
+            self.wait_fresh(shown).await?;
+            self.reading.known = self.reading.known.max(at);
+        }
+        let txn = self.block.txn.as_mut().expect("looked at above");
+        txn.look_at_newest();
+        self.reading.placed = Some(want.arrived);
+        Ok(())
     }
 
     /// The same, where it is known what will be read.
@@ -298,7 +320,12 @@ impl<E: Engine> Session<E> {
 
     /// The same for the statement of this plan. One that reads nothing that nodes share needs none, where it does not choose for others.
     pub(super) async fn place_for(&mut self, p: &Prepared, params: &[Value]) -> Result<(), Exit> {
-        if !p.read_only || p.locks_rows {
+        let changes = !p.read_only || p.locks_rows;
+        let block = self.block.kind != super::block::Kind::None;
+        if (changes || block) && self.certifies(block) {
+            return self.place_whole().await;
+        }
+        if changes {
             return Ok(());
         }
         let level = self.block.txn.as_ref().map(|t| t.isolation());

@@ -57,6 +57,8 @@ pub enum Waits {
     FullDisk,
     /// A commit waits for replicas.
     Replicas,
+    /// A commit of a site waits for its primary.
+    Verdict,
 }
 
 impl Waits {
@@ -69,6 +71,7 @@ impl Waits {
             Waits::Log => ("IO", "WALSync"),
             Waits::FullDisk => ("IO", "DiskFull"),
             Waits::Replicas => ("IPC", "SyncRep"),
+            Waits::Verdict => ("IPC", "CommitVerdict"),
         }
     }
 }

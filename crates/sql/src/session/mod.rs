@@ -154,6 +154,8 @@ pub struct Counters {
     pub commit_wait_micros: AtomicU64,
     /// Messages of sessions that went on to the primary.
     pub forwarded: AtomicU64,
+    /// Transaction blocks that began at a replica and went on at its primary.
+    pub forwarded_blocks: AtomicU64,
     pub plans_made: AtomicU64,
     pub plans_found: AtomicU64,
 }
@@ -294,7 +296,7 @@ impl<E: Engine> Session<E> {
         {
             let mut s = state.settings.borrow_mut();
             s.max_connections = shared.max_connections;
-            s.set_place(shared.engine.follows(), shared.engine.runs(Work::Write));
+            s.set_place(shared.engine.follows(), shared.engine.runs(Work::Rows));
             begin_with(&mut s, &shared.defaults, &catalog.schema, role.id)?;
             s.initialise("session_authorization", user);
             s.initialise("is_superuser", if role.superuser { "on" } else { "off" });
@@ -402,7 +404,7 @@ impl<E: Engine> Session<E> {
     fn report<C: Client>(&mut self, c: &mut C) {
         self.tell_warnings(c);
         let engine = &self.shared.engine;
-        let (standby, writes) = (engine.follows(), engine.runs(Work::Write));
+        let (standby, writes) = (engine.follows(), engine.runs(Work::Rows));
         self.state.settings.get_mut().set_place(standby, writes);
         if self.state.settings.get_mut().hot.report_token {
             let seen = self.state.seen.get();

@@ -16,12 +16,24 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
 
+/// Where a statement that has a plan may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// It changes nothing.
+    Anywhere,
+    /// It changes rows: at the primary, or at a site.
+    Rows,
+    /// It locks rows: the same.
+    Locks,
+    Primary,
+}
+
 /// A planned statement with what the wire needs to know of it.
 pub struct Plan {
     pub prepared: Arc<Prepared>,
     pub columns: Vec<Column>,
-    /// Whether it runs at the primary only, once that was asked.
-    pub away: OnceLock<bool>,
+    /// Where it may run, once that was asked.
+    pub away: OnceLock<Runs>,
 }
 
 impl Plan {

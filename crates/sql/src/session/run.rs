@@ -373,6 +373,9 @@ impl<E: Engine> Session<E> {
             {
                 self.place_for(&run.plan.prepared, &run.params).await?;
             }
+            if self.follows() {
+                self.await_winner().await?;
+            }
             self.state.goes_on.set(false);
             let r = self.once(c, work).await;
             let e = match r {
@@ -491,6 +494,10 @@ impl<E: Engine> Session<E> {
                 describe,
                 sink,
             } => self.rows(c, run, *max_rows, *describe, sink).await?,
+            // The server takes it to the primary.
+            Work::Ddl(_) if self.at_site() => {
+                return Err(Exit::Forward(at_primary_only("the statement")).into());
+            }
             Work::Ddl(s) => {
                 let done = seam::execute_ddl(self, s);
                 if s.changes() {
@@ -710,15 +717,15 @@ impl<E: Engine> Session<E> {
             }
             run.plan = plan;
         }
-        if self.state.forward.get()
+        let gated = self.state.forward.get() || self.state.read_only.get();
+        if gated
             && let Some(what) = writing(&run.plan.prepared)
+            && !self.changes_here(&run.plan.prepared)
         {
-            return Err(Exit::Forward(at_primary_only(what)));
-        }
-        if self.state.read_only.get()
-            && let Some(what) = writing(&run.plan.prepared)
-        {
-            return Err(super::state::read_only(what).into());
+            return Err(match self.state.forward.get() {
+                true => Exit::Forward(at_primary_only(what)),
+                false => super::state::read_only(what).into(),
+            });
         }
         let role = self.state.current_role.get();
         let schema = &self.state.catalog.get_mut().schema;

@@ -55,6 +55,13 @@ fn too_big() -> Error {
     Error::new(base::SqlState::PROGRAM_LIMIT_EXCEEDED, what)
 }
 
+/// 40001: a site that has been promoted does not decide what began before.
+fn began_at_a_site() -> Error {
+    let what = "could not serialize access: this node has become the primary since";
+    Error::new(base::SqlState::SERIALIZATION_FAILURE, what)
+        .hint("The transaction might succeed if retried.")
+}
+
 impl Txn {
     /// Prepares, certifies and installs. The position that the reply has to wait for: the commit's, or the snapshot's when nothing was
     /// written. An error means that the transaction is rolled back.
@@ -67,6 +74,9 @@ impl Txn {
         let snapshot = self.snapshot().unwrap_or(Position::ZERO);
         if !self.has_writes() {
             return Ok(snapshot);
+        }
+        if self.standing.elsewhere {
+            return Err(began_at_a_site());
         }
         self.shared.check_accepts_writes()?;
         // Before the guard: what is unlinked meanwhile could not be freed.

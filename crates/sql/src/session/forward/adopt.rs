@@ -19,7 +19,7 @@ use crate::session::roles::Roles;
 use crate::session::settings::Change;
 use crate::session::token::Token;
 use crate::session::utility::Modes;
-use base::{Error, Footprint, Result, SqlState, Work};
+use base::{Candidate, Error, Footprint, Result, SqlState, Work};
 
 fn another_history() -> Error {
     Error::new(
@@ -191,7 +191,16 @@ impl<E: Engine> Session<E> {
         let savepoints = r.list(|r| Ok((r.text()?.to_owned(), r.u32()? as usize)))?;
         let term = r.u64()?;
         let reads = r.option()?;
+        // Of a site only.
+        let own = match r.0.is_empty() {
+            true => None,
+            false => r.option()?,
+        };
         r.end()?;
+        let own = match own {
+            Some(b) => Some(Candidate::decode(b).ok_or_else(malformed)?),
+            None => None,
+        };
         let reads = match reads {
             Some(b) => Some(Footprint::decode_reads(b).ok_or_else(malformed)?),
             None => None,
@@ -220,6 +229,10 @@ impl<E: Engine> Session<E> {
             let adopted = match read.check(&history) {
                 Ok(()) => txn.adopt_reads(&reads),
                 Err(_) => Err(another_history()),
+            };
+            let adopted = match (adopted, &own) {
+                (Ok(()), Some(own)) => txn.adopt_changes(own),
+                (adopted, _) => adopted,
             };
             if let Err(e) = adopted {
                 // Not even a savepoint may be gone back to.

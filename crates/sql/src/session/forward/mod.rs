@@ -11,7 +11,7 @@
 //! ```
 //! The gate carries messages and replies; what they mean for the session is decided here. A transaction moves once, and all of it
 //! that follows runs there, so that it sees its own writes. (Nothing is logged before commit, so the replica could not show them:
-//! the shortcut of SCC §4.4 does not apply.) Cursors and named portals that were opened before stay here, with the snapshot that they took
+//! the shortcut of SCC §4.4 does not apply.) What it has changed at a site goes along. Cursors and named portals that were opened before stay here, with the snapshot that they took
 //! when they were declared or bound.
 //!
 //! What is sent is what the other end does not know yet ([`Known`]): a connection that serves the same session again is told of
@@ -23,6 +23,7 @@
 mod adopt;
 mod bytes;
 mod place;
+mod site;
 
 pub use adopt::Adopted;
 pub(super) use bytes::malformed;
@@ -351,6 +352,7 @@ impl<E: Engine> Session<E> {
     /// What the primary must know before the next message, which begins a transaction there or (`SAME`) goes on with one. The
     /// transaction that ran here ends with it; cursors keep its snapshot. After an error `known` is as it was.
     pub fn set_out(&mut self, known: &mut Known, token: u64) -> Result<Vec<u8>> {
+        let own = self.own_changes()?;
         self.promise_portals()?;
         let reads = match &self.block.txn {
             Some(t) if self.block.kind != Kind::None => t.reads()?,
@@ -382,6 +384,8 @@ impl<E: Engine> Session<E> {
             self.abandon();
             return Ok(b.0);
         }
+        let blocks = &self.shared.counters.forwarded_blocks;
+        blocks.fetch_add(1, Ordering::Relaxed);
         let reads = reads.map(|r| r.encode_reads());
         let mut modes = self.block.modes();
         if let Some(t) = &self.block.txn {
@@ -408,6 +412,9 @@ impl<E: Engine> Session<E> {
         let history = self.shared.engine.history();
         b.u64(history.terms.last().map_or(0, |t| t.0));
         b.option(reads.as_deref());
+        if own.is_some() {
+            b.option(own.as_deref());
+        }
         self.forward.moved = true;
         self.forward.hold = self.block.txn.as_mut().and_then(|t| t.take_hold());
         self.close_other_portals();

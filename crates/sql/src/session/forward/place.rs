@@ -2,12 +2,12 @@
 //!
 //! What writes, locks rows, changes the schema, loads data or moves a sequence runs at the primary. Statements are looked at before any
 //! of their text runs; calls of sequence functions are looked for in the text, so a statement that only mentions one goes to the
-//! primary too, which is slower and as right. What is found out only when it runs ends so, too.
+//! primary too, which is slower and as right. What is found out only when it runs ends so, too. A site (`site`) runs what changes rows itself.
 
 use super::super::block::Kind;
 use super::super::exit::Exit;
 use super::super::parse::{Parsed, Stmt, parse};
-use super::super::plans::Plan;
+use super::super::plans::{Plan, Runs};
 use super::super::prepared::{Body, Statement};
 use super::super::utility::Utility;
 use super::super::{Session, run, seam};
@@ -46,6 +46,26 @@ fn query_writes(q: &ast::Query, text: &str) -> bool {
         || effect_of_text(text).at_primary
 }
 
+fn runs(s: &ast::Statement, text: &str) -> Runs {
+    let changes = match s {
+        ast::Statement::Query(q) if !q.locks.is_empty() => Runs::Locks,
+        ast::Statement::Query(q) if matches!(&*q.body, ast::SetExpr::Select(s) if s.into.is_some()) => {
+            Runs::Primary
+        }
+        ast::Statement::Query(_)
+        | ast::Statement::Insert(_)
+        | ast::Statement::Update { .. }
+        | ast::Statement::Delete(_)
+        | ast::Statement::Merge { .. } => Runs::Rows,
+        _ => Runs::Primary,
+    };
+    match statement_writes(s, text) {
+        false => Runs::Anywhere,
+        true if effect_of_text(text).at_primary => Runs::Primary,
+        true => changes,
+    }
+}
+
 fn statement_writes(s: &ast::Statement, text: &str) -> bool {
     match s {
         ast::Statement::Query(q) => query_writes(q, text),
@@ -62,8 +82,8 @@ pub(in super::super) fn writes(p: &Parsed) -> bool {
 }
 
 /// The same, asked once per plan.
-fn away(plan: &Plan, s: &ast::Statement, text: &str) -> bool {
-    *plan.away.get_or_init(|| statement_writes(s, text))
+fn away(plan: &Plan, s: &ast::Statement, text: &str) -> Runs {
+    *plan.away.get_or_init(|| runs(s, text))
 }
 
 fn listens(s: &Stmt) -> bool {
@@ -77,19 +97,20 @@ fn listens(s: &Stmt) -> bool {
 }
 
 impl Statement {
-    /// Whether a replica may not run it.
-    fn belongs_to_primary(&self) -> bool {
+    /// Where it may run.
+    fn runs(&self) -> Runs {
+        let primary = |is: bool| if is { Runs::Primary } else { Runs::Anywhere };
         match &self.body {
-            Body::Empty => false,
+            Body::Empty => Runs::Anywhere,
             Body::Rows(s) => match self.first_plan() {
                 Some(p) => away(p, s, &self.text),
-                None => statement_writes(s, &self.text),
+                None => runs(s, &self.text),
             },
-            Body::Ddl(_) => true,
+            Body::Ddl(_) => Runs::Primary,
             Body::Utility(u) => match &**u {
-                Utility::Copy(c) => c.writes(),
-                Utility::Notify { .. } => true,
-                _ => false,
+                Utility::Copy(c) => primary(c.writes()),
+                Utility::Notify { .. } => Runs::Primary,
+                _ => Runs::Anywhere,
             },
         }
     }
@@ -132,21 +153,22 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    fn goes_away(&mut self, p: &Parsed) -> bool {
+    /// `block`: the statement is one of several.
+    fn goes_away(&mut self, p: &Parsed, block: bool) -> bool {
         match &p.stmt {
             Stmt::Extra(_) => true,
-            Stmt::Sql(s) => !seam::has_plan(s) || statement_writes(s, &p.text),
+            Stmt::Sql(s) => !seam::has_plan(s) || !self.may_run(runs(s, &p.text), block),
             Stmt::Utility(u) => match &**u {
                 Utility::Copy(c) => c.writes(),
-                Utility::Declare { query, .. } => self.goes_away(query),
+                Utility::Declare { query, .. } => self.goes_away(query, block),
                 Utility::Execute { name, .. } => {
                     let found = self.find_statement(name).cloned();
-                    found.is_ok_and(|s| s.belongs_to_primary())
+                    found.is_ok_and(|s| !self.may_run(s.runs(), block))
                 }
                 Utility::ExplainExecute { options, name, .. } => {
                     let runs = options.to_ascii_lowercase().contains("analy");
                     let found = self.find_statement(name).cloned();
-                    runs && found.is_ok_and(|s| s.belongs_to_primary())
+                    runs && found.is_ok_and(|s| s.runs() != Runs::Anywhere)
                 }
                 Utility::Notify { .. } => true,
                 // With a transaction that may go there, whose end it waits for.
@@ -164,11 +186,16 @@ impl<E: Engine> Session<E> {
         if !self.forwards() || self.block.kind == Kind::Failed {
             return Ok(());
         }
+        if self.begins_here(statements) {
+            // What follows is looked at when it has begun, at its level.
+            return Ok(());
+        }
         let goes = match (self.forward.pinned, self.declared_read_only()) {
             (true, _) => statements.iter().any(|p| self.goes_tied(&p.stmt)),
             (false, true) => statements.iter().any(|p| locks(&p.text)),
             (false, false) => {
-                let goes = statements.iter().any(|p| self.goes_away(p));
+                let block = statements.len() > 1;
+                let goes = statements.iter().any(|p| self.goes_away(p, block));
                 goes || statements.len() > 1 && statements.iter().any(|p| listens(&p.stmt))
             }
         };
@@ -183,7 +210,8 @@ impl<E: Engine> Session<E> {
         let Stmt::Sql(s) = &p.stmt else {
             return Ok(());
         };
-        if !self.forwards() || !(self.forward.pinned || away(plan, s, &p.text)) {
+        let runs = away(plan, s, &p.text);
+        if !self.forwards() || !self.forward.pinned && self.may_run(runs, false) {
             return Ok(());
         }
         self.check_place(std::slice::from_ref(p))
@@ -195,7 +223,7 @@ impl<E: Engine> Session<E> {
             return Ok(());
         }
         let goes = self.forward.pinned
-            || run.statement.belongs_to_primary()
+            || !self.may_run(run.statement.runs(), false)
                 && (!self.declared_read_only() || locks(&run.statement.text));
         match goes {
             true => Err(to_primary()),
@@ -224,17 +252,17 @@ impl<E: Engine> Session<E> {
         }
         match &st.body {
             Body::Utility(u) => match &**u {
-                Utility::Declare { query, .. } => self.goes_away(query),
+                Utility::Declare { query, .. } => self.goes_away(query, false),
                 Utility::Execute { name, .. } => {
                     let found = self.find_statement(name).cloned();
-                    found.is_ok_and(|s| s.belongs_to_primary())
+                    found.is_ok_and(|s| !self.may_run(s.runs(), false))
                 }
                 Utility::Listen(_) | Utility::Unlisten(_) | Utility::SetConstraints { .. } => {
                     self.block.kind != Kind::None
                 }
-                _ => st.belongs_to_primary(),
+                _ => !self.may_run(st.runs(), false),
             },
-            _ => st.belongs_to_primary(),
+            _ => !self.may_run(st.runs(), false),
         }
     }
 

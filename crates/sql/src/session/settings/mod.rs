@@ -44,6 +44,11 @@ pub enum StaleAction {
     Error,
 }
 
+/// A size in bytes; 0: it is none.
+fn bytes(v: &str) -> u64 {
+    value::bytes(v).unwrap_or_default()
+}
+
 /// Settings as the machine reads them.
 #[derive(Clone)]
 pub struct Hot {
@@ -63,6 +68,8 @@ pub struct Hot {
     pub report_all: bool,
     /// A replica sends what it may not do to the primary.
     pub forward: bool,
+    /// A site runs READ COMMITTED blocks itself.
+    pub read_committed_here: bool,
     pub statement_timeout: Option<Duration>,
     pub lock_timeout: Option<Duration>,
     /// None: a wait looks for deadlocks when it begins.
@@ -136,6 +143,7 @@ impl Default for Settings {
                 stale_action: StaleAction::Error,
                 report_all: false,
                 forward: true,
+                read_committed_here: false,
                 statement_timeout: None,
                 lock_timeout: None,
                 deadlock_timeout: None,
@@ -498,13 +506,10 @@ impl Settings {
             }
             "canon.report_settings" => self.hot.report_all = on,
             "canon.forward" => self.hot.forward = on,
+            "canon.site_read_committed" => self.hot.read_committed_here = v == "local",
             "statement_timeout" => self.hot.statement_timeout = time(),
-            "canon.statement_memory" => {
-                self.hot.statement_memory = value::bytes(v).unwrap_or_default();
-            }
-            "canon.statement_memory_ceiling" => {
-                self.hot.statement_memory_ceiling = value::bytes(v).unwrap_or_default();
-            }
+            "canon.statement_memory" => self.hot.statement_memory = bytes(v),
+            "canon.statement_memory_ceiling" => self.hot.statement_memory_ceiling = bytes(v),
             "lock_timeout" => self.hot.lock_timeout = time(),
             "deadlock_timeout" => self.hot.deadlock_timeout = time(),
             "idle_in_transaction_session_timeout" => self.hot.idle_in_transaction = time(),

@@ -93,6 +93,14 @@ pub const OWN: &[Setting] = &[
         "Reports canon.commit_token to the client after each transaction.",
     ),
     s(
+        "canon.site_read_committed",
+        "forward",
+        Enum(&["forward", "local"]),
+        User,
+        false,
+        "Sets where READ COMMITTED blocks run that begin at a site: at the primary, or there, with 40001 possible at COMMIT.",
+    ),
+    s(
         "canon.stale_action",
         "error",
         Enum(&["wait", "forward", "error"]),

@@ -1,0 +1,370 @@
+//! A site's way to its primary: candidates go, verdicts come (PSP §3.3). One connection for all sessions, made when the first one commits.
+//!
+//! ```text
+//! session ──▶ certify ──▶ queue ──▶ drive ──▶ certifier.rs, at the primary     (words.rs says how)
+//!                ▲                    │
+//!                └── verdict ◀────────┘◀── the log that is followed, where the connection is lost
+//! ```
+//! **A verdict that is lost is asked for again by its number, and never assumed.** When a connection ends, what it had sent is sent anew over the next
+//! one, marked so: the primary answers with the first verdict and runs nothing twice. While there is no connection the log may bring
+//! the number, which says as much. A node that is promoted finds the numbers in its own history: what is not there has not been committed and
+//! never will be.
+//!
+//! A session that gives up (a cancel, the end of its client) leaves its number to the primary: it may commit.
+//!
+//! Left out on purpose: commits that are shown before the log brings them; the choice of another primary, which is a start with another
+//! `replica_of` or a promotion.
+
+pub(super) mod certifier;
+pub(super) mod words;
+
+use super::Primary;
+use super::copy_both::CopyBoth;
+use base::{Error, Held, Position, Result, SqlState};
+use futures::channel::oneshot;
+use node::{Certifier, Node, Outcome, Request, Role};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+use words::{Answer, COMMAND, Certify, are_you_there, decode_answer};
+
+/// A primary that says nothing for so long is taken for gone.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// How often it is asked whether it is there, and looked what the log has brought.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Before a candidate is sent again for which nothing was decided.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Longest pause between tries to connect.
+const MOST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// A refusal waits so long at most for what won to be shown here.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Most bytes of one candidate.
+const MOST_BYTES: usize = 256 << 20;
+
+/// What was done so far.
+#[derive(Debug, Default)]
+pub struct SiteStats {
+    /// Candidates that were asked for.
+    pub candidates: AtomicU64,
+    pub committed: AtomicU64,
+    pub refused: AtomicU64,
+    /// Candidates that were sent again.
+    pub repeated: AtomicU64,
+    /// Nanoseconds between a request and its verdict, of all together.
+    pub waited: AtomicU64,
+}
+
+/// A candidate without a verdict.
+struct Pending {
+    request: Certify,
+    after: Position,
+    tell: oneshot::Sender<Verdict>,
+}
+
+/// Where it has committed; or why not, and a position at which that shows.
+type Verdict = std::result::Result<Position, (Error, Position)>;
+
+#[derive(Default)]
+struct Queue {
+    waiting: HashMap<u64, Pending>,
+    /// Numbers to be sent.
+    out: Vec<u64>,
+}
+
+/// See the head of the file.
+pub struct Site {
+    primary: Primary,
+    name: String,
+    /// It has this, too.
+    node: Weak<Node>,
+    queue: Mutex<Queue>,
+    moved: Notify,
+    pub stats: SiteStats,
+}
+
+fn too_big(bytes: usize) -> Error {
+    let what = format!("the transaction's changes are too big for a site: {bytes} bytes");
+    Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, what)
+        .detail(format!("The limit is {MOST_BYTES} bytes."))
+        .hint("Run it at the primary.")
+}
+
+fn given_up() -> Error {
+    Error::new(
+        SqlState::STATEMENT_COMPLETION_UNKNOWN,
+        "the server ends before the primary's verdict has come; whether the transaction committed is not known",
+    )
+}
+
+fn not_committed() -> Error {
+    let what =
+        "could not serialize access: the primary has changed before the transaction committed";
+    Error::new(SqlState::SERIALIZATION_FAILURE, what)
+        .hint("The transaction might succeed if retried.")
+}
+
+impl Certifier for Site {
+    fn certify(
+        self: Arc<Self>,
+        r: Request,
+    ) -> Pin<Box<dyn Future<Output = Result<Position>> + Send>> {
+        if r.candidate.len() > MOST_BYTES {
+            let e = too_big(r.candidate.len());
+            return Box::pin(std::future::ready(Err(e)));
+        }
+        let (tell, told) = oneshot::channel();
+        let number = r.number;
+        let pending = Pending {
+            request: Certify {
+                number,
+                term: 0,
+                again: false,
+                durability: r.durability,
+                candidate: r.candidate,
+            },
+            after: r.after,
+            tell,
+        };
+        let began = Instant::now();
+        self.stats.candidates.fetch_add(1, Relaxed);
+        {
+            let mut q = self.queue.lock();
+            q.waiting.insert(number, pending);
+            q.out.push(number);
+        }
+        self.moved.notify_one();
+        let site = self;
+        Box::pin(async move {
+            let verdict = told.await;
+            let took = began.elapsed().as_nanos() as u64;
+            site.stats.waited.fetch_add(took, Relaxed);
+            match verdict {
+                Ok(Ok(at)) => {
+                    site.stats.committed.fetch_add(1, Relaxed);
+                    Ok(at)
+                }
+                Ok(Err((e, shows))) => {
+                    site.stats.refused.fetch_add(1, Relaxed);
+                    let shown = site.node.upgrade();
+                    let shown = shown.map(|n| n.published(Held::Published(shows)));
+                    if let Some(shown) = shown {
+                        // Run again before, it would lose to the same transaction.
+                        _ = tokio::time::timeout(PATIENCE, shown).await;
+                    }
+                    Err(e)
+                }
+                Err(_) => Err(given_up()),
+            }
+        })
+    }
+}
+
+impl Site {
+    pub fn new(primary: Primary, name: String, node: &Arc<Node>) -> Arc<Site> {
+        Arc::new(Site {
+            primary,
+            name,
+            node: Arc::downgrade(node),
+            queue: Mutex::default(),
+            moved: Notify::new(),
+            stats: SiteStats::default(),
+        })
+    }
+
+    /// Candidates without a verdict.
+    pub fn pending(&self) -> usize {
+        self.queue.lock().waiting.len()
+    }
+
+    fn tell(&self, number: u64, verdict: Verdict) {
+        let pending = self.queue.lock().waiting.remove(&number);
+        if let Some(p) = pending {
+            // The session that asked may have gone.
+            _ = p.tell.send(verdict);
+        }
+    }
+
+    fn answered(&self, answer: Answer) {
+        match answer {
+            Answer::IAm => {}
+            Answer::Committed(number, at) => self.tell(number, Ok(at)),
+            Answer::Refused(number, shows, e) => self.tell(number, Err((e, shows))),
+            Answer::Later(number) => {
+                let mut q = self.queue.lock();
+                if q.waiting.contains_key(&number) {
+                    q.out.push(number);
+                }
+            }
+        }
+    }
+
+    /// What the log has brought is decided; what has no session any more is forgotten. Whether anything waits.
+    fn look(&self) -> bool {
+        let Some(node) = self.node.upgrade() else {
+            return false;
+        };
+        let mut brought = Vec::new();
+        let waits = {
+            let mut q = self.queue.lock();
+            q.waiting.retain(|number, p| {
+                let at = node.committed_at(*number);
+                brought.extend(at.map(|at| (*number, at)));
+                at.is_some() || !p.tell.is_canceled()
+            });
+            q.waiting.len() > brought.len()
+        };
+        let shown = node.marks().published.get();
+        for (number, at) in brought {
+            // Above what is published it may be lost still.
+            if at <= shown {
+                self.tell(number, Ok(at));
+            }
+        }
+        waits
+    }
+
+    /// A connection ended: what waits goes over the next one.
+    fn lost(&self) {
+        let q = &mut *self.queue.lock();
+        q.out = q.waiting.keys().copied().collect();
+    }
+
+    /// Puts what is to be sent into the connection, as of the history that is followed now.
+    fn send<S: AsyncRead + AsyncWrite>(&self, link: &mut CopyBoth<S>) {
+        let following = self.node.upgrade().and_then(|n| n.following());
+        let term = following.map_or(0, |f| f.followed());
+        let q = &mut *self.queue.lock();
+        for number in q.out.drain(..) {
+            let Some(p) = q.waiting.get_mut(&number) else {
+                continue;
+            };
+            p.request.term = term;
+            link.send_with(|out| p.request.encode(out));
+            if std::mem::replace(&mut p.request.again, true) {
+                self.stats.repeated.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Carries candidates and verdicts until the connection ends; why it did.
+    async fn drive<S: AsyncRead + AsyncWrite>(&self, link: &mut CopyBoth<S>) -> Error {
+        let mut heard = Instant::now();
+        let mut look = tokio::time::interval(LOOK);
+        let mut again = false;
+        loop {
+            if !again {
+                self.send(link);
+            }
+            tokio::select! {
+                a = link.next_as(decode_answer) => match a {
+                    Ok(a) => {
+                        heard = Instant::now();
+                        // Nothing is decided there: not at once again.
+                        again |= matches!(a, Answer::Later(_));
+                        self.answered(a);
+                    }
+                    Err(e) => return e,
+                },
+                () = self.moved.notified(), if !again => {}
+                () = tokio::time::sleep(AGAIN), if again => again = false,
+                _ = look.tick() => {
+                    if !self.look() {
+                        heard = Instant::now();
+                    } else if heard.elapsed() > SILENCE {
+                        let what = format!("the primary has not answered for {SILENCE:?}");
+                        return Error::new(SqlState::CONNECTION_FAILURE, what);
+                    } else {
+                        link.send_with(are_you_there);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn connect_and_drive(&self) -> Result<Error> {
+        let parameters = [
+            ("replication", "canon"),
+            ("application_name", self.name.as_str()),
+        ];
+        let link = self.primary.connect(&parameters).await?;
+        let mut link = CopyBoth::begin(link, COMMAND).await?;
+        Ok(self.drive(&mut link).await)
+    }
+
+    async fn carry(&self) {
+        let mut failures = 0u32;
+        loop {
+            while self.pending() == 0 {
+                self.moved.notified().await;
+            }
+            match self.connect_and_drive().await {
+                Ok(why) => {
+                    failures = 0;
+                    debug!("verdicts come no more: {}", why.fields().message);
+                }
+                Err(why) => {
+                    failures += 1;
+                    if failures == 1 {
+                        let what = "commits of this site wait: the primary cannot be asked";
+                        warn!(primary = %self.primary, "{what}: {}", why.fields().message);
+                    }
+                }
+            }
+            self.lost();
+            let step = AGAIN * (1 << failures.min(6));
+            tokio::time::sleep(step.min(MOST_BACKOFF)).await;
+        }
+    }
+
+    /// Looks what the log has brought while there is no connection that would.
+    async fn keep_looking(&self) {
+        while (self.node.upgrade()).is_some_and(|n| n.role() == Role::Replica) {
+            self.look();
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// This node follows no more: its own history has the verdicts.
+    async fn settle(&self) {
+        while let Some(node) = self.node.upgrade() {
+            let waiting: Vec<(u64, Position)> = {
+                let q = self.queue.lock();
+                let all = q.waiting.iter();
+                all.map(|(number, p)| (*number, p.after)).collect()
+            };
+            for (number, after) in waiting {
+                let shows = node.marks().published.get();
+                match node.outcome(number, after) {
+                    Outcome::Committed(at) => self.tell(number, Ok(at)),
+                    Outcome::Aborted => self.tell(number, Err((not_committed(), shows))),
+                    Outcome::Unknown => self.tell(number, Err((given_up(), shows))),
+                    Outcome::Running => {}
+                }
+            }
+            drop(node);
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Has connections made when they are wanted, while this node follows; then decides what is left.
+    pub async fn run(&self) {
+        tokio::select! {
+            () = self.keep_looking() => {}
+            () = self.carry() => {}
+        }
+        self.settle().await;
+    }
+}

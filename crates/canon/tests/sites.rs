@@ -1,0 +1,413 @@
+//! Sites: replicas that run changes of rows themselves and have the primary certify them, over real processes.
+
+mod common;
+#[path = "replication/helpers.rs"]
+#[allow(dead_code)]
+mod helpers;
+#[path = "history/mod.rs"]
+#[allow(dead_code)]
+mod history;
+
+use common::Server;
+use helpers::{one, refused, replica_with, rows, skip, until};
+use std::sync::Arc;
+use tokio_postgres::Client;
+use workload::list_append::{Level, Report};
+
+/// A site of this primary.
+async fn site(primary: &Server, name: &str) -> Server {
+    replica_with(primary, name, &[("CANON_SITE", "true")]).await
+}
+
+/// A session that runs everything where it is, or gets 25006.
+async fn stays(server: &Server) -> Client {
+    let c = server.connect().await;
+    rows(&c, "SET canon.forward = off").await;
+    c
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_run_at_a_site_and_are_seen_everywhere() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(
+        &p,
+        "CREATE TABLE t (k int PRIMARY KEY, v int NOT NULL); CREATE TABLE log (what text)",
+    )
+    .await;
+    let here = site(&primary, "sydney").await;
+    let c = stays(&here).await;
+    until(
+        &c,
+        "SELECT count(*) FROM pg_class WHERE relname = 'log'",
+        "1",
+    )
+    .await;
+    rows(&c, "INSERT INTO t VALUES (1, 10), (2, 20)").await;
+    assert_eq!(
+        one(&c, "SELECT sum(v) FROM t").await,
+        "30",
+        "its own, at once"
+    );
+    assert_eq!(one(&p, "SELECT sum(v) FROM t").await, "30");
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        rows(&c, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        assert_eq!(one(&c, "SELECT v FROM t WHERE k = 1").await, "10");
+        rows(&c, "UPDATE t SET v = v + 5 WHERE k = 2").await;
+        rows(&c, "INSERT INTO log VALUES ('a'), ('b')").await;
+        rows(&c, "DELETE FROM t WHERE k = 1").await;
+        rows(&c, "INSERT INTO t VALUES (1, 10)").await;
+        // What is not committed is here alone.
+        assert_eq!(one(&p, "SELECT count(*) FROM log").await, "0");
+        rows(&c, "COMMIT").await;
+        assert_eq!(one(&p, "SELECT count(*) FROM log").await, "2");
+        rows(&p, "DELETE FROM log").await;
+    }
+    assert_eq!(one(&p, "SELECT v FROM t WHERE k = 2").await, "30");
+    let (code, _) = refused(&c, "INSERT INTO t VALUES (1, 1)").await;
+    assert_eq!(code, "23505");
+}
+
+async fn ready(primary: &Client, sites: &[&Server]) {
+    let at = one(primary, "SELECT pg_current_wal_lsn()").await;
+    for s in sites {
+        let c = s.connect().await;
+        rows(&c, "SET statement_timeout = '60s'").await;
+        assert_eq!(one(&c, &format!("WAIT FOR LSN '{at}'")).await, "success");
+    }
+}
+
+/// Runs it until it is not lost to another transaction.
+async fn insist(c: &Client, sql: &str) {
+    for _ in 0..200 {
+        match c.simple_query(sql).await {
+            Ok(_) => return,
+            Err(e) if common::sqlstate(&e) == "40001" => {
+                _ = c.simple_query("ROLLBACK").await;
+            }
+            Err(e) => panic!("{sql}: {e:?}"),
+        }
+    }
+    panic!("{sql} is lost again and again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_that_change_a_row_at_two_sites_one_is_told_which() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(
+        &p,
+        "CREATE TABLE t (k int PRIMARY KEY, v int NOT NULL); INSERT INTO t VALUES (7, 0)",
+    )
+    .await;
+    let (a, b) = (site(&primary, "a").await, site(&primary, "b").await);
+    ready(&p, &[&a, &b]).await;
+    let (a, b) = (stays(&a).await, stays(&b).await);
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        for c in [&a, &b] {
+            rows(c, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+            rows(c, "UPDATE t SET v = v + 1 WHERE k = 7").await;
+        }
+        rows(&a, "COMMIT").await;
+        let e = b.simple_query("COMMIT").await.expect_err("it came second");
+        let e = e.as_db_error().expect("the server's");
+        assert_eq!(e.code().code(), "40001");
+        assert_eq!(e.table(), Some("t"));
+        let detail = e.detail().unwrap_or_default();
+        assert!(detail.contains("(k)=(7)"), "{detail}");
+        // The refusal comes when what won is here: the same again succeeds.
+        rows(&b, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        rows(&b, "UPDATE t SET v = v + 1 WHERE k = 7").await;
+        rows(&b, "COMMIT").await;
+        ready(&p, &[]).await;
+        insist(&a, "UPDATE t SET v = v WHERE k = 7").await;
+    }
+    assert_eq!(one(&p, "SELECT v FROM t").await, "4");
+    // A statement alone is run again by the server.
+    let all = (0..25).map(|_| async {
+        rows(&a, "UPDATE t SET v = v + 1 WHERE k = 7").await;
+        rows(&b, "UPDATE t SET v = v + 1 WHERE k = 7").await;
+    });
+    futures::future::join_all(all).await;
+    assert_eq!(one(&p, "SELECT v FROM t").await, "54");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn constraints_hold_across_sites() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(
+        &p,
+        "CREATE TABLE parent (k int PRIMARY KEY, u int UNIQUE);
+         CREATE TABLE child (k int PRIMARY KEY, p int REFERENCES parent);
+         CREATE TABLE gone (k int PRIMARY KEY, p int REFERENCES parent ON DELETE CASCADE);
+         INSERT INTO parent VALUES (1, 1), (2, 2), (3, 3)",
+    )
+    .await;
+    let (a, b) = (site(&primary, "a").await, site(&primary, "b").await);
+    ready(&p, &[&a, &b]).await;
+    let (a, b) = (stays(&a).await, stays(&b).await);
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        let begin = format!("BEGIN ISOLATION LEVEL {level}");
+        // The same unique key, of two rows.
+        for (c, k) in [(&a, 10), (&b, 11)] {
+            rows(c, &begin).await;
+            rows(c, &format!("INSERT INTO parent VALUES ({k}, 10)")).await;
+        }
+        rows(&a, "COMMIT").await;
+        assert_eq!(refused(&b, "COMMIT").await.0, "40001");
+        let again = refused(&b, "INSERT INTO parent VALUES (11, 10)").await;
+        assert_eq!(again.0, "23505", "it is here by now");
+        rows(
+            &b,
+            "INSERT INTO parent VALUES (12, 10) ON CONFLICT (u) DO UPDATE SET u = NULL",
+        )
+        .await;
+        rows(&a, "DELETE FROM parent WHERE k = 10").await;
+        // A child of a parent that goes.
+        rows(&a, &begin).await;
+        rows(&a, "DELETE FROM parent WHERE k = 3").await;
+        rows(&b, &begin).await;
+        rows(&b, "INSERT INTO child VALUES (1, 3)").await;
+        rows(&a, "COMMIT").await;
+        assert_eq!(refused(&b, "COMMIT").await.0, "40001");
+        assert_eq!(
+            refused(&b, "INSERT INTO child VALUES (1, 3)").await.0,
+            "23503"
+        );
+        // A parent that goes, of which there is a child by then.
+        for (table, parent) in [("child", 2), ("gone", 1)] {
+            rows(&b, &begin).await;
+            rows(&b, &format!("DELETE FROM parent WHERE k = {parent}")).await;
+            rows(&a, &format!("INSERT INTO {table} VALUES (5, {parent})")).await;
+            assert_eq!(refused(&b, "COMMIT").await.0, "40001", "{table}");
+            rows(&p, &format!("DELETE FROM {table}")).await;
+        }
+        rows(&p, "INSERT INTO parent VALUES (3, 3)").await;
+        let at = one(&p, "SHOW canon.commit_token").await;
+        for c in [&a, &b] {
+            rows(c, &format!("SET canon.min_token = '{at}'")).await;
+        }
+    }
+    assert_eq!(one(&p, "SELECT count(*) FROM parent").await, "3");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_site_does_not_run_goes_to_the_primary() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    let here = site(&primary, "here").await;
+    let c = here.connect().await;
+    rows(&c, "CREATE TABLE t (k serial PRIMARY KEY, v int)").await;
+    rows(&c, "INSERT INTO t (v) VALUES (1), (2)").await;
+    rows(&c, "BEGIN ISOLATION LEVEL READ COMMITTED").await;
+    rows(&c, "UPDATE t SET v = 10 WHERE v = 1").await;
+    rows(&c, "SELECT * FROM t WHERE v = 2 FOR UPDATE").await;
+    rows(&c, "COMMIT").await;
+    rows(
+        &c,
+        "BEGIN; SELECT pg_advisory_xact_lock(1); UPDATE t SET v = 20 WHERE v = 2; COMMIT",
+    )
+    .await;
+    rows(&c, "SELECT setval('t_k_seq', 100)").await;
+    assert_eq!(
+        one(&c, "INSERT INTO t (v) VALUES (3) RETURNING k").await,
+        "101"
+    );
+    assert_eq!(one(&p, "SELECT sum(v) FROM t").await, "33");
+    // What was changed here before goes along.
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        rows(&c, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        rows(
+            &c,
+            "UPDATE t SET v = v + 1 WHERE v = 3; DELETE FROM t WHERE v = 20",
+        )
+        .await;
+        assert_eq!(
+            one(&c, "INSERT INTO t (v) VALUES (20) RETURNING v").await,
+            "20"
+        );
+        assert_eq!(
+            one(&c, "SELECT count(*) FROM t").await,
+            "3",
+            "its own changes, too"
+        );
+        rows(&c, "UPDATE t SET v = v - 1 WHERE v = 4").await;
+        rows(&c, "COMMIT").await;
+    }
+    rows(&p, "SET statement_timeout = '60s'").await;
+    rows(&c, "BEGIN ISOLATION LEVEL SERIALIZABLE").await;
+    rows(&c, "UPDATE t SET v = 4 WHERE v = 3").await;
+    rows(&p, "UPDATE t SET v = 5 WHERE v = 3").await;
+    let lost = refused(&c, "CREATE TABLE u ()").await;
+    assert_eq!(lost.0, "40001", "it is another row by now");
+    rows(&c, "ROLLBACK").await;
+    rows(&p, "UPDATE t SET v = 3 WHERE v = 5").await;
+    rows(&c, "BEGIN ISOLATION LEVEL SERIALIZABLE").await;
+    rows(&c, "SAVEPOINT s; UPDATE t SET v = v").await;
+    assert_eq!(refused(&c, "CREATE TABLE u ()").await.0, "0A000");
+    rows(&c, "ROLLBACK").await;
+    let s = stays(&here).await;
+    for sql in [
+        "CREATE TABLE u ()",
+        "INSERT INTO t (v) VALUES (4)",
+        "SELECT nextval('t_k_seq')",
+        "NOTIFY x",
+        "BEGIN ISOLATION LEVEL READ COMMITTED; UPDATE t SET v = 1; COMMIT",
+        "SELECT * FROM t FOR UPDATE",
+    ] {
+        let (code, why) = refused(&s, sql).await;
+        assert_eq!(code, "25006", "{sql}: {why}");
+        rows(&s, "ROLLBACK").await;
+    }
+    // READ COMMITTED blocks run here where that is wanted.
+    rows(&s, "SET canon.site_read_committed = local").await;
+    rows(
+        &s,
+        "BEGIN ISOLATION LEVEL READ COMMITTED; UPDATE t SET v = v + 1; COMMIT",
+    )
+    .await;
+    assert_eq!(one(&p, "SELECT sum(v) FROM t").await, "36");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_locked_at_a_site_are_unchanged_at_the_commit() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(
+        &p,
+        "CREATE TABLE doctors (k int PRIMARY KEY, on_call bool); INSERT INTO doctors VALUES (1, true), (2, true)",
+    )
+    .await;
+    let (a, b) = (site(&primary, "a").await, site(&primary, "b").await);
+    ready(&p, &[&a, &b]).await;
+    let (a, b) = (stays(&a).await, stays(&b).await);
+    // Write skew, which REPEATABLE READ allows, but not where what was read is locked.
+    for (c, k) in [(&a, 1), (&b, 2)] {
+        rows(c, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+        rows(c, "SELECT * FROM doctors WHERE on_call FOR SHARE").await;
+        rows(
+            c,
+            &format!("UPDATE doctors SET on_call = false WHERE k = {k}"),
+        )
+        .await;
+    }
+    rows(&a, "COMMIT").await;
+    assert_eq!(refused(&b, "COMMIT").await.0, "40001");
+    assert_eq!(
+        one(&p, "SELECT count(*) FROM doctors WHERE on_call").await,
+        "1"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_is_taken_away_is_gone_at_the_commit() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(
+        &p,
+        "CREATE TABLE t (k int PRIMARY KEY); CREATE ROLE clerk; GRANT INSERT ON t TO clerk",
+    )
+    .await;
+    let here = site(&primary, "here").await;
+    ready(&p, &[&here]).await;
+    let c = stays(&here).await;
+    rows(&c, "SET ROLE clerk").await;
+    rows(
+        &c,
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO t VALUES (1)",
+    )
+    .await;
+    rows(&p, "REVOKE INSERT ON t FROM clerk").await;
+    assert_eq!(refused(&c, "COMMIT").await.0, "40001");
+    assert_eq!(refused(&c, "INSERT INTO t VALUES (1)").await.0, "42501");
+    assert_eq!(one(&p, "SELECT count(*) FROM t").await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_site_is_a_replica_again_when_the_flag_is_taken_away() {
+    if skip() {
+        return;
+    }
+    let primary = Server::start().await;
+    let p = primary.connect().await;
+    rows(&p, "CREATE TABLE t (k int PRIMARY KEY)").await;
+    let of = format!("{}:{}", primary.host, primary.port);
+    let common = [
+        ("CANON_REPLICA_OF", of.as_str()),
+        ("CANON_NODE_NAME", "here"),
+    ];
+    let mut here = replica_with(&primary, "here", &[("CANON_SITE", "true")]).await;
+    ready(&p, &[&here]).await;
+    rows(&stays(&here).await, "INSERT INTO t VALUES (1)").await;
+    assert_eq!(
+        one(&here.connect().await, "SHOW canon.read_consistency").await,
+        "session"
+    );
+    here.kill();
+    here.set_env(&common);
+    here.launch();
+    here.ready().await;
+    let c = stays(&here).await;
+    assert_eq!(refused(&c, "INSERT INTO t VALUES (2)").await.0, "25006");
+    assert_eq!(one(&c, "SHOW canon.read_consistency").await, "strong");
+    rows(&here.connect().await, "INSERT INTO t VALUES (2)").await;
+    here.kill();
+    here.set_env(&[&common[..], &[("CANON_SITE", "true")]].concat());
+    here.launch();
+    here.ready().await;
+    rows(&stays(&here).await, "INSERT INTO t VALUES (3)").await;
+    assert_eq!(one(&p, "SELECT count(*) FROM t").await, "3");
+}
+
+/// A run of random transactions at the primary and at two sites.
+async fn history(level: &'static str, env: &[(&str, &str)]) -> (Report, usize) {
+    let primary = Server::start_with(env).await;
+    let all = [&[("CANON_SITE", "true")], env].concat();
+    let one = replica_with(&primary, "one", &all).await;
+    let two = replica_with(&primary, "two", &all).await;
+    let servers = [primary, one, two].map(Arc::new);
+    history::run_on(&servers, level, 1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serializable_histories_across_sites_are_strictly_so() {
+    if !skip() {
+        let found = history("SERIALIZABLE", &[]).await;
+        history::assert_keeps("SERIALIZABLE", Level::Serializable, found);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeatable_read_across_sites_is_snapshot_isolation() {
+    if !skip() {
+        let found = history("REPEATABLE READ", &[]).await;
+        history::assert_keeps("REPEATABLE READ", Level::Snapshot, found);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn read_committed_across_sites() {
+    if !skip() {
+        let found = history("READ COMMITTED", &[]).await;
+        history::assert_keeps("READ COMMITTED", Level::ReadCommitted, found);
+    }
+}

@@ -1,0 +1,71 @@
+//! A site: a replica that runs changes of rows itself and has its primary certify them (PSP §3.3).
+//!
+//! ```text
+//! session ──▶ Topology::commit ──▶ Txn::candidate ──▶ Certifier::certify      the server's connection; the verdict, however long it takes
+//!                                                   ──▶ published             what was written is shown here, in its place in the history
+//!                                                   ──▶ the transaction ends  its row locks go, and whatever waits for them sees what it wrote
+//! ```
+//! The transaction lives in the future until then. So a hot row queues at its site and does not lose races there, and the session's next
+//! snapshot has its own commit. A refusal comes when what won is shown here: a transaction that runs again at once does not lose to it
+//! again.
+//!
+//! A node that is promoted is a site no more. What was in flight is looked up by its number in the history that the node has; what had not
+//! been sent is refused by `txn`, since only the old primary could have certified it.
+//!
+//! Left out on purpose: commits that are shown before the prefix has them (`store::Stand`), and speculation.
+
+use base::{Committing, Held, Position};
+use commit::PublishedWait;
+use std::sync::Arc;
+use txn::Txn;
+
+use crate::certifier::{Certifier, Request};
+use crate::node::Node;
+
+impl Node {
+    /// Makes a replica a site, for as long as it is one; before it serves. The first call counts.
+    pub fn be_site(&self, certifier: Arc<dyn Certifier>) {
+        if self.shared().certifier.set(certifier).is_ok() {
+            self.manager().set_site(true);
+        }
+    }
+
+    /// Whether changes of rows run here and are certified at the primary.
+    pub fn is_site(&self) -> bool {
+        std::ptr::addr_eq(self.topology(), &crate::topology::SITE)
+    }
+
+    /// Where the transaction of this number has committed, as far as the history that is here says.
+    pub fn committed_at(&self, number: u64) -> Option<Position> {
+        self.shared().outcomes.committed_at(number)
+    }
+
+    pub(crate) fn send_candidate(&self, txn: Box<Txn>, number: u64) -> Committing {
+        let number = match number {
+            0 => self.shared().options.env.random.next_u64().max(1),
+            n => n,
+        };
+        let candidate = match txn.candidate(number) {
+            Ok(candidate) => candidate,
+            Err(e) => return Committing::Done(Err(e)),
+        };
+        let request = Request {
+            number,
+            after: candidate.footprint.snapshot,
+            durability: txn.durability(),
+            candidate: candidate.encode(),
+        };
+        let certifier = self.shared().certifier.get();
+        let certifier = certifier.expect("a site has one").clone();
+        let verdict = certifier.certify(request);
+        let pipeline = &self.shared().pipeline;
+        let (marks, waiters) = (pipeline.marks.clone(), pipeline.waiters.clone());
+        Committing::Later(Box::pin(async move {
+            let at = verdict.await?;
+            let shown = Held::Published(at);
+            PublishedWait::new(shown, marks, waiters).await;
+            drop(txn);
+            Ok(shown)
+        }))
+    }
+}
