@@ -49,8 +49,10 @@ pub fn changes() -> Vec<Change> {
     let mut qty = column("qty");
     qty.split = Some(Split {
         max: 64,
+        min: 0,
         lower: Some(0),
         upper: None,
+        records: None,
     });
     vec![accounts, table(STOCK, "stock", qty, vec![])]
 }
