@@ -9,6 +9,7 @@ pub mod error;
 pub mod footprint;
 pub mod id;
 pub mod key;
+pub mod membership;
 pub mod memory;
 pub mod modifier;
 pub mod notification;

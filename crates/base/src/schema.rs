@@ -9,6 +9,7 @@
 
 use crate::id::{ColumnIdx, FIRST_USER_OID, Oid, RelId};
 use crate::key::KeyColumn;
+use crate::membership::{Membership, PREDEFINED};
 use crate::pmap::PMap;
 use crate::row::RowLayout;
 use crate::stored_settings::{For, StoredSettings};
@@ -48,6 +49,9 @@ pub struct Role {
     pub replication: bool,
     /// SCRAM-SHA-256 verifier as PostgreSQL writes it; none: no password.
     pub password: Option<String>,
+    /// It has not the rights of the roles that it is a member of, unless it acts as one of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_inherit: bool,
 }
 
 /// Number of the settings that a database was made with.
@@ -367,6 +371,7 @@ pub enum Object {
         text: String,
     },
     Settings(StoredSettings),
+    Member(Membership),
 }
 
 impl Object {
@@ -381,6 +386,7 @@ impl Object {
             Object::Type(o) => o.id,
             Object::Comment { id, .. } => *id,
             Object::Settings(s) => s.id,
+            Object::Member(m) => m.id,
         }
     }
 }
@@ -490,6 +496,7 @@ pub struct Schema {
     constraints: PMap<(Oid, String), u32>,
     comments: PMap<Oid, (Oid, i32, Arc<str>)>,
     settings: PMap<Oid, Arc<StoredSettings>>,
+    members: PMap<Oid, Arc<Membership>>,
     types: PMap<Oid, Arc<UserTypeOf>>,
     /// By schema and name.
     type_names: PMap<(Oid, String), Oid>,
@@ -548,6 +555,7 @@ impl Schema {
             createrole: true,
             replication: true,
             password: None,
+            no_inherit: false,
         })));
         s = s.apply(&changes);
         s.version = 1;
@@ -668,6 +676,10 @@ impl Schema {
                 self.settings.insert(id, Arc::new(s));
                 return;
             }
+            Object::Member(m) => {
+                self.members.insert(id, Arc::new(m));
+                return;
+            }
             Object::Type(t) => {
                 self.put_type(t);
                 return;
@@ -716,6 +728,7 @@ impl Schema {
             self.type_names.remove(&name);
         }
         self.settings.remove(&id);
+        self.members.remove(&id);
         let Some(r) = self.relations.remove(&id) else {
             return;
         };
@@ -839,6 +852,7 @@ impl Schema {
             .chain(comments)
             .chain(types)
             .chain(settings)
+            .chain(self.members().map(|m| Object::Member((**m).clone())))
             .collect();
         all.sort_by_key(Object::id);
         all.into_iter().map(Change::Put).collect()
@@ -899,15 +913,21 @@ impl Schema {
     }
 
     pub fn role(&self, id: Oid) -> Option<&Arc<Role>> {
-        self.roles.get(&id)
+        let predefined = || PREDEFINED.iter().find(|r| r.id == id);
+        self.roles.get(&id).or_else(predefined)
     }
 
     pub fn role_named(&self, name: &str) -> Option<&Arc<Role>> {
-        self.roles.values().find(|r| r.name == name)
+        self.roles().find(|r| r.name == name)
     }
 
     pub fn roles(&self) -> impl Iterator<Item = &Arc<Role>> {
-        self.roles.values()
+        self.roles.values().chain(PREDEFINED.iter())
+    }
+
+    /// Stored memberships of roles in roles.
+    pub fn members(&self) -> impl Iterator<Item = &Arc<Membership>> {
+        self.members.values()
     }
 
     /// The type of this number, built-in or a user's.

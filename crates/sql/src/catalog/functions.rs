@@ -503,13 +503,29 @@ impl Scope<'_> {
         Ok(Value::Bool(any))
     }
 
-    /// Roles have no members: one has the rights of another only as a superuser or as itself.
+    /// `pg_has_role`: MEMBER may act as the other role, USAGE has its rights; WITH ADMIN OPTION may grant it.
     fn has_role(&self, args: &[Value]) -> Result<Value> {
         let (role, rest) = self.who(args, 2)?;
         let other = self.role(&rest[0])?;
-        Ok(Value::Bool(
-            role == other || privileges::is_superuser(self.schema, role),
-        ))
+        let asked = string(&rest[1]).to_ascii_lowercase();
+        let mut any = false;
+        for one in asked.split(',').map(str::trim) {
+            any |= match one {
+                "usage" => self.schema.has_rights_of(role, other),
+                "member" => self.schema.is_member_of(role, other),
+                "usage with admin option"
+                | "member with admin option"
+                | "usage with grant option"
+                | "member with grant option" => self.schema.may_admin(role, other),
+                _ => {
+                    return Err(Error::new(
+                        SqlState::INVALID_PARAMETER_VALUE,
+                        format!("unrecognized privilege type: \"{one}\""),
+                    ));
+                }
+            };
+        }
+        Ok(Value::Bool(any))
     }
 
     /// PostgreSQL's bits of commands that a relation takes: 4 UPDATE, 8 INSERT, 16 DELETE.

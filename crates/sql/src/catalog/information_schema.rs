@@ -55,7 +55,7 @@ pub(super) fn schemata(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     let mut all: Vec<_> = s.namespaces().collect();
     all.sort_by_key(|n| n.id);
     for n in all {
-        if n.owner == role || privileges::is_superuser(s, role) {
+        if s.has_rights_of(role, n.owner) {
             rows.push(&[
                 ("catalog_name", db(cx)),
                 ("schema_name", text(&n.name)),
@@ -647,10 +647,9 @@ pub(super) fn table_privileges(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<
 }
 
 pub(super) fn enabled_roles(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
-    rows.push(&[(
-        "role_name",
-        text(role_name(cx.schema(), cx.facts.current_role())),
-    )]);
+    for role in cx.schema().rights_of(cx.facts.current_role()) {
+        rows.push(&[("role_name", text(role_name(cx.schema(), role)))]);
+    }
     Ok(())
 }
 

@@ -54,10 +54,10 @@ impl CatalogScan<'_> {
         &self.catalog.schema
     }
 
-    /// Whether the current role sees what a session of `user` does: its own sessions, and all of them as a superuser.
+    /// Whether the current role sees what a session of `user` does: it has the rights of that role, or of `pg_read_all_stats`.
     fn sees_activity_of(&self, user: Oid) -> bool {
-        let me = self.facts.current_role();
-        me == user || crate::ddl::privileges::is_superuser(self.schema(), me)
+        let (me, schema) = (self.facts.current_role(), self.schema());
+        schema.has_rights_of(me, user) || schema.has_rights_of(me, base::membership::READ_ALL_STATS)
     }
 }
 
@@ -429,6 +429,7 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_roles" => roles::pg_roles,
         "pg_user" => roles::pg_user,
         "pg_group" => roles::pg_group,
+        "pg_auth_members" => roles::pg_auth_members,
         "pg_tables" => summaries::pg_tables,
         "pg_views" => summaries::pg_views,
         "pg_indexes" => summaries::pg_indexes,

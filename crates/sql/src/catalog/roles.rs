@@ -52,7 +52,7 @@ pub(super) fn pg_authid(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("oid", oid(r.id)),
             ("rolname", text(&r.name)),
             ("rolsuper", Value::Bool(r.superuser)),
-            ("rolinherit", Value::Bool(true)),
+            ("rolinherit", Value::Bool(!r.no_inherit)),
             ("rolcreaterole", Value::Bool(r.createrole)),
             ("rolcreatedb", Value::Bool(r.createdb)),
             ("rolcanlogin", Value::Bool(r.login)),
@@ -71,7 +71,7 @@ pub(super) fn pg_roles(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("oid", oid(r.id)),
             ("rolname", text(&r.name)),
             ("rolsuper", Value::Bool(r.superuser)),
-            ("rolinherit", Value::Bool(true)),
+            ("rolinherit", Value::Bool(!r.no_inherit)),
             ("rolcreaterole", Value::Bool(r.createrole)),
             ("rolcreatedb", Value::Bool(r.createdb)),
             ("rolcanlogin", Value::Bool(r.login)),
@@ -105,7 +105,29 @@ pub(super) fn pg_group(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
         rows.push(&[
             ("groname", text(&r.name)),
             ("grosysid", oid(r.id)),
-            ("grolist", array(base::Type::Oid, vec![])),
+            (
+                "grolist",
+                array(
+                    Type::Oid,
+                    cx.schema()
+                        .memberships()
+                        .filter(|m| m.role == r.id)
+                        .map(|m| oid(m.member))
+                        .collect(),
+                ),
+            ),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_auth_members(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for m in cx.schema().memberships() {
+        rows.push(&[
+            ("roleid", oid(m.role)),
+            ("member", oid(m.member)),
+            ("grantor", oid(m.grantor)),
+            ("admin_option", Value::Bool(m.admin)),
         ]);
     }
     Ok(())

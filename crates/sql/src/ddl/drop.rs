@@ -108,7 +108,7 @@ impl Work<'_> {
         }
         // The owner of a schema may drop what others made in it.
         let schema = self.schema.namespace(found.namespace());
-        if schema.is_none_or(|n| n.owner != self.ctx.role) {
+        if schema.is_none_or(|n| !self.has_rights_of(n.owner)) {
             self.must_own(kind, found.name(), owner)?;
         }
         let requires = |object: &str, by: String| {
@@ -236,7 +236,7 @@ impl Work<'_> {
 
     /// 42501 unless the role may make that role the owner of something.
     pub(super) fn may_give_to(&self, owner: Oid) -> Result<()> {
-        if owner == self.ctx.role || self.superuser() {
+        if self.schema.is_member_of(self.ctx.role, owner) {
             return Ok(());
         }
         let name = self.schema.role(owner).map_or("?", |r| r.name.as_str());

@@ -84,6 +84,8 @@ pub enum Extra {
     },
     OfType(Box<TypeStatement>),
     Lock(LockTable),
+    /// GRANT role TO role, REVOKE role FROM role, ALTER GROUP.
+    RoleGrant(super::membership::RoleGrant),
     /// ALTER ROLE … SET, ALTER DATABASE … SET, and RESET.
     StoredSetting(super::settings::StoreSetting),
     /// COMMENT ON CONSTRAINT name ON table.
@@ -114,7 +116,6 @@ const REFUSED: &[&str] = &[
     "alter event trigger",
     "alter extension",
     "alter foreign",
-    "alter group",
     "alter language",
     "alter large object",
     "alter materialized view",
@@ -199,9 +200,12 @@ pub fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Extra>> {
     let extra = match first.as_str() {
         "vacuum" | "analyze" | "analyse" | "reindex" | "cluster" => w.upkeep(&first)?,
         "lock" => Extra::Lock(w.lock()?),
-        "grant" | "revoke" => match w.type_usage()? {
-            Some(e) => e,
-            None => return Ok(None),
+        "grant" | "revoke" => match w.role_grant()? {
+            Some(g) => Extra::RoleGrant(g),
+            None => match w.type_usage()? {
+                Some(e) => e,
+                None => return Ok(None),
+            },
         },
         "comment" => match w.comment_on_constraint()? {
             Some(e) => e,
@@ -493,6 +497,9 @@ impl Words<'_> {
                 options,
                 owned_by,
             }));
+        }
+        if let Some(g) = self.alter_group()? {
+            return Ok(Some(Extra::RoleGrant(g)));
         }
         if let Some(s) = self.stored_setting()? {
             return Ok(Some(Extra::StoredSetting(s)));
@@ -843,7 +850,9 @@ impl Words<'_> {
                 Some("nocreaterole") => o.createrole = flag(false),
                 Some("replication") => o.replication = flag(true),
                 Some("noreplication") => o.replication = flag(false),
-                Some("inherit" | "noinherit" | "bypassrls" | "nobypassrls") => {}
+                Some("inherit") => o.inherit = flag(true),
+                Some("noinherit") => o.inherit = flag(false),
+                Some("bypassrls" | "nobypassrls") => {}
                 Some("encrypted") if self.peek(1).as_deref() == Some("password") => {}
                 Some("password") => {
                     self.0.next_token();
@@ -864,7 +873,8 @@ impl Words<'_> {
                     continue;
                 }
                 Some("in" | "role" | "user" | "admin") => {
-                    return Err(Error::unsupported("membership of roles"));
+                    self.new_memberships(&mut o.memberships)?;
+                    continue;
                 }
                 Some(_) => return Err(self.wrong()),
             }

@@ -97,6 +97,7 @@ impl Work<'_> {
             }
             Extra::OfType(s) => self.type_statement(s),
             Extra::StoredSetting(s) => self.store_setting(s),
+            Extra::RoleGrant(g) => self.grant_roles(g),
             Extra::Lock(_) => Err(Error::internal("a lock is no change of the schema")),
             Extra::Refused(what) => Err(Error::unsupported(what)),
         }
@@ -152,7 +153,7 @@ impl Work<'_> {
         if what == Upkept::Skipped {
             let word = tag.to_lowercase();
             let name = found.name().to_owned();
-            let why = if owner != self.ctx.role && !self.superuser() {
+            let why = if !self.has_rights_of(owner) {
                 match found {
                     Resolved::Virtual(_) => format!("only superuser can {word} it"),
                     _ => format!("only table or database owner can {word} it"),

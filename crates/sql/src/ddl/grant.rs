@@ -269,7 +269,7 @@ impl Work<'_> {
         held: u32,
         give: bool,
     ) -> Result<bool> {
-        if owner == self.ctx.role || self.superuser() {
+        if self.has_rights_of(owner) {
             return Ok(true);
         }
         if held == 0 {

@@ -30,6 +30,7 @@ mod grant;
 mod index;
 mod like;
 mod lock;
+mod membership;
 mod names;
 pub mod privileges;
 mod reorder;
@@ -371,6 +372,7 @@ pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<D
         Extra::OfType(s) => run(txn, ctx, s.command(), |w| w.extra(e)),
         Extra::ViewOptions { .. } => run(txn, ctx, "ALTER VIEW", |w| w.extra(e)),
         Extra::CommentOnConstraint { .. } => run(txn, ctx, "COMMENT", |w| w.extra(e)),
+        Extra::RoleGrant(_) => run(txn, ctx, "GRANT ROLE", |w| w.extra(e)),
         Extra::StoredSetting(_) => run(txn, ctx, "ALTER ROLE", |w| w.extra(e)),
         Extra::SetSchema { tag, .. } => run(txn, ctx, tag, |w| w.extra(e)),
         Extra::DropIdentity { .. } | Extra::AlterIdentity { .. } | Extra::ColumnOptions { .. } => {

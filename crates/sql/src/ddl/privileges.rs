@@ -1,8 +1,9 @@
-//! Who may do what. Owners and superusers may do everything; others what an ACL gives them or PUBLIC.
+//! Who may do what. Owners and superusers may do everything; others what an ACL gives them, PUBLIC, or a role whose rights they have.
 //!
-//! Left out on purpose: membership of roles in roles, grant options, privileges on single columns (all refused by GRANT).
+//! Left out on purpose: grant options, privileges on single columns (all refused by GRANT).
 
 use crate::catalog::{self, Resolved};
+use base::membership::{READ_ALL_DATA, WRITE_ALL_DATA};
 use base::schema::{Acl, PUBLIC, Relation, Schema, TypeDef, privilege};
 use base::{Error, Oid, Result, SqlState};
 
@@ -11,11 +12,18 @@ pub fn is_superuser(schema: &Schema, role: Oid) -> bool {
     schema.role(role).is_some_and(|r| r.superuser)
 }
 
-/// The bits that the ACL gives to this role, itself or through PUBLIC.
-pub fn granted(acl: &Acl, role: Oid) -> u32 {
+/// The bits that the ACL gives to one of these roles, or to PUBLIC.
+fn granted(acl: &Acl, roles: &[Oid]) -> u32 {
     acl.iter()
-        .filter(|(to, _)| *to == role || *to == 0)
+        .filter(|(to, _)| *to == 0 || roles.contains(to))
         .fold(0, |bits, (_, b)| bits | b)
+}
+
+/// What members of `pg_read_all_data` and `pg_write_all_data` may do with any relation.
+fn predefined(roles: &[Oid]) -> u32 {
+    let has = |role: Oid, bits: u32| if roles.contains(&role) { bits } else { 0 };
+    let write = privilege::INSERT | privilege::UPDATE | privilege::DELETE;
+    has(READ_ALL_DATA, privilege::SELECT) | has(WRITE_ALL_DATA, write)
 }
 
 /// The bits that the role holds on the relation.
@@ -28,7 +36,11 @@ pub fn held(schema: &Schema, role: Oid, relation: &Relation) -> u32 {
     if owner == role || is_superuser(schema, role) {
         return u32::MAX;
     }
-    granted(acl, role)
+    let roles = schema.rights_of(role);
+    match roles.contains(&owner) {
+        true => u32::MAX,
+        false => granted(acl, &roles) | predefined(&roles),
+    }
 }
 
 /// Whether the role may make columns of a type; all may if nothing else is said.
@@ -36,8 +48,8 @@ pub fn may_use_type(schema: &Schema, role: Oid, ty: &TypeDef) -> bool {
     let given = ty
         .acl
         .as_ref()
-        .map_or(privilege::USAGE, |a| granted(a, role));
-    ty.owner == role || is_superuser(schema, role) || given & privilege::USAGE != 0
+        .map_or(privilege::USAGE, |a| granted(a, &schema.rights_of(role)));
+    schema.has_rights_of(role, ty.owner) || given & privilege::USAGE != 0
 }
 
 /// Whether the catalog of this name is for superusers only: they hold verifiers of passwords, samples of rows, or the configuration.
@@ -109,8 +121,15 @@ pub fn held_on_namespace(schema: &Schema, role: Oid, namespace: Oid) -> u32 {
     if n.owner == role || is_superuser(schema, role) {
         return u32::MAX;
     }
-    let open = namespace == PUBLIC && n.acl.is_empty() || catalog::is_system(namespace);
-    granted(&n.acl, role) | if open { privilege::USAGE } else { 0 }
+    let roles = schema.rights_of(role);
+    if roles.contains(&n.owner) {
+        return u32::MAX;
+    }
+    let data = [READ_ALL_DATA, WRITE_ALL_DATA];
+    let open = namespace == PUBLIC && n.acl.is_empty()
+        || catalog::is_system(namespace)
+        || data.iter().any(|r| roles.contains(r));
+    granted(&n.acl, &roles) | if open { privilege::USAGE } else { 0 }
 }
 
 /// 42501 `permission denied for schema s`.

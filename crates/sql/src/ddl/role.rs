@@ -3,8 +3,9 @@
 //! A password is kept as a SCRAM-SHA-256 verifier in PostgreSQL's form (`SCRAM-SHA-256$4096:salt$StoredKey:ServerKey`,
 //! RFC 5802, RFC 7677); one that already is a verifier is kept as it is.
 //!
-//! Left out on purpose: membership in roles, VALID UNTIL, connection limits, md5 (0A000).
+//! Left out on purpose: VALID UNTIL, connection limits, md5 (0A000).
 
+use super::membership::NewMemberships;
 use super::work::Work;
 use base::schema::{BOOTSTRAP_ROLE, Object, Relation, Role};
 use base::{Error, Oid, Result, SqlState};
@@ -27,6 +28,9 @@ pub struct RoleOptions {
     pub replication: Option<bool>,
     /// `Some(None)`: PASSWORD NULL.
     pub password: Option<Option<String>>,
+    pub inherit: Option<bool>,
+    /// IN ROLE, ROLE, ADMIN of CREATE ROLE.
+    pub memberships: NewMemberships,
     pub connection_limit: Option<i64>,
     pub valid_until: Option<String>,
 }
@@ -60,11 +64,17 @@ impl Work<'_> {
     }
 
     pub(super) fn create_role_statement(&mut self, c: &CreateRole) -> Result<String> {
-        let groups = [&c.in_role, &c.in_group, &c.role, &c.user, &c.admin];
-        if groups.iter().any(|g| !g.is_empty()) {
-            return Err(Error::unsupported("membership of roles"));
-        }
+        let names = |lists: [&Vec<Ident>; 2]| {
+            let all = lists.into_iter().flatten();
+            all.map(crate::catalog::fold).collect::<Vec<_>>()
+        };
         let options = RoleOptions {
+            inherit: c.inherit,
+            memberships: NewMemberships {
+                of: names([&c.in_role, &c.in_group]),
+                members: names([&c.role, &c.user]),
+                admins: names([&c.admin, &vec![]]),
+            },
             login: c.login,
             superuser: c.superuser,
             createdb: c.create_db,
@@ -112,10 +122,11 @@ impl Work<'_> {
             createrole: false,
             replication: false,
             password: None,
+            no_inherit: false,
         };
         self.apply_options(&mut role, options)?;
         self.put(Object::Role(role));
-        Ok(())
+        self.join(id, &options.memberships)
     }
 
     /// 42501 unless the role may make and change roles.
@@ -153,6 +164,9 @@ impl Work<'_> {
             (o.createrole, &mut role.createrole),
             (o.replication, &mut role.replication),
         ];
+        if let Some(inherit) = o.inherit {
+            role.no_inherit = !inherit;
+        }
         for (said, flag) in flags {
             if let Some(on) = said {
                 *flag = on;
@@ -205,7 +219,8 @@ impl Work<'_> {
                         RoleOption::Password(p) => o.password = Some(password_text(p)?),
                         RoleOption::ConnectionLimit(e) => o.connection_limit = Some(int(e)?),
                         RoleOption::ValidUntil(e) => o.valid_until = Some(string(e)?),
-                        RoleOption::Inherit(_) | RoleOption::BypassRLS(_) => {}
+                        RoleOption::Inherit(b) => o.inherit = Some(*b),
+                        RoleOption::BypassRLS(_) => {}
                     }
                 }
                 self.alter_role(&name, &o)?;
@@ -256,6 +271,7 @@ impl Work<'_> {
             o.createdb,
             o.createrole,
             o.replication,
+            o.inherit,
         ]
         .iter()
         .all(Option::is_none);
@@ -323,6 +339,7 @@ impl Work<'_> {
                 .detail(uses.join("\n")));
             }
             self.drop_settings_of(role.id);
+            self.drop_memberships_of(role.id);
             self.drop_object(role.id);
         }
         Ok("DROP ROLE".into())

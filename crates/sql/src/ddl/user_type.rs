@@ -322,7 +322,7 @@ impl Work<'_> {
     pub(super) fn type_owner(&mut self, name: &ObjectName, owner: &str) -> Result<String> {
         let mut def = self.own_type(name)?;
         let role = self.role_named(owner)?.id;
-        if role != def.owner && !self.superuser() {
+        if role != def.owner && !self.schema.is_member_of(self.ctx.role, role) {
             return Err(Error::new(
                 SqlState::INSUFFICIENT_PRIVILEGE,
                 format!("must be member of role \"{owner}\""),

@@ -203,15 +203,20 @@ impl<'a> Work<'a> {
         )
     }
 
-    /// 42501 unless the role owns the object or is a superuser.
+    /// 42501 unless the role has the rights of the owner.
     pub fn must_own(&self, kind: &str, name: &str, owner: Oid) -> Result<()> {
-        if owner == self.ctx.role || self.superuser() {
+        if self.has_rights_of(owner) {
             return Ok(());
         }
         Err(Error::new(
             SqlState::INSUFFICIENT_PRIVILEGE,
             format!("must be owner of {kind} {name}"),
         ))
+    }
+
+    /// Whether the current role has the rights of this one.
+    pub fn has_rights_of(&self, role: Oid) -> bool {
+        self.schema.has_rights_of(self.ctx.role, role)
     }
 
     pub fn superuser(&self) -> bool {

@@ -5,7 +5,10 @@
 //! may be given to somebody else. A name that nobody has (the role is not known here yet, or is gone) stands for [`NOBODY`], never
 //! for who is logged in; it is looked for again with each newer schema.
 //!
-//! Left out on purpose: membership of roles in roles. A superuser may become anybody, others themselves.
+//! A role may act as a role that it is a member of; a superuser may act and be as any role. Membership is asked when the role is set: one that is taken
+//! away later leaves a session that acts by it, as in PostgreSQL.
+//!
+//! Left out on purpose: nothing of PostgreSQL 15's rules.
 
 use super::Session;
 use super::client::Client;
@@ -14,6 +17,7 @@ use super::settings::Span;
 use super::state::State;
 use crate::ddl::privileges::is_superuser;
 use crate::engine::Engine;
+use base::schema::Schema;
 use base::{Error, Oid, Result, SqlState};
 use std::collections::HashMap;
 
@@ -60,12 +64,13 @@ pub(super) fn is_of_role(setting: &str) -> bool {
 }
 
 impl<E: Engine> State<E> {
-    /// Before the setting `role` or `session_authorization` gets this name: 22023 when there is no such role; 42501 unless `who` is it, or
-    /// a superuser.
+    /// Before the setting `role` or `session_authorization` gets this name: 22023 when there is no such role; 42501 unless `who` may
+    /// become it.
     pub(super) fn may_become(
         &self,
         role: &str,
         who: Oid,
+        may: impl FnOnce(&Schema, Oid, Oid) -> bool,
         denied: impl FnOnce() -> String,
     ) -> Result<()> {
         let schema = self.schema();
@@ -75,7 +80,7 @@ impl<E: Engine> State<E> {
                 format!("role \"{role}\" does not exist"),
             ));
         };
-        if found.id != who && !is_superuser(&schema, who) {
+        if !may(&schema, who, found.id) {
             return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, denied()));
         }
         self.roles.borrow_mut().mean(role, found.id);
@@ -84,14 +89,15 @@ impl<E: Engine> State<E> {
 
     /// The same for `role`.
     pub(super) fn may_act_as(&self, role: &str) -> Result<()> {
-        self.may_become(role, self.session_user.get(), || {
+        self.may_become(role, self.session_user.get(), Schema::is_member_of, || {
             format!("permission denied to set role \"{role}\"")
         })
     }
 
     /// The same for `session_authorization`.
     pub(super) fn may_be(&self, user: &str) -> Result<()> {
-        self.may_become(user, self.authenticated, || {
+        let may = |s: &Schema, who: Oid, user: Oid| who == user || is_superuser(s, who);
+        self.may_become(user, self.authenticated, may, || {
             "permission denied to set session authorization".to_owned()
         })
     }

@@ -1,10 +1,10 @@
 //! What a session does to others: `pg_cancel_backend`, `pg_terminate_backend`; and the warnings that functions give.
 //!
 //! The number of a session is the one that `pg_backend_pid` and `pg_stat_activity` give; sessions of other nodes have none here. A role
-//! may signal its own sessions, a superuser all. What is signalled notices at its next look ([`super::Handle`]): between rows, while it
+//! may signal sessions of roles whose rights it has, members of `pg_signal_backend` those of all roles but superusers, a superuser all. What is signalled notices at its next look ([`super::Handle`]): between rows, while it
 //! waits for a lock, for the log, or for its client.
 //!
-//! Left out on purpose: `pg_signal_backend`, since roles have no members.
+//! Left out on purpose: sessions of other nodes.
 
 use super::Session;
 use super::client::{Client, Severity};
@@ -13,6 +13,7 @@ use super::run::interruption;
 use super::state::State;
 use crate::ddl::privileges::is_superuser;
 use crate::engine::Engine;
+use base::membership::SIGNAL_BACKEND;
 use base::{Error, Result, SqlState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +73,11 @@ impl<E: Engine> State<E> {
         let why = match (is_superuser(&schema, owner), end) {
             (true, false) => "must be a superuser to cancel superuser query",
             (true, true) => "must be a superuser to terminate superuser process",
-            (false, _) if owner == me => return Ok(()),
+            (false, _)
+                if schema.has_rights_of(me, owner) || schema.has_rights_of(me, SIGNAL_BACKEND) =>
+            {
+                return Ok(());
+            }
             (false, false) => {
                 "must be a member of the role whose query is being canceled or member of pg_signal_backend"
             }

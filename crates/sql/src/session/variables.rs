@@ -203,8 +203,14 @@ impl<E: Engine> Session<E> {
                 "NOTIFY"
             }
             Utility::Checkpoint => {
-                if !self.state.is_superuser() {
-                    let what = "must be superuser to do CHECKPOINT";
+                let me = self.state.current_role.get();
+                if !self
+                    .state
+                    .schema()
+                    .has_rights_of(me, base::membership::CHECKPOINT)
+                {
+                    let what =
+                        "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT";
                     return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, what).into());
                 }
                 self.state
