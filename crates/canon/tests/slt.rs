@@ -241,7 +241,7 @@ files! {
     indexes
     joins json
     literals locking
-    made merge
+    made membership merge
     nulls
     refused
     select split strings subqueries
