@@ -500,6 +500,8 @@ pub struct Schema {
     types: PMap<Oid, Arc<UserTypeOf>>,
     /// By schema and name.
     type_names: PMap<(Oid, String), Oid>,
+    /// The namespace of temporary objects, in the schema as one session sees it; 0: there are none.
+    temporary: Oid,
 }
 
 /// A user's type: its definition and what it is as a type of values; a domain is what it is made of.
@@ -508,6 +510,9 @@ pub struct UserTypeOf {
     pub def: TypeDef,
     pub ty: Type,
 }
+
+/// How the names of namespaces of temporary objects begin.
+pub const TEMPORARY: &str = "pg_temp_";
 
 impl Schema {
     /// The schema of a new database: the namespaces, and the superuser `owner` without a password. Its sessions begin with these settings.
@@ -659,6 +664,9 @@ impl Schema {
         self.remove(id);
         let relation = match o {
             Object::Namespace(n) => {
+                if n.name.starts_with(TEMPORARY) {
+                    self.temporary = id;
+                }
                 self.namespaces.insert(id, Arc::new(n));
                 return;
             }
@@ -719,7 +727,30 @@ impl Schema {
         self.relations.insert(id, relation);
     }
 
+    /// The same version of the schema with other temporary objects: without `old`, with `new`. What is given to other sessions, the version
+    /// and the next number, stays.
+    pub fn with_temporary(&self, old: &[Object], new: &[Object]) -> Schema {
+        let mut s = self.clone();
+        old.iter().for_each(|o| s.remove(o.id()));
+        new.iter().for_each(|o| s.put(o.clone()));
+        let tables = old
+            .iter()
+            .chain(new)
+            .filter(|o| matches!(o, Object::Table(_)));
+        s.link(self, &tables.map(Object::id).collect());
+        s.next_oid = self.next_oid;
+        s
+    }
+
+    /// The namespace of the session's temporary objects, if it has any.
+    pub fn temporary(&self) -> Option<Oid> {
+        (self.temporary != 0).then_some(self.temporary)
+    }
+
     fn remove(&mut self, id: Oid) {
+        if id == self.temporary {
+            self.temporary = 0;
+        }
         self.namespaces.remove(&id);
         self.roles.remove(&id);
         self.comments.remove(&id);
@@ -905,6 +936,9 @@ impl Schema {
     }
 
     pub fn namespace_named(&self, name: &str) -> Option<&Arc<Namespace>> {
+        if name == "pg_temp" {
+            return self.namespaces.get(&self.temporary);
+        }
         self.namespaces.values().find(|n| n.name == name)
     }
 

@@ -591,6 +591,60 @@ async fn cursors_with_hold_outlive_their_transaction_on_both_sides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_with_a_temporary_table_is_at_the_primary() {
+    if skip() {
+        return;
+    }
+    let (_p, _r, c, w) = pair().await;
+    rows(&w, "CREATE TEMP TABLE own (id serial, v int)").await;
+    rows(&w, "INSERT INTO own (v) VALUES (10), (20)").await;
+    assert_eq!(one(&w, "SELECT pg_is_in_recovery()").await, "f");
+    let row = w
+        .query_one("SELECT sum(v + id)::int FROM own WHERE v > $1", &[&10i32])
+        .await
+        .expect("read there");
+    assert_eq!(row.get::<_, i32>(0), 22);
+    // It is beside permanent rows, in transactions that commit and that do not.
+    for sql in [
+        "BEGIN",
+        "INSERT INTO t SELECT id, v FROM own",
+        "DELETE FROM own WHERE id = 1",
+        "COMMIT",
+        "BEGIN",
+        "DELETE FROM own",
+        "ROLLBACK",
+    ] {
+        rows(&w, sql).await;
+    }
+    assert_eq!(one(&w, "SELECT count(*) FROM own").await, "1");
+    assert_eq!(one(&w, "SELECT sum(v) FROM t").await, "30");
+    let prepared = w.prepare("SELECT v FROM own WHERE id = $1").await.unwrap();
+    let got = w.query_one(&prepared, &[&2i32]).await.unwrap();
+    assert_eq!(got.get::<_, i32>(0), 20);
+    rows(&w, "PREPARE by_text AS SELECT max(v) FROM own").await;
+    assert_eq!(one(&w, "EXECUTE by_text").await, "20");
+    // Other sessions see nothing of it, at either node.
+    let (code, _) = refused(&c, "SELECT * FROM own").await;
+    assert_eq!(code, "42P01");
+    assert_eq!(
+        one(
+            &c,
+            "SELECT count(*) FROM pg_class WHERE relpersistence = 't'"
+        )
+        .await,
+        "0"
+    );
+    // Back here once there is none.
+    rows(&w, "DROP TABLE own").await;
+    assert_eq!(one(&w, "SELECT pg_is_in_recovery()").await, "t");
+    rows(&w, "CREATE TEMP TABLE own (id int)").await;
+    rows(&w, "DISCARD TEMP").await;
+    assert_eq!(one(&w, "SELECT pg_is_in_recovery()").await, "t");
+    let (code, _) = refused(&w, "SELECT * FROM own").await;
+    assert_eq!(code, "42P01");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn cursors_get_the_values_of_their_bind() {
     if skip() {
         return;

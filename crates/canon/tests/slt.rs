@@ -245,6 +245,6 @@ files! {
     nulls
     refused
     select split strings subqueries
-    tools types
+    temporary tools types
     windows writes_in_with
 }

@@ -100,6 +100,9 @@ fn one(words: &[String]) -> Effect {
         draws: has("nextval"),
         ties: is(0, "LISTEN")
             || is(0, "DECLARE") && has("HOLD") && !has("WITHOUT")
+            || has("TEMP")
+            || has("TEMPORARY")
+            || has("PG_TEMP")
             || calls(|f| f.ties),
         ..Effect::default()
     };

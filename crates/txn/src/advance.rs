@@ -174,7 +174,7 @@ impl Txn {
     /// Whether a change of the schema has dropped the index of a range since: who writes now says nothing there.
     pub(crate) fn has_lost_index(&self, r: &RangeRead) -> bool {
         let Some(index) = &r.index else { return false };
-        if r.table.storage.shape() == r.table.shape {
+        if r.table.storage.shape() == r.table.shape || r.table.temporary {
             return false;
         }
         let committed = self.shared.catalog();

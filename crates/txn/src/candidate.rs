@@ -81,7 +81,7 @@ impl Txn {
         }
         footprint.snapshot = self.view()?.position();
         footprint.hold = 0;
-        for t in &self.writes.tables {
+        for t in self.writes.tables.iter().filter(|t| !t.table.temporary) {
             let changes = t.rows.iter().filter(|(_, p)| p.row.is_some() || p.existed);
             footprint.writes.extend(changes.map(|(key, p)| WriteEntry {
                 storage: t.table.storage.id,

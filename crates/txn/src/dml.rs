@@ -203,7 +203,7 @@ impl Txn {
 
     /// The handle that this transaction writes through, after the checks that stand before every write.
     pub(crate) fn for_write<'t>(&mut self, table: &'t TableHandle) -> Result<Handle<'t>> {
-        if self.options.read_only {
+        if self.options.read_only && !table.temporary {
             return Err(Error::new(
                 SqlState::READ_ONLY_SQL_TRANSACTION,
                 "cannot execute a statement that writes in a read-only transaction",

@@ -71,6 +71,8 @@ pub struct TableHandle {
     pub(crate) generates: bool,
     /// `Storage::shape` under which this handle may write.
     pub(crate) shape: u64,
+    /// Of one session, its rows among the writes of transactions ([`crate::temp`]).
+    pub(crate) temporary: bool,
     rules: OnceLock<Option<Arc<dyn TableRules>>>,
 }
 
@@ -142,9 +144,15 @@ impl TableHandle {
             storage,
             indexes,
             shape,
+            temporary: false,
             table,
             rules: OnceLock::new(),
         }
+    }
+
+    /// Whether it is a temporary table.
+    pub fn is_temporary(&self) -> bool {
+        self.temporary
     }
 
     /// The table's name.

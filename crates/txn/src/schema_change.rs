@@ -262,7 +262,7 @@ impl Txn {
     }
 
     /// Two pending rows with one unique key, or a pending row and a stored one.
-    fn check_own_unique(&self, table: &Arc<TableHandle>, place: usize) -> Result<()> {
+    pub(crate) fn check_own_unique(&self, table: &Arc<TableHandle>, place: usize) -> Result<()> {
         if !table.table.def.indexes[place].unique {
             return Ok(());
         }
@@ -283,7 +283,7 @@ impl Txn {
     }
 
     /// NOT NULL, CHECK and foreign keys that the new definition has and the old had not.
-    fn check_existing_rows(
+    pub(crate) fn check_existing_rows(
         &mut self,
         old: &Arc<TableHandle>,
         new: &Arc<TableHandle>,
@@ -367,14 +367,29 @@ impl Txn {
 
     /// Takes back schema changes made since the mark.
     pub(crate) fn rollback_schema(&mut self, mark: usize) {
-        let Some(own) = &mut self.schema.own else {
-            return;
-        };
-        while let Some(step) = own.steps.pop_if(|s| s.mark >= mark) {
+        loop {
+            let view = &mut self.schema;
+            let last = |m: Option<usize>| m.filter(|m| *m >= mark);
+            let own = view.own.as_ref().and_then(|s| s.steps.last());
+            let temp = view.temp.as_ref().and_then(|t| t.steps.last());
+            let (own, temp) = (last(own.map(|s| s.mark)), last(temp.map(|s| s.mark)));
+            if own.is_none() && temp.is_none() {
+                return;
+            }
+            // The later of the two first: each step knows what was before it.
+            if temp > own {
+                let temp = view.temp.as_mut().expect("it has a step");
+                let step = temp.steps.pop().expect("looked at");
+                step.tables.reshape();
+                (temp.now, view.catalog) = (step.tables, step.catalog);
+                continue;
+            }
+            let own = view.own.as_mut().expect("it has a step");
+            let step = own.steps.pop().expect("looked at");
             own.changes.truncate(step.changes);
             own.detach_from(step.attached);
             own.forget_private(step.private);
-            self.schema.catalog = step.catalog;
+            view.catalog = step.catalog;
         }
     }
 

@@ -36,7 +36,7 @@ impl Txn {
             self.standing.hold = None;
         }
         if had && self.schema.own.is_none() {
-            (self.schema.from, self.schema.catalog) = self.shared.newest_catalog();
+            self.see_newest();
         }
     }
 
@@ -46,8 +46,14 @@ impl Txn {
         if self.schema.own.is_none()
             && self.schema.catalog.schema.version != self.shared.schema_version()
         {
-            (self.schema.from, self.schema.catalog) = self.shared.newest_catalog();
+            self.see_newest();
         }
+    }
+
+    fn see_newest(&mut self) {
+        let (from, catalog) = self.shared.newest_catalog();
+        self.schema.see(catalog);
+        self.schema.from = from;
     }
 
     /// Whether the next statement takes a snapshot, and the transaction does not stand at the one that it has.

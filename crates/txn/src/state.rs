@@ -28,6 +28,7 @@ use crate::own_schema::OwnSchema;
 use crate::probe::{Deferred, FkProbe};
 use crate::range::{RangeRead, Spared};
 use crate::split::escrow::{Hold as Reserved, ValueName};
+use crate::temp::Temp;
 
 /// Waits of a transaction for others' changes at most.
 pub(crate) const COURTESY: u8 = 16;
@@ -58,12 +59,17 @@ pub(crate) struct OwnView {
     /// The position from which `catalog` holds; MAX: not to be asked.
     pub(crate) from: Position,
     pub(crate) own: Option<OwnSchema>,
+    /// The session's temporary tables, if it has a place for them.
+    pub(crate) temp: Option<Box<Temp>>,
 }
 
 impl OwnView {
-    /// Sees this schema of its snapshot from here on.
+    /// Sees this schema of its snapshot from here on, with the session's temporary tables.
     pub(crate) fn see(&mut self, catalog: Arc<Catalog>) {
-        self.catalog = catalog;
+        self.catalog = match &self.temp {
+            Some(t) => t.over(catalog),
+            None => catalog,
+        };
         self.from = Position::MAX;
     }
 }

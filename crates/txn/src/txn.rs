@@ -142,6 +142,7 @@ impl Txn {
                 catalog,
                 from,
                 own: None,
+                temp: None,
             },
             reads: Reads::default(),
             standing,
@@ -571,6 +572,10 @@ impl Txn {
 
     /// Estimated number of rows, for plans and `reltuples`.
     pub fn estimated_rows(&self, table: &TableHandle) -> u64 {
+        if table.temporary {
+            let own = self.writes.of(table.storage.id);
+            return own.map_or(0, |t| t.rows.len() as u64);
+        }
         table.storage.live_rows()
     }
 
@@ -602,5 +607,7 @@ impl Drop for Txn {
             self.shared.locks.release(self.id, name);
         }
         self.abandon_schema();
+        let parted = self.part_temp();
+        self.return_temp(parted, false);
     }
 }

@@ -63,6 +63,42 @@ enum Undo {
     Table { table: usize, before: TableWrites },
 }
 
+impl TableWrites {
+    fn none(table: Arc<TableHandle>) -> TableWrites {
+        TableWrites {
+            by_index: table.indexes.iter().map(|_| BTreeMap::new()).collect(),
+            rows: BTreeMap::new(),
+            table,
+        }
+    }
+}
+
+/// The rows of temporary tables, parted from the writes that are committed.
+pub struct Parted {
+    /// As they stood among the writes, the others without rows.
+    tables: Vec<TableWrites>,
+    undo: Vec<Undo>,
+}
+
+impl Parted {
+    /// As the transaction leaves them.
+    pub fn kept(self) -> impl Iterator<Item = TableWrites> {
+        self.tables.into_iter().filter(|t| t.table.temporary)
+    }
+
+    /// As they were when the transaction began.
+    pub fn undone(self) -> impl Iterator<Item = TableWrites> {
+        let mut all = Writes {
+            tables: self.tables,
+            undo: self.undo,
+            bytes: usize::MAX / 2,
+            moved: false,
+        };
+        all.rollback(0);
+        all.tables.into_iter().filter(|t| t.table.temporary)
+    }
+}
+
 /// All changes.
 #[derive(Default)]
 pub struct Writes {
@@ -74,8 +110,10 @@ pub struct Writes {
 }
 
 impl Writes {
+    /// Whether there is nothing to commit: rows of temporary tables are not committed.
     pub fn is_empty(&self) -> bool {
-        self.tables.iter().all(|t| t.rows.is_empty())
+        let mut all = self.tables.iter();
+        all.all(|t| t.rows.is_empty() || t.table.temporary)
     }
 
     /// How many rows change, and the bytes of their keys and new rows.
@@ -92,6 +130,32 @@ impl Writes {
     /// Memory taken, near enough.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Takes the rows of temporary tables in, or back, which is no change of them.
+    pub fn lend(&mut self, rows: Vec<TableWrites>) {
+        assert!(
+            self.undo.is_empty() || rows.is_empty(),
+            "lent before the first write"
+        );
+        self.tables.extend(rows);
+    }
+
+    /// Parts the rows of temporary tables from the rest. Nothing can be undone here afterwards.
+    pub fn part(&mut self) -> Parted {
+        let mut parted = Parted {
+            tables: Vec::with_capacity(self.tables.len()),
+            undo: std::mem::take(&mut self.undo),
+        };
+        for t in std::mem::take(&mut self.tables) {
+            if t.table.temporary {
+                parted.tables.push(t);
+            } else {
+                parted.tables.push(TableWrites::none(t.table.clone()));
+                self.tables.push(t);
+            }
+        }
+        parted
     }
 
     fn place(&self, storage: RelId) -> Option<usize> {
@@ -124,12 +188,7 @@ impl Writes {
         change: Pending,
     ) {
         let i = self.place(table.storage.id).unwrap_or_else(|| {
-            let by_index = table.indexes.iter().map(|_| BTreeMap::new()).collect();
-            self.tables.push(TableWrites {
-                table: shared(),
-                rows: BTreeMap::new(),
-                by_index,
-            });
+            self.tables.push(TableWrites::none(shared()));
             self.undo.push(Undo::FirstOf);
             self.tables.len() - 1
         });
@@ -259,12 +318,7 @@ impl Writes {
         rekey: Option<&dyn Fn(&[u8]) -> Vec<u8>>,
     ) {
         let Some(i) = self.place(old) else { return };
-        let by_index = new.indexes.iter().map(|_| BTreeMap::new()).collect();
-        let now = TableWrites {
-            table: new.clone(),
-            rows: BTreeMap::new(),
-            by_index,
-        };
+        let now = TableWrites::none(new.clone());
         let before = std::mem::replace(&mut self.tables[i], now);
         for (key, change) in &before.rows {
             let change = change.clone();

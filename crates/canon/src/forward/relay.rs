@@ -122,17 +122,10 @@ impl Forwarder {
             return Ok(true);
         }
         if !self.relaying && !session.has_moved() {
-            if kind != b'B' || !session.forwards() {
-                return Ok(false);
-            }
             let body = &wire.input.bytes()[5..len];
-            let Ok(Frontend::Bind(b)) = frontend::decode(kind, body) else {
+            let Some(text) = begins_there(session, kind, body) else {
                 return Ok(false);
             };
-            if !session.belongs_to_primary(b.statement) {
-                return Ok(false);
-            }
-            let text = session.text_of(b.statement);
             session.begin_forwarded(&text);
             if let Err(e) = self.begin(session).await {
                 wire.input.take(len);
@@ -652,6 +645,30 @@ impl Forwarder {
         }
         wire.flush().await
     }
+}
+
+/// The text of the statement that a message is about, if the message goes to the primary and begins a transaction there.
+fn begins_there<E: Engine>(session: &mut Session<E>, kind: u8, body: &[u8]) -> Option<String> {
+    if !matches!(kind, b'B' | b'P' | b'D') || !session.forwards() {
+        return None;
+    }
+    let (text, goes) = match frontend::decode(kind, body).ok()? {
+        Frontend::Bind(b) => {
+            let goes = session.belongs_to_primary(b.statement);
+            (session.text_of(b.statement), goes)
+        }
+        Frontend::Parse { query, .. } => (query.to_owned(), session.names_are_there(query)),
+        Frontend::Describe {
+            portal: false,
+            name,
+        } => {
+            let text = session.text_of(name);
+            let goes = session.names_are_there(&text);
+            (text, goes)
+        }
+        _ => return None,
+    };
+    goes.then_some(text)
 }
 
 /// Whether the primary refuses the message as this node would: then it does, in its place among the others.

@@ -44,6 +44,13 @@ fn view_options(security_invoker: bool) -> Value {
     }
 }
 
+fn persistence(s: &base::schema::Schema, namespace: Oid) -> Value {
+    char(match s.temporary() == Some(namespace) {
+        true => b't',
+        false => b'p',
+    })
+}
+
 pub(super) fn pg_class(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     let s = cx.schema();
     let mut push = |c: Class<'_>, more: &[(&str, Value)]| {
@@ -60,7 +67,7 @@ pub(super) fn pg_class(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("relam", oid(am)),
             ("relfilenode", oid(c.file)),
             ("reltuples", Value::Float4(-1.0)),
-            ("relpersistence", char(b'p')),
+            ("relpersistence", persistence(s, c.namespace)),
             ("relkind", char(c.kind)),
             ("relnatts", Value::Int2(c.columns as i16)),
             ("relispopulated", Value::Bool(true)),

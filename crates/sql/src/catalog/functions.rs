@@ -36,12 +36,12 @@ pub fn call(cx: &Scope<'_>, name: &str, _types: &[Type], args: &[Value]) -> Resu
         "pg_get_expr" => arg(0).clone(),
         "pg_get_indexdef" => cx.indexdef(number(0), arg(1).as_i64().unwrap_or(0), flag(2)),
         "pg_get_constraintdef" => cx.constraintdef(number(0), flag(1)),
-        "pg_get_viewdef" => cx.viewdef(arg(0))?,
-        "pg_get_ruledef" => cx.viewdef(arg(0))?,
+        "pg_get_viewdef" | "pg_get_ruledef" => cx.viewdef(arg(0))?,
         "pg_get_userbyid" => text(match cx.schema.role(number(0).unwrap_or(0)) {
             Some(r) => r.name.clone(),
             None => format!("unknown (OID={})", number(0).unwrap_or(0)),
         }),
+        "pg_my_temp_schema" => Value::Oid(cx.schema.temporary().unwrap_or(0)),
         "pg_table_is_visible" => cx.visible(number(0)),
         "pg_type_is_visible" => cx.type_visible(number(0)),
         "pg_function_is_visible"

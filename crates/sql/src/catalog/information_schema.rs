@@ -72,7 +72,14 @@ pub(super) fn tables(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             ("table_catalog", db(cx)),
             ("table_schema", ns(cx, namespace)),
             ("table_name", text(name)),
-            ("table_type", text(if view { "VIEW" } else { "BASE TABLE" })),
+            (
+                "table_type",
+                text(match cx.schema().temporary() == Some(namespace) {
+                    true => "LOCAL TEMPORARY",
+                    false if view => "VIEW",
+                    false => "BASE TABLE",
+                }),
+            ),
             ("is_insertable_into", yes_no(insertable)),
             ("is_typed", text("NO")),
         ]);

@@ -5,7 +5,7 @@
 //!   scanned, and read by the planner like any other relation;
 //! - [`SessionFacts`] is what catalogs show of sessions: settings, activity, prepared statements.
 //!
-//! Left out on purpose: catalogs that can be written, temporary schemas.
+//! Left out on purpose: catalogs that can be written; temporary relations of other sessions.
 
 mod classes;
 mod deparse;
@@ -323,7 +323,8 @@ pub fn find(
     namespaces(schema, search_path).find_map(|n| find_in(schema, n, name))
 }
 
-/// The numbers of the schemas on the path that exist, in the order in which they are searched.
+/// The numbers of the schemas on the path that exist, in the order in which they are searched. Temporary relations come first unless the
+/// path names their schema.
 pub fn namespaces<'a>(
     schema: &'a Schema,
     search_path: &'a [String],
@@ -332,7 +333,11 @@ pub fn namespaces<'a>(
     let named = search_path
         .iter()
         .filter_map(|n| schema.namespace_named(n).map(|n| n.id));
-    implicit.then_some(PG_CATALOG).into_iter().chain(named)
+    let own = schema.temporary();
+    let own = own.filter(|_| !search_path.iter().any(|s| s == "pg_temp"));
+    own.into_iter()
+        .chain(implicit.then_some(PG_CATALOG))
+        .chain(named)
 }
 
 /// The schema in which unqualified new objects are made: the first of the path that exists. 3F000 when there is none.

@@ -290,6 +290,22 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// 42P16 where one of two tables is temporary and the other is not.
+    fn same_persistence(&self, table: base::Oid, referenced: base::Oid) -> Result<()> {
+        let is_own = |n: base::Oid| self.schema.temporary() == Some(n);
+        if is_own(table) == is_own(referenced) {
+            return Ok(());
+        }
+        let kind = match is_own(table) {
+            true => "temporary",
+            false => "permanent",
+        };
+        Err(Error::new(
+            SqlState::INVALID_TABLE_DEFINITION,
+            format!("constraints on {kind} tables may reference only {kind} tables"),
+        ))
+    }
+
     fn add_foreign_key(&mut self, def: &mut TableDef, c: &ForeignKeyConstraint) -> Result<()> {
         let deferral = deferral(c.characteristics.as_ref())?;
         match c.match_kind {
@@ -415,8 +431,8 @@ impl Work<'_> {
                 )));
             }
         }
-        let (ref_table, ref_index) = (referenced.id, index.id);
-        let id = self.oid();
+        self.same_persistence(def.namespace, referenced.namespace)?;
+        let (ref_table, ref_index, id) = (referenced.id, index.id, self.oid());
         def.foreign_keys.push(ForeignKey {
             id,
             name,

@@ -3,7 +3,7 @@
 //! Order of making, as PostgreSQL's, because it decides the names that are made up: sequences of serial columns, the
 //! columns, CHECKs, PRIMARY KEY and UNIQUE, foreign keys.
 //!
-//! Left out on purpose: INHERITS, partitions, temporary tables (0A000). UNLOGGED tables are logged.
+//! Left out on purpose: INHERITS, partitions (0A000). UNLOGGED tables are logged.
 
 use super::column_type::serial;
 use super::constraints::Pending;
@@ -11,9 +11,10 @@ use super::work::Work;
 use base::schema::{Column, Identity, Object, TableDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, CreateTableOptions, DataType, Expr, GeneratedAs, Ident,
-    ObjectName, SequenceOptions, SqlOption, TableConstraint,
+    self, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, DataType, Expr, GeneratedAs,
+    Ident, ObjectName, SequenceOptions, SqlOption, TableConstraint,
 };
+use txn::OnCommit;
 
 /// Most columns of a table, dropped ones counted.
 pub(super) const MAX_COLUMNS: usize = 1600;
@@ -30,7 +31,7 @@ struct Sequence<'a> {
 impl Work<'_> {
     pub(super) fn create_table(&mut self, c: &CreateTable) -> Result<String> {
         self.refuse_table_options(c)?;
-        let Some(mut def) = self.new_table(&c.name, c.if_not_exists)? else {
+        let Some(mut def) = self.new_table(c)? else {
             return Ok("CREATE TABLE".into());
         };
         let mut pending = vec![];
@@ -64,7 +65,7 @@ impl Work<'_> {
         columns: &[(String, ColumnType)],
     ) -> Result<Option<Oid>> {
         self.refuse_table_options(c)?;
-        let Some(mut def) = self.new_table(&c.name, c.if_not_exists)? else {
+        let Some(mut def) = self.new_table(c)? else {
             return Ok(None);
         };
         if c.columns.len() > columns.len() {
@@ -94,15 +95,27 @@ impl Work<'_> {
     }
 
     /// An empty definition under the new name; none when it is taken and IF NOT EXISTS says that this is fine.
-    fn new_table(&mut self, name: &ObjectName, if_not_exists: bool) -> Result<Option<TableDef>> {
-        let (namespace, name) = self.target(name)?;
-        if if_not_exists && self.taken(namespace, &name) {
+    fn new_table(&mut self, c: &CreateTable) -> Result<Option<TableDef>> {
+        let (namespace, name) = self.target_in(&c.name, c.temporary)?;
+        let temporary = self.schema.temporary() == Some(namespace);
+        if c.on_commit.is_some() && !temporary {
+            return Err(Error::new(
+                SqlState::INVALID_TABLE_DEFINITION,
+                "ON COMMIT can only be used on temporary tables",
+            ));
+        }
+        if c.if_not_exists && self.taken(namespace, &name) {
             self.skip_existing(&name);
             return Ok(None);
         }
         self.must_be_free(namespace, &name)?;
         self.no_type_named(namespace, &name)?;
         let id = self.oid();
+        self.on_commit = match &c.on_commit {
+            Some(ast::OnCommit::DeleteRows) => Some((id, OnCommit::DeleteRows)),
+            Some(ast::OnCommit::Drop) => Some((id, OnCommit::Drop)),
+            Some(ast::OnCommit::PreserveRows) | None => None,
+        };
         Ok(Some(TableDef {
             id,
             storage: id,
@@ -128,7 +141,6 @@ impl Work<'_> {
 
     fn refuse_table_options(&self, c: &CreateTable) -> Result<()> {
         let refused = [
-            (c.temporary, "temporary tables"),
             (c.like.is_some(), "CREATE TABLE LIKE"),
             (c.inherits.is_some(), "table inheritance"),
             (c.partition_by.is_some(), "table partitioning"),
@@ -139,12 +151,6 @@ impl Work<'_> {
         ];
         if let Some((_, what)) = refused.iter().find(|(on, _)| *on) {
             return Err(Error::unsupported(what));
-        }
-        if c.on_commit.is_some() {
-            return Err(Error::new(
-                SqlState::INVALID_TABLE_DEFINITION,
-                "ON COMMIT can only be used on temporary tables",
-            ));
         }
         match &c.table_options {
             CreateTableOptions::None => Ok(()),

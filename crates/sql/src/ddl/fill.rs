@@ -18,7 +18,7 @@ use crate::types::{OutputSettings, cast};
 use base::schema::{Change, Object, SequenceDef, TableDef};
 use base::{ColumnIdx, ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use sqlparser::ast::Expr;
-use txn::{Access, Direction, Scan, Stop, TableHandle, Txn};
+use txn::{Access, Direction, OnCommit, Scan, Stop, TableHandle, Txn};
 
 /// What becomes of one column of every row.
 pub(super) struct Fill {
@@ -46,6 +46,7 @@ pub(super) fn apply(
     ctx: &DdlContext<'_>,
     fills: Vec<Fill>,
     mut changes: Vec<Change>,
+    on_commit: Option<(Oid, OnCommit)>,
 ) -> Result<(), Stop> {
     let before = txn.catalog();
     let mut reloads: Vec<(Oid, Vec<Vec<Value>>)> = vec![];
@@ -96,7 +97,18 @@ pub(super) fn apply(
     if changes.is_empty() {
         return Ok(());
     }
-    txn.change_schema(changes)?;
+    let (own, shared): (Vec<Change>, Vec<Change>) = match txn.are_temporary(&changes) {
+        true => (changes, vec![]),
+        false => changes
+            .into_iter()
+            .partition(|c| txn.are_temporary(std::slice::from_ref(c))),
+    };
+    if !own.is_empty() {
+        txn.change_temp(&own, on_commit)?;
+    }
+    if !shared.is_empty() {
+        txn.change_schema(shared)?;
+    }
     let after = txn.catalog();
     for (table, rows) in reloads {
         let table = after.table(table).expect("just put").clone();

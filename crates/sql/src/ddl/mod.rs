@@ -11,7 +11,9 @@
 //! Statements that the SQL parser does not know (ALTER SEQUENCE, CREATE USER, VACUUM (…), REINDEX …) are read by
 //! [`extra::parse`], to be tried before the parser at the start of each statement.
 //!
-//! Left out on purpose: temporary tables, composite and range types, functions, triggers, policies, partitions; 0A000.
+//! Temporary relations are changed without the lock and without a word to other sessions, where the statement changes nothing else.
+//!
+//! Left out on purpose: composite and range types, functions, triggers, policies, partitions; 0A000.
 
 mod alter;
 mod alter_column;
@@ -50,9 +52,9 @@ pub use role::scram_verifier;
 
 use crate::catalog;
 use base::schema::{Change, Column, Object, Schema, TableDef};
-use base::{ColumnType, Error, Oid, Result, SqlState, Value};
+use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use sqlparser::ast::{Expr, FunctionDesc, Query, Statement};
-use txn::{Stop, Txn};
+use txn::{OnCommit, Stop, Txn};
 use work::Work;
 
 /// Who runs the statement, and what stands around it.
@@ -397,34 +399,78 @@ pub fn create_table_from_columns(
     Ok((made, outcome))
 }
 
-fn run(
+/// Whether a statement makes a temporary relation, for which the session must have lent its space.
+pub fn makes_temporary(stmt: &Statement) -> bool {
+    let (name, temporary) = match stmt {
+        Statement::CreateTable(c) => (&c.name, c.temporary),
+        Statement::CreateView(c) => (&c.name, c.temporary),
+        _ => return false,
+    };
+    let explicit = match catalog::split_name(name) {
+        Ok((Some(n), _)) => n == "pg_temp",
+        _ => false,
+    };
+    temporary || explicit
+}
+
+/// What the statement comes to over the schema that the transaction sees.
+struct Worked {
+    tag: String,
+    fills: Vec<fill::Fill>,
+    changes: Vec<Change>,
+    on_commit: Option<(Oid, OnCommit)>,
+    notices: Vec<Notice>,
+}
+
+fn work(
     txn: &mut Txn,
     ctx: &DdlContext<'_>,
-    text: &str,
-    f: impl FnOnce(&mut Work<'_>) -> Result<String>,
-) -> Result<DdlOutcome, Stop> {
-    if txn.is_read_only() {
-        return Err(Error::new(
-            SqlState::READ_ONLY_SQL_TRANSACTION,
-            format!(
-                "cannot execute {} in a read-only transaction",
-                command(text)
-            ),
-        )
-        .into());
-    }
-    txn.lock_schema()?;
+    f: &mut dyn FnMut(&mut Work<'_>) -> Result<String>,
+) -> Result<Worked> {
     let schema = (*txn.catalog().schema).clone();
     let mut new_oid = || txn.new_oid();
     let mut work = Work::new(schema, ctx, &mut new_oid);
     let tag = f(&mut work)?;
+    let (on_commit, own) = (work.on_commit, work.schema.temporary());
     let (fills, mut changes, notices) = work.finish();
     let before = txn.catalog();
     let mut hidden = vec![];
     for c in &mut changes {
+        let of = |o: &Object| match o {
+            Object::Table(t) => Some(t.namespace),
+            Object::Sequence(s) => Some(s.namespace),
+            Object::View(v) => Some(v.namespace),
+            _ => None,
+        };
+        if let Change::Put(o) = c
+            && let Some(old) = catalog::by_oid(&before.schema, o.id())
+            && of(o).is_some_and(|n| (own == Some(n)) != (own == Some(old.namespace())))
+        {
+            return Err(Error::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "cannot move objects into or out of temporary schemas",
+            ));
+        }
+        // A temporary relation does not keep other sessions from changing or dropping a type.
+        let users = |all: &[Column]| {
+            let mut types = all.iter().filter(|c| !c.dropped).map(|c| c.ty().ty);
+            types.any(|t| matches!(t, Type::User(_) | Type::UserArray(_)))
+        };
+        let refused = match c {
+            Change::Put(Object::Type(t)) => Some(t.namespace) == own,
+            Change::Put(Object::Table(t)) => Some(t.namespace) == own && users(&t.columns),
+            Change::Put(Object::View(v)) => Some(v.namespace) == own && users(&v.columns),
+            _ => false,
+        };
+        if refused {
+            return Err(Error::unsupported("a user's type in a temporary schema"));
+        }
         match c {
             Change::Put(Object::Table(def)) => {
                 split::settle(def)?;
+                if Some(def.namespace) == own && def.columns.iter().any(|c| c.split.is_some()) {
+                    return Err(Error::unsupported("a split column of a temporary table"));
+                }
                 let old = before.table(def.id).map(|t| &t.table.def);
                 hidden.extend(base::split_records::settle_records(def, old, &mut || {
                     txn.new_oid()
@@ -438,8 +484,49 @@ fn run(
         }
     }
     changes.extend(hidden);
-    fill::apply(txn, ctx, fills, changes)?;
-    Ok(DdlOutcome { tag, notices })
+    Ok(Worked {
+        tag,
+        fills,
+        changes,
+        on_commit,
+        notices,
+    })
+}
+
+fn run(
+    txn: &mut Txn,
+    ctx: &DdlContext<'_>,
+    text: &str,
+    mut f: impl FnMut(&mut Work<'_>) -> Result<String>,
+) -> Result<DdlOutcome, Stop> {
+    if txn.is_read_only() {
+        return Err(Error::new(
+            SqlState::READ_ONLY_SQL_TRANSACTION,
+            format!(
+                "cannot execute {} in a read-only transaction",
+                command(text)
+            ),
+        )
+        .into());
+    }
+    // An error may be one of an older schema, and is told when the newest gives it, too.
+    let own = match txn.has_temp_space() {
+        true => work(txn, ctx, &mut f).ok(),
+        false => None,
+    };
+    let own = own.filter(|w| !w.changes.is_empty() && txn.are_temporary(&w.changes));
+    let done = match own {
+        Some(own) => own,
+        None => {
+            txn.lock_schema()?;
+            work(txn, ctx, &mut f)?
+        }
+    };
+    fill::apply(txn, ctx, done.fills, done.changes, done.on_commit)?;
+    Ok(DdlOutcome {
+        tag: done.tag,
+        notices: done.notices,
+    })
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl Work<'_> {
         owned_by: Option<&ObjectName>,
     ) -> Result<String> {
         let tag = "CREATE SEQUENCE".to_string();
-        let (namespace, name) = self.target(name)?;
+        let (namespace, name) = self.target_in(name, false)?;
         if if_not_exists && self.taken(namespace, &name) {
             self.skip_existing(&name);
             return Ok(tag);

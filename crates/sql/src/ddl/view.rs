@@ -5,14 +5,14 @@
 //! What the query names is read with the rights of the view's owner, or with `security_invoker` of the role that reads: see
 //! [`super::privileges::reader_in`].
 //!
-//! Left out on purpose: materialized and temporary views, WITH CHECK OPTION and `security_barrier` (0A000).
+//! Left out on purpose: materialized views, WITH CHECK OPTION and `security_barrier` (0A000).
 
 use super::create_table::plain_column;
 use super::work::Work;
 use crate::catalog::Resolved;
 use crate::types::typename::format_type;
 use base::schema::{Column, Object, Relation, ViewDef};
-use base::{ColumnType, Error, Result, SqlState, Type};
+use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{CreateTableOptions, CreateView, ObjectName, SqlOption};
 use sqlparser::tokenizer::Location;
 
@@ -22,25 +22,29 @@ impl Work<'_> {
         if c.materialized {
             return Err(Error::unsupported("a materialized view"));
         }
-        if c.temporary {
-            return Err(Error::unsupported("a temporary view"));
-        }
         let security_invoker = match &c.options {
             CreateTableOptions::None => false,
             CreateTableOptions::With(options) => read_options(options)?,
             _ => return Err(Error::unsupported("an option of a view")),
         };
-        let (namespace, name) = self.target(&c.name)?;
-        let old = self.schema.lookup(namespace, &name);
-        if c.if_not_exists && old.is_some() {
-            self.skip_existing(&name);
-            return Ok(tag);
-        }
         let (schema, path) = (&self.schema, self.ctx.search_path);
         let text = crate::bind::respelled(c.query.to_string())?;
         let query = crate::bind::parse_query(&text)?;
         let shape = self.ctx.analyzer.query(schema, path, &query)?;
         let query = super::expr_text::pin_types(self, &without_stars(text, shape.stars));
+        let of = |id: &Oid| crate::catalog::by_oid(&self.schema, *id).map(|r| r.namespace());
+        let own = self.schema.temporary();
+        let over_own = own.is_some() && shape.depends_on.iter().any(|id| of(id) == own);
+        let (namespace, name) = self.target_in(&c.name, c.temporary || over_own)?;
+        if over_own && !c.temporary {
+            let what = format!("view \"{name}\" will be a temporary view");
+            self.notice(SqlState([b'0'; 5]), what);
+        }
+        let old = self.schema.lookup(namespace, &name);
+        if c.if_not_exists && old.is_some() {
+            self.skip_existing(&name);
+            return Ok(tag);
+        }
         if c.columns.len() > shape.columns.len() {
             return Err(Error::new(
                 SqlState::SYNTAX_ERROR,

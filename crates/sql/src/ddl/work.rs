@@ -3,10 +3,13 @@
 use super::fill::Fill;
 use super::{DdlContext, Notice, privileges};
 use crate::catalog::{self, Resolved};
-use base::schema::{Change, Object, Relation, Schema, Table};
+use base::schema::{
+    BOOTSTRAP_ROLE, Change, Namespace, Object, Relation, Schema, TEMPORARY, Table, privilege,
+};
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 use std::sync::Arc;
+use txn::OnCommit;
 
 pub(super) struct Work<'a> {
     /// The schema with the changes so far.
@@ -16,6 +19,8 @@ pub(super) struct Work<'a> {
     changes: Vec<Change>,
     notices: Vec<Notice>,
     pub fills: Vec<Fill>,
+    /// What a commit does with the temporary table that is made.
+    pub on_commit: Option<(Oid, OnCommit)>,
 }
 
 impl<'a> Work<'a> {
@@ -31,6 +36,7 @@ impl<'a> Work<'a> {
             changes: vec![],
             notices: vec![],
             fills: vec![],
+            on_commit: None,
         }
     }
 
@@ -101,6 +107,43 @@ impl<'a> Work<'a> {
         name
     }
 
+    /// The schema of the session's temporary relations, made when it is first needed.
+    fn temporary(&mut self) -> Oid {
+        if let Some(n) = self.schema.temporary() {
+            return n;
+        }
+        let id = self.oid();
+        // No other session sees it, and every role of this one may use it.
+        self.put(Object::Namespace(Namespace {
+            id,
+            name: format!("{TEMPORARY}{id}"),
+            owner: BOOTSTRAP_ROLE,
+            acl: vec![(0, privilege::USAGE | privilege::CREATE)],
+        }));
+        id
+    }
+
+    /// [`Work::target`] of a relation that may be temporary: because the statement says so, or names that schema.
+    pub fn target_in(&mut self, name: &ObjectName, temporary: bool) -> Result<(Oid, String)> {
+        let (ns, rel) = self.split(name)?;
+        let own = |n: &str| n == "pg_temp" || n.starts_with(TEMPORARY);
+        match ns.as_deref() {
+            Some(n) if own(n) => {}
+            Some(_) if temporary => {
+                return Err(Error::new(
+                    SqlState::INVALID_TABLE_DEFINITION,
+                    "cannot create temporary relation in non-temporary schema",
+                ));
+            }
+            None if temporary => {}
+            _ => return self.target(name),
+        }
+        if let Some(ObjectNamePart::Identifier(i)) = name.0.last() {
+            self.name(i);
+        }
+        Ok((self.temporary(), rel))
+    }
+
     /// Schema and name of a relation to be made: 3F000, 42501.
     pub fn target(&mut self, name: &ObjectName) -> Result<(Oid, String)> {
         if let Some(ObjectNamePart::Identifier(i)) = name.0.last() {
@@ -119,12 +162,7 @@ impl<'a> Work<'a> {
             )
             .detail("System catalog modifications are currently disallowed."));
         }
-        privileges::check_namespace(
-            &self.schema,
-            self.ctx.role,
-            ns,
-            base::schema::privilege::CREATE,
-        )?;
+        privileges::check_namespace(&self.schema, self.ctx.role, ns, privilege::CREATE)?;
         Ok((ns, rel))
     }
 

@@ -78,7 +78,7 @@ pub(super) fn register(r: &mut Registry) {
         "pg_has_role" [OID, TEXT] BOOL;
         "pg_has_role" [NAME, NAME, TEXT] BOOL;
         "pg_has_role" [NAME, OID, TEXT] BOOL;
-        "pg_reload_conf" [] BOOL;
+        "pg_reload_conf" [] BOOL; "pg_my_temp_schema" [] OID;
         "acldefault" [CHAR, OID] ACLITEMARRAY;
         "pg_describe_object" [OID, OID, INT4] TEXT;
     }

@@ -326,7 +326,6 @@ pub(super) fn register(r: &mut Registry) {
     r.f("pg_conf_load_time", &[], TIMESTAMPTZ, STA, |_, c| {
         Ok(Value::TimestampTz(c.session.server_start()))
     });
-    r.f("pg_my_temp_schema", &[], OID, STA, |_, _| Ok(Value::Oid(0)));
     r.f("pg_is_other_temp_schema", &[OID], BOOL, STA, |_, _| {
         Ok(Value::Bool(false))
     });

@@ -479,14 +479,26 @@ pub struct Lock {
 }
 
 impl Root {
-    /// The oid of the table that is written.
-    pub fn target(&self) -> Option<Oid> {
+    fn handle(&self) -> Option<&TableHandle> {
         Some(match self {
-            Root::Insert(i) => i.handle.table.def.id,
-            Root::Update(u) => u.handle.table.def.id,
-            Root::Delete(d) => d.handle.table.def.id,
-            Root::Merge(m) => m.handle.table.def.id,
+            Root::Insert(i) => &i.handle,
+            Root::Update(u) => &u.handle,
+            Root::Delete(d) => &d.handle,
+            Root::Merge(m) => &m.handle,
             _ => return None,
         })
+    }
+
+    /// The oid of the table that is written.
+    pub fn target(&self) -> Option<Oid> {
+        self.handle().map(|h| h.table.def.id)
+    }
+}
+
+impl Prepared {
+    /// Whether it writes a temporary table and no other, which a read-only transaction may.
+    pub fn writes_temporary(&self) -> bool {
+        let target = self.plan.root.handle();
+        target.is_some_and(TableHandle::is_temporary) && !self.writes_in_with()
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn lost_locks() -> Error {
         SqlState::ADMIN_SHUTDOWN,
         "terminating connection because what it held at the primary is lost",
     )
-    .detail("Advisory locks and cursors WITH HOLD end with the connection that they were made on.")
+    .detail("Advisory locks, cursors WITH HOLD and temporary tables end with the connection that they were made on.")
 }
 
 /// The locks of a session.

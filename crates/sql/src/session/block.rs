@@ -207,7 +207,10 @@ impl<E: Engine> Session<E> {
             let now = self.state.now();
             self.output.now = now;
             self.state.statement_start.set(now);
-            let txn = self.shared.engine.begin(options, read);
+            let mut txn = self.shared.engine.begin(options, read);
+            if !self.temp.is_empty() {
+                txn.lend(&self.temp);
+            }
             self.handle.txn.store(txn.id(), Ordering::Relaxed);
             self.block.txn = Some(txn);
         }
@@ -396,6 +399,7 @@ impl<E: Engine> Session<E> {
             Committing::Done(outcome) => outcome,
             Committing::Later(decided) => self.decided_elsewhere(decided).await,
         };
+        self.temp_returned();
         self.state.rollback_locks(0);
         // One without writes leaves no mark in the log: the number is for what comes after it.
         if committed.is_ok() && writes {
@@ -443,6 +447,7 @@ impl<E: Engine> Session<E> {
         let txn = self.leave();
         self.undo_settings();
         let seen = txn.map(|t| self.shared.engine.rollback(t));
+        self.temp_returned();
         self.unsay();
         self.state.rollback_locks(0);
         let seen = seen?;

@@ -45,6 +45,7 @@ mod settings;
 mod signal;
 mod simple;
 mod state;
+mod temp;
 mod token;
 mod turns;
 mod utility;
@@ -214,6 +215,8 @@ pub struct Session<E: Engine> {
     handle: Arc<Handle>,
     state: State<E>,
     block: Block,
+    /// The session's temporary tables, while no transaction has them.
+    temp: txn::TempSpace,
     statements: HashMap<Box<str>, Arc<Statement>, foldhash::fast::RandomState>,
     unnamed: Option<Arc<Statement>>,
     /// Texts of `literals` that do not plan.
@@ -342,6 +345,7 @@ impl<E: Engine> Session<E> {
             handle,
             state,
             block: Block::default(),
+            temp: txn::TempSpace::default(),
             statements: HashMap::default(),
             unnamed: None,
             not_normal: HashSet::new(),
@@ -428,8 +432,10 @@ impl<E: Engine> Session<E> {
         self.output.catalog = catalog;
         let show = |n: &str| s.show(n).unwrap_or_default();
         self.env = format!(
-            "{}\0{}\0{}\0{}\0{}\0{}\0{}",
+            "{}\0{}\0{}\0{}\0{}\0{}\0{}\0{}",
             path.join("\0"),
+            // Names may mean temporary tables of this session, in this state of theirs.
+            self.temp.generation(),
             // Which schemas of the path are searched depends on the role.
             self.state.current_role.get(),
             show("TimeZone"),

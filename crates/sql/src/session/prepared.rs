@@ -211,7 +211,7 @@ impl<E: Engine> Session<E> {
     fn seen_catalog(&self) -> Arc<txn::Catalog> {
         match &self.block.txn {
             Some(t) => t.catalog(),
-            None => self.shared.engine.catalog(),
+            None => self.temp.over(self.shared.engine.catalog()),
         }
     }
 
@@ -502,7 +502,7 @@ impl<E: Engine> Session<E> {
         };
         let catalog = match &self.block.txn {
             Some(t) => t.catalog(),
-            None => self.shared.engine.catalog(),
+            None => self.temp.over(self.shared.engine.catalog()),
         };
         let plan = self.make_plan(ast, &st, catalog)?;
         if !plan.prepared.params.is_empty() {

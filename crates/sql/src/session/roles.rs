@@ -117,7 +117,7 @@ impl<E: Engine> Session<E> {
     pub(super) fn see_roles(&mut self) {
         *self.state.catalog.get_mut() = match &self.block.txn {
             Some(t) => t.catalog(),
-            None => self.shared.engine.catalog(),
+            None => self.temp.over(self.shared.engine.catalog()),
         };
         self.output.catalog = None;
     }

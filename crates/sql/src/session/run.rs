@@ -301,6 +301,7 @@ impl<E: Engine> Session<E> {
             self.refresh();
         }
         self.state.check_locks()?;
+        self.check_temp()?;
         self.state.begin_locks();
         self.state.pending.get_mut().begin_statement();
         match &self.block.txn {
@@ -721,6 +722,7 @@ impl<E: Engine> Session<E> {
         if gated
             && let Some(what) = writing(&run.plan.prepared)
             && !self.changes_here(&run.plan.prepared)
+            && (self.state.forward.get() || !run.plan.prepared.writes_temporary())
         {
             return Err(match self.state.forward.get() {
                 true => Exit::Forward(at_primary_only(what)),

@@ -115,6 +115,12 @@ pub fn lookup(catalog: &Arc<Catalog>, path: &Arc<[String]>, role: Oid) -> Arc<dy
 /// Runs a DDL statement in the transaction.
 pub fn execute_ddl<E: Engine>(session: &mut Session<E>, d: &Ddl) -> Result<Outcome, Stop> {
     if let Ddl::Statement(s) = d
+        && ddl::makes_temporary(s)
+    {
+        let txn = session.block.txn.as_mut().expect("begun");
+        txn.lend(&session.temp);
+    }
+    if let Ddl::Statement(s) = d
         && let Statement::CreateTable(c) = &**s
         && let Some(query) = &c.query
     {

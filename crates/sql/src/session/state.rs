@@ -7,6 +7,7 @@ use super::Shared;
 use super::handle::{Handle, Waits};
 use super::roles::Roles;
 use super::settings::{Kind, SETTINGS, Scope, Settings, Span, Unit, bool_of, isolation_name};
+use super::temp::OwnSequences;
 use super::token::Token;
 use crate::catalog::{
     ActivityRow, CursorRow, DatabaseStats, PreparedRow, SessionFacts, SettingRow,
@@ -77,6 +78,8 @@ pub(super) struct State<E: Engine> {
     pub statement_memory: Cell<u64>,
     last_values: RefCell<HashMap<Oid, i64>>,
     last_sequence: Cell<Option<Oid>>,
+    /// Where the session's temporary sequences stand.
+    pub(super) own_sequences: OwnSequences,
     seed: Cell<u64>,
 }
 
@@ -109,6 +112,7 @@ impl<E: Engine> State<E> {
             statement_memory: Cell::new(u64::MAX),
             last_values: RefCell::default(),
             last_sequence: Cell::new(None),
+            own_sequences: OwnSequences::default(),
             seed: Cell::new(u64::from_le_bytes(seed)),
             shared,
             handle,
@@ -295,6 +299,21 @@ impl<E: Engine> State<E> {
         }
     }
 
+    /// Whether it is a temporary sequence.
+    fn is_own(&self, def: &SequenceDef) -> bool {
+        self.schema().temporary() == Some(def.namespace)
+    }
+
+    /// Temporary sequences may be drawn from where the session may not write.
+    fn may_draw(&self, sequence: Oid, what: &str) -> Result<()> {
+        let temporary = self.schema().temporary().is_some();
+        let own = temporary && self.sequence(sequence).is_ok_and(|d| self.is_own(&d));
+        match own {
+            true => Ok(()),
+            false => self.may_write(what),
+        }
+    }
+
     /// 42501 unless the current role holds one of these on the sequence.
     fn may_use(&self, sequence: Oid, one_of: u32) -> Result<()> {
         let (schema, role) = (self.schema(), self.current_role.get());
@@ -428,16 +447,22 @@ impl<E: Engine> SessionContext for State<E> {
     }
 
     fn nextval(&self, sequence: Oid) -> Result<i64> {
-        self.may_write("nextval()")?;
+        self.may_draw(sequence, "nextval()")?;
         self.may_use(sequence, privilege::USAGE | privilege::UPDATE)?;
         self.next_identity(sequence)
     }
 
     fn next_identity(&self, sequence: Oid) -> Result<i64> {
-        self.may_write("nextval()")?;
+        self.may_draw(sequence, "nextval()")?;
         let def = self.sequence(sequence)?;
-        let (v, at) = self.shared.engine.nextval(&def)?;
-        self.drew(at);
+        let v = match self.is_own(&def) {
+            true => self.own_sequences.next(&def)?,
+            false => {
+                let (v, at) = self.shared.engine.nextval(&def)?;
+                self.drew(at);
+                v
+            }
+        };
         self.last_values.borrow_mut().insert(sequence, v);
         self.last_sequence.set(Some(sequence));
         Ok(v)
@@ -467,11 +492,16 @@ impl<E: Engine> SessionContext for State<E> {
     }
 
     fn setval(&self, sequence: Oid, value: i64, is_called: bool) -> Result<i64> {
-        self.may_write("setval()")?;
+        self.may_draw(sequence, "setval()")?;
         let def = self.sequence(sequence)?;
         self.may_use(sequence, privilege::UPDATE)?;
-        let at = self.shared.engine.setval(&def, value, is_called)?;
-        self.drew(at);
+        match self.is_own(&def) {
+            true => self.own_sequences.set(&def, value, is_called)?,
+            false => {
+                let at = self.shared.engine.setval(&def, value, is_called)?;
+                self.drew(at);
+            }
+        }
         if is_called {
             self.last_values.borrow_mut().insert(sequence, value);
             self.last_sequence.set(Some(sequence));
@@ -691,7 +721,10 @@ impl<E: Engine> SessionFacts for State<E> {
 
     fn sequence_state(&self, sequence: Oid) -> Option<(i64, bool)> {
         let def = self.sequence(sequence).ok()?;
-        Some(self.shared.engine.sequence_state(&def))
+        Some(match self.is_own(&def) {
+            true => self.own_sequences.look(&def),
+            false => self.shared.engine.sequence_state(&def),
+        })
     }
 }
 

@@ -383,7 +383,7 @@ impl<E: Engine> Session<E> {
         match what {
             "plans" => {}
             "sequences" => self.state.discard_sequences(),
-            "temp" | "temporary" => {}
+            "temp" | "temporary" => self.discard_temp()?,
             _ => {
                 if self.block.kind != Kind::None {
                     return Err(Error::new(
@@ -393,6 +393,7 @@ impl<E: Engine> Session<E> {
                 }
                 self.close_cursors(None)?;
                 self.drop_portals();
+                self.discard_temp()?;
                 let s = self.state.settings.get_mut();
                 let user = s
                     .reset_value(settings::find("session_authorization").expect("ours"))

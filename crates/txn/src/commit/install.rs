@@ -16,7 +16,11 @@ impl Prepared<'_> {
     pub(super) fn install(self, position: Position) -> (Vec<u8>, Vec<u8>) {
         let (txn, guard) = (self.txn, self.guard);
         if let Some(s) = &txn.schema.own {
-            s.install(&txn.shared, &txn.schema.catalog, position);
+            let all = &txn.schema.catalog;
+            match &txn.schema.temp {
+                Some(temp) => s.install(&txn.shared, &temp.now.without(all), position),
+                None => s.install(&txn.shared, all, position),
+            }
         }
         for t in self.tables {
             t.table.storage.written_at(position);

@@ -71,6 +71,14 @@ impl Txn {
 
     /// The same for a transaction that is not moved. It is to be dropped next: nothing else may be asked of it.
     pub fn commit_here(&mut self, order: &dyn CommitOrder) -> Result<Position> {
+        let temp = self.part_temp();
+        let committed = self.commit_shared(order);
+        self.return_temp(temp, committed.is_ok());
+        committed
+    }
+
+    /// The same for what is not of the session alone.
+    fn commit_shared(&mut self, order: &dyn CommitOrder) -> Result<Position> {
         let snapshot = self.snapshot().unwrap_or(Position::ZERO);
         if !self.has_writes() {
             return Ok(snapshot);

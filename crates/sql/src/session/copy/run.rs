@@ -197,7 +197,7 @@ impl<E: Engine> Session<E> {
         }
         let catalog = match &self.block.txn {
             Some(t) => t.catalog(),
-            None => self.shared.engine.catalog(),
+            None => self.temp.over(self.shared.engine.catalog()),
         };
         let role = self.state.current_role.get();
         if let Some(n) = schema {

@@ -9,7 +9,8 @@
 
 use super::bytes::{Get, Put, malformed};
 use super::{
-    ANEW, EXPLICIT, IMPLICIT, Known, NOTHING, SAME, read_bearer, read_roles, read_statements,
+    ANEW, EXPLICIT, IMPLICIT, Known, NOTHING, ROOTED, SAME, TIED, read_bearer, read_roles,
+    read_statements,
 };
 use crate::engine::Engine;
 use crate::session::Session;
@@ -78,9 +79,11 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
-    /// Whether the session there may use no other connection: something of it is in this session alone.
-    fn is_tied(&self) -> bool {
-        self.state.holds_advisory() || self.has_holdable()
+    /// What of the session is in this connection alone.
+    fn ties(&self) -> u8 {
+        let rooted = !self.temp.is_empty();
+        let tied = rooted || self.state.holds_advisory() || self.has_holdable();
+        u8::from(tied) * TIED | u8::from(rooted) * ROOTED
     }
 
     fn adopted(&mut self) -> &mut Adopted {
@@ -110,6 +113,7 @@ impl<E: Engine> Session<E> {
             self.forget("");
             self.close_cursors(None)?;
             self.drop_portals();
+            self.discard_temp()?;
             self.state.drop_locks();
             self.lost = 0;
             self.state.forget_seen();
@@ -287,8 +291,9 @@ impl<E: Engine> Session<E> {
             if let Some(at) = self.block.gone_back.take() {
                 b.u32(at);
             }
-            if self.is_tied() {
-                b.u8(1);
+            let ties = self.ties();
+            if ties != 0 {
+                b.u8(ties);
             }
             return Some(b.0);
         }
@@ -301,10 +306,10 @@ impl<E: Engine> Session<E> {
         self.put_statements(&mut known, &mut b);
         (known.session, known.sequences) = (session, sequences);
         // The last, and only where it is so.
-        let (pinned, listens) = (self.is_tied(), &mut self.adopted().listens);
+        let (ties, listens) = (self.ties(), &mut self.adopted().listens);
         let listens = std::mem::take(listens);
-        if pinned || !listens.is_empty() {
-            b.u8(u8::from(pinned));
+        if ties != 0 || !listens.is_empty() {
+            b.u8(ties);
         }
         if !listens.is_empty() {
             b.u32(listens.len() as u32);

@@ -52,6 +52,10 @@ const NOTHING: u8 = 0;
 const IMPLICIT: u8 = 1;
 const EXPLICIT: u8 = 2;
 
+/// What the session has at the primary: something that ties it to its connection there; temporary tables.
+const TIED: u8 = 1;
+const ROOTED: u8 = 2;
+
 /// Milliseconds that the primary gets beyond a statement's time limit.
 const GRACE: u64 = 2000;
 
@@ -88,8 +92,10 @@ pub struct Forward {
     pub(super) way: bool,
     /// The transaction runs at the primary.
     pub(super) moved: bool,
-    /// The session holds advisory locks there, or cursors WITH HOLD, on the connection that it has: all that it runs goes there.
+    /// The session holds advisory locks, cursors WITH HOLD or temporary tables there, on the connection that it has: all that it runs goes there.
     pub(super) pinned: bool,
+    /// What ties it is a temporary table, so that names mean what they mean there.
+    rooted: bool,
     /// What is left of a text whose first statements have run here.
     pub(super) rest: Option<String>,
     /// Statements prepared at the other node, not yet made here.
@@ -236,6 +242,16 @@ impl<E: Engine> Session<E> {
     /// Whether the session holds something at the primary that the connection there must not be given away with.
     pub fn is_pinned(&self) -> bool {
         self.forward.pinned
+    }
+
+    fn tied_by(&mut self, ties: u8) {
+        self.forward.pinned = ties & TIED != 0;
+        self.forward.rooted = ties & ROOTED != 0;
+    }
+
+    /// Whether a text is to be understood at the primary: the session has temporary tables there, and it is not about a cursor here.
+    pub fn names_are_there(&self, sql: &str) -> bool {
+        self.forward.rooted && !self.is_about_local_cursor(sql)
     }
 
     /// 57P01 for a session that holds locks at a primary that is lost.
@@ -432,6 +448,9 @@ impl<E: Engine> Session<E> {
 
     /// The text of the statement of this name, to be shown.
     pub fn text_of(&mut self, name: &str) -> String {
+        if let Some(s) = self.forward.elsewhere.get(name) {
+            return s.text.to_string();
+        }
         let found = self.find_statement(name);
         found.map_or_else(|_| String::new(), |st| st.text.to_string())
     }
@@ -533,7 +552,7 @@ impl<E: Engine> Session<E> {
             1 => b.split_at(b.len() - 1),
             _ => (b, &[][..]),
         };
-        self.forward.pinned = pinned == [1];
+        self.tied_by(pinned.first().copied().unwrap_or(0));
         if !b.is_empty() {
             let mut r = Get(b);
             let savepoint = r.u32()?.max(1);
@@ -552,7 +571,11 @@ impl<E: Engine> Session<E> {
         let position = Position::from_u64(r.u64()?);
         let (session, sequences) = (r.option()?, r.option()?);
         let (gone, added) = read_statements(&mut r)?;
-        self.forward.pinned = !r.0.is_empty() && r.u8()? == 1;
+        let ties = match r.0.is_empty() {
+            true => 0,
+            false => r.u8()?,
+        };
+        self.tied_by(ties);
         let listens = match r.0.is_empty() {
             true => vec![],
             false => r.list(read_listening)?,

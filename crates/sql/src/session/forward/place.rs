@@ -141,6 +141,7 @@ impl<E: Engine> Session<E> {
                 !self.portals.contains_key(name.as_str())
             }
             Utility::Close(None) => self.portals.is_empty(),
+            Utility::Prepare { .. } => self.forward.rooted,
             _ => matches!(
                 u,
                 Utility::Declare { .. }
@@ -237,6 +238,10 @@ impl<E: Engine> Session<E> {
             return false;
         }
         let read_only = self.declared_read_only();
+        if self.forward.rooted {
+            let text = self.text_of(name);
+            return self.names_are_there(&text);
+        }
         let Ok(st) = self.find_statement(name).cloned() else {
             return false;
         };
