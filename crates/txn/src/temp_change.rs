@@ -67,7 +67,9 @@ impl Txn {
                 Object::Sequence(s) => spaces.contains(&s.namespace),
                 Object::View(v) => spaces.contains(&v.namespace),
                 Object::Comment { on, .. } => known(*on, changes),
-                Object::Role(_) | Object::Type(_) | Object::Settings(_) => false,
+                Object::Role(_) | Object::Type(_) | Object::Settings(_) | Object::Member(_) => {
+                    false
+                }
             },
         })
     }
@@ -220,7 +222,7 @@ fn handle(table: &Arc<Table>, old: Option<&Arc<TableHandle>>, shape: u64) -> Tab
     let places = 0..table.def.indexes.len();
     let indexes = places.map(|p| (!table.def.indexes[p].primary).then(|| index(p)));
     storage.set_shape(shape);
-    let mut handle = TableHandle::new(table.clone(), storage, indexes.collect(), shape);
+    let mut handle = TableHandle::new(table.clone(), storage, indexes.collect(), shape, &|_| None);
     handle.temporary = true;
     handle
 }
