@@ -1,7 +1,6 @@
-//! Membership of roles in roles, and the roles that are always there.
+//! Roles, their membership in each other, and the roles that are always there.
 //!
-//! A role has the rights of the roles that it is a member of, and of theirs, as far as each role on the way inherits. It may act as any of them
-//! (SET ROLE) whether or not it inherits. Members of the predefined roles may do what stands in the table.
+//! What a membership gives is asked of the schema (`rights`). Members of the predefined roles may do what stands in the table.
 //!
 //! | role | its members may |
 //! |---|---|
@@ -16,9 +15,25 @@
 //! Left out on purpose: rows of their own for the predefined roles. They are the same in each database, so none stores them.
 
 use crate::Oid;
-use crate::schema::{BOOTSTRAP_ROLE, Role, Schema};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, LazyLock};
+
+/// A user or role.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Role {
+    pub id: Oid,
+    pub name: String,
+    pub superuser: bool,
+    pub login: bool,
+    pub createdb: bool,
+    pub createrole: bool,
+    pub replication: bool,
+    /// SCRAM-SHA-256 verifier as PostgreSQL writes it; none: no password.
+    pub password: Option<String>,
+    /// It has not the rights of the roles that it is a member of, unless it acts as one of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_inherit: bool,
+}
 
 /// A role is a member of another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,81 +93,8 @@ pub static PREDEFINED: LazyLock<Vec<Arc<Role>>> = LazyLock::new(|| {
 });
 
 /// (role, member) among the predefined ones.
-const PREDEFINED_MEMBERS: [(Oid, Oid); 3] = [
+pub(crate) const PREDEFINED_MEMBERS: [(Oid, Oid); 3] = [
     (READ_ALL_SETTINGS, MONITOR),
     (READ_ALL_STATS, MONITOR),
     (STAT_SCAN_TABLES, MONITOR),
 ];
-
-impl Schema {
-    /// All memberships that are stored, and those of predefined roles in each other.
-    pub fn memberships(&self) -> impl Iterator<Item = Membership> {
-        let own = self.members().map(|m| (**m).clone());
-        let fixed = PREDEFINED_MEMBERS
-            .iter()
-            .zip(1..)
-            .map(|(&(role, member), n)| Membership {
-                id: n,
-                role,
-                member,
-                grantor: BOOTSTRAP_ROLE,
-                admin: false,
-            });
-        fixed.chain(own)
-    }
-
-    /// The role and all that it is a member of, directly or through others; `inherited`: only those whose rights it has.
-    fn reach(&self, role: Oid, inherited: bool) -> Vec<Oid> {
-        let mut found = vec![role];
-        if self.members().next().is_none() {
-            return found;
-        }
-        let mut at = 0;
-        while let Some(&member) = found.get(at) {
-            at += 1;
-            if inherited && self.role(member).is_none_or(|r| r.no_inherit) {
-                continue;
-            }
-            for m in self.memberships().filter(|m| m.member == member) {
-                if !found.contains(&m.role) {
-                    found.push(m.role);
-                }
-            }
-        }
-        found
-    }
-
-    /// The roles whose rights the role has, the role itself first.
-    pub fn rights_of(&self, role: Oid) -> Vec<Oid> {
-        self.reach(role, true)
-    }
-
-    /// Whether the role has the rights of another: it is that role, a superuser, or inherits from it.
-    pub fn has_rights_of(&self, role: Oid, of: Oid) -> bool {
-        role == of
-            || self.role(role).is_some_and(|r| r.superuser)
-            || self.rights_of(role).contains(&of)
-    }
-
-    /// Whether the role may act as another: it is that role, a superuser, or a member.
-    pub fn is_member_of(&self, role: Oid, of: Oid) -> bool {
-        role == of
-            || self.role(role).is_some_and(|r| r.superuser)
-            || self.is_plain_member_of(role, of)
-    }
-
-    /// Whether the role is that role or a member of it; a superuser is not by that alone.
-    pub fn is_plain_member_of(&self, role: Oid, of: Oid) -> bool {
-        self.reach(role, false).contains(&of)
-    }
-
-    /// Whether the role may grant that role: a superuser, or a role that has it with the admin option.
-    pub fn may_admin(&self, role: Oid, of: Oid) -> bool {
-        if self.role(role).is_some_and(|r| r.superuser) {
-            return true;
-        }
-        let mine = self.reach(role, false);
-        self.members()
-            .any(|m| m.admin && m.role == of && mine.contains(&m.member))
-    }
-}

@@ -9,6 +9,7 @@
 
 use crate::id::{ColumnIdx, FIRST_USER_OID, Oid, RelId};
 use crate::key::KeyColumn;
+pub use crate::membership::Role;
 use crate::membership::{Membership, PREDEFINED};
 use crate::pmap::PMap;
 use crate::row::RowLayout;
@@ -35,23 +36,6 @@ pub struct Namespace {
     pub owner: Oid,
     #[serde(default)]
     pub acl: Acl,
-}
-
-/// A user or role.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Role {
-    pub id: Oid,
-    pub name: String,
-    pub superuser: bool,
-    pub login: bool,
-    pub createdb: bool,
-    pub createrole: bool,
-    pub replication: bool,
-    /// SCRAM-SHA-256 verifier as PostgreSQL writes it; none: no password.
-    pub password: Option<String>,
-    /// It has not the rights of the roles that it is a member of, unless it acts as one of them.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub no_inherit: bool,
 }
 
 /// Number of the settings that a database was made with.

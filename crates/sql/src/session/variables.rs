@@ -57,6 +57,20 @@ impl<E: Engine> Session<E> {
         Ok(Some(tag.to_owned()))
     }
 
+    fn checkpoint(&mut self) -> Result<()> {
+        let me = self.state.current_role.get();
+        let schema = self.state.schema();
+        if !schema.has_rights_of(me, base::membership::CHECKPOINT) {
+            return Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT",
+            ));
+        }
+        self.state
+            .blocking(|go_on| self.shared.engine.checkpoint(go_on))?;
+        Ok(())
+    }
+
     async fn ordinary<C: Client>(
         &mut self,
         c: &mut C,
@@ -203,18 +217,7 @@ impl<E: Engine> Session<E> {
                 "NOTIFY"
             }
             Utility::Checkpoint => {
-                let me = self.state.current_role.get();
-                if !self
-                    .state
-                    .schema()
-                    .has_rights_of(me, base::membership::CHECKPOINT)
-                {
-                    let what =
-                        "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT";
-                    return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, what).into());
-                }
-                self.state
-                    .blocking(|go_on| self.shared.engine.checkpoint(go_on))?;
+                self.checkpoint()?;
                 "CHECKPOINT"
             }
             Utility::WaitFor(w) => {

@@ -83,7 +83,7 @@ impl<E: Engine> Session<E> {
     fn ties(&self) -> u8 {
         let rooted = !self.temp.is_empty();
         let tied = rooted || self.state.holds_advisory() || self.has_holdable();
-        u8::from(tied) * TIED | u8::from(rooted) * ROOTED
+        (u8::from(tied) * TIED) | (u8::from(rooted) * ROOTED)
     }
 
     fn adopted(&mut self) -> &mut Adopted {
