@@ -171,7 +171,7 @@ pub struct Overrides {
     #[arg(long, value_name = "PRIMARY", env = "CANON_REPLICA_OF")]
     pub replica_of: Option<String>,
     /// Join the cluster that the server at this address belongs to: needed once. A cluster agrees by itself which server is the primary
-    #[arg(long, value_name = "HOST:PORT", env = "CANON_JOIN")]
+    #[arg(long, value_name = "HOST:PORT", env = "CANON_CLUSTER_JOIN")]
     pub join: Option<String>,
     /// Where other members of the cluster reach this server; else the address that it listens on
     #[arg(long, value_name = "HOST:PORT", env = "CANON_CLUSTER_ADDRESS")]

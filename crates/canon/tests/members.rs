@@ -28,7 +28,7 @@ async fn node(name: &str, join: Option<&Server>, more: &[(&str, &str)]) -> Node 
     let at = format!("127.0.0.1:{http}");
     let join = join.map(|s| format!("{}:{}", s.host, s.port));
     let mut env = vec![("CANON_NODE_NAME", name), ("CANON_HTTP", at.as_str())];
-    env.extend(join.as_deref().map(|j| ("CANON_JOIN", j)));
+    env.extend(join.as_deref().map(|j| ("CANON_CLUSTER_JOIN", j)));
     env.extend(more);
     let mut server = Server::canon(&env);
     server.launch();
