@@ -134,12 +134,7 @@ pub(super) fn named(tokens: &[TokenWithSpan]) -> Option<String> {
             });
         }
     }
-    let has = |w: &str| words.iter().any(|x| x == w);
-    match words.first()?.as_str() {
-        "grant" if has("to") && !has("on") => Some("membership of roles".into()),
-        "revoke" if has("from") && !has("on") => Some("membership of roles".into()),
-        _ => None,
-    }
+    None
 }
 
 /// How many words the pattern takes of the beginning.
@@ -170,9 +165,6 @@ mod tests {
                 "CREATE OR REPLACE PROCEDURE p() LANGUAGE sql AS 'select 1'",
                 "CREATE PROCEDURE",
             ),
-            ("GRANT a TO b", "membership of roles"),
-            ("REVOKE ADMIN OPTION FOR a FROM b", "membership of roles"),
-            ("GRANT USAGE ON TYPE int4 TO b", "GRANT ON TYPE"),
             ("UPDATE t SET v = 1 WHERE CURRENT OF c", "WHERE CURRENT OF"),
             ("DELETE FROM t WHERE CURRENT OF c", "WHERE CURRENT OF"),
             ("SELECT 2 BETWEEN SYMMETRIC 3 AND 1", "BETWEEN SYMMETRIC"),
