@@ -260,7 +260,9 @@ impl Txn {
         }
         let mut saw = w.overwrites;
         if !w.existed {
-            saw = self.tombstone_of(&handle, key, snapshot).unwrap_or(saw);
+            // The key was absent, so a row that is there now is a conflict, whatever position the candidate names.
+            let tombstone = self.tombstone_of(&handle, key, snapshot);
+            saw = tombstone.unwrap_or(Position::ZERO);
         }
         if env::fault::planted("candidate.no_versions") {
             // The planted bug: what is newest now is taken for what was seen.

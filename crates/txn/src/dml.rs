@@ -324,10 +324,11 @@ impl Txn {
     }
 
     fn newest_position(&mut self, handle: &TableHandle, key: &[u8]) -> base::Result<Position> {
-        if self.options.locking {
+        // At a site the lock keeps away no replay, which may have brought a row since the key was looked for.
+        if self.options.locking && !self.shared.is_site() {
             return Ok(self.shared.newest_position(handle, key));
         }
-        // Optimistic: what the snapshot shows; a newer version fails the commit.
+        // What the snapshot shows; a newer version fails the commit.
         let guard = store::pin();
         let at = self.view()?.position();
         let record = handle.storage.primary.get(key, &guard);

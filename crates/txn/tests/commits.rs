@@ -245,6 +245,23 @@ fn a_candidate_is_certified_like_a_commit() {
     w.adopt_and_commit(&f).unwrap();
 }
 
+/// A site's replay may bring a row between the look for the key and the look for the version that is replaced.
+#[test]
+fn a_candidate_replaces_no_row_of_a_key_that_was_absent() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = World::new(FkAction::NoAction);
+    let mut a = w.begin(Isolation::Serializable);
+    a.insert(&w.parents, &parent(4, 0, 44)).unwrap();
+    let mut a = a.candidate(1).unwrap();
+    let there = w.run(|t| t.insert(&w.parents, &parent(4, 0, 45))).unwrap();
+    for write in &mut a.footprint.writes {
+        write.overwrites = there;
+    }
+    assert!(w.adopt_and_commit(&a.encode()).is_err());
+    let mut t = w.begin(Isolation::Serializable);
+    assert_eq!(all(&mut t, &w.parents).unwrap()[0].1[2], 45);
+}
+
 /// A table that was changed after the candidate's snapshot: its rows were checked by rules that hold no more.
 #[test]
 fn a_candidate_is_refused_when_its_table_has_changed() {
