@@ -35,6 +35,28 @@ pub struct Role {
     pub no_inherit: bool,
 }
 
+impl Role {
+    /// A role that may do nothing yet.
+    pub fn new(id: Oid, name: &str) -> Role {
+        Role {
+            id,
+            name: name.into(),
+            superuser: false,
+            login: false,
+            createdb: false,
+            createrole: false,
+            replication: false,
+            password: None,
+            no_inherit: false,
+        }
+    }
+
+    /// Whether the role is one that is always there.
+    pub fn is_predefined(&self) -> bool {
+        NAMES.iter().any(|(id, _)| *id == self.id)
+    }
+}
+
 /// A role is a member of another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
@@ -76,19 +98,7 @@ const NAMES: [(Oid, &str); 12] = [
 
 /// The roles that are always there.
 pub static PREDEFINED: LazyLock<Vec<Arc<Role>>> = LazyLock::new(|| {
-    let role = |&(id, name): &(Oid, &str)| {
-        Arc::new(Role {
-            id,
-            name: name.into(),
-            superuser: false,
-            login: false,
-            createdb: false,
-            createrole: false,
-            replication: false,
-            password: None,
-            no_inherit: false,
-        })
-    };
+    let role = |&(id, name): &(Oid, &str)| Arc::new(Role::new(id, name));
     NAMES.iter().map(role).collect()
 });
 

@@ -1,4 +1,4 @@
-//! Whose rights a role has, and as which roles it may act.
+//! The roles whose rights a role has, and the roles as which a role may act.
 //!
 //! A role has the rights of the roles that it is a member of, and of theirs, as far as each role on the way inherits. It may act as any of them
 //! (SET ROLE) whether or not it inherits.
@@ -26,7 +26,7 @@ impl Schema {
         fixed.chain(own)
     }
 
-    /// The role and all that it is a member of, directly or through others; `inherited`: only those whose rights it has.
+    /// The role and all roles that the role is a member of, directly or through others; `inherited`: only those whose rights the role has.
     fn reach(&self, role: Oid, inherited: bool) -> Vec<Oid> {
         let mut found = vec![role];
         if self.members().next().is_none() {

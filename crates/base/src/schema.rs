@@ -85,7 +85,7 @@ pub struct Column {
     /// GENERATED ALWAYS AS (…) STORED: `default` is the expression, over other columns of the row.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub generated: bool,
-    /// The domain whose rules the values keep; `type_oid` is what it is made of.
+    /// The domain that the values obey; `type_oid` is the domain's base type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<Oid>,
     /// The type of this number where a user made it; [`Schema::apply`] sets it.
@@ -536,15 +536,12 @@ impl Schema {
             })
             .collect();
         changes.push(Change::Put(Object::Role(Role {
-            id: BOOTSTRAP_ROLE,
-            name: owner.into(),
             superuser: true,
             login: true,
             createdb: true,
             createrole: true,
             replication: true,
-            password: None,
-            no_inherit: false,
+            ..Role::new(BOOTSTRAP_ROLE, owner)
         })));
         s = s.apply(&changes);
         s.version = 1;

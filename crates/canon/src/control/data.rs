@@ -41,7 +41,7 @@ fn wait(what: &str, done: impl Fn() -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The last term whose beginning is here.
+/// The last term whose beginning this copy has.
 fn begun(terms: &[(u64, Position)], end: Position) -> u64 {
     let mut begun = terms.iter().rev().filter(|t| t.1 <= end);
     begun.next().map_or(0, |t| t.0)

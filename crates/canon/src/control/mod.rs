@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! DIR/control     MEMBER: this node's number, where it joined;  consensus.log: what the members agree on
-//! seat.rs         lives as long as the process: opens the member, and says what the server is to be (primary, or whose replica)
+//! seat.rs         the process's place among the members: opens the member, and tells the server to be the primary or a replica of that node
 //! data.rs         what the copy does when the members ask: promise, lead, follow; what a primary sees of its replicas
-//! answers.rs      questions of other nodes: who leads, let me join, and what members say to each other
+//! answers.rs      questions of other nodes: which node leads, may this one join; and the messages of members
 //! words.rs        what they speak of
 //! roads.rs        connections to other nodes, for questions
 //! joining.rs      a server that joins: finds the primary, follows it, and then asks to be a member

@@ -60,19 +60,8 @@ impl Words<'_> {
             return Ok(None);
         }
         let name = self.name()?;
-        if self.eat("owner to") {
-            let owner = self.ident()?;
-            return Ok(Some(Extra::OfType(Box::new(TypeStatement::Owner {
-                name,
-                owner,
-            }))));
-        }
-        if self.eat("set schema") {
-            let schema = self.ident()?;
-            return Ok(Some(Extra::OfType(Box::new(TypeStatement::Schema {
-                name,
-                schema,
-            }))));
+        if let Some(e) = self.owner_or_schema(&name)? {
+            return Ok(Some(e));
         }
         let change = Box::new(self.alter_domain()?);
         Ok(Some(Extra::OfType(Box::new(TypeStatement::AlterDomain {

@@ -512,19 +512,8 @@ impl Words<'_> {
         }
         if self.eat("alter type") {
             let name = self.name()?;
-            if self.eat("owner to") {
-                let owner = self.ident()?;
-                return Ok(Some(Extra::OfType(Box::new(TypeStatement::Owner {
-                    name,
-                    owner,
-                }))));
-            }
-            if self.eat("set schema") {
-                let schema = self.ident()?;
-                return Ok(Some(Extra::OfType(Box::new(TypeStatement::Schema {
-                    name,
-                    schema,
-                }))));
+            if let Some(e) = self.owner_or_schema(&name)? {
+                return Ok(Some(e));
             }
             if self.at("rename to") || self.at("rename value") || self.at("add value") {
                 return Ok(None);
@@ -555,6 +544,21 @@ impl Words<'_> {
             return Ok(Some(self.refuse_rest(tag)));
         }
         Ok(None)
+    }
+
+    /// OWNER TO or SET SCHEMA of a type or domain, if it comes next.
+    pub(super) fn owner_or_schema(&mut self, name: &ObjectName) -> Result<Option<Extra>> {
+        let name = name.clone();
+        let statement = if self.eat("owner to") {
+            let owner = self.ident()?;
+            TypeStatement::Owner { name, owner }
+        } else if self.eat("set schema") {
+            let schema = self.ident()?;
+            TypeStatement::Schema { name, schema }
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Extra::OfType(Box::new(statement))))
     }
 
     /// `SET (name = value, …)` or `RESET (name, …)`, if it comes next.

@@ -49,6 +49,15 @@ fn may_be_named(name: &str) -> Result<()> {
     })
 }
 
+/// 42939 for a role that is always there: it is not stored, so there is nothing to change.
+pub(super) fn may_be_changed(role: &Role) -> Result<()> {
+    if !role.is_predefined() {
+        return Ok(());
+    }
+    let what = format!("role name \"{}\" is reserved", role.name);
+    Err(Error::new(SqlState(*b"42939"), what).detail("Cannot alter reserved roles."))
+}
+
 impl Work<'_> {
     pub(super) fn role_named(&self, name: &str) -> Result<&Arc<Role>> {
         let id = match name {
@@ -113,17 +122,7 @@ impl Work<'_> {
             ));
         }
         let id = self.oid();
-        let mut role = Role {
-            id,
-            name: name.into(),
-            superuser: false,
-            login: false,
-            createdb: false,
-            createrole: false,
-            replication: false,
-            password: None,
-            no_inherit: false,
-        };
+        let mut role = Role::new(id, name);
         self.apply_options(&mut role, options)?;
         self.put(Object::Role(role));
         self.join(id, &options.memberships)
@@ -227,6 +226,7 @@ impl Work<'_> {
             }
             AlterRoleOperation::RenameRole { role_name } => {
                 let mut role = (**self.role_named(&name)?).clone();
+                may_be_changed(&role)?;
                 let to = self.name(role_name);
                 for (id, who) in [
                     (self.ctx.session_user, "session user"),
@@ -265,6 +265,7 @@ impl Work<'_> {
 
     pub(super) fn alter_role(&mut self, name: &str, o: &RoleOptions) -> Result<()> {
         let mut role = (**self.role_named(name)?).clone();
+        may_be_changed(&role)?;
         let only_password = [
             o.login,
             o.superuser,
@@ -322,7 +323,7 @@ impl Work<'_> {
             if role.superuser && !self.superuser() {
                 return Err(must_be_superuser());
             }
-            if role.id == BOOTSTRAP_ROLE {
+            if role.id == BOOTSTRAP_ROLE || role.is_predefined() {
                 return Err(Error::new(
                     SqlState::DEPENDENT_OBJECTS_STILL_EXIST,
                     format!(

@@ -208,6 +208,7 @@ impl Work<'_> {
     /// The role of this name, whose settings the current role may change.
     fn changeable_role(&self, name: &str) -> Result<base::Oid> {
         let role = self.role_named(name)?.clone();
+        super::role::may_be_changed(&role)?;
         if role.id == self.ctx.role || self.superuser() {
             return Ok(role.id);
         }
