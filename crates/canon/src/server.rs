@@ -50,9 +50,6 @@ pub struct Server {
     limit: Duration,
 }
 
-/// How long a replica that starts waits for its primary's word that their histories agree before it serves without.
-const FIRST_WORD: Duration = Duration::from_secs(10);
-
 /// Logs as the configuration says; once per process.
 pub fn start_logging(config: &Config) {
     // The consensus speaks of each of its steps; what comes of them is said here.
@@ -329,22 +326,19 @@ impl Server {
         if let Some(follow) = &follow {
             let f = follow.clone();
             tasks.spawn(async move { f.run().await });
-            match tokio::time::timeout(FIRST_WORD, follow.first_word()).await {
-                Ok(word) => match word? {
-                    Word::StartAgain(restart) => {
-                        if let Some(room) = early {
-                            drop(room.close().await);
-                        }
-                        tasks.end().await;
-                        return Ok(Err((node, restart)));
+            match follow.first_word().await? {
+                Word::StartAgain(restart) => {
+                    if let Some(room) = early {
+                        drop(room.close().await);
                     }
-                    // What is published it says at once, if it knows.
-                    Word::Agreed => {
-                        _ = tokio::time::timeout(Duration::from_secs(1), node.opened()).await;
-                    }
-                    Word::PutOff => show_own_log(config, &node, "its copy has still to come"),
-                },
-                Err(_) => show_own_log(config, &node, "it does not answer"),
+                    tasks.end().await;
+                    return Ok(Err((node, restart)));
+                }
+                // What is published it says at once, if it knows.
+                Word::Agreed => {
+                    _ = tokio::time::timeout(Duration::from_secs(1), node.opened()).await;
+                }
+                Word::PutOff | Word::Silent => {}
             }
         }
         let fresh = read_freshly(config, &node, &env, &mut tasks);
@@ -567,15 +561,6 @@ fn session_defaults(config: &Config) -> Vec<(String, String)> {
         all.push((level.into(), "session".into()));
     }
     all
-}
-
-/// What is here is served though the primary is not followed, where that may be.
-fn show_own_log(config: &Config, node: &Node, why: &str) {
-    if let Some(primary) = &config.replica_of
-        && node.show_own_log()
-    {
-        warn!(%primary, "serving what is here without the primary's log: {why}");
-    }
 }
 
 /// A primary that handed over leads no more, also after a start: the one that it handed over to may.

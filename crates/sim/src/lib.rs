@@ -5,8 +5,8 @@
 //!                                                                                  └─ invariants, after every event
 //! ```
 //! Each machine runs the real node, without threads (`node::NodeOptions::threads`): the simulation makes its steps in an order that the seed
-//! chooses, on disks in memory that tear and lose what was not synced. Of a connection the primary's end is the real one (`node::sending`), and
-//! of the replica's end `replica::ship::Receiver`. Simulated are: time ([`world`]), the network ([`network`]), what carries the messages and commands of a
+//! chooses, on disks in memory that tear and lose what was not synced. Both ends of a connection are the real ones (`node::sending`,
+//! `node::receiving`, `node::copying`). Simulated are: time ([`world`]), the network ([`network`]), what carries the messages and commands of a
 //! primary ([`primary`]) and of a replica ([`follower`]), machines that crash ([`machine`]), operators who promote ([`operator`]), clients
 //! ([`clients`]) and the strong reads of some ([`reads`]). Clients change stocks, too, by deltas ([`stock`]).
 //!

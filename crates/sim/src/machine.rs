@@ -2,6 +2,7 @@
 
 use base::{Oid, Position};
 use env::{Env, JoinHandle, ManualClock, MemDisk, OpenMode, SeededRandom, Spawn};
+use node::copying::Place;
 use node::{Node, NodeOptions};
 use replica::replay::ReplayOptions;
 use std::io;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use txn::TableHandle;
-use wal::{DataDir, DirOptions, LogOptions, LogReader};
+use wal::{DataDir, LogReader};
 
 use crate::follower::{Follower, RING};
 use crate::invariants::Watched;
@@ -66,6 +67,15 @@ pub fn path() -> PathBuf {
     PathBuf::from("/data")
 }
 
+/// Where the directory of a machine is.
+pub fn place(env: &Env) -> Place {
+    Place {
+        env: env.clone(),
+        path: path(),
+        segment_bytes: SEGMENT,
+    }
+}
+
 impl Machine {
     pub fn new(seed: u64, clock: Arc<ManualClock>, follows: Option<usize>) -> Machine {
         let disk = MemDisk::new();
@@ -97,15 +107,8 @@ impl Machine {
 
     /// Opens the data directory.
     pub fn open(&self, cluster: Option<u128>) -> Arc<DataDir> {
-        let options = DirOptions {
-            log: LogOptions {
-                segment_size: SEGMENT,
-                spares: 1,
-            },
-            cluster,
-        };
-        let opened = DataDir::open(&self.env, &path(), options);
-        Arc::new(opened.expect("the data directory opens"))
+        let opened = place(&self.env).open(cluster);
+        opened.expect("the data directory opens")
     }
 
     /// Starts the node over its directory; or why it does not start.

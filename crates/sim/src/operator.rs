@@ -6,11 +6,10 @@
 use base::Position;
 use env::PowerCut;
 use node::start_check::{self, Answer};
-use replica::ship::receiver::Event;
 use replica::ship::{Ours, Stands, fork, stands, term_at};
 use wal::DataDir;
 
-use crate::follower::{FIRST_WORD, Follower, heard};
+use crate::follower::{Happens, heard};
 use crate::machine::Running;
 use crate::model::Terms;
 use crate::primary::Primary;
@@ -165,12 +164,7 @@ impl World {
                 Running::Primary(Box::new(Primary::new(node)))
             }
             (target, node) => {
-                let target = target.unwrap_or(0);
-                let empty = node.is_none() && self.machines[i].has_directory();
-                let dir = empty.then(|| self.machines[i].open(None));
-                let f = Follower::new(i, target, node, dir);
-                self.later(1_000, What::Connect(i, life));
-                self.later(FIRST_WORD, What::ShowOwnLog(i, life));
+                let f = self.start_follower(i, target.unwrap_or(0), node);
                 Running::Follower(Box::new(f))
             }
         };
@@ -304,10 +298,10 @@ impl World {
     fn plan_switch(&mut self, i: usize) {
         let mut up = self.machines[i].up.take();
         if let Some(Running::Follower(f)) = &mut up
-            && f.receiver.is_streaming()
+            && f.is_streaming()
         {
             self.say(|| format!("operator: node {i} shall take over"));
-            self.receive(i, f, Event::Seal);
+            self.replica(i, f, Happens::TakeOver { force: false });
         }
         self.machines[i].up = up;
     }
@@ -346,7 +340,7 @@ impl World {
         for j in 0..NODES {
             self.on_node(j, |w, up| {
                 if let Running::Follower(f) = up {
-                    w.receive(j, f, Event::Cancel);
+                    w.replica(j, f, Happens::Cancel);
                 }
             });
         }
@@ -375,24 +369,21 @@ impl World {
             self.machines[i].up = up;
             return;
         };
-        if f.held.is_some() {
-            // It waits for a copy that nobody sends any more: the operator starts it again.
+        if forced {
+            // It may wait for a copy that is not sent any more: the operator starts it again.
             self.take_up(i, &mut f);
+            self.replica(i, &mut f, Happens::TakeOver { force: true });
         }
-        if let Some(c) = f.connection.take() {
-            self.hang_up(c, true);
-        }
-        let Some(node) = f.node.take() else {
+        let Some(node) = f.node.clone().filter(|_| f.promotes) else {
             self.machines[i].up = Some(Running::Follower(f));
             return;
         };
         let floor = node.recovered_end();
-        drop(f);
         let promoted = node.promote();
         let promoted = promoted.unwrap_or_else(|e| panic!("node {i} is not promoted: {e}"));
+        self.replica(i, &mut f, Happens::Promoted(Ok(promoted)));
+        drop(f);
         let node::Promoted { term, start } = promoted;
-        let agreed = node.dir().unseal().and_then(|()| node.dir().agree());
-        agreed.unwrap_or_else(|e| panic!("the seal is not removed: {e}"));
         self.began.insert(term, start);
         self.say(|| format!("node {i} is the primary of term {term}, which begins after {start} (it came back with {floor})"));
         self.report.promotions += 1;
@@ -429,7 +420,7 @@ impl World {
                     f.target = to;
                     if let Some(c) = f.connection.take() {
                         self.hang_up(c, true);
-                        self.receive(j, &mut f, Event::Disconnected);
+                        self.replica(j, &mut f, Happens::Lost);
                     }
                 }
                 self.machines[j].up = Some(Running::Follower(f));

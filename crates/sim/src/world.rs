@@ -5,7 +5,6 @@ use env::ManualClock;
 use replica::read::Fetch;
 use replica::replay::Policy;
 use replica::ship::Message;
-use replica::ship::receiver::Event as Received;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::fmt;
@@ -14,6 +13,7 @@ use std::time::Duration;
 use workload::rng::Rng;
 
 use crate::clients::Session;
+use crate::follower::Happens;
 use crate::forward::Moving;
 use crate::machine::{Machine, Running};
 use crate::model::{Model, Terms};
@@ -38,11 +38,10 @@ pub enum What {
     /// One of its threads makes a step.
     Work(usize, u64),
     Time(usize, u64),
-    Connect(usize, u64),
+    /// ... and which of its tries.
+    Connect(usize, u64, u64),
     Promote(usize, u64),
     Restart(usize, u64),
-    /// It has waited for its primary's first word.
-    ShowOwnLog(usize, u64),
     /// It is lost, if it leads.
     Lose(usize),
     /// It is told whom to follow.
@@ -410,9 +409,8 @@ impl World {
         self.settled(0, &mut p);
         self.machines[0].up = Some(Running::Primary(Box::new(p)));
         for i in 1..NODES {
-            let f = crate::follower::Follower::new(i, 0, None, None);
+            let f = self.start_follower(i, 0, None);
             self.machines[i].up = Some(Running::Follower(Box::new(f)));
-            self.later(self.sequence * 500, What::Connect(i, 0));
         }
         for i in 0..NODES {
             self.later(i as u64, What::Work(i, 0));
@@ -561,16 +559,20 @@ impl World {
                 if self.is_alive(i, life) {
                     self.on_node(i, |w, up| match up {
                         Running::Primary(p) => w.primary_time(i, p),
-                        Running::Follower(f) => w.receive(i, f, Received::Time),
+                        Running::Follower(f) => w.replica(i, f, Happens::Time),
                     });
                     self.reads_time(i);
                     self.later(TICK, What::Time(i, life));
                 }
                 Some(i)
             }
-            What::Connect(i, life) => {
+            What::Connect(i, life, tries) => {
                 if self.is_alive(i, life) {
-                    self.connect(i);
+                    self.on_node(i, |w, up| {
+                        if let Running::Follower(f) = up {
+                            w.connect(i, f, tries);
+                        }
+                    });
                 }
                 Some(i)
             }
@@ -585,16 +587,6 @@ impl World {
                     self.restart(i);
                 }
                 None
-            }
-            What::ShowOwnLog(i, life) => {
-                if self.is_alive(i, life) {
-                    self.on_node(i, |w, up| {
-                        if let Running::Follower(f) = up {
-                            w.show_own_log(i, f);
-                        }
-                    });
-                }
-                Some(i)
             }
             What::Lose(i) => {
                 if !self.mending && self.machines[i].primary().is_some() {
@@ -690,25 +682,6 @@ impl World {
         }
     }
 
-    fn connect(&mut self, i: usize) {
-        let life = self.machines[i].life;
-        self.on_node(i, |w, up| {
-            let Running::Follower(f) = up else { return };
-            if f.connection.is_some() || f.receiver.is_stopped() {
-                return;
-            }
-            let there = w.machines[f.target].primary().is_some();
-            if there && w.net.reaches(i, f.target) {
-                f.connection = Some(w.net.open(i, f.target));
-                let (c, to) = (w.net.connections.len() - 1, f.target);
-                w.say(|| format!("node {i} connects to node {to}: connection {c}"));
-                w.receive(i, f, Received::Connected);
-            } else {
-                w.later(20_000, What::Connect(i, life));
-            }
-        });
-    }
-
     fn deliver(&mut self, c: usize, to_primary: bool, bytes: &[u8]) -> usize {
         let connection = self.net.connections[c].clone();
         let to = match to_primary {
@@ -729,7 +702,7 @@ impl World {
                 Running::Follower(f) if !to_primary && f.connection == Some(c) => {
                     f.connection = None;
                     w.hang_up(c, true);
-                    w.receive(to, f, Received::Disconnected);
+                    w.replica(to, f, Happens::Lost);
                 }
                 _ => w.hang_up(c, !to_primary),
             });
@@ -742,7 +715,7 @@ impl World {
         self.on_node(to, |w, up| match up {
             Running::Primary(p) if to_primary => w.primary_hears(to, p, c, message),
             Running::Follower(f) if !to_primary && f.connection == Some(c) => {
-                w.receive(to, f, Received::Message(message));
+                w.replica(to, f, Happens::Message(message));
             }
             _ => w.hang_up(c, !to_primary),
         });
@@ -761,7 +734,7 @@ impl World {
             }
             Running::Follower(f) if !primary && f.connection == Some(c) => {
                 f.connection = None;
-                w.receive(to, f, Received::Disconnected);
+                w.replica(to, f, Happens::Lost);
             }
             _ => {}
         });

@@ -33,6 +33,10 @@ fn every_planted_fault_is_found() {
         "split.no_escrow",
         // A group that no memory has kept, passed over as positions without commits.
         "sending.gap_is_hole",
+        // A replica that acknowledges as durable what it has in memory only.
+        "receiving.received_is_persisted",
+        // A replica that takes log of a term which is not in its directory.
+        "receiving.terms_unwritten",
     ] {
         env::fault::plant(fault, true);
         let found = (1..=60).find_map(|seed| sim::run(seed, false).err());

@@ -356,7 +356,11 @@ impl DataDir {
     }
 
     /// Begins to receive a checkpoint of this number and size. One at a time, behind [`DataDir::begin_copy`].
-    pub fn receive_checkpoint(&self, number: u64, bytes: u64) -> Result<CheckpointReceiver<'_>> {
+    pub fn receive_checkpoint(
+        self: &Arc<DataDir>,
+        number: u64,
+        bytes: u64,
+    ) -> Result<CheckpointReceiver> {
         let temporary = self
             .checkpoints()
             .join(file_name(number))
@@ -366,7 +370,7 @@ impl DataDir {
             .open(&temporary, OpenMode::Truncate)
             .map_err(|e| Error::io("creation", &temporary, e))?;
         Ok(CheckpointReceiver {
-            dir: self,
+            dir: self.clone(),
             temporary,
             file,
             number,
@@ -534,8 +538,8 @@ fn count(group: &Group, after: Position) -> (u64, u64) {
 }
 
 /// A checkpoint on its way in. Dropped unfinished, its bytes go at the next start.
-pub struct CheckpointReceiver<'d> {
-    dir: &'d DataDir,
+pub struct CheckpointReceiver {
+    dir: Arc<DataDir>,
     temporary: PathBuf,
     file: Arc<dyn DiskFile>,
     number: u64,
@@ -544,7 +548,7 @@ pub struct CheckpointReceiver<'d> {
     unsynced: u64,
 }
 
-impl CheckpointReceiver<'_> {
+impl CheckpointReceiver {
     /// Bytes received and bytes in all.
     pub fn progress(&self) -> (u64, u64) {
         (self.received, self.bytes)

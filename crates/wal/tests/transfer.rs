@@ -32,7 +32,7 @@ fn primary(disk: Arc<dyn Disk>, commits: u32) -> DataDir {
 }
 
 /// Receives the newest checkpoint of `from` into `to`, in parts of 100 bytes, spoiling the byte at `spoil`.
-fn receive(from: &DataDir, to: &DataDir, spoil: Option<u64>) -> Result<Position> {
+fn receive(from: &DataDir, to: &Arc<DataDir>, spoil: Option<u64>) -> Result<Position> {
     let checkpoint = from.latest_checkpoint()?.expect("the primary has one");
     let mut receiver = to.receive_checkpoint(checkpoint.manifest().number, checkpoint.len())?;
     let mut at = 0;
@@ -228,7 +228,7 @@ fn a_checkpoint_and_the_log_behind_it_make_an_equal_copy() {
     let (_, disk) = mem();
     let from = primary(disk, 24);
     let (mem, disk) = mem();
-    let to = open(disk.clone()).unwrap();
+    let to = Arc::new(open(disk.clone()).unwrap());
     to.begin_copy(&terms()).unwrap();
     assert_eq!((to.terms().len(), to.heard_term().unwrap()), (1, 6));
     assert!(to.is_empty().unwrap());
@@ -266,7 +266,7 @@ fn a_checkpoint_that_was_spoiled_on_the_way_is_refused() {
     let from = primary(disk, 12);
     let len = from.latest_checkpoint().unwrap().unwrap().len();
     let (_, disk) = mem();
-    let to = open(disk.clone()).unwrap();
+    let to = Arc::new(open(disk.clone()).unwrap());
     let mut refused = 0;
     for spoil in 0..len {
         match receive(&from, &to, Some(spoil)) {
@@ -278,13 +278,13 @@ fn a_checkpoint_that_was_spoiled_on_the_way_is_refused() {
     }
     assert!(refused > len - 96, "{refused} of {len}");
     drop(to);
-    let to = open(disk).unwrap();
+    let to = Arc::new(open(disk).unwrap());
     receive(&from, &to, None).unwrap();
 }
 
 /// A life that throws its own history away and takes another's.
 fn start_anew(from: &DataDir, disk: Arc<dyn Disk>) -> Result<()> {
-    let dir = open(disk)?;
+    let dir = Arc::new(open(disk)?);
     dir.set_aside(6, at(6), |_, _| ())?;
     dir.begin_copy(&terms())?;
     let start = receive(from, &dir, None)?;
@@ -569,7 +569,7 @@ fn spares_of_the_old_history_do_not_come_back() {
     let (_, other) = mem();
     let from = primary(other, 12);
     let (mem, disk): (MemDisk, Arc<dyn Disk>) = mem();
-    let dir = primary(disk.clone(), 30);
+    let dir = Arc::new(primary(disk.clone(), 30));
     dir.prune(Position::MAX).unwrap();
     assert!(dir.log().spares() > 0);
     dir.begin_copy(&terms()).unwrap();

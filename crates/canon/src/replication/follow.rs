@@ -1,30 +1,28 @@
-//! The replica's side of its connection: a task that does what `replica::ship::Receiver` says.
+//! The replica's side of its connection: a task that carries what `node::receiving` says.
 //!
 //! ```text
-//! primary ══▶ ship::Receiver ──▶ the node's ring ──▶ (node) own log, replay ──▶ visible
-//!         ══▶ ring that both map (`log_ring`), with a bell ──▶ the same Receiver
+//! primary ══▶ node::receiving ──▶ the node's ring ──▶ (node) own log, replay ──▶ visible
+//!         ══▶ ring that both map (`log_ring`), with a bell ──▶ the same
 //!         ◀══ acknowledgements ◀───────────────────────── marks moved
 //! ```
-//! The task lives as long as the node is a replica. It connects again when the connection ends, says why, and serves requests to take
-//! over: **planned**, the primary is asked to seal itself and hands over what is missing; **forced**, nobody is asked. What cannot be
-//! done with an open database (a copy from the beginning, setting aside what the cluster's history does not have) it
-//! asks of the server ([`Restart`]).
+//! The task lives as long as the node is a replica, and makes each of its connections. It serves requests to take over, and tells the server when
+//! the node has to start again ([`Restart`]).
+//!
+//! Left out on purpose: what is asked, taken and answered, which the node decides.
 
 use super::Primary;
-use super::bootstrap;
 use super::copy_both::{CopyBoth, broken};
 use super::log_ring::Offered;
-use super::restart::{Restart, Word};
 use super::send::COMMAND as START_REPLICATION;
-use base::{Error, Position, Result, SqlState};
+use base::{Error, Position, Result};
 use env::Env;
-use node::{Following, Node};
+use node::receiving::{Do, Event, Note, Options, Receiving, Seen, unconnected};
+use node::restart::{Patience, Restart, Word};
+use node::{Node, Notice};
 use parking_lot::Mutex;
 use protocol::startup::LISTEN;
-use replica::ship::receiver::{Command, Event};
-use replica::ship::{Acked, Freshness, Heard, Identity, Message, Receiver, RingWriter};
+use replica::ship::Heard;
 use sql::engine::GoOn;
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,27 +30,25 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
+use tokio::task::block_in_place;
+use tokio::time::{Interval, interval};
 use tracing::{error, info, warn};
 
 /// How often the receiver is told that time has passed.
 const TIME: Duration = Duration::from_millis(100);
 /// How often the primary hears from us at least, so that it knows how old what we show is.
-const ACK: Duration = Duration::from_millis(20);
+const TELL: Duration = Duration::from_millis(20);
 /// How often who waits for a promotion looks whether he still may.
 const LOOK: Duration = Duration::from_millis(10);
 /// How often it is said at most that this replica is too slow.
 const SLOW: Duration = Duration::from_secs(10);
 /// How long the task may take to leave a connection.
 const ANEW: Duration = Duration::from_secs(5);
-/// Longest pause between tries to connect.
-const MOST_BACKOFF: Duration = Duration::from_secs(5);
-
-mod take_over;
 
 /// The first answer of the primary. An error: it will never do.
 type FirstWord = Option<Result<Word>>;
 
-/// Somebody wants this node to become the primary.
+/// A request that this node becomes the primary.
 struct Asked {
     force: bool,
     /// The term that the members have agreed on.
@@ -67,22 +63,6 @@ enum Request {
     Anew(std::sync::mpsc::Sender<()>),
 }
 
-#[derive(Default)]
-struct State {
-    connected: bool,
-    status: &'static str,
-    began: Position,
-    /// Our clock at the last message, microseconds since 1970.
-    heard: Option<i64>,
-    /// The primary has said that it has everything up to here.
-    claimed: Position,
-    /// Commits that had come, and when, about once a second for the last ten.
-    pace: VecDeque<(i64, u64)>,
-    /// By our clock: when what is shown was heard of. By the primary's: when it was sent.
-    age: Freshness,
-    sent: Freshness,
-}
-
 /// What follows a primary.
 pub struct Follow {
     primary: Primary,
@@ -95,10 +75,9 @@ pub struct Follow {
     offers: AtomicBool,
     /// Batches that came in a ring.
     in_ring: AtomicU64,
-    /// Copies in a row that did not come, and when the next may be begun.
-    failed: u32,
-    copy_from: Instant,
-    state: Mutex<State>,
+    /// None: it has run, or there is nothing to follow.
+    receiving: Mutex<Option<Receiving>>,
+    seen: Arc<Mutex<Seen>>,
     first: watch::Sender<FirstWord>,
     restart: watch::Sender<Option<Restart>>,
     requests: mpsc::UnboundedSender<Request>,
@@ -117,7 +96,16 @@ impl Follow {
         listen: Option<SocketAddr>,
     ) -> Follow {
         let (requests, incoming) = mpsc::unbounded_channel();
+        let options = Options {
+            name: name.clone(),
+            primary: primary.to_string(),
+            failed,
+            patience: Patience::default(),
+        };
+        let receiving = Receiving::new(node.clone(), options);
+        let seen = receiving.as_ref().map(|r| r.seen().clone());
         Follow {
+            seen: seen.unwrap_or_default(),
             primary,
             name,
             listen: listen.map(|a| a.to_string()),
@@ -125,14 +113,10 @@ impl Follow {
             env,
             offers: AtomicBool::new(offers),
             in_ring: AtomicU64::new(0),
-            failed,
-            copy_from: Instant::now() + bootstrap::pause(failed),
-            state: Mutex::new(State {
-                status: "connecting",
-                ..State::default()
-            }),
-            first: watch::channel(None).0,
+            // Nothing will say it where nothing is followed.
+            first: watch::channel(receiving.is_none().then_some(Ok(Word::Silent))).0,
             restart: watch::channel(None).0,
+            receiving: Mutex::new(receiving),
             requests,
             incoming: Mutex::new(Some(incoming)),
         }
@@ -144,12 +128,12 @@ impl Follow {
 
     /// Whether the primary is heard.
     pub fn is_connected(&self) -> bool {
-        self.state.lock().connected
+        self.seen.lock().connected
     }
 
     /// `connecting`, `streaming`, `stopped`, `promoted`.
     pub fn status(&self) -> &'static str {
-        self.state.lock().status
+        self.seen.lock().status
     }
 
     /// Batches that came in a ring that the primary writes.
@@ -159,38 +143,35 @@ impl Follow {
 
     /// Where the present connection's stream began.
     pub fn began(&self) -> Position {
-        self.state.lock().began
+        self.seen.lock().began
     }
 
     /// What the primary has said that it has, in the present connection or the last.
     pub fn claimed(&self) -> Position {
-        self.state.lock().claimed
+        self.seen.lock().claimed
     }
 
     /// Microseconds since 1970 at the last message.
     pub fn heard(&self) -> Option<i64> {
-        self.state.lock().heard
+        self.seen.lock().heard
     }
 
     /// How old what is shown is, in microseconds, by our own clock: since we heard of it.
     pub fn age(&self) -> Option<i64> {
         self.look();
-        self.state.lock().age.age(self.env.clock.unix_micros())
+        self.seen.lock().age(self.env.clock.unix_micros())
     }
 
     /// The primary's time as of which everything is shown, microseconds since 1970.
     pub fn as_of(&self) -> Option<i64> {
         self.look();
-        self.state.lock().sent.as_of()
+        self.seen.lock().as_of()
     }
 
     /// Takes what has become visible into account.
     fn look(&self) {
         if let Some(f) = self.node.following() {
-            let visible = f.marks.visible.get();
-            let mut s = self.state.lock();
-            s.age.reached(visible, i64::MAX);
-            s.sent.reached(visible, i64::MAX);
+            self.seen.lock().shows(f.marks.visible.get());
         }
     }
 
@@ -209,35 +190,13 @@ impl Follow {
         why.expect("the sender is ours").expect("waited for")
     }
 
-    fn say_first(&self, word: Result<Word>) {
-        self.first.send_if_modified(|w| {
-            let first = w.is_none();
-            if first {
-                *w = Some(word);
-            }
-            first
-        });
-    }
-
-    /// 55000 for who wants to be handed over to.
-    fn unconnected(&self) -> Error {
-        Error::new(
-            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-            format!(
-                "the primary {} is not connected and cannot hand over",
-                self.primary
-            ),
-        )
-        .hint("If it is down for good: canon promote --force --old-primary-is-down.")
-    }
-
     /// Asks for a promotion and waits on this thread, as long as it is to go on. The report; `None`: not in time.
     ///
     /// The promotion goes on when nobody waits for it any more: the old primary may have sealed itself by then, and would be the primary of
     /// nobody if this node forgot what it had asked for.
     pub fn promote(&self, force: bool, wait: Duration, go_on: GoOn<'_>) -> Result<Option<String>> {
         if !force && !self.is_connected() {
-            return Err(self.unconnected());
+            return Err(unconnected(&self.primary.to_string()));
         }
         self.take_over(force, None, wait, go_on)
     }
@@ -289,30 +248,32 @@ impl Follow {
 
     /// Follows until this node is promoted, or has to start again.
     pub async fn run(&self) {
-        let (Some(following), Some(incoming)) =
-            (self.node.following(), self.incoming.lock().take())
+        let (Some(receiving), Some(incoming)) =
+            (self.receiving.lock().take(), self.incoming.lock().take())
         else {
             return;
         };
-        let Some(ring) = following.take_ring() else {
+        let Some(following) = self.node.following() else {
             return;
         };
+        let [mut time, mut tell] = [TIME, TELL].map(interval);
+        for i in [&mut time, &mut tell] {
+            i.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        }
         let mut task = Task {
             follow: self,
-            following: following.clone(),
-            receiver: self.receiver(&following, &ring),
-            ring,
-            commands: Vec::new(),
+            receiving,
+            incoming,
+            moved: following.moved.clone(),
+            out: Vec::new(),
             asked: Vec::new(),
-            anew: false,
-            pause: None,
+            left: Vec::new(),
+            time,
+            tell,
+            silent: false,
             slow: None,
         };
-        let why = task.run(incoming).await;
-        following.return_ring(task.ring);
-        let mut s = self.state.lock();
-        s.connected = false;
-        s.status = why;
+        task.run().await;
     }
 
     /// This term has begun.
@@ -322,425 +283,10 @@ impl Follow {
         }
     }
 
-    /// One that is not connected yet, of what is here.
-    fn receiver(&self, following: &Following, ring: &RingWriter) -> Receiver {
-        Receiver::new(Identity {
-            cluster: self.node.cluster(),
-            node: self.name.clone(),
-            terms: self.node.terms(),
-            heard: self.node.heard_term(),
-            last: following.marks.received.get(),
-            ring: ring.ring().size(),
-        })
-    }
-}
-
-/// How a connection ended.
-enum End {
-    /// Connect again.
-    Lost,
-    /// This node becomes the primary: as this report begins.
-    TakeOver(String),
-    /// No more connections.
-    Stop,
-}
-
-struct Task<'a> {
-    follow: &'a Follow,
-    following: Arc<Following>,
-    receiver: Receiver,
-    ring: RingWriter,
-    commands: Vec<Command>,
-    /// Who waits for a promotion.
-    asked: Vec<Asked>,
-    /// It was told to begin anew: failures from before count no more.
-    anew: bool,
-    /// Before the next connection.
-    pause: Option<Duration>,
-    /// When it was last said that this replica is too slow.
-    slow: Option<Instant>,
-}
-
-impl Task<'_> {
-    /// The status that it ends with.
-    async fn run(&mut self, mut incoming: mpsc::UnboundedReceiver<Request>) -> &'static str {
-        let mut failures = 0u32;
-        let mut silent = false;
-        loop {
-            let pause = self.pause.take().unwrap_or_else(|| {
-                let step = Duration::from_millis(50) * (1 << failures.min(8));
-                if failures == 0 {
-                    Duration::ZERO
-                } else {
-                    step.min(MOST_BACKOFF)
-                }
-            });
-            let end = tokio::select! {
-                link = async {
-                    tokio::time::sleep(pause).await;
-                    self.follow.connect().await
-                } => match link {
-                    Ok(link) => {
-                        (failures, silent) = (0, false);
-                        self.connected(link, &mut incoming).await
-                    }
-                    Err(e) => {
-                        // Said once, not at every try.
-                        if !std::mem::replace(&mut silent, true) {
-                            warn!("{}", e.fields().message);
-                        }
-                        failures += 1;
-                        End::Lost
-                    }
-                },
-                r = incoming.recv() => match self.request(r) {
-                    Some(end) => end,
-                    None => End::Lost,
-                }
-            };
-            if std::mem::take(&mut self.anew) {
-                failures = 0;
-            }
-            {
-                let mut s = self.follow.state.lock();
-                (s.connected, s.status) = (false, "connecting");
-            }
-            match end {
-                End::Lost => {
-                    // Whoever asked to be handed over to asks again: the next primary may be another.
-                    if !self.asked.is_empty() {
-                        warn!(
-                            "not promoted: the connection to the primary ended before it had handed over"
-                        );
-                    }
-                    for r in self.asked.drain(..) {
-                        _ = r.answer.send(Err(Error::new(
-                            SqlState::CONNECTION_FAILURE,
-                            "the connection to the primary ended before it had handed over",
-                        )
-                        .hint("Ask again when it is connected.")));
-                    }
-                    self.receiver
-                        .handle(Event::Disconnected, &mut self.commands);
-                    self.between();
-                }
-                End::TakeOver(words) => {
-                    if self.take_over(&words).await {
-                        return "promoted";
-                    }
-                    if self.following.has_ended() {
-                        self.start_again(Restart::Stranded);
-                        return "stopped";
-                    }
-                }
-                End::Stop => return "stopped",
-            }
-        }
-    }
-
-    /// What is to be done without a connection: only to wait.
-    fn between(&mut self) {
-        for c in std::mem::take(&mut self.commands) {
-            if let Command::Reconnect { after_millis } = c {
-                self.pause = Some(Duration::from_millis(after_millis));
-            }
-        }
-    }
-
-    /// More came than replay could take, and the ring was written over: from there on the log is read again.
-    fn too_slow(&mut self, from: Position) {
-        if self.slow.is_none_or(|said| said.elapsed() > SLOW) {
-            self.slow = Some(Instant::now());
-            let overruns = self.following.stats.overruns.load(Ordering::Relaxed);
-            let primary = &self.follow.primary;
-            warn!(%primary, %from, overruns, "this replica is too slow: what it had no room for is read again from its primary's log");
-        }
-    }
-
-    /// Something was found in a ring that no primary writes: from now on the log comes as messages.
-    fn distrust(&self, e: &Error) -> End {
-        let primary = &self.follow.primary;
-        error!(%primary, "{}: no ring is offered any more", e.fields().message);
-        self.follow.offers.store(false, Ordering::Relaxed);
-        End::Lost
-    }
-
-    async fn connected(
-        &mut self,
-        mut link: CopyBoth<TcpStream>,
-        incoming: &mut mpsc::UnboundedReceiver<Request>,
-    ) -> End {
-        self.receiver.handle(Event::Connected, &mut self.commands);
-        let moved = self.following.moved.clone();
-        let mut seen = moved.version();
-        let mut time = tokio::time::interval(TIME);
-        let mut ack = tokio::time::interval(ACK);
-        for i in [&mut time, &mut ack] {
-            i.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        }
-        let mut echo = 0;
-        // This connection's own: whoever goes on writing into it afterwards writes for nobody.
-        let mut ring: Option<Offered> = None;
-        let mut offers = self.follow.offers.load(Ordering::Relaxed);
-        loop {
-            if let Some(end) = self.obey(&mut link) {
-                // The last word, a Hello say, may still be on its way.
-                _ = tokio::time::timeout(TIME, link.flush()).await;
-                return end;
-            }
-            if self.receiver.is_streaming() && std::mem::take(&mut offers) {
-                ring = self.follow.offer(&mut link);
-            }
-            // What a bell has told of comes before what is still on the connection.
-            match ring.as_mut().map_or(Ok(None), Offered::next) {
-                Ok(None) => {}
-                Ok(Some(m)) => {
-                    self.follow.in_ring.fetch_add(1, Ordering::Relaxed);
-                    echo = self.heard(&m).max(echo);
-                    self.receiver.handle(Event::Message(m), &mut self.commands);
-                    continue;
-                }
-                Err(e) => return self.distrust(&e),
-            }
-            tokio::select! {
-                m = link.next_as(Heard::decode) => match m {
-                    Ok(Heard::Message(m)) => {
-                        echo = self.heard(&m).max(echo);
-                        self.receiver.handle(Event::Message(m), &mut self.commands);
-                    }
-                    Ok(Heard::Medium(word)) => match ring.as_mut().map(|r| r.heard(word)) {
-                        Some(Ok(true)) => {}
-                        Some(Ok(false)) => ring = None,
-                        Some(Err(e)) => return self.distrust(&e),
-                        None => return self.distrust(&broken("a word about a ring that there is not")),
-                    },
-                    Err(e) => {
-                        warn!(primary = %self.follow.primary, "{}", e.fields().message);
-                        return End::Lost;
-                    }
-                },
-                v = moved.since(seen) => {
-                    seen = v;
-                    if self.following.take_overrun() {
-                        let from = self.following.marks.received.get();
-                        self.too_slow(from);
-                        self.receiver.handle(Event::Overrun { from }, &mut self.commands);
-                    }
-                    let marks = self.marks();
-                    self.receiver.handle(Event::Moved(marks), &mut self.commands);
-                    if let Some(e) = self.following.failure() {
-                        error!("replay has stopped: {e}");
-                        return End::Stop;
-                    }
-                }
-                _ = time.tick() => self.receiver.handle(Event::Time, &mut self.commands),
-                _ = ack.tick() => {
-                    self.follow.look();
-                    if self.receiver.is_streaming() {
-                        let m = self.marks();
-                        link.send(&Message::Ack {
-                            term: self.receiver.term(),
-                            received: m.received,
-                            persisted: m.persisted,
-                            applied: m.applied,
-                            visible: m.visible,
-                            echo_micros: echo,
-                        });
-                    }
-                }
-                r = incoming.recv() => if let Some(end) = self.request(r) {
-                    return end;
-                },
-            }
-        }
-    }
-
-    /// Read from the last to the first, so that growth meanwhile leaves them in order.
-    fn marks(&self) -> Acked {
-        let m = &self.following.marks;
-        let visible = m.visible.get();
-        let applied = m.applied.get();
-        let persisted = m.persisted.get();
-        let received = m.received.get();
-        Acked {
-            received,
-            persisted,
-            applied,
-            visible,
-        }
-    }
-
-    /// A message came. The primary's time in it, or 0.
-    fn heard(&self, m: &Message) -> i64 {
-        let now = self.follow.env.clock.unix_micros();
-        let mut s = self.follow.state.lock();
-        s.heard = Some(now);
-        let Some(step) = m.step() else { return 0 };
-        s.claimed = s.claimed.max(step.current());
-        let last = s.pace.back().map_or(0, |p| p.0);
-        if now - last >= 1_000_000 {
-            let commits = self.following.commits();
-            s.pace.push_back((now, commits));
-            if s.pace.len() > 10 {
-                s.pace.pop_front();
-            }
-        }
-        s.age.heard(&step, now);
-        s.sent.heard(&step, step.sent_micros);
-        step.sent_micros
-    }
-
-    /// Does what the receiver says. The end of the connection, if it says so.
-    fn obey(&mut self, link: &mut CopyBoth<TcpStream>) -> Option<End> {
-        let mut end = None;
-        for c in std::mem::take(&mut self.commands) {
-            match c {
-                Command::Send(m) => link.send(&m),
-                Command::Write { message, restart } => {
-                    if restart {
-                        self.ring.restart();
-                    }
-                    let env = &self.follow.env;
-                    self.following
-                        .take(&mut self.ring, &message.to_bytes(), env);
-                }
-                Command::Published(p) => self.following.published(self.receiver.term(), p),
-                Command::SetTerms(terms) => {
-                    let dir = self.follow.node.dir();
-                    let set = tokio::task::block_in_place(|| dir.set_terms(&terms));
-                    if let Err(e) = set {
-                        error!("the terms could not be written: {e}");
-                        return Some(End::Lost);
-                    }
-                    // Strong reads ask this primary from now on, and no older one.
-                    let term = self.receiver.term();
-                    self.follow.hears(term);
-                    self.following.published(term, Position::ZERO);
-                }
-                Command::BeginBootstrap { terms, .. } => {
-                    let term = terms.last().map_or(0, |t| t.0);
-                    let dir = self.follow.node.dir();
-                    if let Err(e) = tokio::task::block_in_place(|| dir.hear(term)) {
-                        error!("the term could not be written: {e}");
-                        return Some(End::Lost);
-                    }
-                    self.follow.hears(term);
-                    self.following.heard_of(term);
-                    let failed = self.follow.failed;
-                    return self.in_time(Restart::Bootstrap { failed });
-                }
-                Command::Diverged { at, term } => {
-                    let failed = self.follow.failed;
-                    return self.in_time(Restart::Diverged { at, term, failed });
-                }
-                Command::ReadAround(at) => {
-                    if let Err(e) = self.read_around(at) {
-                        error!("the log could not be read: {e}");
-                        return Some(End::Lost);
-                    }
-                }
-                Command::Refuse(why) => {
-                    let e = Error::new(
-                        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                        format!("{} cannot be followed: {why}", self.follow.primary),
-                    );
-                    error!("{e}");
-                    self.follow.say_first(Err(e));
-                    return Some(End::Stop);
-                }
-                Command::HandedOver { last, .. } => {
-                    info!(%last, "the old primary has handed over");
-                    let words = format!("The old primary handed over at {last}; nothing is lost.");
-                    return Some(End::TakeOver(words));
-                }
-                Command::Close(why) => {
-                    warn!(primary = %self.follow.primary, "{why}");
-                    end = Some(End::Lost);
-                }
-                Command::Reconnect { after_millis } => {
-                    self.pause = Some(Duration::from_millis(after_millis));
-                    end = Some(End::Lost);
-                }
-                // These come only after BeginBootstrap.
-                Command::Store { .. } | Command::FinishBootstrap => {}
-            }
-        }
-        if end.is_none() && !self.commands.is_empty() {
-            return self.obey(link);
-        }
-        let streaming = end.is_none() && self.receiver.is_streaming();
-        let mut s = self.follow.state.lock();
-        if streaming && !s.connected {
-            (s.connected, s.status) = (true, "streaming");
-            s.began = self.following.marks.received.get();
-            // A primary that began again may have lost what it had published, and its disk had not.
-            s.claimed = s.began;
-            let (began, s) = (s.began, &mut *s);
-            s.age.forget_beyond(began);
-            s.sent.forget_beyond(began);
-            // It leads no more, if it ever did.
-            let dir = self.follow.node.dir();
-            if let Err(e) = tokio::task::block_in_place(|| dir.follow()) {
-                error!("that this node follows could not be written: {e}");
-            }
-            info!(primary = %self.follow.primary, "following");
-            self.follow.say_first(Ok(Word::Agreed));
-        }
-        end
-    }
-
-    fn read_around(&mut self, at: Position) -> wal::Result<()> {
-        let dir = self.follow.node.dir();
-        let around = tokio::task::block_in_place(|| dir.around(at))?;
-        let read = Event::AroundRead(Box::new(around));
-        self.receiver.handle(read, &mut self.commands);
-        Ok(())
-    }
-
-    fn unseal(&self) {
-        let dir = self.follow.node.dir();
-        let agreed = || dir.unseal().and_then(|()| dir.agree());
-        if let Err(e) = tokio::task::block_in_place(agreed) {
-            error!("the seal could not be removed: {e}");
-        }
-    }
-
-    /// A copy is needed. Not soon after one that did not come: until then the node goes on with what it has, but for one that holds what the
-    /// cluster does not have, which has to know that first.
-    fn in_time(&mut self, why: Restart) -> Option<End> {
-        let pause = self
-            .follow
-            .copy_from
-            .saturating_duration_since(Instant::now());
-        let knows =
-            matches!(why, Restart::Bootstrap { .. }) || self.follow.node.diverged().is_some();
-        if pause.is_zero() || !knows {
-            return self.start_again(why);
-        }
-        warn!(
-            primary = %self.follow.primary,
-            ?pause,
-            "{}, and the last copy did not come: going on with what is here until the next is begun",
-            why.reason()
-        );
-        self.follow.say_first(Ok(Word::PutOff));
-        self.receiver = self.follow.receiver(&self.following, &self.ring);
-        self.pause = Some(pause);
-        Some(End::Lost)
-    }
-
-    fn start_again(&mut self, why: Restart) -> Option<End> {
-        self.follow.say_first(Ok(Word::StartAgain(why)));
-        self.follow.restart.send_replace(Some(why));
-        Some(End::Stop)
-    }
-}
-
-impl Follow {
     /// Makes a ring for this connection and offers it.
     fn offer(&self, link: &mut CopyBoth<TcpStream>) -> Option<Offered> {
         let name = self.env.random.next_u64();
-        match tokio::task::block_in_place(|| Offered::new(name)) {
+        match block_in_place(|| Offered::new(name)) {
             Ok(ring) => {
                 link.send_with(|out| ring.offer().encode(out));
                 Some(ring)
@@ -752,10 +298,249 @@ impl Follow {
         }
     }
 
+    /// Something was found in a ring that no primary writes: from now on the log comes as messages.
+    fn distrust(&self, e: &Error) -> Event {
+        let primary = &self.primary;
+        error!(%primary, "{}: no ring is offered any more", e.fields().message);
+        self.offers.store(false, Ordering::Relaxed);
+        Event::Lost
+    }
+
     async fn connect(&self) -> Result<CopyBoth<TcpStream>> {
         let mut parameters = vec![("replication", "canon"), ("application_name", &*self.name)];
         parameters.extend(self.listen.as_deref().map(|at| (LISTEN, at)));
         let link = self.primary.connect(&parameters).await?;
         CopyBoth::begin(link, START_REPLICATION).await
+    }
+}
+
+/// What the task does next.
+enum Next {
+    /// The connection goes on.
+    Go,
+    Connect(Duration),
+    Promote(Option<u64>),
+    End,
+}
+
+struct Task<'a> {
+    follow: &'a Follow,
+    receiving: Receiving,
+    incoming: mpsc::UnboundedReceiver<Request>,
+    moved: Arc<Notice>,
+    out: Vec<Do>,
+    /// Callers that wait for a promotion.
+    asked: Vec<Asked>,
+    /// Callers that wait until the connection is gone.
+    left: Vec<std::sync::mpsc::Sender<()>>,
+    time: Interval,
+    tell: Interval,
+    /// That no connection could be made was said, and none was made since.
+    silent: bool,
+    /// When it was last said that this replica is too slow.
+    slow: Option<Instant>,
+}
+
+impl Task<'_> {
+    async fn run(&mut self) {
+        self.receiving.begin(&mut self.out);
+        let mut next = self.obey(None);
+        loop {
+            next = match next {
+                Next::Go => unreachable!("it connects, promotes or ends"),
+                Next::Connect(after) => self.connect(after).await,
+                Next::Promote(named) => self.promote(named).await,
+                Next::End => return,
+            };
+        }
+    }
+
+    /// Until there is a connection, and then until that ends.
+    async fn connect(&mut self, after: Duration) -> Next {
+        for answer in self.left.drain(..) {
+            _ = answer.send(());
+        }
+        let follow = self.follow;
+        let mut connecting = std::pin::pin!(async {
+            tokio::time::sleep(after).await;
+            follow.connect().await
+        });
+        loop {
+            let event = tokio::select! {
+                link = &mut connecting => match link {
+                    Ok(link) => {
+                        self.silent = false;
+                        return self.connected(link).await;
+                    }
+                    Err(e) => {
+                        // Said once, not at every try.
+                        if !std::mem::replace(&mut self.silent, true) {
+                            warn!("{}", e.fields().message);
+                        }
+                        Event::Unreachable
+                    }
+                },
+                r = self.incoming.recv() => self.asks(r),
+                _ = self.time.tick() => Event::Time,
+            };
+            match self.happens(event, None) {
+                Next::Go => {}
+                next => return next,
+            }
+        }
+    }
+
+    async fn connected(&mut self, mut link: CopyBoth<TcpStream>) -> Next {
+        let mut seen = self.moved.version();
+        // This connection's own: what is written into it afterwards is read by nobody.
+        let mut ring: Option<Offered> = None;
+        let mut offers = self.follow.offers.load(Ordering::Relaxed);
+        let mut next = self.happens(Event::Connected, Some(&mut link));
+        loop {
+            if !matches!(next, Next::Go) {
+                // The last word, a Hello say, may still be on its way.
+                _ = tokio::time::timeout(TIME, link.flush()).await;
+                return next;
+            }
+            if self.receiving.is_streaming() && std::mem::take(&mut offers) {
+                ring = self.follow.offer(&mut link);
+            }
+            // What a bell has told of comes before what is still on the connection.
+            let event = match ring.as_mut().map_or(Ok(None), Offered::next) {
+                Ok(Some(m)) => {
+                    self.follow.in_ring.fetch_add(1, Ordering::Relaxed);
+                    Event::Message(m)
+                }
+                Err(e) => self.follow.distrust(&e),
+                Ok(None) => tokio::select! {
+                    m = link.next_as(Heard::decode) => match m {
+                        Ok(Heard::Message(m)) => Event::Message(m),
+                        Ok(Heard::Medium(word)) => match ring.as_mut().map(|r| r.heard(word)) {
+                            Some(Ok(true)) => continue,
+                            Some(Ok(false)) => {
+                                ring = None;
+                                continue;
+                            }
+                            Some(Err(e)) => self.follow.distrust(&e),
+                            None => self.follow.distrust(&broken("a word about a ring that there is not")),
+                        },
+                        Err(e) => {
+                            warn!(primary = %self.follow.primary, "{}", e.fields().message);
+                            Event::Lost
+                        }
+                    },
+                    v = self.moved.since(seen) => {
+                        seen = v;
+                        Event::Moved
+                    }
+                    _ = self.time.tick() => Event::Time,
+                    _ = self.tell.tick() => Event::Tell,
+                    r = self.incoming.recv() => self.asks(r),
+                },
+            };
+            next = self.happens(event, Some(&mut link));
+        }
+    }
+
+    async fn promote(&mut self, named: Option<u64>) -> Next {
+        let node = self.receiving.node().clone();
+        let done = tokio::task::spawn_blocking(move || node.promote_as(named)).await;
+        let done = done.unwrap_or_else(|e| Err(Error::internal(e.to_string())));
+        self.happens(Event::Promoted(done), None)
+    }
+
+    fn asks(&mut self, r: Option<Request>) -> Event {
+        match r.expect("the other end is kept beside this task") {
+            Request::TakeOver(asked) => {
+                let (force, named) = (asked.force, asked.named);
+                self.asked.push(asked);
+                Event::TakeOver { force, named }
+            }
+            // The answer comes when the connection is dropped: where the next one is made.
+            Request::Anew(answer) => {
+                self.left.push(answer);
+                Event::Anew
+            }
+        }
+    }
+
+    fn happens(&mut self, event: Event, link: Option<&mut CopyBoth<TcpStream>>) -> Next {
+        self.receiving.handle(event, &mut self.out);
+        self.obey(link)
+    }
+
+    /// Does what the node says.
+    fn obey(&mut self, mut link: Option<&mut CopyBoth<TcpStream>>) -> Next {
+        let mut next = Next::Go;
+        while !self.out.is_empty() {
+            for d in std::mem::take(&mut self.out) {
+                match d {
+                    Do::Send(m) => {
+                        if let Some(link) = &mut link {
+                            link.send(&m);
+                        }
+                    }
+                    Do::Run(job) => {
+                        let done = block_in_place(job);
+                        self.receiving.handle(Event::Done(done), &mut self.out);
+                    }
+                    Do::Connect { after } => next = Next::Connect(after),
+                    Do::Hears(term) => self.follow.hears(term),
+                    Do::First(word) => _ = self.follow.first.send_replace(Some(word)),
+                    Do::Promote { named } => next = Next::Promote(named),
+                    Do::Answer(report) => {
+                        for r in self.asked.drain(..) {
+                            _ = r.answer.send(report.clone());
+                        }
+                    }
+                    Do::Leads => next = Next::End,
+                    Do::StartAgain(why) => {
+                        self.follow.restart.send_replace(Some(why));
+                        next = Next::End;
+                    }
+                    Do::Stop(e) => {
+                        error!("this replica follows no more: {e}");
+                        next = Next::End;
+                    }
+                    Do::Note(note) => self.note(note),
+                }
+            }
+        }
+        next
+    }
+
+    fn note(&mut self, note: Note) {
+        let primary = &self.follow.primary;
+        match note {
+            Note::Follows => info!(%primary, "following"),
+            Note::Terms(_) => {}
+            Note::TooSlow { from, overruns } => {
+                if self.slow.is_none_or(|said| said.elapsed() > SLOW) {
+                    self.slow = Some(Instant::now());
+                    warn!(%primary, %from, overruns, "this replica is too slow: what it had no room for is read again from its primary's log");
+                }
+            }
+            Note::PutOff { why, pause } => warn!(
+                %primary,
+                ?pause,
+                "{}, and the last copy did not come: going on with what is here until the next is begun",
+                why.reason()
+            ),
+            Note::ShowsOwnLog(word) => {
+                let why = match word {
+                    Word::PutOff => "its copy has still to come",
+                    _ => "it does not answer",
+                };
+                warn!(%primary, "serving what is here without the primary's log: {why}");
+            }
+            Note::HandedOver(last) => info!(%last, "the old primary has handed over"),
+            Note::Promoted(report) => info!("{report}"),
+            Note::NotPromoted(e) => error!("not promoted: {e}"),
+            Note::NotHandedOver => {
+                warn!("not promoted: the connection to the primary ended before it had handed over")
+            }
+            Note::Ends(why) => warn!(%primary, "{why}"),
+            Note::Failed { what, why } => error!("{what}: {why}"),
+        }
     }
 }

@@ -3,9 +3,8 @@
 //! ```text
 //! primary   gate ──▶ send.rs    one task per replica, which carries what node::sending says
 //!           accept.rs           how a replica's connection begins
-//! replica   follow.rs           one task: connects (peer.rs), ship::Receiver, the node's ring; acknowledgements, promotion
-//!           restart.rs          why the server may have to start again
-//!           bootstrap.rs        before there is a database: the primary's checkpoint into an empty directory
+//! replica   follow.rs           one task: connects (peer.rs), carries what node::receiving says, takes requests to promote
+//!           bootstrap.rs        before there is a database: carries what node::copying says
 //! both      log_ring.rs       the log's ring in memory that both map, where they are on one host
 //! replica   fresh.rs            strong reads: what sessions ask and wait for; the primary's region is read over connections
 //!                               (lane.rs, one for each core, remote.rs), or in place where both are on one host (shared.rs);
@@ -41,7 +40,6 @@ mod peer;
 mod place;
 mod region;
 mod remote;
-mod restart;
 pub mod send;
 pub mod shared;
 mod shown;
@@ -51,8 +49,8 @@ pub use follow::Follow;
 pub use fresh::Fresh;
 pub use herald::Herald;
 pub use membership::Membership;
+pub use node::restart::{Restart, Word};
 pub use peer::{Found, Primary, Target};
 pub use place::{Place, ReplicaLag};
-pub use restart::{Restart, Word};
 pub use send::Senders;
 pub use site::Site;

@@ -23,6 +23,7 @@ impl World {
         self.report.acknowledged += 1;
         if a.promise == Promise::Policy {
             self.check_terms(i, term, at);
+            self.check_persisted(i, at);
         }
         if let base::Held::Applied(at) = a.held
             && self.config.needed > 0
@@ -39,6 +40,20 @@ impl World {
                 "remote_apply acknowledged {at} and {showing} replicas show it"
             );
         }
+    }
+
+    /// So many replicas as the policy asks for have this position on their disk; those that are down, or have no node now, may.
+    fn check_persisted(&self, i: usize, at: Position) {
+        let may_have = |m: &Machine| {
+            let f = m.follower().and_then(|f| f.node.as_ref()?.following());
+            f.is_none_or(|f| f.marks.persisted.get() >= at)
+        };
+        let others = self.machines.iter().enumerate().filter(|(j, _)| *j != i);
+        let have = others.filter(|(_, m)| may_have(m)).count();
+        assert!(
+            have >= self.config.needed,
+            "node {i} acknowledges {at} by the policy, and {have} replicas have it on their disk"
+        );
     }
 
     /// The primary of this term went down and came back with its log up to `last`.

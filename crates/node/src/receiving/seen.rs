@@ -1,0 +1,85 @@
+//! What is known of a replica's connection and of its primary: for people, for metrics, and for the report of a forced promotion.
+//!
+//! Left out on purpose: what decides anything. A wrong clock makes the ages here wrong, and no more.
+
+use base::Position;
+use replica::ship::{Freshness, Step};
+use std::collections::VecDeque;
+
+/// Between two samples of the primary's pace: microseconds.
+const SAMPLE: i64 = 1_000_000;
+/// Samples kept.
+const SAMPLES: usize = 10;
+
+/// See the head of the file.
+#[derive(Default)]
+pub struct Seen {
+    pub connected: bool,
+    /// `connecting`, `streaming`, `stopped`, `promoted`.
+    pub status: &'static str,
+    /// Where the present connection's stream began.
+    pub began: Position,
+    /// Our clock at the last message, microseconds since 1970.
+    pub heard: Option<i64>,
+    /// The primary has said that it has everything up to here.
+    pub claimed: Position,
+    /// Commits that had come, and when, about once a second for the last ten.
+    pace: VecDeque<(i64, u64)>,
+    /// By our clock: when what is shown was heard of. By the primary's: when it was sent.
+    age: Freshness,
+    sent: Freshness,
+}
+
+impl Seen {
+    /// A message came. `commits`: so many had come before it.
+    pub(super) fn hears(&mut self, step: Option<Step>, now: i64, commits: impl Fn() -> u64) {
+        self.heard = Some(now);
+        let Some(step) = step else { return };
+        self.claimed = self.claimed.max(step.current());
+        let last = self.pace.back().map_or(0, |p| p.0);
+        if now - last >= SAMPLE {
+            self.pace.push_back((now, commits()));
+            if self.pace.len() > SAMPLES {
+                self.pace.pop_front();
+            }
+        }
+        self.age.heard(&step, now);
+        self.sent.heard(&step, step.sent_micros);
+    }
+
+    /// The log flows from here on.
+    pub(super) fn streams(&mut self, from: Position) {
+        (self.connected, self.status) = (true, "streaming");
+        // A primary that began again may have lost what it had published, and its disk had not.
+        (self.began, self.claimed) = (from, from);
+        self.age.forget_beyond(from);
+        self.sent.forget_beyond(from);
+    }
+
+    pub(super) fn is_away(&mut self, status: &'static str) {
+        (self.connected, self.status) = (false, status);
+    }
+
+    /// Everything up to here is shown.
+    pub fn shows(&mut self, visible: Position) {
+        self.age.reached(visible, i64::MAX);
+        self.sent.reached(visible, i64::MAX);
+    }
+
+    /// How old what is shown is, in microseconds, by our own clock: since we heard of it.
+    pub fn age(&self, now: i64) -> Option<i64> {
+        self.age.age(now)
+    }
+
+    /// The primary's time as of which everything is shown, microseconds since 1970.
+    pub fn as_of(&self) -> Option<i64> {
+        self.sent.as_of()
+    }
+
+    /// Commits per second of the primary, and the seconds over which they were counted.
+    pub(super) fn rate(&self) -> Option<(f64, f64)> {
+        let (first, last) = (self.pace.front()?, self.pace.back()?);
+        let seconds = (last.0 - first.0) as f64 / 1e6;
+        (seconds > 0.0).then(|| ((last.1 - first.1) as f64 / seconds, seconds))
+    }
+}
