@@ -240,12 +240,12 @@ impl World {
         match &mut f.end {
             End::Receiving(r) => {
                 let mut out = Vec::new();
-                r.handle(what.to_receiving(), &mut out);
+                r.handle(what.for_receiving(), &mut out);
                 self.obey_node(i, f, out);
             }
             End::Copying(c) => {
                 let mut out = Vec::new();
-                if let Some(event) = what.to_copying() {
+                if let Some(event) = what.for_copying() {
                     c.handle(event, &mut out);
                 }
                 self.obey_copy(i, f, out);
@@ -414,7 +414,7 @@ pub enum Happens {
 }
 
 impl Happens {
-    fn to_receiving(self) -> receiving::Event {
+    fn for_receiving(self) -> receiving::Event {
         use receiving::Event;
         match self {
             Happens::Connected => Event::Connected,
@@ -429,7 +429,7 @@ impl Happens {
         }
     }
 
-    fn to_copying(self) -> Option<copying::Event> {
+    fn for_copying(self) -> Option<copying::Event> {
         use copying::Event;
         let gone = |what| Event::Lost(Error::new(SqlState::CONNECTION_FAILURE, what));
         match self {
