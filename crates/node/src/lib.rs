@@ -1,7 +1,7 @@
 //! A node: the rooms below put together. `pipeline` runs what was decided (log, publish, release), `recovery` comes back
 //! from the disk, `checkpoint` shortens the way back, `sequences` hands out numbers, `node` starts and stops it all, `housekeeping` goes on beside it.
 //! `start_check` decides whether a log is all that it was, `reach` keeps the anchor that tells. `shipping` is what a
-//! primary keeps for its replicas, `sending` its end of a connection to one of them (with `log_reads`, `pace` and `hand_over`), `receiving` a replica's end, `copying` what it does before it has a database to follow with (`restart` says why), `following` its work with `sink` for what replay asks back, `promote` the change of roles,
+//! primary keeps for its replicas, `sending` its end of a connection to one of them (with `log_reads`, `pace` and `hand_over`), `receiving` a replica's end, `copying` what it does before it has a database to follow with (`restart` says why), `holding` the snapshots that a primary keeps for transactions at replicas, `following` a replica's work with `sink` for what replay asks back, `promote` the change of roles,
 //! `splits` gives hot split values further records, `certify` decides candidates of other nodes, `site` sends them by a `certifier`, `topology` is all in which the ways differ that a cluster's nodes share work, `steps` is a node without threads, `aside` what a node had to set aside, `verify` a whole directory looked at from outside.
 //!
 //! No SQL here.
@@ -13,6 +13,7 @@ pub mod checkpoint;
 pub mod copying;
 mod following;
 mod hand_over;
+pub mod holding;
 mod housekeeping;
 mod log_reads;
 mod node;

@@ -55,9 +55,10 @@ impl World {
                 });
             }
         }
-        match self.dice.percent(50) {
-            true => self.read_strongly(i),
-            false => self.read(k, i),
+        match self.dice.below(100) {
+            0..=39 => self.read_strongly(i),
+            40..=54 => self.begin_holding(i),
+            _ => self.read(k, i),
         }
         Some(i)
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wal::DataDir;
 
+use crate::holding::HoldEnd;
 use crate::machine::place;
 use crate::world::{What, World};
 
@@ -51,6 +52,8 @@ pub struct Follower {
     pub parted: bool,
     /// Its node is to be promoted.
     pub promotes: bool,
+    /// Snapshots that the primary keeps for transactions here.
+    pub holds: HoldEnd,
 }
 
 /// How long a node that starts waits for its primary's word: microseconds.
@@ -72,6 +75,16 @@ impl Follower {
     /// Whether the log flows.
     pub fn is_streaming(&self) -> bool {
         matches!(&self.end, End::Receiving(r) if r.is_streaming())
+    }
+
+    /// The primary's time as of which everything up to here is the newest there was: microseconds since 1970.
+    pub fn is_as_of(&self, visible: Position) -> Option<i64> {
+        let End::Receiving(r) = &self.end else {
+            return None;
+        };
+        let mut seen = r.seen().lock();
+        seen.shows(visible);
+        seen.as_of()
     }
 
     /// The node's directory, or the one without a node.
@@ -124,6 +137,7 @@ impl World {
             damaged: 0,
             parted: false,
             promotes: false,
+            holds: HoldEnd::new(0),
         };
         match node {
             Some(node) => self.follow(i, &mut f, node, 0),
@@ -144,6 +158,7 @@ impl World {
         let mut receiving = receiving.expect("it was started to follow");
         f.timestamps = Timestamps::new(node.cluster());
         f.as_of = AsOf::default();
+        f.holds = HoldEnd::new(node.cluster());
         (f.lost, f.damaged, f.own, f.held) = (false, 0, Position::ZERO, None);
         f.node = Some(node);
         let mut out = Vec::new();
@@ -276,7 +291,7 @@ impl World {
                     word.unwrap_or_else(|e| panic!("node {i} refuses its primary: {e}"));
                 }
                 // The operator's part (`operator::promote`), which does so at once when it asked.
-                Do::Promote => {
+                Do::Promote { .. } => {
                     self.hang_up_replica(f);
                     f.promotes = true;
                     let life = self.machines[i].life;
@@ -405,6 +420,7 @@ pub enum Happens {
     Lost,
     Message(Message),
     Moved,
+    Tell,
     Time,
     TakeOver {
         force: bool,
@@ -422,8 +438,9 @@ impl Happens {
             Happens::Lost => Event::Lost,
             Happens::Message(m) => Event::Message(m),
             Happens::Moved => Event::Moved,
+            Happens::Tell => Event::Tell,
             Happens::Time => Event::Time,
-            Happens::TakeOver { force } => Event::TakeOver { force },
+            Happens::TakeOver { force } => Event::TakeOver { force, named: None },
             Happens::Cancel => Event::Cancel,
             Happens::Promoted(done) => Event::Promoted(done),
         }

@@ -8,7 +8,7 @@
 //! chooses, on disks in memory that tear and lose what was not synced. Both ends of a connection are the real ones (`node::sending`,
 //! `node::receiving`, `node::copying`). Simulated are: time ([`world`]), the network ([`network`]), what carries the messages and commands of a
 //! primary ([`primary`]) and of a replica ([`follower`]), machines that crash ([`machine`]), operators who promote ([`operator`]), clients
-//! ([`clients`]) and the strong reads of some ([`reads`]). Clients change stocks, too, by deltas ([`stock`]).
+//! ([`clients`]) the strong reads of some ([`reads`]), and transactions whose snapshot the primary keeps ([`holding`]). Clients change stocks, too, by deltas ([`stock`]).
 //!
 //! A run has two phases. First things break: messages are delayed, reordered, lost, doubled, nodes cut off; machines crash at any event,
 //! and come back; replicas are promoted, with the primary's help or by force. Then everything is mended and the cluster must
@@ -24,6 +24,7 @@
 pub mod clients;
 pub mod follower;
 pub mod forward;
+pub mod holding;
 pub mod invariants;
 pub mod machine;
 pub mod model;

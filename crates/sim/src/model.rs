@@ -45,6 +45,8 @@ pub enum Promise {
 pub struct Model {
     commits: BTreeMap<(Position, u64), Commit>,
     acknowledged: BTreeMap<(Position, u64), Promise>,
+    /// By term: when, in microseconds, and what.
+    times: BTreeMap<u64, Vec<(i64, Position)>>,
     /// Acknowledged and lost, as the promise allowed.
     pub forgiven: BTreeSet<(Position, u64)>,
 }
@@ -72,7 +74,8 @@ impl Model {
     }
 
     /// A client was told.
-    pub fn acknowledged(&mut self, term: u64, at: Position, promise: Promise) {
+    pub fn acknowledged(&mut self, term: u64, at: Position, promise: Promise, now: i64) {
+        self.times.entry(term).or_default().push((now, at));
         let known = self.acknowledged.entry((at, term)).or_insert(promise);
         *known = (*known).max(promise);
     }
@@ -81,6 +84,9 @@ impl Model {
     /// acknowledged ones that are lost with it.
     pub fn crashed(&mut self, term: u64, last: Position) -> Option<Promise> {
         let gone = |k: &(Position, u64)| k.1 == term && k.0 > last;
+        if let Some(times) = self.times.get_mut(&term) {
+            times.retain(|(_, at)| *at <= last);
+        }
         self.commits.retain(|k, _| !gone(k));
         let lost: Vec<_> = self.acknowledged.iter().filter(|(k, _)| gone(k)).collect();
         let strongest = lost.iter().map(|(_, p)| **p).max();
@@ -109,6 +115,13 @@ impl Model {
     /// Whether an acknowledged commit was lost since, as its promise allowed.
     pub fn is_lost(&self, k: (Position, u64)) -> bool {
         self.forgiven.contains(&k) || !self.acknowledged.contains_key(&k)
+    }
+
+    /// The newest commit that the primary of this term had acknowledged before this time, and has kept.
+    pub fn acknowledged_before(&self, term: u64, time: i64) -> Position {
+        let all = self.times.get(&term).map_or(&[][..], Vec::as_slice);
+        let before = &all[..all.partition_point(|(at, _)| *at < time)];
+        before.iter().map(|t| t.1).max().unwrap_or_default()
     }
 
     /// How many commits were acknowledged.

@@ -53,6 +53,7 @@ impl World {
             _ => PowerCut::Random(self.dice.next_u64()),
         };
         self.say(|| format!("node {i} goes down: {cut:?}"));
+        self.holding.retain(|h| h.node != i);
         self.report.crashes += 1;
         if let Running::Primary(p) = &running {
             self.machines[i].led = Some(p.term);

@@ -3,6 +3,7 @@
 //! The node decides (`node::sending`, `node::Shipping`, the pipeline); here its steps are made one at a time, and what it says is done.
 
 use base::{Held, Position, Result, SqlState};
+use node::holding::Kept;
 use node::sending::{Do, Event, Job, Note, Sending};
 use node::{Node, Role};
 use replica::ship::Message;
@@ -74,6 +75,8 @@ pub struct Primary {
     pub pending: Vec<Pending>,
     /// Transactions that clients have open.
     pub open: Vec<Open>,
+    /// What is kept for transactions at replicas, by connection.
+    pub kept: BTreeMap<u64, Kept>,
 }
 
 impl Primary {
@@ -87,6 +90,7 @@ impl Primary {
             jobs: VecDeque::new(),
             pending: Vec::new(),
             open: Vec::new(),
+            kept: BTreeMap::new(),
             node,
         }
     }
@@ -105,6 +109,11 @@ impl Primary {
     pub fn shown(&self) -> Option<Position> {
         let published = self.node.marks().published.get();
         self.node.is_open().then_some(published)
+    }
+
+    /// Whether a replica has greeted on a connection that stands.
+    pub fn has_links(&self) -> bool {
+        !self.links.is_empty()
     }
 
     /// Whether this many replicas follow live.

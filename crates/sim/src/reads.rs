@@ -53,6 +53,21 @@ pub struct StrongRead {
 }
 
 impl StrongRead {
+    /// One of a transaction at this node, over the table.
+    pub fn held(node: usize, acknowledged: BTreeSet<(Position, u64)>) -> StrongRead {
+        StrongRead {
+            node,
+            life: 0,
+            arrived: 0,
+            begins: 0,
+            acknowledged,
+            table: TABLE,
+            keys: Vec::new(),
+            stage: Stage::Asks,
+            again: 0,
+        }
+    }
+
     pub fn may_be_old(&self) -> bool {
         self.begins > self.arrived
     }
@@ -127,6 +142,7 @@ impl World {
     /// A node begins anew, and its readers are gone.
     pub fn sessions_end(&mut self, i: usize) {
         self.strong.retain(|r| r.node != i);
+        self.holding.retain(|h| h.node != i);
     }
 
     /// Reads at a node go on, as far as they can now.

@@ -2,7 +2,7 @@
 
 use base::Position;
 use env::ManualClock;
-use replica::read::Fetch;
+use replica::read::{Answer, Fetch};
 use replica::replay::Policy;
 use replica::ship::Message;
 use std::cmp::Reverse;
@@ -15,6 +15,7 @@ use workload::rng::Rng;
 use crate::clients::Session;
 use crate::follower::Happens;
 use crate::forward::Moving;
+use crate::holding::{HeldMove, Holding};
 use crate::machine::{Machine, Running};
 use crate::model::{Model, Terms};
 use crate::network::{Network, Weather, damage};
@@ -56,6 +57,13 @@ pub enum What {
     /// Words of a region are asked for: by whom, in which of its lives, of whom; and what was read comes back.
     Ask(usize, u64, usize, Fetch),
     Answer(usize, u64, usize, u64, Vec<u64>),
+    /// A primary, in one of its lives, is asked to keep a snapshot: by whom, in which of its lives, on which connection.
+    HoldAsk(usize, u64, usize, u64, u64, Vec<u8>),
+    /// ... its answer; and the end of that connection at the primary.
+    HoldAnswer(usize, u64, u64, u64, Vec<u64>),
+    HoldGone(usize, u64, u64),
+    /// A transaction whose snapshot is kept arrives there.
+    HoldMove(usize, usize, u64, HeldMove),
     Chaos,
 }
 
@@ -108,6 +116,9 @@ pub struct Report {
     pub checkpoints: u64,
     pub snapshots: u64,
     pub reads: u64,
+    /// Snapshots that a primary kept for transactions at replicas, and those that went on there.
+    pub held: u64,
+    pub held_moved: u64,
     /// Strong reads that came to their end, those of them that stood above what was visible, and those that might be old.
     pub strong: u64,
     pub ahead: u64,
@@ -151,6 +162,8 @@ impl Report {
         self.reads += other.reads;
         self.strong += other.strong;
         self.ahead += other.ahead;
+        self.held += other.held;
+        self.held_moved += other.held_moved;
         self.bounded += other.bounded;
         self.fetches += other.fetches;
         self.tails += other.tails;
@@ -184,8 +197,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{} strong reads, {} of them above what was visible, {} that might be old, {} fetches",
-            self.strong, self.ahead, self.bounded, self.fetches
+            "{} strong reads, {} of them above what was visible, {} that might be old, {} fetches; {} snapshots kept for replicas, {} gone on there",
+            self.strong, self.ahead, self.bounded, self.fetches, self.held, self.held_moved
         )?;
         writeln!(
             f,
@@ -225,6 +238,9 @@ pub struct World {
     pub sessions: Vec<Session>,
     /// Strong reads under way.
     pub strong: Vec<StrongRead>,
+    /// Transactions whose snapshot a primary keeps, and a number for each and for each connection.
+    pub holding: Vec<Holding>,
+    pub holds_begun: u64,
     pub report: Report,
     /// Connections of programs that are no nodes (`stranger`).
     pub strangers: BTreeSet<usize>,
@@ -245,6 +261,8 @@ pub struct World {
     pub writing: bool,
     /// Anchors are kept.
     pub anchoring: bool,
+    /// Flushers sync what they have written.
+    pub syncing: bool,
     clock: Arc<ManualClock>,
     queue: BinaryHeap<Reverse<(u64, u64, What)>>,
     sequence: u64,
@@ -291,6 +309,8 @@ impl World {
             model: Model::default(),
             sessions: (0..SESSIONS).map(|_| Session::default()).collect(),
             strong: Vec::new(),
+            holding: Vec::new(),
+            holds_begun: 0,
             report: Report::default(),
             strangers: BTreeSet::new(),
             published: HashMap::new(),
@@ -302,6 +322,7 @@ impl World {
             mending: false,
             writing: true,
             anchoring: true,
+            syncing: true,
             clock,
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -537,6 +558,7 @@ impl World {
         for i in nodes {
             self.check_node(i);
             self.reads_go_on(i);
+            self.holds_go_on(i);
         }
     }
 
@@ -559,7 +581,10 @@ impl World {
                 if self.is_alive(i, life) {
                     self.on_node(i, |w, up| match up {
                         Running::Primary(p) => w.primary_time(i, p),
-                        Running::Follower(f) => w.replica(i, f, Happens::Time),
+                        Running::Follower(f) => {
+                            w.replica(i, f, Happens::Time);
+                            w.replica(i, f, Happens::Tell);
+                        }
                     });
                     self.reads_time(i);
                     self.later(TICK, What::Time(i, life));
@@ -621,6 +646,28 @@ impl World {
                 }
                 Some(i)
             }
+            What::HoldAsk(to, to_life, i, life, link, bytes) => {
+                if self.is_alive(to, to_life) {
+                    self.hold_asked(to, i, life, link, &bytes);
+                }
+                Some(to)
+            }
+            What::HoldAnswer(i, life, link, number, values) => {
+                if self.is_alive(i, life) {
+                    self.hold_answered(i, link, &Answer { number, values });
+                }
+                Some(i)
+            }
+            What::HoldGone(to, life, link) => {
+                if self.is_alive(to, life) {
+                    self.hold_gone(to, link);
+                }
+                Some(to)
+            }
+            What::HoldMove(to, i, life, moving) => {
+                self.held_moves_in(to, i, life, &moving);
+                None
+            }
             What::Chaos => {
                 if !self.mending {
                     self.chaos();
@@ -649,7 +696,8 @@ impl World {
         self.on_node(i, |w, up| match up {
             Running::Primary(p) => match roll {
                 0..=29 => w.append(i, p),
-                30..=59 => w.sync(i, p),
+                30..=59 if w.syncing => w.sync(i, p),
+                30..=59 => {}
                 60..=84 => w.run_job(i, p),
                 85..=89 => p.node.epoch_step(),
                 90 => w.checkpoint(i, p),

@@ -14,6 +14,7 @@ fn a_few_seeds_hold() {
     assert!(all.crashes > 20 && all.promotions > 5 && all.bootstraps > 30);
     assert!(all.acknowledged > 200 && all.snapshots > 500);
     assert!(all.strong > 500 && all.ahead > 50);
+    assert!(all.held > 50 && all.held_moved > 10);
     assert!(all.deltas > 150 && all.exact > 10 && all.too_few > 20);
 }
 
@@ -26,6 +27,8 @@ fn the_scenarios_hold() {
         let played = sim::scenario::a_stranger_acknowledges(seed, false);
         played.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let played = sim::scenario::the_copy_of_a_parted_node_does_not_come(seed, false);
+        played.unwrap_or_else(|why| panic!("{why}"));
+        let played = sim::scenario::a_replica_comes_between_a_write_and_its_sync(seed, false);
         played.unwrap_or_else(|why| panic!("{why}"));
         let played = sim::scenario::the_old_primary_cannot_ask(seed, false);
         let report = played.unwrap_or_else(|why| panic!("{why}"));

@@ -131,7 +131,7 @@ impl Fresh {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let cores = cores.min(LANES);
         let lane = |_| Arc::new(Lane::new(node.cluster()));
-        let following = node.following();
+        let (following, cluster) = (node.following(), node.cluster());
         Fresh {
             lanes: (0..=cores).map(lane).collect(),
             primary,
@@ -143,7 +143,7 @@ impl Fresh {
             following,
             told: AtomicU64::new(0),
             shown: Shown::default(),
-            holds: Arc::default(),
+            holds: Arc::new(Holds::new(cluster)),
         }
     }
 

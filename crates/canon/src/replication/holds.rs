@@ -1,21 +1,9 @@
-//! Snapshots that the primary keeps for transactions which read here and may yet move there (`txn::hold`): both ends of a connection.
+//! Snapshots that the primary keeps for transactions which read here and may yet move there: the tasks at both ends of the connection.
 //!
-//! ```text
-//! session ──▶ Holds::keep ──▶ HOLD n ──▶ TxnManager::hold         answer n: cluster, term, number, position, term
-//!                                ◀──     a number, and its position: a timestamp, as fresh as a fetch that began when the read came
-//! session drops it    ──▶ LET GO number ──▶ TxnManager::let_go    (or the transaction has come and taken it)
-//! ```
-//! One connection for all sessions, made when the first one asks. What it keeps ends with it, at both ends: a transaction whose snapshot
-//! was lost so goes on as if none had been kept. The term is read before and after, as with words of the region: the position counts
-//! as published by the primary of this term.
+//! One connection carries the requests of all sessions, and is made when the first one asks. What is asked and answered, and what is let go when,
+//! `node::holding` decides.
 //!
-//! | message | bytes, little-endian |
-//! |---|---|
-//! | request | kind u8 (1 keep, 2 let go), number u64 |
-//! | answer | as of the region (`replica::read::Answer`): the request's number, five values (the cluster is two) |
-//!
-//! Left out on purpose: doing it in shared memory. It is asked once per transaction at REPEATABLE READ that is not declared READ ONLY, which
-//! is not the level that sessions begin with; and the primary has to write what it keeps.
+//! Left out on purpose: the bytes of the messages, which stand there.
 
 use super::Fresh;
 use super::accept::copy_both;
@@ -24,18 +12,18 @@ use super::fresh::AGAIN;
 use crate::gate::wire::{Stream, Wire};
 use base::{Error, Position, Result, SqlState};
 use futures::channel::oneshot;
+use node::holding::{Came, Held, Holds as Core, Kept, Request};
 use node::{Node, Role};
 use parking_lot::Mutex;
-use replica::read::{Answer, decode_answer, encode_answer};
-use sql::reading::Kept;
-use std::collections::{HashMap, HashSet};
+use replica::read::{decode_answer, encode_answer};
+use sql::reading::Kept as KeptThere;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, warn};
-use txn::{Hold, TxnManager};
+use txn::Hold;
 
 /// The command that turns a connection over.
 pub const COMMAND: &str = "HOLD_SNAPSHOTS";
@@ -46,218 +34,102 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Answers in bytes that a replica may leave unread before it is asked no more.
 const UNREAD: usize = 1 << 20;
 
-/// Most that are kept for one node. Whoever asks then is told number 0.
-const MOST: usize = 1 << 16;
-
-const KEEP: u8 = 1;
-const LET_GO: u8 = 2;
-
-type Request = (u8, u64);
-
-fn encode_request((kind, number): Request, out: &mut Vec<u8>) {
-    out.push(kind);
-    out.extend_from_slice(&number.to_le_bytes());
-}
-
-fn decode_request(bytes: &[u8]) -> std::result::Result<Request, &'static str> {
-    let (kind, number) = bytes.split_first().ok_or("an empty request")?;
-    let number = number.try_into().map_err(|_| "a request without number")?;
-    match *kind {
-        KEEP | LET_GO => Ok((*kind, u64::from_le_bytes(number))),
-        _ => Err("a request of no known kind"),
-    }
-}
-
-/// What the primary says of what it keeps, and of itself.
-struct Told {
-    cluster: u128,
-    /// None: it was not the primary all the while.
-    term: Option<u64>,
-    number: u64,
-    at: Position,
-}
-
-fn read_answer(values: &[u64]) -> Option<Told> {
-    let &[high, low, term, number, at, after] = values else {
-        return None;
-    };
-    Some(Told {
-        cluster: u128::from(high) << 64 | u128::from(low),
-        term: (term == after && term != 0).then_some(term),
-        number,
-        at: Position::from_u64(at),
-    })
-}
-
-/// What a connection's replica has kept; let go with it.
-struct Mine<'a>(&'a TxnManager, HashSet<u64>);
-
-impl Drop for Mine<'_> {
-    fn drop(&mut self) {
-        self.1.iter().for_each(|n| self.0.let_go(*n));
-    }
-}
-
 /// The primary's end: serves a replica until it goes.
-pub async fn serve<S: Stream>(wire: &mut Wire<S>, node: &Node) -> Result<()> {
+pub async fn serve<S: Stream>(wire: &mut Wire<S>, node: &Arc<Node>) -> Result<()> {
     let mut link = copy_both(wire).await?;
-    let mut mine = Mine(node.manager(), HashSet::new());
+    let mut kept = Kept::new(node.clone());
     loop {
-        let (kind, number) = link.next_as(decode_request).await?;
-        if kind == LET_GO {
-            if mine.1.remove(&number) {
-                mine.0.let_go(number);
-            }
-            continue;
+        let request = link.next_as(Request::decode).await?;
+        if let Some(a) = kept.handle(request) {
+            link.send_with(|out| encode_answer(a.number, &a.values, out));
         }
-        let region = node.region();
-        let term = region.term();
-        let (kept, at) = match mine.1.len() < MOST {
-            true => mine.0.hold(),
-            false => (0, Position::ZERO),
-        };
-        if kept != 0 {
-            mine.1.insert(kept);
-        }
-        let cluster = node.cluster();
-        let (high, low) = ((cluster >> 64) as u64, cluster as u64);
-        let values = [high, low, term, kept, at.as_u64(), region.term()];
-        link.send_with(|out| encode_answer(number, &values, out));
         if link.pending() > UNREAD {
             link.flush().await.map_err(|e| lost(&e))?;
         }
     }
 }
 
-#[derive(Default)]
-struct Queue {
-    last: u64,
-    /// Counts connections, so that nobody lets go of another one's.
-    connection: u64,
-    out: Vec<Request>,
-    waiting: HashMap<u64, oneshot::Sender<(Told, Held)>>,
-    /// No connection could be made, so none is tried before; whoever asks until then is told at once.
-    again: Option<Instant>,
-    /// Nobody will send any more.
-    closed: bool,
+/// What a session that asked is told.
+enum Answered {
+    Held(Snapshot),
+    Full,
+    Another,
 }
 
 /// The replica's end.
-#[derive(Default)]
 pub struct Holds {
-    queue: Mutex<Queue>,
+    core: Mutex<Core<oneshot::Sender<Answered>>>,
     moved: Notify,
 }
 
-/// One that the primary keeps.
-struct Held {
+/// A snapshot that the primary keeps; dropped, it is let go.
+struct Snapshot {
     holds: Arc<Holds>,
-    connection: u64,
-    number: u64,
-    at: Position,
+    held: Held,
 }
 
-impl Hold for Held {
+impl Hold for Snapshot {
     fn number(&self) -> u64 {
-        self.number
+        self.held.number
     }
 
     fn position(&self) -> Position {
-        self.at
+        self.held.at
     }
 }
 
-impl Drop for Held {
+impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.holds.let_go(self.connection, self.number);
+        if self.holds.core.lock().let_go(self.held) {
+            self.holds.moved.notify_one();
+        }
     }
 }
 
 impl Holds {
+    pub fn new(cluster: u128) -> Holds {
+        Holds {
+            core: Mutex::new(Core::new(cluster)),
+            moved: Notify::new(),
+        }
+    }
+
     /// Asks for one. The answer is lost with the connection, and if there is none.
-    fn ask(&self) -> oneshot::Receiver<(Told, Held)> {
+    fn ask(&self, now: u64) -> oneshot::Receiver<Answered> {
         let (tell, told) = oneshot::channel();
-        let mut q = self.queue.lock();
-        let refused = q.again.is_some_and(|at| Instant::now() < at);
-        if !q.closed && !refused {
-            q.last += 1;
-            let number = q.last;
-            q.out.push((KEEP, number));
-            q.waiting.insert(number, tell);
-            drop(q);
+        if self.core.lock().ask(tell, now).is_none() {
             self.moved.notify_one();
         }
         told
     }
 
-    fn let_go(&self, connection: u64, number: u64) {
-        let mut q = self.queue.lock();
-        if q.connection == connection && !q.closed && number != 0 {
-            q.out.push((LET_GO, number));
-            drop(q);
-            self.moved.notify_one();
-        }
-    }
-
-    fn answered(self: &Arc<Self>, a: &Answer) {
-        let Some(told) = read_answer(&a.values) else {
-            return;
-        };
-        let (waiting, connection) = {
-            let mut q = self.queue.lock();
-            (q.waiting.remove(&a.number), q.connection)
-        };
-        let held = Held {
-            holds: self.clone(),
-            connection,
-            number: told.number,
-            at: told.at,
-        };
-        if let Some(tell) = waiting {
-            // Who asked may have given up: then it is let go.
-            _ = tell.send((told, held));
-        }
-    }
-
-    /// A connection ended, or none was had and none is tried before this: whoever waits learns it.
-    fn lost(&self, again: Option<Instant>) {
-        let mut q = self.queue.lock();
-        q.connection += 1;
-        q.again = again;
-        q.out.clear();
-        let waiting = std::mem::take(&mut q.waiting);
-        drop(q);
-        drop(waiting);
-    }
-
-    fn close(&self) {
-        self.queue.lock().closed = true;
-        self.lost(None);
-    }
-
-    fn is_wanted(&self) -> bool {
-        !self.queue.lock().waiting.is_empty()
-    }
-
-    /// Carries requests and answers until the connection ends; why it did.
-    async fn drive<S: AsyncRead + AsyncWrite>(self: &Arc<Self>, link: &mut CopyBoth<S>) -> Error {
+    /// Carries requests and answers until the connection ends; why it did. `followed`: the term of the primary that is followed.
+    async fn drive<S: AsyncRead + AsyncWrite>(
+        self: &Arc<Self>,
+        link: &mut CopyBoth<S>,
+        followed: &(dyn Fn() -> u64 + Sync),
+    ) -> Error {
         let mut heard = Instant::now();
         let mut look = tokio::time::interval(SILENCE / 8);
         loop {
-            let out = std::mem::take(&mut self.queue.lock().out);
-            for r in out {
-                link.send_with(|b| encode_request(r, b));
+            let requests = self.core.lock().requests();
+            for r in requests {
+                link.send_with(|b| r.encode(b));
             }
             tokio::select! {
                 a = link.next_as(decode_answer) => match a {
                     Ok(a) => {
                         heard = Instant::now();
-                        self.answered(&a);
+                        let came = self.core.lock().answered(&a, followed());
+                        if let Some((tell, came)) = came {
+                            // A session that has given up drops what came: then it is let go.
+                            _ = tell.send(self.answered(came));
+                        }
                     }
                     Err(e) => return e,
                 },
                 () = self.moved.notified() => {}
-                _ = look.tick() => match self.is_wanted() {
+                _ = look.tick() => match self.core.lock().is_wanted() {
                     true if heard.elapsed() > SILENCE => {
                         let what = format!("the primary has not answered for {SILENCE:?}");
                         return Error::new(SqlState::CONNECTION_FAILURE, what);
@@ -266,6 +138,28 @@ impl Holds {
                     false => heard = Instant::now(),
                 },
             }
+        }
+    }
+
+    /// What waits learns it once nothing is locked.
+    fn lost(&self, again: Option<u64>) {
+        let waiting = self.core.lock().lost(again);
+        drop(waiting);
+    }
+
+    fn close(&self) {
+        let waiting = self.core.lock().close();
+        drop(waiting);
+    }
+
+    fn answered(self: &Arc<Self>, came: Came) -> Answered {
+        match came {
+            Came::Held(held) => Answered::Held(Snapshot {
+                holds: self.clone(),
+                held,
+            }),
+            Came::Full => Answered::Full,
+            Came::Another => Answered::Another,
         }
     }
 }
@@ -282,7 +176,7 @@ impl Fresh {
         let carrying = async {
             let mut failures = 0u32;
             loop {
-                while !holds.is_wanted() {
+                while !holds.core.lock().is_wanted() {
                     holds.moved.notified().await;
                 }
                 let parameters = [
@@ -298,7 +192,7 @@ impl Fresh {
                     Ok(mut link) => {
                         failures = 0;
                         tokio::select! {
-                            why = holds.drive(&mut link) => {
+                            why = holds.drive(&mut link, &|| self.followed()) => {
                                 debug!("snapshots are kept no more: {}", why.fields().message);
                             }
                             () = found.moved() => {}
@@ -312,7 +206,7 @@ impl Fresh {
                             warn!(primary = %self.primary, "{what}: {}", why.fields().message);
                         }
                         let step = AGAIN * (1 << failures.min(6));
-                        Some(Instant::now() + step)
+                        Some(self.now() + step.as_nanos() as u64)
                     }
                 };
                 holds.lost(again);
@@ -327,23 +221,20 @@ impl Fresh {
 
     /// See `Engine::hold`. Until the primary has answered, or this node follows no more. None is kept, either, while it can be asked for
     /// timestamps and cannot be asked for this (it takes no more connections, say): reads are not to wait for that.
-    pub(super) async fn keep(self: Arc<Fresh>) -> Result<Kept> {
+    pub(super) async fn keep(self: Arc<Fresh>) -> Result<KeptThere> {
         loop {
             if let Some(end) = self.follows() {
                 return end.map(|_| None);
             }
-            match self.holds.ask().await {
-                Ok((told, held)) if told.cluster == self.node.cluster() => {
-                    if told.number == 0 {
-                        return Ok(None);
-                    }
-                    if let Some(term) = told.term.filter(|t| *t == self.followed()) {
-                        self.tell(term, told.at);
-                        return Ok(Some(Box::new(held)));
-                    }
+            match self.holds.ask(self.now()).await {
+                Ok(Answered::Held(kept)) => {
+                    self.tell(kept.held.term, kept.held.at);
+                    return Ok(Some(Box::new(kept)));
                 }
+                Ok(Answered::Full) => return Ok(None),
+                Ok(Answered::Another) => {}
                 Err(_) if self.is_connected() => return Ok(None),
-                _ => {}
+                Err(_) => {}
             }
             tokio::time::sleep(AGAIN).await;
         }
@@ -355,61 +246,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_round_trip_and_rubbish_is_refused() {
-        for r in [(KEEP, 1), (LET_GO, u64::MAX)] {
-            let mut b = vec![];
-            encode_request(r, &mut b);
-            assert_eq!(decode_request(&b), Ok(r));
-            assert!(decode_request(&b[..8]).is_err());
-        }
-        for bad in [&[][..], &[3, 0, 0, 0, 0, 0, 0, 0, 0], &[1, 0]] {
-            assert!(decode_request(bad).is_err());
-        }
-    }
-
-    #[test]
-    fn an_answer_counts_if_its_node_was_the_primary_all_the_while() {
-        let of = |term, after| read_answer(&[1, 2, term, 9, 77, after]).expect("six");
-        let told = of(3, 3);
-        assert_eq!(told.cluster, (1 << 64) | 2);
-        let found = (told.term, told.number, told.at.as_u64());
-        assert_eq!(found, (Some(3), 9, 77));
-        for (before, after) in [(0, 0), (3, 4), (3, 0), (0, 3)] {
-            assert_eq!(of(before, after).term, None);
-        }
-        assert!(read_answer(&[1, 2, 3]).is_none());
-    }
-
-    #[test]
-    fn who_has_given_up_has_nothing_kept() {
-        let holds = Arc::new(Holds::default());
-        let (early, mut late) = (holds.ask(), holds.ask());
-        let sent = || std::mem::take(&mut holds.queue.lock().out);
-        assert_eq!(sent(), [(KEEP, 1), (KEEP, 2)]);
-        drop(early);
-        for number in [1, 2] {
-            let values = vec![1, 2, 3, 40 + number, 77, 3];
-            holds.answered(&Answer { number, values });
-        }
-        assert_eq!(sent(), [(LET_GO, 41)], "before it was answered");
-        let (_, held) = late.try_recv().unwrap().expect("it was answered");
-        drop(late);
-        assert_eq!((held.number(), sent().len()), (42, 0));
-        drop(held);
-        assert_eq!(sent(), [(LET_GO, 42)]);
-        // Of a connection that is gone nothing is to be let go.
-        holds.lost(None);
-        holds.let_go(0, 41);
-        assert!(sent().is_empty());
-        let mut asked = holds.ask();
-        assert!(asked.try_recv().unwrap().is_none() && sent().len() == 1);
-        // No connection is to be had: for a while whoever asks is told so at once.
-        holds.lost(Some(Instant::now() + SILENCE));
-        assert!(asked.try_recv().is_err());
-        assert!(holds.ask().try_recv().is_err() && sent().is_empty());
-        holds.lost(None);
-        assert!(holds.ask().try_recv().unwrap().is_none());
-        holds.close();
-        assert!(holds.ask().try_recv().is_err());
+    fn nothing_is_kept_for_a_session_that_has_given_up() {
+        let holds = Arc::new(Holds::new(2));
+        let told = holds.ask(0);
+        holds.core.lock().requests();
+        let values = vec![0, 2, 3, 41, 77, 3];
+        let answer = replica::read::Answer { number: 1, values };
+        let came = holds.core.lock().answered(&answer, 3);
+        let (tell, came) = came.expect("it was asked for");
+        drop(told);
+        _ = tell.send(holds.answered(came));
+        assert_eq!(holds.core.lock().requests(), [Request::LetGo(41)]);
     }
 }

@@ -19,7 +19,8 @@ impl World {
     pub fn acknowledge(&mut self, i: usize, p: &Primary, a: &Pending) {
         let (at, term) = (a.at, p.term);
         self.say(|| format!("node {i} acknowledges {at}, {:?}", a.promise));
-        self.model.acknowledged(term, at, a.promise);
+        let now = self.machines[i].env.clock.unix_micros();
+        self.model.acknowledged(term, at, a.promise, now);
         self.report.acknowledged += 1;
         if a.promise == Promise::Policy {
             self.check_terms(i, term, at);

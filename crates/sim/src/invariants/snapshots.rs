@@ -148,5 +148,7 @@ impl World {
     pub fn check_node(&mut self, i: usize) {
         self.check_watermarks(i);
         self.check_snapshots(i);
+        self.check_ages(i);
+        self.check_holds(i);
     }
 }

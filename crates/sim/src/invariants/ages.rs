@@ -1,0 +1,28 @@
+//! As of when what a replica shows is the newest there was, by its primary's clock (`node::receiving::Seen::as_of`): it shows every commit that this primary
+//! had acknowledged before. All machines here have one clock.
+//!
+//! Left out on purpose: commits of a newer primary, of which the followed one has not heard.
+
+use crate::world::World;
+
+impl World {
+    pub(super) fn check_ages(&mut self, i: usize) {
+        let Some(f) = self.machines[i].follower() else {
+            return;
+        };
+        let following = f.node.as_ref().and_then(|n| n.following());
+        let (Some(following), Some(node)) = (following, &f.node) else {
+            return;
+        };
+        let visible = following.marks.visible.get();
+        let term = node.terms().last().map(|t| t.0);
+        let (Some(as_of), Some(term)) = (f.is_as_of(visible), term) else {
+            return;
+        };
+        let newest = self.model.acknowledged_before(term, as_of);
+        assert!(
+            newest <= visible || !self.report.false_premises.is_empty(),
+            "node {i} shows {visible} and says that this is as of {as_of}, when {newest} of term {term} was acknowledged"
+        );
+    }
+}
