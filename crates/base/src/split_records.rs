@@ -104,6 +104,10 @@ pub fn settle_records(
     new_oid: &mut dyn FnMut() -> Oid,
 ) -> Vec<Change> {
     let mut changes = vec![];
+    // A hidden table is one already: its share has no further records of its own.
+    if def.namespace == CANON_SPLIT {
+        return changes;
+    }
     let had = |at: usize| {
         let split = old?.columns.get(at)?.split.as_ref()?;
         split.records

@@ -78,13 +78,15 @@ impl Follower {
     }
 
     /// The primary's time as of which everything up to here is the newest there was: microseconds since 1970.
+    ///
+    /// None: the log does not flow.
     pub fn is_as_of(&self, visible: Position) -> Option<i64> {
         let End::Receiving(r) = &self.end else {
             return None;
         };
         let mut seen = r.seen().lock();
         seen.shows(visible);
-        seen.as_of()
+        seen.as_of().filter(|_| seen.connected)
     }
 
     /// The node's directory, or the one without a node.

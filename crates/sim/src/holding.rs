@@ -371,7 +371,7 @@ impl World {
         for id in 0..crate::clients::IDS {
             let key = key(id as i64);
             let record = p.table.storage.primary.get(&key, &guard);
-            let known = model.get(&(TABLE, key.clone()));
+            let known = model.get(&(p.table.storage.id, key.clone()));
             let row = record.and_then(|r| r.row_at(at, &guard).map(<[u8]>::to_vec));
             assert!(
                 row.as_ref() == known,

@@ -111,11 +111,6 @@ impl Primary {
         self.node.is_open().then_some(published)
     }
 
-    /// Whether a replica has greeted on a connection that stands.
-    pub fn has_links(&self) -> bool {
-        !self.links.is_empty()
-    }
-
     /// Whether this many replicas follow live.
     pub fn joined(&self) -> usize {
         self.links.values().filter(|l| l.joined).count()

@@ -118,39 +118,6 @@ pub fn the_copy_of_a_parted_node_does_not_come(seed: u64, loud: bool) -> Result<
     })
 }
 
-/// No replica is asked for, and none is connected. A group is in the primary's file and not synced when one comes: no memory has kept that
-/// group, and the replica gets it all the same.
-pub fn a_replica_comes_between_a_write_and_its_sync(
-    seed: u64,
-    loud: bool,
-) -> Result<Report, String> {
-    let mut world = calm(seed, loud);
-    world.config.needed = 0;
-    caught(world, |w| {
-        w.all_follow();
-        w.net.cut = vec![0];
-        let leads = |w: &World| w.machines[0].primary().expect("it leads").node.clone();
-        w.go("be alone", |w| {
-            !w.machines[0].primary().expect("it leads").has_links()
-        });
-        w.syncing = false;
-        let flushed = leads(w).marks().flushed.get();
-        w.go("commit", |w| leads(w).marks().installed.get() > flushed);
-        w.on_node(0, |w, up| {
-            if let Running::Primary(p) = up {
-                w.append(0, p);
-            }
-        });
-        w.net.cut.clear();
-        w.go("be greeted", |w| {
-            w.machines[0].primary().expect("it leads").has_links()
-        });
-        assert_eq!(leads(w).marks().flushed.get(), flushed, "nothing is synced");
-        w.syncing = true;
-        w.heal()
-    })
-}
-
 /// What a primary's disk forgets, and what its replicas can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forgets {

@@ -364,6 +364,8 @@ struct Rules {
     /// Columns of domains: place, the domain's name, whether NULL is refused, its checks.
     domains: Vec<(usize, String, bool, Vec<(String, Expr)>)>,
     defaults: Vec<Option<Expr>>,
+    /// Places of columns that no statement sees.
+    dropped: Vec<usize>,
     /// Places of generated columns and what they are computed by.
     generated: Vec<(usize, Expr)>,
     plan: Plan,
@@ -442,11 +444,17 @@ impl RuleCompiler for Compiler {
             checks,
             domains,
             defaults,
+            dropped: places(def, |c| c.dropped),
             generated,
             plan: Plan::bare(slots),
             settings,
         }))
     }
+}
+
+fn places(def: &TableDef, which: impl Fn(&Column) -> bool) -> Vec<usize> {
+    let all = def.columns.iter().enumerate();
+    all.filter(|(_, c)| which(c)).map(|(i, _)| i).collect()
 }
 
 impl TableRules for Rules {
@@ -498,8 +506,10 @@ impl TableRules for Rules {
 impl Rules {
     fn failing_row(&self, row: &[Value]) -> String {
         let mut out = String::from("Failing row contains (");
-        for (i, v) in row.iter().enumerate() {
-            if i > 0 {
+        let shown = row.iter().enumerate();
+        let shown = shown.filter(|(i, _)| !self.dropped.contains(i));
+        for (n, (_, v)) in shown.enumerate() {
+            if n > 0 {
                 out.push_str(", ");
             }
             if v.is_null() {

@@ -125,6 +125,13 @@ impl TempTables {
     }
 }
 
+/// A schema, the temporary tables, and the schema with them.
+struct Laid {
+    catalog: Arc<Catalog>,
+    tables: Arc<TempTables>,
+    over: Arc<Catalog>,
+}
+
 /// The temporary tables of a session between its transactions.
 #[derive(Clone, Default)]
 pub struct TempSpace(pub(crate) Arc<Mutex<Space>>);
@@ -135,6 +142,8 @@ pub(crate) struct Space {
     pub(crate) rows: Vec<TableWrites>,
     /// What the rows take of the memory of `counted`.
     bytes: usize,
+    /// The tables laid over a schema, of both as they were then.
+    laid: Option<Laid>,
     pub(crate) counted: Option<Arc<TxnManager>>,
     /// Another one after each change of the tables.
     pub(crate) generation: u64,
@@ -153,29 +162,52 @@ impl TempSpace {
 
     /// This schema with the session's temporary objects.
     pub fn over(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
-        let tables = self.0.lock().tables.clone();
-        match tables.objects.is_empty() {
-            true => catalog,
-            false => tables.over(&catalog),
-        }
+        self.0.lock().over(&catalog)
     }
 
     /// Drops all of it. No transaction of the session runs.
     pub fn clear(&self) {
         let mut space = self.0.lock();
-        space.put(Arc::default(), vec![]);
+        space.put(Arc::default(), vec![], None);
         space.generation = 0;
     }
 }
 
 impl Space {
-    pub(crate) fn put(&mut self, tables: Arc<TempTables>, rows: Vec<TableWrites>) {
-        let bytes = |t: &TableWrites| {
-            let all = t.rows.iter();
-            all.map(|(k, p)| 160 + k.len() + p.row.as_ref().map_or(0, |r| r.len()))
-                .sum::<usize>()
+    /// This schema with the tables.
+    pub(crate) fn over(&mut self, catalog: &Arc<Catalog>) -> Arc<Catalog> {
+        if self.tables.objects.is_empty() {
+            return catalog.clone();
+        }
+        if let Some(l) = &self.laid
+            && Arc::ptr_eq(&l.catalog, catalog)
+            && Arc::ptr_eq(&l.tables, &self.tables)
+        {
+            return l.over.clone();
+        }
+        let over = self.tables.over(catalog);
+        self.laid = Some(Laid {
+            catalog: catalog.clone(),
+            tables: self.tables.clone(),
+            over: over.clone(),
+        });
+        over
+    }
+
+    /// `grown`: by how much more memory the rows take; none: they are counted.
+    pub(crate) fn put(
+        &mut self,
+        tables: Arc<TempTables>,
+        rows: Vec<TableWrites>,
+        grown: Option<isize>,
+    ) {
+        let now = match grown {
+            Some(grown) => self.bytes.saturating_add_signed(grown),
+            None => rows.iter().map(TableWrites::bytes).sum(),
         };
-        let now = rows.iter().map(bytes).sum::<usize>();
+        if tables.objects.is_empty() {
+            self.laid = None;
+        }
         if let Some(shared) = &self.counted {
             let more = now as isize - self.bytes as isize;
             shared.store.memory.add_uncommitted(more);
@@ -186,7 +218,7 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        self.put(Arc::default(), vec![]);
+        self.put(Arc::default(), vec![], None);
     }
 }
 

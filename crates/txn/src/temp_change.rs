@@ -2,14 +2,14 @@
 //!
 //! Left out on purpose: changing rows, which is as for every table.
 
+use base::Oid;
 use base::schema::{Change, Object, Table, TableDef};
-use base::{Oid, Position};
 use std::sync::Arc;
 use store::{SecondaryIndex, Storage};
 
 use crate::handle::{Catalog, TableHandle};
 use crate::stop;
-use crate::temp::{OnCommit, Temp, TempSpace, TempStep, TempTables};
+use crate::temp::{OnCommit, Temp, TempSpace, TempStep};
 use crate::txn::Txn;
 use crate::writes::{Parted, TableWrites};
 
@@ -19,10 +19,11 @@ impl Txn {
         if self.schema.temp.is_some() {
             return;
         }
-        let (tables, rows) = {
+        let (tables, rows, over) = {
             let mut s = space.0.lock();
             s.counted.get_or_insert_with(|| self.shared.clone());
-            (s.tables.clone(), std::mem::take(&mut s.rows))
+            let over = s.over(&self.schema.catalog);
+            (s.tables.clone(), std::mem::take(&mut s.rows), over)
         };
         self.writes.lend(rows);
         let temp = Temp {
@@ -31,7 +32,7 @@ impl Txn {
             now: tables,
             steps: vec![],
         };
-        self.schema.catalog = temp.over(self.schema.catalog.clone());
+        self.schema.catalog = over;
         self.schema.temp = Some(Box::new(temp));
     }
 
@@ -177,9 +178,9 @@ impl Txn {
         let (Some(temp), Some(parted)) = (self.schema.temp.take(), parted) else {
             return;
         };
-        let (tables, rows): (Arc<TempTables>, Vec<TableWrites>) = match committed {
-            true => (temp.now.committed(), parted.kept().collect()),
-            false => (temp.before.clone(), parted.undone().collect()),
+        let (tables, (rows, grown)) = match committed {
+            true => (temp.now.committed(), parted.kept()),
+            false => (temp.before.clone(), (parted.undone().collect(), Some(0))),
         };
         let keep = |t: &TableWrites| {
             let def = &t.table.table.def;
@@ -187,20 +188,15 @@ impl Txn {
             handle.is_some_and(|h| h.storage.id == t.table.storage.id)
                 && !(committed && tables.deletes_rows(def.id))
         };
-        let mut rows: Vec<TableWrites> = rows.into_iter().filter(keep).collect();
-        for t in &mut rows {
-            t.rows.retain(|_, p| p.row.is_some());
-            for p in t.rows.values_mut() {
-                (p.saw, p.existed) = (Position::ZERO, false);
-                (p.kept, p.moved) = (None, None);
-            }
-        }
+        let all = rows.len();
+        let rows: Vec<TableWrites> = rows.into_iter().filter(keep).collect();
+        let grown = grown.filter(|_| rows.len() == all);
         tables.reshape();
         let mut space = temp.space.0.lock();
         if !Arc::ptr_eq(&temp.before, &tables) {
             space.generation = self.shared.new_id();
         }
-        space.put(tables, rows);
+        space.put(tables, rows, grown);
     }
 }
 

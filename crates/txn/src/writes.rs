@@ -5,7 +5,7 @@
 //! of that list. Changes of the schema stand in it, too: what was written before one is undone under the table's handle of then.
 
 use base::{Position, RelId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::handle::TableHandle;
@@ -63,7 +63,45 @@ enum Undo {
     Table { table: usize, before: TableWrites },
 }
 
+/// What a row of a temporary table takes of the memory.
+fn row_bytes(key: &[u8], p: &Pending) -> usize {
+    160 + key.len() + p.row.as_ref().map_or(0, |r| r.len())
+}
+
+impl Pending {
+    /// What the next transaction finds: a row, without a word of how it came.
+    fn settle(&mut self) {
+        (self.saw, self.existed) = (Position::ZERO, false);
+        (self.kept, self.moved) = (None, None);
+    }
+}
+
 impl TableWrites {
+    /// What the rows of a temporary table take of the memory.
+    pub fn bytes(&self) -> usize {
+        self.rows.iter().map(|(k, p)| row_bytes(k, p)).sum()
+    }
+
+    /// Settles a row of a temporary table after a commit; what it takes of the memory.
+    fn settle(&mut self, key: &[u8]) -> usize {
+        match self.rows.get_mut(key) {
+            Some(p) if p.row.is_some() => {
+                p.settle();
+                row_bytes(key, p)
+            }
+            Some(_) => {
+                self.rows.remove(key);
+                0
+            }
+            None => 0,
+        }
+    }
+
+    fn settle_all(&mut self) {
+        self.rows.retain(|_, p| p.row.is_some());
+        self.rows.values_mut().for_each(Pending::settle);
+    }
+
     fn none(table: Arc<TableHandle>) -> TableWrites {
         TableWrites {
             by_index: table.indexes.iter().map(|_| BTreeMap::new()).collect(),
@@ -81,12 +119,34 @@ pub struct Parted {
 }
 
 impl Parted {
-    /// As the transaction leaves them.
-    pub fn kept(self) -> impl Iterator<Item = TableWrites> {
-        self.tables.into_iter().filter(|t| t.table.temporary)
+    /// The rows as the transaction leaves them, settled; and by how many bytes ([`TableWrites::bytes`]) they have grown. None: count them.
+    pub fn kept(mut self) -> (Vec<TableWrites>, Option<isize>) {
+        let undo = std::mem::take(&mut self.undo);
+        let plain = |u: &Undo| matches!(u, Undo::Row { .. } | Undo::FirstOf);
+        let mut grown = undo.iter().all(plain).then_some(0);
+        let mut seen: HashSet<(usize, &[u8])> = HashSet::new();
+        match &mut grown {
+            // Only the rows that were written need a look.
+            Some(grown) => {
+                for u in &undo {
+                    if let Undo::Row {
+                        table, key, before, ..
+                    } = u
+                        && self.tables[*table].table.temporary
+                        && seen.insert((*table, key))
+                    {
+                        *grown -= before.as_ref().map_or(0, |p| row_bytes(key, p) as isize);
+                        *grown += self.tables[*table].settle(key) as isize;
+                    }
+                }
+            }
+            None => self.tables.iter_mut().for_each(TableWrites::settle_all),
+        }
+        let tables = self.tables.into_iter();
+        (tables.filter(|t| t.table.temporary).collect(), grown)
     }
 
-    /// As they were when the transaction began.
+    /// The rows as they were when the transaction began.
     pub fn undone(self) -> impl Iterator<Item = TableWrites> {
         let mut all = Writes {
             tables: self.tables,

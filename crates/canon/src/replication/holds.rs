@@ -168,6 +168,7 @@ impl Fresh {
     /// Has connections made when they are wanted, while this node follows.
     pub(super) async fn run_holds(&self) {
         let holds = &self.holds;
+        let followed = || self.followed();
         let looking = async {
             while self.node.role() == Role::Replica {
                 tokio::time::sleep(super::fresh::LOOK).await;
@@ -192,7 +193,7 @@ impl Fresh {
                     Ok(mut link) => {
                         failures = 0;
                         tokio::select! {
-                            why = holds.drive(&mut link, &|| self.followed()) => {
+                            why = holds.drive(&mut link, &followed) => {
                                 debug!("snapshots are kept no more: {}", why.fields().message);
                             }
                             () = found.moved() => {}

@@ -1,7 +1,7 @@
 //! As of when what a replica shows is the newest there was, by its primary's clock (`node::receiving::Seen::as_of`): it shows every commit that this primary
 //! had acknowledged before. All machines here have one clock.
 //!
-//! Left out on purpose: commits of a newer primary, of which the followed one has not heard.
+//! Left out on purpose: commits of a newer primary than the one that said so.
 
 use crate::world::World;
 
@@ -15,10 +15,19 @@ impl World {
             return;
         };
         let visible = following.marks.visible.get();
-        let term = node.terms().last().map(|t| t.0);
-        let (Some(as_of), Some(term)) = (f.is_as_of(visible), term) else {
+        let term = node.terms().last().map_or(0, |t| t.0);
+        let as_of = f.is_as_of(visible);
+        let now = self.machines[i].env.clock.unix_micros();
+        let follows = &mut self.machines[i].watched.follows;
+        let Some(as_of) = as_of else {
+            *follows = None;
             return;
         };
+        let (of, since) = *follows.get_or_insert((term, now));
+        // A time from before is an older primary's word.
+        if of != term || as_of <= since {
+            return;
+        }
         let newest = self.model.acknowledged_before(term, as_of);
         assert!(
             newest <= visible || !self.report.false_premises.is_empty(),

@@ -23,6 +23,8 @@ pub struct Watched {
     rows: Rows,
     values: Values,
     held: Option<(Snapshot, Rows)>,
+    /// The term that is followed on a connection that stands, and since when: microseconds.
+    pub(super) follows: Option<(u64, i64)>,
 }
 
 impl Watched {

@@ -12,6 +12,9 @@ use base::schema::{Domain, TypeDef};
 use base::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast::DataType;
 
+/// How often a statement binds the rules of domains at most, those inside of other domains' rules among them.
+const MOST_USES: usize = 1_000;
+
 /// 23502 and 23514 for a value that does not keep the rules of a domain.
 pub fn violated(domain: &str, check: Option<&str>) -> Error {
     match check {
@@ -66,6 +69,16 @@ impl Binder<'_> {
         let base::schema::TypeKind::Domain(domain) = &def.kind else {
             return Ok(value);
         };
+        self.domain_uses += 1;
+        if self.domains.contains(&def.id) || self.domain_uses > MOST_USES {
+            return Err(Error::new(
+                SqlState::STATEMENT_TOO_COMPLEX,
+                format!(
+                    "the rules of domain {} name domains without an end",
+                    def.name
+                ),
+            ));
+        }
         let slot = self.slot(format!("VALUE of {}", def.name));
         let shown = crate::types::ident::quote_ident(&def.name);
         let mut args = vec![
@@ -74,7 +87,10 @@ impl Binder<'_> {
             Expr::Const(Value::Bool(domain.not_null)),
         ];
         let mut types = vec![value.ty.ty, Type::Text, Type::Bool];
-        for (name, check) in self.domain_checks(domain, slot, value.ty)? {
+        self.domains.push(def.id);
+        let checks = self.domain_checks(domain, slot, value.ty);
+        self.domains.pop();
+        for (name, check) in checks? {
             args.extend([Expr::Const(Value::from(name)), check]);
             types.extend([Type::Text, Type::Bool]);
         }

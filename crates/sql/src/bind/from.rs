@@ -543,9 +543,16 @@ impl Binder<'_> {
         // Its names mean what they meant where it was made.
         let schema_of = &self.cx.catalog.schema;
         let name = |n: Oid| schema_of.namespace(n).map(|n| n.name.clone());
-        let path = crate::catalog::namespaces(schema_of, &v.search_path)
+        let own = schema_of.temporary();
+        let lasts = own != Some(v.namespace);
+        let mut path: Vec<String> = crate::catalog::namespaces(schema_of, &v.search_path)
+            .filter(|n| !lasts || Some(*n) != own)
             .filter_map(name)
             .collect();
+        // A temporary relation of the reader's session does not take the place of what the view reads.
+        if lasts {
+            path.push("pg_temp".into());
+        }
         let readers = std::mem::replace(&mut self.path, path);
         let root = Scope::root();
         let boundary = Scope::boundary(&root);

@@ -124,6 +124,9 @@ pub(crate) struct Binder<'a> {
     pub schemas: Vec<Oid>,
     /// The views whose queries are being bound, the innermost last.
     pub views: Vec<Oid>,
+    /// The domains whose checks are being bound, the innermost last; and how often one was bound.
+    pub domains: Vec<Oid>,
+    pub domain_uses: usize,
     /// Set while a stored DEFAULT is bound: its names were looked up when it was made, and so are those of views.
     pub stored: bool,
     pub locks_rows: bool,
@@ -171,6 +174,8 @@ impl<'a> Binder<'a> {
             privileges: vec![],
             schemas: vec![],
             views: vec![],
+            domains: vec![],
+            domain_uses: 0,
             stored: false,
             locks_rows: false,
             writes: false,

@@ -13,7 +13,7 @@ use super::constraints::live;
 use super::expr_text;
 use super::work::Work;
 use crate::catalog::{self, Resolved};
-use base::schema::{Object, Relation, TableDef};
+use base::schema::{CANON_SPLIT, Object, Relation, TableDef};
 use base::{ColumnIdx, Error, Oid, Result, SqlState, Type};
 
 /// Something that can be dropped, or that a drop takes with it.
@@ -320,6 +320,8 @@ impl Work<'_> {
         let mut all = vec![];
         for r in self.schema.relations_of_type(id) {
             match r {
+                // It goes with the column of its owner.
+                Relation::Table(t) if t.def.namespace == CANON_SPLIT => {}
                 Relation::Table(t) => {
                     let columns = live(&t.def).filter(|(_, c)| of(c));
                     all.extend(columns.map(|(i, _)| Node::Column(t.def.id, i)));
@@ -335,9 +337,18 @@ impl Work<'_> {
         found.extend(all.into_iter().map(|n| (n, Link::Normal)));
     }
 
-    /// Defaults, checks and views whose text casts to a type of this name.
+    /// Domains, defaults, checks and views whose text casts to a type of this name.
     pub(super) fn named_in_text(&self, name: &str) -> Vec<Node> {
         let mut found = vec![];
+        for d in self.schema.user_types() {
+            if let base::schema::TypeKind::Domain(domain) = &d.def.kind {
+                let default = domain.default.as_deref();
+                let checks = domain.checks.iter().map(|c| c.expr.as_str());
+                if (default.into_iter().chain(checks)).any(|t| expr_text::casts_to(t, name)) {
+                    found.push(Node::Type(d.def.id));
+                }
+            }
+        }
         for r in self.schema.relations() {
             match r {
                 Relation::View(v) if expr_text::casts_to(&v.query, name) => {

@@ -154,7 +154,7 @@ impl Work<'_> {
     ) -> Result<()> {
         let at = def.columns.len();
         let mut column = plain_column(c.name.clone(), c.ty());
-        column.not_null = c.not_null;
+        (column.not_null, column.domain) = (c.not_null, c.domain);
         let plain = c.identity.is_none() && !c.generated;
         if o.defaults && plain || o.generated && c.generated {
             (column.default, column.generated) = (c.default.clone(), c.generated);

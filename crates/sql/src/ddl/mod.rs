@@ -453,8 +453,11 @@ fn work(
         }
         // A temporary relation does not keep other sessions from changing or dropping a type.
         let users = |all: &[Column]| {
-            let mut types = all.iter().filter(|c| !c.dropped).map(|c| c.ty().ty);
-            types.any(|t| matches!(t, Type::User(_) | Type::UserArray(_)))
+            let mut live = all.iter().filter(|c| !c.dropped);
+            live.any(|c| {
+                let user = matches!(c.ty().ty, Type::User(_) | Type::UserArray(_));
+                user || c.domain.is_some()
+            })
         };
         let refused = match c {
             Change::Put(Object::Type(t)) => Some(t.namespace) == own,

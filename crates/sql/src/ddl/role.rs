@@ -355,6 +355,13 @@ impl Work<'_> {
                 uses.push(format!("privileges for schema {}", n.name));
             }
         }
+        for t in self.schema.user_types() {
+            if t.def.owner == role {
+                uses.push(format!("owner of type {}", t.def.name));
+            } else if t.def.acl.iter().flatten().any(|(to, _)| *to == role) {
+                uses.push(format!("privileges for type {}", t.def.name));
+            }
+        }
         for r in self.schema.relations() {
             let (kind, owner, acl) = match r {
                 Relation::Table(t) => ("table", t.def.owner, &t.def.acl),

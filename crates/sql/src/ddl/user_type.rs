@@ -162,9 +162,10 @@ impl Work<'_> {
         }
         let (id, array) = (self.oid(), self.oid());
         let mut made: Vec<Label> = vec![];
+        let mut names = std::collections::HashSet::new();
         for (label, rank) in labels.iter().zip(ranks(labels.len())) {
             let name = label_text(label)?;
-            if made.iter().any(|l| l.name == name) {
+            if !names.insert(name.clone()) {
                 let what =
                     "duplicate key value violates unique constraint \"pg_enum_typid_label_index\"";
                 return Err(Error::new(SqlState::UNIQUE_VIOLATION, what).detail(format!(

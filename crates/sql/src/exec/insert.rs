@@ -68,15 +68,18 @@ pub(super) fn put_all(
     Ok(n)
 }
 
-/// What the rows will give back, before they are inserted; and how many will be written, where ON CONFLICT makes that a question.
+/// What the rows will give back, before they are inserted; and how many will be written, where ON CONFLICT makes that a question. `before`: does the
+/// writes that will have been done by then.
 pub(super) fn returned(
     node: &Insert,
     rows: &mut [Vec<Value>],
+    before: impl Fn(&mut Rt<'_>) -> Result<()>,
     rt: &mut Rt<'_>,
 ) -> Result<(RowStore, Option<u64>)> {
     let mut out = RowStore::new(node.returning.as_ref().map_or(0, |r| r.outputs.len()));
     if node.conflict.is_some() {
         let trial = rt.txn()?.begin_trial();
+        before(rt)?;
         let n = put_all(node, rows.to_vec(), Some(&mut out), rt)?;
         rt.txn()?.end_trial(trial);
         return Ok((out, Some(n)));

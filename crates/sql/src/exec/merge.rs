@@ -14,6 +14,7 @@ use foldhash::HashSet;
 use txn::Result;
 
 /// What is done with a row.
+#[derive(Clone)]
 pub(super) enum Action {
     Update(Box<[u8]>, Vec<Value>),
     Delete(Box<[u8]>),
@@ -33,12 +34,18 @@ impl Action {
 
 /// Runs the statement: how many rows were inserted, updated or deleted.
 pub fn run(m: &Merge, rt: &mut Rt<'_>) -> Result<u64> {
-    let actions = read(m, rt)?;
+    let actions = read(m, &mut HashSet::default(), rt)?;
     apply(m, actions, rt)
 }
 
 /// The actions of all pairs, in order.
-pub(super) fn read(m: &Merge, rt: &mut Rt<'_>) -> Result<Vec<Action>> {
+///
+/// `claimed`: keys of the rows that a part of a WITH before this one changes; they are left alone.
+pub(super) fn read(
+    m: &Merge,
+    claimed: &mut HashSet<Box<[u8]>>,
+    rt: &mut Rt<'_>,
+) -> Result<Vec<Action>> {
     let mut op = open(&m.input, 1, rt)?;
     let mut changed: HashSet<Box<[u8]>> = HashSet::default();
     let mut actions = Vec::new();
@@ -50,10 +57,13 @@ pub(super) fn read(m: &Merge, rt: &mut Rt<'_>) -> Result<Vec<Action>> {
         let Some(action) = action(m, key.as_deref(), rt)? else {
             continue;
         };
-        if let Some(key) = key
-            && !changed.insert(key)
-        {
-            return Err(second_time().into());
+        if let Some(key) = key {
+            if !changed.insert(key.clone()) {
+                return Err(second_time().into());
+            }
+            if !claimed.insert(key) {
+                continue;
+            }
         }
         rt.charge(action.bytes())?;
         actions.push(action);

@@ -2,7 +2,8 @@
 //!
 //! All parts of such a statement see what was there before it. So each part is read in order, its new rows and RETURNING are kept, and the
 //! parts behind it read these. When the last one was read, the writes are done in the same order. A row that two parts would change is changed
-//! by the first. What an INSERT with ON CONFLICT gives back is not known before it is done: it is done on trial, undone, and done again with the others.
+//! by the first. What an INSERT with ON CONFLICT gives back is not known before it is done: it is done on trial behind the writes of the parts before it,
+//! undone, and done again with the others.
 //!
 //! Left out on purpose: deltas of split columns, which a statement with such a WITH writes exactly.
 
@@ -50,6 +51,17 @@ enum Pending<'p> {
 }
 
 impl Pending<'_> {
+    /// Does it for a trial, and stays.
+    fn try_out(&self, rt: &mut Rt<'_>) -> Result<()> {
+        match self {
+            Pending::Insert { node, rows, .. } => insert::put_all(node, rows.clone(), None, rt)?,
+            Pending::Update(u, targets) => dml::write_all(u, targets, rt)?,
+            Pending::Delete(d, keys) => dml::delete_all(d, keys, rt)?,
+            Pending::Merge(m, actions) => merge::apply(m, actions.clone(), rt)?,
+        };
+        Ok(())
+    }
+
     /// Does it; how many rows were written.
     fn apply(self, out: Option<&mut RowStore>, rt: &mut Rt<'_>) -> Result<u64> {
         match self {
@@ -69,7 +81,7 @@ impl Pending<'_> {
 
 fn stepwise(plan: &Plan, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
     let mut claimed: HashMap<RelId, Keys> = HashMap::default();
-    let mut pending = Vec::new();
+    let mut pending: Vec<Pending<'_>> = Vec::new();
     for (i, step) in plan.steps.iter().enumerate() {
         let number = |s: &super::Stats| s.starts[plan.subplans.len() + i];
         let first = rt.st.stats.as_ref().map_or(0, number);
@@ -83,7 +95,8 @@ fn stepwise(plan: &Plan, rt: &mut Rt<'_>) -> Result<(RowStore, u64)> {
                     tried,
                 } = &mut write
                 {
-                    (rows, *tried) = insert::returned(node, new, rt)?;
+                    let before = |rt: &mut Rt<'_>| pending.iter().try_for_each(|p| p.try_out(rt));
+                    (rows, *tried) = insert::returned(node, new, before, rt)?;
                 }
                 pending.push(write);
                 rows
@@ -144,7 +157,11 @@ fn read<'p>(
             let (keys, rows) = dml::read_delete(d, first, Some(seen), rt)?;
             (rows, Pending::Delete(d, keys))
         }
-        Root::Merge(m) => (RowStore::new(0), Pending::Merge(m, merge::read(m, rt)?)),
+        Root::Merge(m) => {
+            let seen = claimed.entry(m.handle.storage.id).or_default();
+            let actions = merge::read(m, seen, rt)?;
+            (RowStore::new(0), Pending::Merge(m, actions))
+        }
         Root::Rows(_) | Root::Explain { .. } => {
             return Err(Error::internal("a part of a WITH that writes nothing").into());
         }

@@ -373,7 +373,7 @@ impl<E: Engine> Session<E> {
 
     /// Commits the transaction, if there is one, and waits until its reply may leave. An error means that it was rolled back.
     pub(super) async fn commit(&mut self) -> Result<()> {
-        self.drop_portals();
+        self.drop_portals_at_commit();
         if let Err(e) = self.check_deferred(true).await {
             let seen = self.undo();
             if let Some(seen) = seen {
@@ -422,6 +422,7 @@ impl<E: Engine> Session<E> {
                 waited
             }
             Err(e) => {
+                self.drop_portals();
                 self.unsay();
                 self.undo_settings();
                 self.shared
@@ -462,8 +463,9 @@ impl<E: Engine> Session<E> {
         Some(seen)
     }
 
-    /// The transaction has committed; a role of SET LOCAL ends with it.
+    /// The transaction has committed: its cursors WITH HOLD stay, and a role of SET LOCAL ends with it.
     fn keep_settings(&mut self) {
+        self.held_cursors();
         if self.state.settings.get_mut().commit() {
             self.restore_roles();
         }

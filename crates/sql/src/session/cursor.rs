@@ -33,6 +33,8 @@ enum Hold {
     No,
     /// WITH HOLD, and its transaction runs.
     Declared,
+    /// Its rows are kept, and its transaction is about to commit.
+    Kept,
     /// Its transaction has committed, and its rows are kept.
     Held,
 }
@@ -54,6 +56,11 @@ pub struct Cursor {
 }
 
 impl Cursor {
+    /// Its rows are kept, so that a commit leaves it.
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self.hold, Hold::Kept | Hold::Held)
+    }
+
     /// It has outlived its transaction.
     pub(super) fn is_held(&self) -> bool {
         self.hold == Hold::Held
@@ -209,10 +216,19 @@ impl<E: Engine> Session<E> {
             cursor.rows = Some(rows);
         }
         run.end();
-        cursor.hold = Hold::Held;
+        cursor.hold = Hold::Kept;
         // No savepoint of a later transaction is older.
         p.depth = 0;
         Ok(())
+    }
+
+    /// The transaction has committed: the cursors that it kept outlive it.
+    pub(super) fn held_cursors(&mut self) {
+        for p in self.portals.values_mut() {
+            if p.cursor.hold == Hold::Kept {
+                p.cursor.hold = Hold::Held;
+            }
+        }
     }
 
     /// Whether a cursor is open that its transaction ends with, or another portal.

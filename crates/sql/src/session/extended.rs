@@ -186,7 +186,7 @@ impl<E: Engine> Session<E> {
                 [one] => *one,
                 many => many[i],
             };
-            let v = self.parameter(p, st.params[i], format);
+            let v = self.parameter(p, self.type_of_now(st.params[i]), format);
             values.push(v.map_err(|e| parameter_error(e, portal, i))?);
         }
         Ok(values)

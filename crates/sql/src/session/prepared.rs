@@ -16,6 +16,7 @@ use base::{ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use txn::Catalog;
 
 /// What a statement is made of.
 #[derive(Clone)]
@@ -480,8 +481,30 @@ impl<E: Engine> Session<E> {
             .into());
         }
         let values = params.into_iter().zip(&st.params);
-        let values = values.map(|((v, from), to)| seam::assign(v, from, *to, &self.output));
+        let values = values.map(|((v, from), to)| {
+            let to = self.type_of_now(*to);
+            seam::assign(v, from, to, &self.output)
+        });
         Ok(values.collect::<Result<_>>()?)
+    }
+
+    fn catalog_of_now(&self) -> Arc<Catalog> {
+        match &self.block.txn {
+            Some(t) => t.catalog(),
+            None => self.temp.over(self.shared.engine.catalog()),
+        }
+    }
+
+    /// A parameter's type as it is now: an enum may have other labels since the statement was prepared.
+    pub(super) fn type_of_now(&self, ty: ColumnType) -> ColumnType {
+        if !matches!(ty.ty, Type::User(_) | Type::UserArray(_)) {
+            return ty;
+        }
+        let now = self.catalog_of_now().schema.type_numbered(ty.ty.oid());
+        ColumnType {
+            ty: now.unwrap_or(ty.ty),
+            ..ty
+        }
     }
 
     /// The values of a SELECT of one row without tables, with their types.
@@ -500,10 +523,7 @@ impl<E: Engine> Session<E> {
             slot: Mutex::default(),
             kept: Default::default(),
         };
-        let catalog = match &self.block.txn {
-            Some(t) => t.catalog(),
-            None => self.temp.over(self.shared.engine.catalog()),
-        };
+        let catalog = self.catalog_of_now();
         let plan = self.make_plan(ast, &st, catalog)?;
         if !plan.prepared.params.is_empty() {
             return Err(no_parameter().into());
@@ -576,11 +596,20 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Ends all portals of the transaction, which ends.
+    /// Ends all portals of the transaction, which is rolled back or goes elsewhere.
     pub(super) fn drop_portals(&mut self) {
+        self.keep_portals(|p| p.cursor.is_held());
+    }
+
+    /// Ends the portals of the transaction but for the cursors that its commit leaves.
+    pub(super) fn drop_portals_at_commit(&mut self) {
+        self.keep_portals(|p| p.cursor.is_kept());
+    }
+
+    fn keep_portals(&mut self, stays: impl Fn(&Portal) -> bool) {
         self.unnamed_portal = None;
         if !self.portals.is_empty() {
-            self.portals.retain(|_, p| p.cursor.is_held());
+            self.portals.retain(|_, p| stays(p));
             let held = &self.portals;
             let cursors = self.state.cursors.get_mut();
             cursors.retain(|c| held.contains_key(&*c.name));
