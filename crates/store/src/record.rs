@@ -82,7 +82,9 @@ impl Version {
         Position::from_u64(self.position)
     }
 
-    /// The certifier's stamp.
+    /// What the certifier that pushed the version wrote beside its position. Today every commit writes 0.
+    /// Later users: a site, which marks the commits that it installed before its turn in the history came; epochs over partitions,
+    /// which keep the logical time of the version and its read validity (COCO §5.2). A checkpoint does not keep it.
     pub fn stamp(&self) -> u64 {
         self.stamp.load(Ordering::Acquire)
     }

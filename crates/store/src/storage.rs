@@ -438,7 +438,11 @@ impl Storage {
         try_each_of(&self.primary, guard, &mut f)
     }
 
-    /// Takes back every version above `above`, index entries included. Nobody else may use the storage meanwhile.
+    /// Takes back every commit above `above`: versions, index entries and the count of rows are again what they were at `above`.
+    /// Later users: an epoch that aborts (COCO §3.1), and a site's rows above the cut of its history when a new term starts.
+    ///
+    /// Two promises of the caller. No other thread uses the storage meanwhile. What was visible at `above` is still here: a snapshot has
+    /// stood there since, or no pass of the reclaimer went beyond it. [`Storage::last_written`] stays above, and so must new commits.
     pub fn rollback_above(&self, above: Position, memory: &Memory, guard: &Guard) {
         let indexes = self.indexes();
         let (mut key, mut kept) = (Vec::new(), Vec::new());
@@ -447,7 +451,7 @@ impl Storage {
                 return;
             }
             r.try_lock()
-                .expect("nobody commits while positions are taken back");
+                .expect("no other thread has the storage while commits are taken back");
             let was_live = r.newest(guard).is_some_and(|v| v.row().is_some());
             let mut gone = Vec::new();
             r.rollback(above, guard, |v| {
@@ -462,8 +466,13 @@ impl Storage {
                     }
                 }
             }
-            let live = r.newest(guard).is_some_and(|v| v.row().is_some());
+            let newest = r.newest(guard);
+            let live = newest.is_some_and(|v| v.row().is_some());
             self.count(i64::from(live) - i64::from(was_live));
+            if newest.is_none() {
+                // The commit that made the record replaced nothing, so it told the reclaimer nothing.
+                self.mark_stale(r, above);
+            }
             r.unlock();
         });
     }
