@@ -28,6 +28,7 @@ use crate::terms::Terms;
 use crate::transfer::{MARK, Switch};
 use base::Position;
 use env::{DirLock, Disk, Env, OpenMode, fault};
+use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub struct DataDir {
     log: Arc<LogDir>,
     terms: Terms,
     pub(crate) anchor: AnchorFile,
+    /// Held while `CANON_HEARD` is compared and replaced: several connections hear of terms at once.
+    pub(crate) hearing: Mutex<()>,
     _lock: DirLock,
 }
 
@@ -151,6 +154,7 @@ impl DataDir {
             log,
             terms,
             anchor,
+            hearing: Mutex::new(()),
             _lock: lock,
         };
         if let Some(switch) = switch {

@@ -148,8 +148,10 @@ impl DataDir {
         Ok(self.log().list()?.is_empty() && self.checkpoint_numbers()?.is_empty())
     }
 
-    /// This node has heard of a primary of this term, and will not forget it, whatever comes of it.
+    /// This node has heard of a primary of this term, and will not forget it, whatever comes of it. Several threads may call it at once: the
+    /// greatest term stays.
     pub fn hear(&self, term: u64) -> Result<()> {
+        let _one = self.hearing.lock();
         if term > self.heard_term()? {
             if term > MAX_TERM {
                 let what = format!("is told of term {term}, and none is greater than {MAX_TERM}");

@@ -258,3 +258,28 @@ fn a_position_is_read_as_it_is_printed() {
         assert!(bad.parse::<base::Position>().is_err(), "{bad}");
     }
 }
+
+/// Connections of several nodes hear of terms at the same time.
+#[test]
+fn of_terms_that_are_heard_of_at_once_the_greatest_stays() {
+    const THREADS: u64 = 4;
+    const TERMS: u64 = 60;
+    let path = std::env::temp_dir().join(format!("wal-hear-{}", std::process::id()));
+    let env = Env::os();
+    let dir = DataDir::open(&env, &path, DirOptions::default()).unwrap();
+    std::thread::scope(|s| {
+        for t in 0..THREADS {
+            let dir = &dir;
+            s.spawn(move || {
+                for n in 0..TERMS {
+                    let term = 2 + n * THREADS + t;
+                    dir.hear(term).expect("no other call is in the way");
+                    assert!(dir.heard_term().unwrap() >= term, "it was forgotten");
+                }
+            });
+        }
+    });
+    assert_eq!(dir.heard_term().unwrap(), 1 + TERMS * THREADS);
+    drop(dir);
+    std::fs::remove_dir_all(&path).unwrap();
+}
