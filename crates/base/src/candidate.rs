@@ -5,7 +5,7 @@
 //! that it gives; the rows themselves are those that become the newest.
 //!
 //! ```text
-//! number u64 | level u8 | n u32, reads (Footprint::encode_reads) | one versions u64 for each range
+//! number u64 | level u8 | since u64 | n u32, reads (Footprint::encode_reads) | one versions u64 for each range
 //! | n u32 | n x write: storage u32, overwrites u64, flags u8, key, row if there is one, deltas if there are any
 //! key, row: length u32, bytes      deltas: n u32, n x (column u16, amount i128, guarded u8, need i128 if guarded)
 //! ```
@@ -30,6 +30,8 @@ pub struct Candidate {
     /// Names the request: one that is repeated has the same number and is answered again, never run again. It cannot be guessed.
     pub number: u64,
     pub level: Isolation,
+    /// Its first statement's snapshot: rights, views and the rules for rows were looked at from there on. `footprint.snapshot` may be later.
+    pub since: Position,
     /// What it read (at SERIALIZABLE) and wrote.
     pub footprint: Footprint,
 }
@@ -48,6 +50,7 @@ impl Candidate {
             Isolation::RepeatableRead => 1,
             Isolation::Serializable => 2,
         });
+        b.extend_from_slice(&self.since.as_u64().to_le_bytes());
         put_key(&mut b, &f.encode_reads());
         for r in &f.ranges {
             b.extend_from_slice(&r.versions.to_le_bytes());
@@ -88,6 +91,7 @@ impl Candidate {
             2 => Isolation::Serializable,
             _ => return None,
         };
+        let since = Position::from_u64(u64_of(b)?);
         let mut footprint = Footprint::decode_reads(&key_of(b)?)?;
         for r in &mut footprint.ranges {
             r.versions = u64_of(b)?;
@@ -121,6 +125,7 @@ impl Candidate {
         b.is_empty().then_some(Candidate {
             number,
             level,
+            since,
             footprint,
         })
     }
@@ -170,6 +175,7 @@ mod tests {
         let c = Candidate {
             number: 99,
             level: Isolation::Serializable,
+            since: Position::new(3, 2),
             footprint: Footprint {
                 snapshot: Position::new(3, 4),
                 hold: 0,

@@ -5,8 +5,9 @@
 //! the certifier           TxnManager::adopt      an optimistic transaction with the same reads and writes, ready for `Txn::commit`
 //! ```
 //! Adopting checks what can be checked early: rows read are the versions that were read, rows to be replaced are the versions that were seen.
-//! It refuses a candidate after any change of the schema above its snapshot, so that a REVOKE which was acknowledged before the candidate
-//! came is obeyed: roles, grants, views and the rules for rows are all part of the schema. `Txn::commit` checks all of it again below its position, which is
+//! It refuses a candidate after any change of the schema above its first statement's snapshot, so that a REVOKE which was acknowledged before the
+//! candidate came is obeyed: roles, grants, views and the rules for rows are all part of the schema. The snapshot of the last statement would not do,
+//! since a row that an earlier one wrote was checked by the rules of then. `Txn::commit` checks all of it again below its position, which is
 //! what decides. So certification on another node is the commit that exists, and it is as parallel as commits are: record locks keep
 //! apart what conflicts (PSP §3.3.2 needs classes and executors for that).
 //!
@@ -95,6 +96,7 @@ impl Txn {
         Ok(Candidate {
             number,
             level,
+            since: self.standing.since.unwrap_or(footprint.snapshot),
             footprint,
         })
     }
@@ -298,7 +300,7 @@ impl Txn {
         self.options.locking = false;
         self.begin_statement()?;
         let f = &c.footprint;
-        self.same_schema_since(f.snapshot)?;
+        self.same_schema_since(c.since)?;
         for w in &f.writes {
             self.adopt_write(w, f.snapshot)?;
         }
@@ -333,7 +335,7 @@ impl TxnManager {
         let mut txn = self.begin(options, false);
         txn.begin_statement()?;
         let f = &c.footprint;
-        txn.same_schema_since(f.snapshot)?;
+        txn.same_schema_since(c.since)?;
         // A snapshot above what is installed here is of another history.
         let known = txn.view()?.position() >= f.snapshot;
         let reads = isolation == Isolation::Serializable;

@@ -101,6 +101,8 @@ pub(crate) struct Standing {
     pub(crate) hold: Option<Box<dyn Hold>>,
     /// Open portals, whose snapshot must not move.
     pub(crate) portals: i32,
+    /// The first statement's snapshot.
+    pub(crate) since: Option<Position>,
     /// How often the snapshot moved forward.
     pub(crate) moves: u32,
     /// It began at a site: its commit is another node's to decide.

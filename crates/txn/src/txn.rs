@@ -358,6 +358,8 @@ impl Txn {
         } else if contended && self.standing.portals == 0 {
             self.refresh()?;
         }
+        let at = self.view()?.position();
+        self.standing.since.get_or_insert(at);
         self.locks.waited = false;
         self.references.cascades.clear();
         self.statement.mark = Mark {

@@ -307,6 +307,30 @@ fn a_candidate_is_refused_when_rights_have_changed() {
     assert_eq!(e.code(), base::SqlState::SERIALIZATION_FAILURE);
 }
 
+/// READ COMMITTED stands at a newer snapshot with each statement. What an earlier one wrote was checked by the schema of then.
+#[test]
+fn a_candidate_is_refused_when_rights_have_changed_between_its_statements() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let w = World::new(FkAction::NoAction);
+    let mut a = w.begin(Isolation::ReadCommitted);
+    a.insert(&w.parents, &parent(1, 1, 1)).unwrap();
+    a.end_statement().unwrap();
+    let mut t = w.begin(Isolation::Serializable);
+    t.lock_schema().unwrap();
+    let mut def = w.children.table.def.clone();
+    def.owner = PARENTS + 50;
+    t.change_schema(vec![Change::Put(Object::Table(def))])
+        .unwrap();
+    let changed = w.commit(t).unwrap();
+    a.begin_statement().unwrap();
+    assert!(a.snapshot().unwrap() >= changed);
+    a.get(&w.parents, &key(2), |_| ()).unwrap();
+    a.end_statement().unwrap();
+    let a = a.candidate(1).unwrap().encode();
+    let e = w.adopt_and_commit(&a).unwrap_err();
+    assert_eq!(e.code(), base::SqlState::SERIALIZATION_FAILURE);
+}
+
 #[cfg(feature = "faults")]
 #[test]
 fn a_candidate_with_old_rights_is_found() {
