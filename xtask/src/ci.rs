@@ -119,7 +119,11 @@ fn run(step: &str, packages: &[Package]) -> Result<Outcome> {
                 step::whole(step, demo)?;
             }
         }
-        "sim" => step::whole(step, crate::sim::command(&features, &["--seeds", "500"]))?,
+        "sim" => {
+            for seeds in [&["--seeds", "500"][..], &["--sites", "--seeds", "300"]] {
+                step::whole(step, crate::sim::command(&features, seeds))?;
+            }
+        }
         "doc" => return tests(step, &features, &["--doc".into()]),
         _ => {
             let mut targets = targets_of(step, packages)?;

@@ -31,8 +31,12 @@ impl World {
         let leaders: Vec<usize> = (0..NODES)
             .filter(|j| self.machines[*j].primary().is_some_and(|p| !p.is_sealing()))
             .collect();
-        if write && !leaders.contains(&i) && self.dice.percent(40) {
-            self.begin_at_replica(i);
+        let at_site = if self.sites.on { 80 } else { 40 };
+        if write && !leaders.contains(&i) && self.dice.percent(at_site) {
+            match self.sites.on {
+                true => self.act_at_site(i),
+                false => self.begin_at_replica(i),
+            }
             return Some(i);
         }
         if write && !leaders.is_empty() {
@@ -47,6 +51,7 @@ impl World {
         }
         if !self.writing {
             // Who has a transaction open ends it.
+            self.leave_sites();
             for j in leaders {
                 self.on_node(j, |_, up| {
                     if let Running::Primary(p) = up {

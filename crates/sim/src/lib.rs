@@ -14,7 +14,7 @@
 //! and come back; replicas are promoted, with the primary's help or by force. Then everything is mended and the cluster must
 //! converge: one primary, all replicas equal to it, new commits acknowledged.
 //!
-//! What seeds meet too seldom is written down ([`scenario`]).
+//! What seeds meet too seldom is written down ([`scenario`]). In runs of their own replicas are sites ([`site`]).
 //!
 //! [`model`] remembers every commit by term and position; [`invariants`] compare. A seed decides everything: `--seed N` shows
 //! that run, a line per event.
@@ -34,6 +34,7 @@ pub mod primary;
 pub mod reads;
 pub mod scenario;
 pub mod schema;
+pub mod site;
 pub mod stock;
 mod stranger;
 pub mod values;
@@ -44,6 +45,13 @@ pub use world::{Config, Report, World};
 /// Runs one seed to its end. `Err` says which invariant did not hold, and holds the last events.
 pub fn run(seed: u64, loud: bool) -> Result<Report, String> {
     caught(World::new(seed, loud), World::run)
+}
+
+/// The same where replicas are sites.
+pub fn run_sites(seed: u64, loud: bool) -> Result<Report, String> {
+    let mut world = World::new(seed, loud);
+    world.sites.on = true;
+    caught(world, World::run)
 }
 
 /// What a world does, or which invariant did not hold, and the last events.

@@ -1,4 +1,5 @@
-//! `sim --seeds N [--from M]` runs seeds and reports; `sim --seed N` shows one, a line per event; `--plant NAME` makes a bug.
+//! `sim --seeds N [--from M]` runs seeds and reports; `sim --seed N` shows one, a line per event; `--plant NAME` makes a bug; `--sites`: replicas
+//! are sites.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -15,10 +16,15 @@ fn main() -> ExitCode {
     if let Some(fault) = value("--plant") {
         env::fault::plant(&fault, true);
     }
+    type Run = fn(u64, bool) -> Result<sim::Report, String>;
+    let (run, how): (Run, &str) = match args.iter().any(|a| a == "--sites") {
+        true => (sim::run_sites, " --sites"),
+        false => (sim::run, ""),
+    };
     // What failed is in the report; a backtrace for each seed would drown it.
     std::panic::set_hook(Box::new(|_| {}));
     if let Some(seed) = number("--seed") {
-        return match sim::run(seed, true) {
+        return match run(seed, true) {
             Ok(report) => {
                 println!("{report}");
                 ExitCode::SUCCESS
@@ -46,13 +52,13 @@ fn main() -> ExitCode {
                     if seed >= from + count {
                         return;
                     }
-                    let ran = sim::run(seed, false);
+                    let ran = run(seed, false);
                     let (failed, all) = &mut *done.lock().unwrap_or_else(|e| e.into_inner());
                     match ran {
                         Ok(report) => all.add(&report),
                         Err(why) => {
                             *failed += 1;
-                            println!("FAILED {why}\nagain: cargo xtask sim --seed {seed}\n");
+                            println!("FAILED {why}\nagain: cargo xtask sim{how} --seed {seed}\n");
                         }
                     }
                 }

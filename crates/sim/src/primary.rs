@@ -73,6 +73,8 @@ pub struct Primary {
     /// What may wait for the disk, in the order in which it was asked for.
     jobs: VecDeque<(usize, Job)>,
     pub pending: Vec<Pending>,
+    /// Verdicts that wait: the number, the time that it was sent, and what for.
+    pub certified: Vec<(u64, u32, Held)>,
     /// Transactions that clients have open.
     pub open: Vec<Open>,
     /// What is kept for transactions at replicas, by connection.
@@ -89,6 +91,7 @@ impl Primary {
             links: BTreeMap::new(),
             jobs: VecDeque::new(),
             pending: Vec::new(),
+            certified: Vec::new(),
             open: Vec::new(),
             kept: BTreeMap::new(),
             node,
@@ -126,24 +129,37 @@ impl World {
         promise: Promise,
         stock: Vec<Change>,
     ) -> Result<Position> {
+        let node = p.node.clone();
+        let commit = |order: &dyn CommitOrder| node.commit_in(Box::new(txn), order);
+        let (held, made) = self.recorded(p, stock, commit)?;
+        if let Some(at) = made {
+            p.pending.push(Pending { at, held, promise });
+        }
+        Ok(made.unwrap_or(Position::ZERO))
+    }
+
+    /// Has the node commit, with this order, and remembers what it made. Where that is.
+    pub fn recorded<T>(
+        &mut self,
+        p: &Primary,
+        stock: Vec<Change>,
+        commit: impl FnOnce(&dyn CommitOrder) -> Result<T>,
+    ) -> Result<(T, Option<Position>)> {
         let mut stock = Some(stock);
         let recorder = Recorder {
             order: p.node.order(),
             made: RefCell::default(),
         };
-        let held = p.node.commit_in(Box::new(txn), &recorder)?;
-        let mut at = Position::ZERO;
+        let done = commit(&recorder)?;
+        let mut at = None;
         for (position, heads, data) in recorder.made.into_inner() {
             let stock = stock.take().expect("one transaction, one commit");
             self.model
                 .committed(p.term, position, (&heads, &data), stock);
             self.report.commits += 1;
-            at = position;
+            at = Some(position);
         }
-        if at > Position::ZERO {
-            p.pending.push(Pending { at, held, promise });
-        }
-        Ok(at)
+        Ok((done, at))
     }
 
     /// The flusher writes: what was installed goes to the log, not yet durable.
@@ -172,6 +188,7 @@ impl World {
         for a in done {
             self.acknowledge(i, p, &a);
         }
+        self.certified(i, p);
     }
 
     fn tell_all(&mut self, i: usize, p: &mut Primary, event: impl Fn() -> Event) {

@@ -21,6 +21,7 @@ use crate::model::{Model, Terms};
 use crate::network::{Network, Weather, damage};
 use crate::primary::Primary;
 use crate::reads::StrongRead;
+use crate::site::{Certifying, Sites};
 
 /// A primary and three replicas.
 pub const NODES: usize = 4;
@@ -54,6 +55,8 @@ pub enum What {
     Client(usize),
     /// A transaction that began at a node arrives at another.
     Move(usize, usize, Moving),
+    /// Something of a site's transaction.
+    Site(Certifying),
     /// Words of a region are asked for: by whom, in which of its lives, of whom; and what was read comes back.
     Ask(usize, u64, usize, Fetch),
     Answer(usize, u64, usize, u64, Vec<u64>),
@@ -98,6 +101,10 @@ pub struct Report {
     /// Transactions that began at a replica: committed, and refused.
     pub moved: u64,
     pub refused: u64,
+    /// Transactions of sites: told as committed, as refused, and times that one was sent again.
+    pub certified: u64,
+    pub not_certified: u64,
+    pub sent_again: u64,
     /// Changes of stocks by deltas and by exact writes that were committed, and those that were refused.
     pub deltas: u64,
     pub exact: u64,
@@ -146,6 +153,9 @@ impl Report {
         self.acknowledged += other.acknowledged;
         self.moved += other.moved;
         self.refused += other.refused;
+        self.certified += other.certified;
+        self.not_certified += other.not_certified;
+        self.sent_again += other.sent_again;
         self.deltas += other.deltas;
         self.exact += other.exact;
         self.too_few += other.too_few;
@@ -195,6 +205,13 @@ impl fmt::Display for Report {
             "{} deltas of split values, {} exact writes, {} refused",
             self.deltas, self.exact, self.too_few
         )?;
+        if self.certified > 0 {
+            writeln!(
+                f,
+                "{} transactions of sites committed, {} refused, {} times one was sent again",
+                self.certified, self.not_certified, self.sent_again
+            )?;
+        }
         writeln!(
             f,
             "{} strong reads, {} of them above what was visible, {} that might be old, {} fetches; {} snapshots kept for replicas, {} gone on there",
@@ -241,6 +258,8 @@ pub struct World {
     /// Transactions whose snapshot a primary keeps, and a number for each and for each connection.
     pub holding: Vec<Holding>,
     pub holds_begun: u64,
+    /// Transactions of sites.
+    pub sites: Sites,
     pub report: Report,
     /// Connections of programs that are no nodes (`stranger`).
     pub strangers: BTreeSet<usize>,
@@ -309,6 +328,7 @@ impl World {
             strong: Vec::new(),
             holding: Vec::new(),
             holds_begun: 0,
+            sites: Sites::default(),
             report: Report::default(),
             strangers: BTreeSet::new(),
             published: HashMap::new(),
@@ -633,6 +653,7 @@ impl World {
                 self.moves_in(from, to, moving);
                 Some(to)
             }
+            What::Site(c) => self.certifying(c),
             What::Ask(i, life, to, fetch) => {
                 self.ask_region(i, life, to, fetch);
                 Some(to)

@@ -51,6 +51,26 @@ fn every_planted_fault_is_found() {
         });
         println!("{fault}: {}", why.lines().next().unwrap_or_default());
     }
+    // Of sites.
+    for fault in [
+        // A request that is repeated runs again.
+        "site.number_again",
+        // A site that takes a lost verdict for a refusal.
+        "site.pending_aborted",
+        // A second copy of a request that was refused, and commits.
+        "site.refused_again",
+        // A certifier that takes what is newest for what was seen.
+        "candidate.no_versions",
+    ] {
+        env::fault::plant(fault, true);
+        let found = (1..=60).find_map(|seed| sim::run_sites(seed, false).err());
+        env::fault::plant(fault, false);
+        let why = found.unwrap_or_else(|| {
+            let _ = std::panic::take_hook();
+            panic!("60 seeds did not find {fault}")
+        });
+        println!("{fault}: {}", why.lines().next().unwrap_or_default());
+    }
     // One for which chance has to work too long: a copy that takes away what is here before it has come.
     let script = sim::scenario::lost_as_the_old_primary_comes_back;
     for seed in 1..=3 {

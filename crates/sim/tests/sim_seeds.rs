@@ -72,3 +72,15 @@ fn a_seed_repeats_itself() {
         .collect();
     assert_eq!(twice[0], twice[1]);
 }
+
+/// Replicas that are sites: no number commits twice, what it replaced and read is as it was found, and what was refused has not happened.
+#[test]
+fn a_few_seeds_hold_where_replicas_are_sites() {
+    let mut all = sim::Report::default();
+    for seed in 1..=12 {
+        let report = sim::run_sites(seed, false).unwrap_or_else(|why| panic!("{why}"));
+        all.add(&report);
+    }
+    println!("{all}");
+    assert!(all.certified > 100 && all.not_certified > 50 && all.sent_again > 50);
+}

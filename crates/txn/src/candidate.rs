@@ -5,9 +5,9 @@
 //! the certifier           TxnManager::adopt      an optimistic transaction with the same reads and writes, ready for `Txn::commit`
 //! ```
 //! Adopting checks what can be checked early: rows read are the versions that were read, rows to be replaced are the versions that were seen.
-//! It refuses a candidate after any change of the schema above its first statement's snapshot, so that a REVOKE which was acknowledged before the
-//! candidate came is obeyed: roles, grants, views and the rules for rows are all part of the schema. The snapshot of the last statement would not do,
-//! since a row that an earlier one wrote was checked by the rules of then. `Txn::commit` checks all of it again below its position, which is
+//! It refuses a candidate after any change of the schema above its first statement's snapshot: roles, grants, views and the rules for rows are
+//! all part of the schema. So a REVOKE that was acknowledged before the candidate came is obeyed. The snapshot of the last statement would not
+//! do, since a row that an earlier one wrote was checked by the rules of then. `Txn::commit` checks all of it again below its position, which is
 //! what decides. So certification on another node is the commit that exists, and it is as parallel as commits are: record locks keep
 //! apart what conflicts (PSP §3.3.2 needs classes and executors for that).
 //!

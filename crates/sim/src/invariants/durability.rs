@@ -60,6 +60,7 @@ impl World {
     /// The primary of this term went down and came back with its log up to `last`.
     pub fn came_back(&mut self, i: usize, term: u64, last: Position) {
         let lost = self.model.crashed(term, last);
+        self.sites.crashed(term, last);
         if let Some(promise) = lost {
             assert!(
                 promise == Promise::Off || self.machines[i].lied,
@@ -140,6 +141,7 @@ impl World {
             );
             self.report.forgiven += 1;
         }
+        self.check_sites(&terms, last);
         let want = self.model.rows(&terms, last);
         for i in 0..NODES {
             self.check_node(i);
