@@ -7,13 +7,13 @@
 //! ```text
 //! number u64 | level u8 | since u64 | n u32, reads (Footprint::encode_reads) | one versions u64 for each range
 //! | n u32 | n x write: storage u32, overwrites u64, flags u8, key, row if there is one, deltas if there are any
-//! key, row: length u32, bytes      deltas: n u32, n x (column u16, amount i128, guarded u8, need i128 if guarded)
+//! key, row: length u32, bytes      deltas: n u32, n x (column u16, amount i128, guarded u8, need i128 if guarded), n u32, n x (columns u64, row)
 //! ```
 //!
 //! Left out on purpose: schema changes, which commit where they run; the role, since the certifier refuses a candidate after any change of
 //! rights.
 
-use crate::footprint::{MoveEntry, WriteEntry, byte_of, key_of, put_key, u32_of, u64_of};
+use crate::footprint::{FoundBy, MoveEntry, WriteEntry, byte_of, key_of, put_key, u32_of, u64_of};
 use crate::{Footprint, Position};
 
 /// The isolation levels.
@@ -76,6 +76,11 @@ impl Candidate {
                         b.extend_from_slice(&need.to_le_bytes());
                     }
                 }
+                b.extend_from_slice(&(w.found_by.len() as u32).to_le_bytes());
+                for f in &w.found_by {
+                    b.extend_from_slice(&f.columns.to_le_bytes());
+                    put_key(&mut b, &f.row);
+                }
             }
         }
         b
@@ -107,10 +112,14 @@ impl Candidate {
                 0 => None,
                 _ => Some(key_of(b)?),
             };
-            let mut moved = Vec::new();
+            let (mut moved, mut found_by) = (Vec::new(), Vec::new());
             if flags & MOVED != 0 {
                 for _ in 0..u32_of(b)? {
                     moved.push(move_of(b)?);
+                }
+                for _ in 0..u32_of(b)? {
+                    let (columns, row) = (u64_of(b)?, key_of(b)?);
+                    found_by.push(FoundBy { columns, row });
                 }
             }
             footprint.writes.push(WriteEntry {
@@ -120,6 +129,7 @@ impl Candidate {
                 existed: flags & EXISTED != 0,
                 row,
                 moved,
+                found_by,
             });
         }
         b.is_empty().then_some(Candidate {
@@ -164,6 +174,10 @@ mod tests {
             amount: -7,
             need,
         };
+        let found = FoundBy {
+            columns: 6,
+            row: (*b"seen").into(),
+        };
         let write = |row: Option<&[u8]>| WriteEntry {
             storage: 7,
             key: (*b"k").into(),
@@ -171,6 +185,7 @@ mod tests {
             existed: row.is_none(),
             row: row.map(Into::into),
             moved: row.map_or(vec![delta(None), delta(Some(7))], |_| vec![]),
+            found_by: row.map_or(vec![found.clone()], |_| vec![]),
         };
         let c = Candidate {
             number: 99,

@@ -120,6 +120,15 @@ pub struct WriteEntry {
     pub row: Option<Box<[u8]>>,
     /// Deltas of split columns: what the row changes by, whatever its newest version is. Without any it is `row` that counts.
     pub moved: Vec<MoveEntry>,
+    /// What the statements of the deltas found the row by, guards aside.
+    pub found_by: Vec<FoundBy>,
+}
+
+/// A row as a statement found it, with its split values whole, and the columns that it looked at (`txn::column_set`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundBy {
+    pub columns: u64,
+    pub row: Box<[u8]>,
 }
 
 /// What a transaction adds to a split value, in the column's units.

@@ -255,6 +255,8 @@ async fn what_a_site_does_not_run_goes_to_the_primary() {
     assert_eq!(lost.0, "40001", "it is another row by now");
     rows(&c, "ROLLBACK").await;
     rows(&p, "UPDATE t SET v = 3 WHERE v = 5").await;
+    // A block on an older state loses, as it should.
+    ready(&p, &[&here]).await;
     rows(&c, "BEGIN ISOLATION LEVEL SERIALIZABLE").await;
     rows(&c, "SAVEPOINT s; UPDATE t SET v = v").await;
     assert_eq!(refused(&c, "CREATE TABLE u ()").await.0, "0A000");

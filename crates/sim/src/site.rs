@@ -13,7 +13,7 @@
 //! | no number commits twice in one history | at each commit |
 //! | what a transaction replaced stood in the history just before its commit; at SERIALIZABLE, so did what it read | at each commit |
 //! | what a site is told as committed was committed there under its number | when it is told |
-//! | what was told as refused is not in the history at the end | at the end |
+//! | what was told as refused, in a term of the history at the end, is not in that history | at the end |
 //! | what the primary acknowledged is, as far as its promise goes | by the commit's own promise (`invariants::durability`) |
 //! | what a site shows is a state of the history | as of any replica (`invariants::snapshots`) |
 //!
@@ -62,7 +62,8 @@ pub enum Certifying {
         from: usize,
         number: u64,
         sent: u32,
-        told: Told,
+        /// ... and the term that it leads.
+        told: (Told, u64),
     },
     /// A site without a verdict looks what to do.
     Again { number: u64 },
@@ -92,6 +93,8 @@ struct Asked {
     /// Connections that it has been sent over.
     sent: u32,
     told: Option<Told>,
+    /// The term of the primary that said so.
+    told_in: u64,
 }
 
 /// Transactions of all sites.
@@ -309,6 +312,7 @@ impl World {
             stood,
             sent: 0,
             told: None,
+            told_in: 0,
         };
         self.sites.asked.insert(number, asked);
         self.ask(number);
@@ -384,23 +388,28 @@ impl World {
         }
         if env::fault::planted("site.pending_aborted") {
             // The planted bug: the connection is lost, so the transaction is taken for rolled back.
-            return self.told(number, Told::Refused);
+            let terms = self.terms_of(site).unwrap_or_default();
+            return self.told(number, (Told::Refused, term_at(&terms, Position::MAX)));
         }
         let own = self.on_node(site, |_, up| match up {
-            Running::Primary(p) => Some(p.node.outcome(number, after)),
+            Running::Primary(p) => Some((p.node.outcome(number, after), p.term)),
             Running::Follower(f) => {
                 let node = f.node.as_ref()?;
                 let at = node.committed_at(number)?;
-                (at <= node.marks().published.get()).then_some(Outcome::Committed(at))
+                let shown = at <= node.marks().published.get();
+                shown.then_some((Outcome::Committed(at), 0))
             }
         });
-        match own.flatten() {
-            None => self.ask(number),
-            Some(Outcome::Committed(at)) => self.told(number, Told::Committed(at)),
-            Some(Outcome::Aborted) => self.told(number, Told::Refused),
-            Some(Outcome::Unknown) => self.told(number, Told::Unknown),
-            Some(Outcome::Running) => self.look_again(number),
-        }
+        let Some((own, term)) = own.flatten() else {
+            return self.ask(number);
+        };
+        let told = match own {
+            Outcome::Committed(at) => Told::Committed(at),
+            Outcome::Aborted => Told::Refused,
+            Outcome::Unknown => Told::Unknown,
+            Outcome::Running => return self.look_again(number),
+        };
+        self.told(number, (told, term));
     }
 
     fn look_again(&mut self, number: u64) {
@@ -434,7 +443,7 @@ impl World {
                     Told::Refused
                 }
             };
-            w.verdict(to, number, sent, told);
+            w.verdict(to, number, sent, (told, term));
         });
     }
 
@@ -485,11 +494,12 @@ impl World {
             .partition(|c| node.is_published(c.2));
         p.certified = waiting;
         for (number, sent, held) in done {
-            self.verdict(i, number, sent, Told::Committed(held.position()));
+            let told = Told::Committed(held.position());
+            self.verdict(i, number, sent, (told, p.term));
         }
     }
 
-    fn verdict(&mut self, from: usize, number: u64, sent: u32, told: Told) {
+    fn verdict(&mut self, from: usize, number: u64, sent: u32, told: (Told, u64)) {
         let delay = 100 + self.dice.below(900);
         if !self.dice.percent(15) {
             let answered = Certifying::Answered {
@@ -503,7 +513,7 @@ impl World {
     }
 
     /// A verdict arrives at its site.
-    fn verdict_arrives(&mut self, from: usize, number: u64, sent: u32, told: Told) {
+    fn verdict_arrives(&mut self, from: usize, number: u64, sent: u32, told: (Told, u64)) {
         let asked = &self.sites.asked[&number];
         let alive = self.is_there(asked.site, &asked.node);
         let counts = asked.sent == sent && asked.told.is_none();
@@ -512,7 +522,7 @@ impl World {
         }
     }
 
-    fn told(&mut self, number: u64, told: Told) {
+    fn told(&mut self, number: u64, (told, term): (Told, u64)) {
         self.say(|| format!("number {number} is told: {told:?}"));
         match told {
             Told::Committed(at) => {
@@ -528,7 +538,7 @@ impl World {
             Told::Unknown => {}
         }
         let asked = self.sites.asked.get_mut(&number).expect("it asked");
-        asked.told = Some(told);
+        (asked.told, asked.told_in) = (Some(told), term);
         asked.txn = None;
     }
 
@@ -542,10 +552,12 @@ impl World {
         for (number, asked) in &self.sites.asked {
             let none = Vec::new();
             let all = self.sites.commits.get(number).unwrap_or(&none);
+            // A term that was cut off took its verdicts along.
+            let counts = terms.iter().any(|t| t.0 == asked.told_in);
             let mut here = all.iter().filter(|c| is_of(terms, **c) && c.0 <= last);
             let found = here.next();
             assert!(
-                found.is_none() || asked.told != Some(Told::Refused),
+                found.is_none() || !counts || asked.told != Some(Told::Refused),
                 "number {number} was told as refused, and has committed at {found:?}"
             );
         }

@@ -21,15 +21,17 @@
 //!
 //! Left out on purpose: schema changes; columns and conditions of reads.
 
-use base::footprint::{MoveEntry, ReadEntry, WriteEntry};
-use base::{Candidate, Error, Footprint, Position, Result, SqlState};
+use base::footprint::{FoundBy, MoveEntry, RangeEntry, ReadEntry, WriteEntry};
+use base::{Candidate, Error, Footprint, KeyRange, Position, Result, SqlState};
 use std::sync::Arc;
 use store::pin;
 
 use crate::handle::TableHandle;
+use crate::key_values::same;
 use crate::manager::TxnManager;
-use crate::moved::{AsRead, changed};
-use crate::range::column_set;
+use crate::moved::{AsRead, changed, range_entry};
+use crate::range::{ALL_COLUMNS, RangeRead, column_set};
+use crate::split::shares::newest_total;
 use crate::split::{Delta, Outcome};
 use crate::stats::Cause;
 use crate::stop::{self, Stop};
@@ -72,25 +74,28 @@ impl Txn {
         let mut level = self.options.isolation;
         let mut footprint = match level {
             Isolation::Serializable => self.reads()?.unwrap_or_default(),
-            _ => Footprint {
-                reads: self.exact_reads()?,
-                ..Footprint::default()
-            },
+            _ => self.exact_reads()?,
         };
-        if !footprint.reads.is_empty() {
+        if !footprint.reads.is_empty() || !footprint.ranges.is_empty() {
             level = Isolation::Serializable;
         }
         footprint.snapshot = self.view()?.position();
         footprint.hold = 0;
         for t in self.writes.tables.iter().filter(|t| !t.table.temporary) {
             let changes = t.rows.iter().filter(|(_, p)| p.row.is_some() || p.existed);
-            footprint.writes.extend(changes.map(|(key, p)| WriteEntry {
-                storage: t.table.storage.id,
-                key: key.clone(),
-                overwrites: p.saw,
-                existed: p.existed,
-                row: p.row.clone().filter(|_| p.moved.is_none()),
-                moved: p.moved.as_deref().map_or_else(Vec::new, entries),
+            footprint.writes.extend(changes.map(|(key, p)| {
+                WriteEntry {
+                    storage: t.table.storage.id,
+                    key: key.clone(),
+                    overwrites: p.saw,
+                    existed: p.existed,
+                    row: p.row.clone().filter(|_| p.moved.is_none()),
+                    moved: p.moved.as_deref().map_or_else(Vec::new, entries),
+                    found_by: p
+                        .moved
+                        .as_deref()
+                        .map_or_else(Vec::new, |m| m.found_by.to_vec()),
+                }
             }));
         }
         Ok(Candidate {
@@ -102,46 +107,161 @@ impl Txn {
     }
 
     /// Below SERIALIZABLE: what has to be unchanged at the commit's position all the same. Rows that were locked are, since the locks hold
-    /// here only; and so are rows that were read and then changed by deltas, of which an update could be lost.
-    fn exact_reads(&self) -> Result<Vec<ReadEntry>> {
-        let mut reads = Vec::new();
+    /// here only; and so are rows that were read and then changed by deltas, of which an update could be lost. Of a split value with
+    /// further records these count, too, also where the row is written and its share stays.
+    fn exact_reads(&self) -> Result<Footprint> {
+        let mut found = Footprint::default();
+        let rc = self.options.isolation == Isolation::ReadCommitted;
         for (storage, key, saw) in &self.reads.locked {
-            let written = self.writes.get(*storage, key);
-            if written.is_some_and(|p| p.moved.is_none()) || *saw == Position::ZERO {
+            if *saw == Position::ZERO {
                 continue;
             }
-            reads.push(ReadEntry {
+            let mut tables = self.schema.catalog.tables.values();
+            let table = tables.find(|t| t.storage.id == *storage);
+            if let Some(table) = table {
+                self.read_records(table, key, ALL_COLUMNS, &mut found.ranges)?;
+            }
+            let written = self.writes.get(*storage, key);
+            if written.is_some_and(|p| p.moved.is_none()) {
+                continue;
+            }
+            found.reads.push(ReadEntry {
                 storage: *storage,
                 key: key.clone(),
                 saw: *saw,
                 live: true,
             });
         }
-        if self.options.isolation == Isolation::ReadCommitted {
-            return Ok(reads);
-        }
         let guard = pin();
-        for t in &self.writes.tables {
+        for t in self.writes.tables.iter().filter(|t| !t.table.temporary) {
             for (key, p) in &t.rows {
-                let Some(moved) = &p.moved else { continue };
+                let Some(record) = t.table.storage.primary.get(key, &guard) else {
+                    continue;
+                };
+                let Some(moved) = &p.moved else {
+                    for s in t.table.spreads.iter().filter(|_| p.existed) {
+                        let column = column_set(&[s.column as u16]);
+                        // At READ COMMITTED it is not known what was looked at.
+                        if rc || self.has_read(&t.table, record, column, &guard)? {
+                            self.read_records(&t.table, key, column, &mut found.ranges)?;
+                        }
+                    }
+                    continue;
+                };
                 let columns: Vec<u16> = moved.net.iter().map(|m| m.0).collect();
                 let columns = column_set(&columns);
-                let record = t.table.storage.primary.get(key, &guard);
-                let Some(record) = record else { continue };
                 let at = record.at(self.view()?.position(), &guard);
-                if let Some(at) = at
+                if let Some(at) = at.filter(|_| !rc)
                     && self.has_read(&t.table, record, columns, &guard)?
                 {
-                    reads.push(ReadEntry {
+                    found.reads.push(ReadEntry {
                         storage: t.table.storage.id,
                         key: key.clone(),
                         saw: at.position(),
                         live: at.row().is_some(),
                     });
+                    self.read_records(&t.table, key, columns, &mut found.ranges)?;
                 }
             }
         }
-        Ok(reads)
+        Ok(found)
+    }
+
+    /// The further records of these split columns of a row count as read. READ COMMITTED has read them at several snapshots: 40001 where they
+    /// have changed between.
+    fn read_records(
+        &self,
+        table: &TableHandle,
+        key: &[u8],
+        columns: u64,
+        ranges: &mut Vec<RangeEntry>,
+    ) -> Result<()> {
+        if table.spreads.is_empty() || env::fault::planted("candidate.no_records") {
+            return Ok(());
+        }
+        let guard = pin();
+        let at = self.view()?.position();
+        let oldest = match self.options.isolation {
+            Isolation::ReadCommitted => self.standing.since,
+            _ => None,
+        };
+        let record = table.storage.primary.get(key, &guard);
+        let row = record.and_then(|r| r.row_at(at, &guard));
+        let row = row.map(|r| table.table.layout.row(r));
+        for s in &table.spreads {
+            let looked = s.column >= 63 || columns & 1 << s.column != 0;
+            if looked && row.is_some_and(|r| s.count(r) > 0) {
+                let read = RangeRead::whole(s.table.clone(), None, KeyRange::prefix(key));
+                let entry = range_entry(&read, at, oldest, &guard).ok_or_else(changed)?;
+                if !ranges.contains(&entry) {
+                    ranges.push(entry);
+                }
+            }
+        }
+        self.view()?
+            .check()
+            .map_err(|store::Expired| Txn::snapshot_too_old())
+    }
+
+    /// What the deltas of a row were found by, with one more statement's columns. Only a site has to know.
+    pub(crate) fn found_by(
+        &self,
+        table: &TableHandle,
+        key: &[u8],
+        had: Option<&Moved>,
+        columns: u64,
+    ) -> Result<Box<[FoundBy]>> {
+        let before = had.map_or(&[][..], |m| &m.found_by);
+        if columns == 0 || !self.standing.elsewhere {
+            return Ok(before.into());
+        }
+        let guard = pin();
+        let record = table.storage.primary.get(key, &guard);
+        let row = record.and_then(|r| r.row_at(self.view().ok()?.position(), &guard));
+        let row = row.ok_or_else(Txn::snapshot_too_old)?;
+        let shown = self.shown(table, key, table.table.layout.row(row))?;
+        self.view()?
+            .check()
+            .map_err(|store::Expired| Txn::snapshot_too_old())?;
+        let row = shown.unwrap_or_else(|| row.into());
+        let mut all = before.to_vec();
+        match all.iter_mut().find(|f| f.row == row) {
+            Some(same) => same.columns |= columns,
+            None => all.push(FoundBy { columns, row }),
+        }
+        Ok(all.into())
+    }
+
+    /// Whether the newest version of a row, which is locked in mode Delta, is what the statements of its deltas had found.
+    fn is_as_found(&self, handle: &TableHandle, w: &WriteEntry) -> Result<bool> {
+        let layout = &handle.table.layout;
+        let guard = pin();
+        let record = handle.storage.primary.get(&w.key, &guard);
+        let Some(record) = record else {
+            return Ok(false);
+        };
+        let Some(now) = record.newest(&guard).and_then(|v| v.row()) else {
+            return Ok(false);
+        };
+        for f in &w.found_by {
+            if !layout.check(&f.row) {
+                return Err(damaged());
+            }
+            let (then, now) = (layout.row(&f.row), layout.row(now));
+            for column in (0..layout.len()).filter(|c| *c >= 63 || f.columns & 1 << c != 0) {
+                let same = match handle.split(column).filter(|_| handle.is_spread(now)) {
+                    None => same(&then.get(column), &now.get(column)),
+                    Some(units) => {
+                        let total = newest_total(handle, (record, &w.key), column, units, &guard);
+                        total.map(|t| t.0) == units.units(&then.get(column))
+                    }
+                };
+                if !same {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// The deltas of a candidate are reserved and merged here: the bound is decided at the position that they get.
@@ -166,7 +286,20 @@ impl Txn {
         }
         let added = self.add_to(handle, &w.key, &deltas, 0);
         match self.decided(added)? {
-            Outcome::Done => Ok(()),
+            Outcome::Done if env::fault::planted("candidate.found_by_nothing") => Ok(()),
+            // From here on the row's lock keeps it so.
+            Outcome::Done if self.is_as_found(handle, w)? => Ok(()),
+            Outcome::Done => {
+                self.shared.stats.abort(Cause::WriteConflict);
+                let guard = pin();
+                let record = handle.storage.primary.get(&w.key, &guard);
+                let key = record
+                    .map_or_else(|| "(row)".to_owned(), |r| handle.describe_record(r, &guard));
+                let newest = record.and_then(|r| r.newest(&guard));
+                let winner = newest.map_or(Position::ZERO, |v| v.position());
+                let what = "could not serialize access due to concurrent update";
+                Err(self.lost_to(what, handle, &key, winner))
+            }
             Outcome::Refused | Outcome::Exact => {
                 self.shared.stats.abort(Cause::WriteConflict);
                 Err(changed())
@@ -288,7 +421,10 @@ impl Txn {
         let level = self.options.isolation;
         let locks = match level {
             Isolation::ReadCommitted => true,
-            Isolation::RepeatableRead => !self.exact_reads()?.is_empty(),
+            Isolation::RepeatableRead => {
+                let exact = self.exact_reads()?;
+                !exact.reads.is_empty() || !exact.ranges.is_empty()
+            }
             Isolation::Serializable => false,
         };
         Ok(!locks)

@@ -125,15 +125,8 @@ impl Txn {
             });
         }
         for r in &self.reads.ranges {
-            let (rows, versions) =
-                standing_in(r, f.snapshot, None, &guard).expect("no limit is given");
-            f.ranges.push(RangeEntry {
-                storage: r.table.storage.id,
-                index: r.index.as_ref().map_or(r.table.storage.id, |i| i.spec.id),
-                range: r.range.clone(),
-                rows,
-                versions,
-            });
+            let entry = range_entry(r, f.snapshot, None, &guard);
+            f.ranges.push(entry.expect("no limit is given"));
         }
         view.check().map_err(|_| Txn::snapshot_too_old())?;
         Ok(Some(f))
@@ -248,6 +241,23 @@ impl Txn {
         let what = "could not serialize access due to read/write dependencies among transactions";
         self.lost_to(what, table, &shown, winner)
     }
+}
+
+/// A range as it travels, with what stood in it at a position; `None` when a row of it is younger than `oldest`.
+pub(crate) fn range_entry(
+    r: &RangeRead,
+    at: Position,
+    oldest: Option<Position>,
+    guard: &store::Guard,
+) -> Option<RangeEntry> {
+    let (rows, versions) = standing_in(r, at, oldest, guard)?;
+    Some(RangeEntry {
+        storage: r.table.storage.id,
+        index: r.index.as_ref().map_or(r.table.storage.id, |i| i.spec.id),
+        range: r.range.clone(),
+        rows,
+        versions,
+    })
 }
 
 /// The rows in a range at a position, and the digest of their versions; `None` when one of them is younger than `oldest`.

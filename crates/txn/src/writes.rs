@@ -4,6 +4,7 @@
 //! over the rows that are there after the transaction. An undo list holds what each change replaced; a savepoint is a length
 //! of that list. Changes of the schema stand in it, too: what was written before one is undone under the table's handle of then.
 
+use base::footprint::FoundBy;
 use base::{Position, RelId};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub struct Moved {
     pub needs: Box<[(u16, i128)]>,
     /// What the row says from now on of how many further records its values have: the column that counts, and the number. A worker's.
     pub counts: Box<[(u16, u16)]>,
+    /// At a site: the rows that the statements found, and by which columns ([`base::footprint::FoundBy`]). Elsewhere the row's lock keeps them.
+    pub found_by: Box<[FoundBy]>,
     /// The snapshot at which the row was made. At another one it is made anew when it is read.
     pub at: Position,
 }

@@ -15,6 +15,8 @@
 //!
 //! Left out on purpose: threads; the hot row over the wire has them.
 
+#[path = "splits/candidates.rs"]
+mod candidates;
 mod support;
 
 use base::schema::*;

@@ -224,7 +224,7 @@ impl Txn {
         let new_lock = self.locks.held.len() > locks;
         let outcome = self.reserve_all(&handle, key, deltas, had.as_deref(), looked_at)?;
         if outcome == Outcome::Done {
-            self.note_moved(&handle, key, deltas, had)?;
+            self.note_moved(&handle, key, deltas, had, looked_at)?;
         } else if had.is_none() {
             // Two that hold it and want more would wait for each other.
             match new_lock {
@@ -422,7 +422,9 @@ impl Txn {
         key: &[u8],
         deltas: &[Delta],
         had: Option<Box<Moved>>,
+        looked_at: u64,
     ) -> Result<()> {
+        let found_by = self.found_by(handle, key, had.as_deref(), looked_at)?;
         let (mut moved, mut needs): (Vec<(u16, i128)>, Vec<_>) =
             had.map_or_else(Default::default, |m| (m.net.into(), m.needs.into()));
         for d in deltas {
@@ -445,6 +447,7 @@ impl Txn {
             net: moved.into(),
             needs: needs.into(),
             counts: [].into(),
+            found_by,
             at: self.view()?.position(),
         };
         self.put_moved(handle, key, row, saw, moved);

@@ -342,6 +342,7 @@ impl Txn {
                 net: [(s.share() as u16, net)].into(),
                 needs: [].into(),
                 counts: [].into(),
+                found_by: [].into(),
                 at: moved.at,
             };
             let change = Pending {
@@ -357,6 +358,7 @@ impl Txn {
             net: here.into(),
             needs: moved.needs.clone(),
             counts: moved.counts.clone(),
+            found_by: [].into(),
             at: moved.at,
         }
     }
@@ -405,6 +407,7 @@ impl Txn {
             net: [].into(),
             needs: [].into(),
             counts: [(s.count as u16, to)].into(),
+            found_by: [].into(),
             at: self.view()?.position(),
         };
         let bytes = row.bytes().into();

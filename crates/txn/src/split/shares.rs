@@ -20,7 +20,7 @@ pub(super) fn value_of(units: &Units, row: RowRef<'_>, column: usize) -> Option<
 }
 
 /// The shares of the further records of a value, added up.
-pub(super) struct Sum {
+pub(crate) struct Sum {
     pub total: i128,
     /// The largest, without its sign.
     pub largest: i128,
@@ -131,7 +131,7 @@ impl Spread {
 }
 
 /// The newest value of a row: what its newest version says, with its further records. The row's lock is held in mode Delta or above.
-pub(super) fn newest_total<'g>(
+pub(crate) fn newest_total<'g>(
     owner: &TableHandle,
     (record, key): (&'g Record, &[u8]),
     column: usize,
