@@ -77,6 +77,18 @@ pub struct HeldMove {
     footprint: Vec<u8>,
 }
 
+/// Between a replica and a primary.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnTheWay {
+    /// A primary, in one of its lives, is asked to keep a snapshot: by whom, in which of its lives, on which connection.
+    Ask(usize, u64, usize, u64, u64, Vec<u8>),
+    /// ... its answer; and the end of that connection at the primary.
+    Answer(usize, u64, u64, u64, Vec<u64>),
+    Gone(usize, u64, u64),
+    /// A transaction whose snapshot is kept arrives there.
+    Move(usize, usize, u64, HeldMove),
+}
+
 struct Number(Held);
 
 impl Hold for Number {
@@ -97,6 +109,34 @@ fn repeatable() -> TxnOptions {
 }
 
 impl World {
+    /// It arrives; at which node.
+    pub fn holds_hear(&mut self, message: OnTheWay) -> usize {
+        match message {
+            OnTheWay::Ask(to, to_life, i, life, link, bytes) => {
+                if self.is_alive(to, to_life) {
+                    self.hold_asked(to, i, life, link, &bytes);
+                }
+                to
+            }
+            OnTheWay::Answer(i, life, link, number, values) => {
+                if self.is_alive(i, life) {
+                    self.hold_answered(i, link, &Answer { number, values });
+                }
+                i
+            }
+            OnTheWay::Gone(to, life, link) => {
+                if self.is_alive(to, life) {
+                    self.hold_gone(to, link);
+                }
+                to
+            }
+            OnTheWay::Move(to, i, life, moving) => {
+                self.held_moves_in(to, i, life, &moving);
+                to
+            }
+        }
+    }
+
     /// A client begins such a transaction at a replica.
     pub fn begin_holding(&mut self, i: usize) {
         self.holds_begun += 1;
@@ -129,7 +169,14 @@ impl World {
             let mut bytes = Vec::new();
             request.encode(&mut bytes);
             let life = self.machines[i].life;
-            let ask = What::HoldAsk(link.to, link.life, i, life, link.number, bytes);
+            let ask = What::Hold(OnTheWay::Ask(
+                link.to,
+                link.life,
+                i,
+                life,
+                link.number,
+                bytes,
+            ));
             self.later(link.arrives - self.now, ask);
         }
     }
@@ -160,7 +207,7 @@ impl World {
     fn lose_holds(&mut self, i: usize, f: &mut Follower) {
         let again = (self.now + AGAIN) * 1_000;
         if let Some(link) = f.holds.link.take() {
-            let learns = What::HoldGone(link.to, link.life, link.number);
+            let learns = What::Hold(OnTheWay::Gone(link.to, link.life, link.number));
             self.later(link.arrives.saturating_sub(self.now) + 500, learns);
         }
         let waited = f.holds.core.lost(Some(again));
@@ -173,7 +220,7 @@ impl World {
     }
 
     /// A request arrives at a primary.
-    pub fn hold_asked(&mut self, to: usize, i: usize, life: u64, link: u64, bytes: &[u8]) {
+    fn hold_asked(&mut self, to: usize, i: usize, life: u64, link: u64, bytes: &[u8]) {
         if !self.net.reaches(i, to) {
             return;
         }
@@ -186,12 +233,15 @@ impl World {
         });
         if let Some(Answer { number, values }) = answer.flatten() {
             let delay = 100 + self.dice.below(900);
-            self.later(delay, What::HoldAnswer(i, life, link, number, values));
+            self.later(
+                delay,
+                What::Hold(OnTheWay::Answer(i, life, link, number, values)),
+            );
         }
     }
 
     /// The primary learns that a connection has ended.
-    pub fn hold_gone(&mut self, to: usize, link: u64) {
+    fn hold_gone(&mut self, to: usize, link: u64) {
         self.on_node(to, |_, up| {
             if let Running::Primary(p) = up {
                 p.kept.remove(&link);
@@ -200,7 +250,7 @@ impl World {
     }
 
     /// An answer arrives at a replica.
-    pub fn hold_answered(&mut self, i: usize, link: u64, a: &Answer) {
+    fn hold_answered(&mut self, i: usize, link: u64, a: &Answer) {
         let now = self.now;
         self.on_node(i, |w, up| {
             let Running::Follower(f) = up else { return };
@@ -285,7 +335,10 @@ impl World {
             };
             let delay = 100 + self.dice.below(900);
             let life = self.machines[i].life;
-            self.later(delay, What::HoldMove(f.target, i, life, held_move));
+            self.later(
+                delay,
+                What::Hold(OnTheWay::Move(f.target, i, life, held_move)),
+            );
             // Kept until it has arrived there.
             h.ends = u64::MAX;
             return Some(h);
@@ -295,7 +348,7 @@ impl World {
     }
 
     /// It arrives at a primary, and goes on there; then what was kept is let go.
-    pub fn held_moves_in(&mut self, to: usize, i: usize, life: u64, moving: &HeldMove) {
+    fn held_moves_in(&mut self, to: usize, i: usize, life: u64, moving: &HeldMove) {
         if self.net.reaches(i, to) {
             self.on_node(to, |w, up| {
                 if let Running::Primary(p) = up

@@ -2,7 +2,7 @@
 
 use base::Position;
 use env::ManualClock;
-use replica::read::{Answer, Fetch};
+use replica::read::Fetch;
 use replica::replay::Policy;
 use replica::ship::Message;
 use std::cmp::Reverse;
@@ -15,7 +15,7 @@ use workload::rng::Rng;
 use crate::clients::Session;
 use crate::follower::Happens;
 use crate::forward::Moving;
-use crate::holding::{HeldMove, Holding};
+use crate::holding::{Holding, OnTheWay};
 use crate::machine::{Machine, Running};
 use crate::model::{Model, Terms};
 use crate::network::{Network, Weather, damage};
@@ -60,13 +60,8 @@ pub enum What {
     /// Words of a region are asked for: by whom, in which of its lives, of whom; and what was read comes back.
     Ask(usize, u64, usize, Fetch),
     Answer(usize, u64, usize, u64, Vec<u64>),
-    /// A primary, in one of its lives, is asked to keep a snapshot: by whom, in which of its lives, on which connection.
-    HoldAsk(usize, u64, usize, u64, u64, Vec<u8>),
-    /// ... its answer; and the end of that connection at the primary.
-    HoldAnswer(usize, u64, u64, u64, Vec<u64>),
-    HoldGone(usize, u64, u64),
-    /// A transaction whose snapshot is kept arrives there.
-    HoldMove(usize, usize, u64, HeldMove),
+    /// A message about a snapshot that a primary keeps.
+    Hold(OnTheWay),
     Chaos,
 }
 
@@ -579,7 +574,7 @@ impl World {
         }
     }
 
-    fn is_alive(&self, i: usize, life: u64) -> bool {
+    pub fn is_alive(&self, i: usize, life: u64) -> bool {
         self.machines[i].life == life && self.machines[i].up.is_some()
     }
 
@@ -664,28 +659,7 @@ impl World {
                 }
                 Some(i)
             }
-            What::HoldAsk(to, to_life, i, life, link, bytes) => {
-                if self.is_alive(to, to_life) {
-                    self.hold_asked(to, i, life, link, &bytes);
-                }
-                Some(to)
-            }
-            What::HoldAnswer(i, life, link, number, values) => {
-                if self.is_alive(i, life) {
-                    self.hold_answered(i, link, &Answer { number, values });
-                }
-                Some(i)
-            }
-            What::HoldGone(to, life, link) => {
-                if self.is_alive(to, life) {
-                    self.hold_gone(to, link);
-                }
-                Some(to)
-            }
-            What::HoldMove(to, i, life, moving) => {
-                self.held_moves_in(to, i, life, &moving);
-                None
-            }
+            What::Hold(message) => Some(self.holds_hear(message)),
             What::Chaos => {
                 if !self.mending {
                     self.chaos();
