@@ -1,11 +1,11 @@
 //! Crashes: kill -9 under load, again and again, and at every named fault point.
 //!
 //! The load keeps its books outside the server. Each client has a counter row and adds one entry to
-//! a ledger in the same transaction, moves money between accounts, and drops its old entries; what
+//! a ledger in the same transaction, moves money between accounts, adds one to a split value, and drops its old entries. What
 //! it was told is committed it writes down. After each crash and restart [`verify`] compares:
 //!
 //! * no acknowledged commit is lost, and at most the one in flight is there beyond them;
-//! * no half transaction: counter, ledger and accounts agree;
+//! * no half transaction: counter, ledger, accounts and split values agree;
 //! * indexes equal rows: the ledger through each index is the ledger;
 //! * a value of a sequence that an acknowledged commit holds is never given out again.
 //!
@@ -29,6 +29,8 @@ const CLIENTS: usize = 4;
 const ASYNC_CLIENT: usize = 3;
 const ACCOUNTS: i32 = 10;
 const KEPT: i64 = 40;
+/// Values that all clients add to. Each is to have further records.
+const HOT: i64 = 8;
 
 /// What one client knows.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +56,16 @@ async fn setup(server: &Server) {
         )
         .await
         .expect("the tables");
+    let split = match on_postgres() {
+        true => "",
+        false => "WITH (split = 'n'); ALTER TABLE hot ALTER COLUMN n SET (split_min = 2)",
+    };
+    let hot = format!(
+        "CREATE TABLE hot (id int PRIMARY KEY, n bigint NOT NULL CHECK (n >= 0)) {split};
+         INSERT INTO hot SELECT i, 0 FROM generate_series(0, {}) i",
+        HOT - 1
+    );
+    client.batch_execute(&hot).await.expect("split values");
     for client_no in 0..CLIENTS {
         let sql = format!("INSERT INTO counter VALUES ({client_no}, 0)");
         client.batch_execute(&sql).await.expect("a counter");
@@ -92,6 +104,12 @@ async fn transact(
             ))
             .await?;
     }
+    client
+        .batch_execute(&format!(
+            "UPDATE hot SET n = n + 1 WHERE id = {}",
+            turn % HOT
+        ))
+        .await?;
     client
         .batch_execute(&format!(
             "DELETE FROM ledger WHERE client = {me} AND n <= {}",
@@ -191,6 +209,9 @@ async fn verify(server: &Server, books: &mut [Books]) {
     }
     let total = one("SELECT sum(balance)::bigint FROM account").await;
     assert_eq!(total, i64::from(ACCOUNTS) * 1000, "half a transfer");
+    let hot = one("SELECT sum(n)::bigint FROM hot").await;
+    let counted = one("SELECT sum(n)::bigint FROM counter").await;
+    assert_eq!(hot, counted, "half a delta, or half a step of the worker");
 
     // The ledger as the table has it, and through each index.
     let rows = async |sql: &str| -> Vec<(i64, i32, i64, String)> {
@@ -422,11 +443,26 @@ mod fault_points {
                 }
             }
         }
-        // The load changes no split value, so its worker takes no step.
-        found.retain(|(point, _)| !point.starts_with("splits."));
         found.sort();
         found.dedup();
         found
+    }
+
+    /// Has the worker of split values give records and take them back, which it does once a second, until it has met the fault.
+    async fn worker_steps(server: &Server) {
+        let Ok(client) = common::connect_to(&server.config()).await else {
+            return;
+        };
+        let deadline = tokio::time::Instant::now() + common::PATIENCE * 2;
+        for least in [2, 0].into_iter().cycle() {
+            let set = format!("ALTER TABLE hot ALTER COLUMN n SET (split_min = {least})");
+            // Where a client's locks are in the way, the next turn does it.
+            let _ = client.batch_execute(&set).await;
+            tokio::time::sleep(Duration::from_millis(1200)).await;
+            if client.is_closed() || tokio::time::Instant::now() > deadline {
+                return;
+            }
+        }
     }
 
     /// Runs one point with one action. Returns whether the fault showed (the process died).
@@ -460,6 +496,7 @@ mod fault_points {
         let shared = Arc::new(server);
         let stop = Arc::new(AtomicBool::new(false));
         let (admin, flag) = (shared.clone(), stop.clone());
+        let steps = spec.starts_with("splits.");
         let pushing = tokio::spawn(async move {
             // Each turn fills a segment and checkpoints it, so that the points of both and those of pruning are passed.
             const FILL: &str = "UPDATE filler SET v = repeat('filler', 100000) WHERE id = 0;
@@ -474,6 +511,9 @@ mod fault_points {
                         }
                     }
                 }
+            }
+            if steps {
+                worker_steps(&admin).await;
             }
             flag.store(true, Ordering::Relaxed);
         });

@@ -11,6 +11,7 @@
 //! # what this anomaly is
 //! setup                       statements, one a line, before the first session connects
 //! steps                       sN: statement, {level} is the level under test
+//! (among the steps) until: Q  goes on when the query answers true: what a worker does meanwhile is done
 //! require NAME at LEVELS      the query on the next line answers true in the end
 //! never at LEVELS: s2 -> 11   no step of s2 has this outcome
 //! count N at LEVELS: OUTCOME  exactly N steps have this outcome
@@ -21,7 +22,8 @@
 //! The expectation says what to wait for: that a statement answers, or that it answers or
 //! `pg_stat_activity` shows that it waits for a lock. Only where nothing is expected a statement is
 //! taken for blocked after a while. `UPDATE_GOLDEN=1` rewrites the transcripts (of the target that
-//! runs: ours, or PostgreSQL's with `CANON_TEST_URL`).
+//! runs: ours, or PostgreSQL's with `CANON_TEST_URL`). There a split column is a plain one: its options are left out, and
+//! no worker is waited for.
 
 mod common;
 
@@ -139,6 +141,22 @@ fn parse(text: &str) -> Script {
     script
 }
 
+/// Stands in the place of a session, before a query that is waited for.
+const UNTIL: &str = "until";
+
+/// A statement of the setup as the server takes it: PostgreSQL has no split columns.
+fn plain(sql: &str) -> String {
+    let (before, after) = match sql.split_once(" WITH (split = ") {
+        Some((before, rest)) if on_postgres() => (before, rest.split_once(')').map_or("", |r| r.1)),
+        _ => (sql, ""),
+    };
+    let option = on_postgres() && before.contains("SET (split");
+    match option {
+        true => String::new(),
+        false => format!("{before}{after}"),
+    }
+}
+
 /// One statement's outcome, on one line.
 async fn execute(client: Arc<Client>, sql: String) -> String {
     let messages = match client.simple_query(&sql).await {
@@ -201,6 +219,22 @@ impl Run<'_> {
             assert!(Instant::now() < deadline, "neither ends nor waits");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Waits for what a worker does, and notes that it is done.
+    async fn until(&mut self, sql: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !on_postgres() {
+            let answer = self.admin.query_one(sql, &[]).await.expect("an answer");
+            if answer.get::<_, Option<bool>>(0) == Some(true) {
+                break;
+            }
+            let so_far = self.transcript.join("\n");
+            assert!(Instant::now() < deadline, "not true: {sql}\n{so_far}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.transcript.push(format!("until: {sql} -> true"));
+        self.released(None).await;
     }
 
     async fn step(&mut self, of: &Session, session: &str, sql: &str) {
@@ -285,12 +319,12 @@ async fn run_level(
     let admin = server.connect().await;
     for sql in &script.setup {
         admin
-            .batch_execute(sql)
+            .batch_execute(&plain(sql))
             .await
             .unwrap_or_else(|e| panic!("setup: {sql}: {e:?}"));
     }
     let mut sessions: BTreeMap<&str, Session> = BTreeMap::new();
-    for (session, _) in &script.steps {
+    for (session, _) in script.steps.iter().filter(|s| s.0 != UNTIL) {
         if !sessions.contains_key(session.as_str()) {
             let client = Arc::new(server.connect().await);
             let pid = client.query_one("SELECT pg_backend_pid()", &[]).await;
@@ -307,6 +341,10 @@ async fn run_level(
     };
     for (session, sql) in &script.steps {
         let sql = sql.replace("{level}", level);
+        if session == UNTIL {
+            run.until(&sql).await;
+            continue;
+        }
         run.step(&sessions[session.as_str()], session, &sql).await;
     }
     while let Some(session) = run.blocked.keys().next().cloned() {
@@ -429,5 +467,6 @@ files! {
     intermediate_read lock_modes lock_table lost_update nowait_skip_locked
     observed_transaction_vanishes phantom open_portal predicate_many_preceders predicate_many_preceders_write read_only_anomaly read_skew
     read_skew_predicate scans_that_miss snapshot_moved unique_race wait_and_recheck write_skew
-    split_bound split_delete split_deltas split_exact split_read split_reserved split_runs_out split_upsert write_skew_error write_skew_predicate write_skew_scan
+    split_bound split_delete split_deltas split_exact split_read split_reserved split_reset split_runs_out split_shrink split_spread split_spread_delete
+    split_spread_exact split_spread_for_update split_upsert split_worker write_skew_error write_skew_predicate write_skew_scan
 }

@@ -114,19 +114,26 @@ impl Shared {
             return false;
         };
         let column = usize::from(v.column);
+        let more = to > v.records;
         let step = txn.begin_statement().map_err(txn::Stop::Error);
-        let step = step.and_then(|()| match to > v.records {
+        let step = step.and_then(|()| match more {
             true => txn.spread_value(&table, &v.key, column, to),
             false => txn.gather_value(&table, &v.key, column, to),
         });
         if !matches!(step, Ok(true)) {
             return false;
         }
-        env::fault::point("splits.before_commit");
+        match more {
+            true => env::fault::point("splits.spread.before_commit"),
+            false => env::fault::point("splits.gather.before_commit"),
+        }
         let committed = txn.commit(&self.pipeline).is_ok();
-        env::fault::point("splits.after_commit");
+        match more {
+            true => env::fault::point("splits.spread.after_commit"),
+            false => env::fault::point("splits.gather.after_commit"),
+        }
         if committed {
-            let steps = match to > v.records {
+            let steps = match more {
                 true => &self.split_steps.0,
                 false => &self.split_steps.1,
             };

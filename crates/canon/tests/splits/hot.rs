@@ -62,12 +62,13 @@ enum Sale {
     InDoubt(Error),
 }
 
-fn changed(messages: &[SimpleQueryMessage]) -> u64 {
+/// What the last statement says to have changed.
+pub fn changed(messages: &[SimpleQueryMessage]) -> u64 {
     let count = |m: &SimpleQueryMessage| match m {
         SimpleQueryMessage::CommandComplete(n) => Some(*n),
         _ => None,
     };
-    messages.iter().find_map(count).expect("a tag")
+    messages.iter().filter_map(count).last().expect("a tag")
 }
 
 async fn sell(c: &Client, (client, number, units): (u64, i64, i64)) -> Sale {
@@ -211,21 +212,6 @@ async fn sold(shop: &Shop, wanted: i64) {
     }
 }
 
-/// Has the worker give the stock its further records, which it does for a value with deltas.
-async fn spread(c: &Client, records: u16) {
-    let set = format!("ALTER TABLE stock ALTER COLUMN qty SET (split = on, split_min = {records})");
-    c.batch_execute(&set).await.expect("a setting");
-    let there = "SELECT coalesce(max(records), 0)::int FROM canon_split_values";
-    let deadline = Instant::now() + PATIENCE;
-    // The row is one of them.
-    while one(c, there).await != (records + 1).to_string() {
-        let deltas = "UPDATE stock SET qty = qty + 1 WHERE id = 1; UPDATE stock SET qty = qty - 1 WHERE id = 1";
-        c.batch_execute(deltas).await.expect("two deltas");
-        assert!(Instant::now() < deadline, "the worker gives no records");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 /// Ledger and stock at a node, at the end.
 async fn check_end(c: &Client, known: &[Known]) {
     assert_eq!(one(c, "SELECT qty FROM stock WHERE id = 1").await, "0");
@@ -284,7 +270,7 @@ async fn sold_through_crashes(records: u16) {
     );
     c.batch_execute(&setup).await.expect("a shop");
     if records > 0 {
-        spread(&c, records).await;
+        super::spread(&c, records).await;
     }
     drop(c);
     let shop = Arc::new(Shop {
