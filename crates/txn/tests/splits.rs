@@ -17,6 +17,8 @@
 
 #[path = "splits/candidates.rs"]
 mod candidates;
+#[path = "splits/points.rs"]
+mod points;
 mod support;
 
 use base::schema::*;
