@@ -19,7 +19,7 @@ pub mod position;
 pub mod record;
 pub mod region;
 pub mod reply;
-mod rights;
+pub mod rights;
 pub mod row;
 pub mod schema;
 pub mod split;

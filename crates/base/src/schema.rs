@@ -481,6 +481,8 @@ pub struct Schema {
     comments: PMap<Oid, (Oid, i32, Arc<str>)>,
     settings: PMap<Oid, Arc<StoredSettings>>,
     members: PMap<Oid, Arc<Membership>>,
+    /// By member: the roles of its stored memberships.
+    pub(crate) roles_given: PMap<Oid, Arc<[Oid]>>,
     types: PMap<Oid, Arc<UserTypeOf>>,
     /// By schema and name.
     type_names: PMap<(Oid, String), Oid>,
@@ -666,7 +668,10 @@ impl Schema {
                 return;
             }
             Object::Member(m) => {
-                self.members.insert(id, Arc::new(m));
+                self.give_role(&m, true);
+                if let Some(was) = self.members.insert(id, Arc::new(m)) {
+                    self.give_role(&was, false);
+                }
                 return;
             }
             Object::Type(t) => {
@@ -740,7 +745,9 @@ impl Schema {
             self.type_names.remove(&name);
         }
         self.settings.remove(&id);
-        self.members.remove(&id);
+        if let Some(m) = self.members.remove(&id) {
+            self.give_role(&m, false);
+        }
         let Some(r) = self.relations.remove(&id) else {
             return;
         };
@@ -938,6 +945,23 @@ impl Schema {
 
     pub fn roles(&self) -> impl Iterator<Item = &Arc<Role>> {
         self.roles.values().chain(PREDEFINED.iter())
+    }
+
+    /// Keeps `roles_given` for a membership that came, or went.
+    fn give_role(&mut self, m: &Membership, came: bool) {
+        let known = self.roles_given.get(&m.member);
+        let mut roles = known.map_or_else(Vec::new, |r| r.to_vec());
+        match came {
+            true => roles.push(m.role),
+            false => {
+                let at = roles.iter().position(|r| *r == m.role);
+                roles.swap_remove(at.expect("each membership is counted"));
+            }
+        }
+        match roles.is_empty() {
+            true => self.roles_given.remove(&m.member),
+            false => self.roles_given.insert(m.member, roles.into()),
+        };
     }
 
     /// Stored memberships of roles in roles.

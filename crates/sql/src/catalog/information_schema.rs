@@ -654,7 +654,8 @@ pub(super) fn table_privileges(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<
 }
 
 pub(super) fn enabled_roles(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
-    for role in cx.schema().rights_of(cx.facts.current_role()) {
+    let roles = cx.schema().rights_of(cx.facts.current_role());
+    for role in roles.iter() {
         rows.push(&[("role_name", text(role_name(cx.schema(), role)))]);
     }
     Ok(())

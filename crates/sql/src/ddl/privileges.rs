@@ -4,6 +4,7 @@
 
 use crate::catalog::{self, Resolved};
 use base::membership::{READ_ALL_DATA, WRITE_ALL_DATA};
+use base::rights::Roles;
 use base::schema::{Acl, PUBLIC, Relation, Schema, TypeDef, privilege};
 use base::{Error, Oid, Result, SqlState};
 
@@ -13,15 +14,15 @@ pub fn is_superuser(schema: &Schema, role: Oid) -> bool {
 }
 
 /// The bits that the ACL gives to one of these roles, or to PUBLIC.
-fn granted(acl: &Acl, roles: &[Oid]) -> u32 {
+fn granted(acl: &Acl, roles: &Roles) -> u32 {
     acl.iter()
-        .filter(|(to, _)| *to == 0 || roles.contains(to))
+        .filter(|(to, _)| *to == 0 || roles.contains(*to))
         .fold(0, |bits, (_, b)| bits | b)
 }
 
 /// What members of `pg_read_all_data` and `pg_write_all_data` may do with any relation.
-fn predefined(roles: &[Oid]) -> u32 {
-    let has = |role: Oid, bits: u32| if roles.contains(&role) { bits } else { 0 };
+fn predefined(roles: &Roles) -> u32 {
+    let has = |role: Oid, bits: u32| if roles.contains(role) { bits } else { 0 };
     let write = privilege::INSERT | privilege::UPDATE | privilege::DELETE;
     has(READ_ALL_DATA, privilege::SELECT) | has(WRITE_ALL_DATA, write)
 }
@@ -37,7 +38,7 @@ pub fn held(schema: &Schema, role: Oid, relation: &Relation) -> u32 {
         return u32::MAX;
     }
     let roles = schema.rights_of(role);
-    match roles.contains(&owner) {
+    match roles.contains(owner) {
         true => u32::MAX,
         false => granted(acl, &roles) | predefined(&roles),
     }
@@ -122,13 +123,13 @@ pub fn held_on_namespace(schema: &Schema, role: Oid, namespace: Oid) -> u32 {
         return u32::MAX;
     }
     let roles = schema.rights_of(role);
-    if roles.contains(&n.owner) {
+    if roles.contains(n.owner) {
         return u32::MAX;
     }
     let data = [READ_ALL_DATA, WRITE_ALL_DATA];
     let open = namespace == PUBLIC && n.acl.is_empty()
         || catalog::is_system(namespace)
-        || data.iter().any(|r| roles.contains(r));
+        || data.iter().any(|r| roles.contains(*r));
     granted(&n.acl, &roles) | if open { privilege::USAGE } else { 0 }
 }
 
