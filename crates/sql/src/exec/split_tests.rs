@@ -2,19 +2,7 @@
 
 use crate::testing::TestDb;
 use base::SqlState;
-
-/// Numbers without a pattern, the same for each seed.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % n
-    }
-}
+use workload::rng::Rng;
 
 const COLUMNS: &str = "id int PRIMARY KEY, qty int NOT NULL CHECK (qty >= 0), sold int8 NOT NULL DEFAULT 0, \
      worth numeric(12,2) NOT NULL DEFAULT 0, note text";
@@ -128,7 +116,7 @@ fn reads_and_writes_of_sums_are_those_of_a_plain_table() {
 #[test]
 fn statements_in_any_order_are_those_of_a_plain_table() {
     for seed in 0..12 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let db = pair(2);
         for _ in 0..40 {
             match rng.below(8) {

@@ -3,6 +3,7 @@
 //! PostgreSQL's names: `pg_[try_]advisory_[xact_]lock[_shared]` over one `bigint` or two `int`s, and the unlocks of what the session took. The
 //! session waits on its thread, so a lock is taken when its call is evaluated, and is not given back when the statement fails.
 
+use super::effect::{SESSION_LOCK, TRANSACTION_LOCK, UNLOCK};
 use super::registry::{Registry, names::*};
 use base::{Array, Type, Value};
 use txn::{AdvisoryKey, AdvisoryLock};
@@ -59,6 +60,25 @@ pub(super) fn register(r: &mut Registry) {
             c.session.advisory_unlock(key(a), true).map(Value::Bool)
         });
     }
+    r.does(
+        SESSION_LOCK,
+        &[
+            "pg_advisory_lock",
+            "pg_advisory_lock_shared",
+            "pg_try_advisory_lock",
+            "pg_try_advisory_lock_shared",
+        ],
+    );
+    r.does(
+        TRANSACTION_LOCK,
+        &[
+            "pg_advisory_xact_lock",
+            "pg_advisory_xact_lock_shared",
+            "pg_try_advisory_xact_lock",
+            "pg_try_advisory_xact_lock_shared",
+        ],
+    );
+    r.does(UNLOCK, &["pg_advisory_unlock", "pg_advisory_unlock_shared"]);
     r.f("pg_advisory_unlock_all", &[], VOID, VOL, |_, c| {
         c.session.advisory_unlock_all()?;
         Ok(Value::text(""))

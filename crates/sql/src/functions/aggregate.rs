@@ -13,14 +13,8 @@ use crate::types::out_of_range;
 use base::{Error, Interval, Numeric, Result, Type, Value};
 use num_bigint::BigInt;
 
-/// Adds every aggregate.
-pub(super) fn register(r: &mut Registry) {
-    r.agg("count", &[], INT8, |_, _| {
-        Box::new(Count { n: 0, all: true })
-    });
-    r.agg("count", &[ANY], INT8, |_, _| {
-        Box::new(Count { n: 0, all: false })
-    });
+/// `sum` and `avg`.
+fn sums(r: &mut Registry) {
     let narrow: AccumulatorFn = |_, _| Box::new(SumInt::default());
     r.agg("sum", &[INT2], INT8, narrow);
     r.agg("sum", &[INT4], INT8, narrow);
@@ -61,6 +55,10 @@ pub(super) fn register(r: &mut Registry) {
             ..Default::default()
         })
     });
+}
+
+/// `min` and `max`.
+fn extremes(r: &mut Registry) {
     let ordered: [Sig; 16] = [
         INT2,
         INT4,
@@ -94,6 +92,10 @@ pub(super) fn register(r: &mut Registry) {
             })
         });
     }
+}
+
+/// `bool_and`, `every`, `bool_or`, and those of bits.
+fn truths_and_bits(r: &mut Registry) {
     for (n, and) in [("bool_and", true), ("every", true), ("bool_or", false)] {
         let new: AccumulatorFn = if and {
             |_, _| {
@@ -137,6 +139,19 @@ pub(super) fn register(r: &mut Registry) {
             r.agg(n, &[t], t, new);
         }
     }
+}
+
+/// Adds every aggregate.
+pub(super) fn register(r: &mut Registry) {
+    r.agg("count", &[], INT8, |_, _| {
+        Box::new(Count { n: 0, all: true })
+    });
+    r.agg("count", &[ANY], INT8, |_, _| {
+        Box::new(Count { n: 0, all: false })
+    });
+    sums(r);
+    extremes(r);
+    truths_and_bits(r);
     stats::register(r);
     collect::register(r);
 }

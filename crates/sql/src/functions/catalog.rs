@@ -11,6 +11,35 @@ macro_rules! lookups {
     )* };
 }
 
+/// The inquiries of what a role may do with an object.
+fn privileges(r: &mut Registry) {
+    for ty in [TEXT, OID] {
+        lookups! { r;
+            "has_table_privilege" [ty, TEXT] BOOL;
+            "has_schema_privilege" [ty, TEXT] BOOL;
+            "has_database_privilege" [ty, TEXT] BOOL;
+            "has_sequence_privilege" [ty, TEXT] BOOL;
+            "has_function_privilege" [ty, TEXT] BOOL;
+            "has_type_privilege" [ty, TEXT] BOOL;
+            "has_language_privilege" [ty, TEXT] BOOL;
+            "has_any_column_privilege" [ty, TEXT] BOOL;
+            "has_tablespace_privilege" [ty, TEXT] BOOL;
+            "has_foreign_data_wrapper_privilege" [ty, TEXT] BOOL;
+            "has_server_privilege" [ty, TEXT] BOOL;
+        }
+        for user in [NAME, OID] {
+            with_user(r, user, ty);
+        }
+        for column in [TEXT, INT2] {
+            lookups! { r;
+                "has_column_privilege" [ty, column, TEXT] BOOL;
+                "has_column_privilege" [NAME, ty, column, TEXT] BOOL;
+                "has_column_privilege" [OID, ty, column, TEXT] BOOL;
+            }
+        }
+    }
+}
+
 /// Adds them all.
 pub(super) fn register(r: &mut Registry) {
     lookups! { r;
@@ -82,31 +111,7 @@ pub(super) fn register(r: &mut Registry) {
         "acldefault" [CHAR, OID] ACLITEMARRAY;
         "pg_describe_object" [OID, OID, INT4] TEXT;
     }
-    for ty in [TEXT, OID] {
-        lookups! { r;
-            "has_table_privilege" [ty, TEXT] BOOL;
-            "has_schema_privilege" [ty, TEXT] BOOL;
-            "has_database_privilege" [ty, TEXT] BOOL;
-            "has_sequence_privilege" [ty, TEXT] BOOL;
-            "has_function_privilege" [ty, TEXT] BOOL;
-            "has_type_privilege" [ty, TEXT] BOOL;
-            "has_language_privilege" [ty, TEXT] BOOL;
-            "has_any_column_privilege" [ty, TEXT] BOOL;
-            "has_tablespace_privilege" [ty, TEXT] BOOL;
-            "has_foreign_data_wrapper_privilege" [ty, TEXT] BOOL;
-            "has_server_privilege" [ty, TEXT] BOOL;
-        }
-        for user in [NAME, OID] {
-            with_user(r, user, ty);
-        }
-        for column in [TEXT, INT2] {
-            lookups! { r;
-                "has_column_privilege" [ty, column, TEXT] BOOL;
-                "has_column_privilege" [NAME, ty, column, TEXT] BOOL;
-                "has_column_privilege" [OID, ty, column, TEXT] BOOL;
-            }
-        }
-    }
+    privileges(r);
     // Nothing is partitioned.
     r.set(
         "pg_partition_ancestors",

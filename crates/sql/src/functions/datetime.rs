@@ -461,18 +461,35 @@ fn clock(r: &mut Registry) {
     });
 }
 
-/// The parameters of functions that are called with names (`make_interval(days => 10)`).
-pub fn parameter_names(function: &str) -> Option<&'static [&'static str]> {
-    Some(match function {
-        "make_interval" => &["years", "months", "weeks", "days", "hours", "mins", "secs"],
-        "make_date" => &["year", "month", "day"],
-        "make_time" => &["hour", "min", "sec"],
-        "make_timestamp" => &["year", "month", "mday", "hour", "min", "sec"],
-        "make_timestamptz" => &["year", "month", "mday", "hour", "min", "sec", "timezone"],
-        "jsonb_set" => &["jsonb_in", "path", "replacement", "create_if_missing"],
-        "jsonb_insert" => &["jsonb_in", "path", "replacement", "insert_after"],
-        _ => return None,
-    })
+/// `make_date` and its kin: values made of numbers.
+fn makers(r: &mut Registry) {
+    r.f("make_date", &[INT4, INT4, INT4], DATE, IMM, make_date);
+    r.f("make_time", &[INT4, INT4, FLOAT8], TIME, IMM, |a, _| {
+        time_of(a).map(Value::Time)
+    });
+    let six = [INT4, INT4, INT4, INT4, INT4, FLOAT8];
+    r.f("make_timestamp", &six, TIMESTAMP, IMM, |a, _| {
+        make_local(a).map(Value::Timestamp)
+    });
+    r.f("make_timestamptz", &six, TIMESTAMPTZ, STA, |a, c| {
+        Ok(Value::TimestampTz(
+            c.settings.timezone.instant(make_local(a)?),
+        ))
+    });
+    r.f(
+        "make_timestamptz",
+        &[INT4, INT4, INT4, INT4, INT4, FLOAT8, TEXT],
+        TIMESTAMPTZ,
+        STA,
+        |a, _| {
+            let zone = Zone::east(a[6].as_str().expect("text"))?;
+            Ok(Value::TimestampTz(zone.instant(make_local(a)?)))
+        },
+    );
+    let seven = [INT4, INT4, INT4, INT4, INT4, INT4, FLOAT8];
+    for n in 0..=7 {
+        r.f("make_interval", &seven[..n], INTERVAL, IMM, make_interval);
+    }
 }
 
 /// Adds the functions of dates and times.
@@ -529,33 +546,7 @@ pub(super) fn register(r: &mut Registry) {
     r.f("age", &[TIMESTAMPTZ], INTERVAL, STA, |a, c| {
         age(today(c), c.settings.timezone.local(ts(&a[0])))
     });
-    r.f("make_date", &[INT4, INT4, INT4], DATE, IMM, make_date);
-    r.f("make_time", &[INT4, INT4, FLOAT8], TIME, IMM, |a, _| {
-        time_of(a).map(Value::Time)
-    });
-    let six = [INT4, INT4, INT4, INT4, INT4, FLOAT8];
-    r.f("make_timestamp", &six, TIMESTAMP, IMM, |a, _| {
-        make_local(a).map(Value::Timestamp)
-    });
-    r.f("make_timestamptz", &six, TIMESTAMPTZ, STA, |a, c| {
-        Ok(Value::TimestampTz(
-            c.settings.timezone.instant(make_local(a)?),
-        ))
-    });
-    r.f(
-        "make_timestamptz",
-        &[INT4, INT4, INT4, INT4, INT4, FLOAT8, TEXT],
-        TIMESTAMPTZ,
-        STA,
-        |a, _| {
-            let zone = Zone::east(a[6].as_str().expect("text"))?;
-            Ok(Value::TimestampTz(zone.instant(make_local(a)?)))
-        },
-    );
-    let seven = [INT4, INT4, INT4, INT4, INT4, INT4, FLOAT8];
-    for n in 0..=7 {
-        r.f("make_interval", &seven[..n], INTERVAL, IMM, make_interval);
-    }
+    makers(r);
     let justify: [(&str, super::ScalarFn); 3] = [
         ("justify_days", |a, _| {
             Ok(Value::Interval(Box::new(justify_days(iv(&a[0]))?)))

@@ -1,23 +1,28 @@
 //! What a function does beside its answer: whether a statement that calls it runs at the primary, and whether it may run again.
 //!
 //! ```text
-//! function                     at_primary  lock  lasting  ties
-//! nextval                          x                             a second run draws another number
-//! setval, pg_notify                x               x
-//! pg_advisory_lock …               x        x      x       x     of the session
-//! pg_advisory_xact_lock …          x        x                    of the transaction
-//! pg_promote, pg_cancel_…                          x             at the node that is asked
+//! function                     at_primary  draws  lock  lasting  ties
+//! canon_txn_status                 x
+//! nextval                          x         x                           a second run draws another number
+//! setval                           x         x             x
+//! pg_notify                        x                       x
+//! pg_advisory_lock …               x                x      x       x     of the session
+//! pg_advisory_xact_lock …          x                x                    of the transaction
+//! pg_promote, pg_cancel_…                                  x             at the node that is asked
 //! ```
-//! Everything that judges a statement before it runs asks here: a replica that forwards, and the proxy after a lost answer.
+//! The flags stand in the registry, beside the function ([`Registry::does`](super::registry)). Two ask for them: the walk over a
+//! statement's tree (`session::class`), and the scan of a text (`effect`), which is the proxy's.
 //!
-//! Left out on purpose: settings of a session and what only reads. A volatile function without a line here is named by a test.
+//! Left out on purpose: settings of a session and what only reads. A volatile function without flags is named by a test.
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
     /// A statement that calls it runs at the primary.
     pub at_primary: bool,
-    /// The same in a transaction that may not write.
+    /// The session may ask for the number later, by `currval` or `lastval`.
+    pub draws: bool,
+    /// A statement that calls it runs at the primary, also in a transaction that may not write.
     pub lock: bool,
     /// It leaves something behind: a second run is not as good as one.
     pub lasting: bool,
@@ -25,85 +30,60 @@ pub struct Effect {
     pub ties: bool,
 }
 
-const NONE: Effect = Effect {
+pub(super) const NONE: Effect = Effect {
     at_primary: false,
+    draws: false,
     lock: false,
     lasting: false,
     ties: false,
 };
-const DRAWS: Effect = Effect {
+pub(super) const AT_PRIMARY: Effect = Effect {
     at_primary: true,
     ..NONE
 };
-const WRITES: Effect = Effect {
+pub(super) const DRAWS: Effect = Effect {
+    draws: true,
+    ..AT_PRIMARY
+};
+pub(super) const SETS_SEQUENCE: Effect = Effect {
     lasting: true,
     ..DRAWS
 };
-const TRANSACTION_LOCK: Effect = Effect {
-    lock: true,
-    ..DRAWS
+pub(super) const WRITES: Effect = Effect {
+    lasting: true,
+    ..AT_PRIMARY
 };
-const UNLOCK: Effect = Effect {
+pub(super) const TRANSACTION_LOCK: Effect = Effect {
+    lock: true,
+    ..AT_PRIMARY
+};
+pub(super) const UNLOCK: Effect = Effect {
     lasting: true,
     ..TRANSACTION_LOCK
 };
-const SESSION_LOCK: Effect = Effect {
+pub(super) const SESSION_LOCK: Effect = Effect {
     ties: true,
     ..UNLOCK
 };
-const OF_THE_NODE: Effect = Effect {
+pub(super) const OF_THE_NODE: Effect = Effect {
     lasting: true,
     ..NONE
 };
 
-/// The functions that do more than answer.
-const EFFECTS: &[(&str, Effect)] = &[
-    ("nextval", DRAWS),
-    (super::NEXT_IDENTITY, DRAWS),
-    ("canon_txn_status", DRAWS),
-    ("setval", WRITES),
-    ("pg_notify", WRITES),
-    ("pg_advisory_lock", SESSION_LOCK),
-    ("pg_advisory_lock_shared", SESSION_LOCK),
-    ("pg_try_advisory_lock", SESSION_LOCK),
-    ("pg_try_advisory_lock_shared", SESSION_LOCK),
-    ("pg_advisory_xact_lock", TRANSACTION_LOCK),
-    ("pg_advisory_xact_lock_shared", TRANSACTION_LOCK),
-    ("pg_try_advisory_xact_lock", TRANSACTION_LOCK),
-    ("pg_try_advisory_xact_lock_shared", TRANSACTION_LOCK),
-    ("pg_advisory_unlock", UNLOCK),
-    ("pg_advisory_unlock_shared", UNLOCK),
-    ("pg_promote", OF_THE_NODE),
-    ("canon_promote", OF_THE_NODE),
-    ("canon_unseal", OF_THE_NODE),
-    ("pg_terminate_backend", OF_THE_NODE),
-    ("pg_cancel_backend", OF_THE_NODE),
-];
-
-/// What the function of this name does, in any case of letters.
-pub fn effect(name: &str) -> Effect {
-    let found = EFFECTS.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
-    found.map_or(NONE, |(_, e)| *e)
-}
-
-/// What the functions do together that stand in this text. A name without a call counts, too.
-pub fn effect_of_text(text: &str) -> Effect {
-    let part = |c: char| c.is_alphanumeric() || c == '_';
-    let mut all = NONE;
-    for word in text.split(|c| !part(c)) {
-        let e = effect(word);
-        all.at_primary |= e.at_primary;
-        all.lock |= e.lock;
-        all.lasting |= e.lasting;
-        all.ties |= e.ties;
+impl std::ops::BitOrAssign for Effect {
+    fn bitor_assign(&mut self, o: Effect) {
+        self.at_primary |= o.at_primary;
+        self.draws |= o.draws;
+        self.lock |= o.lock;
+        self.lasting |= o.lasting;
+        self.ties |= o.ties;
     }
-    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Volatility;
-    use super::super::registry::all_functions;
+    use super::super::registry::{all_functions, effect};
     use super::*;
 
     /// Volatile functions that answer and do no more, or only to the session.
@@ -144,21 +124,17 @@ mod tests {
         unknown.sort_unstable();
         unknown.dedup();
         assert!(unknown.is_empty(), "{unknown:?}");
-        for (name, _) in EFFECTS {
-            let volatile =
-                |f: &&super::super::signature::Entry| f.volatility == Volatility::Volatile;
-            let known = super::super::registry::functions(name);
-            assert!(known.iter().any(|f| volatile(&f)), "{name}");
+        for f in all_functions().filter(|f| f.effect != NONE) {
+            assert_eq!(f.volatility, Volatility::Volatile, "{}", f.name);
+            assert_eq!(effect(f.name), f.effect, "{}", f.name);
         }
     }
 
     #[test]
-    fn words_are_taken_whole() {
-        assert!(effect_of_text("SELECT PG_CATALOG.\"nextval\"('s')").at_primary);
-        assert!(effect_of_text("select pg_advisory_lock(1)").ties);
-        assert_eq!(
-            effect_of_text("SELECT pg_advisory_unlock_all(), nextvals"),
-            NONE
-        );
+    fn names_are_found_in_any_case_and_of_any_length() {
+        assert!(effect("PG_Advisory_Lock").ties);
+        for none in ["", "nextvals", "é", &"x".repeat(1000)] {
+            assert_eq!(effect(none), NONE);
+        }
     }
 }

@@ -318,27 +318,8 @@ const EACH: &[(&str, Type)] = &[("key", Type::Text), ("value", Type::Jsonb)];
 const EACH_JSON: &[(&str, Type)] = &[("key", Type::Text), ("value", Type::Json)];
 const EACH_TEXT: &[(&str, Type)] = &[("key", Type::Text), ("value", Type::Text)];
 
-/// Adds the JSON functions.
-pub(super) fn register(r: &mut Registry) {
-    r.t("to_jsonb", &[ANYELEMENT], JSONB, STA, |a, t, c| {
-        Ok(to_json(&a[0], t[0], c.settings)?.into_value())
-    });
-    r.t("jsonb_build_array", &[], JSONB, STA_N, build_array);
-    r.variadic("jsonb_build_array", &[ANY], JSONB, STA_N, build_array);
-    r.t("jsonb_build_object", &[], JSONB, STA_N, build_object);
-    r.variadic("jsonb_build_object", &[ANY], JSONB, STA_N, build_object);
-    for args in [&[TEXTARRAY][..], &[TEXTARRAY, TEXTARRAY]] {
-        r.f("jsonb_object", args, JSONB, IMM, object_from_arrays);
-        r.f("json_object", args, JSON, IMM, raw_object_from_arrays);
-    }
-    for (n, arg) in [("jsonb_typeof", JSONB), ("json_typeof", JSON)] {
-        r.f(n, &[arg], TEXT, IMM, |a, _| {
-            json::kind_of_text(ops::raw(&a[0])?).map(Value::text)
-        });
-    }
-    for (n, arg) in [("jsonb_array_length", JSONB), ("json_array_length", JSON)] {
-        r.f(n, &[arg], INT4, IMM, array_length);
-    }
+/// What stands at a path.
+fn extractions(r: &mut Registry) {
     r.variadic(
         "jsonb_extract_path",
         &[JSONB, TEXT],
@@ -365,6 +346,74 @@ pub(super) fn register(r: &mut Registry) {
         let path: Vec<Option<&str>> = a[1..].iter().map(Value::as_str).collect();
         json_raw::text(json_raw::walk(ops::raw(&a[0])?, &path)?)
     });
+}
+
+/// Members as rows.
+fn members(r: &mut Registry) {
+    r.records("jsonb_each", &[JSONB], EACH, IMM, |a, _, _| {
+        each(a, "jsonb_each", Json::into_value)
+    });
+    r.records("json_each", &[JSON], EACH_JSON, IMM, |a, _, _| {
+        raw_each(a, "json_each", |s| Ok(json_raw::value(Some(s))))
+    });
+    r.records("jsonb_each_text", &[JSONB], EACH_TEXT, IMM, |a, _, _| {
+        each(a, "jsonb_each_text", Json::into_text_value)
+    });
+    r.records("json_each_text", &[JSON], EACH_TEXT, IMM, |a, _, _| {
+        raw_each(a, "json_each_text", |s| json_raw::text(Some(s)))
+    });
+    r.set("jsonb_array_elements", &[JSONB], JSONB, IMM, |a, _, _| {
+        elements(a, Json::into_value)
+    });
+    r.set(
+        "jsonb_array_elements_text",
+        &[JSONB],
+        TEXT,
+        IMM,
+        |a, _, _| elements(a, Json::into_text_value),
+    );
+    r.set("jsonb_object_keys", &[JSONB], TEXT, IMM, |a, _, _| keys(a));
+    r.set("json_array_elements", &[JSON], JSON, IMM, |a, _, _| {
+        raw_elements(a, |s| Ok(json_raw::value(Some(s))))
+    });
+    r.set("json_array_elements_text", &[JSON], TEXT, IMM, |a, _, _| {
+        raw_elements(a, |s| json_raw::text(Some(s)))
+    });
+    r.set(
+        "json_object_keys",
+        &[JSON],
+        TEXT,
+        IMM,
+        |a, _, _| match json_raw::open(ops::raw(&a[0])?)? {
+            Raw::Object(m) => rows(m.into_iter().map(|(k, _)| vec![Value::from(k)]).collect()),
+            Raw::Array(_) => Err(bad("cannot call json_object_keys on an array")),
+            Raw::Scalar(_) => Err(bad("cannot call json_object_keys on a scalar")),
+        },
+    );
+}
+
+/// Adds the JSON functions.
+pub(super) fn register(r: &mut Registry) {
+    r.t("to_jsonb", &[ANYELEMENT], JSONB, STA, |a, t, c| {
+        Ok(to_json(&a[0], t[0], c.settings)?.into_value())
+    });
+    r.t("jsonb_build_array", &[], JSONB, STA_N, build_array);
+    r.variadic("jsonb_build_array", &[ANY], JSONB, STA_N, build_array);
+    r.t("jsonb_build_object", &[], JSONB, STA_N, build_object);
+    r.variadic("jsonb_build_object", &[ANY], JSONB, STA_N, build_object);
+    for args in [&[TEXTARRAY][..], &[TEXTARRAY, TEXTARRAY]] {
+        r.f("jsonb_object", args, JSONB, IMM, object_from_arrays);
+        r.f("json_object", args, JSON, IMM, raw_object_from_arrays);
+    }
+    for (n, arg) in [("jsonb_typeof", JSONB), ("json_typeof", JSON)] {
+        r.f(n, &[arg], TEXT, IMM, |a, _| {
+            json::kind_of_text(ops::raw(&a[0])?).map(Value::text)
+        });
+    }
+    for (n, arg) in [("jsonb_array_length", JSONB), ("json_array_length", JSON)] {
+        r.f(n, &[arg], INT4, IMM, array_length);
+    }
+    extractions(r);
     r.f("jsonb_set", &[JSONB, TEXTARRAY, JSONB], JSONB, IMM, set);
     r.f(
         "jsonb_set",
@@ -414,44 +463,5 @@ pub(super) fn register(r: &mut Registry) {
         );
     }
     r.f("jsonb_exists", &[JSONB, TEXT], BOOL, IMM, ops::exists);
-    r.records("jsonb_each", &[JSONB], EACH, IMM, |a, _, _| {
-        each(a, "jsonb_each", Json::into_value)
-    });
-    r.records("json_each", &[JSON], EACH_JSON, IMM, |a, _, _| {
-        raw_each(a, "json_each", |s| Ok(json_raw::value(Some(s))))
-    });
-    r.records("jsonb_each_text", &[JSONB], EACH_TEXT, IMM, |a, _, _| {
-        each(a, "jsonb_each_text", Json::into_text_value)
-    });
-    r.records("json_each_text", &[JSON], EACH_TEXT, IMM, |a, _, _| {
-        raw_each(a, "json_each_text", |s| json_raw::text(Some(s)))
-    });
-    r.set("jsonb_array_elements", &[JSONB], JSONB, IMM, |a, _, _| {
-        elements(a, Json::into_value)
-    });
-    r.set(
-        "jsonb_array_elements_text",
-        &[JSONB],
-        TEXT,
-        IMM,
-        |a, _, _| elements(a, Json::into_text_value),
-    );
-    r.set("jsonb_object_keys", &[JSONB], TEXT, IMM, |a, _, _| keys(a));
-    r.set("json_array_elements", &[JSON], JSON, IMM, |a, _, _| {
-        raw_elements(a, |s| Ok(json_raw::value(Some(s))))
-    });
-    r.set("json_array_elements_text", &[JSON], TEXT, IMM, |a, _, _| {
-        raw_elements(a, |s| json_raw::text(Some(s)))
-    });
-    r.set(
-        "json_object_keys",
-        &[JSON],
-        TEXT,
-        IMM,
-        |a, _, _| match json_raw::open(ops::raw(&a[0])?)? {
-            Raw::Object(m) => rows(m.into_iter().map(|(k, _)| vec![Value::from(k)]).collect()),
-            Raw::Array(_) => Err(bad("cannot call json_object_keys on an array")),
-            Raw::Scalar(_) => Err(bad("cannot call json_object_keys on a scalar")),
-        },
-    );
+    members(r);
 }

@@ -182,27 +182,8 @@ fn trim_scale(a: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     })
 }
 
-/// Adds the mathematical functions.
-pub(super) fn register(r: &mut Registry) {
-    let by_type = [
-        (INT2, arith::abs_i2 as super::ScalarFn),
-        (INT4, arith::abs_i4),
-        (INT8, arith::abs_i8),
-    ];
-    for (t, abs) in by_type {
-        r.f("abs", &[t], t, IMM, abs);
-    }
-    for (t, rem) in [
-        (INT2, arith::rem_i2 as super::ScalarFn),
-        (INT4, arith::rem_i4),
-        (INT8, arith::rem_i8),
-    ] {
-        r.f("mod", &[t, t], t, IMM, rem);
-    }
-    r.f("mod", &[NUMERIC, NUMERIC], NUMERIC, IMM, numeric::op_rem);
-    r.f("abs", &[FLOAT4], FLOAT4, IMM, float::abs4);
-    r.f("abs", &[FLOAT8], FLOAT8, IMM, float::abs);
-    r.f("abs", &[NUMERIC], NUMERIC, IMM, numeric::op_abs);
+/// `ceil`, `floor`, `round`, `trunc`.
+fn rounding(r: &mut Registry) {
     for n in ["ceil", "ceiling"] {
         r.f(n, &[FLOAT8], FLOAT8, IMM, |a, _| {
             Ok(Value::Float8(f(&a[0]).ceil()))
@@ -235,20 +216,10 @@ pub(super) fn register(r: &mut Registry) {
     r.f("trunc", &[NUMERIC, INT4], NUMERIC, IMM, |a, _| {
         Ok(whole(numeric::of(&a[0]), true, a))
     });
-    r.f("sign", &[FLOAT8], FLOAT8, IMM, |a, _| {
-        let x = f(&a[0]);
-        Ok(Value::Float8(if x == 0.0 || x.is_nan() {
-            x + 0.0
-        } else {
-            x.signum()
-        }))
-    });
-    r.f("sign", &[NUMERIC], NUMERIC, IMM, |a, _| {
-        Ok(Value::from(match numeric::of(&a[0]) {
-            Numeric::NaN => Numeric::NaN,
-            n => Numeric::from(i64::from(numeric::signum(n))),
-        }))
-    });
+}
+
+/// Powers, roots and logarithms.
+fn powers_and_logarithms(r: &mut Registry) {
     for n in ["power", "pow"] {
         r.f(n, &[FLOAT8, FLOAT8], FLOAT8, IMM, |a, _| {
             float_power(f(&a[0]), f(&a[1])).map(Value::Float8)
@@ -287,6 +258,45 @@ pub(super) fn register(r: &mut Registry) {
     r.f("log", &[NUMERIC, NUMERIC], NUMERIC, IMM, |a, _| {
         numeric_log::log(numeric::of(&a[0]), numeric::of(&a[1])).map(Value::from)
     });
+}
+
+/// Adds the mathematical functions.
+pub(super) fn register(r: &mut Registry) {
+    let by_type = [
+        (INT2, arith::abs_i2 as super::ScalarFn),
+        (INT4, arith::abs_i4),
+        (INT8, arith::abs_i8),
+    ];
+    for (t, abs) in by_type {
+        r.f("abs", &[t], t, IMM, abs);
+    }
+    for (t, rem) in [
+        (INT2, arith::rem_i2 as super::ScalarFn),
+        (INT4, arith::rem_i4),
+        (INT8, arith::rem_i8),
+    ] {
+        r.f("mod", &[t, t], t, IMM, rem);
+    }
+    r.f("mod", &[NUMERIC, NUMERIC], NUMERIC, IMM, numeric::op_rem);
+    r.f("abs", &[FLOAT4], FLOAT4, IMM, float::abs4);
+    r.f("abs", &[FLOAT8], FLOAT8, IMM, float::abs);
+    r.f("abs", &[NUMERIC], NUMERIC, IMM, numeric::op_abs);
+    rounding(r);
+    r.f("sign", &[FLOAT8], FLOAT8, IMM, |a, _| {
+        let x = f(&a[0]);
+        Ok(Value::Float8(if x == 0.0 || x.is_nan() {
+            x + 0.0
+        } else {
+            x.signum()
+        }))
+    });
+    r.f("sign", &[NUMERIC], NUMERIC, IMM, |a, _| {
+        Ok(Value::from(match numeric::of(&a[0]) {
+            Numeric::NaN => Numeric::NaN,
+            n => Numeric::from(i64::from(numeric::signum(n))),
+        }))
+    });
+    powers_and_logarithms(r);
     r.f("div", &[NUMERIC, NUMERIC], NUMERIC, IMM, |a, _| {
         let (x, y) = (numeric::of(&a[0]), numeric::of(&a[1]));
         match (x, y) {

@@ -370,6 +370,47 @@ fn array_to_string(a: &[Value], _: &[Type], c: Ctx<'_, '_>) -> Result<Value> {
     Ok(Value::from(out))
 }
 
+/// Those that count matches, or ask for one by its number.
+fn nth_matches(r: &mut Registry) {
+    r.f("regexp_count", &[TEXT, TEXT], INT4, IMM, regexp_count);
+    r.f("regexp_count", &[TEXT, TEXT, INT4], INT4, IMM, regexp_count);
+    r.f(
+        "regexp_count",
+        &[TEXT, TEXT, INT4, TEXT],
+        INT4,
+        IMM,
+        regexp_count,
+    );
+    r.f("regexp_substr", &[TEXT, TEXT], TEXT, IMM, regexp_substr);
+    r.f(
+        "regexp_substr",
+        &[TEXT, TEXT, INT4],
+        TEXT,
+        IMM,
+        regexp_substr,
+    );
+    r.f(
+        "regexp_substr",
+        &[TEXT, TEXT, INT4, INT4],
+        TEXT,
+        IMM,
+        regexp_substr,
+    );
+    r.f(
+        "regexp_substr",
+        &[TEXT, TEXT, INT4, INT4, TEXT],
+        TEXT,
+        IMM,
+        regexp_substr,
+    );
+    let instr = [TEXT, TEXT, INT4, INT4, INT4, TEXT, INT4];
+    for n in 2..=instr.len() {
+        r.f("regexp_instr", &instr[..n], INT4, IMM, regexp_instr);
+    }
+    let group = [TEXT, TEXT, INT4, INT4, TEXT, INT4];
+    r.f("regexp_substr", &group, TEXT, IMM, regexp_substr_group);
+}
+
 /// Adds the functions of this file.
 pub(super) fn register(r: &mut Registry) {
     let from = [TEXT, TEXT, TEXT, INT4, INT4, TEXT];
@@ -419,43 +460,7 @@ pub(super) fn register(r: &mut Registry) {
         r.f("string_to_array", args, TEXTARRAY, IMM_N, string_to_array);
         r.set("string_to_table", args, TEXT, IMM_N, string_to_table);
     }
-    r.f("regexp_count", &[TEXT, TEXT], INT4, IMM, regexp_count);
-    r.f("regexp_count", &[TEXT, TEXT, INT4], INT4, IMM, regexp_count);
-    r.f(
-        "regexp_count",
-        &[TEXT, TEXT, INT4, TEXT],
-        INT4,
-        IMM,
-        regexp_count,
-    );
-    r.f("regexp_substr", &[TEXT, TEXT], TEXT, IMM, regexp_substr);
-    r.f(
-        "regexp_substr",
-        &[TEXT, TEXT, INT4],
-        TEXT,
-        IMM,
-        regexp_substr,
-    );
-    r.f(
-        "regexp_substr",
-        &[TEXT, TEXT, INT4, INT4],
-        TEXT,
-        IMM,
-        regexp_substr,
-    );
-    r.f(
-        "regexp_substr",
-        &[TEXT, TEXT, INT4, INT4, TEXT],
-        TEXT,
-        IMM,
-        regexp_substr,
-    );
-    let instr = [TEXT, TEXT, INT4, INT4, INT4, TEXT, INT4];
-    for n in 2..=instr.len() {
-        r.f("regexp_instr", &instr[..n], INT4, IMM, regexp_instr);
-    }
-    let group = [TEXT, TEXT, INT4, INT4, TEXT, INT4];
-    r.f("regexp_substr", &group, TEXT, IMM, regexp_substr_group);
+    nth_matches(r);
     r.f("substring", &[TEXT, TEXT], TEXT, IMM, substring);
     r.f(
         "substring",

@@ -1,5 +1,6 @@
 //! The table of all functions and operators, built once. Each group of functions adds its own lines.
 
+use super::effect::Effect;
 use super::signature::{Entry, Sig};
 use super::{AccumulatorFn, AggregateId, Kind, RowsFn, ScalarFn, TypedFn, Volatility};
 use base::Type;
@@ -65,6 +66,7 @@ impl Registry {
             volatility: fl.0,
             kind,
             columns: &[],
+            effect: Effect::default(),
         });
     }
 
@@ -81,6 +83,14 @@ impl Registry {
     /// A function of values and their types.
     pub fn t(&mut self, n: &'static str, args: &[Sig], ret: Sig, fl: names::Flags, f: TypedFn) {
         self.add(n, args, ret, fl, Kind::Typed(f));
+    }
+
+    /// What the functions of these names, which are in the table already, do beside their answer.
+    pub fn does(&mut self, effect: Effect, names: &[&'static str]) {
+        for name in names {
+            let all = self.map.get_mut(name).expect("a function that was added");
+            all.iter_mut().for_each(|f| f.effect = effect);
+        }
     }
 
     /// A function whose answer stands in the catalog.
@@ -180,4 +190,18 @@ pub fn all_functions() -> impl Iterator<Item = &'static Entry> {
 /// Every operator, in no order: for the catalog's `pg_operator`.
 pub fn all_operators() -> impl Iterator<Item = &'static Entry> {
     OPERATORS.map.values().flatten()
+}
+
+/// What the functions of this name do, in any case of letters.
+pub fn effect(name: &str) -> Effect {
+    // No name of the registry is longer than a name of PostgreSQL.
+    let mut lower = [0; 63];
+    let Some(lower) = lower.get_mut(..name.len()) else {
+        return Effect::default();
+    };
+    lower.copy_from_slice(name.as_bytes());
+    lower.make_ascii_lowercase();
+    let name = std::str::from_utf8(lower).expect("letters outside of ASCII stay as they are");
+    let found = functions(name).first();
+    found.map(|f| f.effect).unwrap_or_default()
 }

@@ -3,6 +3,7 @@
 //! Places in the log are positions, written as PostgreSQL writes `pg_lsn` ([`crate::standing::lsn`]).
 
 use super::EvalContext;
+use super::effect::{AT_PRIMARY, OF_THE_NODE};
 use super::registry::{Registry, names::*};
 use crate::standing::{lsn, parse_lsn};
 use base::{Error, Numeric, Position, Result, SqlState, Value};
@@ -121,6 +122,11 @@ pub(super) fn register(r: &mut Registry) {
     });
     r.f("canon_promote", &[], TEXT, VOL, canon_promote);
     r.f("canon_promote", &[BOOL], TEXT, VOL, canon_promote);
+    r.does(AT_PRIMARY, &["canon_txn_status"]);
+    r.does(
+        OF_THE_NODE,
+        &["pg_promote", "canon_promote", "canon_unseal"],
+    );
 }
 
 #[cfg(test)]

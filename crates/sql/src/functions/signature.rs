@@ -4,6 +4,7 @@
 //! array over it; `AnyCompatible` and `AnyCompatibleArray` are a second family whose members are first cast to a common
 //! type; `Any` takes each argument as it is.
 
+use super::effect::Effect;
 use super::{Kind, Volatility};
 use base::Type;
 
@@ -40,6 +41,8 @@ pub struct Entry {
     pub volatility: Volatility,
     pub kind: Kind,
     pub columns: &'static [(&'static str, Type)],
+    /// What it does beside its answer; alike for all functions of a name.
+    pub effect: Effect,
 }
 
 impl Entry {

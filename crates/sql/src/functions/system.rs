@@ -1,5 +1,6 @@
 //! Functions that tell of the session, the server and types; sequences; settings.
 
+use super::effect::{DRAWS, OF_THE_NODE, SETS_SEQUENCE, WRITES};
 use super::registry::{Registry, names::*};
 use super::{EvalContext, NEXT_IDENTITY, Volatility, catalog};
 use crate::types::ops::{like, numeric};
@@ -201,16 +202,7 @@ fn null(_: &[Value], _: Ctx<'_, '_>) -> Result<Value> {
     Ok(Value::Null)
 }
 
-/// Adds the functions of this file.
-pub(super) fn register(r: &mut Registry) {
-    catalog::register(r);
-    r.t(
-        "pg_typeof",
-        &[ANY],
-        REGTYPE,
-        (Volatility::Stable, false),
-        |_, t, _| Ok(Value::Oid(t[0].oid())),
-    );
+fn names_of_the_session(r: &mut Registry) {
     r.f("version", &[], TEXT, STA, |_, _| {
         Ok(Value::from(format!(
             "PostgreSQL {SERVER_VERSION} (Canon {}) on {}-{}",
@@ -239,45 +231,16 @@ pub(super) fn register(r: &mut Registry) {
     r.lookup("current_schemas", &[BOOL], NAMEARRAY, |a, _, c| {
         schemas(a, c)
     });
-    r.f("current_setting", &[TEXT], TEXT, STA, current_setting);
-    r.f("current_setting", &[TEXT, BOOL], TEXT, STA, current_setting);
-    r.f("set_config", &[TEXT, TEXT, BOOL], TEXT, VOL_N, set_config);
-    r.f("pg_backend_pid", &[], INT4, STA, |_, c| {
-        Ok(Value::Int4(c.session.backend_pid()))
-    });
-    r.f("pg_sleep", &[FLOAT8], VOID, VOL, |a, c| {
-        c.session.sleep(crate::types::ops::float::f64_of(&a[0]))?;
-        Ok(Value::text(""))
-    });
-    r.f("pg_sleep_for", &[INTERVAL], VOID, VOL, sleep_for);
+}
+
+fn signals(r: &mut Registry) {
     r.f("pg_cancel_backend", &[INT4], BOOL, VOL, cancel);
     r.f("pg_terminate_backend", &[INT4], BOOL, VOL, terminate);
     r.f("pg_terminate_backend", &[INT4, INT8], BOOL, VOL, terminate);
-    r.f("gen_random_uuid", &[], UUID, VOL, uuid);
-    for n in ["txid_current", "pg_current_xact_id"] {
-        r.f(n, &[], INT8, STA, |_, c| {
-            Ok(c.session.transaction_id(true).into())
-        });
-    }
-    for n in ["txid_current_if_assigned", "pg_current_xact_id_if_assigned"] {
-        r.f(n, &[], INT8, STA, |_, c| {
-            Ok(c.session.transaction_id(false).into())
-        });
-    }
-    super::replication::register(r);
-    r.f("pg_size_pretty", &[INT8], TEXT, IMM, |a, _| {
-        size_pretty(&Numeric::from(a[0].as_i64().expect("an integer"))).map(Value::from)
-    });
-    r.f("pg_size_pretty", &[NUMERIC], TEXT, IMM, |a, _| {
-        size_pretty(numeric::of(&a[0])).map(Value::from)
-    });
-    r.f("pg_size_bytes", &[TEXT], INT8, IMM, size_bytes);
-    for n in ["inet_server_addr", "inet_client_addr"] {
-        r.f(n, &[], TEXT, STA, null);
-    }
-    for n in ["inet_server_port", "inet_client_port"] {
-        r.f(n, &[], INT4, STA, null);
-    }
+    r.does(OF_THE_NODE, &["pg_cancel_backend", "pg_terminate_backend"]);
+}
+
+fn sequences(r: &mut Registry) {
     r.f("nextval", &[REGCLASS], INT8, VOL, |a, c| {
         c.session.nextval(oid(&a[0])).map(Value::Int8)
     });
@@ -292,6 +255,11 @@ pub(super) fn register(r: &mut Registry) {
     });
     r.f("setval", &[REGCLASS, INT8], INT8, VOL, setval);
     r.f("setval", &[REGCLASS, INT8, BOOL], INT8, VOL, setval);
+    r.does(DRAWS, &["nextval", NEXT_IDENTITY]);
+    r.does(SETS_SEQUENCE, &["setval"]);
+}
+
+fn lookups_by_name(r: &mut Registry) {
     r.f("format_type", &[OID, INT4], TEXT, STA_N, format_type);
     r.f("to_regclass", &[TEXT], REGCLASS, STA, |a, c| {
         lookup(a, Type::RegClass, c)
@@ -305,6 +273,9 @@ pub(super) fn register(r: &mut Registry) {
     r.f("to_regnamespace", &[TEXT], REGNAMESPACE, STA, |a, c| {
         lookup(a, Type::RegNamespace, c)
     });
+}
+
+fn encodings(r: &mut Registry) {
     r.f("pg_encoding_to_char", &[INT4], NAME, STA, |a, _| {
         Ok(Value::text(if a[0].as_i64() == Some(6) {
             "UTF8"
@@ -323,15 +294,9 @@ pub(super) fn register(r: &mut Registry) {
     for n in ["getdatabaseencoding", "pg_client_encoding"] {
         r.f(n, &[], NAME, STA, |_, _| Ok(Value::text("UTF8")));
     }
-    r.f("pg_conf_load_time", &[], TIMESTAMPTZ, STA, |_, c| {
-        Ok(Value::TimestampTz(c.session.server_start()))
-    });
-    r.f("pg_is_other_temp_schema", &[OID], BOOL, STA, |_, _| {
-        Ok(Value::Bool(false))
-    });
-    r.f("pg_jit_available", &[], BOOL, STA, |_, _| {
-        Ok(Value::Bool(false))
-    });
+}
+
+fn notifications(r: &mut Registry) {
     r.f("pg_notification_queue_usage", &[], FLOAT8, VOL, |_, c| {
         Ok(Value::Float8(c.session.notification_usage()))
     });
@@ -340,10 +305,74 @@ pub(super) fn register(r: &mut Registry) {
         c.session.notify(&text(&a[0]), &text(&a[1]))?;
         Ok(Value::text(""))
     });
+    r.does(WRITES, &["pg_notify"]);
     r.set("pg_listening_channels", &[], TEXT, STA, |_, _, c| {
         let all = c.session.listening_channels().into_iter();
         let rows: Vec<Vec<Value>> = all.map(|n| vec![Value::from(n)]).collect();
         Ok(Box::new(super::jsonb::Made(rows.into_iter())))
+    });
+}
+
+/// Adds the functions of this file.
+pub(super) fn register(r: &mut Registry) {
+    catalog::register(r);
+    super::replication::register(r);
+    names_of_the_session(r);
+    signals(r);
+    sequences(r);
+    lookups_by_name(r);
+    encodings(r);
+    notifications(r);
+    r.t(
+        "pg_typeof",
+        &[ANY],
+        REGTYPE,
+        (Volatility::Stable, false),
+        |_, t, _| Ok(Value::Oid(t[0].oid())),
+    );
+    r.f("current_setting", &[TEXT], TEXT, STA, current_setting);
+    r.f("current_setting", &[TEXT, BOOL], TEXT, STA, current_setting);
+    r.f("set_config", &[TEXT, TEXT, BOOL], TEXT, VOL_N, set_config);
+    r.f("pg_backend_pid", &[], INT4, STA, |_, c| {
+        Ok(Value::Int4(c.session.backend_pid()))
+    });
+    r.f("pg_sleep", &[FLOAT8], VOID, VOL, |a, c| {
+        c.session.sleep(crate::types::ops::float::f64_of(&a[0]))?;
+        Ok(Value::text(""))
+    });
+    r.f("pg_sleep_for", &[INTERVAL], VOID, VOL, sleep_for);
+    r.f("gen_random_uuid", &[], UUID, VOL, uuid);
+    for n in ["txid_current", "pg_current_xact_id"] {
+        r.f(n, &[], INT8, STA, |_, c| {
+            Ok(c.session.transaction_id(true).into())
+        });
+    }
+    for n in ["txid_current_if_assigned", "pg_current_xact_id_if_assigned"] {
+        r.f(n, &[], INT8, STA, |_, c| {
+            Ok(c.session.transaction_id(false).into())
+        });
+    }
+    r.f("pg_size_pretty", &[INT8], TEXT, IMM, |a, _| {
+        size_pretty(&Numeric::from(a[0].as_i64().expect("an integer"))).map(Value::from)
+    });
+    r.f("pg_size_pretty", &[NUMERIC], TEXT, IMM, |a, _| {
+        size_pretty(numeric::of(&a[0])).map(Value::from)
+    });
+    r.f("pg_size_bytes", &[TEXT], INT8, IMM, size_bytes);
+    for n in ["inet_server_addr", "inet_client_addr"] {
+        r.f(n, &[], TEXT, STA, null);
+    }
+    for n in ["inet_server_port", "inet_client_port"] {
+        r.f(n, &[], INT4, STA, null);
+    }
+    r.f("pg_conf_load_time", &[], TIMESTAMPTZ, STA, |_, c| {
+        Ok(Value::TimestampTz(c.session.server_start()))
+    });
+    r.f("pg_is_other_temp_schema", &[OID], BOOL, STA, |_, _| {
+        Ok(Value::Bool(false))
+    });
+    r.f("pg_jit_available", &[], BOOL, STA, |_, _| {
+        Ok(Value::Bool(false))
     });
     r.f("num_nulls", &[], INT4, IMM_N, |_, _| Ok(Value::Int4(0)));
     r.variadic("num_nulls", &[ANY], INT4, IMM_N, |a, _, _| {

@@ -183,6 +183,38 @@ fn fraction(a: &[Value]) -> Option<i32> {
     }
 }
 
+/// What `information_schema` says of a column's type.
+fn facts_of_types(r: &mut Registry) {
+    let of_type = &[OID, INT4];
+    r.f("_pg_char_max_length", of_type, INT4, IMM, |a, _| {
+        int(char_length(a))
+    });
+    r.f("_pg_char_octet_length", of_type, INT4, IMM, |a, _| {
+        int(match type_of(&a[0]) {
+            Some(Type::Text) => Some(1 << 30),
+            Some(Type::Varchar | Type::Bpchar) => {
+                Some(char_length(a).map_or(1 << 30, |n| n.saturating_mul(4)))
+            }
+            _ => None,
+        })
+    });
+    r.f("_pg_numeric_precision", of_type, INT4, IMM, |a, _| {
+        int(number(a).0)
+    });
+    r.f("_pg_numeric_precision_radix", of_type, INT4, IMM, |a, _| {
+        int(number(a).1)
+    });
+    r.f("_pg_numeric_scale", of_type, INT4, IMM, |a, _| {
+        int(number(a).2)
+    });
+    r.f("_pg_datetime_precision", of_type, INT4, IMM, |a, _| {
+        int(fraction(a))
+    });
+    r.f("_pg_interval_type", of_type, TEXT, IMM, |_, _| {
+        Ok(Value::Null)
+    });
+}
+
 /// Adds them all.
 pub(super) fn register(r: &mut Registry) {
     const WORDS: &[(&str, Type)] = &[
@@ -261,34 +293,7 @@ pub(super) fn register(r: &mut Registry) {
             Value::Char(name.get(n).copied().unwrap_or(0))
         }))
     });
-    let of_type = &[OID, INT4];
-    r.f("_pg_char_max_length", of_type, INT4, IMM, |a, _| {
-        int(char_length(a))
-    });
-    r.f("_pg_char_octet_length", of_type, INT4, IMM, |a, _| {
-        int(match type_of(&a[0]) {
-            Some(Type::Text) => Some(1 << 30),
-            Some(Type::Varchar | Type::Bpchar) => {
-                Some(char_length(a).map_or(1 << 30, |n| n.saturating_mul(4)))
-            }
-            _ => None,
-        })
-    });
-    r.f("_pg_numeric_precision", of_type, INT4, IMM, |a, _| {
-        int(number(a).0)
-    });
-    r.f("_pg_numeric_precision_radix", of_type, INT4, IMM, |a, _| {
-        int(number(a).1)
-    });
-    r.f("_pg_numeric_scale", of_type, INT4, IMM, |a, _| {
-        int(number(a).2)
-    });
-    r.f("_pg_datetime_precision", of_type, INT4, IMM, |a, _| {
-        int(fraction(a))
-    });
-    r.f("_pg_interval_type", of_type, TEXT, IMM, |_, _| {
-        Ok(Value::Null)
-    });
+    facts_of_types(r);
 }
 
 /// The fields of a record's text.

@@ -20,6 +20,7 @@
 
 mod advisory;
 mod block;
+mod class;
 mod client;
 mod constraints;
 mod copy;

@@ -7,6 +7,7 @@
 //! Shards keep sessions from waiting for one another. A full shard drops the entries that were used longest ago. Full is a shard with too many
 //! entries, or with too many bytes: of large statements it keeps few, so that no client fills the server's memory with plans.
 
+use super::class::Runs;
 use super::client::Column;
 use super::parse::Parsed;
 use crate::plan::Prepared;
@@ -15,18 +16,6 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
-
-/// Where a statement that has a plan may run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runs {
-    /// It changes nothing.
-    Anywhere,
-    /// It changes rows: at the primary, or at a site.
-    Rows,
-    /// It locks rows: the same.
-    Locks,
-    Primary,
-}
 
 /// A planned statement with what the wire needs to know of it.
 pub struct Plan {

@@ -45,17 +45,6 @@ pub fn encode(v: &Value, ty: Type, out: &mut Vec<u8>) {
     }
 }
 
-/// As [`encode`], with `char(n)` padded to its length.
-pub fn encode_column(v: &Value, ty: base::ColumnType, out: &mut Vec<u8>) {
-    encode(v, ty.ty, out);
-    if let (Type::Bpchar, Value::Text(s)) = (ty.ty, v)
-        && ty.typmod >= 4
-    {
-        let pad = (ty.typmod as usize - 4).saturating_sub(s.chars().count());
-        out.extend(std::iter::repeat_n(b' ', pad));
-    }
-}
-
 fn put_numeric(n: &Numeric, out: &mut Vec<u8>) {
     let mut header = |ndigits: u16, weight: i16, sign: u16, dscale: u16| {
         for x in [ndigits, weight as u16, sign, dscale] {

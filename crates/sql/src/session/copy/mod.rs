@@ -10,7 +10,8 @@ mod text;
 
 pub use run::CopyOut;
 
-use super::parse::{Fault, Parsed};
+use super::class::Class;
+use super::parse::{Fault, Parsed, Stmt};
 use super::utility::Words;
 use base::{Error, Result, SqlState};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -95,11 +96,16 @@ pub struct CopyStmt {
 impl CopyStmt {
     /// Whether it loads data, or copies what a statement that writes returns.
     pub fn writes(&self) -> bool {
-        self.from
-            || match &self.what {
-                CopyWhat::Query(q) => super::forward::writes(q),
-                CopyWhat::Table { .. } => false,
-            }
+        let writes = |q: &Parsed| matches!(&q.stmt, Stmt::Sql(s) if Class::of(s, &q.text).writes());
+        self.from || self.query().is_some_and(writes)
+    }
+
+    /// The statement whose rows it copies.
+    pub fn query(&self) -> Option<&Parsed> {
+        match &self.what {
+            CopyWhat::Query(q) => Some(q),
+            CopyWhat::Table { .. } => None,
+        }
     }
 }
 

@@ -1,25 +1,37 @@
 //! Where a statement runs: at a replica, or at its primary.
 //!
-//! What writes, locks rows, changes the schema, loads data or moves a sequence runs at the primary. Statements are looked at before any
-//! of their text runs; calls of sequence functions are looked for in the text, so a statement that only mentions one goes to the
-//! primary too, which is slower and as right. What is found out only when it runs ends so, too. A site (`site`) runs what changes rows itself.
+//! What writes, locks rows, changes the schema, loads data or moves a sequence runs at the primary. What a statement does, [`Class`] says,
+//! before any statement of the text runs. What is found out only when it runs ends so, too. A site (`site`) runs what changes rows itself.
 
 use super::super::block::Kind;
+use super::super::class::{Class, Runs};
 use super::super::exit::Exit;
 use super::super::parse::{Parsed, Stmt, parse};
-use super::super::plans::{Plan, Runs};
+use super::super::plans::Plan;
 use super::super::prepared::{Body, Statement};
 use super::super::utility::Utility;
 use super::super::{Session, run, seam};
 use super::to_primary;
 use crate::engine::Engine;
-use crate::functions::effect::effect_of_text;
 use base::Result;
 use sqlparser::ast;
 
-/// Whether the text calls a function about advisory locks, which goes to the primary from every transaction.
-fn locks(text: &str) -> bool {
-    effect_of_text(text).lock
+/// Whether the statement calls a function about advisory locks, which goes to the primary from every transaction.
+fn locks(p: &Parsed) -> bool {
+    match &p.stmt {
+        Stmt::Sql(s) => Class::of(s, &p.text).functions.lock,
+        Stmt::Extra(_) => false,
+        Stmt::Utility(u) => utility_locks(u),
+    }
+}
+
+fn utility_locks(u: &Utility) -> bool {
+    match u {
+        Utility::Declare { query, .. } => locks(query),
+        Utility::Prepare { stmt, .. } => locks(stmt),
+        Utility::Copy(c) => c.query().is_some_and(locks),
+        _ => false,
+    }
 }
 
 /// Whether the text has one of these words.
@@ -31,59 +43,9 @@ fn mentions(text: &str, words: &[&str]) -> bool {
     })
 }
 
-/// Whether a query of this tree and text writes, locks or moves a sequence.
-fn query_writes(q: &ast::Query, text: &str) -> bool {
-    let with = q.with.iter().flat_map(|w| &w.cte_tables);
-    let body = match &*q.body {
-        ast::SetExpr::Insert(_) | ast::SetExpr::Update(_) | ast::SetExpr::Delete(_) => true,
-        ast::SetExpr::Merge(_) => true,
-        ast::SetExpr::Query(q) => query_writes(q, ""),
-        ast::SetExpr::Select(s) => s.into.is_some(),
-        _ => false,
-    };
-    body || !q.locks.is_empty()
-        || with.into_iter().any(|c| query_writes(&c.query, ""))
-        || effect_of_text(text).at_primary
-}
-
-fn runs(s: &ast::Statement, text: &str) -> Runs {
-    let changes = match s {
-        ast::Statement::Query(q) if !q.locks.is_empty() => Runs::Locks,
-        ast::Statement::Query(q) if matches!(&*q.body, ast::SetExpr::Select(s) if s.into.is_some()) => {
-            Runs::Primary
-        }
-        ast::Statement::Query(_)
-        | ast::Statement::Insert(_)
-        | ast::Statement::Update { .. }
-        | ast::Statement::Delete(_)
-        | ast::Statement::Merge { .. } => Runs::Rows,
-        _ => Runs::Primary,
-    };
-    match statement_writes(s, text) {
-        false => Runs::Anywhere,
-        true if effect_of_text(text).at_primary => Runs::Primary,
-        true => changes,
-    }
-}
-
-fn statement_writes(s: &ast::Statement, text: &str) -> bool {
-    match s {
-        ast::Statement::Query(q) => query_writes(q, text),
-        ast::Statement::Explain {
-            analyze, statement, ..
-        } => *analyze && statement_writes(statement, text),
-        _ => true,
-    }
-}
-
-/// Whether the statement is one that has a plan and writes.
-pub(in super::super) fn writes(p: &Parsed) -> bool {
-    matches!(&p.stmt, Stmt::Sql(s) if statement_writes(s, &p.text))
-}
-
-/// The same, asked once per plan.
+/// Where the statement may run, asked once per plan.
 fn away(plan: &Plan, s: &ast::Statement, text: &str) -> Runs {
-    *plan.away.get_or_init(|| runs(s, text))
+    *plan.away.get_or_init(|| Class::of(s, text).runs())
 }
 
 fn listens(s: &Stmt) -> bool {
@@ -97,6 +59,15 @@ fn listens(s: &Stmt) -> bool {
 }
 
 impl Statement {
+    /// As [`locks`] says.
+    fn locks(&self) -> bool {
+        match &self.body {
+            Body::Empty | Body::Ddl(_) => false,
+            Body::Rows(s) => Class::of(s, &self.text).functions.lock,
+            Body::Utility(u) => utility_locks(u),
+        }
+    }
+
     /// Where it may run.
     fn runs(&self) -> Runs {
         let primary = |is: bool| if is { Runs::Primary } else { Runs::Anywhere };
@@ -104,7 +75,7 @@ impl Statement {
             Body::Empty => Runs::Anywhere,
             Body::Rows(s) => match self.first_plan() {
                 Some(p) => away(p, s, &self.text),
-                None => runs(s, &self.text),
+                None => Class::of(s, &self.text).runs(),
             },
             Body::Ddl(_) => Runs::Primary,
             Body::Utility(u) => match &**u {
@@ -158,7 +129,9 @@ impl<E: Engine> Session<E> {
     fn goes_away(&mut self, p: &Parsed, block: bool) -> bool {
         match &p.stmt {
             Stmt::Extra(_) => true,
-            Stmt::Sql(s) => !seam::has_plan(s) || !self.may_run(runs(s, &p.text), block),
+            Stmt::Sql(s) => {
+                !seam::has_plan(s) || !self.may_run(Class::of(s, &p.text).runs(), block)
+            }
             Stmt::Utility(u) => match &**u {
                 Utility::Copy(c) => c.writes(),
                 Utility::Declare { query, .. } => self.goes_away(query, block),
@@ -193,7 +166,7 @@ impl<E: Engine> Session<E> {
         }
         let goes = match (self.forward.pinned, self.declared_read_only()) {
             (true, _) => statements.iter().any(|p| self.goes_tied(&p.stmt)),
-            (false, true) => statements.iter().any(|p| locks(&p.text)),
+            (false, true) => statements.iter().any(locks),
             (false, false) => {
                 let block = statements.len() > 1;
                 let goes = statements.iter().any(|p| self.goes_away(p, block));
@@ -225,7 +198,7 @@ impl<E: Engine> Session<E> {
         }
         let goes = self.forward.pinned
             || !self.may_run(run.statement.runs(), false)
-                && (!self.declared_read_only() || locks(&run.statement.text));
+                && (!self.declared_read_only() || run.statement.locks());
         match goes {
             true => Err(to_primary()),
             false => Ok(()),
@@ -253,7 +226,7 @@ impl<E: Engine> Session<E> {
             };
         }
         if read_only {
-            return locks(&st.text);
+            return st.locks();
         }
         match &st.body {
             Body::Utility(u) => match &**u {

@@ -15,9 +15,9 @@
 //! Left out on purpose: how a candidate travels (`node::site`).
 
 use super::super::block::Kind;
+use super::super::class::Runs;
 use super::super::handle::{Reason, Waits};
 use super::super::parse::{Parsed, Stmt};
-use super::super::plans::Runs;
 use super::super::utility::Utility;
 use super::super::{Session, run};
 use crate::engine::Engine;

@@ -3,7 +3,7 @@
 use crate::functions::EvalContext;
 use crate::types::json::{self, Json};
 use crate::types::json_raw;
-use base::{Array, Error, Result, SqlState, Value};
+use base::{Error, Result, SqlState, Value};
 
 type Ctx<'a, 'b> = &'a mut EvalContext<'b>;
 
@@ -358,11 +358,6 @@ pub fn change(j: &mut Json, path: &[Option<&str>], depth: usize, what: &Change) 
         _ => {}
     }
     Ok(())
-}
-
-/// A text array value of these strings.
-pub fn text_array(items: Vec<Value>) -> Value {
-    Value::Array(Box::new(Array::one_dim(base::Type::Text, items)))
 }
 
 #[cfg(test)]
