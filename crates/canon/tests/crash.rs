@@ -257,7 +257,7 @@ async fn verify(server: &Server, books: &mut [Books]) {
     );
 }
 
-/// Loads until `stop_after` transactions are done or the server is gone.
+/// Loads until `stop` is set or the server is gone.
 async fn load_all(server: &Arc<Server>, books: &mut Vec<Books>, stop: &Arc<AtomicBool>) {
     let tasks: Vec<_> = books
         .drain(..)

@@ -12,7 +12,7 @@
 //! A node that is promoted is a site no more. What was in flight is looked up by its number in the history that the node has; what had not
 //! been sent is refused by `txn`, since only the old primary could have certified it.
 //!
-//! Left out on purpose: commits that are shown before the prefix has them (`store::Stand`), and speculation.
+//! Left out on purpose: commits of a site that are shown there before the prefix has them (`Version::stamp` is for them), and speculation.
 
 use base::{Committing, Held, Position};
 use commit::PublishedWait;

@@ -76,7 +76,7 @@ pub struct Config {
     /// Whether operators are wrong now and then about what is down.
     pub sloppy: bool,
     pub weather: Weather,
-    /// The node whose disk forgets the end of its log at a crash, though it was synced (`disk.forgets_tail`), and how often, of a hundred crashes.
+    /// The node whose disk forgets the end of its log at a crash, though it was synced, and how often, of a hundred crashes.
     pub liar: Option<usize>,
     pub forgets: u64,
     /// Whether clients change stocks, too.

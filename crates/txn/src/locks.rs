@@ -275,12 +275,7 @@ impl LockTable {
         (Attempt::Wait(LockWait(state)), new)
     }
 
-    /// Whether somebody else holds a lock of this name in a mode that conflicts with `mode`.
-    pub fn is_held_by_other(&self, me: TxnId, name: LockName, mode: LockMode) -> bool {
-        self.holder(me, name, mode).is_some()
-    }
-
-    /// The other one, if there is one, that [`LockTable::is_held_by_other`] tells of.
+    /// Another transaction that holds a lock of this name in a mode that conflicts with `mode`, if there is one.
     pub fn holder(&self, me: TxnId, name: LockName, mode: LockMode) -> Option<TxnId> {
         if self.bucket(name).load(Ordering::SeqCst) == 0 {
             return None;
@@ -586,7 +581,7 @@ mod tests {
         t.release(2, A);
         assert!(w3.0.0.lock().0);
         t.release(3, A);
-        assert!(!t.is_held_by_other(9, A, LockMode::KeyShare));
+        assert_eq!(t.holder(9, A, LockMode::KeyShare), None);
         assert!(t.shards.iter().all(|s| s.lock().is_empty()));
     }
 

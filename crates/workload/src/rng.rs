@@ -45,6 +45,12 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
+    /// The same for a place in a list of `n`.
+    #[inline]
+    pub fn index(&mut self, n: usize) -> usize {
+        self.below(n as u64) as usize
+    }
+
     /// Uniform in `low..=high`.
     #[inline]
     pub fn between(&mut self, low: i64, high: i64) -> i64 {

@@ -60,23 +60,6 @@ unsafe impl Entry for Item {
     }
 }
 
-/// A generator of numbers: splitmix64.
-pub(super) struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
-
 /// What a look over a tree that nobody else uses found.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Shape {
@@ -161,9 +144,11 @@ fn looking_ahead_finds_the_entries_that_get_finds() {
     for n in 0..10_000 {
         tree.get_or_insert(&key(n), || Item::make(&key(n), n, &live), &guard);
     }
-    let mut random = Random(7);
+    let mut random = Rng::new(7);
     for count in [1, 16, 17, 40] {
-        let keys: Vec<_> = (0..count).map(|_| key(random.next() % 10_000)).collect();
+        let keys: Vec<_> = (0..count)
+            .map(|_| key(random.next_u64() % 10_000))
+            .collect();
         let named: Vec<&[u8]> = keys.iter().map(|k| &k[..]).collect();
         let mut found = vec![];
         tree.prefetch(&named, &guard, |e: &Item| found.push(e.key.clone()));

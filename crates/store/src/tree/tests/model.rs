@@ -8,62 +8,63 @@ use std::sync::atomic::AtomicUsize;
 use crossbeam_epoch::pin;
 
 use super::super::{Direction, Tree};
-use super::{Item, Random, Shape, assert_sound, drain};
+use super::{Item, Shape, assert_sound, drain};
+use workload::rng::Rng;
 
 type Key = Vec<u8>;
 
 /// How a test draws its keys.
-type Draw = fn(&mut Random) -> Key;
+type Draw = fn(&mut Rng) -> Key;
 
-fn eight_bytes(random: &mut Random) -> Key {
-    ((random.next() % 2000) * 0x0123_4567_89ab)
+fn eight_bytes(random: &mut Rng) -> Key {
+    ((random.next_u64() % 2000) * 0x0123_4567_89ab)
         .to_be_bytes()
         .to_vec()
 }
 
 /// Few different bytes and all lengths from 0 to 11: heads that are equal by their zeros, keys that begin others.
-fn dense_bytes(random: &mut Random) -> Key {
-    let len = random.below(12);
-    (0..len).map(|_| [0, 0, 1, 0xff][random.below(4)]).collect()
+fn dense_bytes(random: &mut Rng) -> Key {
+    let len = random.index(12);
+    (0..len).map(|_| [0, 0, 1, 0xff][random.index(4)]).collect()
 }
 
 /// A tag and three columns of 4 bytes, few different: equal heads, prefixes of every length.
-fn composite(random: &mut Random) -> Key {
+fn composite(random: &mut Rng) -> Key {
     let mut key = vec![7];
     for range in [2, 3, 300] {
-        key.extend((random.below(range) as u32).to_be_bytes());
+        key.extend((random.index(range) as u32).to_be_bytes());
     }
     key
 }
 
 /// Keys that share 40 bytes, more than a node's prefix can hold.
-fn long_prefix(random: &mut Random) -> Key {
+fn long_prefix(random: &mut Rng) -> Key {
     let mut key = vec![b'x'; 40];
-    key.extend_from_slice(&(random.below(900) as u16).to_be_bytes());
-    key.truncate(40 + random.below(3));
+    key.extend_from_slice(&(random.index(900) as u16).to_be_bytes());
+    key.truncate(40 + random.index(3));
     key
 }
 
 /// Up to 70,000 bytes.
-fn long(random: &mut Random) -> Key {
-    let len = [3, 100, 5_000, 70_000][random.below(4)];
+fn long(random: &mut Rng) -> Key {
+    let len = [3, 100, 5_000, 70_000][random.index(4)];
     let mut key = vec![b'k'; len];
-    let at = random.below(len);
-    key[at] = random.below(256) as u8;
+    let at = random.index(len);
+    key[at] = random.index(256) as u8;
     key
 }
 
 fn compare(seed: u64, draw: Draw, steps: usize, remove_of_10: usize) -> Shape {
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let live = Arc::new(AtomicUsize::new(0));
     let tree = Tree::<Item>::new();
     let mut model = BTreeMap::<Key, u64>::new();
     for step in 0..steps {
         let key = draw(&mut random);
         let guard = pin();
-        match random.below(10) {
+        match random.index(10) {
             n if n < remove_of_10 => {
-                let wanted = random.below(4) > 0;
+                let wanted = random.index(4) > 0;
                 let removed = tree.remove_if(&key, |item| *item.key == *key && wanted, &guard);
                 assert_eq!(removed, wanted && model.remove(&key).is_some());
             }
@@ -92,15 +93,15 @@ fn compare(seed: u64, draw: Draw, steps: usize, remove_of_10: usize) -> Shape {
     shape
 }
 
-fn compare_scan(tree: &Tree<Item>, model: &BTreeMap<Key, u64>, random: &mut Random, draw: Draw) {
+fn compare_scan(tree: &Tree<Item>, model: &BTreeMap<Key, u64>, random: &mut Rng, draw: Draw) {
     let [low, high] = [draw(random), draw(random)];
-    let bound = |random: &mut Random, key| match random.below(4) {
+    let bound = |random: &mut Rng, key| match random.index(4) {
         0 => Bound::Unbounded,
         1 => Bound::Excluded(key),
         _ => Bound::Included(key),
     };
     let [low, high] = [bound(random, &low[..]), bound(random, &high[..])];
-    let direction = [Direction::Forward, Direction::Backward][random.below(2)];
+    let direction = [Direction::Forward, Direction::Backward][random.index(2)];
     let above = |key: &[u8]| match low {
         Bound::Unbounded => true,
         Bound::Included(low) => low <= key,
@@ -120,7 +121,7 @@ fn compare_scan(tree: &Tree<Item>, model: &BTreeMap<Key, u64>, random: &mut Rand
         expected.reverse();
     }
     let guard = pin();
-    let limit = 1 + random.below(150);
+    let limit = 1 + random.index(150);
     let mut found = Vec::new();
     let more = tree.scan(low, high, direction, limit, &mut found, &guard);
     let values = |found: &[&Item]| found.iter().map(|item| item.value).collect::<Vec<_>>();
@@ -130,7 +131,7 @@ fn compare_scan(tree: &Tree<Item>, model: &BTreeMap<Key, u64>, random: &mut Rand
 
     let mut cursor = tree.cursor(low, high, direction, &guard);
     found.clear();
-    while cursor.next_batch(1 + random.below(100), &mut found) {}
+    while cursor.next_batch(1 + random.index(100), &mut found) {}
     assert_eq!(values(&found), expected);
 }
 
@@ -194,8 +195,8 @@ mod shapes {
         // Ten runs side by side.
         let district = |n: u64| [(n % 10).to_be_bytes(), (n / 10).to_be_bytes()].concat();
         assert!(fill((0..20_000).map(district)) > 55.0);
-        let mut random = Random(1);
-        assert!(fill((0..20_000).map(|_| random.next().to_be_bytes().to_vec())) > 40.0);
+        let mut random = Rng::new(1);
+        assert!(fill((0..20_000).map(|_| random.next_u64().to_be_bytes().to_vec())) > 40.0);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crossbeam_epoch::pin;
 
 use super::super::{Direction, Tree};
-use super::{Item, Random, assert_sound, drain};
+use super::{Item, assert_sound, drain};
+use workload::rng::Rng;
 
 fn key_of(n: u64) -> [u8; 12] {
     let mut key = [0; 12];
@@ -39,10 +40,10 @@ fn owners_see_their_own_and_scans_miss_nothing() {
             .map(|t| {
                 let (tree, live, stay) = (tree.clone(), live.clone(), &stay);
                 scope.spawn(move || {
-                    let mut random = Random(t);
+                    let mut random = Rng::new(t);
                     let mut mine = BTreeSet::new();
                     for _ in 0..steps(120_000) {
-                        let n = (random.next() % (SPAN / THREADS)) * THREADS + t;
+                        let n = (random.next_u64() % (SPAN / THREADS)) * THREADS + t;
                         let key = key_of(n);
                         let guard = pin();
                         if stay.contains(&key) {
@@ -59,7 +60,7 @@ fn owners_see_their_own_and_scans_miss_nothing() {
                             );
                             mine.insert(n);
                         }
-                        if random.below(512) == 0 {
+                        if random.index(512) == 0 {
                             scan_has_all(&tree, stay, &mut random);
                         }
                     }
@@ -79,13 +80,13 @@ fn owners_see_their_own_and_scans_miss_nothing() {
     drain(&live, 0);
 }
 
-fn scan_has_all(tree: &Tree<Item>, stay: &BTreeSet<[u8; 12]>, random: &mut Random) {
-    let direction = [Direction::Forward, Direction::Backward][random.below(2)];
-    let low = key_of(random.next() % 4_000);
+fn scan_has_all(tree: &Tree<Item>, stay: &BTreeSet<[u8; 12]>, random: &mut Rng) {
+    let direction = [Direction::Forward, Direction::Backward][random.index(2)];
+    let low = key_of(random.next_u64() % 4_000);
     let guard = pin();
     let mut cursor = tree.cursor(Bound::Included(&low), Bound::Unbounded, direction, &guard);
     let mut found = Vec::new();
-    while cursor.next_batch(1 + random.below(200), &mut found) {}
+    while cursor.next_batch(1 + random.index(200), &mut found) {}
     let mut keys: Vec<&[u8]> = found.iter().map(|item| &*item.key).collect();
     if direction == Direction::Backward {
         keys.reverse();
