@@ -5,7 +5,10 @@
 //! (DDL is rare and should be readable in a hex dump); the derived parts (names, layouts, who references whom) are rebuilt.
 //!
 //! Expressions (defaults, checks, view queries) are kept as SQL text: who evaluates them compiles them once per version.
-//! Left out on purpose: expression and partial indexes, inheritance, partitions, triggers.
+//! An index over an expression, and one with a condition, is an index over a *hidden column*: generated, stored in the rows, and marked as dropped,
+//! so that no statement sees it. Writers compute it as they compute generated columns; recovery and replicas find it in the rows.
+//!
+//! Left out on purpose: inheritance, partitions, triggers.
 
 use crate::id::{ColumnIdx, FIRST_USER_OID, Oid, RelId};
 use crate::key::KeyColumn;
@@ -118,6 +121,11 @@ impl Column {
         c
     }
 
+    /// A column that an index computes: no statement sees it, and rows have it. `default` is its expression.
+    pub fn is_hidden(&self) -> bool {
+        self.dropped && self.generated
+    }
+
     /// The column's type.
     #[inline]
     pub fn ty(&self) -> ColumnType {
@@ -173,6 +181,20 @@ pub struct Index {
     pub constraint_oid: Oid,
     /// UNIQUE NULLS NOT DISTINCT.
     pub nulls_not_distinct: bool,
+    /// A partial index: SQL text of its condition. The first column is then a hidden one, TRUE in the rows that the condition holds for and
+    /// NULL in the others, so that a unique index sees no conflict among those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicate: Option<String>,
+    /// Columns of INCLUDE. They are kept for the catalogs alone: an index leads to the row, and no scan reads its entries only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<ColumnIdx>,
+}
+
+impl Index {
+    /// The key as CREATE INDEX wrote it: without the hidden column of a condition.
+    pub fn written(&self) -> &[IndexColumn] {
+        &self.columns[usize::from(self.predicate.is_some())..]
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -181,6 +203,13 @@ pub struct Check {
     pub name: String,
     /// SQL text of the condition.
     pub expr: String,
+    /// Rows that were there when it was made need not keep it (NOT VALID).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub not_valid: bool,
+}
+
+fn is_false(b: &bool) -> bool {
+    !*b
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,6 +252,30 @@ pub struct ForeignKey {
     pub on_update: FkAction,
     #[serde(default, skip_serializing_if = "Deferral::is_never")]
     pub deferral: Deferral,
+    /// Rows that were there when it was made need not keep it (NOT VALID).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub not_valid: bool,
+}
+
+/// Kinds of objects that have default privileges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DefaultFor {
+    Tables,
+    Sequences,
+    Functions,
+    Types,
+    Schemas,
+}
+
+/// What objects of a kind are born with when a role makes them (ALTER DEFAULT PRIVILEGES).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DefaultAcl {
+    pub id: Oid,
+    pub role: Oid,
+    /// The schema they are made in; 0: any. One for any schema stands for the built-in privileges; one for a schema adds to that.
+    pub namespace: Oid,
+    pub of: DefaultFor,
+    pub acl: Acl,
 }
 
 /// A table. `Deref`-free on purpose: [`Table`] adds the derived parts.
@@ -356,6 +409,7 @@ pub enum Object {
     },
     Settings(StoredSettings),
     Member(Membership),
+    DefaultAcl(DefaultAcl),
 }
 
 impl Object {
@@ -371,6 +425,7 @@ impl Object {
             Object::Comment { id, .. } => *id,
             Object::Settings(s) => s.id,
             Object::Member(m) => m.id,
+            Object::DefaultAcl(d) => d.id,
         }
     }
 }
@@ -483,6 +538,7 @@ pub struct Schema {
     members: PMap<Oid, Arc<Membership>>,
     /// By member: the roles of its stored memberships.
     pub(crate) roles_given: PMap<Oid, Arc<[Oid]>>,
+    default_acls: PMap<Oid, Arc<DefaultAcl>>,
     types: PMap<Oid, Arc<UserTypeOf>>,
     /// By schema and name.
     type_names: PMap<(Oid, String), Oid>,
@@ -619,7 +675,8 @@ impl Schema {
     pub fn relations_of_type(&self, id: Oid) -> impl Iterator<Item = &Relation> {
         let array = self.types.get(&id).map_or(0, |t| t.def.array);
         let of = move |c: &Column| {
-            !c.dropped && (c.type_oid == id || c.type_oid == array || c.domain == Some(id))
+            let lives = !c.dropped || c.is_hidden();
+            lives && (c.type_oid == id || c.type_oid == array || c.domain == Some(id))
         };
         self.relations.values().filter(move |r| match r {
             Relation::Table(t) => t.def.columns.iter().any(of),
@@ -672,6 +729,10 @@ impl Schema {
                 if let Some(was) = self.members.insert(id, Arc::new(m)) {
                     self.give_role(&was, false);
                 }
+                return;
+            }
+            Object::DefaultAcl(d) => {
+                self.default_acls.insert(id, Arc::new(d));
                 return;
             }
             Object::Type(t) => {
@@ -748,6 +809,7 @@ impl Schema {
         if let Some(m) = self.members.remove(&id) {
             self.give_role(&m, false);
         }
+        self.default_acls.remove(&id);
         let Some(r) = self.relations.remove(&id) else {
             return;
         };
@@ -872,6 +934,10 @@ impl Schema {
             .chain(types)
             .chain(settings)
             .chain(self.members().map(|m| Object::Member((**m).clone())))
+            .chain(
+                self.default_acls()
+                    .map(|d| Object::DefaultAcl((**d).clone())),
+            )
             .collect();
         all.sort_by_key(Object::id);
         all.into_iter().map(Change::Put).collect()
@@ -969,6 +1035,11 @@ impl Schema {
         self.members.values()
     }
 
+    /// What ALTER DEFAULT PRIVILEGES has said.
+    pub fn default_acls(&self) -> impl Iterator<Item = &Arc<DefaultAcl>> {
+        self.default_acls.values()
+    }
+
     /// The type of this number, built-in or a user's.
     pub fn type_numbered(&self, id: Oid) -> Option<Type> {
         if id < FIRST_USER_OID {
@@ -1047,6 +1118,8 @@ mod tests {
             constraint: true,
             constraint_oid: id + 2,
             nulls_not_distinct: false,
+            predicate: None,
+            include: vec![],
         };
         let fk = |r| ForeignKey {
             id: id + 3,
@@ -1058,6 +1131,7 @@ mod tests {
             on_delete: FkAction::NoAction,
             on_update: FkAction::NoAction,
             deferral: Deferral::Never,
+            not_valid: false,
         };
         TableDef {
             id,

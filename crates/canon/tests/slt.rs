@@ -242,7 +242,7 @@ files! {
     joins json
     literals locking
     made membership merge
-    nulls
+    not_valid nulls
     refused
     select split strings subqueries
     temporary tools types

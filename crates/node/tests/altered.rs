@@ -150,6 +150,7 @@ fn a_parent_with_columns_that_came_later_is_found() {
         on_delete: FkAction::NoAction,
         on_update: FkAction::NoAction,
         deferral: base::schema::Deferral::Never,
+        not_valid: false,
     });
     define(&node, children);
     let mut t = begin(&node, false, Durability::On);

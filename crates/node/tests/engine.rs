@@ -437,6 +437,7 @@ fn an_error_that_tells_of_newer_commits_waits_for_them() {
         on_delete: FkAction::NoAction,
         on_update: FkAction::NoAction,
         deferral: base::schema::Deferral::Never,
+        not_valid: false,
     }];
     define(&node, child);
     let (h, child) = (handle(&node, 20000), handle(&node, 30000));

@@ -154,6 +154,7 @@ fn told_and_changed(
         on_delete: FkAction::NoAction,
         on_update: FkAction::NoAction,
         deferral: base::schema::Deferral::Never,
+        not_valid: false,
     });
     define(&node, parents);
     define(&node, children);

@@ -39,6 +39,8 @@ fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
         constraint: primary,
         constraint_oid: 0,
         nulls_not_distinct: false,
+        predicate: None,
+        include: vec![],
     }
 }
 

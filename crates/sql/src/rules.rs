@@ -13,7 +13,7 @@ use crate::logical::Need;
 use crate::plan::node::Plan;
 use crate::types::OutputSettings;
 use base::schema::{BOOTSTRAP_ROLE, Column, Schema, Table, TableDef, ViewDef};
-use base::{Error, Oid, Result, SqlState, Value};
+use base::{ColumnType, Error, Oid, Result, SqlState, Value};
 use sqlparser::ast;
 use sqlparser::tokenizer::Location;
 use std::sync::Arc;
@@ -301,6 +301,42 @@ impl Analyzer for Analysis<'_> {
         })
     }
 
+    fn index_expression(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        table: &TableDef,
+        (e, what): (&ast::Expr, &'static str),
+    ) -> Result<ColumnType> {
+        self.with(schema, search_path, |b| {
+            let rel = table_scope(b, table);
+            let root = Scope::root();
+            let mut scope = Scope::inside(&root);
+            scope.add(rel)?;
+            b.in_rule = Some(what);
+            let mut env = Env::plain(
+                &scope,
+                match what {
+                    "index predicate" => "index predicates",
+                    _ => "index expressions",
+                },
+            );
+            let bound = b.expr(e, &mut env)?;
+            let ty = bound.ty;
+            let expr = match what {
+                "index predicate" => b.condition(bound, "WHERE")?,
+                _ => bound.expr,
+            };
+            if expr.volatility() != Volatility::Immutable {
+                return Err(Error::new(
+                    SqlState::INVALID_OBJECT_DEFINITION,
+                    format!("functions in {what} must be marked IMMUTABLE"),
+                ));
+            }
+            Ok(ty)
+        })
+    }
+
     fn transform(
         &self,
         schema: &Schema,
@@ -356,18 +392,25 @@ impl Analyzer for Analysis<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Compiler;
 
+/// A CHECK of a table.
+struct Condition {
+    name: String,
+    expr: Expr,
+    not_valid: bool,
+}
+
 /// One table's rules.
 struct Rules {
     schema: String,
     table: String,
-    checks: Vec<(String, Expr)>,
+    checks: Vec<Condition>,
     /// Columns of domains: place, the domain's name, whether NULL is refused, its checks.
     domains: Vec<(usize, String, bool, Vec<(String, Expr)>)>,
     defaults: Vec<Option<Expr>>,
-    /// Places of columns that no statement sees.
-    dropped: Vec<usize>,
     /// Places of generated columns and what they are computed by.
     generated: Vec<(usize, Expr)>,
+    /// Columns that no statement sees.
+    dropped: Vec<bool>,
     plan: Plan,
     settings: OutputSettings,
 }
@@ -396,7 +439,11 @@ impl RuleCompiler for Compiler {
                 slots = slots.max(b.names.len());
                 Ok(e)
             })?;
-            checks.push((c.name.clone(), e));
+            checks.push(Condition {
+                name: c.name.clone(),
+                expr: e,
+                not_valid: c.not_valid,
+            });
         }
         let mut domains = Vec::new();
         for (i, c) in def.columns.iter().enumerate() {
@@ -417,7 +464,7 @@ impl RuleCompiler for Compiler {
         let mut generated = Vec::new();
         for (i, c) in def.columns.iter().enumerate() {
             defaults.push(match &c.default {
-                Some(text) if c.generated && !c.dropped => {
+                Some(text) if c.generated => {
                     let e = parse_expr(text)?;
                     let e = analysis.with(schema, &path, |b| {
                         let e = bind_generated(b, def, c, &e)?;
@@ -444,48 +491,24 @@ impl RuleCompiler for Compiler {
             checks,
             domains,
             defaults,
-            dropped: places(def, |c| c.dropped),
             generated,
+            dropped: def.columns.iter().map(|c| c.dropped).collect(),
             plan: Plan::bare(slots),
             settings,
         }))
     }
 }
 
-fn places(def: &TableDef, which: impl Fn(&Column) -> bool) -> Vec<usize> {
-    let all = def.columns.iter().enumerate();
-    all.filter(|(_, c)| which(c)).map(|(i, _)| i).collect()
-}
-
 impl TableRules for Rules {
     fn check(&self, row: &[Value]) -> Result<()> {
-        for (at, domain, not_null, checks) in &self.domains {
-            if *not_null && row[*at].is_null() {
-                return Err(violated(domain, None));
-            }
-            for (name, e) in checks {
-                let v = evaluate(e, row, &self.plan, &self.settings, &NoSession)?;
-                if matches!(v, Value::Bool(false)) {
-                    return Err(violated(domain, Some(name)));
-                }
-            }
-        }
-        for (name, e) in &self.checks {
-            let v = evaluate(e, row, &self.plan, &self.settings, &NoSession)?;
-            if matches!(v, Value::Bool(false)) {
-                return Err(Error::new(
-                    SqlState::CHECK_VIOLATION,
-                    format!(
-                        "new row for relation \"{}\" violates check constraint \"{name}\"",
-                        self.table
-                    ),
-                )
-                .detail(self.failing_row(row))
-                .table(&self.schema, &self.table)
-                .constraint(name));
-            }
-        }
-        Ok(())
+        self.check_domains(row)?;
+        self.checks.iter().try_for_each(|c| self.holds(c, row))
+    }
+
+    fn check_stored(&self, row: &[Value]) -> Result<()> {
+        self.check_domains(row)?;
+        let mut valid = self.checks.iter().filter(|c| !c.not_valid);
+        valid.try_for_each(|c| self.holds(c, row))
     }
 
     fn generate(&self, row: &mut [Value]) -> Result<()> {
@@ -504,12 +527,41 @@ impl TableRules for Rules {
 }
 
 impl Rules {
+    fn check_domains(&self, row: &[Value]) -> Result<()> {
+        for (at, domain, not_null, checks) in &self.domains {
+            if *not_null && row[*at].is_null() {
+                return Err(violated(domain, None));
+            }
+            for (name, e) in checks {
+                let v = evaluate(e, row, &self.plan, &self.settings, &NoSession)?;
+                if matches!(v, Value::Bool(false)) {
+                    return Err(violated(domain, Some(name)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn holds(&self, c: &Condition, row: &[Value]) -> Result<()> {
+        let v = evaluate(&c.expr, row, &self.plan, &self.settings, &NoSession)?;
+        if !matches!(v, Value::Bool(false)) {
+            return Ok(());
+        }
+        let what = format!(
+            "new row for relation \"{}\" violates check constraint \"{}\"",
+            self.table, c.name
+        );
+        Err(Error::new(SqlState::CHECK_VIOLATION, what)
+            .detail(self.failing_row(row))
+            .table(&self.schema, &self.table)
+            .constraint(&c.name))
+    }
+
     fn failing_row(&self, row: &[Value]) -> String {
         let mut out = String::from("Failing row contains (");
-        let shown = row.iter().enumerate();
-        let shown = shown.filter(|(i, _)| !self.dropped.contains(i));
-        for (n, (_, v)) in shown.enumerate() {
-            if n > 0 {
+        let live = row.iter().zip(&self.dropped).filter(|(_, d)| !**d);
+        for (i, (v, _)) in live.enumerate() {
+            if i > 0 {
                 out.push_str(", ");
             }
             if v.is_null() {

@@ -504,7 +504,7 @@ impl Txn {
             self.tells_of_newest();
         }
         let index = &handle.table.def.indexes[place];
-        let columns: Vec<usize> = index.columns.iter().map(|c| c.column as usize).collect();
+        let columns: Vec<usize> = index.written().iter().map(|c| c.column as usize).collect();
         let what = format!(
             "duplicate key value violates unique constraint \"{}\"",
             index.name

@@ -65,6 +65,27 @@ impl Txn {
         }
     }
 
+    /// Notes the parents that a row must have which was there before the foreign keys at these places.
+    pub(crate) fn note_existing(&mut self, table: &TableHandle, places: &[usize], row: &[Value]) {
+        let Some(child) = self.handle_of(table) else {
+            return;
+        };
+        for &place in places {
+            let fk = &table.table.def.foreign_keys[place];
+            let Some(values) = values_of(row, &fk.columns) else {
+                continue;
+            };
+            self.references.probes.push(FkProbe {
+                child: child.clone(),
+                place,
+                values,
+                kind: Side::Parent,
+                followed: false,
+                now: false,
+            });
+        }
+    }
+
     /// Whether a change of this row's columns may concern rows that reference it.
     pub(crate) fn is_referenced_key_changed(
         &self,

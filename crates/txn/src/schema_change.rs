@@ -282,7 +282,7 @@ impl Txn {
         Ok(())
     }
 
-    /// NOT NULL, CHECK and foreign keys that the new definition has and the old had not.
+    /// NOT NULL, CHECK and foreign keys that the new definition has, or holds to be valid, and the old did not.
     pub(crate) fn check_existing_rows(
         &mut self,
         old: &Arc<TableHandle>,
@@ -295,19 +295,19 @@ impl Txn {
                 c.not_null && !c.dropped && o.columns.get(*i).is_none_or(|b| !b.not_null)
             })
             .collect();
-        let new_checks = n
-            .checks
-            .iter()
-            .any(|c| o.checks.iter().all(|b| b.id != c.id))
+        let held = |id| o.checks.iter().any(|b| b.id == id && !b.not_valid);
+        let new_checks = n.checks.iter().any(|c| !c.not_valid && !held(c.id))
             || n.columns.iter().enumerate().any(|(i, c)| {
                 let same = o.columns.get(i).is_some_and(|b| b.same_rules(c));
                 c.domain.is_some() && !c.dropped && !same
             });
-        let new_keys = n
-            .foreign_keys
-            .iter()
-            .any(|f| o.foreign_keys.iter().all(|b| b.id != f.id));
-        if not_null.is_empty() && !new_checks && !new_keys {
+        let held = |id| o.foreign_keys.iter().any(|b| b.id == id && !b.not_valid);
+        let keys = n.foreign_keys.iter().enumerate();
+        let new_keys: Vec<usize> = keys
+            .filter(|(_, f)| !f.not_valid && !held(f.id))
+            .map(|(place, _)| place)
+            .collect();
+        if not_null.is_empty() && !new_checks && new_keys.is_empty() {
             return Ok(());
         }
         let rules = if new_checks {
@@ -331,15 +331,12 @@ impl Txn {
                     .into());
             }
             if let Some(r) = &rules {
-                r.check(&values)
+                r.check_stored(&values)
                     .map_err(|e| existing_row_error(e, &n.name))?;
             }
-            if new_keys {
-                let before: Vec<_> = values.iter().map(|_| base::Value::Null).collect();
-                self.note_parents(new, &[], Some(&before), &values);
-            }
+            self.note_existing(new, &new_keys, &values);
         }
-        if new_keys {
+        if !new_keys.is_empty() {
             self.check_foreign_keys()?;
         }
         Ok(())
@@ -521,7 +518,7 @@ fn check_unique(table: &TableHandle, place: usize, go_on: GoOn<'_>) -> Result<()
     stopped?;
     let Some(row) = duplicate else { return Ok(()) };
     let def = &table.table.def.indexes[place];
-    let places: Vec<usize> = def.columns.iter().map(|c| c.column as usize).collect();
+    let places: Vec<usize> = def.written().iter().map(|c| c.column as usize).collect();
     let detail = format!(
         "Key {} is duplicated.",
         table.describe(&places, &table.table.layout.row(&row).values())

@@ -68,9 +68,11 @@ impl Txn {
                 Object::Sequence(s) => spaces.contains(&s.namespace),
                 Object::View(v) => spaces.contains(&v.namespace),
                 Object::Comment { on, .. } => known(*on, changes),
-                Object::Role(_) | Object::Type(_) | Object::Settings(_) | Object::Member(_) => {
-                    false
-                }
+                Object::Role(_)
+                | Object::Type(_)
+                | Object::Settings(_)
+                | Object::Member(_)
+                | Object::DefaultAcl(_) => false,
             },
         })
     }

@@ -78,7 +78,8 @@ pub fn verify_rows(
 
 fn parents_of(catalog: &Catalog, table: &TableHandle, name: &str) -> Result<Vec<Parent>> {
     let mut parents = Vec::new();
-    for (place, fk) in table.table.def.foreign_keys.iter().enumerate() {
+    let keys = table.table.def.foreign_keys.iter().enumerate();
+    for (place, fk) in keys.filter(|(_, f)| !f.not_valid) {
         let what = format!("{name}: foreign key {} references nothing", fk.name);
         let handle = catalog
             .table(fk.ref_table)
@@ -137,7 +138,7 @@ impl Verifier<'_> {
         }
         self.key_of_row(key, &row, &values, fault);
         if let Some(rules) = self.rules
-            && let Err(e) = rules.check(&values)
+            && let Err(e) = rules.check_stored(&values)
         {
             let f = e.fields();
             let what = match f.constraint.is_empty() {

@@ -65,6 +65,7 @@ fn schema(on_delete: FkAction) -> Vec<Change> {
         on_delete,
         on_update: FkAction::NoAction,
         deferral: base::schema::Deferral::Never,
+        not_valid: false,
     };
     vec![
         table(

@@ -176,6 +176,8 @@ impl TableBuilder {
                 constraint: unique,
                 constraint_oid: if unique { txn.new_oid() } else { 0 },
                 nulls_not_distinct: false,
+                predicate: None,
+                include: vec![],
             });
         }
         for r in &self.references {
@@ -249,6 +251,7 @@ impl TableBuilder {
             on_delete: r.on_delete,
             on_update: r.on_update,
             deferral: base::schema::Deferral::Never,
+            not_valid: false,
         })
     }
 }

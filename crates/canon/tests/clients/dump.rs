@@ -154,6 +154,8 @@ const SCHEMA: &str = r#"
     CREATE INDEX step_was ON app.step (was DESC);
     SET search_path = app; CREATE VIEW public.late AS SELECT s FROM step WHERE s > 'new'::state AND s < CAST('sent' AS state); RESET search_path;
     INSERT INTO app.step (s, path) VALUES ('sent', '{new,packed}'), ('new', NULL), ('packed', '{}');
+    CREATE UNIQUE INDEX customer_mail ON app.customer (lower(mail)) WHERE name <> 'n0';
+    CREATE INDEX order_next ON "Order" ((customer + 1) DESC, code) INCLUDE (total);
     CREATE SEQUENCE counter START 5 INCREMENT 3;
     CREATE TABLE counted (n bigint DEFAULT nextval('counter'), twice bigint GENERATED ALWAYS AS (n * 2) STORED, note text);
     CREATE VIEW zz_totals AS SELECT customer, sum(total) AS total FROM "Order" GROUP BY customer;
@@ -178,6 +180,8 @@ const ROWS: &str = r#"
     SELECT * FROM aa_big ORDER BY customer;
     SELECT * FROM app.step ORDER BY s;
     SELECT * FROM late ORDER BY s;
+    SELECT pg_get_indexdef('order_next'::regclass), pg_get_indexdef('app.customer_mail'::regclass);
+    SELECT id FROM app.customer WHERE lower(mail) = '7@x' AND name <> 'n0';
     SELECT * FROM app.word ORDER BY w;
     SELECT conname, contypid::regtype FROM pg_constraint WHERE contypid IN ('app.short'::regtype, 'app.open'::regtype) ORDER BY 1;
     SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'app.word'::regclass AND attnum > 0 ORDER BY attnum;

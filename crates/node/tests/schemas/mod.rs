@@ -27,6 +27,8 @@ pub fn index(id: Oid, name: &str, column: u16) -> Index {
         constraint: false,
         constraint_oid: 0,
         nulls_not_distinct: false,
+        predicate: None,
+        include: vec![],
     }
 }
 

@@ -11,7 +11,7 @@ use super::{Binder, Rel, Scope};
 use crate::catalog::{Resolved, VirtualTable, fold, split_name};
 use crate::ddl::privileges::is_closed;
 use crate::expr::{Expr, Slot};
-use crate::logical::from::slots_of;
+use crate::logical::from::{Computed, slots_of};
 use crate::logical::{CatalogSource, From, TableRef};
 use base::schema::{Relation, Table, ViewDef, privilege};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
@@ -490,8 +490,46 @@ impl Binder<'_> {
             adds: false,
             skips: false,
             views: self.views.as_slice().into(),
+            computed: self.over_indexes(t, &rel)?,
         };
         Ok((table, Names::of(rename(rel, alias)?)))
+    }
+
+    /// Binds what indexes are over. It costs a statement nothing unless the table has such an index.
+    fn over_indexes(&mut self, t: &Arc<Table>, rel: &ScopeRel) -> Result<Computed> {
+        let mut found = Computed::default();
+        let conditions = t.def.indexes.iter().filter(|i| i.predicate.is_some());
+        let conditions: Vec<_> = conditions
+            .map(|i| (i.columns[0].column as usize, i.predicate.as_deref()))
+            .collect();
+        for (at, c) in t.def.columns.iter().enumerate() {
+            let condition = conditions.iter().find(|p| p.0 == at).and_then(|p| p.1);
+            let Some(text) = condition.or(c.default.as_deref()).filter(|_| c.is_hidden()) else {
+                continue;
+            };
+            let root = Scope::root();
+            let mut scope = Scope::inside(&root);
+            scope.add(rel.clone())?;
+            // What is bound here is read only if the statement reads it, too, and was looked up when the index was made.
+            let (used, around) = (self.used.clone(), self.in_rule.replace("index expression"));
+            let (stored, looks_up) = (std::mem::replace(&mut self.stored, true), self.looks_up);
+            let mut env = Env::plain(&scope, "index expressions");
+            let bound = self.expr(&super::parse_expr(text)?, &mut env);
+            (self.used, self.in_rule) = (used, around);
+            (self.stored, self.looks_up) = (stored, looks_up);
+            self.used.resize(self.names.len(), false);
+            let expr = bound?.expr;
+            self.by_numbers |= expr.any(&mut |e| matches!(e, Expr::Const(v) if is_number(v)));
+            match condition {
+                Some(_) => {
+                    let mut all = vec![];
+                    expr.conjuncts(&mut all);
+                    found.conditions.push((at, all));
+                }
+                None => found.columns.push((at, expr)),
+            }
+        }
+        Ok(found)
     }
 
     fn catalog_relation(
@@ -668,6 +706,13 @@ impl Binder<'_> {
 }
 
 /// Whether every column is one of these relations: an outer join that finds no row for them then leaves it NULL.
+/// Whether a text may give this constant by its digits.
+fn is_number(v: &base::Value) -> bool {
+    use base::Value as V;
+    let integer = matches!(v, V::Int2(_) | V::Int4(_) | V::Int8(_));
+    integer || matches!(v, V::Float4(_) | V::Float8(_) | V::Numeric(_))
+}
+
 fn all_own(items: &[From], cols: &[super::select::FlatCol]) -> bool {
     let own = slots_of(items);
     cols.iter()

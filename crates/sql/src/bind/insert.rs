@@ -56,7 +56,7 @@ impl Binder<'_> {
         (scope.rels, scope.star) = (names.rels.clone(), names.star.clone());
         let mut conflict = match &i.on {
             None => None,
-            Some(ast::OnInsert::OnConflict(c)) => Some(self.on_conflict(&t, c, &row, &names)?),
+            Some(ast::OnInsert::OnConflict(c)) => Some(self.on_conflict(&table, c, &row, &names)?),
             Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY UPDATE")),
         };
         let (returning, cols) = self.returning(i.returning.as_deref(), &scope, row, t.def.id)?;

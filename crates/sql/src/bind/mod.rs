@@ -134,6 +134,8 @@ pub(crate) struct Binder<'a> {
     pub writes: bool,
     /// What it shows depends on the schema beside the tables that it reads: a view, a name that is looked up when it runs.
     pub looks_up: bool,
+    /// An index of a table that it names is over an expression, or has a condition, with a number in it.
+    pub by_numbers: bool,
     /// Reads the state of a sequence by a function.
     pub sequences: bool,
     pub depth: usize,
@@ -180,6 +182,7 @@ impl<'a> Binder<'a> {
             locks_rows: false,
             writes: false,
             looks_up: false,
+            by_numbers: false,
             sequences: false,
             depth: 0,
             nesting: 0,
@@ -327,6 +330,7 @@ impl<'a> Binder<'a> {
             schemas: self.schemas,
             locks_rows: self.locks_rows,
             looks_up,
+            by_numbers: self.by_numbers,
             sequences: self.sequences,
             deepest: self.deepest,
         })

@@ -20,7 +20,8 @@ pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let tokens = super::merge_text::adapt(element_targets(like_clauses(tokens)));
     let tokens = view_options(null_tests(precise_intervals(tokens)));
     let tokens = computed_fetch(values_compared(tokens));
-    overriding(&tables(&row_locks(&before_conflict(exclusions(tokens)))))
+    let tokens = super::conflict::adapt(exclusions(tokens));
+    overriding(&tables(&row_locks(&before_conflict(tokens))))
 }
 
 /// `(… ROWS … EXCLUDE TIES)` is `("\u{1}ties" … ROWS …)`, with the name of a window before it behind another mark: [`exclusion`] reads it.

@@ -3,7 +3,9 @@
 use super::relations::{RELATIONS, Rows};
 use super::rows::*;
 use super::{CatalogScan, deparse, types};
-use base::schema::{Column, Deferral, FkAction, Identity, Index, PG_CATALOG, Relation, Table};
+use base::schema::{
+    Column, Deferral, FkAction, Identity, Index, IndexColumn, PG_CATALOG, Relation, Table,
+};
 use base::{ColumnIdx, ColumnType, Oid, Result, Type, Value};
 
 /// Numbers of the access methods.
@@ -221,11 +223,11 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
                     column(rows, t.def.id, i, c);
                 }
                 for x in &t.def.indexes {
-                    for (i, k) in x.columns.iter().enumerate() {
+                    for (i, k) in x.written().iter().enumerate() {
                         let c = &t.def.columns[k.column as usize];
                         let a = Attribute {
                             relation: x.id,
-                            name: &c.name,
+                            name: &crate::ddl::index::key_name(c),
                             number: i + 1,
                             ty: c.ty(),
                             not_null: false,
@@ -267,15 +269,22 @@ fn column(rows: &mut Rows, relation: Oid, at: usize, c: &Column) {
     };
     let mut more = vec![
         ("attidentity", char(identity)),
-        ("attgenerated", char(if c.generated { b's' } else { 0 })),
+        (
+            "attgenerated",
+            char(if c.generated && !c.dropped { b's' } else { 0 }),
+        ),
         (
             "atthasdef",
-            Value::Bool(c.default.is_some() && c.identity.is_none()),
+            Value::Bool(c.default.is_some() && c.identity.is_none() && !c.dropped),
         ),
         ("atthasmissing", Value::Bool(c.missing.is_some())),
         ("attisdropped", Value::Bool(c.dropped)),
     ];
     if c.dropped {
+        more.push((
+            "attname",
+            text(format!("........pg.dropped.{}........", at + 1)),
+        ));
         more.push(("atttypid", oid(0)));
     } else if let Some(domain) = c.domain {
         more.push(("atttypid", oid(domain)));
@@ -320,18 +329,32 @@ pub(super) fn pg_attrdef(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
 pub(super) fn pg_index(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for t in tables(cx) {
         for i in &t.def.indexes {
+            let hidden = |k: &&IndexColumn| t.def.columns[k.column as usize].is_hidden();
+            let expressions: Vec<&str> = i
+                .written()
+                .iter()
+                .filter(hidden)
+                .map(|k| &*t.def.columns[k.column as usize].name)
+                .collect();
+            let expressions = (!expressions.is_empty()).then(|| expressions.join(", "));
             let types = || {
-                i.columns
+                i.written()
                     .iter()
                     .map(|k| t.def.columns[k.column as usize].ty().ty)
             };
             let keys = i
-                .columns
+                .written()
                 .iter()
-                .map(|k| Value::Int2(k.column as i16 + 1))
+                .map(|k| match hidden(&k) {
+                    true => Value::Int2(0),
+                    false => Value::Int2(k.column as i16 + 1),
+                })
+                .chain(i.include.iter().map(|c| Value::Int2(*c as i16 + 1)))
                 .collect();
+            let (key_columns, all_columns) =
+                (i.written().len(), i.written().len() + i.include.len());
             let options = i
-                .columns
+                .written()
                 .iter()
                 .map(|k| Value::Int2(i16::from(k.desc) | i16::from(k.nulls_first) << 1))
                 .collect();
@@ -340,8 +363,10 @@ pub(super) fn pg_index(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
             rows.push(&[
                 ("indexrelid", oid(i.id)),
                 ("indrelid", oid(t.def.id)),
-                ("indnatts", Value::Int2(i.columns.len() as i16)),
-                ("indnkeyatts", Value::Int2(i.columns.len() as i16)),
+                ("indnatts", Value::Int2(all_columns as i16)),
+                ("indnkeyatts", Value::Int2(key_columns as i16)),
+                ("indexprs", maybe(expressions)),
+                ("indpred", maybe(i.predicate.as_ref())),
                 ("indisunique", Value::Bool(i.unique)),
                 ("indnullsnotdistinct", Value::Bool(i.nulls_not_distinct)),
                 ("indisprimary", Value::Bool(i.primary)),
@@ -400,7 +425,11 @@ pub(super) fn pg_constraint(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()>
                 c.id,
                 &c.name,
                 b'c',
-                &[("conkey", key(places)), ("conbin", text(&c.expr))],
+                &[
+                    ("conkey", key(places)),
+                    ("conbin", text(&c.expr)),
+                    ("convalidated", Value::Bool(!c.not_valid)),
+                ],
             );
         }
         for i in d.indexes.iter().filter(|i| i.constraint) {
@@ -420,6 +449,7 @@ pub(super) fn pg_constraint(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()>
                 b'f',
                 &[
                     ("conindid", oid(f.ref_index)),
+                    ("convalidated", Value::Bool(!f.not_valid)),
                     ("condeferrable", Value::Bool(f.deferral != Deferral::Never)),
                     ("condeferred", Value::Bool(f.deferral == Deferral::Deferred)),
                     ("confrelid", oid(f.ref_table)),

@@ -95,8 +95,15 @@ pub(super) fn index_column(
     at: usize,
     order: bool,
 ) -> Option<String> {
-    let c = index.columns.get(at)?;
-    let mut s = quote_ident(&def.columns[c.column as usize].name);
+    let Some(c) = index.written().get(at) else {
+        let c = *index.include.get(at - index.written().len())?;
+        return Some(quote_ident(&def.columns[c as usize].name));
+    };
+    let column = &def.columns[c.column as usize];
+    let mut s = match column.is_hidden() {
+        true => key_expression(def, &column.name),
+        false => quote_ident(&column.name),
+    };
     if order {
         match (c.desc, c.nulls_first) {
             (false, false) => {}
@@ -117,7 +124,8 @@ pub(super) fn index(schema: &Schema, path: Option<&[String]>, t: &Table, index: 
         Some(path) => display_name(schema, path, &resolved),
         None => full_name(schema, &resolved),
     };
-    let columns = (0..index.columns.len()).filter_map(|i| index_column(&t.def, index, i, true));
+    let n = index.written().len();
+    let columns = (0..n).filter_map(|i| index_column(&t.def, index, i, true));
     let columns = columns.collect::<Vec<_>>().join(", ");
     let unique = if index.unique { "UNIQUE " } else { "" };
     let nulls = if index.nulls_not_distinct {
@@ -125,8 +133,26 @@ pub(super) fn index(schema: &Schema, path: Option<&[String]>, t: &Table, index: 
     } else {
         ""
     };
+    let include = include(&t.def, index);
+    let condition = index.predicate.as_deref().map_or(String::new(), |p| {
+        let printed = expr_text::parse(p).ok();
+        let printed = printed.and_then(|e| deparse_expr::condition(&t.def, &e, false));
+        format!(" WHERE {}", printed.unwrap_or_else(|| format!("({p})")))
+    });
     let name = quote_ident(&index.name);
-    format!("CREATE {unique}INDEX {name} ON {table} USING btree ({columns}){nulls}")
+    format!(
+        "CREATE {unique}INDEX {name} ON {table} USING btree ({columns}){include}{nulls}{condition}"
+    )
+}
+
+/// An expression of a key: a call stands by itself, all else in parentheses.
+fn key_expression(def: &TableDef, text: &str) -> String {
+    let parsed = expr_text::parse(text).ok();
+    if matches!(parsed, Some(Expr::Function(_))) {
+        return text.to_owned();
+    }
+    let printed = parsed.and_then(|e| deparse_expr::condition(def, &e, false));
+    format!("({})", printed.as_deref().unwrap_or(text))
 }
 
 /// `schema.name`, always.
@@ -139,10 +165,18 @@ pub(super) fn full_name(schema: &Schema, r: &Resolved) -> String {
 pub(super) fn key_constraint(def: &TableDef, index: &Index) -> String {
     let columns: Vec<ColumnIdx> = index.columns.iter().map(|c| c.column).collect();
     let columns = column_list(def, &columns);
-    match index.primary {
-        true => format!("PRIMARY KEY ({columns})"),
-        false if index.nulls_not_distinct => format!("UNIQUE NULLS NOT DISTINCT ({columns})"),
-        false => format!("UNIQUE ({columns})"),
+    let kind = match index.primary {
+        true => "PRIMARY KEY",
+        false if index.nulls_not_distinct => "UNIQUE NULLS NOT DISTINCT",
+        false => "UNIQUE",
+    };
+    format!("{kind} ({columns}){}", include(def, index))
+}
+
+fn include(def: &TableDef, index: &Index) -> String {
+    match index.include.is_empty() {
+        true => String::new(),
+        false => format!(" INCLUDE ({})", column_list(def, &index.include)),
     }
 }
 
@@ -150,7 +184,15 @@ pub(super) fn key_constraint(def: &TableDef, index: &Index) -> String {
 pub(super) fn check(def: &TableDef, c: &Check, pretty: bool) -> String {
     let parsed = expr_text::parse(&c.expr).ok();
     let shown = parsed.and_then(|e| deparse_expr::condition(def, &e, pretty));
-    format!("CHECK ({})", shown.as_deref().unwrap_or(&c.expr))
+    let shown = shown.as_deref().unwrap_or(&c.expr);
+    format!("CHECK ({shown}){}", not_valid(c.not_valid))
+}
+
+fn not_valid(unchecked: bool) -> &'static str {
+    match unchecked {
+        true => " NOT VALID",
+        false => "",
+    }
 }
 
 /// FOREIGN KEY … REFERENCES …
@@ -183,6 +225,7 @@ pub(super) fn foreign_key(
         Deferral::Immediate => " DEFERRABLE",
         Deferral::Deferred => " DEFERRABLE INITIALLY DEFERRED",
     });
+    s.push_str(not_valid(f.not_valid));
     s
 }
 

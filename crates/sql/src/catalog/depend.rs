@@ -24,7 +24,7 @@ use super::relations::Rows;
 use super::rows::*;
 use super::{CatalogScan, deparse};
 use crate::ddl::expr_text;
-use base::schema::{PG_CATALOG, Relation, Schema, TypeKind};
+use base::schema::{Index, PG_CATALOG, Relation, Schema, TableDef, TypeKind};
 use base::{Oid, Result, Value};
 use sqlparser::tokenizer::Token;
 
@@ -91,8 +91,8 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                 for i in &t.def.indexes {
                     let key = (constraint, i.constraint_oid, 0);
                     let from = if i.constraint { key } else { (class, i.id, 0) };
-                    for k in &i.columns {
-                        push(from, (class, t.def.id, i32::from(k.column) + 1), b'a');
+                    for column in columns_of(&t.def, i) {
+                        push(from, (class, t.def.id, column as i32 + 1), b'a');
                     }
                     if i.constraint {
                         push((class, i.id, 0), key, b'i');
@@ -119,6 +119,26 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The columns that an index is over, those that its expressions and its condition name included.
+fn columns_of(def: &TableDef, index: &Index) -> Vec<usize> {
+    let mut found: Vec<usize> = index.include.iter().map(|c| *c as usize).collect();
+    for k in &index.columns {
+        let c = &def.columns[k.column as usize];
+        if !c.is_hidden() {
+            found.push(k.column as usize);
+            continue;
+        }
+        let live = def.columns.iter().enumerate().filter(|(_, c)| !c.dropped);
+        let text = c.default.as_deref().unwrap_or_default();
+        let named =
+            |c: &base::schema::Column| !expr_text::mentioned(text, &[c.name.as_str()]).is_empty();
+        found.extend(live.filter(|(_, c)| named(c)).map(|(i, _)| i));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 /// The sequences that the text of a default names, each with its schema, as DDL has written them.

@@ -4,7 +4,7 @@
 //! (`Column::missing`); a primary key that comes or goes moves the table to new storage. Where rows themselves change (a default
 //! that differs from row to row, another type), they are written anew: see [`super::fill`].
 //!
-//! Left out on purpose: ALTER TYPE … USING, NOT VALID, inheritance, row security, triggers (0A000).
+//! Left out on purpose: inheritance, row security, triggers (0A000).
 
 use super::constraints::{Pending, place};
 use super::create_table::check_storage_parameters;
@@ -114,12 +114,10 @@ impl Work<'_> {
                 constraint,
                 not_valid,
             } => {
-                if *not_valid {
-                    return Err(Error::unsupported("a constraint NOT VALID"));
-                }
                 let pending = vec![Pending {
                     constraint: constraint.clone(),
                     column: None,
+                    not_valid: *not_valid,
                 }];
                 self.add_constraints(&mut def, pending)?;
             }
@@ -148,10 +146,7 @@ impl Work<'_> {
             }
             O::ValidateConstraint { name } => {
                 let name = catalog::fold(name);
-                if constraint_node(&def, &name).is_none() {
-                    return Err(no_constraint(&def, &name));
-                }
-                return Ok(());
+                validate(&mut def, &name)?;
             }
             O::SetOptionsParens { options } => return check_storage_parameters(options),
             O::SetLogged | O::SetUnlogged => return Ok(()),
@@ -268,6 +263,12 @@ impl Work<'_> {
             let text = c.default.as_mut();
             text.into_iter()
                 .for_each(|t| *t = expr_text::rename_column(t, &from, &to));
+            if c.is_hidden() {
+                c.name = c.default.clone().unwrap_or_default();
+            }
+        }
+        for p in def.indexes.iter_mut().filter_map(|i| i.predicate.as_mut()) {
+            *p = expr_text::rename_column(p, &from, &to);
         }
         Ok(())
     }
@@ -465,6 +466,30 @@ fn no_constraint(def: &TableDef, name: &str) -> Error {
             def.name
         ),
     )
+}
+
+/// VALIDATE CONSTRAINT: the rows that are there are asked when the change is made.
+fn validate(def: &mut TableDef, name: &str) -> Result<()> {
+    let check = def.checks.iter_mut().find(|c| c.name == name);
+    if let Some(c) = check {
+        c.not_valid = false;
+        return Ok(());
+    }
+    let key = def.foreign_keys.iter_mut().find(|f| f.name == name);
+    if let Some(f) = key {
+        f.not_valid = false;
+        return Ok(());
+    }
+    if constraint_node(def, name).is_none() {
+        return Err(no_constraint(def, name));
+    }
+    Err(Error::new(
+        SqlState::WRONG_OBJECT_TYPE,
+        format!(
+            "constraint \"{name}\" of relation \"{}\" is not a foreign key or check constraint",
+            def.name
+        ),
+    ))
 }
 
 fn constraint_node(def: &TableDef, name: &str) -> Option<Node> {

@@ -1,6 +1,6 @@
 //! Constraints of tables, as CREATE TABLE and ALTER TABLE ADD make them.
 //!
-//! Left out on purpose: EXCLUDE, DEFERRABLE keys other than foreign ones, NOT VALID, NO INHERIT, MATCH FULL over several columns (0A000).
+//! Left out on purpose: EXCLUDE, DEFERRABLE keys other than foreign ones, NO INHERIT, MATCH FULL over several columns (0A000).
 
 use super::expr_text;
 use super::names;
@@ -21,12 +21,15 @@ use sqlparser::ast::{
 pub(super) struct Pending {
     pub constraint: TableConstraint,
     pub column: Option<String>,
+    /// ALTER TABLE … ADD … NOT VALID.
+    pub not_valid: bool,
 }
 
 /// A PRIMARY KEY or UNIQUE to be made.
 struct Key<'a> {
     name: Option<&'a Ident>,
     columns: &'a [sqlparser::ast::IndexColumn],
+    include: &'a [Ident],
     primary: bool,
     nulls_not_distinct: bool,
 }
@@ -41,8 +44,10 @@ impl Work<'_> {
         use TableConstraint as C;
         for p in &pending {
             match &p.constraint {
-                C::Check(c) => self.add_check(def, c, p.column.as_deref())?,
-                C::PrimaryKey(_) | C::Unique(_) | C::ForeignKey(_) => {}
+                C::Check(c) => self.add_check(def, c, p)?,
+                C::ForeignKey(_) => {}
+                _ if p.not_valid => return Err(never_unchecked(&p.constraint)),
+                C::PrimaryKey(_) | C::Unique(_) => {}
                 C::PrimaryKeyUsingIndex(u) => self.use_index(def, u, true)?,
                 C::UniqueUsingIndex(u) => self.use_index(def, u, false)?,
                 C::Exclude(_) => return Err(Error::unsupported("an exclusion constraint")),
@@ -55,12 +60,10 @@ impl Work<'_> {
                 match &p.constraint {
                     C::PrimaryKey(c) if primary => {
                         refuse_deferrable(c.characteristics.as_ref())?;
-                        if !c.include.is_empty() {
-                            return Err(Error::unsupported("INCLUDE"));
-                        }
                         let key = Key {
                             name: c.name.as_ref(),
                             columns: &c.columns,
+                            include: &c.include,
                             primary: true,
                             nulls_not_distinct: false,
                         };
@@ -68,12 +71,10 @@ impl Work<'_> {
                     }
                     C::Unique(c) if !primary => {
                         refuse_deferrable(c.characteristics.as_ref())?;
-                        if !c.include.is_empty() {
-                            return Err(Error::unsupported("INCLUDE"));
-                        }
                         let key = Key {
                             name: c.name.as_ref(),
                             columns: &c.columns,
+                            include: &c.include,
                             primary: false,
                             nulls_not_distinct: matches!(
                                 c.nulls_distinct,
@@ -88,7 +89,7 @@ impl Work<'_> {
         }
         for p in &pending {
             if let C::ForeignKey(c) = &p.constraint {
-                self.add_foreign_key(def, c)?;
+                self.add_foreign_key(def, c, p.not_valid)?;
             }
         }
         super::generated::refuse_actions(def)
@@ -108,12 +109,8 @@ impl Work<'_> {
         Ok(name)
     }
 
-    fn add_check(
-        &mut self,
-        def: &mut TableDef,
-        c: &CheckConstraint,
-        column: Option<&str>,
-    ) -> Result<()> {
+    fn add_check(&mut self, def: &mut TableDef, c: &CheckConstraint, p: &Pending) -> Result<()> {
+        let column = p.column.as_deref();
         if c.no_inherit || c.enforced == Some(false) {
             return Err(Error::unsupported("CHECK … NO INHERIT or NOT ENFORCED"));
         }
@@ -134,7 +131,12 @@ impl Work<'_> {
             }
         };
         let id = self.oid();
-        def.checks.push(Check { id, name, expr });
+        def.checks.push(Check {
+            id,
+            name,
+            expr,
+            not_valid: p.not_valid,
+        });
         Ok(())
     }
 
@@ -163,6 +165,13 @@ impl Work<'_> {
         }
         if !found.unique {
             return wrong("not a unique index");
+        }
+        if found.predicate.is_some() {
+            return wrong("a partial index");
+        }
+        let expression = |c: &IndexColumn| def.columns[c.column as usize].is_hidden();
+        if found.columns.iter().any(expression) {
+            return wrong("an index over expressions");
         }
         if found.columns.iter().any(|c| c.desc || c.nulls_first) {
             return wrong("a column does not have default sorting behavior");
@@ -239,8 +248,11 @@ impl Work<'_> {
             });
         }
         let fresh = self.schema.table(def.id).is_none();
-        let same =
-            |i: &Index| i.columns == columns && i.nulls_not_distinct == key.nulls_not_distinct;
+        let include = super::index::included(def, key.include)?;
+        let same = |i: &Index| {
+            let nulls = i.nulls_not_distinct == key.nulls_not_distinct;
+            i.columns == columns && i.include == include && nulls
+        };
         if fresh && def.indexes.iter().any(|i| i.constraint && same(i)) {
             return Ok(());
         }
@@ -258,10 +270,7 @@ impl Work<'_> {
             }
             None if key.primary => self.constraint_name(def, "", "pkey", true),
             None => {
-                let parts = columns
-                    .iter()
-                    .map(|c| def.columns[c.column as usize].name.as_str());
-                let second = names::join(parts);
+                let second = super::index::written_names(def, &columns, &include);
                 self.constraint_name(def, &second, "key", true)
             }
         };
@@ -280,6 +289,8 @@ impl Work<'_> {
             constraint: true,
             constraint_oid,
             nulls_not_distinct: key.nulls_not_distinct,
+            predicate: None,
+            include,
         };
         if key.primary && !fresh {
             // Rows are kept under their primary key: they move to new storage.
@@ -306,7 +317,12 @@ impl Work<'_> {
         ))
     }
 
-    fn add_foreign_key(&mut self, def: &mut TableDef, c: &ForeignKeyConstraint) -> Result<()> {
+    fn add_foreign_key(
+        &mut self,
+        def: &mut TableDef,
+        c: &ForeignKeyConstraint,
+        not_valid: bool,
+    ) -> Result<()> {
         let deferral = deferral(c.characteristics.as_ref())?;
         match c.match_kind {
             Some(ConstraintReferenceMatchKind::Full) if c.columns.len() > 1 => {
@@ -443,9 +459,24 @@ impl Work<'_> {
             on_delete: action(c.on_delete),
             on_update: action(c.on_update),
             deferral,
+            not_valid,
         });
         Ok(())
     }
+}
+
+/// NOT VALID of a constraint that an index keeps.
+fn never_unchecked(c: &TableConstraint) -> Error {
+    use TableConstraint as C;
+    let kind = match c {
+        C::PrimaryKey(_) | C::PrimaryKeyUsingIndex(_) => "PRIMARY KEY",
+        C::Exclude(_) => "EXCLUDE",
+        _ => "UNIQUE",
+    };
+    Error::new(
+        SqlState::FEATURE_NOT_SUPPORTED,
+        format!("{kind} constraints cannot be marked NOT VALID"),
+    )
 }
 
 /// Columns that are not dropped, with their places.

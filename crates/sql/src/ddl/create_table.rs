@@ -46,6 +46,7 @@ impl Work<'_> {
         let own = c.constraints.iter().map(|t| Pending {
             constraint: t.clone(),
             column: None,
+            not_valid: false,
         });
         pending.extend(own);
         self.add_constraints(&mut def, pending)?;
@@ -193,6 +194,7 @@ impl Work<'_> {
                 pending.push(Pending {
                     constraint,
                     column: Some(name.clone()),
+                    not_valid: false,
                 });
             };
             match &o.option {

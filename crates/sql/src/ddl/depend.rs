@@ -13,7 +13,7 @@ use super::constraints::live;
 use super::expr_text;
 use super::work::Work;
 use crate::catalog::{self, Resolved};
-use base::schema::{CANON_SPLIT, Object, Relation, TableDef};
+use base::schema::{CANON_SPLIT, Column, Object, Relation, TableDef};
 use base::{ColumnIdx, Error, Oid, Result, SqlState, Type};
 
 /// Something that can be dropped, or that a drop takes with it.
@@ -187,6 +187,20 @@ impl Work<'_> {
             Node::Index(_, i) => {
                 if let Some(at) = def.indexes.iter().position(|x| x.id == i) {
                     let index = def.indexes.remove(at);
+                    let mut hidden = false;
+                    for k in &index.columns {
+                        let c = &mut def.columns[k.column as usize];
+                        if c.is_hidden() {
+                            (c.generated, c.default, hidden) = (false, None, true);
+                            c.name = format!("........pg.dropped.{}........", k.column + 1);
+                            match c.ty().ty {
+                                Type::User(_) => c.set_type(Type::Int8.into()),
+                                Type::UserArray(_) => c.set_type(Type::Bytea.into()),
+                                _ => {}
+                            }
+                        }
+                    }
+                    def.row_version += u16::from(hidden);
                     if index.primary {
                         // Rows were kept under this key: they move.
                         def.rewrite_of = Some(def.storage);
@@ -266,7 +280,13 @@ impl Work<'_> {
                     found.push((Node::Relation(s), Link::Auto));
                 }
                 for i in &table.def.indexes {
-                    if i.columns.iter().any(|k| k.column == c) {
+                    let reads = |k: &base::schema::IndexColumn| {
+                        let hidden = &table.def.columns[k.column as usize];
+                        let text = hidden.default.as_deref().filter(|_| hidden.is_hidden());
+                        let named = |t: &str| !expr_text::mentioned(t, &[name]).is_empty();
+                        k.column == c || text.is_some_and(named)
+                    };
+                    if i.columns.iter().any(reads) || i.include.contains(&c) {
                         found.push((Node::Index(t, i.id), Link::Auto));
                     }
                 }
@@ -325,6 +345,7 @@ impl Work<'_> {
                 Relation::Table(t) => {
                     let columns = live(&t.def).filter(|(_, c)| of(c));
                     all.extend(columns.map(|(i, _)| Node::Column(t.def.id, i)));
+                    all.extend(over_hidden(&t.def, &of));
                 }
                 r => all.push(Node::Relation(r.id())),
             }
@@ -337,7 +358,7 @@ impl Work<'_> {
         found.extend(all.into_iter().map(|n| (n, Link::Normal)));
     }
 
-    /// Domains, defaults, checks and views whose text casts to a type of this name.
+    /// Domains, defaults, checks, indexes and views whose text casts to a type of this name.
     pub(super) fn named_in_text(&self, name: &str) -> Vec<Node> {
         let mut found = vec![];
         for d in self.schema.user_types() {
@@ -360,6 +381,11 @@ impl Work<'_> {
                         text.is_some_and(|d| expr_text::casts_to(d, name))
                     });
                     found.extend(defaults.map(|(i, _)| Node::Default(t.def.id, i)));
+                    let casts = |c: &Column| {
+                        let text = c.default.as_deref();
+                        text.is_some_and(|d| expr_text::casts_to(d, name))
+                    };
+                    found.extend(over_hidden(&t.def, &casts));
                     let checks = t.def.checks.iter();
                     let checks = checks.filter(|c| expr_text::casts_to(&c.expr, name));
                     found.extend(checks.map(|c| Node::Check(t.def.id, c.id)));
@@ -502,4 +528,15 @@ fn uses_column(query: &str, name: &str) -> bool {
         .iter()
         .any(|t| matches!(t, sqlparser::tokenizer::Token::Mul));
     star || !expr_text::mentioned(query, &[name]).is_empty()
+}
+
+/// The indexes over hidden columns of which this holds.
+fn over_hidden(def: &TableDef, holds: &dyn Fn(&Column) -> bool) -> Vec<Node> {
+    let hidden = |at: ColumnIdx| {
+        let c = &def.columns[at as usize];
+        c.is_hidden() && holds(c)
+    };
+    let indexes = def.indexes.iter();
+    let over = indexes.filter(|i| i.columns.iter().any(|k| hidden(k.column)));
+    over.map(|i| Node::Index(def.id, i.id)).collect()
 }

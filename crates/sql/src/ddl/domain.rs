@@ -274,7 +274,12 @@ impl Work<'_> {
                     ));
                 }
                 let id = self.oid();
-                rules(def).checks.push(Check { id, name, expr });
+                rules(def).checks.push(Check {
+                    id,
+                    name,
+                    expr,
+                    not_valid: false,
+                });
             }
         }
         Ok(())

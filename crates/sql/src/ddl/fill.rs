@@ -97,6 +97,47 @@ pub(super) fn apply(
     if changes.is_empty() {
         return Ok(());
     }
+    let reloaded: Vec<Oid> = reloads.iter().map(|r| r.0).collect();
+    let unchecked = without_unchecked(&mut changes, &reloaded);
+    put(txn, changes, on_commit)?;
+    let after = txn.catalog();
+    for (table, rows) in reloads {
+        let table = after.table(table).expect("just put").clone();
+        for row in rows {
+            txn.check_interrupt()?;
+            txn.insert(&table, &row)?;
+        }
+    }
+    put(txn, unchecked, None)
+}
+
+/// Takes the constraints that are NOT VALID out of tables whose rows are inserted anew: the changes that bring them back.
+fn without_unchecked(changes: &mut [Change], reloaded: &[Oid]) -> Vec<Change> {
+    let mut back = vec![];
+    for c in changes {
+        let Change::Put(Object::Table(def)) = c else {
+            continue;
+        };
+        let any =
+            def.checks.iter().any(|c| c.not_valid) || def.foreign_keys.iter().any(|f| f.not_valid);
+        if any && reloaded.contains(&def.id) {
+            back.push(Change::Put(Object::Table(def.clone())));
+            def.checks.retain(|c| !c.not_valid);
+            def.foreign_keys.retain(|f| !f.not_valid);
+        }
+    }
+    back
+}
+
+/// Makes the changes, those of temporary objects in the session and the others in the schema.
+fn put(
+    txn: &mut Txn,
+    changes: Vec<Change>,
+    on_commit: Option<(Oid, OnCommit)>,
+) -> Result<(), Stop> {
+    if changes.is_empty() {
+        return Ok(());
+    }
     let (own, shared): (Vec<Change>, Vec<Change>) = match txn.are_temporary(&changes) {
         true => (changes, vec![]),
         false => changes
@@ -108,14 +149,6 @@ pub(super) fn apply(
     }
     if !shared.is_empty() {
         txn.change_schema(shared)?;
-    }
-    let after = txn.catalog();
-    for (table, rows) in reloads {
-        let table = after.table(table).expect("just put").clone();
-        for row in rows {
-            txn.check_interrupt()?;
-            txn.insert(&table, &row)?;
-        }
     }
     Ok(())
 }

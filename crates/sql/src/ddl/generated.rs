@@ -132,6 +132,15 @@ pub(super) fn may_change_type(def: &TableDef, at: base::ColumnIdx, using: bool) 
             g.name
         )));
     }
+    let hidden = def.columns.iter().filter(|c| c.is_hidden());
+    for c in hidden {
+        let text = c.default.as_deref().unwrap_or_default();
+        if !expr_text::mentioned(text, &[name]).is_empty() {
+            return Err(Error::unsupported(
+                "changing the type of a column that the expression or the condition of an index names",
+            ));
+        }
+    }
     if using && column.generated {
         let what = "cannot specify USING when altering type of generated column";
         return Err(Error::new(SqlState::INVALID_COLUMN_DEFINITION, what)

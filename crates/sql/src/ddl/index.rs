@@ -1,18 +1,23 @@
 //! CREATE INDEX, ALTER INDEX.
 //!
-//! Left out on purpose: expressions, partial and covering indexes, other methods than btree, operator classes (0A000).
+//! An expression and a condition become hidden columns of the table ([`base::schema`]), and the rows that are there are written anew with them.
+//!
+//! Left out on purpose: other methods than btree (0A000); expressions and conditions over tables with split columns, as generated columns.
 //! CONCURRENTLY is accepted: an index is built inside its transaction and stops nobody's reads.
 
+use super::alter::next_row_version;
 use super::constraints::{indexable, place};
 use super::create_table::check_storage_parameters;
+use super::expr_text;
+use super::fill::{Fill, With};
 use super::names;
 use super::work::Work;
 use crate::catalog::Resolved;
-use base::schema::{Index, IndexColumn, Object, Relation};
-use base::{Error, Result, SqlState};
+use base::schema::{Column, Index, IndexColumn, Object, Relation, TableDef};
+use base::{ColumnIdx, ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{
-    AlterIndexOperation, CreateIndex, Expr, IndexType, ObjectName, ObjectNamePart, OrderBySort,
-    SqlOption,
+    AlterIndexOperation, CreateIndex, Expr, Ident, IndexType, ObjectName, ObjectNamePart,
+    OrderBySort, SqlOption,
 };
 
 /// Most columns of an index.
@@ -55,41 +60,10 @@ impl Work<'_> {
             }
             Some(other) => return Err(Error::unsupported(format!("index method {other}"))),
         }
-        if c.predicate.is_some() {
-            return Err(Error::unsupported("a partial index"));
-        }
-        if !c.include.is_empty() {
-            return Err(Error::unsupported("INCLUDE"));
-        }
         check_index_parameters(&c.with)?;
         let mut def = table.def.clone();
-        let mut columns = vec![];
-        for k in &c.columns {
-            let Expr::Identifier(name) = &k.column.expr else {
-                return Err(Error::unsupported("an index over an expression"));
-            };
-            let name = crate::catalog::fold(name);
-            let column = place(&def, &name).ok_or_else(|| {
-                Error::new(
-                    SqlState::UNDEFINED_COLUMN,
-                    format!("column \"{name}\" does not exist"),
-                )
-            })?;
-            indexable(&def, column)?;
-            if let Some(class) = &k.operator_class {
-                known_class(class, def.columns[usize::from(column)].ty().ty)?;
-            }
-            let desc = match &k.column.options.sort {
-                None | Some(OrderBySort::Asc) => false,
-                Some(OrderBySort::Desc) => true,
-                Some(OrderBySort::Using(_)) => return Err(Error::unsupported("USING in an index")),
-            };
-            columns.push(IndexColumn {
-                column,
-                desc,
-                nulls_first: k.column.options.nulls_first.unwrap_or(desc),
-            });
-        }
+        let (columns, predicate) = self.index_key(&mut def, c)?;
+        let include = included(&def, &c.include)?;
         if columns.len() > MAX_INDEX_COLUMNS {
             return Err(Error::new(
                 SqlState::TOO_MANY_COLUMNS,
@@ -99,10 +73,9 @@ impl Work<'_> {
         let name = match &c.name {
             Some(n) => self.index_name(n, &table.def.namespace)?,
             None => {
-                let parts = columns
-                    .iter()
-                    .map(|c| def.columns[c.column as usize].name.as_str());
-                self.relation_name(def.namespace, &def.name, &names::join(parts), "idx")
+                let written = &columns[usize::from(predicate.is_some())..];
+                let second = written_names(&def, written, &include);
+                self.relation_name(def.namespace, &def.name, &second, "idx")
             }
         };
         if c.if_not_exists && self.taken(def.namespace, &name) {
@@ -120,9 +93,100 @@ impl Work<'_> {
             constraint: false,
             constraint_oid: 0,
             nulls_not_distinct: c.nulls_distinct == Some(false),
+            predicate,
+            include,
         });
+        let known = table.def.columns.len();
+        for at in known..def.columns.len() {
+            self.fills.push(Fill {
+                table: def.id,
+                column: at as ColumnIdx,
+                with: With::Computed,
+            });
+        }
         self.put(Object::Table(def));
         Ok(tag)
+    }
+
+    /// The key of the index, with hidden columns added to the table for its expressions and its condition.
+    fn index_key(
+        &mut self,
+        def: &mut TableDef,
+        c: &CreateIndex,
+    ) -> Result<(Vec<IndexColumn>, Option<String>)> {
+        let mut columns = vec![];
+        let mut predicate = None;
+        if let Some(p) = &c.predicate {
+            if c.nulls_distinct == Some(false) {
+                return Err(Error::unsupported("NULLS NOT DISTINCT of a partial index"));
+            }
+            let text = expr_text::pin_types(self, &p.to_string());
+            let hidden = format!("CASE WHEN {text} THEN true END");
+            self.bind_in_index(def, &text, "index predicate")?;
+            columns.push(IndexColumn {
+                column: self.hide(def, hidden, Type::Bool.into())?,
+                desc: false,
+                nulls_first: false,
+            });
+            predicate = Some(text);
+        }
+        for k in &c.columns {
+            let column = match &k.column.expr {
+                Expr::Identifier(name) => {
+                    let name = crate::catalog::fold(name);
+                    place(def, &name).ok_or_else(|| no_column(&name))?
+                }
+                e => {
+                    let e = match e {
+                        Expr::Nested(e) => e,
+                        e => e,
+                    };
+                    let text = expr_text::pin_types(self, &e.to_string());
+                    let ty = self.bind_in_index(def, &text, "index expression")?;
+                    let ty = match ty.ty {
+                        Type::Unknown => Type::Text.into(),
+                        _ => ty,
+                    };
+                    self.hide(def, text, ty)?
+                }
+            };
+            indexable(def, column)?;
+            if let Some(class) = &k.operator_class {
+                known_class(class, def.columns[usize::from(column)].ty().ty)?;
+            }
+            let desc = match &k.column.options.sort {
+                None | Some(OrderBySort::Asc) => false,
+                Some(OrderBySort::Desc) => true,
+                Some(OrderBySort::Using(_)) => return Err(Error::unsupported("USING in an index")),
+            };
+            columns.push(IndexColumn {
+                column,
+                desc,
+                nulls_first: k.column.options.nulls_first.unwrap_or(desc),
+            });
+        }
+        Ok((columns, predicate))
+    }
+
+    fn bind_in_index(&self, def: &TableDef, text: &str, what: &'static str) -> Result<ColumnType> {
+        let e = expr_text::parse(text)?;
+        let (schema, path) = (&self.schema, self.ctx.search_path);
+        self.ctx
+            .analyzer
+            .index_expression(schema, path, def, (&e, what))
+    }
+
+    /// Adds a hidden column for an expression.
+    fn hide(&self, def: &mut TableDef, text: String, ty: ColumnType) -> Result<ColumnIdx> {
+        if def.columns.iter().any(|c| c.split.is_some()) {
+            return Err(Error::unsupported(
+                "an index over an expression, or a partial one, on a table with split columns",
+            ));
+        }
+        next_row_version(def)?;
+        let mut column = Column::new(text.clone(), ty);
+        (column.dropped, column.generated, column.default) = (true, true, Some(text));
+        push_hidden(def, column)
     }
 
     /// An index lives in its table's schema, whatever its name says.
@@ -171,6 +235,54 @@ impl Work<'_> {
         def.indexes[at].name = to;
         self.put(Object::Table(def));
         Ok(())
+    }
+}
+
+/// Adds a hidden column to the table: its place.
+pub(super) fn push_hidden(def: &mut TableDef, column: Column) -> Result<ColumnIdx> {
+    if def.columns.len() >= base::row::MAX_COLUMNS {
+        return Err(Error::new(
+            SqlState::TOO_MANY_COLUMNS,
+            "the table has no room for the hidden column of an index",
+        ));
+    }
+    def.columns.push(column);
+    Ok((def.columns.len() - 1) as ColumnIdx)
+}
+
+/// The part of an index's name that says what it is over.
+pub(super) fn written_names(def: &TableDef, key: &[IndexColumn], include: &[ColumnIdx]) -> String {
+    let all = key.iter().map(|k| k.column).chain(include.iter().copied());
+    let all: Vec<String> = all.map(|c| key_name(&def.columns[c as usize])).collect();
+    names::join(all.iter().map(String::as_str))
+}
+
+/// The places of the columns of INCLUDE.
+pub(super) fn included(def: &TableDef, names: &[Ident]) -> Result<Vec<ColumnIdx>> {
+    let names = names.iter().map(crate::catalog::fold);
+    names
+        .map(|n| place(def, &n).ok_or_else(|| no_column(&n)))
+        .collect()
+}
+
+fn no_column(name: &str) -> Error {
+    Error::new(
+        SqlState::UNDEFINED_COLUMN,
+        format!("column \"{name}\" does not exist"),
+    )
+}
+
+/// What a column of a key is called: an expression by its function.
+pub(crate) fn key_name(c: &Column) -> String {
+    if !c.is_hidden() {
+        return c.name.clone();
+    }
+    match expr_text::parse(&c.name) {
+        Ok(Expr::Function(f)) => match f.name.0.last() {
+            Some(ObjectNamePart::Identifier(i)) => crate::catalog::fold(i),
+            _ => "expr".into(),
+        },
+        _ => "expr".into(),
     }
 }
 

@@ -132,7 +132,11 @@ impl Work<'_> {
                 return Err(Error::new(SqlState::DUPLICATE_OBJECT, what));
             }
             let id = self.oid();
-            def.checks.push(Check { id, ..c.clone() });
+            def.checks.push(Check {
+                id,
+                not_valid: false,
+                ..c.clone()
+            });
             if o.comments {
                 self.copy_comment((c.id, 0), (id, 0))?;
             }
@@ -195,11 +199,17 @@ impl Work<'_> {
             }
             let mut index: Index = i.clone();
             for c in &mut index.columns {
-                c.column = like.places[&c.column];
+                let source = &like.source.def.columns[c.column as usize];
+                c.column = match source.is_hidden() {
+                    true => super::index::push_hidden(def, source.clone())?,
+                    false => like.places[&c.column],
+                };
                 def.columns[c.column as usize].not_null |= i.primary;
             }
-            let parts = index.columns.iter();
-            let columns = names::join(parts.map(|c| def.columns[c.column as usize].name.as_str()));
+            for c in &mut index.include {
+                *c = like.places[c];
+            }
+            let columns = super::index::written_names(def, index.written(), &index.include);
             let (second, label) = match (i.primary, i.constraint) {
                 (true, _) => ("", "pkey"),
                 (_, true) => (&*columns, "key"),

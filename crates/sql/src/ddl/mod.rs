@@ -29,7 +29,7 @@ mod extra_run;
 mod fill;
 mod generated;
 mod grant;
-mod index;
+pub(crate) mod index;
 mod like;
 mod lock;
 mod membership;
@@ -117,6 +117,16 @@ pub trait Analyzer {
         column: &Column,
         e: &Expr,
     ) -> Result<()>;
+
+    /// Binds the expression or the condition of an index (`index expression`, `index predicate`) over the table's columns: its type. 42P17
+    /// when it is not immutable.
+    fn index_expression(
+        &self,
+        schema: &Schema,
+        search_path: &[String],
+        table: &TableDef,
+        e: (&Expr, &'static str),
+    ) -> Result<ColumnType>;
 
     /// The values of ALTER COLUMN TYPE … USING for the rows of the table, in the column's new type.
     fn transform(

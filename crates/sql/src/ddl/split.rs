@@ -14,7 +14,7 @@
 //! | NOT NULL | 0A000 |
 //! | in a table with a primary key | an ordinary column until the table has one: a dump makes the key last |
 //! | in no index, key or foreign key | 0A000 |
-//! | in a table without generated columns | 0A000 |
+//! | in a table without generated columns, partial indexes, and indexes over expressions | 0A000 |
 //! | in CHECK constraints of the form `c >= k`, `c > k`, `c <= k`, `c < k`, also joined by AND | 0A000 |
 //!
 //! Left out on purpose: CHECK constraints over several columns, one of which is split.
@@ -186,6 +186,9 @@ fn settled(def: &TableDef, at: usize, split: Split) -> Result<Split> {
     }
     if def.columns.iter().any(|c| c.generated && !c.dropped) {
         return refuse("Its table has a generated column.");
+    }
+    if def.columns.iter().any(|c| c.is_hidden()) {
+        return refuse("Its table has a partial index, or one over an expression.");
     }
     if def.foreign_keys.iter().any(|f| f.columns.contains(&here)) {
         return refuse("It is a column of a foreign key.");

@@ -37,6 +37,15 @@ impl Analyzer for Believes {
     ) -> Result<()> {
         Ok(())
     }
+    fn index_expression(
+        &self,
+        _: &Schema,
+        _: &[String],
+        _: &TableDef,
+        _: (&Expr, &'static str),
+    ) -> Result<ColumnType> {
+        Ok(Type::Int4.into())
+    }
     fn transform(
         &self,
         _: &Schema,

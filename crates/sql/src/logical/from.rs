@@ -21,6 +21,36 @@ pub(crate) struct TableRef {
     pub skips: bool,
     /// The views in whose queries it is named, the outermost first.
     pub views: Box<[Oid]>,
+    /// What indexes know of expressions.
+    pub computed: Computed,
+}
+
+/// The expressions and the conditions of a table's indexes, over its slots.
+#[derive(Default)]
+pub(crate) struct Computed {
+    /// Hidden columns, each with the expression whose value it holds.
+    pub columns: Vec<(usize, Expr)>,
+    /// Hidden columns of partial indexes, which are TRUE where all these hold.
+    pub conditions: Vec<(usize, Vec<Expr>)>,
+}
+
+/// Whether rows for which all of `given` are true are rows for which all of `wanted` are.
+pub(crate) fn implied(given: &[Expr], wanted: &[Expr]) -> bool {
+    let one = |w: &Expr| given.iter().any(|g| implies(g, w));
+    wanted.iter().all(one)
+}
+
+/// Whether rows for which one condition is true are rows for which the other is: it is the same, or says that something is not NULL which the
+/// first compares.
+fn implies(given: &Expr, wanted: &Expr) -> bool {
+    if given.same(wanted) {
+        return true;
+    }
+    match (given, wanted) {
+        (Expr::Compare(_, ab), Expr::IsNull { arg, not: true }) => ab.0.same(arg) || ab.1.same(arg),
+        (Expr::InList(l), Expr::IsNull { arg, not: true }) => l.arg.same(arg),
+        _ => false,
+    }
 }
 
 impl TableRef {

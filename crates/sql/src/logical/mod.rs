@@ -54,6 +54,8 @@ pub(crate) struct Statement {
     pub writes: bool,
     /// What it shows depends on the schema beside the tables that it reads: a view, a name that is looked up when it runs.
     pub looks_up: bool,
+    /// Which index serves it may depend on a number in its text.
+    pub by_numbers: bool,
     /// Reads the state of a sequence by a function.
     pub sequences: bool,
     /// How deep its deepest expression nests.

@@ -11,6 +11,7 @@ use super::{DEEP, Planner, Want};
 use crate::expr::{CmpOp, Expr, Matcher, Slot, Subquery, SubqueryKind};
 use crate::functions::Volatility;
 use crate::logical::TableRef;
+use crate::logical::from::implied;
 use base::Type;
 use base::schema::IndexColumn;
 use txn::{Access, Direction};
@@ -130,6 +131,9 @@ pub(crate) fn choose(
     want: &Want,
 ) -> Path {
     let rows = table_rows(b, t);
+    let rewritten = over_hidden_columns(t, conditions);
+    let given = conditions.len();
+    let conditions = rewritten.as_deref().unwrap_or(conditions);
     let mut best: Option<Path> = None;
     let n = t.table.def.indexes.len();
     let places = (0..n).map(Some).chain(std::iter::once(None));
@@ -143,7 +147,33 @@ pub(crate) fn choose(
             best = Some(p);
         }
     }
-    best.expect("a table can be read")
+    let mut best = best.expect("a table can be read");
+    best.used.retain(|at| *at < given);
+    best
+}
+
+/// The conditions in which the expressions of indexes are their hidden columns, with one more for each partial index whose condition they
+/// imply; none for a table without such indexes. They choose the key; the rows are still filtered by the conditions as they were given.
+fn over_hidden_columns(t: &TableRef, conditions: &[Expr]) -> Option<Vec<Expr>> {
+    let c = &t.computed;
+    if c.columns.is_empty() && c.conditions.is_empty() {
+        return None;
+    }
+    let mut all = conditions.to_vec();
+    for e in &mut all {
+        e.rewrite(&mut |part| {
+            if let Some((at, _)) = c.columns.iter().find(|(_, x)| x.same(part)) {
+                *part = Expr::Slot(t.slot(*at));
+            }
+        });
+    }
+    for (at, wanted) in &c.conditions {
+        if implied(conditions, wanted) {
+            let truth = Expr::Const(base::Value::Bool(true));
+            all.push(Expr::compare(CmpOp::Eq, Expr::Slot(t.slot(*at)), truth));
+        }
+    }
+    Some(all)
 }
 
 fn path(

@@ -85,6 +85,7 @@ pub(crate) fn physical(
             root,
             subplans,
             looks_up: s.looks_up,
+            by_numbers: s.by_numbers,
             sequences: s.sequences,
             ctes: s.ctes,
             slots: p.names.len(),

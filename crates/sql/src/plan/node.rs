@@ -87,6 +87,8 @@ pub struct Plan {
     pub subplans: Vec<Node>,
     /// It looks names up in the schema, or is made of a view, which may have changed.
     pub looks_up: bool,
+    /// Which index serves it may depend on a number in its text.
+    pub by_numbers: bool,
     /// It reads the state of a sequence by a function.
     pub sequences: bool,
     /// Common table expressions that are computed once and read by several.
@@ -113,6 +115,7 @@ impl Plan {
             root: Root::Rows(Node::Once(Arc::new(vec![]))),
             subplans: vec![],
             looks_up: false,
+            by_numbers: false,
             sequences: false,
             ctes: 0,
             slots,

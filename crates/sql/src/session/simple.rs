@@ -98,11 +98,13 @@ impl<E: Engine> Session<E> {
             let types = st.params.iter().map(|t| t.ty.oid());
             matches!(st.body, Body::Rows(_)) && types.eq(n.types.iter().copied())
         };
-        match st.ok().filter(same).map(std::sync::Arc::new) {
-            Some(st) => {
-                let plan = self.plan(&st).ok()?;
-                Some(Run::new(st, plan, n.values, Formats::Text).untold())
-            }
+        let st = st.ok().filter(same).map(std::sync::Arc::new);
+        let planned = match st {
+            Some(st) => Some((self.plan(&st).ok()?, st)),
+            None => None,
+        };
+        match planned.filter(|(plan, _)| !plan.prepared.plan.by_numbers) {
+            Some((plan, st)) => Some(Run::new(st, plan, n.values, Formats::Text).untold()),
             None => {
                 if self.not_normal.len() == MOST_NOT_NORMAL {
                     self.not_normal.clear();

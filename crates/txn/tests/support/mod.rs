@@ -26,6 +26,8 @@ pub fn index(id: Oid, name: &str, column: u16, unique: bool, primary: bool) -> I
         constraint: unique,
         constraint_oid: 0,
         nulls_not_distinct: false,
+        predicate: None,
+        include: vec![],
     }
 }
 
