@@ -58,13 +58,18 @@ impl OwnSchema {
         }
     }
 
-    /// What was begun here and is of no table in the end: of one that was dropped, truncated or rewritten again.
-    pub(crate) fn forget_unused(&mut self, catalog: &Catalog) {
+    /// Storages that were begun here and are of no table of this catalog.
+    pub(crate) fn unused(&self, catalog: &Catalog) -> Vec<u32> {
         let unused = |id: &u32| {
             let table = self.made_for.get(id).and_then(|t| catalog.table(*t));
             table.is_none_or(|t| t.storage.id != *id)
         };
-        let gone: Vec<u32> = self.private.keys().copied().filter(unused).collect();
+        self.private.keys().copied().filter(unused).collect()
+    }
+
+    /// What was begun here and is of no table in the end: of one that was dropped, truncated or rewritten again.
+    pub(crate) fn forget_unused(&mut self, catalog: &Catalog) {
+        let gone = self.unused(catalog);
         self.forget_private(gone);
         for (storage, id, table) in self.attached.drain(..) {
             let table = catalog.table(table);

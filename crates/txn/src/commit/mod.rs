@@ -26,6 +26,7 @@ use store::pin;
 
 use crate::backoff::Backoff;
 use crate::txn::Txn;
+use crate::writes::TableWrites;
 
 /// Where a commit gets its position and leaves its record. `node` puts this over the order and the log.
 pub trait CommitOrder {
@@ -95,6 +96,12 @@ impl Txn {
         self.writes.tables.sort_by_key(|t| t.table.storage.id);
         for t in &mut self.writes.tables {
             t.rows.retain(|_, p| p.row.is_some() || p.existed);
+        }
+        if let Some(own) = &self.schema.own {
+            // Rows of no table: replay would look for their storage.
+            let unused = own.unused(&self.schema.catalog);
+            let of_a_table = |t: &TableWrites| !unused.contains(&t.table.storage.id);
+            self.writes.tables.retain(of_a_table);
         }
         let guard = pin();
         if self.view()?.check().is_err() {
