@@ -57,6 +57,8 @@ pub mod privilege {
     /// On schemas only.
     pub const CREATE: u32 = 256;
     pub const ALL: u32 = 127;
+    /// On functions only.
+    pub const EXECUTE: u32 = 512;
 }
 
 /// Who may do what: (role, bits); role 0 is PUBLIC.

@@ -38,7 +38,11 @@ pub enum Type {
     RegType,
     RegProc,
     RegNamespace,
-    /// `xid`, `int2vector` and such appear as text-like catalog types.
+    /// Where a row stands: what `ctid` holds.
+    Tid,
+    /// What `xmin` and `xmax` hold.
+    Xid,
+    /// `int2vector` and such appear as text-like catalog types.
     Int2Vector,
     OidVector,
     PgNodeTree,
@@ -74,6 +78,8 @@ pub enum Type {
     RegClassArray,
     RegProcArray,
     RegNamespaceArray,
+    TidArray,
+    XidArray,
     /// An enum.
     User(UserType),
     /// An array of an enum's values.
@@ -181,6 +187,8 @@ types! {
     RegType 2206 "regtype" 4 2211 None;
     RegProc 24 "regproc" 4 1008 None;
     RegNamespace 4089 "regnamespace" 4 4090 None;
+    Tid 27 "tid" 6 1010 None;
+    Xid 28 "xid" 4 1011 None;
     Int2Vector 22 "int2vector" -1 1006 Some(Type::Int2);
     OidVector 30 "oidvector" -1 1013 Some(Type::Oid);
     PgNodeTree 194 "pg_node_tree" -1 0 None;
@@ -215,6 +223,8 @@ types! {
     RegClassArray 2210 "_regclass" -1 0 Some(Type::RegClass);
     RegProcArray 1008 "_regproc" -1 0 Some(Type::RegProc);
     RegNamespaceArray 4090 "_regnamespace" -1 0 Some(Type::RegNamespace);
+    TidArray 1010 "_tid" -1 0 Some(Type::Tid);
+    XidArray 1011 "_xid" -1 0 Some(Type::Xid);
 }
 
 impl Type {
@@ -238,7 +248,8 @@ impl Type {
             | Type::RegClass
             | Type::RegType
             | Type::RegProc
-            | Type::RegNamespace => Some(4),
+            | Type::RegNamespace
+            | Type::Xid => Some(4),
             Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::TimestampTz => Some(8),
             // The rank of an enum's label.
             Type::User(_) => Some(8),

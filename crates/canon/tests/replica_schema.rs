@@ -72,6 +72,26 @@ fn a_wait_that_failed_leaves_no_schema_behind() {
     }
 }
 
+/// A transaction may write rows into a table that it makes, and then drop, truncate or rewrite the table: the replica goes on.
+#[test]
+fn rows_of_storage_that_came_to_nothing_do_not_stop_a_replica() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    for (then, rows) in [
+        ("DROP TABLE z; CREATE TABLE z (a int)", "0"),
+        ("TRUNCATE z", "0"),
+        ("ALTER TABLE z ADD COLUMN s serial", "2"),
+        ("CREATE INDEX ON z ((a + 1)) WHERE a > 1", "2"),
+    ] {
+        t.run(
+            &p,
+            &format!("CREATE TABLE z (a int); INSERT INTO z VALUES (1), (2); {then}"),
+        );
+        assert_eq!(t.one(&r, "SELECT count(*) FROM z"), rows, "{then}");
+        t.run(&p, "DROP TABLE z");
+    }
+}
+
 /// Partial indexes and those over expressions are kept by rows that are written here and there, and found by the planner at both.
 #[test]
 fn indexes_over_expressions_are_the_same_at_a_replica() {
@@ -118,6 +138,57 @@ fn indexes_over_expressions_are_the_same_at_a_replica() {
     t.run(&r, "DROP INDEX u_mail");
     t.run(&p, "UPDATE u SET gone = false");
     assert_eq!(t.one(&r, "SELECT count(*) FROM u WHERE NOT gone"), "42");
+}
+
+/// The version of a row is the same at both, and a row's place means the same row; what stands in `pg_default_acl` and is NOT VALID, too.
+#[test]
+fn system_columns_and_loose_constraints_are_the_same_at_a_replica() {
+    let t = Test::start(TABLES);
+    let (p, r) = (t.primary(), t.replica());
+    t.run(
+        &p,
+        "CREATE TABLE u (id int PRIMARY KEY, v text); CREATE TABLE d (a int);
+         INSERT INTO u VALUES (1, 'a'), (2, 'b'); INSERT INTO d VALUES (1), (1), (2);
+         ALTER TABLE u ADD CONSTRAINT late CHECK (id > 1) NOT VALID;
+         CREATE ROLE reader; ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO reader",
+    );
+    for query in [
+        "SELECT xmin FROM u WHERE id = 1",
+        "SELECT string_agg(ctid::text, ' ' ORDER BY a, ctid) FROM d",
+        "SELECT convalidated FROM pg_constraint WHERE conname = 'late'",
+        "SELECT defaclacl::text FROM pg_default_acl",
+    ] {
+        assert_eq!(t.one(&p, query), t.one(&r, query), "{query}");
+    }
+    let old = t.one(&r, "SELECT xmin FROM u WHERE id = 2");
+    let change = format!("UPDATE u SET v = 'c' WHERE id = 2 AND xmin = '{old}' RETURNING xmin");
+    let new = t.one(&r, &change);
+    assert_ne!(old, new);
+    assert_eq!(t.one(&p, "SELECT xmin FROM u WHERE id = 2"), new);
+    let again = format!("WITH w AS ({change}) SELECT count(*) FROM w");
+    assert_eq!(t.one(&p, &again), "0");
+    t.run(
+        &r,
+        "DELETE FROM d x USING d y WHERE x.a = y.a AND x.ctid > y.ctid",
+    );
+    assert_eq!(t.one(&p, "SELECT count(*) FROM d"), "2");
+    let place = t.one(&r, "SELECT ctid FROM d WHERE a = 2");
+    t.run(&p, &format!("DELETE FROM d WHERE ctid = '{place}'"));
+    assert_eq!(t.one(&r, "SELECT string_agg(a::text, ',') FROM d"), "1");
+    assert_eq!(t.refused(&r, "INSERT INTO u VALUES (0, 'x')"), "23514");
+    assert_eq!(
+        t.refused(&r, "ALTER TABLE u VALIDATE CONSTRAINT late"),
+        "23514"
+    );
+    t.run(
+        &r,
+        "DELETE FROM u WHERE id = 1; ALTER TABLE u VALIDATE CONSTRAINT late; CREATE TABLE born (a int)",
+    );
+    let granted = "SELECT has_table_privilege('reader', 'born', 'SELECT')";
+    assert_eq!(
+        (t.one(&p, granted), t.one(&r, granted)),
+        ("t".into(), "t".into())
+    );
 }
 
 /// A replica reads the labels of an enum that the primary has made, added, moved and renamed; a write through it may use the newest.

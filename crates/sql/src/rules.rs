@@ -65,6 +65,7 @@ fn table_scope(b: &mut Binder<'_>, def: &TableDef) -> ScopeRel {
         alias: def.name.clone(),
         schema: None,
         columns,
+        system: None,
     }
 }
 
@@ -94,6 +95,12 @@ fn bind_generated(
         ));
     }
     Ok(bound)
+}
+
+/// Whether an expression turns texts into labels of an enum or back, which ALTER TYPE may rename.
+fn reads_labels(e: &Expr) -> bool {
+    let is_enum = |t| matches!(t, base::Type::User(_) | base::Type::UserArray(_));
+    matches!(e, Expr::Cast(c) if is_enum(c.from.ty) != is_enum(c.to.ty))
 }
 
 /// An expression over the row that is assigned to a column.
@@ -327,7 +334,7 @@ impl Analyzer for Analysis<'_> {
                 "index predicate" => b.condition(bound, "WHERE")?,
                 _ => bound.expr,
             };
-            if expr.volatility() != Volatility::Immutable {
+            if expr.volatility() != Volatility::Immutable || expr.any(&mut reads_labels) {
                 return Err(Error::new(
                     SqlState::INVALID_OBJECT_DEFINITION,
                     format!("functions in {what} must be marked IMMUTABLE"),

@@ -155,6 +155,10 @@ const SCHEMA: &str = r#"
     SET search_path = app; CREATE VIEW public.late AS SELECT s FROM step WHERE s > 'new'::state AND s < CAST('sent' AS state); RESET search_path;
     INSERT INTO app.step (s, path) VALUES ('sent', '{new,packed}'), ('new', NULL), ('packed', '{}');
     CREATE UNIQUE INDEX customer_mail ON app.customer (lower(mail)) WHERE name <> 'n0';
+    CREATE TABLE loose (id int PRIMARY KEY, n int, c int);
+    INSERT INTO loose VALUES (1, -1, 999), (2, 5, NULL);
+    ALTER TABLE loose ADD CONSTRAINT n_positive CHECK (n > 0) NOT VALID;
+    ALTER TABLE loose ADD CONSTRAINT to_customer FOREIGN KEY (c) REFERENCES app.customer NOT VALID;
     CREATE INDEX order_next ON "Order" ((customer + 1) DESC, code) INCLUDE (total);
     CREATE SEQUENCE counter START 5 INCREMENT 3;
     CREATE TABLE counted (n bigint DEFAULT nextval('counter'), twice bigint GENERATED ALWAYS AS (n * 2) STORED, note text);
@@ -181,6 +185,8 @@ const ROWS: &str = r#"
     SELECT * FROM app.step ORDER BY s;
     SELECT * FROM late ORDER BY s;
     SELECT pg_get_indexdef('order_next'::regclass), pg_get_indexdef('app.customer_mail'::regclass);
+    SELECT * FROM loose ORDER BY id;
+    SELECT conname, convalidated FROM pg_constraint WHERE conrelid = 'loose'::regclass ORDER BY 1;
     SELECT id FROM app.customer WHERE lower(mail) = '7@x' AND name <> 'n0';
     SELECT * FROM app.word ORDER BY w;
     SELECT conname, contypid::regtype FROM pg_constraint WHERE contypid IN ('app.short'::regtype, 'app.open'::regtype) ORDER BY 1;

@@ -327,6 +327,7 @@ impl Binder<'_> {
                         alias: shown,
                         schema: None,
                         columns,
+                        system: None,
                     };
                     return Ok((item, Names::one(rename(rel, alias)?)));
                 }
@@ -342,6 +343,7 @@ impl Binder<'_> {
                     alias: shown,
                     schema: None,
                     columns,
+                    system: None,
                 };
                 let item = From::Cte {
                     id,

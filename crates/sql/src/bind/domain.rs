@@ -133,6 +133,7 @@ impl Binder<'_> {
                     ty,
                     origin: (0, 0),
                 }],
+                system: None,
             })?;
             let mut env = Env::plain(&scope, "check constraints");
             let e = self.expr(&parse_expr(&c.expr)?, &mut env)?;

@@ -343,6 +343,7 @@ impl Binder<'_> {
                             alias: fold(&a.name),
                             schema: None,
                             columns: names.star,
+                            system: None,
                         };
                         (item, Names::of(rename(rel, Some(a))?))
                     }
@@ -476,10 +477,13 @@ impl Binder<'_> {
                 });
             }
         }
+        // The next slot is that of `ctid`.
+        self.slot(format!("{shown}.ctid"));
         let rel = ScopeRel {
             alias: shown.clone(),
             schema: if alias.is_none() { schema } else { None },
             columns,
+            system: Some(super::system::System::of(t, base)),
         };
         let table = TableRef {
             handle: self.cx.catalog.table(t.def.id).cloned(),
@@ -558,6 +562,7 @@ impl Binder<'_> {
             alias: shown.clone(),
             schema: if alias.is_none() { schema } else { None },
             columns,
+            system: None,
         };
         let item = From::Virtual {
             source,
@@ -677,6 +682,7 @@ impl Binder<'_> {
             alias: name,
             schema,
             columns,
+            system: None,
         };
         Ok((item, Names::of(rename(rel, alias)?)))
     }

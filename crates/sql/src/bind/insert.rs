@@ -39,7 +39,9 @@ impl Binder<'_> {
             columns: vec![],
             at: None,
         });
-        let (table, handle, names) = self.target(name, alias.as_ref(), privilege::INSERT)?;
+        let (table, handle, mut names) = self.target(name, alias.as_ref(), privilege::INSERT)?;
+        let systems = names.rels.iter_mut().filter_map(|r| r.system.as_mut());
+        systems.for_each(|s| s.key = None);
         let t = table.table.clone();
         let row: Vec<Slot> = (0..t.def.columns.len()).map(|c| table.slot(c)).collect();
         let (overriding, listed) = overriding(&i.columns);
@@ -59,6 +61,10 @@ impl Binder<'_> {
             Some(ast::OnInsert::OnConflict(c)) => Some(self.on_conflict(&table, c, &row, &names)?),
             Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY UPDATE")),
         };
+        let updates = conflict.as_ref().is_some_and(|c| c.update.is_some());
+        let updated = updates.then(|| self.slot("xmax"));
+        let systems = scope.rels.iter_mut().filter_map(|r| r.system.as_mut());
+        systems.for_each(|s| s.updated = updated);
         let (returning, cols) = self.returning(i.returning.as_deref(), &scope, row, t.def.id)?;
         if (returning.is_some() || self.stepwise)
             && let Some(u) = conflict.as_mut().and_then(|c| c.update.as_mut())
@@ -71,6 +77,7 @@ impl Binder<'_> {
             columns,
             buffer,
             conflict,
+            updated: updated.filter(|s| self.used[*s as usize]),
             returning,
         });
         Ok((root, cols))
@@ -246,6 +253,7 @@ impl Binder<'_> {
             alias: "excluded".into(),
             schema: None,
             columns,
+            system: None,
         };
         (slots, rel)
     }

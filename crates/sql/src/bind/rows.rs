@@ -173,6 +173,7 @@ impl Binder<'_> {
             alias: shown,
             schema: None,
             columns,
+            system: None,
         };
         let item = From::Rel {
             rel: Box::new(node),
@@ -232,6 +233,7 @@ impl Binder<'_> {
             alias: shown.clone(),
             schema: None,
             columns,
+            system: None,
         };
         let item = From::Function(Function {
             f,

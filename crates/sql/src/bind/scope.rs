@@ -3,6 +3,7 @@
 //! A scope holds the relations of one FROM clause (and the CTEs of one WITH); its parent is the enclosing query's. The
 //! boundary of a subquery is a scope without relations that notes every slot that is read across it.
 
+use super::system::{System, is_system};
 use super::{Binder, Bound};
 use crate::catalog::{self, fold};
 use crate::expr::{Expr, Slot};
@@ -27,6 +28,8 @@ pub struct ScopeRel {
     /// Namespace, when the relation may be written with it (no alias).
     pub schema: Option<String>,
     pub columns: Vec<ScopeColumn>,
+    /// What the system columns are made of, where it has them.
+    pub system: Option<Box<System>>,
 }
 
 /// A common table expression.
@@ -216,6 +219,43 @@ impl Binder<'_> {
         Ok(None)
     }
 
+    /// The system column that a name without a qualifier means; none where it means none.
+    fn system_column(&mut self, name: &str, scope: &Scope<'_>) -> Result<Option<Bound>> {
+        if !is_system(name) {
+            return Ok(None);
+        }
+        let mut crossed = Vec::new();
+        let mut at = Some(scope);
+        while let Some(s) = at {
+            let mut found = s.rels.iter().filter_map(|r| r.system.as_ref());
+            if let Some(system) = found.next() {
+                if found.next().is_some() {
+                    return Err(ambiguous(name));
+                }
+                return self.system_value(name, system, &crossed).map(Some);
+            }
+            crossed.extend(&s.crossed);
+            at = s.parent;
+        }
+        Ok(None)
+    }
+
+    fn system_value(
+        &mut self,
+        name: &str,
+        system: &System,
+        crossed: &[&RefCell<Vec<Slot>>],
+    ) -> Result<Bound> {
+        let (expr, ty) = system.value(name)?;
+        expr.slots(&mut |s| {
+            self.used[s as usize] = true;
+            for b in crossed {
+                b.borrow_mut().push(s);
+            }
+        });
+        Ok(Bound::new(expr, ty))
+    }
+
     /// The relation that a qualifier means, and the boundaries on the way.
     pub(super) fn find_rel<'s>(
         &self,
@@ -260,6 +300,9 @@ impl Binder<'_> {
                 }
                 if let Some((rel, crossed)) = self.find_rel(None, column, scope) {
                     return Ok((self.whole_row(&rel.clone(), &crossed)?, (0, 0)));
+                }
+                if let Some(b) = self.system_column(column, scope)? {
+                    return Ok((b, (0, 0)));
                 }
                 if column == "tableoid"
                     && let [rel] = &scope.rels[..]
@@ -315,6 +358,10 @@ impl Binder<'_> {
         match (hits.next(), hits.next()) {
             (Some(c), None) => Ok((self.reference(c, &crossed), c.origin)),
             (Some(_), Some(_)) => Err(ambiguous(column)),
+            (None, _) if rel.system.is_some() && is_system(column) => {
+                let system = rel.system.clone().expect("just looked at");
+                Ok((self.system_value(column, &system, &crossed)?, (0, 0)))
+            }
             (None, _) if column == "tableoid" => {
                 let oid = rel.columns.first().map_or(0, |c| c.origin.0);
                 let e = Expr::Const(base::Value::Oid(oid));

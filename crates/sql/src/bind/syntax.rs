@@ -20,7 +20,7 @@ pub fn adapt(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     let tokens = super::merge_text::adapt(element_targets(like_clauses(tokens)));
     let tokens = view_options(null_tests(precise_intervals(tokens)));
     let tokens = computed_fetch(values_compared(tokens));
-    let tokens = super::conflict::adapt(exclusions(tokens));
+    let tokens = super::conflict_text::adapt(exclusions(tokens));
     overriding(&tables(&row_locks(&before_conflict(tokens))))
 }
 

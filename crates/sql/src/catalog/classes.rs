@@ -227,7 +227,7 @@ pub(super) fn pg_attribute(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> 
                         let c = &t.def.columns[k.column as usize];
                         let a = Attribute {
                             relation: x.id,
-                            name: &crate::ddl::index::key_name(c),
+                            name: &crate::ddl::expr_text::key_name(c),
                             number: i + 1,
                             ty: c.ty(),
                             not_null: false,

@@ -93,7 +93,7 @@ pub(super) fn index_column(
     def: &TableDef,
     index: &Index,
     at: usize,
-    order: bool,
+    (order, pretty): (bool, bool),
 ) -> Option<String> {
     let Some(c) = index.written().get(at) else {
         let c = *index.include.get(at - index.written().len())?;
@@ -101,7 +101,7 @@ pub(super) fn index_column(
     };
     let column = &def.columns[c.column as usize];
     let mut s = match column.is_hidden() {
-        true => key_expression(def, &column.name),
+        true => key_expression(def, &column.name, pretty),
         false => quote_ident(&column.name),
     };
     if order {
@@ -125,7 +125,7 @@ pub(super) fn index(schema: &Schema, path: Option<&[String]>, t: &Table, index: 
         None => full_name(schema, &resolved),
     };
     let n = index.written().len();
-    let columns = (0..n).filter_map(|i| index_column(&t.def, index, i, true));
+    let columns = (0..n).filter_map(|i| index_column(&t.def, index, i, (true, path.is_some())));
     let columns = columns.collect::<Vec<_>>().join(", ");
     let unique = if index.unique { "UNIQUE " } else { "" };
     let nulls = if index.nulls_not_distinct {
@@ -134,9 +134,10 @@ pub(super) fn index(schema: &Schema, path: Option<&[String]>, t: &Table, index: 
         ""
     };
     let include = include(&t.def, index);
+    let pretty = path.is_some();
     let condition = index.predicate.as_deref().map_or(String::new(), |p| {
         let printed = expr_text::parse(p).ok();
-        let printed = printed.and_then(|e| deparse_expr::condition(&t.def, &e, false));
+        let printed = printed.and_then(|e| deparse_expr::condition(&t.def, &e, pretty));
         format!(" WHERE {}", printed.unwrap_or_else(|| format!("({p})")))
     });
     let name = quote_ident(&index.name);
@@ -146,12 +147,12 @@ pub(super) fn index(schema: &Schema, path: Option<&[String]>, t: &Table, index: 
 }
 
 /// An expression of a key: a call stands by itself, all else in parentheses.
-fn key_expression(def: &TableDef, text: &str) -> String {
+fn key_expression(def: &TableDef, text: &str, pretty: bool) -> String {
     let parsed = expr_text::parse(text).ok();
     if matches!(parsed, Some(Expr::Function(_))) {
         return text.to_owned();
     }
-    let printed = parsed.and_then(|e| deparse_expr::condition(def, &e, false));
+    let printed = parsed.and_then(|e| deparse_expr::condition(def, &e, pretty));
     format!("({})", printed.as_deref().unwrap_or(text))
 }
 

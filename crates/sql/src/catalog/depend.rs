@@ -98,6 +98,15 @@ pub(super) fn pg_depend(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                         push((class, i.id, 0), key, b'i');
                     }
                 }
+                for c in &t.def.checks {
+                    let names: Vec<&str> = t.def.columns.iter().map(|c| c.name.as_str()).collect();
+                    for name in expr_text::mentioned(&c.expr, &names) {
+                        if let Some(at) = t.column(name) {
+                            let to = (class, t.def.id, i32::from(at) + 1);
+                            push((constraint, c.id, 0), to, b'a');
+                        }
+                    }
+                }
                 for f in &t.def.foreign_keys {
                     let from = (constraint, f.id, 0);
                     for c in &f.columns {

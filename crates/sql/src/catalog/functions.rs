@@ -257,7 +257,7 @@ impl Scope<'_> {
         };
         let index = &t.def.indexes[at];
         if column > 0 {
-            let one = deparse::index_column(&t.def, index, column as usize - 1, false);
+            let one = deparse::index_column(&t.def, index, column as usize - 1, (false, pretty));
             return one.map_or(text(""), text);
         }
         let path = pretty.then_some(&self.search_path[..]);

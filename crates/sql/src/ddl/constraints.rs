@@ -25,6 +25,16 @@ pub(super) struct Pending {
     pub not_valid: bool,
 }
 
+impl Pending {
+    pub(super) fn new(constraint: TableConstraint, column: Option<String>) -> Pending {
+        Pending {
+            constraint,
+            column,
+            not_valid: false,
+        }
+    }
+}
+
 /// A PRIMARY KEY or UNIQUE to be made.
 struct Key<'a> {
     name: Option<&'a Ident>,
@@ -248,7 +258,7 @@ impl Work<'_> {
             });
         }
         let fresh = self.schema.table(def.id).is_none();
-        let include = super::index::included(def, key.include)?;
+        let include = included(def, key.include)?;
         let same = |i: &Index| {
             let nulls = i.nulls_not_distinct == key.nulls_not_distinct;
             i.columns == columns && i.include == include && nulls
@@ -270,7 +280,7 @@ impl Work<'_> {
             }
             None if key.primary => self.constraint_name(def, "", "pkey", true),
             None => {
-                let second = super::index::written_names(def, &columns, &include);
+                let second = written_names(def, &columns, &include);
                 self.constraint_name(def, &second, "key", true)
             }
         };
@@ -401,20 +411,7 @@ impl Work<'_> {
                 "number of referencing and referenced columns for foreign key disagree",
             ));
         }
-        let covers = |i: &&Index| {
-            i.unique
-                && i.columns.len() == ref_columns.len()
-                && i.columns.iter().all(|k| ref_columns.contains(&k.column))
-        };
-        let index = referenced.indexes.iter().find(covers).ok_or_else(|| {
-            Error::new(
-                SqlState::INVALID_FOREIGN_KEY,
-                format!(
-                    "there is no unique constraint matching given keys for referenced table \"{}\"",
-                    referenced.name
-                ),
-            )
-        })?;
+        let index = unique_over(referenced, &ref_columns)?;
         // In the order of the index, which is probed.
         let mut pairs: Vec<(ColumnIdx, ColumnIdx)> = columns.into_iter().zip(ref_columns).collect();
         pairs.sort_by_key(|(_, r)| index.columns.iter().position(|k| k.column == *r));
@@ -465,6 +462,24 @@ impl Work<'_> {
     }
 }
 
+/// The unique index over exactly these columns: 42830 when there is none.
+fn unique_over<'t>(def: &'t TableDef, columns: &[ColumnIdx]) -> Result<&'t Index> {
+    let covers = |i: &&Index| {
+        i.unique
+            && i.columns.len() == columns.len()
+            && i.columns.iter().all(|k| columns.contains(&k.column))
+    };
+    def.indexes.iter().find(covers).ok_or_else(|| {
+        Error::new(
+            SqlState::INVALID_FOREIGN_KEY,
+            format!(
+                "there is no unique constraint matching given keys for referenced table \"{}\"",
+                def.name
+            ),
+        )
+    })
+}
+
 /// NOT VALID of a constraint that an index keeps.
 fn never_unchecked(c: &TableConstraint) -> Error {
     use TableConstraint as C;
@@ -490,6 +505,31 @@ pub(super) fn live(def: &TableDef) -> impl Iterator<Item = (ColumnIdx, &base::sc
 /// The place of the column of this name.
 pub(super) fn place(def: &TableDef, name: &str) -> Option<ColumnIdx> {
     live(def).find(|(_, c)| c.name == name).map(|(i, _)| i)
+}
+
+/// The part of an index's name that says what it is over.
+pub(super) fn written_names(def: &TableDef, key: &[IndexColumn], include: &[ColumnIdx]) -> String {
+    let all = key.iter().map(|k| k.column).chain(include.iter().copied());
+    let all: Vec<String> = all
+        .map(|c| expr_text::key_name(&def.columns[c as usize]))
+        .collect();
+    names::join(all.iter().map(String::as_str))
+}
+
+/// The places of the columns of INCLUDE.
+pub(super) fn included(def: &TableDef, names: &[Ident]) -> Result<Vec<ColumnIdx>> {
+    let names = names.iter().map(crate::catalog::fold);
+    names
+        .map(|n| place(def, &n).ok_or_else(|| no_column(&n)))
+        .collect()
+}
+
+/// 42703.
+pub(super) fn no_column(name: &str) -> Error {
+    Error::new(
+        SqlState::UNDEFINED_COLUMN,
+        format!("column \"{name}\" does not exist"),
+    )
 }
 
 /// 42704 for a type whose values have no order.

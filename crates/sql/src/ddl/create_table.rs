@@ -8,7 +8,7 @@
 use super::column_type::serial;
 use super::constraints::Pending;
 use super::work::Work;
-use base::schema::{Column, Identity, Object, TableDef};
+use base::schema::{Column, DefaultFor, Identity, Object, TableDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{
     self, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, DataType, Expr, GeneratedAs,
@@ -43,11 +43,8 @@ impl Work<'_> {
             }
         }
         self.check_generated(&def)?;
-        let own = c.constraints.iter().map(|t| Pending {
-            constraint: t.clone(),
-            column: None,
-            not_valid: false,
-        });
+        let own = c.constraints.iter().cloned();
+        let own = own.map(|t| Pending::new(t, None));
         pending.extend(own);
         self.add_constraints(&mut def, pending)?;
         for like in likes {
@@ -128,7 +125,7 @@ impl Work<'_> {
             indexes: vec![],
             checks: vec![],
             foreign_keys: vec![],
-            acl: vec![],
+            acl: self.born_with(DefaultFor::Tables, self.ctx.role, namespace),
             rewrite_of: None,
         }))
     }
@@ -191,11 +188,7 @@ impl Work<'_> {
             let named = o.name.clone();
             let key = || vec![index_column(&cd.name)];
             let mut constrain = |constraint: TableConstraint| {
-                pending.push(Pending {
-                    constraint,
-                    column: Some(name.clone()),
-                    not_valid: false,
-                });
+                pending.push(Pending::new(constraint, Some(name.clone())));
             };
             match &o.option {
                 ColumnOption::Null | ColumnOption::NotNull => {
@@ -330,6 +323,18 @@ impl Work<'_> {
         self.ctx.analyzer.default(schema, path, column, &e)?;
         Ok(text)
     }
+}
+
+/// Adds a hidden column to the table: its place.
+pub(super) fn push_hidden(def: &mut TableDef, column: Column) -> Result<base::ColumnIdx> {
+    if def.columns.len() >= base::row::MAX_COLUMNS {
+        return Err(Error::new(
+            SqlState::TOO_MANY_COLUMNS,
+            "the table has no room for the hidden column of an index",
+        ));
+    }
+    def.columns.push(column);
+    Ok((def.columns.len() - 1) as base::ColumnIdx)
 }
 
 /// Appends the column: 42701, 54011.

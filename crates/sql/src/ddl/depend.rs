@@ -127,6 +127,7 @@ impl Work<'_> {
         }
         for node in &doomed {
             if let Node::Namespace(id) = *node {
+                self.drop_defaults_in(id);
                 self.drop_object(id);
             }
         }

@@ -2,9 +2,9 @@
 
 use super::work::Work;
 use crate::catalog::{self, Resolved};
-use base::schema::Relation;
+use base::schema::{Column, Relation};
 use base::{Error, Result, SqlState};
-use sqlparser::ast::Expr;
+use sqlparser::ast::{Expr, ObjectNamePart};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, Tokenizer};
@@ -18,6 +18,20 @@ pub fn parse(text: &str) -> Result<Expr> {
         .try_with_sql(text)
         .and_then(|mut p| p.parse_expr())
         .map_err(|e| broken(e.to_string()))
+}
+
+/// What a column of a key is called: an expression by its function.
+pub fn key_name(c: &Column) -> String {
+    if !c.is_hidden() {
+        return c.name.clone();
+    }
+    match parse(&c.name) {
+        Ok(Expr::Function(f)) => match f.name.0.last() {
+            Some(ObjectNamePart::Identifier(i)) => catalog::fold(i),
+            _ => "expr".into(),
+        },
+        _ => "expr".into(),
+    }
 }
 
 /// The tokens of a text that has been parsed before; blanks are tokens too.

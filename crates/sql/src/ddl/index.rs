@@ -6,18 +6,17 @@
 //! CONCURRENTLY is accepted: an index is built inside its transaction and stops nobody's reads.
 
 use super::alter::next_row_version;
-use super::constraints::{indexable, place};
-use super::create_table::check_storage_parameters;
+use super::constraints::{included, indexable, no_column, place, written_names};
+use super::create_table::{check_storage_parameters, push_hidden};
 use super::expr_text;
 use super::fill::{Fill, With};
-use super::names;
 use super::work::Work;
 use crate::catalog::Resolved;
 use base::schema::{Column, Index, IndexColumn, Object, Relation, TableDef};
 use base::{ColumnIdx, ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast::{
-    AlterIndexOperation, CreateIndex, Expr, Ident, IndexType, ObjectName, ObjectNamePart,
-    OrderBySort, SqlOption,
+    AlterIndexOperation, CreateIndex, Expr, IndexType, ObjectName, ObjectNamePart, OrderBySort,
+    SqlOption,
 };
 
 /// Most columns of an index.
@@ -235,54 +234,6 @@ impl Work<'_> {
         def.indexes[at].name = to;
         self.put(Object::Table(def));
         Ok(())
-    }
-}
-
-/// Adds a hidden column to the table: its place.
-pub(super) fn push_hidden(def: &mut TableDef, column: Column) -> Result<ColumnIdx> {
-    if def.columns.len() >= base::row::MAX_COLUMNS {
-        return Err(Error::new(
-            SqlState::TOO_MANY_COLUMNS,
-            "the table has no room for the hidden column of an index",
-        ));
-    }
-    def.columns.push(column);
-    Ok((def.columns.len() - 1) as ColumnIdx)
-}
-
-/// The part of an index's name that says what it is over.
-pub(super) fn written_names(def: &TableDef, key: &[IndexColumn], include: &[ColumnIdx]) -> String {
-    let all = key.iter().map(|k| k.column).chain(include.iter().copied());
-    let all: Vec<String> = all.map(|c| key_name(&def.columns[c as usize])).collect();
-    names::join(all.iter().map(String::as_str))
-}
-
-/// The places of the columns of INCLUDE.
-pub(super) fn included(def: &TableDef, names: &[Ident]) -> Result<Vec<ColumnIdx>> {
-    let names = names.iter().map(crate::catalog::fold);
-    names
-        .map(|n| place(def, &n).ok_or_else(|| no_column(&n)))
-        .collect()
-}
-
-fn no_column(name: &str) -> Error {
-    Error::new(
-        SqlState::UNDEFINED_COLUMN,
-        format!("column \"{name}\" does not exist"),
-    )
-}
-
-/// What a column of a key is called: an expression by its function.
-pub(crate) fn key_name(c: &Column) -> String {
-    if !c.is_hidden() {
-        return c.name.clone();
-    }
-    match expr_text::parse(&c.name) {
-        Ok(Expr::Function(f)) => match f.name.0.last() {
-            Some(ObjectNamePart::Identifier(i)) => crate::catalog::fold(i),
-            _ => "expr".into(),
-        },
-        _ => "expr".into(),
     }
 }
 

@@ -201,7 +201,7 @@ impl Work<'_> {
             for c in &mut index.columns {
                 let source = &like.source.def.columns[c.column as usize];
                 c.column = match source.is_hidden() {
-                    true => super::index::push_hidden(def, source.clone())?,
+                    true => super::create_table::push_hidden(def, source.clone())?,
                     false => like.places[&c.column],
                 };
                 def.columns[c.column as usize].not_null |= i.primary;
@@ -209,7 +209,7 @@ impl Work<'_> {
             for c in &mut index.include {
                 *c = like.places[c];
             }
-            let columns = super::index::written_names(def, index.written(), &index.include);
+            let columns = super::constraints::written_names(def, index.written(), &index.include);
             let (second, label) = match (i.primary, i.constraint) {
                 (true, _) => ("", "pkey"),
                 (_, true) => (&*columns, "key"),

@@ -20,6 +20,7 @@ mod alter_column;
 mod column_type;
 mod constraints;
 mod create_table;
+mod default_acl;
 mod depend;
 mod domain;
 mod drop;
@@ -29,7 +30,7 @@ mod extra_run;
 mod fill;
 mod generated;
 mod grant;
-pub(crate) mod index;
+mod index;
 mod like;
 mod lock;
 mod membership;
@@ -385,6 +386,7 @@ pub fn execute_extra(e: &Extra, txn: &mut Txn, ctx: &DdlContext<'_>) -> Result<D
         Extra::ViewOptions { .. } => run(txn, ctx, "ALTER VIEW", |w| w.extra(e)),
         Extra::CommentOnConstraint { .. } => run(txn, ctx, "COMMENT", |w| w.extra(e)),
         Extra::RoleGrant(_) => run(txn, ctx, "GRANT ROLE", |w| w.extra(e)),
+        Extra::DefaultPrivileges(_) => run(txn, ctx, "ALTER DEFAULT PRIVILEGES", |w| w.extra(e)),
         Extra::StoredSetting(_) => run(txn, ctx, "ALTER ROLE", |w| w.extra(e)),
         Extra::SetSchema { tag, .. } => run(txn, ctx, tag, |w| w.extra(e)),
         Extra::DropIdentity { .. } | Extra::AlterIdentity { .. } | Extra::ColumnOptions { .. } => {

@@ -129,6 +129,10 @@ fn put(
             let outcome = rt
                 .txn()?
                 .insert_unless_conflict(&node.handle, &row, &c.arbiters)?;
+            if let Some(s) = node.updated {
+                let there = matches!(outcome, InsertOutcome::Conflict { .. });
+                rt.st.env[s as usize] = Value::Oid(u32::from(there));
+            }
             match (outcome, &c.update) {
                 (InsertOutcome::Inserted, None) => row,
                 (InsertOutcome::Inserted, Some(_)) => {

@@ -65,7 +65,12 @@ impl ScanOp {
     }
 
     fn width(&self) -> usize {
-        self.columns.len() + usize::from(self.node.key_slot.is_some())
+        self.columns.len() + self.key_slots().count()
+    }
+
+    /// The slots that the row's key is for.
+    fn key_slots(&self) -> impl Iterator<Item = Slot> + use<> {
+        self.node.key_slot.into_iter().chain(self.node.ctid)
     }
 
     fn next_by_key(&mut self, rt: &mut Rt<'_>) -> Result<bool> {
@@ -77,6 +82,9 @@ impl ScanOp {
         while self.next < self.keys.len() {
             let key = std::mem::take(&mut self.keys[self.next]);
             self.next += 1;
+            if let Some(s) = self.node.ctid {
+                rt.st.env[s as usize] = Value::Bytea(key.as_slice().into());
+            }
             let columns = &self.columns;
             let st = &mut *rt.st;
             let txn = rt.txn.as_deref_mut().expect("a scan has the transaction");
@@ -146,6 +154,9 @@ impl ScanOp {
             let more = txn.scan(node.handle(), scan, self.batch, &mut |key, row| {
                 seen += 1;
                 decode(&row, &columns[..split], &mut rt.st.env);
+                if let Some(s) = node.ctid {
+                    rt.st.env[s as usize] = Value::Bytea(key.into());
+                }
                 if node.filter_inline && !holds(&node.filter, rt)? {
                     return Ok(());
                 }
@@ -153,7 +164,7 @@ impl ScanOp {
                 for (_, s) in columns {
                     rows.push(std::mem::take(&mut rt.st.env[*s as usize]));
                 }
-                if node.key_slot.is_some() {
+                for _ in node.key_slot.iter().chain(&node.ctid) {
                     rows.push(Value::Bytea(key.into()));
                 }
                 count += 1;
@@ -232,8 +243,8 @@ impl Operator for ScanOp {
             for (i, (_, s)) in self.columns.iter().enumerate() {
                 rt.st.env[*s as usize] = std::mem::take(&mut self.rows[at + i]);
             }
-            if let Some(s) = self.node.key_slot {
-                let k = &mut self.rows[at + self.columns.len()];
+            for (i, s) in self.key_slots().enumerate() {
+                let k = &mut self.rows[at + self.columns.len() + i];
                 rt.st.env[s as usize] = std::mem::take(k);
             }
             if self.node.filter_inline || holds(&self.node.filter, rt)? {

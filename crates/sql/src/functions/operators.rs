@@ -73,6 +73,11 @@ pub(super) fn register(r: &mut Registry) {
     json(r);
 }
 
+/// Whether a transaction's number is that of an integer, taken without its sign.
+fn same_number(a: &[Value]) -> bool {
+    matches!((&a[0], &a[1]), (Value::Oid(x), Value::Int4(n)) if *x == *n as u32)
+}
+
 fn comparison(r: &mut Registry, a: Sig, b: Sig) {
     for (n, f) in SAME {
         r.f(n, &[a, b], BOOL, IMM, f);
@@ -96,6 +101,7 @@ fn compare(r: &mut Registry) {
         TIME,
         TIMESTAMP,
         TIMESTAMPTZ,
+        TID,
         UUID,
         ANYARRAY,
         ANYENUM,
@@ -103,6 +109,15 @@ fn compare(r: &mut Registry) {
     for t in same {
         comparison(r, t, t);
     }
+    for (n, f) in SAME.into_iter().take(2) {
+        r.f(n, &[XID, XID], BOOL, IMM, f);
+    }
+    r.f("=", &[XID, INT4], BOOL, IMM, |a, _| {
+        Ok(Value::Bool(same_number(a)))
+    });
+    r.f("<>", &[XID, INT4], BOOL, IMM, |a, _| {
+        Ok(Value::Bool(!same_number(a)))
+    });
     comparison(r, NAME, TEXT);
     comparison(r, TEXT, NAME);
     for family in [&[INT2, INT4, INT8][..], &[FLOAT4, FLOAT8][..]] {

@@ -20,7 +20,7 @@ pub(super) mod names {
         TIMESTAMP Timestamp; TIMESTAMPTZ TimestampTz; INTERVAL Interval; JSON Json; JSONB Jsonb; OID Oid;
         REGCLASS RegClass; REGTYPE RegType; REGPROC RegProc; REGNAMESPACE RegNamespace; VOID Void; RECORD Record;
         INT4ARRAY Int4Array; FLOAT8ARRAY Float8Array; TEXTARRAY TextArray; NAMEARRAY NameArray; OIDVECTOR OidVector;
-        PGNODETREE PgNodeTree; INT2VECTOR Int2Vector; INT2ARRAY Int2Array; OIDARRAY OidArray; ACLITEMARRAY AclItemArray;
+        PGNODETREE PgNodeTree; TID Tid; XID Xid; INT2VECTOR Int2Vector; INT2ARRAY Int2Array; OIDARRAY OidArray; ACLITEMARRAY AclItemArray;
     }
     pub const ANYELEMENT: Sig = Sig::AnyElement;
     pub const ANYARRAY: Sig = Sig::AnyArray;

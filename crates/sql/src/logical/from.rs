@@ -58,6 +58,11 @@ impl TableRef {
         self.base + column as Slot
     }
 
+    /// The slot of `ctid`: the row's key.
+    pub fn ctid(&self) -> Slot {
+        self.slot(self.table.def.columns.len())
+    }
+
     /// The column that a slot is, if it is one of this table.
     pub fn column_of(&self, s: Slot) -> Option<usize> {
         let n = self.table.def.columns.len() as Slot;
@@ -115,6 +120,7 @@ impl<R> From<R> {
         match self {
             From::Table(t) => {
                 out.extend((0..t.table.def.columns.len()).map(|i| t.slot(i)));
+                out.push(t.ctid());
                 out.extend(t.key_slot);
             }
             From::Virtual { base, width, .. } => out.extend(*base..*base + *width as Slot),

@@ -24,6 +24,8 @@ pub struct Insert<I> {
     /// Whether the input reads tables, so that it must end before the first row is written.
     pub buffer: bool,
     pub conflict: Option<OnConflict>,
+    /// A slot for what `xmax` is of the row: not 0 where ON CONFLICT updated one.
+    pub updated: Option<Slot>,
     pub returning: Option<Returning>,
 }
 
@@ -36,6 +38,7 @@ impl<I> Insert<I> {
             columns: self.columns,
             buffer: self.buffer,
             conflict: self.conflict,
+            updated: self.updated,
             returning: self.returning,
         })
     }

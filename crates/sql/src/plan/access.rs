@@ -456,6 +456,7 @@ pub(crate) fn scan(
     }
     filter.iter_mut().for_each(|c| b.hoist(c));
     let def = &t.table.def;
+    let ctid = t.ctid();
     let columns = (0..def.columns.len())
         .filter(|&i| b.used[t.slot(i) as usize])
         .map(|i| (i as u16, t.slot(i)))
@@ -488,6 +489,7 @@ pub(crate) fn scan(
         filter,
         columns,
         key_slot: t.key_slot,
+        ctid: Some(ctid).filter(|s| b.used[*s as usize]),
         adds: t.adds,
         skips: t.skips,
         key_cond,

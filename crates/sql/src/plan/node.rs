@@ -289,6 +289,8 @@ pub struct Scan {
     pub columns: Vec<(ColumnIdx, Slot)>,
     /// Slot for the row's key, when it is to be locked, updated or deleted.
     pub key_slot: Option<Slot>,
+    /// Slot for the row's key, when `ctid` is read.
+    pub ctid: Option<Slot>,
     /// The rows are changed by deltas alone: what is not looked at does not count as read.
     pub adds: bool,
     /// SKIP LOCKED passes over some of the rows.

@@ -9,7 +9,12 @@ use std::sync::Arc;
 pub(crate) fn point(n: &Node, outputs: &[Slot]) -> Option<Point> {
     let Node::Scan(s) = n else { return None };
     let plain = |p: &KeyPart| matches!(p, KeyPart::Eq(e) if is_plain_key(e));
-    if !s.by_key || !s.filter.is_empty() || s.key_slot.is_some() || !s.fixed.iter().all(plain) {
+    if !s.by_key
+        || !s.filter.is_empty()
+        || s.key_slot.is_some()
+        || s.ctid.is_some()
+        || !s.fixed.iter().all(plain)
+    {
         return None;
     }
     let column = |o: &Slot| s.columns.iter().find(|(_, x)| x == o).map(|(c, _)| *c);
@@ -24,8 +29,9 @@ pub(crate) fn point(n: &Node, outputs: &[Slot]) -> Option<Point> {
 /// The plan as a short range, if it may be run as one.
 pub(crate) fn short(n: &Node, outputs: &[Slot]) -> Option<Short> {
     let scan_of = |n: &Node| match n {
-        Node::Scan(s) if !s.by_key && s.filter.is_empty() && s.key_slot.is_none() => {
-            Some(Arc::clone(s))
+        Node::Scan(s) => {
+            let keyless = s.key_slot.is_none() && s.ctid.is_none();
+            (!s.by_key && s.filter.is_empty() && keyless).then(|| Arc::clone(s))
         }
         _ => None,
     };

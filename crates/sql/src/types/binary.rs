@@ -127,9 +127,16 @@ pub fn decode(b: &[u8], ty: Type) -> Result<Value> {
         Type::Int8 => Value::Int8(i64::from_be_bytes(bytes(b)?)),
         Type::Float4 => Value::Float4(f32::from_be_bytes(bytes(b)?)),
         Type::Float8 => Value::Float8(f64::from_be_bytes(bytes(b)?)),
-        Type::Oid | Type::RegClass | Type::RegType | Type::RegProc | Type::RegNamespace => {
-            Value::Oid(u32::from_be_bytes(bytes(b)?))
+        Type::Oid
+        | Type::RegClass
+        | Type::RegType
+        | Type::RegProc
+        | Type::RegNamespace
+        | Type::Xid => Value::Oid(u32::from_be_bytes(bytes(b)?)),
+        Type::Tid if !super::place::is_place(b) => {
+            return Err(malformed("incorrect binary data format"));
         }
+        Type::Tid => Value::Bytea(b.into()),
         Type::Date => {
             let d = i32::from_be_bytes(bytes(b)?);
             let finite =

@@ -21,6 +21,7 @@ pub mod json;
 pub mod json_raw;
 pub mod numeric;
 pub mod ops;
+pub mod place;
 pub mod record;
 pub mod settings;
 pub mod text;

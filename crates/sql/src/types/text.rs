@@ -2,7 +2,9 @@
 
 use super::datetime::{format as dates, interval, parse};
 use super::settings::ByteaOutput;
-use super::{OutputSettings, array_text, cast, float, invalid_input, json, numeric, typename};
+use super::{
+    OutputSettings, array_text, cast, float, invalid_input, json, numeric, place, typename,
+};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type, UserType, Value};
 use std::fmt::Write;
 
@@ -26,6 +28,7 @@ pub fn output(v: &Value, ty: Type, settings: &OutputSettings, out: &mut String) 
         Value::Char(0) => {}
         Value::Char(c @ 1..128) => out.push(*c as char),
         Value::Char(c) => put!(out, "\\{c:03o}"),
+        Value::Bytea(b) if ty == Type::Tid => place::write(b, out),
         Value::Bytea(b) => bytea(b, settings.bytea_output, out),
         Value::Uuid(u) => uuid(u, out),
         Value::Date(d) => dates::date(*d, settings, out),
@@ -203,7 +206,8 @@ pub fn input(s: &str, ty: ColumnType, settings: &OutputSettings) -> Result<Value
             Value::Json(s.into())
         }
         Type::Jsonb => json::parse(s)?.into_value(),
-        Type::Oid => Value::Oid(read_oid(s, ty.ty)?),
+        Type::Oid | Type::Xid => Value::Oid(read_oid(s, ty.ty)?),
+        Type::Tid => Value::Bytea(place::read(s)?.into()),
         Type::RegClass | Type::RegType | Type::RegProc | Type::RegNamespace => {
             Value::Oid(read_reg(s, ty.ty, settings)?)
         }
