@@ -235,7 +235,7 @@ files! {
     enums domains
     aggregates answers arithmetic arrays
     catalog constraints cursors
-    datetime ddl dml
+    datetime ddl default_privileges dml
     formats
     generated grants
     indexes
@@ -244,7 +244,7 @@ files! {
     made membership merge
     not_valid nulls
     refused
-    select split strings subqueries
+    select split strings subqueries system_columns
     temporary tools types
     windows writes_in_with
 }

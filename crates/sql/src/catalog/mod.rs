@@ -435,6 +435,7 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_user" => roles::pg_user,
         "pg_group" => roles::pg_group,
         "pg_auth_members" => roles::pg_auth_members,
+        "pg_default_acl" => roles::pg_default_acl,
         "pg_tables" => summaries::pg_tables,
         "pg_views" => summaries::pg_views,
         "pg_indexes" => summaries::pg_indexes,

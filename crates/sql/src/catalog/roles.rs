@@ -5,7 +5,7 @@ use super::DATABASE_OID;
 use super::relations::Rows;
 use super::rows::*;
 use base::Result;
-use base::schema::Role;
+use base::schema::{DefaultFor, Role};
 use base::stored_settings::For;
 use base::{Type, Value};
 use std::sync::Arc;
@@ -115,6 +115,35 @@ pub(super) fn pg_group(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
                         .map(|m| oid(m.member))
                         .collect(),
                 ),
+            ),
+        ]);
+    }
+    Ok(())
+}
+
+pub(super) fn pg_default_acl(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    let mut all: Vec<_> = cx.schema().default_acls().collect();
+    all.sort_by_key(|d| d.id);
+    for d in all {
+        let kind = match d.of {
+            DefaultFor::Tables => b'r',
+            DefaultFor::Sequences => b'S',
+            DefaultFor::Functions => b'f',
+            DefaultFor::Types => b'T',
+            DefaultFor::Schemas => b'n',
+        };
+        let empty = array(base::Type::AclItem, vec![]);
+        rows.push(&[
+            ("oid", oid(d.id)),
+            ("defaclrole", oid(d.role)),
+            ("defaclnamespace", oid(d.namespace)),
+            ("defaclobjtype", char(kind)),
+            (
+                "defaclacl",
+                match d.acl.is_empty() {
+                    true => empty,
+                    false => acl(cx.schema(), d.role, &d.acl),
+                },
             ),
         ]);
     }

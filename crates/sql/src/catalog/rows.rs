@@ -84,7 +84,7 @@ fn acl_name(schema: &Schema, role: Oid) -> String {
 
 /// The letters that PostgreSQL writes for privileges, in its order.
 fn letters(bits: u32) -> String {
-    const LETTERS: [(u32, char); 9] = [
+    const LETTERS: [(u32, char); 10] = [
         (privilege::INSERT, 'a'),
         (privilege::SELECT, 'r'),
         (privilege::UPDATE, 'w'),
@@ -92,6 +92,7 @@ fn letters(bits: u32) -> String {
         (privilege::TRUNCATE, 'D'),
         (privilege::REFERENCES, 'x'),
         (privilege::TRIGGER, 't'),
+        (privilege::EXECUTE, 'X'),
         (privilege::USAGE, 'U'),
         (privilege::CREATE, 'C'),
     ];

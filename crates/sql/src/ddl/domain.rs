@@ -202,7 +202,7 @@ impl Work<'_> {
             namespace,
             name,
             owner: self.ctx.role,
-            acl: None,
+            acl: self.type_born_with(namespace),
             kind: TypeKind::Domain(Domain {
                 base: ty.ty.oid(),
                 typmod: ty.typmod,

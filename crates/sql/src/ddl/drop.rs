@@ -4,7 +4,7 @@ use super::depend::Node;
 use super::privileges;
 use super::work::Work;
 use crate::catalog::Resolved;
-use base::schema::{Namespace, Object, Relation, privilege};
+use base::schema::{DefaultFor, Namespace, Object, Relation, privilege};
 use base::{Error, Oid, Result, SqlState};
 use sqlparser::ast::{
     AlterSchemaOperation, CascadeOption, ObjectName, ObjectType, Owner, SchemaName, Truncate,
@@ -217,7 +217,7 @@ impl Work<'_> {
             id,
             name,
             owner,
-            acl: vec![],
+            acl: self.born_with(DefaultFor::Schemas, owner, 0),
         }));
         Ok(tag)
     }

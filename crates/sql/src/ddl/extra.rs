@@ -86,6 +86,7 @@ pub enum Extra {
     Lock(LockTable),
     /// GRANT role TO role, REVOKE role FROM role, ALTER GROUP.
     RoleGrant(super::membership::RoleGrant),
+    DefaultPrivileges(super::default_acl::DefaultPrivileges),
     /// ALTER ROLE … SET, ALTER DATABASE … SET, and RESET.
     StoredSetting(super::settings::StoreSetting),
     /// COMMENT ON CONSTRAINT name ON table.
@@ -111,7 +112,6 @@ pub enum Upkept {
 
 /// What is refused, by first words.
 const REFUSED: &[&str] = &[
-    "alter default privileges",
     "alter system",
     "alter event trigger",
     "alter extension",
@@ -500,6 +500,9 @@ impl Words<'_> {
         }
         if let Some(g) = self.alter_group()? {
             return Ok(Some(Extra::RoleGrant(g)));
+        }
+        if self.at("alter default privileges") {
+            return Ok(Some(Extra::DefaultPrivileges(self.default_privileges()?)));
         }
         if let Some(s) = self.stored_setting()? {
             return Ok(Some(Extra::StoredSetting(s)));

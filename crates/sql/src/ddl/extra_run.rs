@@ -98,6 +98,7 @@ impl Work<'_> {
             Extra::OfType(s) => self.type_statement(s),
             Extra::StoredSetting(s) => self.store_setting(s),
             Extra::RoleGrant(g) => self.grant_roles(g),
+            Extra::DefaultPrivileges(d) => self.alter_default_privileges(d),
             Extra::Lock(_) => Err(Error::internal("a lock is no change of the schema")),
             Extra::Refused(what) => Err(Error::unsupported(what)),
         }

@@ -37,7 +37,7 @@ pub struct RoleGrant {
 }
 
 impl Words<'_> {
-    fn role_list(&mut self) -> Result<Vec<Ident>> {
+    pub(super) fn role_list(&mut self) -> Result<Vec<Ident>> {
         let mut all = vec![self.ident()?];
         while self.0.consume_token(&Token::Comma) {
             self.eat("group");

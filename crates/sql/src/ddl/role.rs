@@ -374,6 +374,7 @@ impl Work<'_> {
                 uses.push(format!("privileges for {kind} {}", self.shown(r.id())));
             }
         }
+        uses.extend(self.default_uses_of(role));
         uses.sort();
         uses
     }

@@ -8,7 +8,7 @@ use super::constraints::place;
 use super::expr_text;
 use super::work::Work;
 use crate::catalog::Resolved;
-use base::schema::{Object, Relation, SequenceDef, TableDef};
+use base::schema::{DefaultFor, Object, Relation, SequenceDef, TableDef};
 use base::{ColumnIdx, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{Expr, ObjectName, ObjectNamePart, SequenceOptions, UnaryOperator, Value};
 
@@ -44,6 +44,7 @@ impl Work<'_> {
         self.must_be_free(namespace, &name)?;
         let id = self.oid();
         let mut def = blank(id, namespace, name, self.ctx.role);
+        def.acl = self.born_with(DefaultFor::Sequences, def.owner, def.namespace);
         let generation = self.new_generation();
         def.generation = generation;
         apply(&mut def, options, generation, true)?;
@@ -70,6 +71,7 @@ impl Work<'_> {
         );
         let id = self.oid();
         let mut def = blank(id, table.namespace, name, table.owner);
+        def.acl = self.born_with(DefaultFor::Sequences, def.owner, def.namespace);
         let mut options = read_options(options)?;
         options.ty = Some(ty);
         let generation = self.new_generation();

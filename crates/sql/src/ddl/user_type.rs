@@ -181,7 +181,7 @@ impl Work<'_> {
             namespace,
             name,
             owner: self.ctx.role,
-            acl: None,
+            acl: self.type_born_with(namespace),
             kind: TypeKind::Enum(made),
         }));
         Ok("CREATE TYPE".into())

@@ -11,7 +11,7 @@ use super::create_table::plain_column;
 use super::work::Work;
 use crate::catalog::Resolved;
 use crate::types::typename::format_type;
-use base::schema::{Column, Object, Relation, ViewDef};
+use base::schema::{Column, DefaultFor, Object, Relation, ViewDef};
 use base::{ColumnType, Error, Oid, Result, SqlState, Type};
 use sqlparser::ast::{CreateTableOptions, CreateView, ObjectName, SqlOption};
 use sqlparser::tokenizer::Location;
@@ -78,7 +78,7 @@ impl Work<'_> {
             query,
             search_path: self.ctx.search_path.to_vec(),
             depends_on: shape.depends_on,
-            acl: vec![],
+            acl: self.born_with(DefaultFor::Tables, self.ctx.role, namespace),
             security_invoker,
         };
         match old.and_then(|id| crate::catalog::by_oid(&self.schema, id)) {
