@@ -30,6 +30,12 @@ pub fn refused_login(user: &str, address: Option<SocketAddr>, e: &Error) {
     warn!(target: "canon::audit", ?user, from, code = %e.code(), reason = e.fields().message, "login refused");
 }
 
+/// A handshake of TLS that failed: a certificate that does not count, or no TLS at all.
+pub fn refused_handshake(address: Option<SocketAddr>, e: &Error) {
+    let from = address.map_or_else(|| "local".to_owned(), |a| a.to_string());
+    warn!(target: "canon::audit", from, reason = e.fields().message, "TLS refused");
+}
+
 /// A statement that changed the schema, roles or rights, or was refused for want of rights.
 pub fn deed(d: &Deed<'_>) {
     let (role, login, pid) = (d.role, d.session_user, d.pid);

@@ -3,12 +3,14 @@
 //! Everything is checked here, before a disk or a socket is touched: an unknown key, a variable that is nearly a known one
 //! ([`variables`]), a size that is none, an address that cannot be one, a password where others can read it ([`secrets`]).
 
+mod entrance;
 mod secrets;
 mod variables;
 
 pub use secrets::{refuse_passwords, without_password};
 pub use variables::check_variables;
 
+use crate::entrance::Entrance;
 use crate::forward;
 use crate::replication::Primary;
 use crate::replication::archive::Place;
@@ -43,6 +45,7 @@ struct File {
     unix_socket_directory: Option<PathBuf>,
     max_connections: Option<u32>,
     allow_passwordless_network: Option<bool>,
+    allow_plain_network: Option<bool>,
     shutdown_timeout: Option<String>,
     max_memory: Option<String>,
     snapshot_max_age: Option<String>,
@@ -57,6 +60,10 @@ struct File {
     archive: Option<String>,
     archive_checkpoints: Option<u32>,
     shared_memory: Option<bool>,
+    #[serde(default)]
+    tls: entrance::Tls,
+    #[serde(default)]
+    access: Vec<entrance::Access>,
     #[serde(default)]
     memory: Memory,
     #[serde(default)]
@@ -146,6 +153,21 @@ pub struct Overrides {
     /// Let users without a password in from other machines
     #[arg(long, env = "CANON_ALLOW_PASSWORDLESS_NETWORK")]
     pub allow_passwordless_network: bool,
+    /// Let connections without TLS in from other machines
+    #[arg(long, env = "CANON_ALLOW_PLAIN_NETWORK")]
+    pub allow_plain_network: bool,
+    /// The server's certificate for TLS, PEM, with those of authorities between it and one that clients know
+    #[arg(long, value_name = "FILE", env = "CANON_TLS_CERTIFICATE")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, PEM; nobody but the server may read it
+    #[arg(long, value_name = "FILE", env = "CANON_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// Authorities that sign certificates of clients, PEM
+    #[arg(long, value_name = "FILE", env = "CANON_TLS_CLIENT_CA")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Authorities that sign certificates of the cluster's nodes, PEM; other nodes must show one for their host then
+    #[arg(long, value_name = "FILE", env = "CANON_TLS_CLUSTER_CA")]
+    pub tls_cluster_ca: Option<PathBuf>,
     /// Most memory that rows may take, such as 8GB
     #[arg(long, value_name = "SIZE", env = "CANON_MAX_MEMORY")]
     pub max_memory: Option<String>,
@@ -242,7 +264,9 @@ pub struct Config {
     pub http: Vec<SocketAddr>,
     pub unix_socket_directory: Option<PathBuf>,
     pub max_connections: u32,
-    pub allow_passwordless_network: bool,
+    pub entrance: Entrance,
+    /// Authorities that sign certificates of the cluster's nodes.
+    pub cluster_ca: Option<PathBuf>,
     pub shutdown_timeout: Duration,
     /// Bytes.
     pub max_memory: u64,
@@ -397,6 +421,7 @@ impl Config {
     }
 
     fn check(file: File, flags: &Overrides) -> Result<Config> {
+        let (entrance, cluster_ca) = entrance::read(&file, flags)?;
         let text = |a: &Option<String>, b: &Option<String>, d: &str| {
             a.clone()
                 .or_else(|| b.clone())
@@ -507,18 +532,17 @@ impl Config {
         let config = Config {
             data,
             listen: addresses("listen", &listen)?,
-            http: if http.is_empty() {
-                vec![]
-            } else {
-                addresses("http", &http)?
+            http: match http.as_str() {
+                "" => vec![],
+                at => addresses("http", at)?,
             },
             unix_socket_directory: flags
                 .unix_socket_directory
                 .clone()
                 .or(file.unix_socket_directory),
             max_connections,
-            allow_passwordless_network: flags.allow_passwordless_network
-                || file.allow_passwordless_network.unwrap_or(false),
+            entrance,
+            cluster_ca,
             shutdown_timeout: duration(
                 "shutdown_timeout",
                 &flags.shutdown_timeout,
@@ -626,7 +650,7 @@ fn read(path: &Path) -> Result<File> {
     let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
     let file: File = toml::from_str(&text).map_err(|e| failed(&e))?;
     if file.holds_secrets() {
-        secrets::must_be_private(path).map_err(|e| failed(&e.fields().message))?;
+        secrets::must_be_private(path, "a password").map_err(|e| failed(&e.fields().message))?;
     }
     Ok(file)
 }

@@ -23,6 +23,8 @@ mod copy;
 #[cfg(feature = "wire")]
 pub mod demo;
 #[cfg(feature = "wire")]
+pub mod entrance;
+#[cfg(feature = "wire")]
 pub mod forward;
 #[cfg(feature = "wire")]
 pub mod gate;

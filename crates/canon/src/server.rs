@@ -24,6 +24,7 @@ use crate::replication::{
 use base::region::Region;
 use base::{Error, Result, SqlState};
 use node::{Node, NodeOptions};
+use protocol::tls::Acceptor;
 use replica::replay::ReplayOptions;
 use service::{http, runtime, stop_signal, system};
 use sql::session::Shared;
@@ -196,6 +197,7 @@ impl Server {
         mut restart: Option<Restart>,
         seat: Option<&Arc<Seat>>,
     ) -> Result<Server> {
+        refuse_plain_network(config)?;
         loop {
             let arranged = match seat {
                 Some(seat) => Some(seat.arrange().await?),
@@ -248,7 +250,9 @@ impl Server {
             .filter_map(|l| l.local_addr().ok())
             .collect();
         // Members hear each other while the copy here is opened, however long that takes.
-        let early = seat.and_then(|seat| hear_early(seat, &member, &mut listeners));
+        renew_certificates(config, &mut tasks);
+        let tls = config.entrance.tls.clone();
+        let early = seat.and_then(|seat| hear_early(seat, &member, &mut listeners, tls));
         let failed = match &config.replica_of {
             Some(primary) => {
                 // Where there is a database, it is not long before that is served, or says why not.
@@ -258,7 +262,7 @@ impl Server {
                     let what = format!("a copy of {primary} is to come");
                     let why = format!("the database system is starting up: {what}");
                     let all = std::mem::take(&mut listeners);
-                    room = Some(WaitingRoom::open(all, why));
+                    room = Some(WaitingRoom::open(all, why, config.entrance.tls.clone()));
                 }
                 let copies = Some(Restart::Stranded) != restart && restart.is_some();
                 if let (Some(seat), true) = (seat, copies) {
@@ -357,14 +361,12 @@ impl Server {
         let engine = Arc::new(NodeEngine::new(node.clone()));
         _ = engine.surroundings.set(place.clone());
         let mut shared = Shared::new(engine, Arc::new(EnvHost(env)), DATABASE);
-        shared.max_connections = config.max_connections;
-        shared.defaults = session_defaults(config);
-        shared.sessions.memory.set_limit(config.memory_total);
+        set_sessions(&mut shared, config);
         let catalog = node.catalog();
         let password = |r: &Arc<base::schema::Role>| r.login && r.password.is_some();
         refuse_open_door(config, catalog.schema.roles().any(password))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let gate = Gate::new(Arc::new(shared), cores, config.allow_passwordless_network)?;
+        let gate = Gate::new(Arc::new(shared), cores, config.entrance.clone())?;
         if let Some(room) = early {
             listeners = room.close().await;
         }
@@ -461,6 +463,7 @@ fn hear_early(
     seat: &Arc<Seat>,
     membership: &Arc<Membership>,
     listeners: &mut Vec<TcpListener>,
+    tls: Option<Arc<Acceptor>>,
 ) -> Option<WaitingRoom> {
     seat.me()?;
     let why = "the database system is starting up".to_owned();
@@ -468,7 +471,7 @@ fn hear_early(
         membership: membership.clone(),
         members: seat.clone(),
     };
-    let room = WaitingRoom::with_door(std::mem::take(listeners), why, door);
+    let room = WaitingRoom::with_door(std::mem::take(listeners), why, door, tls);
     seat.hears(true);
     Some(room)
 }
@@ -674,9 +677,51 @@ async fn open(config: &Config, region: Option<Arc<Region>>) -> Result<Node> {
     Ok(node)
 }
 
+/// An address that others can reach, and no TLS: refused, unless it was asked for in so many words.
+fn refuse_plain_network(config: &Config) -> Result<()> {
+    let e = &config.entrance;
+    if !config.on_network() || e.allow_plain_network || e.tls.is_some() {
+        return Ok(());
+    }
+    Err(Error::new(
+        SqlState::INVALID_PARAMETER_VALUE,
+        "listening on an address that other machines can reach is refused without TLS",
+    )
+    .hint(
+        "Set tls.certificate and tls.key, or start with --allow-plain-network, where all that is said can be read on its way.",
+    ))
+}
+
+/// What the configuration says of sessions.
+fn set_sessions(shared: &mut Shared<NodeEngine>, config: &Config) {
+    shared.max_connections = config.max_connections;
+    shared.defaults = session_defaults(config);
+    shared.facts = config.facts();
+    shared.sessions.memory.set_limit(config.memory_total);
+}
+
+/// Has certificates read again when others are there.
+fn renew_certificates(config: &Config, tasks: &mut Tasks) {
+    if let Some(tls) = &config.entrance.tls {
+        tasks.spawn(tls.clone().keep(say_certificates));
+    }
+}
+
+/// What came of a look at the certificates' files.
+fn say_certificates(read: Result<()>) {
+    match read {
+        Ok(()) => info!("certificates are read again; new connections get them"),
+        Err(e) => warn!(
+            "certificates could not be read, the old ones stay: {}",
+            e.fields().message
+        ),
+    }
+}
+
 /// An address that others can reach, and nobody with a password: refused, unless it was asked for in so many words.
 fn refuse_open_door(config: &Config, someone_has_a_password: bool) -> Result<()> {
-    if !config.on_network() || config.allow_passwordless_network || someone_has_a_password {
+    let allowed = config.entrance.allow_passwordless_network;
+    if !config.on_network() || allowed || someone_has_a_password {
         return Ok(());
     }
     Err(Error::new(

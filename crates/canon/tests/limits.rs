@@ -511,6 +511,7 @@ async fn an_open_door_is_refused_and_nothing_is_made() {
         return;
     }
     let passwordless = "refused while no user has a password";
+    let plain = ("CANON_ALLOW_PLAIN_NETWORK", "true");
     let mut server = Server::canon(&[]);
     for (variable, value) in [
         ("CANON_MAX_MEMORY", "much"),
@@ -526,21 +527,26 @@ async fn an_open_door_is_refused_and_nothing_is_made() {
     refuses_to_start(&mut server, "could not listen on").await;
     drop(taken);
     server.host = "0.0.0.0".into();
+    refuses_to_start(&mut server, "is refused without TLS").await;
+    server.set_env(&[plain]);
     refuses_to_start(&mut server, passwordless).await;
 
     server.host = "127.0.0.1".into();
+    server.set_env(&[]);
     server.launch();
     server.ready().await;
     server.kill();
     server.host = "0.0.0.0".into();
+    refuses_to_start(&mut server, "is refused without TLS").await;
+    server.set_env(&[plain]);
     refuses_to_start(&mut server, passwordless).await;
-    server.set_env(&[("CANON_ALLOW_PASSWORDLESS_NETWORK", "true")]);
+    server.set_env(&[plain, ("CANON_ALLOW_PASSWORDLESS_NETWORK", "true")]);
     server.launch();
     server.ready().await;
     let set = "ALTER USER canon PASSWORD 'secret'";
     server.connect().await.batch_execute(set).await.unwrap();
     server.kill();
-    server.set_env(&[]);
+    server.set_env(&[plain]);
     server.launch();
     let mut config = server.config();
     config.password("secret");

@@ -2,7 +2,7 @@
 //! message with each lie, and how an old primary hears of a newer term.
 //!
 //! Left out on purpose: what the deciders do with each message alone (`replica::ship::tests::hostile`), and connections that a middleman
-//! passes on, which need TLS.
+//! passes on, which TLS ends (`tls.rs`).
 
 mod common;
 #[path = "replication/helpers.rs"]

@@ -53,6 +53,10 @@ async fn asking(nodes: &[&Server], check_interval: Duration) -> Running {
         patience: PATIENCE,
         shutdown_timeout: Duration::from_secs(5),
         allow_passwordless_network: false,
+        allow_plain_network: true,
+        tls_certificate: None,
+        tls_key: None,
+        tls_cluster_ca: None,
         log_level: "warn".into(),
     };
     Running::start(options).await.expect("a proxy")

@@ -38,6 +38,10 @@ fn options(nodes: &[&Server]) -> Options {
         patience: PATIENCE,
         shutdown_timeout: Duration::from_secs(5),
         allow_passwordless_network: false,
+        allow_plain_network: true,
+        tls_certificate: None,
+        tls_key: None,
+        tls_cluster_ca: None,
         log_level: "warn".into(),
     }
 }

@@ -14,11 +14,14 @@
 //! | `proof` | `replica::proof`: what two nodes prove to each other |
 //! | `region` | `replica::read`: words of the primary that a replica asks for, and what comes back |
 //! | `wire` | `protocol::frontend`: a client's messages |
+//! | `login` | `protocol::scram`: what a client says to prove its password |
+//! | `certificate` | `protocol::certificate`: what a certificate says |
 //!
 //! Checksums would turn every mutation away, so `log` puts right ones on half of its inputs.
 //! Left out on purpose: files (the tests of `wal` damage those) and SQL text.
 
 mod log;
+mod login;
 mod peers;
 mod proof;
 mod region;
@@ -75,6 +78,16 @@ pub const TARGETS: &[Target] = &[
         name: "wire",
         run: wire::run,
         seeds: wire::seeds,
+    },
+    Target {
+        name: "login",
+        run: login::login,
+        seeds: login::logins,
+    },
+    Target {
+        name: "certificate",
+        run: login::certificate,
+        seeds: login::certificates,
     },
 ];
 

@@ -114,9 +114,10 @@ impl Replies {
         self.put(&Authentication::Ok);
     }
 
-    /// The client is to prove itself in this way.
-    pub fn sasl(&mut self, mechanism: &str) {
-        self.put(&Authentication::SASL(vec![mechanism.into()]));
+    /// The client is to prove itself in one of these ways.
+    pub fn sasl(&mut self, mechanisms: &[&str]) {
+        let names = mechanisms.iter().map(|&m| m.to_owned()).collect();
+        self.put(&Authentication::SASL(names));
     }
 
     pub fn sasl_continue(&mut self, data: impl Into<Bytes>) {

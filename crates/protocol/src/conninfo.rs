@@ -1,12 +1,71 @@
 //! Where a server is, and the role that logs in: `HOST:PORT`, `key=value` words as libpq takes them, or a `postgresql://` URL.
 //!
-//! A password that is not written there comes from PGPASSWORD when it is needed; it is never printed.
+//! A password that is not written there comes from PGPASSWORD when it is needed; it is never printed. What is not written about TLS comes
+//! from PGSSLMODE, PGSSLROOTCERT, PGSSLCERT and PGSSLKEY, and the mode is `prefer` without them.
 //!
-//! Left out on purpose: several hosts, Unix sockets, TLS, service files, `~/.pgpass`.
+//! Left out on purpose: several hosts, Unix sockets, service files, `~/.pgpass`, files of TLS that are not named.
 
 use crate::DATABASE;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// What a client asks of TLS ([`crate::dial`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SslMode {
+    Disable,
+    #[default]
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+impl SslMode {
+    /// By libpq's name for it. `allow` begins without TLS, so it is `disable` here.
+    pub fn named(name: &str) -> Option<SslMode> {
+        Some(match name {
+            "disable" | "allow" => SslMode::Disable,
+            "prefer" => SslMode::Prefer,
+            "require" => SslMode::Require,
+            "verify-ca" => SslMode::VerifyCa,
+            "verify-full" => SslMode::VerifyFull,
+            _ => return None,
+        })
+    }
+}
+
+/// How a server is to be connected to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    pub mode: SslMode,
+    /// Authorities that may have signed the server's certificate, PEM.
+    pub root: Option<PathBuf>,
+    /// The client's own certificate and key, PEM.
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    /// The connection string or the environment says something of it.
+    pub said: bool,
+}
+
+impl Tls {
+    /// As the environment says, which `var` reads; `Err` for a mode that is none.
+    fn of(var: impl Fn(&str) -> Option<String>) -> Result<Tls, String> {
+        let file = |name: &str| var(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let mode = var("PGSSLMODE").filter(|v| !v.is_empty());
+        let root = file("PGSSLROOTCERT");
+        let (certificate, key) = (file("PGSSLCERT"), file("PGSSLKEY"));
+        let said = mode.is_some() || root.is_some() || certificate.is_some();
+        let named = |m: String| SslMode::named(&m).ok_or(format!("PGSSLMODE \"{m}\" is none"));
+        Ok(Tls {
+            mode: mode.map_or(Ok(SslMode::default()), named)?,
+            root,
+            certificate,
+            key,
+            said,
+        })
+    }
+}
 
 /// A server's address, and the role that logs in there.
 #[derive(Clone, PartialEq, Eq)]
@@ -17,6 +76,7 @@ pub struct Conninfo {
     /// Of Canon there is one; peers that are measured have others.
     pub database: String,
     pub connect_timeout: Duration,
+    pub tls: Tls,
     password: Option<String>,
 }
 
@@ -29,6 +89,7 @@ impl Conninfo {
             user: DATABASE.to_owned(),
             database: DATABASE.to_owned(),
             connect_timeout: Duration::from_secs(10),
+            tls: Tls::of(|name| std::env::var(name).ok())?,
             password: None,
         };
         let text = text.trim();
@@ -47,6 +108,13 @@ impl Conninfo {
                 .ok_or("not HOST:PORT and no connection string")?;
             p.set("host", host.trim_start_matches('[').trim_end_matches(']'))?;
             p.set("port", port)?;
+        }
+        let t = &p.tls;
+        if t.certificate.is_some() != t.key.is_some() {
+            return Err("sslcert and sslkey belong together".into());
+        }
+        if t.mode >= SslMode::VerifyCa && t.root.is_none() {
+            return Err("sslmode verify-ca and verify-full need sslrootcert".into());
         }
         match p.host.as_str() {
             "" => Err("no host".into()),
@@ -103,7 +171,13 @@ impl Conninfo {
             "dbname" => self.database = v.to_owned(),
             // The node has a name of its own.
             "application_name" => {}
-            "sslmode" if matches!(v, "disable" | "allow" | "prefer") => {}
+            "sslmode" => {
+                let mode = SslMode::named(v).ok_or_else(|| format!("sslmode \"{v}\" is none"))?;
+                (self.tls.mode, self.tls.said) = (mode, true);
+            }
+            "sslrootcert" => (self.tls.root, self.tls.said) = (Some(v.into()), true),
+            "sslcert" => (self.tls.certificate, self.tls.said) = (Some(v.into()), true),
+            "sslkey" => (self.tls.key, self.tls.said) = (Some(v.into()), true),
             _ => return Err(format!("connection parameter \"{key}\" is not supported")),
         }
         Ok(())
@@ -113,6 +187,25 @@ impl Conninfo {
     pub fn password(&self) -> Option<String> {
         let own = self.password.clone();
         own.or_else(|| std::env::var("PGPASSWORD").ok())
+    }
+
+    /// The same, with what a node or a proxy asks of TLS where the address does not say it: with authorities of the cluster a certificate of
+    /// that host; else TLS if the other end has it, and on other machines always, unless plain connections are allowed.
+    pub fn secured(mut self, authorities: Option<&Path>, allow_plain_network: bool) -> Conninfo {
+        if self.tls.said {
+            return self;
+        }
+        let here = match self.host.parse::<std::net::IpAddr>() {
+            Ok(ip) => ip.to_canonical().is_loopback(),
+            Err(_) => self.host == "localhost",
+        };
+        self.tls.root = authorities.map(Path::to_owned);
+        self.tls.mode = match &self.tls.root {
+            Some(_) => SslMode::VerifyFull,
+            None if here || allow_plain_network => SslMode::Prefer,
+            None => SslMode::Require,
+        };
+        self
     }
 
     /// As a connection string without the password.
@@ -211,6 +304,46 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_of_tls() {
+        let p = Conninfo::parse("host=h sslmode=verify-full sslrootcert=/r").expect("parsed");
+        assert_eq!((p.tls.mode, p.tls.said), (SslMode::VerifyFull, true));
+        assert_eq!(p.tls.root, Some("/r".into()));
+        let url = "postgresql://h/db?sslmode=require&sslcert=%2Fc&sslkey=%2Fk";
+        let p = Conninfo::parse(url).expect("parsed");
+        assert_eq!(
+            (p.tls.mode, p.tls.key),
+            (SslMode::Require, Some("/k".into()))
+        );
+        let all = |name: &str| match name {
+            "PGSSLMODE" => Some("verify-ca".to_owned()),
+            "PGSSLROOTCERT" => Some("/r".to_owned()),
+            _ => None,
+        };
+        let t = Tls::of(all).expect("read");
+        assert_eq!((t.mode, t.said), (SslMode::VerifyCa, true));
+        assert!(!Tls::of(|_| None).expect("nothing").said);
+        assert!(Tls::of(|_| Some("x".into())).is_err());
+    }
+
+    #[test]
+    fn what_nodes_ask_of_each_other() {
+        let mode = |at: &str, root: Option<&str>, plain: bool| {
+            let p = Conninfo::parse(at).expect("parsed");
+            p.secured(root.map(Path::new), plain).tls.mode
+        };
+        for near in ["127.0.0.1:1", "[::1]:1", "localhost:1"] {
+            assert_eq!(mode(near, None, false), SslMode::Prefer, "{near}");
+            assert_eq!(mode(near, Some("/r"), true), SslMode::VerifyFull, "{near}");
+        }
+        for far in ["10.0.0.1:1", "db.example:1"] {
+            assert_eq!(mode(far, None, false), SslMode::Require, "{far}");
+            assert_eq!(mode(far, None, true), SslMode::Prefer, "{far}");
+        }
+        let said = "host=10.0.0.1 sslmode=disable";
+        assert_eq!(mode(said, Some("/r"), false), SslMode::Disable);
+    }
+
+    #[test]
     fn a_password_is_not_shown() {
         let p = Conninfo::parse("host=h password=secret").unwrap();
         for shown in [format!("{p}"), format!("{p:?}"), p.conninfo()] {
@@ -229,7 +362,9 @@ mod tests {
             "port=5",
             "host=h host",
             "host='h",
-            "host=h sslmode=require",
+            "host=h sslmode=encrypt",
+            "host=h sslmode=verify-full",
+            "host=h sslcert=c",
             "host=/tmp",
             "host=h nonsense=1",
             "postgresql://h:x/",

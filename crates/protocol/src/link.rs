@@ -3,14 +3,17 @@
 //! Small on purpose: what a replica, `canon promote`, a bench and a proxy's own logins need of the protocol and nothing else.
 //!
 //! ```text
-//! start-up ──▶ AuthenticationOk, SCRAM-SHA-256, or the caller's own [`Mechanism`] ──▶ ReadyForQuery
+//! (TLS: [`dial`]) ──▶ start-up ──▶ AuthenticationOk, SCRAM-SHA-256 (bound to TLS), or the caller's own [`Mechanism`] ──▶ ReadyForQuery
 //! ```
-//! Left out on purpose: the extended protocol, TLS, mechanisms with channel binding.
+//! Left out on purpose: the extended protocol.
 
+use crate::dial::{dial, no_answer};
 use crate::message::{self, Rows, put_cstr, row, server_error};
-use crate::{Conninfo, startup};
+use crate::{Conninfo, Line, startup};
 use base::{Error, Result, SqlState};
-use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use postgres_protocol::authentication::sasl::{
+    ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256,
+};
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -33,7 +36,7 @@ pub trait Mechanism: Send {
 
 /// A connection that is logged in.
 pub struct Link {
-    stream: TcpStream,
+    stream: Line<TcpStream>,
     input: Vec<u8>,
     /// What the server told of its settings at the start.
     pub parameters: Vec<(String, String)>,
@@ -54,15 +57,8 @@ impl Link {
         parameters: &[(&str, &str)],
         mechanism: Option<&mut dyn Mechanism>,
     ) -> Result<Link> {
-        let address = (server.host.as_str(), server.port);
-        let connected =
-            tokio::time::timeout(server.connect_timeout, TcpStream::connect(address)).await;
-        let stream = connected
-            .map_err(|_| no_answer(server, "it took too long"))?
-            .map_err(|e| no_answer(server, &e.to_string()))?;
-        _ = stream.set_nodelay(true);
         let mut link = Link {
-            stream,
+            stream: dial(server).await?,
             input: Vec::new(),
             parameters: Vec::new(),
             key: [0; 8],
@@ -112,8 +108,8 @@ impl Link {
                         proving = false;
                     }
                     (10, _) => {
-                        let x = scram_of(&server, rest)?;
-                        self.sasl(SCRAM_SHA_256, x.message()).await?;
+                        let (mechanism, x) = scram_of(&server, rest, self.stream.end_point())?;
+                        self.sasl(mechanism, x.message()).await?;
                         scram = Some(x);
                     }
                     (11, _) => {
@@ -153,11 +149,6 @@ impl Link {
         self.key
     }
 
-    /// The socket, of a connection on which nothing has been said since the start.
-    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
-        self.stream.into_std()
-    }
-
     /// Sends messages of which the last is answered with ReadyForQuery, and takes the answers; an error among them.
     pub async fn exchange(&mut self, messages: &[u8]) -> Result<()> {
         self.write(messages).await?;
@@ -173,7 +164,7 @@ impl Link {
     }
 
     /// The connection, and what has come over it that is not read.
-    pub fn into_parts(self) -> (TcpStream, Vec<u8>) {
+    pub fn into_parts(self) -> (Line<TcpStream>, Vec<u8>) {
         (self.stream, self.input)
     }
 
@@ -196,14 +187,14 @@ impl Link {
 
     /// Sends the command that begins CopyBoth, and waits for the answer within the time of a connect; the connection, and what has come
     /// over it that is not read. A server that is alive answers at once.
-    pub async fn copy_both(self, command: &str) -> Result<(TcpStream, Vec<u8>)> {
+    pub async fn copy_both(self, command: &str) -> Result<(Line<TcpStream>, Vec<u8>)> {
         let server = self.server.clone();
         tokio::time::timeout(server.connect_timeout, self.turn(command))
             .await
             .map_err(|_| no_answer(&server, "it took too long"))?
     }
 
-    async fn turn(mut self, command: &str) -> Result<(TcpStream, Vec<u8>)> {
+    async fn turn(mut self, command: &str) -> Result<(Line<TcpStream>, Vec<u8>)> {
         let mut body = Vec::new();
         put_cstr(&mut body, command);
         self.send(b'Q', &body).await?;
@@ -226,7 +217,8 @@ impl Link {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream.write_all(bytes).await.map_err(|e| lost(&e))
+        self.stream.write_all(bytes).await.map_err(|e| lost(&e))?;
+        self.stream.flush().await.map_err(|e| lost(&e))
     }
 
     /// The next message: type and body.
@@ -257,19 +249,13 @@ impl Link {
 /// take.
 pub async fn cancel(server: &Conninfo, key: [u8; 8]) {
     let send = async {
-        let mut s = TcpStream::connect((server.host.as_str(), server.port)).await?;
-        s.write_all(&startup::cancel(&key)).await?;
+        let mut s = dial(server).await.ok()?;
+        s.write_all(&startup::cancel(&key)).await.ok()?;
+        s.flush().await.ok()?;
         // It closes when it has done so.
-        s.read(&mut [0; 1]).await
+        s.read(&mut [0; 1]).await.ok()
     };
     _ = tokio::time::timeout(server.connect_timeout, send).await;
-}
-
-fn no_answer(server: &Conninfo, why: &str) -> Error {
-    Error::new(
-        SqlState::CONNECTION_FAILURE,
-        format!("no connection to {server}: {why}"),
-    )
 }
 
 /// What ended a connection.
@@ -290,9 +276,14 @@ fn offers(list: &[u8], mechanism: &str) -> bool {
     list.split(|&b| b == 0).any(|m| m == mechanism.as_bytes())
 }
 
-/// The client's side of SCRAM-SHA-256, if it is among these mechanisms.
-fn scram_of(server: &Conninfo, offered: &[u8]) -> Result<ScramSha256> {
-    if !offers(offered, SCRAM_SHA_256) {
+/// The client's side of SCRAM-SHA-256, if it is among these mechanisms; with the binding where both ends can name it.
+fn scram_of(
+    server: &Conninfo,
+    offered: &[u8],
+    end_point: Option<&[u8]>,
+) -> Result<(&'static str, ScramSha256)> {
+    let plus = end_point.filter(|_| offers(offered, SCRAM_SHA_256_PLUS));
+    if plus.is_none() && !offers(offered, SCRAM_SHA_256) {
         return Err(broken("no way to log in that both know"));
     }
     let password = server.password().ok_or_else(|| {
@@ -302,8 +293,16 @@ fn scram_of(server: &Conninfo, offered: &[u8]) -> Result<ScramSha256> {
         )
         .hint("Put it into replica_of or PGPASSWORD.")
     })?;
-    let binding = ChannelBinding::unsupported();
-    Ok(ScramSha256::new(password.as_bytes(), binding))
+    let (mechanism, binding) = match (plus, end_point) {
+        (Some(e), _) => (
+            SCRAM_SHA_256_PLUS,
+            ChannelBinding::tls_server_end_point(e.to_vec()),
+        ),
+        // Said in the proof, so that an end between the two cannot take the better mechanism out of the offer.
+        (None, Some(_)) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
+        (None, None) => (SCRAM_SHA_256, ChannelBinding::unsupported()),
+    };
+    Ok((mechanism, ScramSha256::new(password.as_bytes(), binding)))
 }
 
 #[cfg(test)]
@@ -326,7 +325,7 @@ mod tests {
             s.write_all(ready).await.expect("written");
             std::future::pending::<()>().await;
         });
-        let server = format!("host=127.0.0.1 port={port} connect_timeout=1");
+        let server = format!("host=127.0.0.1 port={port} connect_timeout=1 sslmode=disable");
         let server = Conninfo::parse(&server).expect("an address");
         let link = Link::connect(&server, &[]).await.expect("logged in");
         let Err(e) = link.copy_both("START_REPLICATION").await else {

@@ -1,5 +1,12 @@
-//! SCRAM-SHA-256 from the server's side (RFC 5802, RFC 7677), without channel binding.
+//! SCRAM-SHA-256 from the server's side (RFC 5802, RFC 7677), and with a binding to the channel that it goes over.
 //!
+//! ```text
+//! connection     offered                             a client that says      gets
+//! plain          SCRAM-SHA-256                       n, y                    in, by its proof
+//! inside of TLS  SCRAM-SHA-256-PLUS, SCRAM-SHA-256   n                       in: it knows no binding
+//!                                                    y                       refused: it was not told of the binding, so another stands between
+//!                                                    p=tls-server-end-point  in, if it has seen the certificate of this server
+//! ```
 //! A role that does not exist, or has no password, is answered like one that has: with a salt made from its name and a secret
 //! of the process, so that an outsider cannot tell which names exist.
 
@@ -10,8 +17,24 @@ use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-/// The mechanism's name on the wire.
+/// The mechanisms' names on the wire, without a binding to the channel and with one.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
+pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
+/// The binding that is offered (RFC 5929).
+const END_POINT: &str = "tls-server-end-point";
+
+/// What a client may choose from over a connection that can be bound to this, the better first.
+pub fn offered(end_point: Option<&[u8]>) -> &'static [&'static str] {
+    match end_point {
+        Some(_) => &[MECHANISM_PLUS, MECHANISM],
+        None => &[MECHANISM],
+    }
+}
+
+/// 08P01: a client has chosen another.
+pub fn not_offered() -> Error {
+    violation("client selected an invalid SASL authentication mechanism")
+}
 
 /// What is kept of a password.
 struct Verifier {
@@ -63,7 +86,10 @@ pub struct Exchange {
     nonce: String,
     /// client-first-bare "," server-first
     transcript: String,
-    gs2: String,
+    /// What the connection can be bound to.
+    end_point: Option<Vec<u8>>,
+    /// What client-final has to repeat: the head of client-first, and the binding.
+    input: Vec<u8>,
 }
 
 /// 28P01.
@@ -84,23 +110,55 @@ impl Exchange {
             user: user.to_owned(),
             nonce: BASE64_STANDARD.encode(nonce),
             transcript: String::new(),
-            gs2: String::new(),
+            end_point: None,
+            input: Vec::new(),
         }
     }
 
-    /// Takes client-first, gives server-first.
-    pub fn first(&mut self, message: &str) -> Result<String> {
+    /// The same over a connection that can be bound to this (`Line::end_point`).
+    pub fn over(self, end_point: Option<&[u8]>) -> Exchange {
+        let end_point = end_point.map(<[u8]>::to_vec);
+        Exchange { end_point, ..self }
+    }
+
+    /// What client-final has to repeat behind the head of client-first, whose first part this is.
+    fn binding(&self, mechanism: &str, flag: &str) -> Result<&[u8]> {
+        let plus = mechanism == MECHANISM_PLUS;
+        match (flag, &self.end_point) {
+            ("n" | "y", _) if plus => Err(violation(
+                "malformed SCRAM message: the mechanism that was chosen wants a binding to the channel",
+            )),
+            ("n", _) | ("y", None) => Ok(&[]),
+            ("y", Some(_)) => Err(Error::new(
+                SqlState::INVALID_AUTHORIZATION,
+                "SCRAM channel binding negotiation error",
+            )
+            .detail("The client supports SCRAM channel binding but thinks the server does not. However, this server does support channel binding.")),
+            (_, Some(end_point)) if plus => match flag.strip_prefix("p=") {
+                Some(END_POINT) => Ok(end_point),
+                Some(kind) => Err(violation(format!(
+                    "unsupported SCRAM channel-binding type \"{kind}\""
+                ))),
+                None => Err(violation("malformed SCRAM message")),
+            },
+            _ if flag.starts_with("p=") && self.end_point.is_none() => {
+                Err(violation("channel binding is not supported without TLS"))
+            }
+            _ => Err(violation("malformed SCRAM message")),
+        }
+    }
+
+    /// Takes client-first of the mechanism that the client has chosen, gives server-first.
+    pub fn first(&mut self, mechanism: &str, message: &str) -> Result<String> {
+        if !offered(self.end_point.as_deref()).contains(&mechanism) {
+            return Err(not_offered());
+        }
         let bad = || violation("malformed SCRAM message");
         let mut parts = message.splitn(3, ',');
         let (flag, authzid) = (parts.next().ok_or_else(bad)?, parts.next().ok_or_else(bad)?);
         let bare = parts.next().ok_or_else(bad)?;
-        match flag {
-            "n" | "y" => {}
-            _ if flag.starts_with("p=") => {
-                return Err(violation("channel binding is not supported without TLS"));
-            }
-            _ => return Err(bad()),
-        }
+        let mut input = format!("{flag},,").into_bytes();
+        input.extend_from_slice(self.binding(mechanism, flag)?);
         if !authzid.is_empty() {
             return Err(Error::unsupported("an authorization identity in SCRAM"));
         }
@@ -117,7 +175,7 @@ impl Exchange {
             BASE64_STANDARD.encode(&v.salt),
             v.iterations
         );
-        self.gs2 = format!("{flag},,");
+        self.input = input;
         self.transcript = format!("{bare},{reply}");
         Ok(reply)
     }
@@ -128,7 +186,16 @@ impl Exchange {
         let (without_proof, proof) = message.rsplit_once(",p=").ok_or_else(bad)?;
         let attribute = |name: &str| without_proof.split(',').find_map(|a| a.strip_prefix(name));
         let binding = attribute("c=").ok_or_else(bad)?;
-        if binding != BASE64_STANDARD.encode(&self.gs2) || attribute("r=") != Some(&self.nonce) {
+        if binding != BASE64_STANDARD.encode(&self.input) {
+            return Err(match self.input.starts_with(b"p=") {
+                true => Error::new(
+                    SqlState::INVALID_AUTHORIZATION,
+                    "SCRAM channel binding check failed",
+                ),
+                false => bad(),
+            });
+        }
+        if attribute("r=") != Some(&self.nonce) {
             return Err(bad());
         }
         let proof: [u8; 32] = BASE64_STANDARD
@@ -157,6 +224,7 @@ impl Exchange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
 
     const PENCIL: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$\
         WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
@@ -165,7 +233,7 @@ mod tests {
     fn rfc(verifier: Option<&str>) -> Result<String> {
         let mut x = Exchange::new("user", verifier, b"secret", &[0; 18]);
         x.nonce = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0".into();
-        let reply = x.first("n,,n=user,r=rOprNGfwEbeRWgbNEkqO")?;
+        let reply = x.first(MECHANISM, "n,,n=user,r=rOprNGfwEbeRWgbNEkqO")?;
         if verifier.is_some() {
             assert_eq!(
                 reply,
@@ -195,6 +263,39 @@ mod tests {
         }
     }
 
+    /// What comes of a client's login over a connection that the server binds to `server`.
+    fn login(client: ChannelBinding, mechanism: &str, server: Option<&[u8]>) -> Result<String> {
+        let mut c = ScramSha256::new(b"pencil", client);
+        let mut x = Exchange::new("user", Some(PENCIL), b"secret", &[0; 18]).over(server);
+        let text = |b: &[u8]| String::from_utf8(b.to_vec()).expect("text");
+        let first = x.first(mechanism, &text(c.message()))?;
+        c.update(first.as_bytes()).expect("a challenge");
+        x.last(&text(c.message()))
+    }
+
+    #[test]
+    fn a_proof_is_bound_to_its_channel() {
+        let end = |b: &[u8]| ChannelBinding::tls_server_end_point(b.to_vec());
+        let code = |r: Result<String>| r.expect_err("refused").code();
+        assert!(login(end(b"here"), MECHANISM_PLUS, Some(b"here")).is_ok());
+        // The client has seen the certificate of another.
+        let r = login(end(b"there"), MECHANISM_PLUS, Some(b"here"));
+        assert_eq!(code(r), SqlState::INVALID_AUTHORIZATION);
+        // The better mechanism was taken out of the offer on its way.
+        let r = login(ChannelBinding::unrequested(), MECHANISM, Some(b"here"));
+        assert_eq!(code(r), SqlState::INVALID_AUTHORIZATION);
+        assert!(login(ChannelBinding::unrequested(), MECHANISM, None).is_ok());
+        assert!(login(ChannelBinding::unsupported(), MECHANISM, Some(b"here")).is_ok());
+        for (client, mechanism, server) in [
+            (end(b"here"), MECHANISM_PLUS, None),
+            (end(b"here"), MECHANISM, Some(&b"here"[..])),
+            (ChannelBinding::unsupported(), MECHANISM_PLUS, Some(b"here")),
+        ] {
+            let r = login(client, mechanism, server);
+            assert_eq!(code(r), SqlState::PROTOCOL_VIOLATION, "{mechanism}");
+        }
+    }
+
     #[test]
     fn malformed_messages_are_errors() {
         let mut x = Exchange::new("u", None, b"s", &[0; 18]);
@@ -207,9 +308,9 @@ mod tests {
             "x,,n=,r=a",
             "n,,n=,r=",
         ] {
-            assert!(x.first(bad).is_err(), "{bad}");
+            assert!(x.first(MECHANISM, bad).is_err(), "{bad}");
         }
-        x.first("n,,n=,r=abc").unwrap();
+        x.first(MECHANISM, "n,,n=,r=abc").unwrap();
         assert!(x.last("c=biws,r=abc").is_err());
     }
 }

@@ -24,6 +24,9 @@ pub const SESSION_USER: &str = "canon.session_user";
 /// The start-up parameter by which a replica says where it takes clients: an address and a port.
 pub const LISTEN: &str = "canon.listen";
 
+/// The start-up parameter of a proxy that passes a client's login on. A proof that comes over it cannot be bound to the connection.
+pub const RELAYED: &str = "canon.relayed";
+
 /// A start-up message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Startup {

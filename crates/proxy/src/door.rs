@@ -7,13 +7,13 @@ use super::shared::{Client, Counters, LINGER, PAUSE, Proxy, STARTUP_LIMIT, TELL}
 use super::track::Track;
 use base::{Error, Result, SqlState};
 use bytes::BytesMut;
+use protocol::dial::dial;
 use protocol::message::{self, server_error};
-use protocol::startup::{CANCEL_REQUEST, GSS_REQUEST, MAX_STARTUP, SSL_REQUEST};
+use protocol::startup::{CANCEL_REQUEST, GSS_REQUEST, MAX_STARTUP, RELAYED, SSL_REQUEST};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// Tells a client why it cannot stay, and lets it read that.
@@ -58,13 +58,20 @@ pub async fn hello(proxy: &Arc<Proxy>, front: &mut End) -> Result<Option<Hello>>
             Some(u32::from_be_bytes(bytes.try_into().ok()?))
         };
         match number(4) {
-            Some(SSL_REQUEST | GSS_REQUEST) => {
+            Some(code @ (SSL_REQUEST | GSS_REQUEST)) => {
                 if !front.input.is_empty() {
                     let what = "received unencrypted data after SSL request";
                     return Err(Error::new(SqlState::PROTOCOL_VIOLATION, what));
                 }
-                front.put(b"N");
-                front.flush().await.map_err(|e| gone(&e))?;
+                let tls = proxy.tls.as_ref().filter(|_| code == SSL_REQUEST);
+                let answered = match tls.filter(|_| !front.is_secured()) {
+                    Some(tls) => front.secure(tls).await,
+                    None => {
+                        front.put(b"N");
+                        front.flush().await
+                    }
+                };
+                answered.map_err(|e| gone(&e))?;
             }
             Some(CANCEL_REQUEST) => {
                 if let (16, Some(pid), Some(secret)) = (len, number(8), number(12)) {
@@ -90,6 +97,18 @@ async fn cancel(proxy: &Proxy, id: SessionId, secret: i32) {
     let Some((node, key)) = at else { return };
     Counters::add(&proxy.counters.cancels);
     protocol::link::cancel(&proxy.node(node), key).await;
+}
+
+/// 28000 for a client of another machine that is not inside of TLS, unless that is allowed.
+pub fn may_be_plain(proxy: &Proxy, front: &End, address: &SocketAddr) -> Result<()> {
+    let allowed = proxy.options.allow_plain_network || is_own_machine(address);
+    match allowed || front.is_secured() {
+        true => Ok(()),
+        false => Err(Error::new(
+            SqlState::INVALID_AUTHORIZATION,
+            "a connection from another machine must use TLS",
+        )),
+    }
 }
 
 /// Finds a first node and lets it ask the client who it is. `None`: the node has refused, and the client knows.
@@ -188,11 +207,10 @@ pub fn elsewhere(e: &Error) -> bool {
 
 async fn open(proxy: &Proxy, node: NodeId, hello: &Hello) -> Result<End> {
     let at = proxy.node(node);
-    let stream = TcpStream::connect((at.host.as_str(), at.port));
-    let stream = tokio::time::timeout(at.connect_timeout, stream).await;
-    let stream = stream.map_err(|_| gone(&io::ErrorKind::TimedOut.into()))?;
-    let mut end = End::new(stream.map_err(|e| gone(&e))?, &[]);
-    end.put(&hello.message(&TELL));
+    let mut end = End::new(dial(&at).await?, &[]);
+    let relayed = end.is_secured().then_some((RELAYED, "on"));
+    let told: Vec<_> = TELL.into_iter().chain(relayed).collect();
+    end.put(&hello.message(&told));
     end.flush().await.map_err(|e| gone(&e))?;
     Ok(end)
 }
@@ -258,13 +276,16 @@ async fn log_in(
 mod tests {
     use super::*;
     use crate::end::MAX_WORD;
+    use protocol::Line;
+    use tokio::net::TcpStream;
 
     /// Two ends of one connection.
     async fn pair() -> (End, TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let there = TcpStream::connect(listener.local_addr().unwrap());
         let (there, here) = tokio::join!(there, listener.accept());
-        (End::new(here.unwrap().0, &[]), there.unwrap())
+        let here = Line::Plain(here.unwrap().0);
+        (End::new(here, &[]), there.unwrap())
     }
 
     /// What comes of a login at a node that says this.

@@ -1,9 +1,15 @@
-//! One end of a proxied session: a socket, what has come over it, and what is to be sent.
+//! One end of a proxied session: a connection, what has come over it, and what is to be sent.
+//!
+//! A plain socket is parted in two halves that share nothing. Inside of TLS both halves share the layer, and take turns by a lock.
 
 use base::{Error, Result, SqlState};
 use bytes::BytesMut;
+use protocol::Line;
+use protocol::tls::Acceptor;
 use std::io;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
@@ -13,10 +19,88 @@ pub const MAX_MESSAGE: usize = 1 << 30;
 pub const MAX_WORD: usize = 64 << 10;
 pub const CHUNK: usize = 16 << 10;
 
+/// What comes.
+pub enum Reader {
+    Plain(OwnedReadHalf),
+    Secured(ReadHalf<Line<TcpStream>>),
+    Gone,
+}
+
+/// What goes.
+pub enum Writer {
+    Plain(OwnedWriteHalf),
+    Secured(WriteHalf<Line<TcpStream>>),
+    Gone,
+}
+
+fn none() -> io::Error {
+    io::ErrorKind::NotConnected.into()
+}
+
+impl AsyncRead for Reader {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Reader::Plain(s) => Pin::new(s).poll_read(cx, buf),
+            Reader::Secured(s) => Pin::new(s).poll_read(cx, buf),
+            Reader::Gone => Poll::Ready(Err(none())),
+        }
+    }
+}
+
+impl AsyncWrite for Writer {
+    #[inline]
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Writer::Plain(s) => Pin::new(s).poll_write(cx, bytes),
+            Writer::Secured(s) => Pin::new(s).poll_write(cx, bytes),
+            Writer::Gone => Poll::Ready(Err(none())),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Writer::Plain(s) => Pin::new(s).poll_flush(cx),
+            Writer::Secured(s) => Pin::new(s).poll_flush(cx),
+            Writer::Gone => Poll::Ready(Err(none())),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Writer::Plain(s) => Pin::new(s).poll_shutdown(cx),
+            Writer::Secured(s) => Pin::new(s).poll_shutdown(cx),
+            Writer::Gone => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+/// Both halves of a connection.
+fn parted(line: Line<TcpStream>) -> (Reader, Writer) {
+    match line {
+        Line::Plain(socket) => {
+            let (r, w) = socket.into_split();
+            (Reader::Plain(r), Writer::Plain(w))
+        }
+        line => {
+            let (r, w) = tokio::io::split(line);
+            (Reader::Secured(r), Writer::Secured(w))
+        }
+    }
+}
+
 /// One end.
 pub struct End {
-    pub reader: OwnedReadHalf,
-    pub writer: OwnedWriteHalf,
+    pub reader: Reader,
+    pub writer: Writer,
     pub input: BytesMut,
     pub output: BytesMut,
     /// Longest message that is taken.
@@ -24,9 +108,8 @@ pub struct End {
 }
 
 impl End {
-    pub fn new(stream: TcpStream, input: &[u8]) -> End {
-        _ = stream.set_nodelay(true);
-        let (reader, writer) = stream.into_split();
+    pub fn new(line: Line<TcpStream>, input: &[u8]) -> End {
+        let (reader, writer) = parted(line);
         End {
             reader,
             writer,
@@ -34,6 +117,29 @@ impl End {
             output: BytesMut::new(),
             most: MAX_MESSAGE,
         }
+    }
+
+    /// Answers a client's request for TLS with yes, and shakes hands. Nothing has come behind the request.
+    pub async fn secure(&mut self, tls: &Acceptor) -> io::Result<()> {
+        let reader = std::mem::replace(&mut self.reader, Reader::Gone);
+        let writer = std::mem::replace(&mut self.writer, Writer::Gone);
+        let (Reader::Plain(r), Writer::Plain(w)) = (reader, writer) else {
+            return Err(none());
+        };
+        let mut line = Line::Plain(r.reunite(w).map_err(io::Error::other)?);
+        tls.accept(&mut line).await?;
+        (self.reader, self.writer) = parted(line);
+        Ok(())
+    }
+
+    pub fn is_secured(&self) -> bool {
+        matches!(self.reader, Reader::Secured(_))
+    }
+
+    /// Sends what can be sent without waiting, for a last word.
+    pub fn send_at_once(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        _ = Pin::new(&mut self.writer).poll_write(&mut cx, &self.output);
     }
 
     pub async fn fill(&mut self) -> io::Result<()> {

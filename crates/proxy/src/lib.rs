@@ -10,7 +10,7 @@
 //! authenticated by that node: the proxy passes the messages through and has no passwords but its own. Another node is then opened with
 //! the proxy's role, a superuser's, which speaks for the client's (`canon.session_user`); see docs/decisions/0017.
 //!
-//! Left out on purpose: several clients on one connection to a node, TLS, a Unix socket.
+//! Left out on purpose: several clients on one connection to a node, a Unix socket, clients' certificates.
 
 mod door;
 mod end;
@@ -28,6 +28,7 @@ pub use options::Options;
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
 use protocol::Conninfo;
+use protocol::tls::{Acceptor, Files, authorities};
 use route::{Attrs, Event, NodeId, Router};
 use service::system;
 use shared::{Counters, Proxy, Watching};
@@ -83,6 +84,10 @@ impl Running {
         for n in &options.nodes {
             Conninfo::parse(n).map_err(|why| bad("nodes", n, &why))?;
         }
+        let tls = acceptor(&options)?;
+        if let Some(path) = &options.tls_cluster_ca {
+            authorities(path)?;
+        }
         let (watches, watching) = unbounded_channel();
         let proxy = Arc::new(Proxy {
             router: Mutex::new(Router::new(options.max_lag)),
@@ -94,6 +99,7 @@ impl Running {
             closing: AtomicBool::new(false),
             env: env::Env::os(),
             counters: Counters::default(),
+            tls,
             options,
         });
         let o = &proxy.options;
@@ -112,9 +118,19 @@ impl Running {
             let Some(address) = address else { continue };
             let listener = bind(key, address).await?;
             let at = listener.local_addr().map_err(system)?;
+            if !at.ip().is_loopback() && proxy.tls.is_none() && !o.allow_plain_network {
+                let why = "it can be reached from other machines, which is refused without TLS: say --tls-certificate and --tls-key, or --allow-plain-network";
+                return Err(bad(key, address, why));
+            }
             info!(address = %at, ?attrs, "listening");
             listening.push(at);
             tasks.push(tokio::spawn(listen(proxy.clone(), listener, attrs)));
+        }
+        if let Some(tls) = &proxy.tls {
+            tasks.push(tokio::spawn(tls.clone().keep(|read| match read {
+                Ok(()) => info!("certificates are read again; new connections get them"),
+                Err(e) => warn!("certificates could not be read, the old ones stay: {e}"),
+            })));
         }
         for address in &o.nodes {
             proxy.event(Event::Found {
@@ -155,6 +171,19 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// What clients get that ask for TLS; none: no TLS.
+fn acceptor(options: &Options) -> Result<Option<Arc<Acceptor>>> {
+    let (Some(certificate), Some(key)) = (&options.tls_certificate, &options.tls_key) else {
+        return Ok(None);
+    };
+    let files = Files {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        client_ca: None,
+    };
+    Ok(Some(Arc::new(Acceptor::new(files)?)))
 }
 
 async fn bind(key: &str, address: &str) -> Result<TcpListener> {

@@ -1,5 +1,6 @@
 //! What `canon proxy` is told: flags and their variables.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// One field for each flag.
@@ -57,6 +58,28 @@ pub struct Options {
     /// Let users without a password in from other machines than this
     #[arg(long, env = "CANON_ALLOW_PASSWORDLESS_NETWORK")]
     pub allow_passwordless_network: bool,
+    /// Let clients without TLS in from other machines than this, and go to nodes on others without it
+    #[arg(long, env = "CANON_ALLOW_PLAIN_NETWORK")]
+    pub allow_plain_network: bool,
+    /// The proxy's certificate for TLS, PEM, with those of authorities between it and one that clients know
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CANON_PROXY_TLS_CERTIFICATE",
+        requires = "tls_key"
+    )]
+    pub tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, PEM
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CANON_PROXY_TLS_KEY",
+        requires = "tls_certificate"
+    )]
+    pub tls_key: Option<PathBuf>,
+    /// Authorities that sign certificates of the cluster's nodes, PEM; a node must show one for its host then
+    #[arg(long, value_name = "FILE", env = "CANON_PROXY_TLS_CLUSTER_CA")]
+    pub tls_cluster_ca: Option<PathBuf>,
     /// error, warn, info, debug or trace
     #[arg(
         long,

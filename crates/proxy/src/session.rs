@@ -7,7 +7,7 @@
 //! Whole messages go from one buffer to the other; the track says which of them, and what to do when the node is lost. A move opens the new
 //! node first, gives it what the session has, and then lets go of the old one.
 
-use super::door::{begin, elsewhere, farewell, hello, none};
+use super::door::{begin, elsewhere, farewell, hello, may_be_plain, none};
 use super::end::{CHUNK, End, MAX_MESSAGE, MAX_WORD, gone};
 use super::hello::Hello;
 use super::route::{Attrs, Event, NodeId, SessionId};
@@ -15,9 +15,9 @@ use super::shared::{Client, Counters, LINGER, PAUSE, Proxy, STARTUP_LIMIT, TELL}
 use super::track::{Carry, Heard, Loss, Said, Track, rollback};
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
-use protocol::Link;
 use protocol::link::cancel;
 use protocol::startup::SESSION_USER;
+use protocol::{Line, Link};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -53,11 +53,14 @@ struct Session {
 
 /// Serves a client until it goes.
 pub async fn serve(proxy: Arc<Proxy>, stream: TcpStream, address: SocketAddr, attrs: Attrs) {
-    let mut front = End::new(stream, &[]);
+    let mut front = End::new(Line::Plain(stream), &[]);
     front.most = MAX_WORD;
     let started = tokio::time::timeout(STARTUP_LIMIT, hello(&proxy, &mut front));
     let hello = match started.await {
-        Ok(Ok(Some(hello))) => hello,
+        Ok(Ok(Some(hello))) => match may_be_plain(&proxy, &front, &address) {
+            Ok(()) => hello,
+            Err(e) => return farewell(front, &e).await,
+        },
         Ok(Err(e)) => return farewell(front, &e).await,
         Ok(Ok(None)) | Err(_) => return,
     };
@@ -511,7 +514,7 @@ impl Session {
         };
         let mut old = std::mem::replace(&mut self.back, new);
         old.end.put(&[b'X', 0, 0, 0, 4]);
-        _ = old.end.writer.try_write(&old.end.output);
+        old.end.send_at_once();
         let shown = self.track.connected(&told);
         self.front.put(&shown);
         self.ending = None;

@@ -6,6 +6,7 @@ use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
 use protocol::Conninfo;
 use protocol::startup::REPORT_SETTINGS;
+use protocol::tls::Acceptor;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
@@ -45,6 +46,8 @@ pub enum Watching {
 
 /// A proxy that runs.
 pub struct Proxy {
+    /// None: no TLS.
+    pub tls: Option<Arc<Acceptor>>,
     pub options: Options,
     pub router: Mutex<Router>,
     /// What is known of nodes has changed.
@@ -126,7 +129,8 @@ impl Proxy {
         let mut p = Conninfo::parse(&address).expect("nodes are added only with good addresses");
         p.user = self.options.user.clone();
         p.connect_timeout = Duration::from_secs(5);
-        p
+        let o = &self.options;
+        p.secured(o.tls_cluster_ca.as_deref(), o.allow_plain_network)
     }
 
     /// Waits until such a session may not be at this node any more.

@@ -37,7 +37,8 @@ pub async fn stop_signal() -> Result<&'static str> {
         tokio::select! {
             _ = terminate.recv() => return Ok("SIGTERM"),
             _ = interrupt.recv() => return Ok("SIGINT"),
-            _ = hang_up.recv() => info!("SIGHUP ignored"),
+            // Certificates are read again then (`protocol::tls`); nothing else is.
+            _ = hang_up.recv() => info!("SIGHUP"),
         }
     }
 }

@@ -61,7 +61,7 @@ pub fn refuse_passwords(arguments: impl Iterator<Item = String>) -> Result<()> {
 }
 
 /// 22023 when others than the owner, or the group of a file that root owns, may read or write it.
-pub fn must_be_private(path: &Path) -> Result<()> {
+pub fn must_be_private(path: &Path, holds: &str) -> Result<()> {
     let refused = |why: String| Error::new(SqlState::INVALID_PARAMETER_VALUE, why);
     let metadata = std::fs::metadata(path).map_err(|e| refused(e.to_string()))?;
     let open = match metadata.uid() {
@@ -71,7 +71,7 @@ pub fn must_be_private(path: &Path) -> Result<()> {
     let mode = metadata.mode() & 0o777;
     if metadata.is_file() && mode & open != 0 {
         return Err(refused(format!(
-            "it holds a password, and others may read it (mode {mode:04o}): chmod 0600, or 0640 where root owns it"
+            "it holds {holds}, and others may read it (mode {mode:04o}): chmod 0600, or 0640 where root owns it"
         )));
     }
     Ok(())

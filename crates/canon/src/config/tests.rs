@@ -48,7 +48,10 @@ fn keys() -> Vec<String> {
     let mut section = String::new();
     let mut keys = Vec::new();
     for line in COMMENTED.lines() {
-        if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+        if line == "# [[access]]" {
+            // Rules have no variables.
+            section = "settings_".into();
+        } else if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
             section = format!("{name}_");
         } else if let Some((key, _)) = line.trim_start_matches(['#', ' ']).split_once(" = ")
             && key.chars().all(|c| c.is_ascii_lowercase() || c == '_')

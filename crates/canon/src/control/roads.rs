@@ -9,6 +9,7 @@ use crate::replication::members::bytes;
 use crate::replication::{Primary, membership};
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
+use protocol::Line;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take to be connected to.
 const CONNECT: Duration = Duration::from_secs(2);
 
-type Connection = CopyBoth<TcpStream>;
+type Connection = CopyBoth<Line<TcpStream>>;
 
 /// Connections to other nodes, by address.
 #[derive(Default)]

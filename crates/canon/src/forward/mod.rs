@@ -24,7 +24,7 @@
 //! A primary that says nothing may be at work for long, or may be cut off. It is taken for lost when for `forward.silence` nothing was heard
 //! of it, not over the log's connection either, where ticks flow every 10 ms, and then a new connection does not come about.
 //!
-//! Left out on purpose: relaying through a replica that follows another; TLS between nodes.
+//! Left out on purpose: relaying through a replica that follows another.
 
 mod copy;
 pub mod relay;

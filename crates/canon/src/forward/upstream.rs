@@ -7,7 +7,7 @@ use crate::gate::wire::{Input, gone};
 use crate::replication::Found;
 use base::{Error, Result, SqlState};
 use futures::task::noop_waker;
-use protocol::Conninfo;
+use protocol::{Conninfo, Line};
 use sql::session::Known;
 use std::future::poll_fn;
 use std::io;
@@ -22,7 +22,7 @@ const HIGH_WATER: usize = 64 << 10;
 
 /// A connection that is logged in for sessions of this node.
 pub struct Upstream {
-    socket: Socket<mio::net::TcpStream>,
+    socket: Line<Socket<mio::net::TcpStream>>,
     pub input: Input,
     /// What is to be sent, and how much of it was.
     out: Vec<u8>,
@@ -60,10 +60,14 @@ impl Upstream {
         };
         let link = login.await.map_err(|e| lost(&e))??;
         let key = link.key();
-        let stream = link.into_std().map_err(|e| lost(&e))?;
-        crate::gate::keep_alive(&stream);
-        let socket = mio::net::TcpStream::from_std(stream);
-        let socket = Socket::new(socket, core.clone()).map_err(|e| lost(&e))?;
+        let on_core = |tcp: tokio::net::TcpStream| {
+            crate::gate::keep_alive(&tcp);
+            let tcp = mio::net::TcpStream::from_std(tcp.into_std()?);
+            Socket::new(tcp, core.clone())
+        };
+        // Nothing has been said on it since the start.
+        let (line, _) = link.into_parts();
+        let socket = line.over(on_core).map_err(|e| lost(&e))?;
         Ok(Upstream {
             socket,
             input: Input::default(),

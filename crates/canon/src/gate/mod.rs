@@ -1,7 +1,7 @@
 //! The wire protocol: sockets in, sessions behind.
 //!
 //! ```text
-//! listener -> connection task: startup.rs (who is it) -> connection.rs (messages) -> sql::session
+//! listener -> connection task: startup.rs (who is it; TLS) -> connection.rs (messages) -> sql::session
 //!                              wire.rs (bytes in and out), the crate `protocol` (messages)
 //!                              cores.rs (threads), socket.rs; waiting.rs (before there is a node)
 //! clock task: every few milliseconds, time limits of statements and lock waits
@@ -13,7 +13,7 @@
 //! Connections of replicas go to `replication::send` after their start. At a replica, what a session may not run goes on at the primary
 //! (`forward`).
 //!
-//! Left out on purpose: TLS, protocol 2.
+//! Left out on purpose: protocol 2.
 
 pub(crate) mod connection;
 pub(crate) mod cores;
@@ -27,6 +27,7 @@ pub(crate) mod startup;
 pub mod waiting;
 pub mod wire;
 
+use crate::entrance::Entrance;
 use crate::forward::{Pool, relay::Forwarder};
 use crate::replication::{Senders, members, send};
 use base::{Error, Result, SqlState};
@@ -66,8 +67,7 @@ const TICK: Duration = Duration::from_millis(5);
 /// The server's side of all connections.
 pub struct Gate<E: Engine> {
     pub shared: Arc<Shared<E>>,
-    /// Roles without a password get in from other machines too.
-    pub allow_passwordless_network: bool,
+    pub entrance: Entrance,
     secret: [u8; 32],
     looks: look::Looks,
     open: AtomicUsize,
@@ -88,11 +88,7 @@ pub struct Gate<E: Engine> {
 
 impl<E: Engine> Gate<E> {
     /// Inside of a runtime, whose timers the connections use. They run on `cores` threads of their own.
-    pub fn new(
-        shared: Arc<Shared<E>>,
-        cores: usize,
-        allow_passwordless_network: bool,
-    ) -> Result<Arc<Gate<E>>> {
+    pub fn new(shared: Arc<Shared<E>>, cores: usize, entrance: Entrance) -> Result<Arc<Gate<E>>> {
         let mut secret = [0; 32];
         shared.host.random(&mut secret);
         let cores = Cores::start(cores).map_err(|e| {
@@ -103,7 +99,7 @@ impl<E: Engine> Gate<E> {
         })?;
         Ok(Arc::new(Gate {
             shared,
-            allow_passwordless_network,
+            entrance,
             secret,
             looks: look::Looks::default(),
             open: AtomicUsize::new(0),

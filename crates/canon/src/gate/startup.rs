@@ -1,11 +1,14 @@
 //! From a new socket to a session: negotiation, cancel requests, who it is.
 //!
 //! ```text
-//! SSLRequest, GSSENCRequest -> 'N', again          CancelRequest -> interrupts, closed without a word
+//! SSLRequest -> 'S', handshake, again; where there is no TLS, and for GSSENCRequest, 'N', again
+//! CancelRequest -> interrupts, closed without a word
 //! a primary's question how far this node is (`replication::ask`) -> answered, closed
-//! StartupMessage -> (SCRAM) -> AuthenticationOk, ParameterStatus ..., BackendKeyData, ReadyForQuery
+//! StartupMessage -> (SCRAM, bound to TLS) -> AuthenticationOk, ParameterStatus ..., BackendKeyData, ReadyForQuery
 //! ```
-//! A role without a password gets in from the same machine only, unless the server was told otherwise in so many words; one with
+//! From other machines a connection has to be inside of TLS, unless the server was told otherwise in so many words (`allow_plain_network`).
+//! Rules say which role may come from where, and how it proves itself (`access`). Without rules
+//! a role without a password gets in from the same machine only, unless the server was told otherwise in so many words; one with
 //! a password must prove it from anywhere.
 //!
 //! A server that does not serve yet (`Engine::opening`) lets replicas in, and superusers who ask for it (`canon.maintenance`); others wait
@@ -19,22 +22,25 @@
 //! `canon.session_user=NAME` gives the session to another role than the one that logs in, for good: a proxy that has carried NAME's own
 //! proof to one node opens NAME's sessions at others so. Only superusers may, and nothing in the session leads back to them.
 //!
-//! Left out on purpose: TLS, PostgreSQL's own replication protocol.
+//! Left out on purpose: PostgreSQL's own replication protocol.
 
 use super::look::Look;
 use super::wire::{Stream, Wire, gone};
 use super::{Gate, Origin};
+use crate::entrance::access::{self, Method, Wants};
 use crate::replication::Membership;
 use crate::replication::ask::{ASK, SHOW, answer, shown};
 use crate::replication::membership::{MECHANISM, NODE, REPLICATION, denied, purpose};
 use base::schema::Schema;
 use base::{Error, Oid, Result, SqlState};
 use protocol::frontend::{self, Reader, violation};
+use protocol::line::Protection;
 use protocol::scram;
 use protocol::startup::{
-    CANCEL_REQUEST, GSS_REQUEST, LISTEN, MAX_STARTUP, REPORT_SETTINGS, SESSION_USER, SSL_REQUEST,
-    Startup,
+    CANCEL_REQUEST, GSS_REQUEST, LISTEN, MAX_STARTUP, RELAYED, REPORT_SETTINGS, SESSION_USER,
+    SSL_REQUEST, Startup,
 };
+use protocol::tls::Acceptor;
 use replica::proof::{Claim, Purpose};
 use sql::engine::Engine;
 use sql::session::{Handle, Peer, SERVER_VERSION, Session, TxnStatus};
@@ -53,6 +59,8 @@ struct Hello {
     /// Another node's: what it is for, and whether the node will prove that it is one.
     purpose: Option<Purpose>,
     proves: bool,
+    /// A proxy passes a client's login on.
+    relayed: bool,
     parameters: Vec<(String, String)>,
 }
 
@@ -117,7 +125,7 @@ pub async fn start<S: Stream, E: Engine>(
     origin: &Origin,
     full: bool,
 ) -> Result<Option<Started<E>>> {
-    let Some(hello) = hello(wire, gate).await? else {
+    let Some(hello) = hello(wire, gate, origin).await? else {
         return Ok(None);
     };
     // Cancel requests pass when there is no room for more.
@@ -132,6 +140,15 @@ pub async fn start<S: Stream, E: Engine>(
         crate::audit::refused_login(&user, origin.address, e);
     }
     started
+}
+
+/// 28000.
+fn plain_refused() -> Error {
+    Error::new(
+        SqlState::INVALID_AUTHORIZATION,
+        "a connection from another machine must use TLS",
+    )
+    .hint("Connect with sslmode=require or better. The server takes plain connections where allow_plain_network = true.")
 }
 
 /// Whether an error is that of a login that was refused, and not of a client or a server that went away.
@@ -153,6 +170,9 @@ async fn enter<S: Stream, E: Engine>(
     origin: &Origin,
     hello: Hello,
 ) -> Result<Option<Started<E>>> {
+    if !origin.local && !wire.stream.is_secured() && !gate.entrance.allow_plain_network {
+        return Err(plain_refused());
+    }
     if hello.purpose == Some(Purpose::Terms) {
         // The proof is the login: such a connection reads and writes nothing.
         prove(wire, gate, Purpose::Terms).await?;
@@ -166,7 +186,7 @@ async fn enter<S: Stream, E: Engine>(
         wire.out.ready(TxnStatus::Idle);
         return Ok(Some(Started::Control));
     }
-    authenticate(wire, gate, origin, &hello.user).await?;
+    authenticate(wire, gate, origin, &hello).await?;
     let hello = on_behalf(gate, hello).await?;
     let mut member = None;
     if let Some(purpose) = hello.purpose {
@@ -235,15 +255,18 @@ async fn prove<S: Stream, E: Engine>(
 }
 
 /// Where there is no database yet: whether a member of the cluster has proven itself, for the control plane. Others are not let in.
-pub async fn knock<S: Stream>(wire: &mut Wire<S>, membership: &Membership) -> Result<bool> {
+pub async fn knock<S: Stream>(
+    wire: &mut Wire<S>,
+    membership: &Membership,
+    tls: Option<&Acceptor>,
+) -> Result<bool> {
     for _ in 0..3 {
         let Some(message) = first_message(wire).await? else {
             break;
         };
         match u32::from_be_bytes(message[4..8].try_into().expect("at least eight bytes")) {
-            SSL_REQUEST | GSS_REQUEST => {
-                wire.out.buf.push(b'N');
-                wire.send().await.map_err(|e| gone(&e))?;
+            code @ (SSL_REQUEST | GSS_REQUEST) => {
+                encrypt(wire, tls.filter(|_| code == SSL_REQUEST)).await?;
             }
             CANCEL_REQUEST | ASK | SHOW => break,
             _ => {
@@ -268,7 +291,7 @@ async fn prove_to<S: Stream>(
     membership: &Membership,
     purpose: Purpose,
 ) -> Result<Claim> {
-    wire.out.sasl(MECHANISM);
+    wire.out.sasl(&[MECHANISM]);
     let first = password_message(wire).await?;
     let first = chosen(&first, MECHANISM)?;
     let (answerer, second) = membership.answerer(purpose, first).map_err(denied)?;
@@ -279,16 +302,21 @@ async fn prove_to<S: Stream>(
     Ok(claim)
 }
 
+/// The mechanism that a client has chosen, and what came with the choice.
+fn choice(message: &[u8]) -> Result<(&str, &[u8])> {
+    let mut r = Reader(message);
+    let mechanism = r.string()?;
+    let len = r.i32()?;
+    let len = usize::try_from(len).map_err(|_| violation("missing SASL message"))?;
+    Ok((mechanism, r.take(len)?))
+}
+
 /// What came with the choice of this mechanism.
 fn chosen<'a>(message: &'a [u8], mechanism: &str) -> Result<&'a [u8]> {
-    let mut r = Reader(message);
-    if r.string()? != mechanism {
-        return Err(violation(
-            "client selected an invalid SASL authentication mechanism",
-        ));
+    match choice(message)? {
+        (m, data) if m == mechanism => Ok(data),
+        _ => Err(scram::not_offered()),
     }
-    let len = r.i32()?;
-    r.take(usize::try_from(len).map_err(|_| violation("missing SASL message"))?)
 }
 
 /// Gives the session to the role that `canon.session_user` names.
@@ -325,6 +353,7 @@ fn begin<S: Stream, E: Engine>(
     let peer = Peer {
         address: origin.address.map(|a| a.ip().to_string()),
         port: origin.address.map(|a| i32::from(a.port())),
+        protection: wire.stream.protection().map(shown_protection),
     };
     let mut session = Session::start(&gate.shared, &hello.user, handle, peer, &hello.parameters)?;
     if hello.purpose == Some(Purpose::Sessions) {
@@ -346,7 +375,41 @@ fn begin<S: Stream, E: Engine>(
     Ok(session)
 }
 
-async fn hello<S: Stream, E: Engine>(wire: &mut Wire<S>, gate: &Gate<E>) -> Result<Option<Hello>> {
+/// As `pg_stat_ssl` has it.
+fn shown_protection(p: Protection) -> sql::session::Protection {
+    sql::session::Protection {
+        version: p.version,
+        cipher: p.cipher,
+        bits: p.bits,
+        client: p.client.map(|c| sql::session::ClientCertificate {
+            subject: c.subject,
+            serial: c.serial,
+            issuer: c.issuer,
+        }),
+    }
+}
+
+/// Answers a request to encrypt what follows: by TLS where there is an acceptor, else with no.
+async fn encrypt<S: Stream>(wire: &mut Wire<S>, tls: Option<&Acceptor>) -> Result<()> {
+    // Bytes that came with the request could be a forgery to be read as if they were inside of TLS.
+    if !wire.input.bytes().is_empty() {
+        return Err(violation("received unencrypted data after SSL request"));
+    }
+    let made = match tls.filter(|_| !wire.stream.is_secured()) {
+        Some(tls) => tls.accept(&mut wire.stream).await,
+        None => {
+            wire.out.buf.push(b'N');
+            wire.send().await
+        }
+    };
+    made.map_err(|e| gone(&e))
+}
+
+async fn hello<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    gate: &Gate<E>,
+    origin: &Origin,
+) -> Result<Option<Hello>> {
     // A client asks at most once each for TLS and GSS.
     for _ in 0..3 {
         let Some(message) = first_message(wire).await? else {
@@ -354,14 +417,19 @@ async fn hello<S: Stream, E: Engine>(wire: &mut Wire<S>, gate: &Gate<E>) -> Resu
         };
         let code = u32::from_be_bytes(message[4..8].try_into().expect("at least eight bytes"));
         match code {
-            SSL_REQUEST | GSS_REQUEST => {
-                // Bytes that came with the request could be a forgery to be read as if they were inside of TLS.
-                if !wire.input.bytes().is_empty() {
-                    return Err(violation("received unencrypted data after SSL request"));
+            SSL_REQUEST => {
+                // A Unix socket needs none, as with PostgreSQL.
+                let tls = gate.entrance.tls.as_deref();
+                let tls = tls.filter(|_| origin.address.is_some());
+                let encrypted = encrypt(wire, tls).await;
+                if tls.is_some()
+                    && let Err(e) = &encrypted
+                {
+                    crate::audit::refused_handshake(origin.address, e);
                 }
-                wire.out.buf.push(b'N');
-                wire.send().await.map_err(|e| gone(&e))?;
+                encrypted?;
             }
+            GSS_REQUEST => encrypt(wire, None).await?,
             CANCEL_REQUEST => {
                 if let [.., a, b, c, d, e, f, g, h] = message[8..]
                     && message.len() == 16
@@ -456,8 +524,12 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
         database: database.unwrap_or(&user).clone(),
         purpose,
         proves: parameters.contains_key(NODE),
+        relayed: parameters.contains_key(RELAYED),
         user,
-        parameters: parameters.into_iter().filter(|p| p.0 != NODE).collect(),
+        parameters: parameters
+            .into_iter()
+            .filter(|p| p.0 != NODE && p.0 != RELAYED)
+            .collect(),
     })
 }
 
@@ -465,28 +537,42 @@ async fn authenticate<S: Stream, E: Engine>(
     wire: &mut Wire<S>,
     gate: &Gate<E>,
     origin: &Origin,
-    user: &str,
+    hello: &Hello,
 ) -> Result<()> {
+    let user = hello.user.as_str();
     let engine = &*gate.shared.engine;
     let mut look = Look::at(engine, &gate.looks);
     look.soon().await;
     let mut schema = engine.catalog().schema.clone();
-    let trusted = origin.local || gate.allow_passwordless_network;
+    let mut method = method(wire, gate, origin, hello, &schema)?;
+    let trusted = method.is_none_or(|m| matches!(m, Method::Trust | Method::Cert))
+        && (method.is_some() || origin.local || gate.entrance.allow_passwordless_network);
     if trusted && may_log_in(&schema, user).is_err() {
         look.end().await;
         schema = engine.catalog().schema.clone();
+        method = self::method(wire, gate, origin, hello, &schema)?;
     }
-    if trusted && verifier(&schema, user).is_none() {
-        return may_log_in(&schema, user);
+    match method {
+        Some(Method::Trust) => return may_log_in(&schema, user),
+        Some(Method::Cert) => {
+            certified(wire, user)?;
+            return may_log_in(&schema, user);
+        }
+        None if trusted && verifier(&schema, user).is_none() => return may_log_in(&schema, user),
+        _ => {}
     }
-    wire.out.sasl(scram::MECHANISM);
+    // Through a proxy a client sees the proxy's certificate and not this server's.
+    let end_point = wire.stream.end_point().filter(|_| !hello.relayed);
+    let end_point = end_point.map(<[u8]>::to_vec);
+    wire.out.sasl(scram::offered(end_point.as_deref()));
     let first = look.beside(password_message(wire)).await?;
     let mut nonce = [0; 18];
     gate.shared.host.random(&mut nonce);
     let schema = engine.catalog().schema.clone();
-    let mut x = scram::Exchange::new(user, verifier(&schema, user), &gate.secret, &nonce);
-    let data = chosen(&first, scram::MECHANISM)?;
-    let reply = x.first(text(data)?)?;
+    let x = scram::Exchange::new(user, verifier(&schema, user), &gate.secret, &nonce);
+    let mut x = x.over(end_point.as_deref());
+    let (mechanism, data) = choice(&first)?;
+    let reply = x.first(mechanism, text(data)?)?;
     wire.out.sasl_continue(reply);
     let last = password_message(wire).await?;
     let reply = match x.last(text(&last)?) {
@@ -501,6 +587,43 @@ async fn authenticate<S: Stream, E: Engine>(
         look.end().await;
     }
     may_log_in(&engine.catalog().schema, user)
+}
+
+/// How the rules want this role to prove itself; none: there are no rules. 28000 where they do not let it in.
+fn method<S: Stream, E: Engine>(
+    wire: &Wire<S>,
+    gate: &Gate<E>,
+    origin: &Origin,
+    hello: &Hello,
+    schema: &Schema,
+) -> Result<Option<Method>> {
+    let rules = &gate.entrance.access;
+    if rules.is_empty() {
+        return Ok(None);
+    }
+    let wants = Wants {
+        address: origin.address.map(|a| a.ip()),
+        tls: wire.stream.is_secured(),
+        role: &hello.user,
+        database: &hello.database,
+        replication: hello.purpose.is_some(),
+    };
+    let is_member = |of: &str| match (schema.role_named(&hello.user), schema.role_named(of)) {
+        (Some(role), Some(of)) => role.id == of.id || schema.is_plain_member_of(role.id, of.id),
+        _ => false,
+    };
+    access::decide(rules, &wants, is_member).map(Some)
+}
+
+/// 28000 unless the client has shown a certificate for this role.
+fn certified<S: Stream>(wire: &Wire<S>, user: &str) -> Result<()> {
+    let shown = wire.stream.protection().and_then(|p| p.client);
+    let what = match shown.map(|c| c.common_name) {
+        Some(Some(name)) if name == user => return Ok(()),
+        Some(_) => format!("certificate authentication failed for user \"{user}\""),
+        None => "connection requires a valid client certificate".to_owned(),
+    };
+    Err(Error::new(SqlState::INVALID_AUTHORIZATION, what))
 }
 
 /// What the schema keeps of the role's password, if it has one.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! for PATIENCE   nobody is accepted: if the copy comes meanwhile, the gate takes who stands in the kernel's queue
-//! then           accept ──▶ start-up message (a request for TLS: no) ──▶ 57P03, and the reason
+//! then           accept ──▶ (TLS) ──▶ start-up message ──▶ 57P03, and the reason
 //! with a door    accept ──▶ start-up message ──▶ replication=control: the proof, and the control plane; others: 57P03, and the reason
 //! ```
 //! The listeners go on to the gate afterwards. Without this a client would hang in that queue for as long as the primary is away.
@@ -15,8 +15,9 @@ use super::wire::Wire;
 use crate::replication::Membership;
 use crate::replication::members::{self, Members};
 use base::{Error, SqlState};
-use protocol::message;
 use protocol::startup::{CANCEL_REQUEST, GSS_REQUEST, MAX_STARTUP, SSL_REQUEST};
+use protocol::tls::Acceptor;
+use protocol::{Line, message};
 use sql::session::Severity;
 use std::io;
 use std::sync::Arc;
@@ -48,20 +49,35 @@ pub struct WaitingRoom {
 }
 
 impl WaitingRoom {
-    pub fn open(listeners: Vec<TcpListener>, why: String) -> WaitingRoom {
-        WaitingRoom::start(listeners, why, None)
+    pub fn open(
+        listeners: Vec<TcpListener>,
+        why: String,
+        tls: Option<Arc<Acceptor>>,
+    ) -> WaitingRoom {
+        WaitingRoom::start(listeners, why, None, tls)
     }
 
     /// One in which other members are heard.
-    pub fn with_door(listeners: Vec<TcpListener>, why: String, door: Door) -> WaitingRoom {
-        WaitingRoom::start(listeners, why, Some(door))
+    pub fn with_door(
+        listeners: Vec<TcpListener>,
+        why: String,
+        door: Door,
+        tls: Option<Arc<Acceptor>>,
+    ) -> WaitingRoom {
+        WaitingRoom::start(listeners, why, Some(door), tls)
     }
 
-    fn start(listeners: Vec<TcpListener>, why: String, door: Option<Door>) -> WaitingRoom {
+    fn start(
+        listeners: Vec<TcpListener>,
+        why: String,
+        door: Option<Door>,
+        tls: Option<Arc<Acceptor>>,
+    ) -> WaitingRoom {
         let (listeners, why) = (Arc::new(listeners), Arc::<str>::from(why));
         let mut accepting = JoinSet::new();
         for i in 0..listeners.len() {
-            accepting.spawn(accept(listeners.clone(), i, why.clone(), door.clone()));
+            let (door, tls) = (door.clone(), tls.clone());
+            accepting.spawn(accept(listeners.clone(), i, why.clone(), door, tls));
         }
         WaitingRoom {
             listeners,
@@ -76,7 +92,13 @@ impl WaitingRoom {
     }
 }
 
-async fn accept(listeners: Arc<Vec<TcpListener>>, i: usize, why: Arc<str>, door: Option<Door>) {
+async fn accept(
+    listeners: Arc<Vec<TcpListener>>,
+    i: usize,
+    why: Arc<str>,
+    door: Option<Door>,
+    tls: Option<Arc<Acceptor>>,
+) {
     if door.is_none() {
         tokio::time::sleep(PATIENCE).await;
     }
@@ -85,12 +107,15 @@ async fn accept(listeners: Arc<Vec<TcpListener>>, i: usize, why: Arc<str>, door:
         let place = here.clone().acquire_owned().await;
         match listeners[i].accept().await {
             Ok((socket, _)) => {
-                let (why, door) = (why.clone(), door.clone());
+                let (why, door, tls) = (why.clone(), door.clone(), tls.clone());
                 // It outlives the acceptor, so that who was accepted is answered.
                 tokio::spawn(async move {
                     match door {
-                        None => _ = tokio::time::timeout(SILENCE, refuse(socket, &why)).await,
-                        Some(door) => hear(socket, &why, door).await,
+                        None => {
+                            let refuse = refuse(socket, &why, tls.as_deref());
+                            _ = tokio::time::timeout(SILENCE, refuse).await;
+                        }
+                        Some(door) => hear(socket, &why, door, tls.as_deref()).await,
                     }
                     drop(place);
                 });
@@ -102,10 +127,10 @@ async fn accept(listeners: Arc<Vec<TcpListener>>, i: usize, why: Arc<str>, door:
 }
 
 /// Lets a member in, and refuses all others.
-async fn hear(socket: TcpStream, why: &str, door: Door) {
+async fn hear(socket: TcpStream, why: &str, door: Door, tls: Option<&Acceptor>) {
     _ = socket.set_nodelay(true);
     let mut wire = Wire::new(socket);
-    let knocked = startup::knock(&mut wire, &door.membership);
+    let knocked = startup::knock(&mut wire, &door.membership, tls);
     let served = match tokio::time::timeout(SILENCE, knocked).await {
         Ok(Ok(true)) => members::serve(&mut wire, Some(&door.members)).await,
         Ok(Ok(false)) => Err(Error::new(SqlState::CANNOT_CONNECT_NOW, why)),
@@ -118,7 +143,8 @@ async fn hear(socket: TcpStream, why: &str, door: Door) {
     }
 }
 
-async fn refuse(mut socket: TcpStream, why: &str) -> io::Result<()> {
+async fn refuse(socket: TcpStream, why: &str, tls: Option<&Acceptor>) -> io::Result<()> {
+    let mut socket = Line::Plain(socket);
     loop {
         let length = socket.read_u32().await? as usize;
         if !(8..=MAX_STARTUP).contains(&length) {
@@ -128,12 +154,19 @@ async fn refuse(mut socket: TcpStream, why: &str) -> io::Result<()> {
         let mut rest = vec![0; length - 8];
         socket.read_exact(&mut rest).await?;
         match code {
-            SSL_REQUEST | GSS_REQUEST => socket.write_all(b"N").await?,
+            SSL_REQUEST | GSS_REQUEST => {
+                let tls = tls.filter(|_| code == SSL_REQUEST && !socket.is_secured());
+                match tls {
+                    Some(tls) => tls.accept(&mut socket).await?,
+                    None => socket.write_all(b"N").await?,
+                }
+            }
             CANCEL_REQUEST => return Ok(()),
             _ => break,
         }
     }
     let told = message::error("FATAL", "57P03", why);
     socket.write_all(&told).await?;
+    socket.flush().await?;
     socket.shutdown().await
 }

@@ -7,6 +7,7 @@
 
 use base::{Error, Result, SqlState};
 use futures::future::{Either, select};
+use protocol::Line;
 use protocol::backend::{Field, Replies};
 use protocol::frontend::{self, Frontend};
 use sql::session::{Client, Column, CopyInput, Format, Handle, Severity};
@@ -18,9 +19,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// A socket.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
 
 /// A connection whose client sends without a pause reads so much, then others have their turn.
 const TURN: usize = 256 << 10;
@@ -125,7 +126,7 @@ impl Input {
 
 /// A connection.
 pub struct Wire<S> {
-    pub stream: S,
+    pub stream: Line<S>,
     pub input: Input,
     pub out: Replies,
     /// Messages of a COPY that failed are skipped up to its end.
@@ -143,9 +144,10 @@ pub fn gone(e: &io::Error) -> Error {
 }
 
 impl<S: Stream> Wire<S> {
-    pub fn new(stream: S) -> Wire<S> {
+    /// Over a socket, as yet plain.
+    pub fn new(socket: S) -> Wire<S> {
         Wire {
-            stream,
+            stream: Line::Plain(socket),
             input: Input::default(),
             out: Replies::default(),
             skip_copy: false,

@@ -5,10 +5,11 @@ use super::site::words;
 use super::{holds, region, send};
 use crate::gate::wire::{Stream, Wire, gone};
 use base::{Error, Result, SqlState};
+use protocol::Line;
 use protocol::frontend::{self, Frontend};
 
 /// Goes over to CopyBoth.
-pub(super) async fn copy_both<S: Stream>(wire: &mut Wire<S>) -> Result<CopyBoth<&mut S>> {
+pub(super) async fn copy_both<S: Stream>(wire: &mut Wire<S>) -> Result<CopyBoth<&mut Line<S>>> {
     // CopyBothResponse: binary, no columns.
     wire.out.message(b'W', |b| b.extend_from_slice(&[1, 0, 0]));
     wire.send().await.map_err(|e| gone(&e))?;

@@ -14,6 +14,7 @@
 //!
 //! Left out on purpose: a proof that the question is a node's; the answer tells a name, terms and a position.
 
+use super::Primary;
 use super::copy_both::{broken, lost};
 use super::membership::{Membership, denied};
 use super::send::Senders;
@@ -25,7 +26,6 @@ use replica::proof::{BYTES, Denied};
 use replica::ship::{Message, Ours, Stands, VERSION, stands};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tracing::{info, warn};
 use wal::{Around, Known};
 
@@ -132,7 +132,9 @@ async fn vouched_answer(
     nonce: &[u8],
     question: &[u8],
 ) -> Result<Message> {
-    let mut stream = TcpStream::connect(address).await.map_err(|e| lost(&e))?;
+    let parsed = Primary::parse(address).map_err(|why| broken(&why))?;
+    let server = member.secured(parsed.server());
+    let mut stream = protocol::dial::dial(&server).await?;
     stream.write_all(question).await.map_err(|e| lost(&e))?;
     let length = stream.read_u32().await.map_err(|e| lost(&e))?;
     if length > LONGEST {

@@ -12,7 +12,7 @@ pub(super) use node::copying::disk;
 use node::copying::{Copying, Do, Event, Note, Place};
 use node::restart::Patience;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
+use protocol::Line;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -64,7 +64,7 @@ impl Task<'_> {
     async fn run(&mut self) -> Result<u32> {
         let mut time = tokio::time::interval(TIME);
         time.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut link: Option<CopyBoth<TcpStream>> = None;
+        let mut link: Option<CopyBoth<Line>> = None;
         let mut out = Vec::new();
         self.copying.begin(&mut out);
         loop {
@@ -113,7 +113,7 @@ impl Task<'_> {
         }
     }
 
-    async fn connect(&self) -> Result<CopyBoth<TcpStream>> {
+    async fn connect(&self) -> Result<CopyBoth<Line>> {
         let parameters = [("replication", "canon"), ("application_name", self.name)];
         let link = self.primary.connect(&parameters).await?;
         CopyBoth::begin(link, COMMAND).await

@@ -7,9 +7,9 @@
 //! ends that both have much to send do not stop each other. It may be dropped at any of its waits and called again.
 
 use base::{Error, Result, SqlState};
-use protocol::Link;
 pub use protocol::link::lost;
 use protocol::message::server_error;
+use protocol::{Line, Link};
 use replica::ship::Message;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -32,9 +32,9 @@ pub struct CopyBoth<S> {
     written: usize,
 }
 
-impl CopyBoth<TcpStream> {
+impl CopyBoth<Line<TcpStream>> {
     /// Sends the command over a connection that is logged in, which goes over to CopyBoth with it.
-    pub async fn begin(link: Link, command: &str) -> Result<CopyBoth<TcpStream>> {
+    pub async fn begin(link: Link, command: &str) -> Result<CopyBoth<Line<TcpStream>>> {
         let (stream, input) = link.copy_both(command).await?;
         Ok(CopyBoth::new(stream, input))
     }

@@ -517,7 +517,7 @@ impl Fresh {
             let tcp = mio::net::TcpStream::from_std(tcp.into_std()?);
             Socket::new(tcp, core.clone())
         };
-        let mut link = link.over(socket).map_err(|e| lost(&e))?;
+        let mut link = link.over(|line| line.over(socket)).map_err(|e| lost(&e))?;
         let closing = self.closing.notified();
         if self.closed.load(SeqCst) {
             return Ok(());

@@ -13,11 +13,12 @@ use crate::config::Config;
 use base::{Error, Result, SqlState};
 use env::Env;
 use parking_lot::Mutex;
+use protocol::Conninfo;
 use replica::proof::{Answerer, Asker, BYTES, Claim, Denied, Nonce, Purpose, Secret};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::info;
 
@@ -50,6 +51,9 @@ pub struct Membership {
     cluster: Mutex<u128>,
     /// The newest term that this node knows to have begun.
     known: AtomicU64,
+    /// Those that sign certificates of nodes.
+    authorities: Option<PathBuf>,
+    allow_plain_network: bool,
 }
 
 impl PartialEq for Membership {
@@ -125,7 +129,14 @@ impl Membership {
             env: env.clone(),
             cluster: Mutex::default(),
             known: AtomicU64::new(0),
+            authorities: config.cluster_ca.clone(),
+            allow_plain_network: config.entrance.allow_plain_network,
         })
+    }
+
+    /// Another node's address, with what this node asks of TLS.
+    pub fn secured(&self, server: Conninfo) -> Conninfo {
+        server.secured(self.authorities.as_deref(), self.allow_plain_network)
     }
 
     /// Writes the secret into the directory, unless it is there. The directory is locked by this process.

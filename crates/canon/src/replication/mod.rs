@@ -21,7 +21,7 @@
 //! What is decided is decided in `replica::ship`, which knows no socket; what is kept, in `node`. Here are the tasks between them, and
 //! what SQL, metrics and probes are told ([`Place`]).
 //!
-//! Left out on purpose: replicas of replicas, TLS.
+//! Left out on purpose: replicas of replicas.
 
 mod accept;
 pub mod archive;

@@ -105,7 +105,10 @@ impl Primary {
     pub fn server(&self) -> Conninfo {
         let mut server = self.server.clone();
         (server.host, server.port) = self.address();
-        server
+        match &self.member {
+            Some(member) => member.secured(server),
+            None => server,
+        }
     }
 
     /// Asked by a node of its cluster.

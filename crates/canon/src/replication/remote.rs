@@ -12,6 +12,7 @@ use super::shared::Mapped;
 use base::{Error, Result, SqlState};
 use futures::channel::oneshot;
 use parking_lot::Mutex;
+use protocol::Line;
 use replica::read::{Reading, RemoteMemory, decode_answer, decode_place, encode_request};
 use std::collections::HashMap;
 use std::io;
@@ -57,7 +58,10 @@ impl RemoteMemory for Tcp {
 }
 
 /// A connection over which a primary's region is read; the region's name and path, for who is on its host.
-pub async fn link(primary: &Primary, name: &str) -> Result<(CopyBoth<TcpStream>, u64, String)> {
+pub async fn link(
+    primary: &Primary,
+    name: &str,
+) -> Result<(CopyBoth<Line<TcpStream>>, u64, String)> {
     let parameters = [("replication", "canon"), ("application_name", name)];
     let link = primary.connect(&parameters).await?;
     let mut link = CopyBoth::begin(link, COMMAND).await?;
@@ -70,7 +74,7 @@ pub async fn link(primary: &Primary, name: &str) -> Result<(CopyBoth<TcpStream>,
 pub async fn connect(
     primary: &Primary,
     name: &str,
-) -> Result<(CopyBoth<TcpStream>, Option<Mapped>)> {
+) -> Result<(CopyBoth<Line<TcpStream>>, Option<Mapped>)> {
     let (link, name, path) = link(primary, name).await?;
     let mapped = tokio::task::block_in_place(|| Mapped::find(name, &path));
     Ok((link, mapped))

@@ -82,6 +82,25 @@ pub struct SettingRow {
     pub reset_val: Option<String>,
 }
 
+/// How a connection is protected, as `pg_stat_ssl` shows it.
+#[derive(Clone, Debug, Default)]
+pub struct Protection {
+    /// `TLSv1.3`
+    pub version: &'static str,
+    pub cipher: String,
+    pub bits: i32,
+    pub client: Option<ClientCertificate>,
+}
+
+/// A client's certificate.
+#[derive(Clone, Debug, Default)]
+pub struct ClientCertificate {
+    pub subject: String,
+    /// Decimal digits.
+    pub serial: String,
+    pub issuer: String,
+}
+
 /// One row of `pg_stat_activity`. Times are microseconds since 2000-01-01 UTC.
 #[derive(Clone, Debug, Default)]
 pub struct ActivityRow {
@@ -90,6 +109,7 @@ pub struct ActivityRow {
     pub application_name: String,
     pub client_addr: Option<String>,
     pub client_port: Option<i32>,
+    pub protection: Option<Arc<Protection>>,
     pub backend_start: i64,
     pub xact_start: Option<i64>,
     pub query_start: Option<i64>,
@@ -451,6 +471,7 @@ fn fill(namespace: Oid, name: &str) -> Option<relations::Fill> {
         "pg_stat_gssapi" => summaries::pg_stat_gssapi,
         "pg_settings" => summaries::pg_settings,
         "pg_stat_activity" => summaries::pg_stat_activity,
+        "pg_stat_ssl" => summaries::pg_stat_ssl,
         "pg_prepared_statements" => summaries::pg_prepared_statements,
         "pg_cursors" => summaries::pg_cursors,
         "pg_locks" => summaries::pg_locks,

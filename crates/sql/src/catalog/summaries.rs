@@ -307,6 +307,34 @@ pub(super) fn pg_stat_activity(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<
     Ok(())
 }
 
+/// How the connection of each session is protected.
+pub(super) fn pg_stat_ssl(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
+    for a in cx.facts.activity() {
+        if !cx.sees_activity_of(a.user) {
+            rows.push(&[("pid", Value::Int4(a.pid))]);
+            continue;
+        }
+        let Some(p) = &a.protection else {
+            rows.push(&[("pid", Value::Int4(a.pid)), ("ssl", Value::Bool(false))]);
+            continue;
+        };
+        let client = p.client.as_ref();
+        let serial = client.and_then(|c| c.serial.parse().ok());
+        let numeric = |n: base::Numeric| Value::from(n);
+        rows.push(&[
+            ("pid", Value::Int4(a.pid)),
+            ("ssl", Value::Bool(true)),
+            ("version", text(p.version)),
+            ("cipher", text(&p.cipher)),
+            ("bits", Value::Int4(p.bits)),
+            ("client_dn", maybe(client.map(|c| &c.subject))),
+            ("client_serial", serial.map_or(Value::Null, numeric)),
+            ("issuer_dn", maybe(client.map(|c| &c.issuer))),
+        ]);
+    }
+    Ok(())
+}
+
 pub(super) fn pg_prepared_statements(cx: &CatalogScan<'_>, rows: &mut Rows) -> Result<()> {
     for p in cx.facts.prepared_statements() {
         let types = p.parameter_types.iter().map(|t| oid(*t)).collect();

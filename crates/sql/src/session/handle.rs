@@ -35,6 +35,7 @@ pub struct Activity {
     pub application_name: String,
     pub client_addr: Option<String>,
     pub client_port: Option<i32>,
+    pub protection: Option<Arc<super::Protection>>,
     pub backend_start: i64,
     pub xact_start: Option<i64>,
     pub query_start: Option<i64>,

@@ -53,6 +53,7 @@ mod utility;
 mod variables;
 mod wait_for;
 
+pub use crate::catalog::{ClientCertificate, Protection};
 pub use client::{Client, Column, CopyInput, Format, Severity, TxnStatus};
 pub use embedded::{Answer, Embedded};
 pub use exit::Exit;
@@ -180,6 +181,8 @@ pub struct Shared<E: Engine> {
     pub max_connections: u32,
     /// Settings of the server that are not the defaults: (name, value).
     pub defaults: Vec<(String, String)>,
+    /// Settings that show what the server was started with, and that no session sets: (name, value).
+    pub facts: Vec<(&'static str, String)>,
 }
 
 impl<E: Engine> Shared<E> {
@@ -197,6 +200,7 @@ impl<E: Engine> Shared<E> {
             database: database.to_owned(),
             max_connections: 100,
             defaults: Vec::new(),
+            facts: Vec::new(),
         }
     }
 }
@@ -248,6 +252,8 @@ pub struct Session<E: Engine> {
 pub struct Peer {
     pub address: Option<String>,
     pub port: Option<i32>,
+    /// None: the connection is plain.
+    pub protection: Option<Protection>,
 }
 
 /// The settings that a role's session begins with, below what its client asks for.
@@ -302,6 +308,9 @@ impl<E: Engine> Session<E> {
             s.max_connections = shared.max_connections;
             s.set_place(shared.engine.follows(), shared.engine.runs(Work::Rows));
             begin_with(&mut s, &shared.defaults, &catalog.schema, role.id)?;
+            for (name, value) in &shared.facts {
+                s.initialise(name, value);
+            }
             s.initialise("session_authorization", user);
             s.initialise("is_superuser", if role.superuser { "on" } else { "off" });
             let mut set = |name: &str, value: &str| match roles::is_of_role(name) {
@@ -332,6 +341,7 @@ impl<E: Engine> Session<E> {
             a.user = role.id;
             a.client_addr = peer.address;
             a.client_port = peer.port;
+            a.protection = peer.protection.map(Arc::new);
             a.backend_start = now;
             a.state_change = Some(now);
             a.state = "idle";

@@ -668,6 +668,7 @@ impl<E: Engine> SessionFacts for State<E> {
                     application_name: a.application_name,
                     client_addr: a.client_addr,
                     client_port: a.client_port,
+                    protection: a.protection,
                     backend_start: a.backend_start,
                     xact_start: a.xact_start,
                     query_start: a.query_start,

@@ -1,0 +1,170 @@
+//! The sections `[tls]`, a certificate and its key, and `[[access]]`, which role may come from where; what of it shows as PostgreSQL's settings.
+//!
+//! ```text
+//! tls.certificate, tls.key ──▶ both or none ──▶ the key is the certificate's, and nobody else may read it ──▶ Acceptor
+//! ```
+//! The files are read here, so that a start with a wrong one ends before a disk or a socket is touched.
+//!
+//! Left out on purpose: a choice of ciphers and of versions of TLS. Those of `rustls` are all sound.
+
+use super::{Config, File, Overrides, secrets};
+use crate::entrance::Entrance;
+use crate::entrance::access::{Method, Rule, Source, Who};
+use base::{Error, Result, SqlState};
+use protocol::tls::{Acceptor, Files, authorities};
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The section of the file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tls {
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+    cluster_ca: Option<PathBuf>,
+}
+
+/// One section `[[access]]`. What is left out is `any`, or `all`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Access {
+    from: Option<String>,
+    role: Option<String>,
+    database: Option<String>,
+    tls: Option<bool>,
+    method: String,
+}
+
+/// The rules that these sections are. 22023 for one that is none.
+fn rules(sections: &[Access], knows_clients: bool) -> Result<Vec<Rule>> {
+    let one = |(i, a): (usize, &Access)| {
+        let bad = |key: &str, value: &str, why: &str| {
+            let code = SqlState::INVALID_PARAMETER_VALUE;
+            Error::new(
+                code,
+                format!("access rule {}: {key} = {value:?}: {why}", i + 1),
+            )
+        };
+        let from = a.from.as_deref().unwrap_or("any");
+        let places = "any, local, or an address such as 10.0.0.7 or 10.0.0.0/8";
+        let method = match a.method.as_str() {
+            "scram" => Method::Scram,
+            "cert" if !knows_clients => {
+                return Err(bad("method", "cert", "it needs tls.client_ca"));
+            }
+            "cert" => Method::Cert,
+            "trust" => Method::Trust,
+            "reject" => Method::Reject,
+            m => return Err(bad("method", m, "scram, cert, trust or reject")),
+        };
+        Ok(Rule {
+            from: Source::parse(from).ok_or_else(|| bad("from", from, places))?,
+            who: match a.role.as_deref() {
+                None | Some("all") => Who::All,
+                Some("" | "+") => return Err(bad("role", "", "a role, or + and a role")),
+                Some(role) => match role.strip_prefix('+') {
+                    Some(group) => Who::MembersOf(group.to_owned()),
+                    None => Who::Role(role.to_owned()),
+                },
+            },
+            database: a.database.clone().filter(|d| d != "all"),
+            tls: a.tls,
+            method,
+        })
+    };
+    sections.iter().enumerate().map(one).collect()
+}
+
+/// 22023.
+fn bad(key: &str, why: impl std::fmt::Display) -> Error {
+    let code = SqlState::INVALID_PARAMETER_VALUE;
+    Error::new(code, format!("tls.{key}: {why}"))
+}
+
+/// What a flag says, else the file; an empty path is none.
+fn said(flag: &Option<PathBuf>, file: &Option<PathBuf>) -> Option<PathBuf> {
+    let path = flag.clone().or_else(|| file.clone());
+    path.filter(|p| !p.as_os_str().is_empty())
+}
+
+impl Tls {
+    /// Authorities of the cluster's nodes; 22023 for a file without one.
+    fn cluster_ca(&self, flags: &Overrides) -> Result<Option<PathBuf>> {
+        let path = said(&flags.tls_cluster_ca, &self.cluster_ca);
+        if let Some(path) = &path {
+            authorities(path).map_err(|e| bad("cluster_ca", &e.fields().message))?;
+        }
+        Ok(path)
+    }
+
+    /// Whether certificates of clients can be looked at.
+    fn knows_clients(&self, flags: &Overrides) -> bool {
+        said(&flags.tls_client_ca, &self.client_ca).is_some()
+    }
+
+    /// What flags and file say together. `None`: nothing, so there is no TLS.
+    fn acceptor(&self, flags: &Overrides) -> Result<Option<Arc<Acceptor>>> {
+        let certificate = said(&flags.tls_certificate, &self.certificate);
+        let key = said(&flags.tls_key, &self.key);
+        let client_ca = said(&flags.tls_client_ca, &self.client_ca);
+        let files = match (certificate, key) {
+            (Some(certificate), Some(key)) => Files {
+                certificate,
+                key,
+                client_ca,
+            },
+            (Some(_), None) => return Err(bad("certificate", "it needs tls.key")),
+            (None, Some(_)) => return Err(bad("key", "it needs tls.certificate")),
+            (None, None) if client_ca.is_some() => {
+                return Err(bad("client_ca", "it needs tls.certificate and tls.key"));
+            }
+            (None, None) => return Ok(None),
+        };
+        secrets::must_be_private(&files.key, "a private key").map_err(|e| {
+            bad(
+                "key",
+                format!("{}: {}", files.key.display(), e.fields().message),
+            )
+        })?;
+        let made = Acceptor::new(files).map_err(|e| {
+            let code = e.code();
+            Error::new(code, format!("tls: {}", e.fields().message))
+        })?;
+        Ok(Some(Arc::new(made)))
+    }
+}
+
+/// What flags and file say of the way in, and the authorities of the cluster's nodes.
+pub(super) fn read(file: &File, flags: &Overrides) -> Result<(Entrance, Option<PathBuf>)> {
+    let passwordless = file.allow_passwordless_network.unwrap_or(false);
+    let plain = file.allow_plain_network.unwrap_or(false);
+    let entrance = Entrance {
+        allow_passwordless_network: flags.allow_passwordless_network || passwordless,
+        allow_plain_network: flags.allow_plain_network || plain,
+        tls: file.tls.acceptor(flags)?,
+        access: rules(&file.access, file.tls.knows_clients(flags))?,
+    };
+    Ok((entrance, file.tls.cluster_ca(flags)?))
+}
+
+impl Config {
+    /// Settings of PostgreSQL that show what the server was started with: name, value.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let Some(tls) = &self.entrance.tls else {
+            return Vec::new();
+        };
+        let files = tls.files();
+        let ca = files.client_ca.as_ref();
+        vec![
+            ("ssl", "on".to_owned()),
+            ("ssl_cert_file", files.certificate.display().to_string()),
+            ("ssl_key_file", files.key.display().to_string()),
+            (
+                "ssl_ca_file",
+                ca.map_or_else(String::new, |p| p.display().to_string()),
+            ),
+        ]
+    }
+}

@@ -1,0 +1,24 @@
+//! What clients need to come in, as the configuration says it: TLS, and rules of which role may come from where.
+//!
+//! ```text
+//! config ──▶ Entrance { certificates, rules, what is allowed in so many words } ──▶ gate
+//! ```
+//! Left out on purpose: what a connection is asked, and in which order (`gate::startup`).
+
+pub mod access;
+
+use protocol::tls::Acceptor;
+use std::sync::Arc;
+
+/// See the head of the file.
+#[derive(Clone, Debug, Default)]
+pub struct Entrance {
+    /// Roles without a password get in from other machines too.
+    pub allow_passwordless_network: bool,
+    /// So do connections without TLS.
+    pub allow_plain_network: bool,
+    /// None: no TLS.
+    pub tls: Option<Arc<Acceptor>>,
+    /// Which role may come from where; empty: see [`access`].
+    pub access: Vec<access::Rule>,
+}

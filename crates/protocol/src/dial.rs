@@ -1,0 +1,210 @@
+//! A client's way to a server: TCP, and TLS as `sslmode` asks for it.
+//!
+//! ```text
+//! disable       plain
+//! prefer        SSLRequest ──▶ 'S': TLS, whatever certificate is shown ──▶ 'N': plain
+//! require       TLS, or an error; with sslrootcert as verify-ca
+//! verify-ca     and an authority of sslrootcert has signed the certificate
+//! verify-full   and the certificate is for this host
+//! ```
+//! `prefer` does not come back without TLS after a handshake that failed, as libpq does: only a server that says 'N' gets a plain
+//! connection. The files are read for each connection, so new ones count without a start. One byte answers the request: what comes with it
+//! was not protected, and ends the connection.
+//!
+//! Left out on purpose: the authorities of the operating system, lists of revoked certificates.
+
+use crate::certificate::end_point;
+use crate::conninfo::{Conninfo, SslMode};
+use crate::line::{Io, Line};
+use crate::startup::SSL_REQUEST;
+use crate::tls::{ALPN, authorities, certificates, key, provider};
+use base::{Error, Result, SqlState};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    self, CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme,
+};
+use tokio_rustls::{TlsConnector, TlsStream};
+
+/// Connects, within the time that the server's address says. 08006.
+pub async fn dial(server: &Conninfo) -> Result<Line<TcpStream>> {
+    let late = || no_answer(server, "it took too long");
+    let dialed = tokio::time::timeout(server.connect_timeout, connect(server));
+    dialed.await.map_err(|_| late())?
+}
+
+/// 08006.
+pub(crate) fn no_answer(server: &Conninfo, why: &str) -> Error {
+    Error::new(
+        SqlState::CONNECTION_FAILURE,
+        format!("no connection to {server}: {why}"),
+    )
+}
+
+async fn connect(server: &Conninfo) -> Result<Line<TcpStream>> {
+    let failed = |e: io::Error| no_answer(server, &e.to_string());
+    // A wrong file is told before anything is sent.
+    let wanted = match server.tls.mode {
+        SslMode::Disable => None,
+        _ => Some(Arc::new(config(server)?)),
+    };
+    let address = (server.host.as_str(), server.port);
+    let mut socket = TcpStream::connect(address).await.map_err(failed)?;
+    _ = socket.set_nodelay(true);
+    let Some(config) = wanted else {
+        return Ok(Line::Plain(socket));
+    };
+    let mut request = 8u32.to_be_bytes().to_vec();
+    request.extend_from_slice(&SSL_REQUEST.to_be_bytes());
+    socket.write_all(&request).await.map_err(failed)?;
+    // Never more than the one byte: what follows is read inside of TLS.
+    match socket.read_u8().await.map_err(failed)? {
+        b'S' => {}
+        b'N' if server.tls.mode == SslMode::Prefer => return Ok(Line::Plain(socket)),
+        b'N' => return Err(no_answer(server, "it has no TLS, and sslmode asks for it")),
+        _ => return Err(no_answer(server, "it does not know requests for TLS")),
+    }
+    let name = ServerName::try_from(server.host.clone())
+        .map_err(|_| no_answer(server, "its name cannot be one of a certificate"))?;
+    let socket: Box<dyn Io> = Box::new(socket);
+    let shaken = TlsConnector::from(config).connect(name, socket).await;
+    let stream = TlsStream::from(shaken.map_err(|e| no_answer(server, &format!("TLS: {e}")))?);
+    let certificate = stream.get_ref().1.peer_certificates();
+    let end_point = certificate.and_then(|c| end_point(c.first()?));
+    Ok(Line::secured(stream, end_point))
+}
+
+fn config(server: &Conninfo) -> Result<ClientConfig> {
+    let (tls, provider) = (&server.tls, provider());
+    let wrong = |e: &dyn std::fmt::Display| no_answer(server, &e.to_string());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|e| wrong(&e))?;
+    let signed_by = |root: &Path| {
+        let roots = authorities(root)?;
+        WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+            .build()
+            .map_err(|e| wrong(&e))
+    };
+    let root = tls.root.as_deref();
+    let needed = || wrong(&"sslmode verify-ca and verify-full need sslrootcert");
+    let trusts: Arc<dyn ServerCertVerifier> = match (tls.mode, root) {
+        (SslMode::VerifyFull, root) => signed_by(root.ok_or_else(needed)?)?,
+        (SslMode::VerifyCa, root) => {
+            let signed = signed_by(root.ok_or_else(needed)?)?;
+            Arc::new(AnyName(signed))
+        }
+        (SslMode::Require, Some(root)) => Arc::new(AnyName(signed_by(root)?)),
+        _ => Arc::new(Anyone(provider)),
+    };
+    let builder = builder.dangerous().with_custom_certificate_verifier(trusts);
+    let mut config = match (&tls.certificate, &tls.key) {
+        (Some(chain), Some(path)) => builder
+            .with_client_auth_cert(certificates(chain)?, key(path)?)
+            .map_err(|e| wrong(&e))?,
+        _ => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(config)
+}
+
+/// `verify-ca`: the certificate counts whatever host it is for.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified = self
+            .0
+            .verify_server_cert(certificate, between, name, ocsp, now);
+        match verified {
+            // The name is looked at when all else was right.
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// `prefer` and `require`: any certificate, if the other end has its key.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
