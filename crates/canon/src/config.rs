@@ -3,7 +3,7 @@
 //! Everything is checked here, before a disk or a socket is touched: an unknown key, a variable that is nearly a known one
 //! ([`variables`]), a size that is none, an address that cannot be one, a password where others can read it ([`secrets`]).
 
-mod entrance;
+pub mod entrance;
 mod secrets;
 mod variables;
 
@@ -121,6 +121,19 @@ struct Forward {
 }
 
 impl File {
+    /// What the file and the flags say of the way in, and the authorities of the cluster's nodes.
+    fn entrance(&self, flags: &Overrides) -> Result<(Entrance, Option<PathBuf>)> {
+        let passwordless = self.allow_passwordless_network.unwrap_or(false);
+        let plain = self.allow_plain_network.unwrap_or(false);
+        let entrance = Entrance {
+            allow_passwordless_network: flags.allow_passwordless_network || passwordless,
+            allow_plain_network: flags.tls.allow_plain_network || plain,
+            tls: self.tls.acceptor(&flags.tls)?,
+            access: entrance::rules(&self.access, self.tls.knows_clients(&flags.tls))?,
+        };
+        Ok((entrance, self.tls.cluster_ca(&flags.tls)?))
+    }
+
     /// Whether it holds what nobody else on the machine may read.
     fn holds_secrets(&self) -> bool {
         self.replica_of
@@ -153,21 +166,8 @@ pub struct Overrides {
     /// Let users without a password in from other machines
     #[arg(long, env = "CANON_ALLOW_PASSWORDLESS_NETWORK")]
     pub allow_passwordless_network: bool,
-    /// Let connections without TLS in from other machines
-    #[arg(long, env = "CANON_ALLOW_PLAIN_NETWORK")]
-    pub allow_plain_network: bool,
-    /// The server's certificate for TLS, PEM, with those of authorities between it and one that clients know
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_CERTIFICATE")]
-    pub tls_certificate: Option<PathBuf>,
-    /// The certificate's private key, PEM; nobody but the server may read it
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_KEY")]
-    pub tls_key: Option<PathBuf>,
-    /// Authorities that sign certificates of clients, PEM
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_CLIENT_CA")]
-    pub tls_client_ca: Option<PathBuf>,
-    /// Authorities that sign certificates of the cluster's nodes, PEM; other nodes must show one for their host then
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_CLUSTER_CA")]
-    pub tls_cluster_ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub tls: entrance::Flags,
     /// Most memory that rows may take, such as 8GB
     #[arg(long, value_name = "SIZE", env = "CANON_MAX_MEMORY")]
     pub max_memory: Option<String>,
@@ -421,7 +421,7 @@ impl Config {
     }
 
     fn check(file: File, flags: &Overrides) -> Result<Config> {
-        let (entrance, cluster_ca) = entrance::read(&file, flags)?;
+        let (entrance, cluster_ca) = file.entrance(flags)?;
         let text = |a: &Option<String>, b: &Option<String>, d: &str| {
             a.clone()
                 .or_else(|| b.clone())

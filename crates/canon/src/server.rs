@@ -696,7 +696,7 @@ fn refuse_plain_network(config: &Config) -> Result<()> {
 fn set_sessions(shared: &mut Shared<NodeEngine>, config: &Config) {
     shared.max_connections = config.max_connections;
     shared.defaults = session_defaults(config);
-    shared.facts = config.facts();
+    shared.facts = config.entrance.settings();
     shared.sessions.memory.set_limit(config.memory_total);
 }
 

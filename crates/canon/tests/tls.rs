@@ -200,7 +200,7 @@ async fn certificates_are_read_again() {
         assert!(Instant::now() < until, "{}", server.log_tail());
     }
     assert!(!by(&old).await);
-    // Who is there stays.
+    // A connection that is there stays.
     assert_eq!(one(&before, PROTECTED).await.as_deref(), Some("t"));
 }
 
@@ -356,7 +356,7 @@ async fn from_other_machines_tls_is_needed() {
     if on_postgres() {
         return;
     }
-    // A machine without a network has nobody to refuse.
+    // A machine without a network has no client to refuse.
     let Some(network) = network_address() else {
         return;
     };

@@ -189,8 +189,8 @@ impl Conninfo {
         own.or_else(|| std::env::var("PGPASSWORD").ok())
     }
 
-    /// The same, with what a node or a proxy asks of TLS where the address does not say it: with authorities of the cluster a certificate of
-    /// that host; else TLS if the other end has it, and on other machines always, unless plain connections are allowed.
+    /// The same, with what a node or a proxy asks of TLS where the address does not say it. With authorities of the cluster that is a
+    /// certificate of the host. Else it is TLS if the other end has it, and on other machines always, unless plain connections are allowed.
     pub fn secured(mut self, authorities: Option<&Path>, allow_plain_network: bool) -> Conninfo {
         if self.tls.said {
             return self;

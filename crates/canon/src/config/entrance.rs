@@ -1,4 +1,4 @@
-//! The sections `[tls]`, a certificate and its key, and `[[access]]`, which role may come from where; what of it shows as PostgreSQL's settings.
+//! The sections `[tls]`, a certificate and its key, and `[[access]]`, which role may come from where.
 //!
 //! ```text
 //! tls.certificate, tls.key ──▶ both or none ──▶ the key is the certificate's, and nobody else may read it ──▶ Acceptor
@@ -7,14 +7,33 @@
 //!
 //! Left out on purpose: a choice of ciphers and of versions of TLS. Those of `rustls` are all sound.
 
-use super::{Config, File, Overrides, secrets};
-use crate::entrance::Entrance;
+use super::secrets;
 use crate::entrance::access::{Method, Rule, Source, Who};
 use base::{Error, Result, SqlState};
 use protocol::tls::{Acceptor, Files, authorities};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// What flags and variables say.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Flags {
+    /// Let connections without TLS in from other machines
+    #[arg(long, env = "CANON_ALLOW_PLAIN_NETWORK")]
+    pub allow_plain_network: bool,
+    /// The server's certificate for TLS, PEM, with those of authorities between it and one that clients know
+    #[arg(long, value_name = "FILE", env = "CANON_TLS_CERTIFICATE")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, PEM; only the server may read it
+    #[arg(long, value_name = "FILE", env = "CANON_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// Authorities that sign certificates of clients, PEM
+    #[arg(long, value_name = "FILE", env = "CANON_TLS_CLIENT_CA")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Authorities that sign certificates of the cluster's nodes, PEM; other nodes must show one for their host then
+    #[arg(long, value_name = "FILE", env = "CANON_TLS_CLUSTER_CA")]
+    pub tls_cluster_ca: Option<PathBuf>,
+}
 
 /// The section of the file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -38,7 +57,7 @@ pub(super) struct Access {
 }
 
 /// The rules that these sections are. 22023 for one that is none.
-fn rules(sections: &[Access], knows_clients: bool) -> Result<Vec<Rule>> {
+pub(super) fn rules(sections: &[Access], knows_clients: bool) -> Result<Vec<Rule>> {
     let one = |(i, a): (usize, &Access)| {
         let bad = |key: &str, value: &str, why: &str| {
             let code = SqlState::INVALID_PARAMETER_VALUE;
@@ -91,7 +110,7 @@ fn said(flag: &Option<PathBuf>, file: &Option<PathBuf>) -> Option<PathBuf> {
 
 impl Tls {
     /// Authorities of the cluster's nodes; 22023 for a file without one.
-    fn cluster_ca(&self, flags: &Overrides) -> Result<Option<PathBuf>> {
+    pub fn cluster_ca(&self, flags: &Flags) -> Result<Option<PathBuf>> {
         let path = said(&flags.tls_cluster_ca, &self.cluster_ca);
         if let Some(path) = &path {
             authorities(path).map_err(|e| bad("cluster_ca", &e.fields().message))?;
@@ -100,12 +119,12 @@ impl Tls {
     }
 
     /// Whether certificates of clients can be looked at.
-    fn knows_clients(&self, flags: &Overrides) -> bool {
+    pub fn knows_clients(&self, flags: &Flags) -> bool {
         said(&flags.tls_client_ca, &self.client_ca).is_some()
     }
 
     /// What flags and file say together. `None`: nothing, so there is no TLS.
-    fn acceptor(&self, flags: &Overrides) -> Result<Option<Arc<Acceptor>>> {
+    pub fn acceptor(&self, flags: &Flags) -> Result<Option<Arc<Acceptor>>> {
         let certificate = said(&flags.tls_certificate, &self.certificate);
         let key = said(&flags.tls_key, &self.key);
         let client_ca = said(&flags.tls_client_ca, &self.client_ca);
@@ -133,38 +152,5 @@ impl Tls {
             Error::new(code, format!("tls: {}", e.fields().message))
         })?;
         Ok(Some(Arc::new(made)))
-    }
-}
-
-/// What flags and file say of the way in, and the authorities of the cluster's nodes.
-pub(super) fn read(file: &File, flags: &Overrides) -> Result<(Entrance, Option<PathBuf>)> {
-    let passwordless = file.allow_passwordless_network.unwrap_or(false);
-    let plain = file.allow_plain_network.unwrap_or(false);
-    let entrance = Entrance {
-        allow_passwordless_network: flags.allow_passwordless_network || passwordless,
-        allow_plain_network: flags.allow_plain_network || plain,
-        tls: file.tls.acceptor(flags)?,
-        access: rules(&file.access, file.tls.knows_clients(flags))?,
-    };
-    Ok((entrance, file.tls.cluster_ca(flags)?))
-}
-
-impl Config {
-    /// Settings of PostgreSQL that show what the server was started with: name, value.
-    pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let Some(tls) = &self.entrance.tls else {
-            return Vec::new();
-        };
-        let files = tls.files();
-        let ca = files.client_ca.as_ref();
-        vec![
-            ("ssl", "on".to_owned()),
-            ("ssl_cert_file", files.certificate.display().to_string()),
-            ("ssl_key_file", files.key.display().to_string()),
-            (
-                "ssl_ca_file",
-                ca.map_or_else(String::new, |p| p.display().to_string()),
-            ),
-        ]
     }
 }

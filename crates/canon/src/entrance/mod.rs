@@ -8,6 +8,7 @@
 pub mod access;
 
 use protocol::tls::Acceptor;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// See the head of the file.
@@ -21,4 +22,22 @@ pub struct Entrance {
     pub tls: Option<Arc<Acceptor>>,
     /// Which role may come from where; empty: see [`access`].
     pub access: Vec<access::Rule>,
+}
+
+impl Entrance {
+    /// Settings of PostgreSQL that show it: name, value.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let Some(tls) = &self.tls else {
+            return Vec::new();
+        };
+        let files = tls.files();
+        let shown = |path: &PathBuf| path.display().to_string();
+        let ca = files.client_ca.as_ref().map(shown);
+        vec![
+            ("ssl", "on".to_owned()),
+            ("ssl_cert_file", shown(&files.certificate)),
+            ("ssl_key_file", shown(&files.key)),
+            ("ssl_ca_file", ca.unwrap_or_default()),
+        ]
+    }
 }
