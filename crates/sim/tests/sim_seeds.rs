@@ -82,5 +82,5 @@ fn a_few_seeds_hold_where_replicas_are_sites() {
         all.add(&report);
     }
     println!("{all}");
-    assert!(all.certified > 100 && all.not_certified > 50 && all.sent_again > 50);
+    assert!(all.certified > 50 && all.not_certified > 50 && all.sent_again > 50);
 }
