@@ -11,8 +11,9 @@ use env::Env;
 pub(super) use node::copying::disk;
 use node::copying::{Copying, Do, Event, Note, Place};
 use node::restart::Patience;
-use std::time::{Duration, Instant};
 use protocol::Line;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -64,7 +65,7 @@ impl Task<'_> {
     async fn run(&mut self) -> Result<u32> {
         let mut time = tokio::time::interval(TIME);
         time.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut link: Option<CopyBoth<Line>> = None;
+        let mut link: Option<CopyBoth<Line<TcpStream>>> = None;
         let mut out = Vec::new();
         self.copying.begin(&mut out);
         loop {
@@ -113,7 +114,7 @@ impl Task<'_> {
         }
     }
 
-    async fn connect(&self) -> Result<CopyBoth<Line>> {
+    async fn connect(&self) -> Result<CopyBoth<Line<TcpStream>>> {
         let parameters = [("replication", "canon"), ("application_name", self.name)];
         let link = self.primary.connect(&parameters).await?;
         CopyBoth::begin(link, COMMAND).await

@@ -20,6 +20,7 @@ use node::receiving::{Do, Event, Note, Options, Receiving, Seen, unconnected};
 use node::restart::{Patience, Restart, Word};
 use node::{Node, Notice};
 use parking_lot::Mutex;
+use protocol::Line;
 use protocol::startup::LISTEN;
 use replica::ship::Heard;
 use sql::engine::GoOn;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
-use protocol::Line;
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 use tokio::time::{Interval, interval};
@@ -284,7 +285,7 @@ impl Follow {
     }
 
     /// Makes a ring for this connection and offers it.
-    fn offer(&self, link: &mut CopyBoth<Line>) -> Option<Offered> {
+    fn offer(&self, link: &mut CopyBoth<Line<TcpStream>>) -> Option<Offered> {
         let name = self.env.random.next_u64();
         match block_in_place(|| Offered::new(name)) {
             Ok(ring) => {
@@ -306,7 +307,7 @@ impl Follow {
         Event::Lost
     }
 
-    async fn connect(&self) -> Result<CopyBoth<Line>> {
+    async fn connect(&self) -> Result<CopyBoth<Line<TcpStream>>> {
         let mut parameters = vec![("replication", "canon"), ("application_name", &*self.name)];
         parameters.extend(self.listen.as_deref().map(|at| (LISTEN, at)));
         let link = self.primary.connect(&parameters).await?;
@@ -390,7 +391,7 @@ impl Task<'_> {
         }
     }
 
-    async fn connected(&mut self, mut link: CopyBoth<Line>) -> Next {
+    async fn connected(&mut self, mut link: CopyBoth<Line<TcpStream>>) -> Next {
         let mut seen = self.moved.version();
         // This connection's own: what is written into it afterwards is read by nobody.
         let mut ring: Option<Offered> = None;
@@ -464,13 +465,13 @@ impl Task<'_> {
         }
     }
 
-    fn happens(&mut self, event: Event, link: Option<&mut CopyBoth<Line>>) -> Next {
+    fn happens(&mut self, event: Event, link: Option<&mut CopyBoth<Line<TcpStream>>>) -> Next {
         self.receiving.handle(event, &mut self.out);
         self.obey(link)
     }
 
     /// Does what the node says.
-    fn obey(&mut self, mut link: Option<&mut CopyBoth<Line>>) -> Next {
+    fn obey(&mut self, mut link: Option<&mut CopyBoth<Line<TcpStream>>>) -> Next {
         let mut next = Next::Go;
         while !self.out.is_empty() {
             for d in std::mem::take(&mut self.out) {

@@ -144,7 +144,7 @@ fn looking_ahead_finds_the_entries_that_get_finds() {
     for n in 0..10_000 {
         tree.get_or_insert(&key(n), || Item::make(&key(n), n, &live), &guard);
     }
-    let mut random = Rng::new(7);
+    let mut random = workload::rng::Rng::new(7);
     for count in [1, 16, 17, 40] {
         let keys: Vec<_> = (0..count)
             .map(|_| key(random.next_u64() % 10_000))
