@@ -69,8 +69,8 @@ pub fn subject(certificate: &[u8]) -> Option<Subject> {
 }
 
 fn common_name(name: &Name) -> Option<String> {
-    let all = name.0.iter().flat_map(|rdn| rdn.0.iter());
-    let last = all.filter(|a| a.oid == COMMON_NAME).last()?;
+    let mut all = name.0.iter().flat_map(|rdn| rdn.0.iter());
+    let last = all.rfind(|a| a.oid == COMMON_NAME)?;
     // UTF8String, PrintableString, TeletexString, IA5String: their bytes are the text. A zero byte would be read in two ways.
     let text = std::str::from_utf8(last.value.value()).ok()?;
     (!text.contains('\0')).then(|| text.to_owned())
