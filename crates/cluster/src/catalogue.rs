@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Leading { node, term } --Begin--> Choosing { term + 1 } --Name--> Leading { node, term + 1 }
+//!                        --HandOver--------------------------------> Leading { other, term + 1 }
 //! ```
 //! A catalogue is a value. The consensus log holds [`Command`]s, and each node applies them in the log's order with [`Catalogue::apply`]. A command
 //! that came too late is refused by what it names: its term, or the leader that it speaks for.
@@ -109,6 +110,9 @@ pub enum Command {
     Covered { term: u64, by: usize, change: u64 },
     /// A leader is looked for, because the one of the term `after` is gone.
     Begin { after: u64 },
+    /// The leader of this term acknowledges nothing more in it, which stands on its disk, and the node has all that it acknowledged: the node leads the
+    /// next term.
+    HandOver { term: u64, to: NodeId },
     /// The node leads the term under which it was asked.
     Name { node: NodeId, term: u64 },
     /// A leader of higher term is there, promoted by hand.
@@ -238,6 +242,7 @@ impl Catalogue {
             Command::Restore => self.degraded = false,
             Command::Covered { term, by, change } => self.covered(*term, *by, *change)?,
             Command::Begin { after } => self.begin(*after)?,
+            Command::HandOver { term, to } => self.hand_over(*term, *to)?,
             Command::Name { node, term } => self.name(*node, *term)?,
             Command::Took { node, term } => self.took(*node, *term)?,
         }
@@ -311,6 +316,21 @@ impl Catalogue {
             before,
         });
         Ok(())
+    }
+
+    /// As many copies hold what was acknowledged as before: the old leader now counts in place of the new one.
+    fn hand_over(&mut self, term: u64, to: NodeId) -> Result<(), Refused> {
+        if !self.members.get(&to).is_some_and(Member::has_copy) {
+            return Err(Refused::NoSuchNode);
+        }
+        match self.phase {
+            Some(Phase::Leading { node, term: now }) if now == term && node != to => {
+                let term = term + 1;
+                self.phase = Some(Phase::Leading { node: to, term });
+                Ok(())
+            }
+            _ => Err(Refused::Late),
+        }
     }
 
     fn name(&mut self, node: NodeId, term: u64) -> Result<(), Refused> {

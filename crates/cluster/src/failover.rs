@@ -8,6 +8,9 @@
 //!
 //! **The old leader answers too**, when it comes back in time. It has all that it acknowledged, so its answer alone is enough.
 //!
+//! **The lease is looked at twice.** [`Command::Begin`] may come into the log late, after the leader has come back and got a lease anew. So a name is proposed only when
+//! no lease is left, or when the leader that goes has answered.
+//!
 //! **Named is not yet led.** The named replica may die before it leads. Its lease is never asked for, so it is over one lease after the naming, and the choice
 //! begins again under the next term. Until then what it has stands in its own copy and in those that it was chosen from.
 //!
@@ -125,10 +128,18 @@ impl Failover {
                 vec![Action::Propose(Command::Begin { after: term })]
             }
             Some(Phase::Choosing { term, before }) => match self.choose(catalogue, before) {
-                Ok(node) => vec![Action::Propose(Command::Name { node, term })],
+                Ok(node) if self.is_given_up(before) || self.grantor.over(now) => {
+                    vec![Action::Propose(Command::Name { node, term })]
+                }
+                Ok(_) => vec![],
                 Err(_) => self.ask(catalogue, term),
             },
         }
+    }
+
+    /// The leader that goes has answered, and so holds no lease of its term any more.
+    fn is_given_up(&self, before: NodeId) -> bool {
+        self.answers.contains_key(&before)
     }
 
     /// What stands in the way of naming another leader, if the present one were gone.

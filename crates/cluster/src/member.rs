@@ -361,10 +361,11 @@ impl Inner {
 
     /// The primary's part: its lease, and what it reports.
     fn lead(self: &Arc<Inner>, catalogue: &Catalogue) {
+        // Looked at also without a consensus leader: a copy that was promoted by hand waits for what its own node says.
+        let (seen, end) = self.data.seen();
         let Some(to) = self.consensus.leader() else {
             return;
         };
-        let (seen, end) = self.data.seen();
         let now = self.clock.boot_nanos();
         let mut leading = self.leading.lock();
         let Some(l) = leading.as_mut() else { return };
