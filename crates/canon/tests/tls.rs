@@ -5,6 +5,8 @@
 #[path = "tls/certificates.rs"]
 mod certificates;
 mod common;
+#[path = "tls/nodes.rs"]
+mod nodes;
 
 use certificates::{Authority, Pair, text};
 use common::{PATIENCE, Server, on_postgres, sqlstate};
