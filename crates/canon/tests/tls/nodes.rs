@@ -38,7 +38,9 @@ async fn a_replica_follows_inside_of_tls() {
     let r = replica.connect().await;
     until(&r, "SELECT v FROM t", "1").await;
     // What runs at the primary for a session here is inside of TLS there.
-    r.batch_execute("BEGIN; UPDATE t SET v = 2").await.expect("forwarded");
+    r.batch_execute("BEGIN; UPDATE t SET v = 2")
+        .await
+        .expect("forwarded");
     let all = "SELECT bool_and(ssl) FROM pg_stat_ssl WHERE pid <> pg_backend_pid()";
     until(&p, all, "t").await;
     r.batch_execute("COMMIT").await.expect("committed");
@@ -161,7 +163,10 @@ async fn rules_say_which_role_may_come_from_where() {
     let other = clients.sign("eve", "eve", &[]);
     let sue = connect(&role("sue"), trusting(&root, Some(&own))).await;
     let sue = sue.expect("by her certificate");
-    assert_eq!(one(&sue, "SELECT session_user").await.as_deref(), Some("sue"));
+    assert_eq!(
+        one(&sue, "SELECT session_user").await.as_deref(),
+        Some("sue")
+    );
     let r = connect(&role("sue"), trusting(&root, Some(&other))).await;
     assert_eq!(code(r), "28000");
     let r = connect(&role("sue"), trusting(&root, None)).await;
@@ -178,7 +183,10 @@ async fn rules_say_which_role_may_come_from_where() {
     server.kill();
     for (wrong, why) in [
         ("method = \"ldap\"", "scram, cert, trust or reject"),
-        ("method = \"scram\"\nfrom = \"10.0.0.0/33\"", "access rule 1: from"),
+        (
+            "method = \"scram\"\nfrom = \"10.0.0.0/33\"",
+            "access rule 1: from",
+        ),
         ("method = \"cert\"", "it needs tls.client_ca"),
         ("method = \"scram\"\nusers = \"a\"", "unknown field"),
     ] {
