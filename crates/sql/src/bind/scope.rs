@@ -168,6 +168,8 @@ impl<'p> Scope<'p> {
         for c in self.rels.iter().flat_map(|r| &r.columns).chain(&self.star) {
             c.expr.slots(&mut |s| v.push(s));
         }
+        let systems = self.rels.iter().filter_map(|r| r.system.as_ref());
+        systems.for_each(|s| v.extend(s.key.into_iter().chain(s.updated)));
         v.sort_unstable();
         v.dedup();
         v
