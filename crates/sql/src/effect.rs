@@ -118,7 +118,7 @@ fn one(words: &[String], functions: function::Effect) -> Effect {
             e.commits = is(1, "TRANSACTION") && is(0, "PREPARE")
         }
         // WITH HOLD runs the query to its end.
-        "DECLARE" => e.writes = functions.lasting,
+        "DECLARE" => e.writes = WRITING.iter().any(|w| has(w)) || functions.lasting,
         "BEGIN" | "START" => e.begins = true,
         "COMMIT" | "END" => e.commits = true,
         "ROLLBACK" | "ABORT" => {
