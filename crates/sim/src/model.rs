@@ -45,7 +45,7 @@ pub enum Promise {
 pub struct Model {
     commits: BTreeMap<(Position, u64), Commit>,
     acknowledged: BTreeMap<(Position, u64), Promise>,
-    /// By term: when, in microseconds, and what.
+    /// By term, what was acknowledged by the policy: when, in microseconds, and what.
     times: BTreeMap<u64, Vec<(i64, Position)>>,
     /// Acknowledged and lost, as the promise allowed.
     pub forgiven: BTreeSet<(Position, u64)>,
@@ -75,7 +75,9 @@ impl Model {
 
     /// A client was told.
     pub fn acknowledged(&mut self, term: u64, at: Position, promise: Promise, now: i64) {
-        self.times.entry(term).or_default().push((now, at));
+        if promise == Promise::Policy {
+            self.times.entry(term).or_default().push((now, at));
+        }
         let known = self.acknowledged.entry((at, term)).or_insert(promise);
         *known = (*known).max(promise);
     }
@@ -117,7 +119,7 @@ impl Model {
         self.forgiven.contains(&k) || !self.acknowledged.contains_key(&k)
     }
 
-    /// The newest commit that the primary of this term had acknowledged before this time, and has kept.
+    /// The newest commit that the primary of this term had acknowledged by the policy before this time, and has kept.
     pub fn acknowledged_before(&self, term: u64, time: i64) -> Position {
         let all = self.times.get(&term).map_or(&[][..], Vec::as_slice);
         let before = &all[..all.partition_point(|(at, _)| *at < time)];

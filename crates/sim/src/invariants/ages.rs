@@ -1,5 +1,5 @@
 //! As of when what a replica shows is the newest there was, by its primary's clock (`node::receiving::Seen::as_of`): it shows every commit that this primary
-//! had acknowledged before. All machines here have one clock.
+//! had acknowledged by the policy before. A weaker acknowledgement comes before the commit is published. All machines here have one clock.
 //!
 //! Left out on purpose: commits of a newer primary than the one that said so.
 

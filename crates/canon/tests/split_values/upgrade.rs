@@ -4,7 +4,7 @@
 //! split, its values are spread, and it is reset, again and again. Each writer knows what it was told of each row. At the end each row has what
 //! it began with plus what was acknowledged. A reader asks all the time that no value is below 0.
 //!
-//! `SPLIT_ROWS=1000000 cargo test -p canon --release --test splits upgrade` takes a table of a million rows.
+//! `SPLIT_ROWS=1000000 cargo test -p canon --release --test split_values upgrade` takes a table of a million rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

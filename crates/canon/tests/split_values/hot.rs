@@ -10,7 +10,7 @@
 //! ledger         ⊆ acknowledged + in doubt
 //! in doubt       a client of the replica has a token: `canon_txn_status` says what the ledger says
 //! ```
-//! `HOT_STOCK=1000000 cargo test -p canon --release --test splits hot` sells a million.
+//! `HOT_STOCK=1000000 cargo test -p canon --release --test split_values hot` sells a million.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

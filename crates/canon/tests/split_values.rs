@@ -2,10 +2,10 @@
 //!
 //! | module | shows |
 //! |---|---|
-//! | `splits/hot.rs` | a stock that 64 clients sell through kill -9 and a promotion: what is sold is what was acknowledged |
-//! | `splits/view.rs` | `canon_split_values`: what it shows of a value, and to which roles |
-//! | `splits/replica.rs` | values with further records at a replica: strong reads, reads of a session, tokens |
-//! | `splits/upgrade.rs` | a running table is made split and plain again, while its writers keep count |
+//! | `split_values/hot.rs` | a stock that 64 clients sell through kill -9 and a promotion: what is sold is what was acknowledged |
+//! | `split_values/view.rs` | `canon_split_values`: what it shows of a value, and to which roles |
+//! | `split_values/replica.rs` | values with further records at a replica: strong reads, reads of a session, tokens |
+//! | `split_values/upgrade.rs` | a running table is made split and plain again, while its writers keep count |
 //!
 //! Beside them: `tests/isolation/split_*.iso` (two sessions), `tests/slt/split.slt` (what can be split), `tests/crash.rs` (kills in the middle of the
 //! worker's steps), `txn/tests/splits.rs` (random histories).
@@ -14,13 +14,13 @@ mod common;
 #[path = "replication/helpers.rs"]
 #[allow(dead_code)]
 mod helpers;
-#[path = "splits/hot.rs"]
+#[path = "split_values/hot.rs"]
 mod hot;
-#[path = "splits/replica.rs"]
+#[path = "split_values/replica.rs"]
 mod replica;
-#[path = "splits/upgrade.rs"]
+#[path = "split_values/upgrade.rs"]
 mod upgrade;
-#[path = "splits/view.rs"]
+#[path = "split_values/view.rs"]
 mod view;
 
 use helpers::one;
