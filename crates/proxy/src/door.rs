@@ -13,8 +13,12 @@ use protocol::startup::{CANCEL_REQUEST, GSS_REQUEST, MAX_STARTUP, RELAYED, SSL_R
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
+
+/// A node that says nothing for so long after it was reached is taken for gone.
+const FIRST_WORD: Duration = Duration::from_secs(10);
 
 /// Tells a client why it cannot stay, and lets it read that.
 pub async fn farewell(mut front: End, e: &Error) {
@@ -138,8 +142,10 @@ pub async fn begin(
             }
             Err(e) => return Err(none(&e)),
         };
-        // A node that is on its way out says so before anything else.
-        let first = end.next().await;
+        // A node that is on its way out says so before anything else. One that was stopped accepts connections and says nothing.
+        let limit = until.min(Instant::now() + FIRST_WORD);
+        let first = tokio::time::timeout_at(limit, end.next()).await;
+        let first = first.unwrap_or_else(|_| Err(silent()));
         let (kind, message) = match first {
             Ok((b'E', m))
                 if refusal(&m).is_some_and(|e| elsewhere(&e)) && Instant::now() < until =>
@@ -150,6 +156,7 @@ pub async fn begin(
             }
             Ok(m) => m,
             Err(_) if Instant::now() < until => {
+                proxy.event(Event::Down(node));
                 avoid = Some(node);
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -180,6 +187,13 @@ pub async fn begin(
         });
         return Ok(Some((end, node)));
     }
+}
+
+fn silent() -> Error {
+    Error::new(
+        SqlState::CONNECTION_FAILURE,
+        "the node accepts connections and says nothing",
+    )
 }
 
 /// 57P03: the proxy's patience has ended, with this for its last reason.

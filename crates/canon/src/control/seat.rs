@@ -63,7 +63,13 @@ fn read_identity(dir: &Path) -> Result<Option<Identity>> {
 
 /// Writes a file whole, durably.
 fn keep(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    std::fs::create_dir_all(dir)?;
+    if !dir.exists() {
+        std::fs::create_dir_all(dir)?;
+        // The new directory's name stands in the one above.
+        if let Some(above) = dir.parent() {
+            std::fs::File::open(above)?.sync_all()?;
+        }
+    }
     let temporary = dir.join("new");
     let mut file = std::fs::File::create(&temporary)?;
     io::Write::write_all(&mut file, bytes)?;

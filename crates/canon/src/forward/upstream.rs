@@ -61,7 +61,6 @@ impl Upstream {
         let link = login.await.map_err(|e| lost(&e))??;
         let key = link.key();
         let on_core = |tcp: tokio::net::TcpStream| {
-            crate::gate::keep_alive(&tcp);
             let tcp = mio::net::TcpStream::from_std(tcp.into_std()?);
             Socket::new(tcp, core.clone())
         };

@@ -148,7 +148,7 @@ impl<E: Engine> Gate<E> {
                 Ok((stream, address)) => {
                     // Replies are small and awaited.
                     _ = stream.set_nodelay(true);
-                    keep_alive(&stream);
+                    protocol::dial::keep_alive(&stream);
                     let origin = Origin {
                         address: Some(address),
                         local: is_local(&address),
@@ -388,19 +388,6 @@ impl<E: Engine> Drop for Left<'_, E> {
         self.0.open.fetch_sub(1, Ordering::SeqCst);
         self.0.changed.notify_waiters();
     }
-}
-
-/// Lets the kernel ask a silent peer whether it is there. One that went without a word (its host is down, a cable is cut) is noticed within a
-/// minute that way, and what it holds here goes with its connection: locks, places, a replica's connections.
-pub fn keep_alive<'a, S>(stream: &'a S)
-where
-    socket2::SockRef<'a>: From<&'a S>,
-{
-    let often = socket2::TcpKeepalive::new()
-        .with_time(Duration::from_secs(30))
-        .with_interval(Duration::from_secs(10))
-        .with_retries(3);
-    _ = socket2::SockRef::from(stream).set_tcp_keepalive(&often);
 }
 
 async fn accept_failed(e: &std::io::Error) {

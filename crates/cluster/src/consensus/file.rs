@@ -105,6 +105,9 @@ impl LogFile {
     /// Reads the file in this directory, or makes an empty one.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> io::Result<LogFile> {
         disk.create_dir_all(dir)?;
+        if let Some(above) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+            disk.sync_dir(above)?;
+        }
         let path = dir.join(NAME);
         let names = disk.list(dir)?;
         let mut content = Content::default();
