@@ -66,9 +66,21 @@ impl Between {
 
     async fn carry(&self, mut down: TcpStream, mut up: TcpStream) {
         let mut first = vec![0; 4096];
-        let Ok(n) = down.read(&mut first).await else {
+        let mut n = down.read(&mut first).await.unwrap_or(0);
+        // A request for TLS, which the primary answers with one byte.
+        if first[..n] == *b"\0\0\0\x08\x04\xd2\x16\x2f" {
+            let mut answer = [0];
+            let asked = async {
+                up.write_all(&first[..n]).await?;
+                up.read_exact(&mut answer).await?;
+                down.write_all(&answer).await?;
+                down.read(&mut first).await
+            };
+            n = asked.await.unwrap_or(0);
+        }
+        if n == 0 {
             return;
-        };
+        }
         let sessions = first[..n].windows(7).any(|w| w == b"forward");
         if sessions {
             self.logins.fetch_add(1, Ordering::SeqCst);

@@ -243,6 +243,7 @@ impl Sending {
         let now = self.node.clock().unix_micros();
         // What leaves now is as of now. In this order it may say more than was published then, and not less.
         self.sender.publishes(self.node.marks().published.get());
+        self.sender.leads(self.node.region().term() != 0);
         self.sender.handle(e, now, &mut self.commands);
     }
 

@@ -154,7 +154,7 @@ const SCHEMA: &str = r#"
     CREATE INDEX step_was ON app.step (was DESC);
     SET search_path = app; CREATE VIEW public.late AS SELECT s FROM step WHERE s > 'new'::state AND s < CAST('sent' AS state); RESET search_path;
     INSERT INTO app.step (s, path) VALUES ('sent', '{new,packed}'), ('new', NULL), ('packed', '{}');
-    CREATE UNIQUE INDEX customer_mail ON app.customer (lower(mail)) WHERE name <> 'n0';
+    CREATE UNIQUE INDEX customer_mail ON app.customer (lower(mail)) WHERE id <> 1;
     CREATE TABLE loose (id int PRIMARY KEY, n int, c int);
     INSERT INTO loose VALUES (1, -1, 999), (2, 5, NULL);
     ALTER TABLE loose ADD CONSTRAINT n_positive CHECK (n > 0) NOT VALID;

@@ -26,7 +26,12 @@ pub struct Freshness {
 
 impl Freshness {
     /// A message was made, or came, at this time.
+    ///
+    /// A primary that has not opened yet does not know what it had published: it names no time, and its message tells nothing here.
     pub fn heard(&mut self, step: &Step, at: i64) {
+        if step.sent_micros == 0 {
+            return;
+        }
         self.told(step.current(), at);
     }
 

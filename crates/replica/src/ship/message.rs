@@ -164,6 +164,7 @@ pub struct Step {
     pub after: Position,
     pub upto: Position,
     pub published: Position,
+    /// The primary's clock; 0: it does not say how new this is.
     pub sent_micros: i64,
 }
 

@@ -224,6 +224,7 @@ pub struct Sender {
     head: Position,
     published: Position,
     published_sent: Position,
+    leads: bool,
     acked: Acked,
     /// Read from the log and not yet sent, and where it ends.
     queue: VecDeque<Arc<Group>>,
@@ -260,6 +261,7 @@ impl Sender {
             head: Position::ZERO,
             published: Position::ZERO,
             published_sent: Position::ZERO,
+            leads: true,
             acked: Acked::default(),
             queue: VecDeque::new(),
             queue_upto: Position::ZERO,
@@ -483,6 +485,11 @@ impl Sender {
     /// *Published* as it was at the time of the next event, or later: the next message says so. (`Event::Published` makes one.)
     pub fn publishes(&mut self, upto: Position) {
         self.published = self.published.max(upto);
+    }
+
+    /// Whether this node is known to lead. One that does not know yet what it had published before it started says of no message how new it is.
+    pub fn leads(&mut self, leads: bool) {
+        self.leads = leads;
     }
 
     /// Everything after the greeting. `now_micros`: our civil time, which acknowledgements bring back. After a greeting that was
@@ -738,7 +745,7 @@ impl Sender {
             after: self.sent,
             upto,
             published: self.published,
-            sent_micros: now_micros,
+            sent_micros: if self.leads { now_micros } else { 0 },
         };
         self.sent = upto;
         self.ever_sent = self.ever_sent.max(upto);

@@ -136,9 +136,15 @@ pub(super) fn index(schema: &Schema, path: Option<&[String]>, t: &Table, index: 
     let include = include(&t.def, index);
     let pretty = path.is_some();
     let condition = index.predicate.as_deref().map_or(String::new(), |p| {
-        let printed = expr_text::parse(p).ok();
-        let printed = printed.and_then(|e| deparse_expr::condition(&t.def, &e, pretty));
-        format!(" WHERE {}", printed.unwrap_or_else(|| format!("({p})")))
+        let parsed = expr_text::parse(p).ok();
+        let printed = parsed
+            .as_ref()
+            .and_then(|e| deparse_expr::condition(&t.def, e, pretty));
+        let as_it_stands = || match parsed {
+            Some(Expr::Nested(_)) => p.to_owned(),
+            _ => format!("({p})"),
+        };
+        format!(" WHERE {}", printed.unwrap_or_else(as_it_stands))
     });
     let name = quote_ident(&index.name);
     format!(

