@@ -4,7 +4,7 @@
 use sim::scenario::Forgets;
 
 /// Seeds that are tried for a fault.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 140;
 /// A rare fault, and the seed that the search for it begins with.
 const RARE: (&str, u64) = ("sending.gap_is_hole", 121);
 
