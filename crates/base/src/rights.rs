@@ -1,4 +1,4 @@
-//! The roles whose rights a role has, and the roles as which a role may act.
+//! Memberships of roles, followed: which rights come to a role, and which roles it may take by SET ROLE.
 //!
 //! A role has the rights of the roles that it is a member of, and of theirs, as far as each role on the way inherits. It may act as any of them
 //! (SET ROLE) whether or not it inherits.
@@ -52,7 +52,7 @@ impl Schema {
         fixed.map(|m| m.0).chain(own.iter().copied())
     }
 
-    /// The role and all roles that the role is a member of, directly or through others; `inherited`: only those whose rights the role has.
+    /// `role`, and each role that it is a member of, directly or through others. `inherited`: memberships without INHERIT are not followed.
     fn reach(&self, role: Oid, inherited: bool) -> Roles {
         let mut found = Roles {
             role,
@@ -73,7 +73,7 @@ impl Schema {
         found
     }
 
-    /// The roles whose rights the role has.
+    /// `role`, and each role that gives its rights to `role`.
     pub fn rights_of(&self, role: Oid) -> Roles {
         self.reach(role, true)
     }

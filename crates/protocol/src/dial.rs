@@ -114,14 +114,18 @@ fn config(server: &Conninfo) -> Result<ClientConfig> {
     };
     let root = tls.root.as_deref();
     let needed = || wrong(&"sslmode verify-ca and verify-full need sslrootcert");
+    let lenient = |signed| Lenient {
+        provider: provider.clone(),
+        signed,
+    };
     let trusts: Arc<dyn ServerCertVerifier> = match (tls.mode, root) {
         (SslMode::VerifyFull, root) => signed_by(root.ok_or_else(needed)?)?,
         (SslMode::VerifyCa, root) => {
             let signed = signed_by(root.ok_or_else(needed)?)?;
-            Arc::new(AnyName(signed))
+            Arc::new(lenient(Some(signed)))
         }
-        (SslMode::Require, Some(root)) => Arc::new(AnyName(signed_by(root)?)),
-        _ => Arc::new(Anyone(provider)),
+        (SslMode::Require, Some(root)) => Arc::new(lenient(Some(signed_by(root)?))),
+        _ => Arc::new(lenient(None)),
     };
     let builder = builder.dangerous().with_custom_certificate_verifier(trusts);
     let mut config = match (&tls.certificate, &tls.key) {
@@ -135,11 +139,15 @@ fn config(server: &Conninfo) -> Result<ClientConfig> {
     Ok(config)
 }
 
-/// `verify-ca`: the certificate counts whatever host it is for.
+/// Asks less of a certificate than that it is for this host. The other end has its key in any case.
 #[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
+struct Lenient {
+    provider: Arc<CryptoProvider>,
+    /// `verify-ca`: one of these authorities has signed it. None, as `prefer` and `require` have it: any certificate counts.
+    signed: Option<Arc<WebPkiServerVerifier>>,
+}
 
-impl ServerCertVerifier for AnyName {
+impl ServerCertVerifier for Lenient {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -148,10 +156,10 @@ impl ServerCertVerifier for AnyName {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verified = self
-            .0
-            .verify_server_cert(certificate, between, name, ocsp, now);
-        match verified {
+        let Some(signed) = &self.signed else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        match signed.verify_server_cert(certificate, between, name, ocsp, now) {
             // The name is looked at when all else was right.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -166,46 +174,7 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
-}
-
-/// `prefer` and `require`: any certificate, if the other end has its key.
-#[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
+        let known = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signed, known)
     }
 
@@ -215,11 +184,13 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
+        let known = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signed, known)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -1,14 +1,14 @@
 //! The sections `[tls]`, a certificate and its key, and `[[access]]`, which role may come from where.
 //!
 //! ```text
-//! tls.certificate, tls.key ──▶ both or none ──▶ the key is the certificate's, and nobody else may read it ──▶ Acceptor
+//! tls.certificate, tls.key ──▶ both or none ──▶ the key is the certificate's, and the file is readable for its owner alone ──▶ Acceptor
 //! ```
 //! The files are read here, so that a start with a wrong one ends before a disk or a socket is touched.
 //!
 //! Left out on purpose: a choice of ciphers and of versions of TLS. Those of `rustls` are all sound.
 
 use super::secrets;
-use crate::entrance::access::{Method, Rule, Source, Who};
+use crate::entrance::access::{Method, Roles, Rule, Source};
 use base::{Error, Result, SqlState};
 use protocol::tls::{Acceptor, Files, authorities};
 use serde::Deserialize;
@@ -80,12 +80,12 @@ pub(super) fn rules(sections: &[Access], knows_clients: bool) -> Result<Vec<Rule
         };
         Ok(Rule {
             from: Source::parse(from).ok_or_else(|| bad("from", from, places))?,
-            who: match a.role.as_deref() {
-                None | Some("all") => Who::All,
+            roles: match a.role.as_deref() {
+                None | Some("all") => Roles::All,
                 Some("" | "+") => return Err(bad("role", "", "a role, or + and a role")),
                 Some(role) => match role.strip_prefix('+') {
-                    Some(group) => Who::MembersOf(group.to_owned()),
-                    None => Who::Role(role.to_owned()),
+                    Some(group) => Roles::MembersOf(group.to_owned()),
+                    None => Roles::Role(role.to_owned()),
                 },
             },
             database: a.database.clone().filter(|d| d != "all"),

@@ -5,7 +5,7 @@
 //!                                         none fits            ──▶ refused
 //! no rules at all ──▶ roles with a password prove it; those without come from this machine (`allow_passwordless_network`)
 //! ```
-//! The idea is that of PostgreSQL's `pg_hba.conf`. A rule says only who is asked, and how: the role still has to exist, to be allowed to log
+//! The idea is that of PostgreSQL's `pg_hba.conf`. A rule says only which role is asked, and how: the role still has to exist, to be allowed to log
 //! in, and to prove itself. Nodes of the cluster that prove the cluster's secret and log in as no role are not asked.
 //!
 //! Pure: it knows no schema and no socket. What is a member of what, it is told.
@@ -38,9 +38,9 @@ pub enum Source {
     Net(IpAddr, u8),
 }
 
-/// Whom a rule is for.
+/// The roles that a rule is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Roles {
     All,
     Role(String),
     /// Members of this role, however many roles lie between, and the role itself.
@@ -51,7 +51,7 @@ pub enum Who {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub from: Source,
-    pub who: Who,
+    pub roles: Roles,
     /// None: all, and replication.
     pub database: Option<String>,
     /// Only connections inside of TLS, or only such as are not.
@@ -120,10 +120,10 @@ impl Rule {
         database
             && self.tls.is_none_or(|tls| tls == w.tls)
             && self.from.fits(w.address)
-            && match &self.who {
-                Who::All => true,
-                Who::Role(name) => name == w.role,
-                Who::MembersOf(name) => is_member(name),
+            && match &self.roles {
+                Roles::All => true,
+                Roles::Role(name) => name == w.role,
+                Roles::MembersOf(name) => is_member(name),
             }
     }
 }
@@ -147,21 +147,24 @@ fn refused(what: &str, w: &Wants<'_>) -> Error {
         w.database
     };
     let tls = if w.tls { "TLS" } else { "no encryption" };
-    let who = format!(
+    let client = format!(
         "host \"{host}\", user \"{}\", database \"{database}\", {tls}",
         w.role
     );
-    Error::new(SqlState::INVALID_AUTHORIZATION, format!("{what} for {who}"))
+    Error::new(
+        SqlState::INVALID_AUTHORIZATION,
+        format!("{what} for {client}"),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rule(from: &str, who: Who, method: Method) -> Rule {
+    fn rule(from: &str, roles: Roles, method: Method) -> Rule {
         Rule {
             from: Source::parse(from).expect("a place"),
-            who,
+            roles,
             database: None,
             tls: None,
             method,
@@ -181,10 +184,10 @@ mod tests {
     #[test]
     fn the_first_that_fits_decides() {
         let rules = [
-            rule("10.1.0.0/16", Who::Role("eve".into()), Method::Reject),
-            rule("10.0.0.0/8", Who::MembersOf("staff".into()), Method::Cert),
-            rule("10.0.0.0/8", Who::All, Method::Scram),
-            rule("local", Who::All, Method::Trust),
+            rule("10.1.0.0/16", Roles::Role("eve".into()), Method::Reject),
+            rule("10.0.0.0/8", Roles::MembersOf("staff".into()), Method::Cert),
+            rule("10.0.0.0/8", Roles::All, Method::Scram),
+            rule("local", Roles::All, Method::Trust),
         ];
         let ask = |address: &str, role: &str| {
             let staff = |group: &str| group == "staff" && role == "sue";
@@ -206,11 +209,11 @@ mod tests {
             Rule {
                 tls: Some(true),
                 database: Some("canon".into()),
-                ..rule("any", Who::All, Method::Scram)
+                ..rule("any", Roles::All, Method::Scram)
             },
             Rule {
                 database: Some("replication".into()),
-                ..rule("any", Who::All, Method::Trust)
+                ..rule("any", Roles::All, Method::Trust)
             },
         ];
         let ask = |w: Wants<'_>| decide(&rules, &w, |_| false).ok();
