@@ -7,6 +7,8 @@ mod helpers;
 #[path = "history/mod.rs"]
 #[allow(dead_code)]
 mod history;
+#[path = "sites/kills.rs"]
+mod kills;
 
 use common::Server;
 use helpers::{one, refused, replica_with, rows, skip, until};
@@ -381,19 +383,19 @@ async fn a_site_is_a_replica_again_when_the_flag_is_taken_away() {
 }
 
 /// A run of random transactions at the primary and at two sites.
-async fn history(level: &'static str, env: &[(&str, &str)]) -> (Report, usize) {
+async fn history(level: &'static str, seed: u64, env: &[(&str, &str)]) -> (Report, usize) {
     let primary = Server::start_with(env).await;
     let all = [&[("CANON_SITE", "true")], env].concat();
     let one = replica_with(&primary, "one", &all).await;
     let two = replica_with(&primary, "two", &all).await;
     let servers = [primary, one, two].map(Arc::new);
-    history::run_on(&servers, level, 1).await
+    history::run_on(&servers, level, seed).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn serializable_histories_across_sites_are_strictly_so() {
     if !skip() {
-        let found = history("SERIALIZABLE", &[]).await;
+        let found = history("SERIALIZABLE", 1, &[]).await;
         history::assert_keeps("SERIALIZABLE", Level::Serializable, found);
     }
 }
@@ -401,7 +403,7 @@ async fn serializable_histories_across_sites_are_strictly_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn repeatable_read_across_sites_is_snapshot_isolation() {
     if !skip() {
-        let found = history("REPEATABLE READ", &[]).await;
+        let found = history("REPEATABLE READ", 1, &[]).await;
         history::assert_keeps("REPEATABLE READ", Level::Snapshot, found);
     }
 }
@@ -409,7 +411,25 @@ async fn repeatable_read_across_sites_is_snapshot_isolation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn read_committed_across_sites() {
     if !skip() {
-        let found = history("READ COMMITTED", &[]).await;
+        let found = history("READ COMMITTED", 1, &[]).await;
         history::assert_keeps("READ COMMITTED", Level::ReadCommitted, found);
     }
+}
+
+/// A primary that certifies without looking at what a candidate replaces is found out, at the weakest level that forbids it.
+#[cfg(feature = "faults")]
+#[tokio::test(flavor = "multi_thread")]
+async fn planted_no_versions() {
+    if skip() {
+        return;
+    }
+    let planted = [("CANON_PLANTED", "candidate.no_versions")];
+    for seed in 1..=history::ROUNDS {
+        let (report, _) = history("REPEATABLE READ", seed, &planted).await;
+        if let Some(found) = report.violations(Level::Snapshot).first() {
+            println!("round {seed}: {found}");
+            return;
+        }
+    }
+    panic!("nothing found in {} rounds", history::ROUNDS);
 }

@@ -8,12 +8,14 @@
 //!
 //! `replay` is another program and page: replay's policies against the primary (`replay`). `reads` is another one too: strong reads at
 //! replicas (`reads`), and `lag` how far a replica is behind, ours alone or beside peers' (`lag`). So are `embedded`, the
-//! library in one process, `builds`, two builds of canon side by side, and `split`, a hot row in a split column.
+//! library in one process, `builds`, two builds of canon side by side, `split`, a hot row in a split column, and `sites`, clients far from
+//! the primary.
 //!
 //! Left out on purpose: charts (but for `replay`), and numbers from a machine that we have not seen.
 
 mod builds;
 pub mod constant;
+mod delay;
 mod embedded;
 mod lag;
 mod loads;
@@ -27,6 +29,7 @@ mod recovery;
 mod replay;
 mod report;
 mod sample;
+mod sites;
 mod split;
 mod svg;
 
@@ -40,7 +43,7 @@ use std::time::Duration;
 
 const USAGE: &str = "cargo xtask bench [pgbench|sysbench|hotrow|ceiling|memory|recovery|programs|all] [--rounds 5] [--seconds 5] \
                      [--tmpfs] [--only canon|postgres] [--directory DIR] [--binary CANON] [--no-results]\n\
-                     cargo xtask bench [replay|reads|lag|embedded|builds|split] --help";
+                     cargo xtask bench [replay|reads|lag|embedded|builds|split|sites] --help";
 
 struct Options {
     what: String,
@@ -91,6 +94,9 @@ pub fn main(args: &[String]) -> Result<()> {
     }
     if args.first().is_some_and(|what| what == "split") {
         return split::main(&args[1..]);
+    }
+    if args.first().is_some_and(|what| what == "sites") {
+        return sites::main(&args[1..]);
     }
     if args.first().is_some_and(|what| what == "embedded") {
         return embedded::main(&args[1..]);

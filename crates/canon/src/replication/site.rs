@@ -201,7 +201,15 @@ impl Site {
         match answer {
             Answer::IAm => {}
             Answer::Committed(number, at) => self.tell(number, Ok(at)),
-            Answer::Refused(number, shows, e) => self.tell(number, Err((e, shows))),
+            Answer::Refused(number, shows, e) => {
+                // The primary may have forgotten what the log has brought.
+                let forgotten = e.code() == SqlState::STATEMENT_COMPLETION_UNKNOWN;
+                let node = self.node.upgrade().filter(|_| forgotten);
+                match node.and_then(|n| n.committed_at(number)) {
+                    Some(at) => self.tell(number, Ok(at)),
+                    None => self.tell(number, Err((e, shows))),
+                }
+            }
             Answer::Later(number) => {
                 let mut q = self.queue.lock();
                 if q.waiting.contains_key(&number) {

@@ -41,6 +41,16 @@ async fn later(number: u64) -> Answer {
     Answer::Later(number)
 }
 
+/// This node stops, or is the primary no more: nothing is decided here, and the site asks again.
+fn decides_no_more(code: SqlState) -> bool {
+    let codes = [
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+    ];
+    codes.contains(&code)
+}
+
 fn certify(node: &Arc<Node>, asked: &Certify) -> Result<Answering> {
     let number = asked.number;
     let candidate = Candidate::decode(&asked.candidate).filter(|c| c.number == number);
@@ -52,7 +62,7 @@ fn certify(node: &Arc<Node>, asked: &Certify) -> Result<Answering> {
     Ok(match verdict {
         Ok(Verdict::Committed(held)) => Box::pin(committed(node.clone(), number, held)),
         Ok(Verdict::Running) => Box::pin(later(number)),
-        Err(e) if e.code() == SqlState::CANNOT_CONNECT_NOW => Box::pin(later(number)),
+        Err(e) if decides_no_more(e.code()) => Box::pin(later(number)),
         Err(e) => {
             let at = node.marks().installed.get();
             Box::pin(async move { Answer::Refused(number, at, e) })
