@@ -308,10 +308,32 @@ impl Receiving {
     }
 
     fn begin_anew(&mut self, out: &mut Vec<Do>) {
-        let ring = self.ring.as_ref().expect("it is ours until the end");
-        self.receiver = receiver(&self.node, &self.following, ring, &self.options);
         self.failures = 0;
         self.connect(Duration::ZERO, out);
+        self.look_again();
+    }
+
+    /// The receiver counts with what the directory holds by now. What is in the ring stays: replay may be taking it at this moment.
+    fn look_again(&mut self) {
+        self.feed(Happened::Anew {
+            cluster: self.node.cluster(),
+            terms: self.node.terms(),
+            heard: self.node.heard_term(),
+        });
+    }
+
+    /// What the receiver has said and is not done will not be done.
+    fn give_up_commands(&mut self) {
+        let mut untaken = None;
+        for c in std::mem::take(&mut self.commands) {
+            if let Command::Write { from, restart, .. } = c {
+                let (_, again) = untaken.get_or_insert((from, false));
+                *again |= restart;
+            }
+        }
+        if let Some((from, restart)) = untaken {
+            self.feed(Happened::Untaken { from, restart });
+        }
     }
 
     fn feed(&mut self, event: Happened) {
@@ -382,13 +404,13 @@ impl Receiving {
     /// The connection is given up, or gone; the receiver says when the next is tried.
     fn leave(&mut self) {
         self.life = Life::Unconnected;
-        self.commands.clear();
+        self.give_up_commands();
         self.feed(Happened::Disconnected);
     }
 
     /// The connection ends, and the next is tried after this.
     fn connect(&mut self, after: Duration, out: &mut Vec<Do>) {
-        self.commands.clear();
+        self.give_up_commands();
         self.life = Life::Unconnected;
         self.seen.lock().is_away("connecting");
         // The requests are made again: the next primary may be another.
@@ -425,7 +447,9 @@ impl Receiving {
     fn obey_one(&mut self, c: Command, out: &mut Vec<Do>) {
         match c {
             Command::Send(m) => out.push(Do::Send(m)),
-            Command::Write { message, restart } => {
+            Command::Write {
+                message, restart, ..
+            } => {
                 let ring = self.ring.as_mut().expect("it is ours until the end");
                 if restart {
                     ring.restart();
@@ -528,6 +552,8 @@ impl Receiving {
                 if self.life == Life::Connected {
                     self.leave();
                 }
+                // Terms that were not written are written before the next connection's log is taken.
+                self.look_again();
             }
         }
     }
@@ -571,9 +597,8 @@ impl Receiving {
         }
         out.push(Do::Note(Note::PutOff { why, pause }));
         self.say_first(Ok(Word::PutOff), out);
-        let ring = self.ring.as_ref().expect("it is ours until the end");
-        self.receiver = receiver(&self.node, &self.following, ring, &self.options);
         self.connect(pause, out);
+        self.look_again();
     }
 
     fn start_again(&mut self, why: Restart, out: &mut Vec<Do>) {
@@ -664,6 +689,89 @@ mod tests {
         assert!(r.following.backlog() > before, "the tick is in the ring");
         let says = |d: &Do| matches!(d, Do::First(Ok(Word::Agreed)));
         assert!(matches!(out[1], Do::Hears(7)) && out.iter().any(says));
+    }
+
+    /// What the jobs among these have found.
+    fn work(r: &mut Receiving, out: &mut Vec<Do>) {
+        while let Some(at) = out.iter().position(|d| matches!(d, Do::Run(_))) {
+            if let Do::Run(job) = out.remove(at) {
+                r.handle(Event::Done(job()), out);
+            }
+        }
+    }
+
+    #[test]
+    fn a_term_that_could_not_be_written_is_written_before_its_log_is_taken() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let (mut r, mut out) = (replica(scratch.path()), Vec::new());
+        r.handle(Event::Connected, &mut out);
+        for m in of_term_7(&r) {
+            r.handle(Event::Message(m), &mut out);
+        }
+        let before = r.following.backlog();
+        // The disk is full, say.
+        let full = Error::new(SqlState::DISK_FULL, "no room");
+        out.clear();
+        r.handle(Event::Done(Done(Err(full))), &mut out);
+        assert!(matches!(
+            out[..],
+            [Do::Note(Note::Failed { .. }), Do::Connect { .. }]
+        ));
+        assert_eq!(r.following.backlog(), before, "nothing of it was taken");
+        out.clear();
+        r.handle(Event::Connected, &mut out);
+        let Some(Do::Send(Message::Hello { terms, last, .. })) = out.pop() else {
+            panic!("a greeting");
+        };
+        assert_eq!((terms.len(), last), (1, r.following.marks.received.get()));
+        for m in of_term_7(&r) {
+            r.handle(Event::Message(m), &mut out);
+        }
+        assert_eq!(
+            r.following.backlog(),
+            before,
+            "not before the term is written"
+        );
+        work(&mut r, &mut out);
+        assert_eq!(r.node.dir().terms().last().map(|t| t.0), Some(7));
+        assert!(r.following.backlog() > before, "the tick is in the ring");
+    }
+
+    #[test]
+    fn what_was_not_written_into_the_ring_is_asked_for_again() {
+        for lost in [Event::Lost, Event::Anew] {
+            let scratch = tempfile::tempdir().expect("a directory");
+            let (mut r, mut out) = (replica(scratch.path()), Vec::new());
+            let begun = r.following.marks.received.get();
+            r.handle(Event::Connected, &mut out);
+            for m in of_term_7(&r) {
+                r.handle(Event::Message(m), &mut out);
+            }
+            // The job has not ended: the tick waits behind it, and goes with the connection.
+            r.handle(lost, &mut out);
+            work(&mut r, &mut out);
+            out.clear();
+            r.handle(Event::Connected, &mut out);
+            let says =
+                |d: &Do| matches!(d, Do::Send(Message::Hello { last, .. }) if *last == begun);
+            assert!(out.iter().any(says));
+        }
+    }
+
+    #[test]
+    fn a_look_at_the_directory_counts_what_the_ring_holds() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let (mut r, mut out) = (replica(scratch.path()), Vec::new());
+        r.handle(Event::Connected, &mut out);
+        let [welcome, tick] = of_term_7(&r);
+        let upto = tick.step().expect("a tick").upto;
+        r.handle(Event::Message(welcome), &mut out);
+        work(&mut r, &mut out);
+        r.handle(Event::Message(tick), &mut out);
+        r.handle(Event::Anew, &mut out);
+        out.clear();
+        r.handle(Event::Connected, &mut out);
+        assert!(matches!(&out[..], [Do::Send(Message::Hello { last, .. })] if *last == upto));
     }
 
     #[test]

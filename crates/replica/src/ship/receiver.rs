@@ -17,7 +17,7 @@
 //! of it is taken (`SetTerms`).
 //!
 //! **Copying** asks for the parts of the checkpoint, a few ahead, and takes them in order; then the driver verifies and recovers it. What the
-//! node had before stays until then, so a copy that does not arrive leaves it as it was: the driver begins with a new receiver over that.
+//! node had before stays until then, so a copy that does not arrive leaves it as it was, and the driver looks at the directory again (`Anew`).
 //!
 //! **Ahead.** A primary that finds more of its own history here asks to be shown it (`Show`), and is told when it is on this node's disk. Then it knows that it has lost
 //! log, or does not believe it. Either way it refuses, and nothing is set aside here, whatever it says: that is done only for a term that
@@ -70,6 +70,18 @@ pub enum Event {
     Message(Message),
     /// The connection is gone.
     Disconnected,
+    /// The connection is given up, and the directory is looked at again: it may know of other terms by now, or may lack some that were to be
+    /// written. What is in the ring stays.
+    Anew {
+        cluster: u128,
+        terms: Vec<(u64, Position)>,
+        heard: u64,
+    },
+    /// These writes, of which this was the first, were given up: the ring holds what it held before them.
+    Untaken {
+        from: Position,
+        restart: bool,
+    },
     /// The consumer of the ring was overrun; it has everything up to `from`.
     Overrun {
         from: Position,
@@ -96,9 +108,10 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Send(Message),
-    /// Write this batch or tick into the ring; `restart`: what is in there is void.
+    /// Write this batch or tick into the ring, which holds everything up to `from`; `restart`: what is in there is void.
     Write {
         message: Message,
+        from: Position,
         restart: bool,
     },
     /// *Published* at the primary.
@@ -166,6 +179,8 @@ pub struct Receiver {
     expected: Position,
     /// The next frame begins a new run of the ring.
     restart: bool,
+    /// Both as they were before a copy was begun.
+    before_copy: Option<(Position, bool)>,
     /// Where a resume was asked from.
     asked: Option<Position>,
     /// `Time`s since a message, and since progress.
@@ -191,6 +206,7 @@ impl Receiver {
             me,
             state: State::Away,
             restart: true,
+            before_copy: None,
             asked: None,
             quiet: 0,
             stuck: 0,
@@ -234,7 +250,9 @@ impl Receiver {
 
     /// What happens, and what is then to be done, in order.
     pub fn handle(&mut self, event: Event, out: &mut Vec<Command>) {
-        if self.state == State::Stopped {
+        if self.state == State::Stopped
+            && !matches!(event, Event::Anew { .. } | Event::Untaken { .. })
+        {
             return;
         }
         match event {
@@ -260,6 +278,23 @@ impl Receiver {
                 self.message(message, out);
             }
             Event::Disconnected => self.away(out),
+            Event::Anew {
+                cluster,
+                terms,
+                heard,
+            } => {
+                (self.me.cluster, self.me.terms, self.me.heard) = (cluster, terms, heard);
+                if let Some((expected, restart)) = self.before_copy.take() {
+                    (self.expected, self.restart) = (expected, restart);
+                }
+                (self.state, self.tries) = (State::Away, 0);
+                (self.seal, self.sealed) = (false, None);
+            }
+            Event::Untaken { from, restart } => {
+                assert!(from <= self.expected, "what was to be written counts");
+                self.expected = from;
+                self.restart |= restart;
+            }
             Event::Overrun { from } => {
                 assert!(from <= self.expected, "the ring held nothing beyond");
                 self.expected = from;
@@ -283,6 +318,7 @@ impl Receiver {
             }
             Event::Bootstrapped { start } => {
                 if self.state == State::Recovering {
+                    self.before_copy = None;
                     self.begin(start);
                     self.marks = Acked {
                         received: start,
@@ -583,6 +619,7 @@ impl Receiver {
                     start,
                 });
                 // Until the copy is whole there is nothing of it here.
+                self.before_copy = Some((self.expected, self.restart));
                 self.begin(Position::ZERO);
                 (self.stuck, self.again) = (0, AGAIN.0);
                 self.state = State::Copying {
@@ -678,10 +715,14 @@ impl Receiver {
         if step.after > self.expected {
             return self.resume(out);
         }
-        self.expected = step.upto;
+        let from = std::mem::replace(&mut self.expected, step.upto);
         self.asked = None;
         self.stuck = 0;
         let restart = std::mem::take(&mut self.restart);
-        out.push(Command::Write { message, restart });
+        out.push(Command::Write {
+            message,
+            from,
+            restart,
+        });
     }
 }

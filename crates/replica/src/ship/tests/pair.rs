@@ -99,7 +99,9 @@ impl World {
         for command in out {
             match command {
                 receiver::Command::Send(m) => self.to_primary.push(m.to_bytes()),
-                receiver::Command::Write { message, restart } => {
+                receiver::Command::Write {
+                    message, restart, ..
+                } => {
                     if restart {
                         self.ring.0.restart();
                     }

@@ -81,7 +81,9 @@ fn tick(term: u64, stream: u128, after: u32, upto: u32) -> Message {
 
 fn written(out: &[Command]) -> Vec<(Position, bool)> {
     let one = |c: &Command| match c {
-        Command::Write { message, restart } => Some((message.step().unwrap().upto, *restart)),
+        Command::Write {
+            message, restart, ..
+        } => Some((message.step().unwrap().upto, *restart)),
         _ => None,
     };
     out.iter().filter_map(one).collect()
