@@ -310,19 +310,6 @@ pub struct Config {
     pub foreign: Vec<String>,
 }
 
-/// Whether a node may be a site. Builds for tests offer it; others will when no history at sites breaks its level (docs/sites.md).
-const SITES_OFFERED: bool = cfg!(feature = "faults");
-
-/// Whether the node is to be a site; 0A000 where the build offers none.
-fn offered(site: bool) -> Result<bool> {
-    match site && !SITES_OFFERED {
-        false => Ok(site),
-        true => Err(Error::unsupported("a site").detail(
-            "In a test, a history of SERIALIZABLE transactions at several sites was not serializable, so this build offers no sites.",
-        )),
-    }
-}
-
 fn bad(key: &str, value: &str, why: &str) -> Error {
     let value = without_password(value);
     Error::new(
@@ -471,7 +458,7 @@ impl Config {
             v => Some(Primary::parse(v).map_err(|why| bad("replica_of", v, &why))?),
         };
         let (join, cluster_address) = joining(flags, &file.cluster, replica_of.as_ref())?;
-        let site = offered(flags.site || file.site.unwrap_or(false))?;
+        let site = flags.site || file.site.unwrap_or(false);
         let synchronous_replicas = flags.synchronous_replicas.or(file.synchronous_replicas);
         let shared_memory = flags.shared_memory.or(file.shared_memory).unwrap_or(true);
         let ring = text(&flags.replication_ring, &file.replication.ring, "auto");
