@@ -1,10 +1,10 @@
 //! What the library does per core: YCSB and TPC-C in this process, beside the bare index and the bare log.
 //!
-//! `cargo run --release -p canon --example library_bench -- [--tabs] [DIRECTORY [SECONDS [ONLY]]]`: DIRECTORY for temporary data
+//! `cargo run --release -p bench --example library_bench -- [--tabs] [DIRECTORY [SECONDS [ONLY]]]`: DIRECTORY for temporary data
 //! (default `/dev/shm`, so that the disk is not what is measured), SECONDS per run (default 5), ONLY a part of a run's name. With `--tabs`
 //! a line for each figure, for `cargo xtask bench embedded`.
 
-use canon::bench::{BenchOptions, run};
+use bench::{BenchOptions, run};
 use std::time::Duration;
 
 #[global_allocator]

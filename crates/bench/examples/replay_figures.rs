@@ -1,8 +1,8 @@
-//! Replay against the primary, a line per figure: see `canon::bench::replay`. `cargo xtask bench replay` runs this and writes the page.
+//! Replay against the primary, a line per figure: see `bench::replay`. `cargo xtask bench replay` runs this and writes the page.
 //!
-//! `cargo run --release -p canon --example replay_figures -- --quick`
+//! `cargo run --release -p bench --example replay_figures -- --quick`
 
-use canon::bench::replay::{Options, run};
+use bench::replay::{Options, run};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

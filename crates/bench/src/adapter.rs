@@ -3,8 +3,8 @@
 use base::{Error, Oid, Result, Type};
 use workload::kv::{Cell, Column, KvTxn, RowView, Table};
 
-use crate::database as db;
-use crate::database::{Database, Datum, IntoRow, Row, TableBuilder, ToKey, Transaction, prefix};
+use embedded as db;
+use embedded::{Database, Datum, IntoRow, Row, TableBuilder, ToKey, Transaction, prefix};
 
 /// The tables of a workload, made and looked up once.
 pub struct Tables {

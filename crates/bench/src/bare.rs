@@ -16,7 +16,7 @@ use workload::ycsb::{self, Ycsb};
 use super::BenchOptions;
 use super::bare_tables::{BareKv, BareTables, Buffers};
 use super::figures::{Lines, thread_cpu};
-use crate::database::Database;
+use embedded::Database;
 
 /// Bytes of a YCSB row as it is stored: header, nulls, key, ends, ten fields of ten bytes.
 const ROW: usize = 4 + 2 + 8 + 20 + 100;

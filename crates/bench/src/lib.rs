@@ -16,19 +16,19 @@
 //! Left out on purpose: think times, open-loop arrival, and comparing with other systems (`cargo xtask bench` does).
 
 mod adapter;
-#[cfg(feature = "wire")]
+#[cfg(feature = "server")]
 pub mod attack;
 mod bare;
 mod bare_tables;
 mod figures;
-#[cfg(feature = "wire")]
+#[cfg(feature = "server")]
 pub mod lag;
-#[cfg(feature = "wire")]
+#[cfg(feature = "server")]
 pub mod reads;
 pub mod replay;
 mod run;
 
-use crate::database::{Database, DatabaseOptions};
+use embedded::{Database, DatabaseOptions};
 use base::Result;
 use std::io::Write;
 use std::path::PathBuf;

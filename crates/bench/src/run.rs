@@ -14,7 +14,7 @@ use workload::ycsb::{self, Ycsb};
 use super::BenchOptions;
 use super::adapter::{Kv, Tables};
 use super::figures::{Counts, Figures, Histogram, Lines, cpu, cpu_by_thread, thread_cpu};
-use crate::database::{Database, Transaction, TransactionOptions};
+use embedded::{Database, Transaction, TransactionOptions};
 
 /// Transactions of one thread that may wait for their flush.
 const OUTSTANDING: usize = 4096;

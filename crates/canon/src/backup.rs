@@ -6,10 +6,10 @@
 //!
 //! Left out on purpose: a schedule. The host's own (cron, a systemd timer, a CronJob) runs the command.
 
-use crate::replication::archive::objects_at;
 use crate::verify::failed;
 use base::{Error, Position, Result, SqlState};
 use env::Env;
+use server::replication::archive::objects_at;
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! The command line.
 
-use crate::config::{COMMENTED, Config, Overrides};
 use clap::{Parser, Subcommand};
+use server::config::{COMMENTED, Config, Overrides};
 use std::process::ExitCode;
 
 /// Canon: a main-memory OLTP database that PostgreSQL clients use unchanged
@@ -83,27 +83,26 @@ enum Command {
     Bench {
         #[command(flatten)]
         options: BenchEngine,
-        #[cfg(feature = "wire")]
         #[command(subcommand)]
         other: Option<OtherBench>,
     },
     /// Measure how far a replica is behind, from published at the primary to visible at the replica
-    #[cfg(all(feature = "bench", feature = "wire"))]
+    #[cfg(feature = "bench")]
     BenchLag {
         #[command(flatten)]
-        options: crate::bench::lag::LagOptions,
+        options: bench::lag::LagOptions,
     },
     /// Count stale reads: writers add to registers, readers everywhere must see what was acknowledged before they began
-    #[cfg(all(feature = "bench", feature = "wire"))]
+    #[cfg(feature = "bench")]
     BenchReads {
         #[command(flatten)]
-        options: crate::bench::reads::ReadsOptions,
+        options: bench::reads::ReadsOptions,
     },
-    #[cfg(all(feature = "bench", feature = "wire"))]
+    #[cfg(feature = "bench")]
     #[command(hide = true)]
     BenchLagNode {
         #[command(flatten)]
-        options: crate::bench::lag::NodeArgs,
+        options: bench::lag::NodeArgs,
     },
 }
 
@@ -144,7 +143,7 @@ fn promote(o: &Promotion) -> base::Result<()> {
     let server = Conninfo::parse(&o.server).map_err(|why| {
         let what = format!(
             "--server {}: {why}",
-            crate::config::without_password(&o.server)
+            server::config::without_password(&o.server)
         );
         base::Error::new(base::SqlState::INVALID_PARAMETER_VALUE, what)
     })?;
@@ -167,13 +166,13 @@ fn promote(o: &Promotion) -> base::Result<()> {
 }
 
 /// What `canon bench` measures beside the engine.
-#[cfg(all(feature = "bench", feature = "wire"))]
+#[cfg(feature = "bench")]
 #[derive(Subcommand)]
 enum OtherBench {
     /// Attack a server: its memory, its logins and the other clients' point reads meanwhile
     Attack {
         #[command(flatten)]
-        options: crate::bench::attack::AttackOptions,
+        options: bench::attack::AttackOptions,
     },
 }
 
@@ -200,7 +199,7 @@ struct BenchEngine {
 
 #[cfg(feature = "bench")]
 fn bench(b: BenchEngine) -> base::Result<()> {
-    let options = crate::bench::BenchOptions {
+    let options = bench::BenchOptions {
         directory: b.directory.unwrap_or_else(std::env::temp_dir),
         duration: std::time::Duration::from_secs(b.seconds.max(1)),
         threads: b.threads,
@@ -208,13 +207,13 @@ fn bench(b: BenchEngine) -> base::Result<()> {
         only: b.only,
         tabs: false,
     };
-    crate::bench::run(&options, &mut std::io::stdout())
+    bench::run(&options, &mut std::io::stdout())
 }
 
 /// Runs the program. 0: fine, 1: it failed, 2: it was asked the wrong way.
 pub fn main() -> ExitCode {
     let arguments = std::env::args_os().map(|a| a.to_string_lossy().into_owned());
-    if let Err(e) = crate::config::refuse_passwords(arguments.skip(1)) {
+    if let Err(e) = server::config::refuse_passwords(arguments.skip(1)) {
         return failed(&e);
     }
     let command = Cli::parse().command;
@@ -226,10 +225,10 @@ pub fn main() -> ExitCode {
         } => {
             let variables =
                 std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-            crate::config::check_variables(variables)
+            server::config::check_variables(variables)
                 .and_then(|foreign| Ok((foreign, Config::load(&config)?)))
                 .and_then(|(foreign, config)| {
-                    crate::server::run(Config {
+                    server::run(Config {
                         foreign,
                         accept_log_end,
                         ..config
@@ -249,28 +248,28 @@ pub fn main() -> ExitCode {
             Ok(())
         }
         Command::Demo { options } => crate::demo::run(&options),
-        #[cfg(all(feature = "bench", feature = "wire"))]
+        #[cfg(feature = "bench")]
         Command::Bench {
             other: Some(OtherBench::Attack { options }),
             ..
-        } => crate::bench::attack::run(&options, &mut std::io::stdout()),
+        } => bench::attack::run(&options, &mut std::io::stdout()),
         #[cfg(feature = "bench")]
         Command::Bench { options, .. } => bench(options),
-        #[cfg(all(feature = "bench", feature = "wire"))]
-        Command::BenchLag { options } => crate::bench::lag::run(&options, &mut std::io::stdout()),
-        #[cfg(all(feature = "bench", feature = "wire"))]
+        #[cfg(feature = "bench")]
+        Command::BenchLag { options } => bench::lag::run(&options, &mut std::io::stdout()),
+        #[cfg(feature = "bench")]
         Command::BenchReads { options } => {
-            crate::bench::reads::run(&options, &mut std::io::stdout())
+            bench::reads::run(&options, &mut std::io::stdout())
         }
-        #[cfg(all(feature = "bench", feature = "wire"))]
-        Command::BenchLagNode { options } => crate::bench::lag::run_node(&options),
+        #[cfg(feature = "bench")]
+        Command::BenchLagNode { options } => bench::lag::run_node(&options),
     };
     // A server says it in the form of its log, once it has one.
     if let Err(e) = &done
         && starts
-        && crate::server::is_logging()
+        && server::is_logging()
     {
-        crate::server::log_failure(e);
+        server::log_failure(e);
         return ExitCode::FAILURE;
     }
     judged(done.map(|()| true))

@@ -1,41 +1,23 @@
-//! Canon, the whole of it: the embedded library ([`Database`]), and behind features SQL (`sql`) and the server (`wire`).
+//! Canon, as an application and an operator see it: the embedded library ([`Database`]), and behind the feature `wire` the program.
+//!
+//! ```text
+//! main.rs ──▶ cli ──▶ start, demo ──▶ server: a node that clients and other nodes reach
+//!               │ ──▶ backup, restore, copy, verify, set-aside: what an operator does with directories
+//!               └───▶ bench, proxy
+//! application ──▶ embedded: a database in its own process
+//! ```
+//! The crates below are named here once, so that an application depends on `canon` only.
+//!
+//! Left out on purpose: anything that runs while a server runs; that is in `server`.
 
 #[cfg(feature = "wire")]
 mod backup;
-#[cfg(feature = "bench")]
-pub mod bench;
-pub mod database;
-#[cfg(feature = "sql")]
-pub mod engine;
-
-#[cfg(feature = "wire")]
-mod audit;
 #[cfg(feature = "wire")]
 pub mod cli;
 #[cfg(feature = "wire")]
-pub mod cluster;
-#[cfg(feature = "wire")]
-pub mod config;
-#[cfg(feature = "wire")]
-pub mod control;
-#[cfg(feature = "wire")]
 mod copy;
 #[cfg(feature = "wire")]
-pub mod demo;
-#[cfg(feature = "wire")]
-pub mod entrance;
-#[cfg(feature = "wire")]
-pub mod forward;
-#[cfg(feature = "wire")]
-pub mod gate;
-#[cfg(feature = "sql")]
-mod host;
-#[cfg(feature = "wire")]
-pub mod metrics;
-#[cfg(feature = "wire")]
-pub mod replication;
-#[cfg(feature = "wire")]
-pub mod server;
+mod demo;
 #[cfg(feature = "wire")]
 mod set_aside;
 #[cfg(feature = "wire")]
@@ -43,9 +25,15 @@ mod status;
 #[cfg(feature = "wire")]
 mod verify;
 
+#[cfg(feature = "bench")]
+pub use bench;
+/// The embedded library with all that it has; what most programs need of it lies beside this.
+pub use embedded as database;
+pub use embedded::{
+    ColumnType, Database, DatabaseOptions, Error, Result, SqlState, TableBuilder,
+    TransactionOptions, Type, Value, row,
+};
 #[cfg(feature = "wire")]
-pub use self::cluster::Cluster;
-pub use base::{ColumnType, Error, Result, SqlState, Type, Value};
+pub use server::config::Overrides as Options;
 #[cfg(feature = "wire")]
-pub use config::Overrides as Options;
-pub use database::{Database, DatabaseOptions, TableBuilder, TransactionOptions};
+pub use server::{Cluster, cluster};

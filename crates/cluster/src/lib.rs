@@ -12,7 +12,7 @@
 //! The first five decide purely. They take events with the time of the caller's own clock and return what is to be done. The safety of commits rests on terms and
 //! promises; clocks protect only reads at a primary that is cut off.
 //!
-//! Left out on purpose: the network. Messages between nodes are `canon`'s.
+//! Left out on purpose: the network. Messages between nodes are `server`'s.
 
 pub mod catalogue;
 pub mod consensus;

@@ -287,7 +287,7 @@ impl<const N: usize> WriteRow for Named<N> {
 #[macro_export]
 macro_rules! row {
     ($($name:ident : $value:expr),* $(,)?) => {
-        $crate::database::Named([$((stringify!($name), $crate::database::ToDatum::datum(&$value).any())),*])
+        $crate::Named([$((stringify!($name), $crate::ToDatum::datum(&$value).any())),*])
     };
 }
 

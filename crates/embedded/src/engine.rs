@@ -1,9 +1,8 @@
 //! The node as the SQL engine's machine: `sql::engine::Engine` over `node::Node`.
 
-#[cfg(feature = "wire")]
-use crate::gate::cores::{afterwards, alone};
 use base::schema::SequenceDef;
 use base::{Committing, Error, Held, Position, Result, SqlState, Work};
+use env::turns::{afterwards, alone};
 use node::{Node, Role};
 use sql::engine::{Engine, GoOn, Opening, Outcome, Published};
 use sql::reading::{History, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
@@ -14,15 +13,6 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 use txn::{Catalog, Txn, TxnOptions};
-
-/// Without a gate there are no turns.
-#[cfg(not(feature = "wire"))]
-async fn afterwards() {}
-
-#[cfg(not(feature = "wire"))]
-fn alone() -> bool {
-    false
-}
 
 /// A primary that has handed over, and has lost replicas whose votes would decide what waits: they follow another one now, and only that
 /// knows. (Who waits looks again whenever a replica acknowledges or goes.) What waits for this disk only is as good as there.

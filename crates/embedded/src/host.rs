@@ -1,4 +1,6 @@
 //! Time and chance for sessions, from `env`.
+//!
+//! Left out on purpose: an audit log. A library's owner has no other users to audit; a server adds one.
 
 use std::time::Duration;
 
@@ -20,15 +22,5 @@ impl sql::session::Host for EnvHost {
 
     fn sleep(&self, time: Duration) {
         self.0.clock.sleep(time);
-    }
-
-    #[cfg(feature = "wire")]
-    fn audit(&self, deed: &sql::session::Deed<'_>) {
-        crate::audit::deed(deed);
-    }
-
-    fn aside(&self) {
-        #[cfg(feature = "wire")]
-        crate::gate::cores::aside();
     }
 }

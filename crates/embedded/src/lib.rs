@@ -13,7 +13,8 @@
 //! something about other rows, and that is not among the reads that commit validates.)
 //!
 //! ```
-//! use canon::{Database, TableBuilder, Type, database::prefix, row};
+//! # use embedded as canon;
+//! use canon::{Database, TableBuilder, Type, prefix, row};
 //!
 //! # fn main() -> canon::Result<()> {
 //! let db = Database::temporary()?; // or Database::open("/var/lib/shop", Default::default())?
@@ -55,16 +56,21 @@
 mod convert;
 mod create;
 #[cfg(feature = "sql")]
+pub mod engine;
+#[cfg(feature = "sql")]
+pub mod host;
+#[cfg(feature = "sql")]
 mod statements;
 mod table;
 mod transaction;
 
+pub use base::{ColumnType, Error, Result, SqlState, Type, Value};
 pub use convert::{Datum, FromColumn, FromRow, IntoRow, Named, Row, ToDatum, ToKey, WriteRow};
 pub use create::TableBuilder;
 pub use table::{RangeOf, Scan, Table, prefix};
 pub use transaction::Transaction;
 
-use base::{Committing, Error, Held, Position, Result, SqlState};
+use base::{Committing, Held, Position};
 use node::{Node, NodeOptions, RecoveryReport};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

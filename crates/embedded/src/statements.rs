@@ -49,8 +49,8 @@ impl Database {
     /// inserted, updated, deleted or found. `values` are `$1`, `$2`, …: a value, a tuple, a slice, `()` for none.
     ///
     /// ```
-    /// # use canon::Database;
-    /// # fn main() -> canon::Result<()> {
+    /// # use embedded::{Database, Result};
+    /// # fn main() -> Result<()> {
     /// let db = Database::temporary()?;
     /// db.execute("CREATE TABLE stock (id int PRIMARY KEY, name text, qty int CHECK (qty >= 0))", ())?;
     /// db.execute("INSERT INTO stock VALUES ($1, $2, 3), ($3, 'viola', 2)", (1, "oboe", 2))?;

@@ -11,9 +11,10 @@
 //! | threads | [`Spawn`] | [`OsSpawn`] | the simulator's |
 //!
 //! [`Overlay`] is a disk over another one that keeps all changes to itself: what a start would do is seen without doing it.
-//! [`fault`] is different: named points inside the running process at which a crash test stops it.
+//! [`fault`] is different: named points inside the running process at which a crash test stops it. [`turns`] is what a thread
+//! of a server tells the session that runs on it.
 //!
-//! Left out on purpose: the network. The crates that decide take messages and return messages; sockets are `canon`'s, and `sim` has
+//! Left out on purpose: the network. The crates that decide take messages and return messages; sockets are `server`'s, and `sim` has
 //! a network of its own.
 
 pub mod clock;
@@ -27,6 +28,7 @@ pub mod random;
 pub mod say;
 pub mod spawn;
 pub mod sync;
+pub mod turns;
 
 pub use clock::{Clock, ManualClock, OsClock};
 pub use disk::{DirLock, Disk, DiskFile, OpenMode};

@@ -2,7 +2,7 @@
 //!
 //! The first byte chooses: a request (to the primary), an answer (to the replica), a place (the primary's first message), or an
 //! answer whose values are taken as they are for what a fetch brought.
-//! Left out on purpose: the file of a place, which `canon::replication` maps only when it has the right size and name.
+//! Left out on purpose: the file of a place, which `server::replication` maps only when it has the right size and name.
 
 use base::Position;
 use base::region::{CLUSTER_WORDS, PUBLISHED_WORD, Region, TERM_WORD, bucket_slot};

@@ -15,7 +15,7 @@ mod link;
 use crate::config::{Config, Overrides};
 use crate::replication::membership::FILE as SECRET;
 use crate::replication::{Place, Primary, ReplicaLag};
-use crate::server::Server;
+use crate::start::Server;
 use base::{Error, Result, SqlState};
 use link::{Link, Weather};
 use node::Role;
@@ -361,7 +361,7 @@ impl Cluster {
     }
 
     fn promote(&self, member: usize, force: bool) -> Result<String> {
-        use crate::engine::Surroundings;
+        use embedded::engine::Surroundings;
         let place = self.serving(member)?;
         let (tx, rx) = std::sync::mpsc::channel();
         // It waits on its thread, which must be one of the runtime's.

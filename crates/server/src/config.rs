@@ -606,7 +606,7 @@ impl Config {
                 "at least 1MB",
             ));
         }
-        check_settings(&config.settings)?;
+        sql::session::check_settings(&config.settings)?;
         Ok(config)
     }
 
@@ -614,17 +614,6 @@ impl Config {
     pub fn on_network(&self) -> bool {
         self.listen.iter().any(|a| !a.ip().is_loopback())
     }
-}
-
-/// Checks the defaults of session settings as SET would.
-#[cfg(feature = "sql")]
-fn check_settings(settings: &[(String, String)]) -> Result<()> {
-    sql::session::check_settings(settings)
-}
-
-#[cfg(not(feature = "sql"))]
-fn check_settings(_: &[(String, String)]) -> Result<()> {
-    Ok(())
 }
 
 fn read(path: &Path) -> Result<File> {

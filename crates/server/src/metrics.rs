@@ -1,6 +1,6 @@
 //! `/metrics`: everything that is counted or waits on purpose, in Prometheus' text format.
 
-use crate::engine::{NodeEngine, Surroundings};
+use embedded::engine::{NodeEngine, Surroundings};
 use crate::gate::Gate;
 use crate::replication::members::{MemberSeen, Together};
 use crate::replication::{Fresh, Place, ReplicaLag, Site};

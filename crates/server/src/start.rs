@@ -10,11 +10,11 @@
 
 use crate::config::{Config, LogFormat};
 use crate::control::Seat;
-use crate::engine::{NodeEngine, Surroundings};
+use embedded::engine::{NodeEngine, Surroundings};
 use crate::forward::Pool;
 use crate::gate::waiting::{Door, WaitingRoom};
 use crate::gate::{self, Gate};
-use crate::host::EnvHost;
+use crate::host::ServerHost;
 use crate::metrics::Metrics;
 use crate::replication::archive::Archiving;
 use crate::replication::shared::Exposed;
@@ -360,7 +360,7 @@ impl Server {
         }
         let engine = Arc::new(NodeEngine::new(node.clone()));
         _ = engine.surroundings.set(place.clone());
-        let mut shared = Shared::new(engine, Arc::new(EnvHost(env)), DATABASE);
+        let mut shared = Shared::new(engine, Arc::new(ServerHost::new(env)), DATABASE);
         set_sessions(&mut shared, config);
         let catalog = node.catalog();
         let password = |r: &Arc<base::schema::Role>| r.login && r.password.is_some();

@@ -4,7 +4,7 @@
 //! What one has read at the replica must stand in the history just before its commit: then all transactions, begun wherever, are as if
 //! one ran after the other, in the order of their positions.
 //!
-//! Left out on purpose: the relay of messages and session state, which is `canon`'s; its tests have both.
+//! Left out on purpose: the relay of messages and session state, which is `server`'s; `canon`'s tests have both.
 
 use base::{Footprint, Oid, Position};
 use replica::ship::term_at;

@@ -13,7 +13,7 @@
 //!
 //! A prepared plan is kept with the version of the schema that it was made for, and made again when that is no longer current.
 //!
-//! Left out on purpose: the wire protocol and sockets (`canon`), and the log (`node`).
+//! Left out on purpose: the wire protocol and sockets (`server`), and the log (`node`).
 
 pub(crate) mod bind;
 pub mod catalog;

@@ -1,6 +1,6 @@
 //! `cargo xtask bench replay`: replay against the primary, by policy: a page with tables and charts in `docs/results/`.
 //!
-//! The measuring is done by `canon`'s example `replay_figures` (see `canon::bench::replay`), one process on all CPUs of this machine; it
+//! The measuring is done by `bench`'s example `replay_figures` (see `bench::replay`), one process on all CPUs of this machine; it
 //! prints a line per figure, which this gathers into medians. Three runs: as it is; with rows that cost a sleeping wait and many
 //! workers (`--row-cost`); and, printed by the first, the discrete-event model.
 //!
@@ -61,7 +61,7 @@ pub fn main(args: &[String]) -> Result<()> {
         }
     }
     println!("building, release");
-    let example = ["--package", "canon", "--example", "replay_figures"];
+    let example = ["--package", "bench", "--example", "replay_figures"];
     let mut build = vec!["build", "--release"];
     build.extend(example);
     command::output(&mut command::cargo(&build))?;
@@ -377,7 +377,7 @@ fn page(
     if !f.model_loads.is_empty() {
         let _ = writeln!(
             page,
-            "## A discrete-event model for more cores\n\nA model, not a measurement (`canon::bench::replay::model`), with costs measured \
+            "## A discrete-event model for more cores\n\nA model, not a measurement (`bench::replay::model`), with costs measured \
              here: {}. It knows the constraints and the costs, not caches or memory bandwidth.\n\n| load | policy | 4 cores | 8 | 16 | 32 | 64 |\n|---|---|{}",
             f.costs,
             "---|".repeat(5)

@@ -1,7 +1,7 @@
 //! What the others feel: point reads on connections that stay, logins, and the server's resident memory.
 
 use super::ROWS;
-use crate::bench::figures::Histogram;
+use crate::figures::Histogram;
 use base::Result;
 use protocol::client::Client;
 use std::io;

@@ -344,7 +344,7 @@ fn join(primary: &[Sample], replica: &[Sample]) -> Vec<(f64, f64)> {
 }
 
 fn measure(options: &LagOptions, run: Run, directory: &Path) -> Result<Measured> {
-    let address = crate::cluster::free_address()?;
+    let address = server::cluster::free_address()?;
     let mut primary = Role::start(options, "primary", 0, address, run, directory)?;
     let mut replica = Role::start(options, "replica", 1, address, run, directory)?;
     primary.say("go")?;

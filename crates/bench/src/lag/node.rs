@@ -1,10 +1,10 @@
 //! One of the two processes: a whole server on a real socket, its work inside the process, a sample every millisecond.
 
 use super::{Sample, failed};
-use crate::config::{Config, Overrides};
-use crate::database::{Committed, Database, TableBuilder, TransactionOptions};
-use crate::replication::membership::FILE as SECRET;
-use crate::server::Server;
+use server::config::{Config, Overrides};
+use embedded::{Committed, Database, TableBuilder, TransactionOptions};
+use server::replication::membership::FILE as SECRET;
+use server::Server;
 use base::{Error, Position, Result};
 use protocol::{Conninfo, Link};
 use service::runtime;
@@ -17,7 +17,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use workload::rng::Rng;
 
-use super::super::figures::{Histogram, cpu};
+use crate::figures::{Histogram, cpu};
 
 /// Rows that are updated.
 const ROWS: u64 = 100_000;

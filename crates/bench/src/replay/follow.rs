@@ -14,7 +14,7 @@ use wal::{DataDir, DirOptions, Group, LogEnd, LogWriter};
 
 use super::Options;
 use super::loads::{Rate, Recorded, failed};
-use crate::bench::figures::{cpu, thread_cpu};
+use crate::figures::{cpu, thread_cpu};
 
 /// Bytes of log between two syncs: what has arrived is synced together.
 const SYNC_BYTES: usize = 4 << 20;
@@ -99,7 +99,7 @@ pub fn replay(recorded: &Recorded, options: ReplayOptions, o: &Options) -> Resul
         }
         std::thread::sleep(std::time::Duration::from_micros(100));
     }
-    let (wall, cpu) = (began.elapsed(), crate::bench::figures::cpu() - cpu);
+    let (wall, cpu) = (began.elapsed(), crate::figures::cpu() - cpu);
     let own = thread_cpu() - own;
     let stats = replay.stats().clone();
     replay.finish()?;

@@ -12,8 +12,8 @@ use workload::rng::Rng;
 use workload::tpcc::{self, Tpcc};
 
 use super::Options;
-use crate::bench::adapter::{Kv, Tables};
-use crate::database::{Committed, Database, DatabaseOptions, TransactionOptions};
+use crate::adapter::{Kv, Tables};
+use embedded::{Committed, Database, DatabaseOptions, TransactionOptions};
 
 /// Transactions of one thread that may wait for their flush.
 const OUTSTANDING: usize = 1024;
@@ -307,7 +307,7 @@ impl From<Error> for Ended {
 fn set_up(db: &Database, load: &Load, tpcc: &Tpcc) -> Result<Tables> {
     match load {
         Load::Tpcc { .. } => {
-            crate::bench::run::load_tpcc(db, tpcc)?;
+            crate::run::load_tpcc(db, tpcc)?;
             Tables::open(db, tpcc::TABLES)
         }
         _ => {
@@ -421,7 +421,7 @@ fn drive(
         };
         let mut waiting: VecDeque<Committed<'_, ()>> = VecDeque::new();
         barrier.wait();
-        let cpu = crate::bench::figures::thread_cpu();
+        let cpu = crate::figures::thread_cpu();
         while !stop.load(Ordering::Relaxed) {
             client.draw(load, tpcc);
             let run = db.transaction_nowait_with(&transaction, |tx| {
@@ -451,7 +451,7 @@ fn drive(
             }
         }
         waiting.into_iter().for_each(Committed::wait);
-        Ok((client.done, crate::bench::figures::thread_cpu() - cpu))
+        Ok((client.done, crate::figures::thread_cpu() - cpu))
     };
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..o.threads)
@@ -461,7 +461,7 @@ fn drive(
             })
             .collect();
         barrier.wait();
-        let (began, cpu) = (Instant::now(), crate::bench::figures::cpu());
+        let (began, cpu) = (Instant::now(), crate::figures::cpu());
         std::thread::sleep(o.duration);
         stop.store(true, Ordering::Relaxed);
         let (mut commits, mut of_clients) = (0, Duration::ZERO);
@@ -470,7 +470,7 @@ fn drive(
             commits += done;
             of_clients += busy;
         }
-        let cpu = crate::bench::figures::cpu() - cpu;
+        let cpu = crate::figures::cpu() - cpu;
         Ok((commits, began.elapsed(), cpu, of_clients))
     })
 }

@@ -11,8 +11,8 @@
 mod replicas;
 mod shop;
 
-use crate::config::{Config, Overrides};
-use crate::server::{self, Server};
+use server::config::{Config, Overrides};
+use server::Server;
 use base::{Error, Result, SqlState};
 use protocol::client::{Client, Refused};
 use protocol::message::Rows;

@@ -7,10 +7,10 @@
 //! ```
 
 use super::{Options, Tally, broken, buy, check, done};
-use crate::config::Config;
-use crate::replication::Primary;
-use crate::replication::membership::FILE as SECRET;
-use crate::server::Server;
+use server::config::Config;
+use server::replication::Primary;
+use server::replication::membership::FILE as SECRET;
+use server::Server;
 use base::{Error, Result};
 use parking_lot::Mutex;
 use protocol::client::Client;
@@ -37,7 +37,7 @@ impl Replica {
     fn new(i: u32, data: &Path) -> Result<Replica> {
         let name = format!("replica-{i}");
         Ok(Replica {
-            address: crate::cluster::free_address()?,
+            address: server::cluster::free_address()?,
             data: data.with_file_name(format!(
                 "{}-{name}",
                 data.file_name().unwrap_or_default().to_string_lossy()

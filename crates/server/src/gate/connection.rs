@@ -372,7 +372,7 @@ async fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E
         wire.out.message(b'a', |b| b.extend_from_slice(&state));
     }
     wire.out.ready(session.status());
-    super::cores::afterwards().await;
+    env::turns::afterwards().await;
     wire.flush().await
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //! A connection has a core, so a message costs no hand-over between threads; it moves to another only for good (`place.rs` decides,
 //! `socket.rs` does it, where the connection waits for its client). In a turn every connection that has
-//! something to do runs first and all send afterwards ([`afterwards`]): a client that reads many connections is woken once and
+//! something to do runs first and all send afterwards ([`turns::afterwards`]): a client that reads many connections is woken once and
 //! finds many replies, and the wait costs one call for all.
 //!
 //! **Statements that take long** run where they stand, and nobody has to say so beforehand. Each step of a task is counted in the
@@ -25,6 +25,7 @@
 
 use super::lost::Lost;
 use super::place::{Busy, SKEW};
+use env::turns;
 use futures::task::AtomicWaker;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token};
@@ -57,24 +58,13 @@ const GENERATION: u32 = 40;
 const PERIOD: u32 = 20;
 
 thread_local! {
-    /// Tasks that are still to run in this turn.
-    static LEFT: Cell<usize> = const { Cell::new(0) };
-    /// The task that runs wants to go on when those have run.
-    static LATE: Cell<bool> = const { Cell::new(false) };
     /// The core that this thread drives.
     static DRIVEN: RefCell<Option<Arc<Core>>> = const { RefCell::new(None) };
     /// Its place among those that have driven it.
     static MINE: Cell<u64> = const { Cell::new(0) };
     static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// The core had one socket when it last waited.
-    static ALONE: Cell<bool> = const { Cell::new(false) };
     /// The core on which the task that runs goes on.
     static MOVED: Cell<Option<Arc<Core>>> = const { Cell::new(None) };
-}
-
-/// Whether the connection that runs has its core to itself, so that it may wait there for a disk.
-pub fn alone() -> bool {
-    ALONE.get()
 }
 
 /// The number of the core that runs this; none: this thread is no core's.
@@ -104,19 +94,6 @@ pub async fn next_turn() {
             return Step::Ready(());
         }
         cx.waker().wake_by_ref();
-        Step::Pending
-    })
-    .await;
-}
-
-/// Goes on when the other tasks of this turn have run; at once where there are none, or no core.
-pub async fn afterwards() {
-    let mut asked = LEFT.get() == 0;
-    poll_fn(|_| {
-        if std::mem::replace(&mut asked, true) {
-            return Step::Ready(());
-        }
-        LATE.set(true);
         Step::Pending
     })
     .await;
@@ -311,12 +288,12 @@ impl Core {
                 let Some(task) = self.ready.lock().pop_front() else {
                     break;
                 };
-                LEFT.set(i);
+                turns::set_left(i);
                 if !self.step(&task, &mut turn) {
                     break 'driving;
                 }
             }
-            LEFT.set(0);
+            turns::set_left(0);
             if !self.run_late(&mut turn) || !self.run_heavy(&mut turn) {
                 break;
             }
@@ -391,7 +368,7 @@ impl Core {
         }
         self.parked.store(false, Ordering::SeqCst);
         let sources = self.sources.lock();
-        ALONE.set(sources.len() == 1);
+        turns::set_alone(sources.len() == 1);
         for e in events.iter().filter(|e| e.token() != WAKER) {
             if let Some(Some(s)) = sources.all.get(e.token().0) {
                 s.happened(e);
@@ -628,13 +605,13 @@ impl Task {
             *self.core.lock() = to;
         }
         if done {
-            LATE.set(false);
+            turns::take_late();
             self.state.store(DONE, Ordering::SeqCst);
             _ = catch_unwind(AssertUnwindSafe(|| drop(future.take())));
             return;
         }
         drop(future);
-        if LATE.replace(false) {
+        if turns::take_late() {
             self.state.store(QUEUED, Ordering::SeqCst);
             let core = self.core.lock();
             core.late.lock().push_back(self.clone());
@@ -708,7 +685,7 @@ mod tests {
             });
             cores.pick(None).run(async move {
                 for n in 0..100 {
-                    afterwards().await;
+                    turns::afterwards().await;
                     futures::SinkExt::send(&mut tx, n).await.unwrap();
                 }
             });
@@ -801,7 +778,7 @@ mod tests {
                 wait.recv().unwrap();
                 first.send("long").unwrap();
                 // Goes on wherever the core is now.
-                afterwards().await;
+                turns::afterwards().await;
                 first.send("after it").unwrap();
             });
             cores

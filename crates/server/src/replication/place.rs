@@ -4,7 +4,7 @@
 
 use super::fresh::handed_over;
 use super::{Follow, Fresh, Senders, Site};
-use crate::engine::Surroundings;
+use embedded::engine::Surroundings;
 use base::{Error, Position, Result, SqlState};
 use node::{Node, Role};
 use sql::engine::GoOn;

@@ -1,6 +1,6 @@
 //! `cargo xtask bench embedded`: the library in one process, YCSB and TPC-C, per core; a page in `docs/results/`.
 //!
-//! `canon`'s example `library_bench` measures (see `canon::bench`) and prints a line per figure, once in each round; the page has medians.
+//! `bench`'s example `library_bench` measures and prints a line per figure, once in each round; the page has medians.
 //! Two of its loads run again under `perf` (`profile`). What stands between the figures and what is aimed at is worked out of both
 //! (`aims`), so the page says nothing that this run has not measured.
 //!
@@ -54,7 +54,7 @@ const PROFILED: [&str; 2] = ["ycsb uniform, pipelined, ahead", "tpcc, pipelined,
 pub fn main(args: &[String]) -> Result<()> {
     let options = options(args)?;
     println!("building, release");
-    let example = ["--package", "canon", "--example", "library_bench"];
+    let example = ["--package", "bench", "--example", "library_bench"];
     let features = ["--no-default-features", "--features", "bench"];
     let mut build = vec!["build", "--release"];
     build.extend(example.iter().chain(&features));

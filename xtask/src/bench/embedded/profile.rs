@@ -22,8 +22,8 @@ const GROUPS: [(&str, &[&str]); 9] = [
         &["commit::", "node::", "wal::", "env::"],
     ),
     ("keys, rows, log records (`base`)", &["base::"]),
-    ("the workload", &["workload::", "canon::bench"]),
-    ("the library's door (`canon::database`)", &["canon::"]),
+    ("the workload", &["workload::", "bench::"]),
+    ("the library's door (`embedded`)", &["embedded::"]),
     ("memory taken and given back", &["mi_", "_mi", "mimalloc"]),
     (
         "bytes copied and compared (libc)",
@@ -130,7 +130,7 @@ fn group_of(name: &str) -> &'static str {
 pub mod tests {
     use super::*;
 
-    pub const TEXT: &str = "# Samples: 10K\n#\n    40.00%  [.] <store::view::View>::get      -      -\n    25.00%  [.] <alloc::collections::btree::map::BTreeMap<alloc::boxed::Box<[u8]>, txn::writes::Pending>>::insert\n    20.00%  [k] clear_page_erms\n    10.00%  [.] canon::bench::run::measure\n     5.00%  [.] __memcpy_avx_unaligned_erms\n";
+    pub const TEXT: &str = "# Samples: 10K\n#\n    40.00%  [.] <store::view::View>::get      -      -\n    25.00%  [.] <alloc::collections::btree::map::BTreeMap<alloc::boxed::Box<[u8]>, txn::writes::Pending>>::insert\n    20.00%  [k] clear_page_erms\n    10.00%  [.] bench::run::measure\n     5.00%  [.] __memcpy_avx_unaligned_erms\n";
 
     pub fn sample() -> Profile {
         Profile::parse(TEXT)

@@ -9,9 +9,9 @@
 //! Left out on purpose: several certifying threads for one site. Each site has its own connection, which is on one of the gate's cores.
 
 use super::words::{Answer, Asked, Certify, decode_asked};
-use crate::gate::cores::afterwards;
 use crate::replication::copy_both::{CopyBoth, broken, lost};
 use base::{Candidate, Held, Result, SqlState};
+use env::turns::afterwards;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use node::{Node, Verdict};
