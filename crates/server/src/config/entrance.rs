@@ -8,56 +8,16 @@
 //! Left out on purpose: a choice of ciphers and of versions of TLS. Those of `rustls` are all sound.
 
 use super::secrets;
+use super::table::{Access, Given};
+use crate::entrance::Entrance;
 use crate::entrance::access::{Method, Roles, Rule, Source};
 use base::{Error, Result, SqlState};
 use protocol::tls::{Acceptor, Files, authorities};
-use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What flags and variables say.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Flags {
-    /// Let connections without TLS in from other machines
-    #[arg(long, env = "CANON_ALLOW_PLAIN_NETWORK")]
-    pub allow_plain_network: bool,
-    /// The server's certificate for TLS, PEM, with those of authorities between it and one that clients know
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_CERTIFICATE")]
-    pub tls_certificate: Option<PathBuf>,
-    /// The certificate's private key, PEM; only the server may read it
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_KEY")]
-    pub tls_key: Option<PathBuf>,
-    /// Authorities that sign certificates of clients, PEM
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_CLIENT_CA")]
-    pub tls_client_ca: Option<PathBuf>,
-    /// Authorities that sign certificates of the cluster's nodes, PEM; other nodes must show one for their host then
-    #[arg(long, value_name = "FILE", env = "CANON_TLS_CLUSTER_CA")]
-    pub tls_cluster_ca: Option<PathBuf>,
-}
-
-/// The section of the file.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Tls {
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    client_ca: Option<PathBuf>,
-    cluster_ca: Option<PathBuf>,
-}
-
-/// One section `[[access]]`. What is left out is `any`, or `all`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Access {
-    from: Option<String>,
-    role: Option<String>,
-    database: Option<String>,
-    tls: Option<bool>,
-    method: String,
-}
-
 /// The rules that these sections are. 22023 for one that is none.
-pub(super) fn rules(sections: &[Access], knows_clients: bool) -> Result<Vec<Rule>> {
+fn rules(sections: &[Access], knows_clients: bool) -> Result<Vec<Rule>> {
     let one = |(i, a): (usize, &Access)| {
         let bad = |key: &str, value: &str, why: &str| {
             let code = SqlState::INVALID_PARAMETER_VALUE;
@@ -102,55 +62,49 @@ fn bad(key: &str, why: impl std::fmt::Display) -> Error {
     Error::new(code, format!("tls.{key}: {why}"))
 }
 
-/// What a flag says, else the file; an empty path is none.
-fn said(flag: &Option<PathBuf>, file: &Option<PathBuf>) -> Option<PathBuf> {
-    let path = flag.clone().or_else(|| file.clone());
-    path.filter(|p| !p.as_os_str().is_empty())
+/// What is said of the way in, and the rules of these sections. The acceptor is `None` where nothing is said of TLS.
+pub fn of(given: &Given, sections: &[Access]) -> Result<Entrance> {
+    Ok(Entrance {
+        allow_passwordless_network: given.allow_passwordless_network.is_on(),
+        allow_plain_network: given.allow_plain_network.is_on(),
+        tls: acceptor(given)?.map(Arc::new),
+        access: rules(sections, given.tls_client_ca.path().is_some())?,
+    })
 }
 
-impl Tls {
-    /// Authorities of the cluster's nodes; 22023 for a file without one.
-    pub fn cluster_ca(&self, flags: &Flags) -> Result<Option<PathBuf>> {
-        let path = said(&flags.tls_cluster_ca, &self.cluster_ca);
-        if let Some(path) = &path {
-            authorities(path).map_err(|e| bad("cluster_ca", &e.fields().message))?;
+/// Authorities of the cluster's nodes; 22023 for a file without one.
+pub fn cluster_ca(given: &Given) -> Result<Option<PathBuf>> {
+    let path = given.tls_cluster_ca.path();
+    if let Some(path) = &path {
+        authorities(path).map_err(|e| bad("cluster_ca", &e.fields().message))?;
+    }
+    Ok(path)
+}
+
+fn acceptor(given: &Given) -> Result<Option<Acceptor>> {
+    let client_ca = given.tls_client_ca.path();
+    let files = match (given.tls_certificate.path(), given.tls_key.path()) {
+        (Some(certificate), Some(key)) => Files {
+            certificate,
+            key,
+            client_ca,
+        },
+        (Some(_), None) => return Err(bad("certificate", "it needs tls.key")),
+        (None, Some(_)) => return Err(bad("key", "it needs tls.certificate")),
+        (None, None) if client_ca.is_some() => {
+            return Err(bad("client_ca", "it needs tls.certificate and tls.key"));
         }
-        Ok(path)
-    }
-
-    /// Whether certificates of clients can be looked at.
-    pub fn knows_clients(&self, flags: &Flags) -> bool {
-        said(&flags.tls_client_ca, &self.client_ca).is_some()
-    }
-
-    /// What flags and file say together. `None`: nothing, so there is no TLS.
-    pub fn acceptor(&self, flags: &Flags) -> Result<Option<Arc<Acceptor>>> {
-        let certificate = said(&flags.tls_certificate, &self.certificate);
-        let key = said(&flags.tls_key, &self.key);
-        let client_ca = said(&flags.tls_client_ca, &self.client_ca);
-        let files = match (certificate, key) {
-            (Some(certificate), Some(key)) => Files {
-                certificate,
-                key,
-                client_ca,
-            },
-            (Some(_), None) => return Err(bad("certificate", "it needs tls.key")),
-            (None, Some(_)) => return Err(bad("key", "it needs tls.certificate")),
-            (None, None) if client_ca.is_some() => {
-                return Err(bad("client_ca", "it needs tls.certificate and tls.key"));
-            }
-            (None, None) => return Ok(None),
-        };
-        secrets::must_be_private(&files.key, "a private key").map_err(|e| {
-            bad(
-                "key",
-                format!("{}: {}", files.key.display(), e.fields().message),
-            )
-        })?;
-        let made = Acceptor::new(files).map_err(|e| {
-            let code = e.code();
-            Error::new(code, format!("tls: {}", e.fields().message))
-        })?;
-        Ok(Some(Arc::new(made)))
-    }
+        (None, None) => return Ok(None),
+    };
+    secrets::must_be_private(&files.key, "a private key").map_err(|e| {
+        bad(
+            "key",
+            format!("{}: {}", files.key.display(), e.fields().message),
+        )
+    })?;
+    let made = Acceptor::new(files).map_err(|e| {
+        let code = e.code();
+        Error::new(code, format!("tls: {}", e.fields().message))
+    })?;
+    Ok(Some(made))
 }

@@ -1,6 +1,7 @@
 //! What is read from file, environment and command line, and what is refused.
 
 use super::*;
+use base::units::{duration, size};
 
 fn of(text: &str) -> Result<Config> {
     let file: File = toml::from_str(text).map_err(|e| Error::internal(e.to_string()))?;
@@ -11,18 +12,20 @@ fn of(text: &str) -> Result<Config> {
     Config::check(file, &flags)
 }
 
+/// The commented file with its defaults said.
+fn uncommented() -> String {
+    let said = |l: &str| {
+        let key = l
+            .strip_prefix("#")
+            .filter(|l| l.contains(" = ") && !l.starts_with(' '));
+        format!("{}\n", key.unwrap_or(l))
+    };
+    COMMENTED.lines().map(said).collect()
+}
+
 #[test]
 fn the_commented_file_says_the_defaults() {
-    let uncommented: String = COMMENTED
-        .lines()
-        .map(|l| {
-            l.strip_prefix("#")
-                .filter(|l| l.contains(" = ") && !l.starts_with(' '))
-                .unwrap_or(l)
-        })
-        .map(|l| format!("{l}\n"))
-        .collect();
-    let (said, default) = (of(&uncommented).unwrap(), of("").unwrap());
+    let (said, default) = (of(&uncommented()).unwrap(), of("").unwrap());
     assert_eq!(said.listen, default.listen);
     assert_eq!(said.max_connections, default.max_connections);
     assert_eq!(said.checkpoint_bytes, default.checkpoint_bytes);
@@ -62,6 +65,31 @@ fn keys() -> Vec<String> {
     }
     keys.push("SETTINGS".into());
     keys
+}
+
+#[test]
+fn the_table_and_the_commented_file_say_the_same() {
+    let shown: Vec<String> = keys().into_iter().filter(|k| k != "SETTINGS").collect();
+    let declared = table::keys();
+    let names = declared.iter().map(|(key, _)| key.replace('.', "_").to_uppercase());
+    let sorted = |mut all: Vec<String>| {
+        all.sort();
+        all
+    };
+    assert_eq!(sorted(names.collect()), sorted(shown));
+    let whole: toml::Table = uncommented().parse().unwrap();
+    for (key, default) in declared {
+        let (section, name) = key.split_once('.').unwrap_or(("", &key));
+        let section = match section {
+            "" => Some(&whole),
+            s => whole.get(s).and_then(|s| s.as_table()),
+        };
+        let said = section.and_then(|s| s.get(name));
+        let plain = |text: String| text.replace('"', "").to_lowercase();
+        if let Some(default) = default {
+            assert_eq!(said.map(|v| plain(v.to_string())), Some(plain(default)), "{key}");
+        }
+    }
 }
 
 fn check(names: &[&str]) -> Result<Vec<String>> {

@@ -7,7 +7,7 @@
 //!
 //! Left out on purpose: values; clap reads those.
 
-use super::Overrides;
+use super::table::Overrides;
 use base::{Error, Result, SqlState};
 
 /// What begins so is not for `canon start`: the proxy's, those of tests and of their faults.
