@@ -2,8 +2,7 @@
 //!
 //! Whoever waits here waits for all that may happen: more from the client, room at the primary or a word of it, the end of the session.
 
-use super::relay::Broken;
-use super::upstream::Upstream;
+use super::upstream::{Broken, Upstream};
 use crate::gate::wire::{Stream, Wire, gone};
 use base::{Error, SqlState};
 use protocol::frontend;

@@ -11,9 +11,9 @@
 
 use super::Pool;
 use super::copy::{copy_in, interrupted};
-use super::upstream::Upstream;
-use crate::gate::connection;
+use super::upstream::{Broken, Upstream};
 use crate::gate::cores::Core;
+use crate::gate::tell;
 use crate::gate::wire::{Stream, Wire};
 use base::{Error, Result, SqlState};
 use env::turns::afterwards;
@@ -65,14 +65,6 @@ enum Until {
     Answered,
     /// Every message has been sent.
     Sent,
-}
-
-/// Why relaying ended before.
-pub enum Broken {
-    /// The connection to the primary.
-    Primary(Error),
-    /// The client's, or the session is to end.
-    Client(Error),
 }
 
 impl Drop for Forwarder {
@@ -296,97 +288,19 @@ impl Forwarder {
         (kind, len): (u8, usize),
         skipping: &mut bool,
     ) -> Result<bool> {
-        let body = &wire.input.bytes()[5..len];
-        let mut here = false;
-        match frontend::decode(kind, body) {
-            Ok(Frontend::Parse { name, query, .. }) => {
-                here = session.is_about_local_cursor(query);
-                self.prepared.insert(name.to_owned(), query.to_owned());
-            }
-            Ok(Frontend::Bind(b)) => {
-                if b.portal.is_empty() {
-                    session.close(true, "");
-                }
-                let known = session.text_of(b.statement);
-                let text = self.prepared.get(b.statement).unwrap_or(&known);
-                // The name may be taken by one that runs here, and what comes later would be meant for that.
-                here = session.has_portal(b.portal) || session.is_about_local_cursor(text);
-                let mut effect = effect::effect(text);
-                if *text != known {
-                    // A Parse without an answer may have failed.
-                    effect |= effect::effect(&known);
-                }
-                self.portals.insert(b.portal.to_owned(), effect);
-                if !here && !std::mem::replace(&mut self.begun, true) {
-                    session.begin_forwarded(text);
-                }
-            }
-            Ok(
-                Frontend::Describe { portal: true, name } | Frontend::Close { portal: true, name },
-            ) => {
-                here = session.has_portal(name);
-            }
-            Ok(
-                Frontend::Describe {
-                    portal: false,
-                    name,
-                }
-                | Frontend::Close {
-                    portal: false,
-                    name,
-                },
-            ) => {
-                let known = session.text_of(name);
-                let text = self.prepared.get(name).unwrap_or(&known);
-                here = session.is_about_local_cursor(text);
-            }
-            Ok(Frontend::Execute { portal, .. }) => {
-                here = session.has_portal(portal);
-                if !here {
-                    // It may have been bound long ago; a cursor of SQL never was.
-                    let effect = self.portals.get(portal).copied();
-                    self.course.then(effect.unwrap_or_default());
-                    self.executed += 1;
-                    if !std::mem::take(&mut self.begun) {
-                        session.begin_forwarded("<portal>");
-                    }
-                }
+        match frontend::decode(kind, &wire.input.bytes()[5..len]) {
+            Ok(message) if self.is_for_here(session, &message) => {
+                return self.hand_back(wire, session, len, skipping).await;
             }
             Ok(_) => {}
             Err(e) if is_refused_there(&e) => {}
             Err(_) => return Ok(false),
         }
-        if here {
-            let drained = match self.up {
-                Some(_) if !self.pending.is_empty() => {
-                    self.up.as_mut().expect("there").put(b'H', &[]);
-                    self.pump(wire, session, Until::Answered).await
-                }
-                _ => Ok(()),
-            };
-            return match drained {
-                Ok(()) if self.failed => {
-                    wire.input.take(len);
-                    Ok(true)
-                }
-                Ok(()) => Ok(false),
-                Err(Broken::Client(e)) => Err(e),
-                Err(Broken::Primary(e)) => {
-                    wire.input.take(len);
-                    self.lost(wire, session, Some(e), false, skipping).await?;
-                    Ok(true)
-                }
-            };
-        }
         let begins = self.up.as_ref().is_some_and(|u| !u.sent);
         if !begins && !self.go_on(session) {
-            if kind == b'S' {
-                wire.input.take(len);
-                self.lost(wire, session, None, true, skipping).await?;
-            } else {
-                wire.input.take(len);
-                self.lost(wire, session, None, false, skipping).await?;
-            }
+            wire.input.take(len);
+            self.lost(wire, session, None, kind == b'S', skipping)
+                .await?;
             return Ok(true);
         }
         self.relaying = true;
@@ -411,6 +325,98 @@ impl Forwarder {
             }
         }
         Ok(true)
+    }
+
+    /// Whether a message is about what is here: a portal, a cursor. One that is not is counted among what goes to the primary.
+    fn is_for_here<E: Engine>(&mut self, session: &mut Session<E>, message: &Frontend<'_>) -> bool {
+        match *message {
+            Frontend::Parse { name, query, .. } => {
+                self.prepared.insert(name.to_owned(), query.to_owned());
+                session.is_about_local_cursor(query)
+            }
+            Frontend::Bind(ref b) => self.binds(session, b),
+            Frontend::Describe { portal: true, name } | Frontend::Close { portal: true, name } => {
+                session.has_portal(name)
+            }
+            Frontend::Describe {
+                portal: false,
+                name,
+            }
+            | Frontend::Close {
+                portal: false,
+                name,
+            } => {
+                let known = session.text_of(name);
+                let text = self.prepared.get(name).unwrap_or(&known);
+                session.is_about_local_cursor(text)
+            }
+            Frontend::Execute { portal, .. } => {
+                let here = session.has_portal(portal);
+                if !here {
+                    // It may have been bound long ago; a cursor of SQL never was.
+                    let effect = self.portals.get(portal).copied();
+                    self.course.then(effect.unwrap_or_default());
+                    self.executed += 1;
+                    if !std::mem::take(&mut self.begun) {
+                        session.begin_forwarded("<portal>");
+                    }
+                }
+                here
+            }
+            _ => false,
+        }
+    }
+
+    /// A Bind: whether its portal is to be here.
+    fn binds<E: Engine>(&mut self, session: &mut Session<E>, b: &frontend::Bind<'_>) -> bool {
+        if b.portal.is_empty() {
+            session.close(true, "");
+        }
+        let known = session.text_of(b.statement);
+        let text = self.prepared.get(b.statement).unwrap_or(&known);
+        // The name may be taken by one that runs here, and what comes later would be meant for that.
+        let here = session.has_portal(b.portal) || session.is_about_local_cursor(text);
+        let mut effect = effect::effect(text);
+        if *text != known {
+            // A Parse without an answer may have failed.
+            effect |= effect::effect(&known);
+        }
+        self.portals.insert(b.portal.to_owned(), effect);
+        if !here && !std::mem::replace(&mut self.begun, true) {
+            session.begin_forwarded(text);
+        }
+        here
+    }
+
+    /// The message at the front of the input is this node's, once all that went to the primary before has its answer. Whether it was taken:
+    /// something before it has failed, and it is skipped.
+    async fn hand_back<S: Stream, E: Engine>(
+        &mut self,
+        wire: &mut Wire<S>,
+        session: &mut Session<E>,
+        len: usize,
+        skipping: &mut bool,
+    ) -> Result<bool> {
+        let answered = match &mut self.up {
+            Some(up) if !self.pending.is_empty() => {
+                up.put(b'H', &[]);
+                self.pump(wire, session, Until::Answered).await
+            }
+            _ => Ok(()),
+        };
+        match answered {
+            Ok(()) if self.failed => {
+                wire.input.take(len);
+                Ok(true)
+            }
+            Ok(()) => Ok(false),
+            Err(Broken::Client(e)) => Err(e),
+            Err(Broken::Primary(e)) => {
+                wire.input.take(len);
+                self.lost(wire, session, Some(e), false, skipping).await?;
+                Ok(true)
+            }
+        }
     }
 
     /// Sends what has gathered and passes replies on.
@@ -543,7 +549,7 @@ impl Forwarder {
             self.end();
         }
         session.idle();
-        connection::tell_notifications(wire, session)?;
+        tell::notifications(wire, session)?;
         wire.out.ready(session.status());
         afterwards().await;
         wire.flush().await
@@ -628,7 +634,7 @@ impl Forwarder {
         if e.code() == SqlState::ADMIN_SHUTDOWN {
             return Err(e.clone());
         }
-        connection::tell(wire, session, e).await?;
+        tell::error(wire, session, e).await?;
         self.after(wire, session, answer, skipping).await
     }
 

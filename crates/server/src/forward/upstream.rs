@@ -20,6 +20,14 @@ use tokio::sync::OwnedSemaphorePermit;
 /// Messages to the primary are sent when there are this many bytes of them.
 const HIGH_WATER: usize = 64 << 10;
 
+/// Why relaying ended before.
+pub enum Broken {
+    /// The connection to the primary.
+    Primary(Error),
+    /// The client's, or the session is to end.
+    Client(Error),
+}
+
 /// A connection that is logged in for sessions of this node.
 pub struct Upstream {
     socket: Line<Socket<mio::net::TcpStream>>,

@@ -8,6 +8,7 @@
 //! What follows an Execute is looked at before it runs, since a statement alone before Sync is a transaction of its own; nobody
 //! may expect a reply to an Execute before Sync or Flush, so waiting for that message costs nothing.
 
+use super::tell;
 use super::wire::{Stream, Wire, describe, gone};
 use crate::forward::relay::Forwarder;
 use base::{Error, Result, SqlState};
@@ -16,7 +17,7 @@ use protocol::backend::Replies;
 use protocol::frontend::{self, Frontend};
 use sql::engine::Engine;
 use sql::session::{
-    Client, Exit, Format, Next, Reason, Session, Severity, TxnStatus, interruption,
+    Client, Column, Exit, Format, Next, Reason, Session, TxnStatus, interruption,
 };
 
 /// Replies beyond this many bytes are sent before Sync.
@@ -38,7 +39,15 @@ pub async fn serve<S: Stream, E: Engine>(
 ) -> End {
     let handle = session.handle().clone();
     let _asks = base::cancel::within(handle.interrupt.clone(), &handle.account);
-    match run(wire, session, forward).await {
+    let messages = Messages {
+        wire,
+        session,
+        forward,
+        skipping: false,
+        bound: Vec::new(),
+        between: true,
+    };
+    match messages.run().await {
         Ok(()) => End::Client,
         Err(e) if e.code() == SqlState::CONNECTION_FAILURE => End::Client,
         Err(e) => End::Fatal(e),
@@ -51,214 +60,164 @@ struct Execute {
     max_rows: i32,
 }
 
-async fn run<S: Stream, E: Engine>(
-    wire: &mut Wire<S>,
-    session: &mut Session<E>,
-    mut forward: Option<&mut Forwarder>,
-) -> Result<()> {
-    // After an error of the extended protocol, up to Sync.
-    let mut skipping = false;
-    // The last Bind, where its portal may go to the primary.
-    let mut bound = Vec::new();
-    // Nothing has come since the last ReadyForQuery.
-    let mut between = true;
-    loop {
-        // Nobody has to say Sync to learn of an error.
-        if skipping && frontend::frame(wire.input.bytes())?.is_none() {
-            wire.flush().await?;
+/// What a message leaves behind.
+enum Then {
+    /// The next message.
+    Next,
+    /// The client has said that it goes.
+    Gone,
+}
+
+/// A client's messages, one after the other, and what they leave for the next one.
+struct Messages<'a, S, E: Engine> {
+    wire: &'a mut Wire<S>,
+    session: &'a mut Session<E>,
+    forward: Option<&'a mut Forwarder>,
+    /// After an error of the extended protocol, up to Sync.
+    skipping: bool,
+    /// The last Bind, where its portal may go to the primary.
+    bound: Vec<u8>,
+    /// Nothing has come since the last ReadyForQuery.
+    between: bool,
+}
+
+impl<S: Stream, E: Engine> Messages<'_, S, E> {
+    async fn run(mut self) -> Result<()> {
+        loop {
+            // A client need not say Sync to learn of an error.
+            if self.skipping && frontend::frame(self.wire.input.bytes())?.is_none() {
+                self.wire.flush().await?;
+            }
+            let Some((kind, len)) = self.next().await? else {
+                continue;
+            };
+            match self.message(kind, len).await? {
+                Then::Next => {}
+                Then::Gone => return Ok(()),
+            }
+            if self.wire.out.buf.len() > HIGH_WATER {
+                self.wire.flush().await?;
+            }
         }
-        let (kind, len) = next(wire, session, between).await?;
-        session.arrived(wire.input.arrived);
-        between = false;
+    }
+
+    /// The next message that is this node's to answer, at the front of the input. None: it was skipped, was too long or went to the
+    /// primary.
+    async fn next(&mut self) -> Result<Option<(u8, usize)>> {
+        let (kind, len) = next(self.wire, self.session, self.between).await?;
+        self.session.arrived(self.wire.input.arrived);
+        self.between = false;
         let len = match len {
             Ok(len) => len,
-            Err(_) if skipping => continue,
+            Err(_) if self.skipping => return Ok(None),
             // It was too long, and is not here any more.
             Err(e) => {
-                let simple = kind == b'Q';
-                fail(wire, session, &e, simple, &mut skipping).await?;
-                both_fail(session, &mut forward);
-                between = simple;
-                continue;
+                self.fail(&e, kind == b'Q').await?;
+                self.fail_there();
+                return Ok(None);
             }
         };
-        if skipping && !matches!(kind, b'S' | b'X') {
-            wire.input.take(len);
-            continue;
+        if self.skipping && !matches!(kind, b'S' | b'X') {
+            self.wire.input.take(len);
+            return Ok(None);
         }
-        if let Some(f) = &mut forward
-            && !skipping
-            && f.take(wire, session, (kind, len), &mut skipping).await?
+        if let Some(f) = &mut self.forward
+            && !self.skipping
+            && f.take(self.wire, self.session, (kind, len), &mut self.skipping)
+                .await?
         {
-            between = !f.is_busy() && !skipping;
-            continue;
+            self.between = !f.is_busy() && !self.skipping;
+            return Ok(None);
         }
-        let body = &wire.input.bytes()[5..len];
-        // Each arm gives the outcome of the message and whether it was a simple query.
-        let message = match frontend::decode(kind, body) {
+        Ok(Some((kind, len)))
+    }
+
+    async fn message(&mut self, kind: u8, len: usize) -> Result<Then> {
+        let message = match frontend::decode(kind, &self.wire.input.bytes()[5..len]) {
             Ok(m) => m,
             Err(e) if e.code() == SqlState::CHARACTER_NOT_IN_REPERTOIRE => {
-                wire.input.take(len);
-                let simple = kind == b'Q';
-                fail(wire, session, &e, simple, &mut skipping).await?;
-                between = simple;
-                continue;
+                self.wire.input.take(len);
+                return self.fail(&e, kind == b'Q').await;
             }
             Err(e) => return Err(e),
         };
-        if let Frontend::Adopt(b) = message {
-            let r = session.adopt(b);
-            wire.input.take(len);
-            r?;
-            continue;
-        }
-        if !matches!(message, Frontend::Sync | Frontend::Terminate)
-            && let Some(e) = session.adoption_error()
+        if !matches!(
+            message,
+            Frontend::Adopt(_) | Frontend::Sync | Frontend::Terminate
+        ) && let Some(e) = self.session.adoption_error()
         {
-            wire.input.take(len);
-            fail(wire, session, &e, kind == b'Q', &mut skipping).await?;
-            continue;
+            self.wire.input.take(len);
+            return self.fail(&e, kind == b'Q').await;
         }
-        let outcome: Result<(), Exit> = match message {
-            Frontend::Adopt(_) => unreachable!("taken above"),
-            Frontend::Bind(b) => {
-                let r = match bind(session, &b) {
-                    Ok(()) => session.stand_portal(b.portal).await,
-                    e => e,
-                };
-                bound.clear();
-                if session.may_send_portals() {
-                    bound.extend_from_slice(&wire.input.bytes()[..len]);
-                }
-                wire.input.take(len);
-                if r.is_ok() {
-                    wire.out.plain(b'2');
-                }
-                r.map_err(Exit::from)
-            }
-            Frontend::Execute { portal, max_rows } => {
-                let x = Execute {
-                    portal: portal.into(),
-                    max_rows,
-                };
-                wire.input.take(len);
-                let follows = peek(wire, session).await?;
-                let next = if follows == b'S' {
-                    Next::Sync
-                } else {
-                    Next::More
-                };
-                let (mark, last) = (wire.mark(), last_bound(&bound) == Some(&*x.portal));
-                // A portal that is still here when the transaction has moved cannot follow it.
-                let last = last && !session.has_moved();
-                match (
-                    session.execute(wire, &x.portal, x.max_rows, next).await,
-                    &mut forward,
-                ) {
-                    (Err(e), Some(f)) if last && e.is_for_others() && wire.rewind(mark) => {
-                        let mut execute = Replies::default();
-                        execute.message(b'E', |b| {
-                            b.extend_from_slice(x.portal.as_bytes());
-                            b.push(0);
-                            b.extend_from_slice(&x.max_rows.to_be_bytes());
-                        });
-                        let messages = (&bound[..], &execute.buf[..]);
-                        f.portal(wire, session, messages, &mut skipping).await?;
-                        Ok(())
-                    }
-                    (r, _) => {
-                        // What has given rows is not begun anew.
-                        bound.clear();
-                        r
-                    }
-                }
-            }
-            Frontend::Sync => {
-                wire.input.take(len);
-                skipping = false;
-                wire.skip_copy = false;
-                if let Err(e) = session.sync(wire).await {
-                    if e.code() == SqlState::ADMIN_SHUTDOWN {
-                        return Err(e);
-                    }
-                    tell(wire, session, &e).await?;
-                }
-                ready(wire, session).await?;
-                between = true;
+        let outcome = match message {
+            Frontend::Adopt(state) => {
+                let adopted = self.session.adopt(state);
+                self.wire.input.take(len);
+                adopted?;
                 Ok(())
             }
             Frontend::Parse { name, query, types } => {
-                let text: std::sync::Arc<str> = query.into();
-                let r = session.parse(name, query, &types).await;
-                drop(text);
-                wire.input.take(len);
-                if r.is_ok() {
-                    wire.out.plain(b'1');
-                }
-                r
+                let parsed = self.session.parse(name, query, &types).await;
+                self.wire.input.take(len);
+                self.complete(b'1', parsed)
+            }
+            Frontend::Bind(b) => {
+                let bound = match bind(self.session, &b) {
+                    Ok(()) => self.session.stand_portal(b.portal).await,
+                    e => e,
+                };
+                self.keep_bound(len);
+                self.complete(b'2', bound.map_err(Exit::from))
             }
             Frontend::Describe {
                 portal: false,
                 name,
             } => {
-                let r = session.describe_statement(name);
-                wire.input.take(len);
-                r.map_err(Exit::from).map(|(types, columns)| {
-                    wire.out.parameter_description(&types);
-                    match columns {
-                        Some(c) => describe(&mut wire.out, &c, |_| Format::Text),
-                        None => wire.out.plain(b'n'),
-                    }
+                let found = self.session.describe_statement(name);
+                self.wire.input.take(len);
+                found.map_err(Exit::from).map(|(types, columns)| {
+                    self.wire.out.parameter_description(&types);
+                    self.describe(columns.as_deref(), |_| Format::Text);
                 })
             }
             Frontend::Describe { portal: true, name } => {
-                let r = session.describe_portal(name);
-                wire.input.take(len);
-                r.map_err(Exit::from).map(|columns| match columns {
-                    Some((c, f)) => describe(&mut wire.out, &c, |i| f[i]),
-                    None => wire.out.plain(b'n'),
+                let found = self.session.describe_portal(name);
+                self.wire.input.take(len);
+                found.map_err(Exit::from).map(|found| match found {
+                    Some((columns, formats)) => self.describe(Some(&columns), |i| formats[i]),
+                    None => self.describe(None, |_| Format::Text),
                 })
             }
+            Frontend::Execute { portal, max_rows } => {
+                let portal = portal.into();
+                self.wire.input.take(len);
+                self.execute(&Execute { portal, max_rows }).await?
+            }
             Frontend::Close { portal, name } => {
-                session.close(portal, name);
-                wire.input.take(len);
-                wire.out.plain(b'3');
+                self.session.close(portal, name);
+                self.wire.input.take(len);
+                self.complete(b'3', Ok(()))
+            }
+            Frontend::Query(sql) => {
+                let sql = sql.to_owned();
+                self.wire.input.take(len);
+                self.query(&sql).await?;
+                Ok(())
+            }
+            Frontend::Sync => {
+                self.wire.input.take(len);
+                self.sync().await?;
                 Ok(())
             }
             Frontend::Flush => {
-                wire.input.take(len);
-                wire.flush().await?;
+                self.wire.input.take(len);
+                self.wire.flush().await?;
                 Ok(())
             }
-            Frontend::Query(q) => {
-                let sql = q.to_owned();
-                wire.input.take(len);
-                let (idle, mark) = (session.status() == TxnStatus::Idle, wire.mark());
-                let ran = session.simple(wire, &sql).await;
-                let rest = session.rest_of_text();
-                match (ran, &mut forward) {
-                    (Ok(()), _) => ready(wire, session).await?,
-                    // (About a cursor that is here when the transaction has moved: it cannot follow.)
-                    (Err(e), Some(f))
-                        if e.is_for_others()
-                            && !session.has_moved()
-                            && (rest.is_some() || wire.rewind(mark)) =>
-                    {
-                        let (sql, idle) = rest.map_or((sql, idle), |rest| (rest, false));
-                        f.simple(wire, session, &sql, idle, &mut skipping).await?;
-                    }
-                    (Err(e), _) => {
-                        fail(wire, session, &e.here(), true, &mut skipping).await?;
-                        both_fail(session, &mut forward);
-                    }
-                }
-                between = true;
-                Ok(())
-            }
-            Frontend::Terminate => return Ok(()),
+            Frontend::Terminate => return Ok(Then::Gone),
             // What is left of a COPY that failed.
             Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => {
-                wire.input.take(len);
+                self.wire.input.take(len);
                 Ok(())
             }
             Frontend::Password => {
@@ -266,11 +225,135 @@ async fn run<S: Stream, E: Engine>(
             }
         };
         if let Err(e) = outcome {
-            fail(wire, session, &e.here(), false, &mut skipping).await?;
-            both_fail(session, &mut forward);
+            self.fail(&e.here(), false).await?;
+            self.fail_there();
         }
-        if wire.out.buf.len() > HIGH_WATER {
-            wire.flush().await?;
+        Ok(Then::Next)
+    }
+
+    /// The columns of what gives rows.
+    fn describe(&mut self, columns: Option<&[Column]>, format: impl Fn(usize) -> Format) {
+        match columns {
+            Some(columns) => describe(&mut self.wire.out, columns, format),
+            None => self.wire.out.plain(b'n'),
+        }
+    }
+
+    /// A message of this kind, which has nothing else to say, answers one that was done.
+    fn complete(&mut self, reply: u8, done: Result<(), Exit>) -> Result<(), Exit> {
+        if done.is_ok() {
+            self.wire.out.plain(reply);
+        }
+        done
+    }
+
+    /// Takes the Bind at the front of the input, and keeps it where its portal may go to the primary.
+    fn keep_bound(&mut self, len: usize) {
+        self.bound.clear();
+        if self.session.may_send_portals() {
+            let message = &self.wire.input.bytes()[..len];
+            self.bound.extend_from_slice(message);
+        }
+        self.wire.input.take(len);
+    }
+
+    async fn execute(&mut self, x: &Execute) -> Result<Result<(), Exit>> {
+        let next = match peek(self.wire, self.session).await? {
+            b'S' => Next::Sync,
+            _ => Next::More,
+        };
+        let (mark, last) = (self.wire.mark(), last_bound(&self.bound) == Some(&*x.portal));
+        // A portal that is still here when the transaction has moved cannot follow it.
+        let last = last && !self.session.has_moved();
+        let ran = self.session.execute(self.wire, &x.portal, x.max_rows, next);
+        match (ran.await, &mut self.forward) {
+            (Err(e), Some(f)) if last && e.is_for_others() && self.wire.rewind(mark) => {
+                let mut execute = Replies::default();
+                execute.message(b'E', |b| {
+                    b.extend_from_slice(x.portal.as_bytes());
+                    b.push(0);
+                    b.extend_from_slice(&x.max_rows.to_be_bytes());
+                });
+                let messages = (&self.bound[..], &execute.buf[..]);
+                f.portal(self.wire, self.session, messages, &mut self.skipping)
+                    .await?;
+                Ok(Ok(()))
+            }
+            (ran, _) => {
+                // What has given rows is not begun anew.
+                self.bound.clear();
+                Ok(ran)
+            }
+        }
+    }
+
+    async fn query(&mut self, sql: &str) -> Result<()> {
+        let (idle, mark) = (self.session.status() == TxnStatus::Idle, self.wire.mark());
+        let ran = self.session.simple(self.wire, sql).await;
+        let rest = self.session.rest_of_text();
+        match (ran, &mut self.forward) {
+            (Ok(()), _) => tell::ready(self.wire, self.session).await?,
+            // (About a cursor that is here when the transaction has moved: it cannot follow.)
+            (Err(e), Some(f))
+                if e.is_for_others()
+                    && !self.session.has_moved()
+                    && (rest.is_some() || self.wire.rewind(mark)) =>
+            {
+                let (sql, idle) = match &rest {
+                    Some(rest) => (rest.as_str(), false),
+                    None => (sql, idle),
+                };
+                f.simple(self.wire, self.session, sql, idle, &mut self.skipping)
+                    .await?;
+            }
+            (Err(e), _) => {
+                self.fail(&e.here(), true).await?;
+                self.fail_there();
+            }
+        }
+        self.between = true;
+        Ok(())
+    }
+
+    async fn sync(&mut self) -> Result<()> {
+        self.skipping = false;
+        self.wire.skip_copy = false;
+        if let Err(e) = self.session.sync(self.wire).await {
+            if e.code() == SqlState::ADMIN_SHUTDOWN {
+                return Err(e);
+            }
+            tell::error(self.wire, self.session, &e).await?;
+        }
+        tell::ready(self.wire, self.session).await?;
+        self.between = true;
+        Ok(())
+    }
+
+    /// Tells an error. One that ends the connection is given back. `simple`: of a simple query, which no Sync follows.
+    async fn fail(&mut self, e: &Error, simple: bool) -> Result<Then> {
+        if matches!(
+            e.code(),
+            SqlState::CONNECTION_FAILURE | SqlState::ADMIN_SHUTDOWN | SqlState::PROTOCOL_VIOLATION
+        ) && (e.code() != SqlState::PROTOCOL_VIOLATION || self.wire.skip_copy)
+        {
+            return Err(e.clone());
+        }
+        tell::error(self.wire, self.session, e).await?;
+        if simple {
+            tell::ready(self.wire, self.session).await?;
+            self.between = true;
+        } else {
+            self.skipping = true;
+        }
+        Ok(Then::Next)
+    }
+
+    /// What fails here in a transaction that runs at the primary fails there.
+    fn fail_there(&mut self) {
+        if let Some(f) = &mut self.forward
+            && self.session.has_moved()
+        {
+            f.fail(self.session);
         }
     }
 }
@@ -279,15 +362,6 @@ async fn run<S: Stream, E: Engine>(
 fn last_bound(message: &[u8]) -> Option<&str> {
     let name = message.get(5..)?.split(|b| *b == 0).next()?;
     std::str::from_utf8(name).ok()
-}
-
-/// What fails here in a transaction that runs at the primary fails there.
-fn both_fail<E: Engine>(session: &mut Session<E>, forward: &mut Option<&mut Forwarder>) {
-    if let Some(f) = forward
-        && session.has_moved()
-    {
-        f.fail(session);
-    }
 }
 
 fn bind<E: Engine>(session: &mut Session<E>, b: &frontend::Bind<'_>) -> Result<()> {
@@ -313,67 +387,6 @@ fn formats<'a>(
         *to = from?;
     }
     Ok(&few[..f.len()])
-}
-
-/// Ends what failed, and tells why: this error, or that nobody can say any more whether what it may tell of stays. One that ends the
-/// connection is given back.
-pub async fn tell<S: Stream, E: Engine>(
-    wire: &mut Wire<S>,
-    session: &mut Session<E>,
-    e: &Error,
-) -> Result<()> {
-    match session.failed(wire, e).await {
-        Ok(()) => wire.out.error(Severity::Error, e),
-        Err(e) if e.code() == SqlState::ADMIN_SHUTDOWN => return Err(e),
-        Err(e) => wire.out.error(Severity::Error, &e),
-    }
-    Ok(())
-}
-
-/// Tells an error. One that ends the connection is given back.
-async fn fail<S: Stream, E: Engine>(
-    wire: &mut Wire<S>,
-    session: &mut Session<E>,
-    e: &Error,
-    simple: bool,
-    skipping: &mut bool,
-) -> Result<()> {
-    if matches!(
-        e.code(),
-        SqlState::CONNECTION_FAILURE | SqlState::ADMIN_SHUTDOWN | SqlState::PROTOCOL_VIOLATION
-    ) && (e.code() != SqlState::PROTOCOL_VIOLATION || wire.skip_copy)
-    {
-        return Err(e.clone());
-    }
-    tell(wire, session, e).await?;
-    if simple {
-        ready(wire, session).await
-    } else {
-        *skipping = true;
-        Ok(())
-    }
-}
-
-/// Tells the client what the session has heard, if it may be told now.
-pub fn tell_notifications<S: Stream, E: Engine>(
-    wire: &mut Wire<S>,
-    session: &mut Session<E>,
-) -> Result<()> {
-    for n in session.notifications()? {
-        wire.out.notification(&n);
-    }
-    Ok(())
-}
-
-async fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
-    session.idle();
-    tell_notifications(wire, session)?;
-    if let Some(state) = session.returned() {
-        wire.out.message(b'a', |b| b.extend_from_slice(&state));
-    }
-    wire.out.ready(session.status());
-    env::turns::afterwards().await;
-    wire.flush().await
 }
 
 fn leaves() -> Error {
@@ -409,7 +422,7 @@ async fn next<S: Stream, E: Engine>(
             }
         }
         if may_leave && session.handle().has_notifications() {
-            tell_notifications(wire, session)?;
+            tell::notifications(wire, session)?;
             wire.flush().await?;
         }
         fill(wire, session, may_leave).await?;

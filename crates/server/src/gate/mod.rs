@@ -24,6 +24,7 @@ mod metered;
 mod place;
 pub(crate) mod socket;
 pub(crate) mod startup;
+pub(crate) mod tell;
 pub mod waiting;
 pub mod wire;
 
