@@ -7,7 +7,25 @@ use base::schema::*;
 use base::{ColumnType, Error, Oid, Result, SqlState};
 use txn::{Stop, Txn, TxnOptions};
 
-use super::Database;
+use super::database::Database;
+
+impl Database {
+    /// Makes a table. 42P07 when the name is taken; other errors as CREATE TABLE gives them.
+    pub fn create_table(&self, table: TableBuilder) -> Result<()> {
+        create(self, &table)
+    }
+
+    /// Drops a table and its rows. 42P01 when there is none; 2BP01 when a foreign key references it.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        drop_table(self, name)
+    }
+
+    /// Whether there is a table of this name.
+    pub fn has_table(&self, name: &str) -> bool {
+        let catalog = self.manager().catalog();
+        find(&catalog.schema, name).is_some()
+    }
+}
 
 /// A table to be made.
 #[derive(Clone, Debug)]
@@ -303,7 +321,7 @@ fn change(db: &Database, f: impl Fn(&mut Txn) -> Result<Vec<Change>>) -> Result<
     Ok(())
 }
 
-pub(super) fn create(db: &Database, table: &TableBuilder) -> Result<()> {
+fn create(db: &Database, table: &TableBuilder) -> Result<()> {
     change(db, |txn| {
         let def = table.build(txn)?;
         let catalog = txn.catalog();
@@ -321,7 +339,7 @@ pub(super) fn create(db: &Database, table: &TableBuilder) -> Result<()> {
     })
 }
 
-pub(super) fn drop_table(db: &Database, name: &str) -> Result<()> {
+fn drop_table(db: &Database, name: &str) -> Result<()> {
     change(db, |txn| {
         let catalog = txn.catalog();
         let id = find(&catalog.schema, name).ok_or_else(|| no_table(name))?;

@@ -6,43 +6,12 @@
 //! Left out on purpose: results row by row (they are kept whole), several statements in one text, and what belongs to sessions
 //! (BEGIN, SET, COPY: 0A000).
 
-use base::Result;
-use node::Node;
-use parking_lot::Mutex;
-use sql::session::{Answer, Embedded, Shared};
-use std::sync::Arc;
-
 use super::convert::{FromRow, Row, ToKey};
+use super::database::Database;
+use super::sessions::Session;
 use super::transaction::Transaction;
-use super::{Database, Inner};
-use crate::engine::NodeEngine;
-use crate::host::EnvHost;
-
-/// The name that `current_database()` gives.
-const DATABASE: &str = "canon";
-
-pub(super) type Session = Embedded<NodeEngine>;
-
-/// What the transactions of a database share for SQL.
-pub(super) struct Statements {
-    shared: Arc<Shared<NodeEngine>>,
-    /// Sessions that no transaction has now.
-    idle: Mutex<Vec<Session>>,
-}
-
-impl Statements {
-    pub fn new(node: &Arc<Node>, env: &env::Env) -> Statements {
-        let engine = Arc::new(NodeEngine::new(node.clone()));
-        Statements {
-            shared: Arc::new(Shared::new(
-                engine,
-                Arc::new(EnvHost(env.clone())),
-                DATABASE,
-            )),
-            idle: Mutex::default(),
-        }
-    }
-}
+use base::Result;
+use sql::session::Answer;
 
 impl Database {
     /// Runs one statement in a transaction of its own, again when it loses a race, and returns when it is durable: how many rows it
@@ -75,20 +44,8 @@ impl Database {
         self.transaction(|tx| tx.query(sql, &values))
     }
 
-    fn take_session(&self) -> Result<Session> {
-        let Inner { statements, .. } = &*self.0;
-        let idle = statements.idle.lock().pop();
-        let mut session = match idle {
-            Some(s) => s,
-            None => Embedded::new(&statements.shared)?,
-        };
-        session.begin();
-        Ok(session)
-    }
-
-    pub(super) fn give_session(&self, mut session: Session) {
-        session.end();
-        self.0.statements.idle.lock().push(session);
+    pub(super) fn give_session(&self, session: Session) {
+        self.0.sessions.give(session);
     }
 }
 
@@ -115,7 +72,7 @@ impl Transaction<'_> {
         self.run(|r| {
             let session = match &mut r.sql {
                 Some(s) => s,
-                none => none.insert(self.db.take_session()?),
+                none => none.insert(self.db.0.sessions.take()?),
             };
             session.run(&mut r.txn, sql, &params)
         })

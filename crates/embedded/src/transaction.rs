@@ -8,7 +8,9 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use txn::{Catalog, Isolation, Stop, TableHandle, Txn, TxnOptions};
 
-use super::{Database, Table, TransactionOptions};
+use super::create::{find, no_table};
+use super::database::{Database, TransactionOptions};
+use super::table::Table;
 
 /// A running transaction, handed to the closure of [`Database::transaction`].
 pub struct Transaction<'db> {
@@ -28,7 +30,7 @@ pub(super) struct Running {
     failed: Option<Error>,
     /// What runs its SQL statements, once there was one.
     #[cfg(feature = "sql")]
-    pub(super) sql: Option<super::statements::Session>,
+    pub(super) sql: Option<super::sessions::Session>,
 }
 
 impl Running {
@@ -80,8 +82,7 @@ impl<'db> Transaction<'db> {
 
     /// The table of this name, as the transaction's snapshot knows it. 42P01 when there is none.
     pub fn table(&self, name: &str) -> Result<Table<'_>> {
-        let id = super::create::find(&self.catalog.schema, name)
-            .ok_or_else(|| super::create::no_table(name))?;
+        let id = find(&self.catalog.schema, name).ok_or_else(|| no_table(name))?;
         self.table_by_id(id)
     }
 

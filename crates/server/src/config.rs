@@ -18,7 +18,7 @@ pub use table::{LogFormat, Overrides};
 pub use variables::check_variables;
 
 use crate::entrance::Entrance;
-use crate::forward;
+use crate::forward::Limits;
 use crate::replication::Primary;
 use crate::replication::archive::Place;
 use base::{Error, Position, Result, SqlState};
@@ -79,7 +79,7 @@ pub struct Config {
     pub replay_policy: Policy,
     /// 0: as many as there are CPUs.
     pub replay_workers: u32,
-    pub forward: forward::Limits,
+    pub forward: Limits,
     pub log_level: String,
     pub log_format: LogFormat,
     /// Defaults of session settings.
@@ -177,8 +177,8 @@ fn log_level(said: &Said<String>) -> Result<String> {
     }
 }
 
-fn forward_limits(given: &Given) -> Result<forward::Limits> {
-    let limits = forward::Limits {
+fn forward_limits(given: &Given) -> Result<Limits> {
+    let limits = Limits {
         connections: given.forward_connections.within(1..=MOST_CONNECTIONS)? as usize,
         wait: given.forward_wait.time()?,
         silence: given.forward_silence.time()?,

@@ -1,6 +1,6 @@
 //! Attacks on the server's memory: statements that collect, texts that grow, plans that multiply, clients that send much and read nothing.
 
-use super::{Attack, Stage};
+use super::stage::{Attack, Stage};
 use protocol::client::Client;
 use protocol::message::put_cstr;
 use std::io::{self, Write};

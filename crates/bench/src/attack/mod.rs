@@ -11,21 +11,21 @@
 //! Left out on purpose: attacks over a network that is slow, and attackers that hold a superuser's rights.
 
 mod memory;
+mod stage;
 mod time;
 mod watch;
 
 use super::figures::{Histogram, line};
 use base::units::size;
 use base::{Error, Result, SqlState};
-use protocol::client::{Client, Refused};
-use std::collections::BTreeMap;
+use protocol::client::Client;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use watch::{Watch, Watchers};
+use stage::{Attack, Stage};
+use watch::{ROWS, Watch, Watchers};
 
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,19 +56,9 @@ pub struct AttackOptions {
     check: bool,
 }
 
-/// One line of the table.
-pub struct Attack {
-    pub name: &'static str,
-    /// What it does, in a few words.
-    pub what: &'static str,
-    pub run: fn(&Stage) -> io::Result<()>,
-}
-
 /// All attacks, in the order in which they are made. A further one is a further line.
 pub const ATTACKS: &[&[Attack]] = &[memory::ATTACKS, time::ATTACKS];
 
-/// Rows of the table that the watchers read.
-const ROWS: i64 = 10_000;
 /// Resident memory beyond what was allowed for rows and statements: code, stacks, the log's buffers, the allocator's rounding.
 const BESIDE: u64 = 256 << 20;
 /// What may stay after an attack.
@@ -77,102 +67,6 @@ const STAYS: u64 = 64 << 20;
 const GIVEN_BACK: Duration = Duration::from_secs(60);
 const POINT_READS: Duration = Duration::from_millis(50);
 const LOGINS: Duration = Duration::from_secs(1);
-
-/// What an attack sees, and where it says what came of it.
-pub struct Stage {
-    pub address: SocketAddr,
-    pub clients: usize,
-    until: Instant,
-    ends: Mutex<BTreeMap<String, u64>>,
-    stops: Mutex<Histogram>,
-}
-
-impl Stage {
-    /// A connection of the attacker.
-    pub fn client(&self) -> io::Result<Client> {
-        let client = Client::connect_as(self.address, "attacker")?;
-        // An attack ends though the server should not answer.
-        client
-            .socket()
-            .set_read_timeout(Some(Duration::from_secs(30)))?;
-        client
-            .socket()
-            .set_write_timeout(Some(Duration::from_secs(5)))?;
-        Ok(client)
-    }
-
-    /// Whether the attack has had its time.
-    pub fn over(&self) -> bool {
-        Instant::now() >= self.until
-    }
-
-    /// Counts how something ended.
-    pub fn count(&self, how: &str) {
-        let mut ends = self.ends.lock().expect("no thread panics with it");
-        *ends.entry(how.to_owned()).or_default() += 1;
-    }
-
-    /// Counts how a statement ended: `done`, a SQLSTATE, or `cut off`.
-    pub fn ended<T>(&self, r: &io::Result<std::result::Result<T, Refused>>) {
-        match r {
-            Ok(Ok(_)) => self.count("done"),
-            Ok(Err(r)) => self.count(&r.code),
-            Err(_) => self.count("cut off"),
-        }
-    }
-
-    /// A statement was told to stop, and took this long to do so.
-    pub fn stopped_after(&self, time: Duration) {
-        let mut stops = self.stops.lock().expect("no thread panics with it");
-        stops.add(time.as_nanos() as u64);
-    }
-
-    /// Does it on so many threads, each until the time is over or it fails.
-    pub fn each(&self, threads: usize, one: impl Fn(usize) -> io::Result<()> + Sync) {
-        std::thread::scope(|s| {
-            for i in 0..threads {
-                let one = &one;
-                s.spawn(move || {
-                    give_way();
-                    if one(i).is_err() {
-                        self.count("cut off");
-                    }
-                });
-            }
-        });
-    }
-
-    /// Runs the statement again and again on so many connections; each is made anew when it is cut off.
-    pub fn again(&self, threads: usize, sql: &str) {
-        self.each(threads, |_| {
-            while !self.over() {
-                let mut client = match self.client() {
-                    Ok(c) => c,
-                    Err(e) => {
-                        self.count(&format!("no login: {e}"));
-                        std::thread::sleep(Duration::from_millis(100));
-                        continue;
-                    }
-                };
-                while !self.over() {
-                    let r = client.query(sql);
-                    self.ended(&r);
-                    if r.is_err() {
-                        break;
-                    }
-                }
-            }
-            Ok(())
-        });
-    }
-}
-
-/// The thread that runs this has less of the processors than the watchers' threads. Two hundred attackers on the server's machine would otherwise be
-/// measured, and not the server.
-fn give_way() {
-    // On Linux this is about the thread.
-    _ = rustix::process::setpriority_process(None, 10);
-}
 
 fn failed(what: impl std::fmt::Display) -> Error {
     Error::new(SqlState::SYSTEM_ERROR, what.to_string())
@@ -293,19 +187,12 @@ pub fn run(o: &AttackOptions, out: &mut dyn Write) -> Result<()> {
         if !a.name.contains(&o.only) {
             continue;
         }
-        let stage = Stage {
-            address: target.address,
-            clients: o.clients,
-            until: Instant::now() + Duration::from_secs(o.seconds),
-            ends: Mutex::default(),
-            stops: Mutex::default(),
-        };
+        let stage = Stage::new(target.address, o.clients, Duration::from_secs(o.seconds));
         watchers.begin();
         let ran = (a.run)(&stage);
         let seen: Watch = watchers.end();
         let (after, back) = watchers.settle(before + STAYS, GIVEN_BACK);
-        let ends = stage.ends.into_inner().expect("no thread panics with it");
-        let stops = stage.stops.into_inner().expect("no thread panics with it");
+        let (ends, stops) = stage.came();
         let mut misses = Vec::new();
         let mut bar = |met: bool, what: &str| {
             if !met {

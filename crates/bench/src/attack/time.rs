@@ -1,7 +1,7 @@
 //! Attacks on the server's time: statements that compute for minutes where nothing ends them. Each has a limit of a second, so that the table
 //! shows two things: that they are ended, and what the others feel meanwhile.
 
-use super::{Attack, Stage};
+use super::stage::{Attack, Stage};
 use std::io;
 
 /// Clients of each attack: more than there are cores, as a rule.

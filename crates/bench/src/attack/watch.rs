@@ -1,6 +1,5 @@
 //! What the others feel: point reads on connections that stay, logins, and the server's resident memory.
 
-use super::ROWS;
 use crate::figures::Histogram;
 use base::Result;
 use protocol::client::Client;
@@ -11,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Rows of the table that is read.
+pub const ROWS: i64 = 10_000;
 /// Connections that read points, each a read every few milliseconds.
 const READERS: u64 = 4;
 const BETWEEN_READS: Duration = Duration::from_millis(5);

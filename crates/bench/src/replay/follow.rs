@@ -12,7 +12,7 @@ use store::Store;
 use txn::Catalog;
 use wal::{DataDir, DirOptions, Group, LogEnd, LogWriter};
 
-use super::Options;
+use super::options::Options;
 use super::loads::{Rate, Recorded, failed};
 use crate::figures::{cpu, thread_cpu};
 

@@ -11,7 +11,7 @@ use workload::kv::{Cell, Column, End, KvTxn, RowView, Table};
 use workload::rng::Rng;
 use workload::tpcc::{self, Tpcc};
 
-use super::Options;
+use super::options::Options;
 use crate::adapter::{Kv, Tables};
 use embedded::{Committed, Database, DatabaseOptions, TransactionOptions};
 

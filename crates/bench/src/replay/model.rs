@@ -16,7 +16,7 @@ use std::fmt;
 use std::time::Duration;
 use workload::rng::Rng;
 
-use super::Options;
+use super::options::Options;
 use super::follow;
 use super::loads::{self, Load};
 

@@ -27,8 +27,11 @@
 //! Left out on purpose: relaying through a replica that follows another.
 
 mod copy;
+mod limits;
 pub mod relay;
 mod upstream;
+
+pub use limits::Limits;
 
 use crate::gate::cores::Core;
 use crate::replication::Primary;
@@ -53,17 +56,6 @@ const LEFT_ALONE: Duration = Duration::from_secs(1);
 const UNUSED: Duration = Duration::from_secs(30);
 /// The owner of what belongs to no client.
 const NOBODY: u64 = 0;
-
-/// What is configured (`[forward]`).
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Connections to the primary at most: clients that are in the middle of something there at the same time.
-    pub connections: usize,
-    /// How long a client waits for one.
-    pub wait: Duration,
-    /// See the head of the file.
-    pub silence: Duration,
-}
 
 /// Anything that is another one whenever the primary has been heard.
 pub type Pulse = Box<dyn Fn() -> Option<i64> + Send + Sync>;

@@ -25,6 +25,7 @@ mod place;
 pub(crate) mod socket;
 pub(crate) mod startup;
 pub(crate) mod tell;
+pub(crate) mod visitor;
 pub mod waiting;
 pub mod wire;
 
@@ -37,7 +38,7 @@ use cores::{Core, Cores};
 use socket::{Inner, Socket};
 use sql::engine::Engine;
 use sql::session::{Reason, Severity, Shared};
-use startup::{Started, Visitor};
+use startup::Started;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,15 +47,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
+use visitor::{Origin, Visitor};
 use wire::{Stream, Wire};
-
-/// Where a connection comes from.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    pub address: Option<SocketAddr>,
-    /// From this machine.
-    pub local: bool,
-}
 
 /// At the end of a server, before reads that wait for its primary are told that it ends.
 const READS_LIMIT: Duration = Duration::from_secs(1);

@@ -26,13 +26,14 @@
 
 use super::look::Look;
 use super::wire::{Stream, Wire, gone};
-use super::{Gate, Origin};
+use super::Gate;
+use super::visitor::{Origin, Visitor};
 use crate::entrance::access::{self, Method, Wants};
 use crate::replication::Membership;
 use crate::replication::ask::{ASK, SHOW, answer, shown};
 use crate::replication::membership::{MECHANISM, NODE, REPLICATION, denied, purpose};
 use base::schema::Schema;
-use base::{Error, Oid, Result, SqlState};
+use base::{Error, Result, SqlState};
 use protocol::frontend::{self, Reader, violation};
 use protocol::line::Protection;
 use protocol::scram;
@@ -45,7 +46,6 @@ use replica::proof::{Claim, Purpose};
 use sql::engine::Engine;
 use sql::session::{Handle, Peer, SERVER_VERSION, Session, TxnStatus};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,15 +107,6 @@ pub enum Started<E: Engine> {
     Terms,
     /// A node that has proven itself, for the control plane.
     Control,
-}
-
-/// What has connected with `replication=canon`.
-pub struct Visitor {
-    pub user: Oid,
-    /// Where it says that it takes clients.
-    pub listen: Option<SocketAddr>,
-    /// The node that it has proven to be; none: a stranger, which may read the log.
-    pub member: Option<String>,
 }
 
 /// Brings a connection to its session. `None`: it was a cancel request, or the client went away.

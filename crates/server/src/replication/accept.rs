@@ -1,8 +1,7 @@
 //! How a connection of a replica begins: the one command that it takes, and the step over to CopyBoth.
 
+use super::commands;
 use super::copy_both::CopyBoth;
-use super::site::words;
-use super::{holds, region, send};
 use crate::gate::wire::{Stream, Wire, gone};
 use base::{Error, Result, SqlState};
 use protocol::Line;
@@ -36,10 +35,10 @@ pub(super) async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<Asked> {
                 Frontend::Query(q) => {
                     let q = q.trim().trim_end_matches(';');
                     let all = [
-                        (send::COMMAND, Asked::Log),
-                        (region::COMMAND, Asked::Region),
-                        (holds::COMMAND, Asked::Holds),
-                        (words::COMMAND, Asked::Commits),
+                        (commands::LOG, Asked::Log),
+                        (commands::REGION, Asked::Region),
+                        (commands::HOLDS, Asked::Holds),
+                        (commands::COMMITS, Asked::Commits),
                     ];
                     all.into_iter().find(|(c, _)| q.eq_ignore_ascii_case(c))
                 }
@@ -50,10 +49,10 @@ pub(super) async fn command<S: Stream>(wire: &mut Wire<S>) -> Result<Asked> {
             return asked.map(|a| a.1).ok_or_else(|| {
                 let what = format!(
                     "a connection with replication=canon takes {}, {}, {} or {} and nothing else",
-                    send::COMMAND,
-                    region::COMMAND,
-                    holds::COMMAND,
-                    words::COMMAND
+                    commands::LOG,
+                    commands::REGION,
+                    commands::HOLDS,
+                    commands::COMMITS
                 );
                 Error::new(SqlState::SYNTAX_ERROR, what)
             });

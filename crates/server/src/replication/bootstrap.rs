@@ -2,8 +2,8 @@
 //!
 //! Left out on purpose: when a copy is needed, begun again or given up, which the node decides.
 
+use super::commands;
 use super::copy_both::CopyBoth;
-use super::send::COMMAND;
 use super::{Primary, Restart};
 use crate::config::Config;
 use base::Result;
@@ -117,7 +117,7 @@ impl Task<'_> {
     async fn connect(&self) -> Result<CopyBoth<Line<TcpStream>>> {
         let parameters = [("replication", "canon"), ("application_name", self.name)];
         let link = self.primary.connect(&parameters).await?;
-        CopyBoth::begin(link, COMMAND).await
+        CopyBoth::begin(link, commands::LOG).await
     }
 
     fn note(&mut self, note: Note) {

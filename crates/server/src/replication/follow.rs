@@ -11,9 +11,9 @@
 //! Left out on purpose: what is asked, taken and answered, which the node decides.
 
 use super::Primary;
+use super::commands;
 use super::copy_both::{CopyBoth, broken};
 use super::log_ring::Offered;
-use super::send::COMMAND as START_REPLICATION;
 use base::{Error, Position, Result};
 use env::Env;
 use node::receiving::{Do, Event, Note, Options, Receiving, Seen, unconnected};
@@ -311,7 +311,7 @@ impl Follow {
         let mut parameters = vec![("replication", "canon"), ("application_name", &*self.name)];
         parameters.extend(self.listen.as_deref().map(|at| (LISTEN, at)));
         let link = self.primary.connect(&parameters).await?;
-        CopyBoth::begin(link, START_REPLICATION).await
+        CopyBoth::begin(link, commands::LOG).await
     }
 }
 

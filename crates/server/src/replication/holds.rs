@@ -7,6 +7,7 @@
 
 use super::Fresh;
 use super::accept::copy_both;
+use super::commands;
 use super::copy_both::{CopyBoth, lost};
 use super::fresh::AGAIN;
 use crate::gate::wire::{Stream, Wire};
@@ -25,8 +26,6 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 use txn::Hold;
 
-/// The command that turns a connection over.
-pub const COMMAND: &str = "HOLD_SNAPSHOTS";
 
 /// A primary that does not answer for so long is taken for gone.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -187,7 +186,7 @@ impl Fresh {
                 let mut found = self.primary.found();
                 let connecting = async {
                     let link = self.primary.connect(&parameters).await?;
-                    CopyBoth::begin(link, COMMAND).await
+                    CopyBoth::begin(link, commands::HOLDS).await
                 };
                 let again = match connecting.await {
                     Ok(mut link) => {

@@ -27,6 +27,7 @@ mod accept;
 pub mod archive;
 pub mod ask;
 pub mod bootstrap;
+mod commands;
 pub mod copy_both;
 pub mod follow;
 pub mod fresh;

@@ -12,9 +12,6 @@ use base::Result;
 use base::region::Region;
 use replica::read::{decode_request, encode_answer, encode_place};
 
-/// The command that turns a connection over.
-pub const COMMAND: &str = "READ_REGION";
-
 /// Serves a replica until it goes.
 pub async fn serve<S: Stream>(
     wire: &mut Wire<S>,

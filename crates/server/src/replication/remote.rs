@@ -6,8 +6,8 @@
 //! Whoever reads also drives, in the same task ([`Tcp::drive`]): an answer costs no hand-over between threads.
 
 use super::Primary;
+use super::commands;
 use super::copy_both::CopyBoth;
-use super::region::COMMAND;
 use super::shared::Mapped;
 use base::{Error, Result, SqlState};
 use futures::channel::oneshot;
@@ -64,7 +64,7 @@ pub async fn link(
 ) -> Result<(CopyBoth<Line<TcpStream>>, u64, String)> {
     let parameters = [("replication", "canon"), ("application_name", name)];
     let link = primary.connect(&parameters).await?;
-    let mut link = CopyBoth::begin(link, COMMAND).await?;
+    let mut link = CopyBoth::begin(link, commands::REGION).await?;
     let place = tokio::time::timeout(SILENCE, link.next_as(decode_place));
     let (name, path) = place.await.map_err(|_| silent())??;
     Ok((link, name, path))

@@ -16,8 +16,7 @@ use super::members::Members;
 use super::shared::Exposed;
 use super::site::certifier;
 use super::{Herald, Membership, holds, region};
-use crate::gate::Origin;
-use crate::gate::startup::Visitor;
+use crate::gate::visitor::{Origin, Visitor};
 use crate::gate::wire::{Stream, Wire};
 use base::{Error, Oid, Position, Result, SqlState};
 use env::Env;
@@ -40,8 +39,6 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 use wal::Known;
 
-/// The command that turns a connection over.
-pub const COMMAND: &str = "START_REPLICATION";
 /// How often a replica hears something at least.
 const TICK: Duration = Duration::from_millis(10);
 /// Names of replicas remembered after they have gone.

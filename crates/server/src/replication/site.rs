@@ -19,6 +19,7 @@ pub(super) mod certifier;
 pub(super) mod words;
 
 use super::Primary;
+use super::commands;
 use super::copy_both::CopyBoth;
 use base::{Error, Held, Position, Result, SqlState};
 use futures::channel::oneshot;
@@ -34,7 +35,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, warn};
-use words::{Answer, COMMAND, Certify, are_you_there, decode_answer};
+use words::{Answer, Certify, are_you_there, decode_answer};
 
 /// A primary that says nothing for so long is taken for gone.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -308,7 +309,7 @@ impl Site {
             ("application_name", self.name.as_str()),
         ];
         let link = self.primary.connect(&parameters).await?;
-        let mut link = CopyBoth::begin(link, COMMAND).await?;
+        let mut link = CopyBoth::begin(link, commands::COMMITS).await?;
         Ok(self.drive(&mut link).await)
     }
 

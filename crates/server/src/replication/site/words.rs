@@ -17,9 +17,6 @@
 use base::{Error, Position, SqlState};
 use txn::Durability;
 
-/// The command that turns a connection over.
-pub const COMMAND: &str = "CERTIFY_COMMITS";
-
 const HERE: u8 = 1;
 const CERTIFY: u8 = 2;
 const COMMITTED: u8 = 2;

@@ -1,0 +1,21 @@
+//! What is known of the other end of a connection when it has been let in.
+
+use base::Oid;
+use std::net::SocketAddr;
+
+/// Where a connection comes from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    pub address: Option<SocketAddr>,
+    /// From this machine.
+    pub local: bool,
+}
+
+/// What has connected with `replication=canon`.
+pub struct Visitor {
+    pub user: Oid,
+    /// Where it says that it takes clients.
+    pub listen: Option<SocketAddr>,
+    /// The node that it has proven to be; none: a stranger, which may read the log.
+    pub member: Option<String>,
+}
