@@ -28,8 +28,8 @@ pub mod reads;
 pub mod replay;
 mod run;
 
-use embedded::{Database, DatabaseOptions};
 use base::Result;
+use embedded::{Database, DatabaseOptions};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -258,9 +258,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "bench")]
         Command::BenchLag { options } => bench::lag::run(&options, &mut std::io::stdout()),
         #[cfg(feature = "bench")]
-        Command::BenchReads { options } => {
-            bench::reads::run(&options, &mut std::io::stdout())
-        }
+        Command::BenchReads { options } => bench::reads::run(&options, &mut std::io::stdout()),
         #[cfg(feature = "bench")]
         Command::BenchLagNode { options } => bench::lag::run_node(&options),
     };

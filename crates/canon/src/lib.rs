@@ -26,7 +26,7 @@ mod status;
 mod verify;
 
 #[cfg(feature = "bench")]
-pub use bench;
+pub use ::bench;
 /// The embedded library with all that it has; what most programs need of it lies beside this.
 pub use embedded as database;
 pub use embedded::{

@@ -288,7 +288,11 @@ fn read(path: &Path) -> Result<File> {
     };
     let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
     let file: File = toml::from_str(&text).map_err(|e| failed(&e))?;
-    if file.replica_of.as_deref().is_some_and(secrets::has_password) {
+    if file
+        .replica_of
+        .as_deref()
+        .is_some_and(secrets::has_password)
+    {
         secrets::must_be_private(path, "a password").map_err(|e| failed(&e.fields().message))?;
     }
     Ok(file)

@@ -1,9 +1,9 @@
 //! `/metrics`: everything that is counted or waits on purpose, in Prometheus' text format.
 
-use embedded::engine::{NodeEngine, Surroundings};
 use crate::gate::Gate;
 use crate::replication::members::{MemberSeen, Together};
 use crate::replication::{Fresh, Place, ReplicaLag, Site};
+use embedded::engine::{NodeEngine, Surroundings};
 use service::http::Probe;
 use service::page::Page;
 use std::fmt::Write;

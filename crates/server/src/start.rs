@@ -10,7 +10,6 @@
 
 use crate::config::{Config, LogFormat};
 use crate::control::Seat;
-use embedded::engine::{NodeEngine, Surroundings};
 use crate::forward::Pool;
 use crate::gate::waiting::{Door, WaitingRoom};
 use crate::gate::{self, Gate};
@@ -23,6 +22,7 @@ use crate::replication::{
 };
 use base::region::Region;
 use base::{Error, Result, SqlState};
+use embedded::engine::{NodeEngine, Surroundings};
 use node::{Node, NodeOptions};
 use protocol::tls::Acceptor;
 use replica::replay::ReplayOptions;

@@ -15,16 +15,16 @@ mod stage;
 mod time;
 mod watch;
 
-use super::figures::{Histogram, line};
+use super::figures::line;
 use base::units::size;
 use base::{Error, Result, SqlState};
 use protocol::client::Client;
-use std::io::{self, Write};
+use stage::{Attack, Stage};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use stage::{Attack, Stage};
 use watch::{ROWS, Watch, Watchers};
 
 /// What to measure.

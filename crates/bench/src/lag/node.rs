@@ -1,12 +1,12 @@
 //! One of the two processes: a whole server on a real socket, its work inside the process, a sample every millisecond.
 
 use super::{Sample, failed};
-use server::config::{Config, Overrides};
-use embedded::{Committed, Database, TableBuilder, TransactionOptions};
-use server::replication::membership::FILE as SECRET;
-use server::Server;
 use base::{Error, Position, Result};
+use embedded::{Committed, Database, TableBuilder, TransactionOptions};
 use protocol::{Conninfo, Link};
+use server::Server;
+use server::config::{Config, Overrides};
+use server::replication::membership::FILE as SECRET;
 use service::runtime;
 use std::collections::VecDeque;
 use std::net::SocketAddr;

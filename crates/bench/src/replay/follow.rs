@@ -12,8 +12,8 @@ use store::Store;
 use txn::Catalog;
 use wal::{DataDir, DirOptions, Group, LogEnd, LogWriter};
 
-use super::options::Options;
 use super::loads::{Rate, Recorded, failed};
+use super::options::Options;
 use crate::figures::{cpu, thread_cpu};
 
 /// Bytes of log between two syncs: what has arrived is synced together.

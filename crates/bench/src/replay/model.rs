@@ -16,9 +16,9 @@ use std::fmt;
 use std::time::Duration;
 use workload::rng::Rng;
 
-use super::options::Options;
 use super::follow;
 use super::loads::{self, Load};
+use super::options::Options;
 
 /// Transactions simulated.
 const TRANSACTIONS: usize = 4000;

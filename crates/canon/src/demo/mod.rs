@@ -11,11 +11,11 @@
 mod replicas;
 mod shop;
 
-use server::config::{Config, Overrides};
-use server::Server;
 use base::{Error, Result, SqlState};
 use protocol::client::{Client, Refused};
 use protocol::message::Rows;
+use server::Server;
+use server::config::{Config, Overrides};
 use shop::{ACCOUNTS, ITEMS, Shop};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};

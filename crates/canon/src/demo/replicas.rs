@@ -7,13 +7,13 @@
 //! ```
 
 use super::{Options, Tally, broken, buy, check, done};
-use server::config::Config;
-use server::replication::Primary;
-use server::replication::membership::FILE as SECRET;
-use server::Server;
 use base::{Error, Result};
 use parking_lot::Mutex;
 use protocol::client::Client;
+use server::Server;
+use server::config::Config;
+use server::replication::Primary;
+use server::replication::membership::FILE as SECRET;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -71,7 +71,9 @@ fn keys() -> Vec<String> {
 fn the_table_and_the_commented_file_say_the_same() {
     let shown: Vec<String> = keys().into_iter().filter(|k| k != "SETTINGS").collect();
     let declared = table::keys();
-    let names = declared.iter().map(|(key, _)| key.replace('.', "_").to_uppercase());
+    let names = declared
+        .iter()
+        .map(|(key, _)| key.replace('.', "_").to_uppercase());
     let sorted = |mut all: Vec<String>| {
         all.sort();
         all
@@ -87,7 +89,11 @@ fn the_table_and_the_commented_file_say_the_same() {
         let said = section.and_then(|s| s.get(name));
         let plain = |text: String| text.replace('"', "").to_lowercase();
         if let Some(default) = default {
-            assert_eq!(said.map(|v| plain(v.to_string())), Some(plain(default)), "{key}");
+            assert_eq!(
+                said.map(|v| plain(v.to_string())),
+                Some(plain(default)),
+                "{key}"
+            );
         }
     }
 }

@@ -16,9 +16,7 @@ use protocol::NOTHING_RUN;
 use protocol::backend::Replies;
 use protocol::frontend::{self, Frontend};
 use sql::engine::Engine;
-use sql::session::{
-    Client, Column, Exit, Format, Next, Reason, Session, TxnStatus, interruption,
-};
+use sql::session::{Client, Column, Exit, Format, Next, Reason, Session, TxnStatus, interruption};
 
 /// Replies beyond this many bytes are sent before Sync.
 const HIGH_WATER: usize = 64 << 10;
@@ -262,7 +260,10 @@ impl<S: Stream, E: Engine> Messages<'_, S, E> {
             b'S' => Next::Sync,
             _ => Next::More,
         };
-        let (mark, last) = (self.wire.mark(), last_bound(&self.bound) == Some(&*x.portal));
+        let (mark, last) = (
+            self.wire.mark(),
+            last_bound(&self.bound) == Some(&*x.portal),
+        );
         // A portal that is still here when the transaction has moved cannot follow it.
         let last = last && !self.session.has_moved();
         let ran = self.session.execute(self.wire, &x.portal, x.max_rows, next);

@@ -24,10 +24,10 @@
 //!
 //! Left out on purpose: PostgreSQL's own replication protocol.
 
-use super::look::Look;
-use super::wire::{Stream, Wire, gone};
 use super::Gate;
+use super::look::Look;
 use super::visitor::{Origin, Visitor};
+use super::wire::{Stream, Wire, gone};
 use crate::entrance::access::{self, Method, Wants};
 use crate::replication::Membership;
 use crate::replication::ask::{ASK, SHOW, answer, shown};

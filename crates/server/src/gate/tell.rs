@@ -5,7 +5,7 @@
 use super::wire::{Stream, Wire};
 use base::{Error, Result, SqlState};
 use sql::engine::Engine;
-use sql::session::{Session, Severity};
+use sql::session::{Client, Session, Severity};
 
 /// Ends what failed, and tells why: this error, or that nobody can say any more whether what it may tell of stays. One that ends the
 /// connection is given back.
@@ -34,7 +34,10 @@ pub fn notifications<S: Stream, E: Engine>(
 }
 
 /// ReadyForQuery, with all that goes before it. It leaves when the core's other connections have run.
-pub async fn ready<S: Stream, E: Engine>(wire: &mut Wire<S>, session: &mut Session<E>) -> Result<()> {
+pub async fn ready<S: Stream, E: Engine>(
+    wire: &mut Wire<S>,
+    session: &mut Session<E>,
+) -> Result<()> {
     session.idle();
     notifications(wire, session)?;
     if let Some(state) = session.returned() {

@@ -26,7 +26,6 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 use txn::Hold;
 
-
 /// A primary that does not answer for so long is taken for gone.
 const SILENCE: Duration = Duration::from_secs(2);
 

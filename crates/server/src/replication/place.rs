@@ -4,8 +4,8 @@
 
 use super::fresh::handed_over;
 use super::{Follow, Fresh, Senders, Site};
-use embedded::engine::Surroundings;
 use base::{Error, Position, Result, SqlState};
+use embedded::engine::Surroundings;
 use node::{Node, Role};
 use sql::engine::GoOn;
 use sql::reading::{Consistency, Kept, ReadPoint, ReadPolicy, ReadWant, Reads, Touch, Waiting};
