@@ -9,7 +9,7 @@ use sql::reading::{History, Kept, ReadPoint, ReadWant, Reads, Touch, Waiting};
 use sql::standing::Standing;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use txn::{Catalog, Txn, TxnOptions};
@@ -76,27 +76,36 @@ fn no_lease() -> Error {
 pub struct NodeEngine {
     pub node: Arc<Node>,
     /// Absent: the node is alone.
-    pub surroundings: OnceLock<Arc<dyn Surroundings>>,
+    pub surroundings: Option<Arc<dyn Surroundings>>,
 }
 
 impl NodeEngine {
-    pub fn new(node: Arc<Node>) -> NodeEngine {
+    /// Over a node that no other node knows.
+    pub fn alone(node: Arc<Node>) -> NodeEngine {
         NodeEngine {
             node,
-            surroundings: OnceLock::new(),
+            surroundings: None,
+        }
+    }
+
+    /// Over a node with others around it.
+    pub fn among(node: Arc<Node>, surroundings: Arc<dyn Surroundings>) -> NodeEngine {
+        NodeEngine {
+            node,
+            surroundings: Some(surroundings),
         }
     }
 
     /// A primary that holds its lease, where it needs one. What was read before this was asked is the newest there was.
     #[inline]
     fn holds_lease(&self) -> bool {
-        let around = self.surroundings.get();
+        let around = self.surroundings.as_ref();
         self.node.role() != Role::Primary || around.is_none_or(|s| s.may_serve())
     }
 
     /// Waits for a lease that is over; 57P03 where it does not come back.
     fn lease(&self) -> Waiting<()> {
-        let (node, around) = (self.node.clone(), self.surroundings.get().cloned());
+        let (node, around) = (self.node.clone(), self.surroundings.clone());
         Box::pin(async move {
             let until = tokio::time::Instant::now() + LEASE;
             while node.role() == Role::Primary {
@@ -241,12 +250,12 @@ impl Engine for NodeEngine {
     fn arrival(&self) -> u64 {
         match self.node.role() {
             Role::Primary => 0,
-            _ => self.surroundings.get().map_or(0, |s| s.arrival()),
+            _ => self.surroundings.as_ref().map_or(0, |s| s.arrival()),
         }
     }
 
     fn read_point(&self, want: &ReadWant, reads: &Reads<'_>) -> ReadPoint {
-        match self.surroundings.get() {
+        match self.surroundings.as_ref() {
             Some(s) => s.read_point(want, reads),
             None => ReadPoint::Newest,
         }
@@ -254,13 +263,13 @@ impl Engine for NodeEngine {
 
     fn hold(&self, want: &ReadWant) -> Option<Waiting<Kept>> {
         match self.node.role() {
-            Role::Replica => self.surroundings.get()?.hold(want),
+            Role::Replica => self.surroundings.as_ref()?.hold(want),
             _ => None,
         }
     }
 
     fn readable(&self, at: Position, touches: &[Touch], want: &ReadWant) -> Option<Waiting<()>> {
-        match (self.node.role(), self.surroundings.get()) {
+        match (self.node.role(), self.surroundings.as_ref()) {
             (Role::Replica, Some(s)) => s.readable(at, touches, want),
             _ if at <= self.published_position() => None,
             _ => Some(self.published(Held::Published(at))),
@@ -278,7 +287,7 @@ impl Engine for NodeEngine {
         if self.node.is_open() {
             return None;
         }
-        let why = self.surroundings.get().map(|s| s.waits_for());
+        let why = self.surroundings.as_ref().map(|s| s.waits_for());
         let node = self.node.clone();
         Some(Opening {
             why: why.unwrap_or_default(),
@@ -290,7 +299,7 @@ impl Engine for NodeEngine {
     }
 
     fn standing(&self) -> Standing {
-        match self.surroundings.get() {
+        match self.surroundings.as_ref() {
             Some(s) => s.standing(),
             None => {
                 let marks = self.node.marks();
@@ -328,14 +337,14 @@ impl Engine for NodeEngine {
     }
 
     fn newer_term_hinted(&self) {
-        if let Some(s) = self.surroundings.get() {
+        if let Some(s) = self.surroundings.as_ref() {
             s.newer_term_hinted();
         }
     }
 
     fn unseal(&self, forget: bool, go_on: GoOn<'_>) -> Result<String> {
         let alone = "this server has not handed over";
-        let s = self.surroundings.get();
+        let s = self.surroundings.as_ref();
         let s = s.ok_or_else(|| Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, alone))?;
         s.unseal(forget, go_on)
     }
@@ -348,7 +357,7 @@ impl Engine for NodeEngine {
             )
             .hint("Recovery control functions can only be executed during recovery.")
         };
-        let s = self.surroundings.get().ok_or_else(alone)?;
+        let s = self.surroundings.as_ref().ok_or_else(alone)?;
         s.promote(force, wait, go_on)
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Sessions {
 
 impl Sessions {
     pub fn new(node: &Arc<Node>, env: &env::Env) -> Sessions {
-        let engine = Arc::new(NodeEngine::new(node.clone()));
+        let engine = Arc::new(NodeEngine::alone(node.clone()));
         Sessions {
             shared: Arc::new(Shared::new(
                 engine,

@@ -392,7 +392,7 @@ fn forwarded(p: &mut Page, gate: &Gate<NodeEngine>) {
         "Transaction blocks that began at a replica and went on at its primary.",
         n(&c.forwarded_blocks),
     );
-    if let Some(pool) = gate.forward.get() {
+    if let Some(pool) = &gate.forward {
         p.gauge(
             "canon_forward_connections",
             "Connections to the primary for sessions of this replica.",

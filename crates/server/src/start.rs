@@ -224,7 +224,6 @@ impl Server {
         restart: Option<Restart>,
         seat: Option<&Arc<Seat>>,
     ) -> Result<std::result::Result<Server, (Arc<Node>, Restart)>> {
-        let mut tasks = Tasks::default();
         let env = env::Env::os();
         let member = Arc::new(Membership::of(config, &env)?);
         let config = &Config {
@@ -235,47 +234,8 @@ impl Server {
         if !config.data.exists() {
             refuse_open_door(config, false)?;
         }
-        let metrics = Arc::new(Metrics::default());
-        for address in &config.http {
-            let listener = bind(address).await?;
-            info!(address = %listener.local_addr().map_err(system)?, "HTTP");
-            tasks.spawn(http::serve(listener, metrics.clone()));
-        }
-        // Bound before the directory is touched, so that a port in use costs nothing; served after recovery.
-        let mut listeners = Vec::new();
-        for address in &config.listen {
-            listeners.push(bind(address).await?);
-        }
-        let at: Vec<SocketAddr> = (listeners.iter())
-            .filter_map(|l| l.local_addr().ok())
-            .collect();
-        // Members hear each other while the copy here is opened, however long that takes.
-        renew_certificates(config, &mut tasks);
-        let tls = config.entrance.tls.clone();
-        let early = seat.and_then(|seat| hear_early(seat, &member, &mut listeners, tls));
-        let failed = match &config.replica_of {
-            Some(primary) => {
-                // Where there is a database, it is not long before that is served, or says why not.
-                let empty = tokio::task::block_in_place(|| bootstrap::is_wanting(config))?;
-                let mut room = None;
-                if empty && early.is_none() {
-                    let what = format!("a copy of {primary} is to come");
-                    let why = format!("the database system is starting up: {what}");
-                    let all = std::mem::take(&mut listeners);
-                    room = Some(WaitingRoom::open(all, why, config.entrance.tls.clone()));
-                }
-                let copies = Some(Restart::Stranded) != restart && restart.is_some();
-                if let (Some(seat), true) = (seat, copies) {
-                    tokio::task::block_in_place(|| seat.begin_copy())?;
-                }
-                let failed = bootstrap::prepare(config, primary, restart).await;
-                if let Some(room) = room {
-                    listeners = room.close().await;
-                }
-                failed?
-            }
-            None => 0,
-        };
+        let mut front = Front::open(config, seat, &member).await?;
+        let failed = front.fill(config, restart, seat).await?;
         let (exposed, region) = match config.shared_memory {
             true => expose(),
             false => (None, None),
@@ -287,137 +247,65 @@ impl Server {
             node.hold(!node.dir().known_replicas().map_err(system)?.is_empty());
             stay_sealed(&node).await?;
         }
-        let archive = Archiving::of(&config.archive, &env, &node)?;
-        if let Some(archive) = &archive {
-            tasks.spawn(archive.clone().run());
+        let tasks = &mut front.tasks;
+        let senders = ship(config, &env, &node, exposed, member, tasks).await?;
+        let follow = follow(config, &env, &node, failed, &mut front);
+        if let Some(follow) = &follow
+            && let Some(restart) = agree(follow, &node).await?
+        {
+            front.close().await;
+            return Ok(Err((node, restart)));
         }
-        let senders = Arc::new(Senders::new(
-            node.clone(),
-            env.clone(),
-            archive,
-            config.log_ring,
-            member,
-        ));
-        if let Some(primary) = &config.replica_of {
-            let herald = senders.herald.clone();
-            let primary = primary.to_string();
-            tokio::task::block_in_place(|| herald.know(&primary));
-        }
-        tasks.spawn(senders.herald.clone().run(senders.clone()));
-        if let Some(exposed) = exposed {
-            _ = senders.exposed.set(exposed);
-        }
-        let heard = node.heard_term();
-        if config.replica_of.is_none() && heard > node.term() {
-            let senders = senders.clone();
-            let deposed = tokio::task::spawn_blocking(move || senders.depose(heard));
-            deposed.await.map_err(system)?;
-        }
-        let far = at.iter().find(|a| !a.ip().is_loopback());
-        let listen = far.or(at.first()).copied();
-        let follow = config.replica_of.as_ref().map(|primary| {
-            let name = config.node_name.clone();
-            Arc::new(Follow::new(
-                primary.clone(),
-                name,
-                node.clone(),
-                env.clone(),
-                failed,
-                config.log_ring,
-                listen,
-            ))
-        });
-        if let Some(follow) = &follow {
-            let f = follow.clone();
-            tasks.spawn(async move { f.run().await });
-            match follow.first_word().await? {
-                Word::StartAgain(restart) => {
-                    if let Some(room) = early {
-                        drop(room.close().await);
-                    }
-                    tasks.end().await;
-                    return Ok(Err((node, restart)));
-                }
-                // What is published it says at once, if it knows.
-                Word::Agreed => {
-                    _ = tokio::time::timeout(Duration::from_secs(1), node.opened()).await;
-                }
-                Word::PutOff | Word::Silent => {}
-            }
-        }
-        let fresh = read_freshly(config, &node, &env, &mut tasks);
-        let site = be_site(config, &node, &mut tasks);
         let place = Arc::new(Place {
             set_aside: node.dir().set_aside_before().map_err(system)?,
             node: node.clone(),
-            senders: senders.clone(),
+            senders,
             follow,
-            fresh,
-            site,
+            fresh: read_freshly(config, &node, &env, &mut front.tasks),
+            site: be_site(config, &node, &mut front.tasks),
         });
         if let Some(seat) = seat {
             seat.attach(&place);
         }
-        let engine = Arc::new(NodeEngine::new(node.clone()));
-        _ = engine.surroundings.set(place.clone());
-        let mut shared = Shared::new(engine, Arc::new(ServerHost::new(env)), DATABASE);
-        set_sessions(&mut shared, config);
-        let catalog = node.catalog();
-        let password = |r: &Arc<base::schema::Role>| r.login && r.password.is_some();
-        refuse_open_door(config, catalog.schema.roles().any(password))?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let gate = Gate::new(Arc::new(shared), cores, config.entrance.clone())?;
-        if let Some(room) = early {
-            listeners = room.close().await;
-        }
-        _ = gate.senders.set(senders);
-        if let Some(primary) = &config.replica_of {
-            let place = place.clone();
-            let pulse = move || place.follow.as_ref().and_then(|f| f.heard());
-            let pool = Pool::new(primary.clone(), config.forward.clone(), Box::new(pulse));
-            _ = gate.forward.set(pool);
-        }
+        let gate = gate_over(&place, config, env)?;
+        let listeners = front.listeners().await;
         tokio::spawn(gate.clone().keep_time());
         let (listening, unix) = take_clients(&gate, config, listeners)?;
-        _ = metrics.source.set((place.clone(), gate.clone()));
-        metrics.phase.serving();
-        if node.is_held()
-            && let Err(e) = ask::before_serving(&place.senders, &config.node_name).await
+        _ = front.metrics.source.set((place.clone(), gate.clone()));
+        front.metrics.phase.serving();
+        let server = Server {
+            gate,
+            node,
+            place,
+            metrics: front.metrics,
+            listening,
+            unix,
+            tasks: front.tasks,
+            limit: config.shutdown_timeout,
+        };
+        server.serve(config).await.map(Ok)
+    }
+
+    /// A primary asks its replicas whether any of them has more than it has; then it says that it is ready, once it is.
+    async fn serve(mut self, config: &Config) -> Result<Server> {
+        if self.node.is_held()
+            && let Err(e) = ask::before_serving(&self.place.senders, &config.node_name).await
         {
-            let server = Server {
-                gate,
-                node,
-                place,
-                metrics,
-                listening,
-                unix,
-                tasks,
-                limit: Duration::ZERO,
-            };
-            server.stop().await;
+            self.stop_at_once().await;
             return Err(e);
         }
-        match node.is_open() {
+        match self.node.is_open() {
             true => say_ready(config),
             false => {
-                warn!("not serving yet: {}", place.waits_for());
-                let (node, config) = (node.clone(), config.clone());
-                tasks.spawn(async move {
+                warn!("not serving yet: {}", self.place.waits_for());
+                let (node, config) = (self.node.clone(), config.clone());
+                self.tasks.spawn(async move {
                     node.opened().await;
                     say_ready(&config);
                 });
             }
         }
-        Ok(Ok(Server {
-            gate,
-            node,
-            place,
-            metrics,
-            listening,
-            unix,
-            tasks,
-            limit: config.shutdown_timeout,
-        }))
+        Ok(self)
     }
 
     /// Ready when this server has to start again, which [`Server::start_again`] must be told.
@@ -456,6 +344,182 @@ impl Server {
         info!("stopped");
         given_up
     }
+}
+
+/// What a server shows before it has a database: its HTTP pages, and its addresses, which nothing else can take then. They are bound before the
+/// directory is touched, so that a port in use costs nothing, and served after recovery.
+struct Front {
+    metrics: Arc<Metrics>,
+    listeners: Vec<TcpListener>,
+    addresses: Vec<SocketAddr>,
+    /// Where other members are heard while the copy here is opened, however long that takes.
+    early: Option<WaitingRoom>,
+    tasks: Tasks,
+}
+
+impl Front {
+    async fn open(
+        config: &Config,
+        seat: Option<&Arc<Seat>>,
+        member: &Arc<Membership>,
+    ) -> Result<Front> {
+        let mut tasks = Tasks::default();
+        let metrics = Arc::new(Metrics::default());
+        for address in &config.http {
+            let listener = bind(address).await?;
+            info!(address = %listener.local_addr().map_err(system)?, "HTTP");
+            tasks.spawn(http::serve(listener, metrics.clone()));
+        }
+        let mut listeners = Vec::new();
+        for address in &config.listen {
+            listeners.push(bind(address).await?);
+        }
+        let addresses = listeners.iter().filter_map(|l| l.local_addr().ok());
+        let addresses = addresses.collect();
+        renew_certificates(config, &mut tasks);
+        let tls = config.entrance.tls.clone();
+        let early = seat.and_then(|seat| hear_early(seat, member, &mut listeners, tls));
+        Ok(Front {
+            metrics,
+            listeners,
+            addresses,
+            early,
+            tasks,
+        })
+    }
+
+    /// Fills the directory of a replica that has no database. How many copies in a row did not come.
+    async fn fill(
+        &mut self,
+        config: &Config,
+        restart: Option<Restart>,
+        seat: Option<&Arc<Seat>>,
+    ) -> Result<u32> {
+        let Some(primary) = &config.replica_of else {
+            return Ok(0);
+        };
+        // Where there is a database, it is not long before that is served, or says why not.
+        let empty = tokio::task::block_in_place(|| bootstrap::is_wanting(config))?;
+        let mut room = None;
+        if empty && self.early.is_none() {
+            let what = format!("a copy of {primary} is to come");
+            let why = format!("the database system is starting up: {what}");
+            let all = std::mem::take(&mut self.listeners);
+            room = Some(WaitingRoom::open(all, why, config.entrance.tls.clone()));
+        }
+        let copies = Some(Restart::Stranded) != restart && restart.is_some();
+        if let (Some(seat), true) = (seat, copies) {
+            tokio::task::block_in_place(|| seat.begin_copy())?;
+        }
+        let failed = bootstrap::prepare(config, primary, restart).await;
+        if let Some(room) = room {
+            self.listeners = room.close().await;
+        }
+        failed
+    }
+
+    /// The address that others reach best.
+    fn address(&self) -> Option<SocketAddr> {
+        let far = self.addresses.iter().find(|a| !a.ip().is_loopback());
+        far.or(self.addresses.first()).copied()
+    }
+
+    /// The listeners, for clients.
+    async fn listeners(&mut self) -> Vec<TcpListener> {
+        match self.early.take() {
+            Some(room) => room.close().await,
+            None => std::mem::take(&mut self.listeners),
+        }
+    }
+
+    async fn close(mut self) {
+        drop(self.listeners().await);
+        self.tasks.end().await;
+    }
+}
+
+/// The primary's side of the log, and of the terms that nodes tell each other.
+async fn ship(
+    config: &Config,
+    env: &env::Env,
+    node: &Arc<Node>,
+    exposed: Option<Exposed>,
+    member: Arc<Membership>,
+    tasks: &mut Tasks,
+) -> Result<Arc<Senders>> {
+    let archive = Archiving::of(&config.archive, env, node)?;
+    if let Some(archive) = &archive {
+        tasks.spawn(archive.clone().run());
+    }
+    let rings = config.log_ring;
+    let senders = Senders::new(node.clone(), env.clone(), archive, exposed, rings, member);
+    let senders = Arc::new(senders);
+    if let Some(primary) = &config.replica_of {
+        let primary = primary.to_string();
+        tokio::task::block_in_place(|| senders.herald.know(&primary));
+    }
+    tasks.spawn(senders.herald.clone().run(senders.clone()));
+    let heard = node.heard_term();
+    if config.replica_of.is_none() && heard > node.term() {
+        let senders = senders.clone();
+        let deposed = tokio::task::spawn_blocking(move || senders.depose(heard));
+        deposed.await.map_err(system)?;
+    }
+    Ok(senders)
+}
+
+/// A replica begins to follow its primary. `failed`: copies in a row that did not come.
+fn follow(
+    config: &Config,
+    env: &env::Env,
+    node: &Arc<Node>,
+    failed: u32,
+    front: &mut Front,
+) -> Option<Arc<Follow>> {
+    let primary = config.replica_of.clone()?;
+    let follow = Arc::new(Follow::new(
+        primary,
+        config.node_name.clone(),
+        node.clone(),
+        env.clone(),
+        failed,
+        config.log_ring,
+        front.address(),
+    ));
+    let running = follow.clone();
+    front.tasks.spawn(async move { running.run().await });
+    Some(follow)
+}
+
+/// Waits for the primary's first word. A reason where the replica has to begin anew.
+async fn agree(follow: &Arc<Follow>, node: &Node) -> Result<Option<Restart>> {
+    match follow.first_word().await? {
+        Word::StartAgain(restart) => return Ok(Some(restart)),
+        // What is published it says at once, if it knows.
+        Word::Agreed => _ = tokio::time::timeout(Duration::from_secs(1), node.opened()).await,
+        Word::PutOff | Word::Silent => {}
+    }
+    Ok(None)
+}
+
+/// The sessions of a node, and the connections that they are reached by.
+fn gate_over(place: &Arc<Place>, config: &Config, env: env::Env) -> Result<Arc<Gate<NodeEngine>>> {
+    let node = &place.node;
+    let engine = Arc::new(NodeEngine::among(node.clone(), place.clone()));
+    let mut shared = Shared::new(engine, Arc::new(ServerHost::new(env)), DATABASE);
+    set_sessions(&mut shared, config);
+    let catalog = node.catalog();
+    let password = |r: &Arc<base::schema::Role>| r.login && r.password.is_some();
+    refuse_open_door(config, catalog.schema.roles().any(password))?;
+    let forward = config.replica_of.clone().map(|primary| {
+        let place = place.clone();
+        let pulse = move || place.follow.as_ref().and_then(|f| f.heard());
+        Pool::new(primary, config.forward.clone(), Box::new(pulse))
+    });
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let entrance = config.entrance.clone();
+    let senders = place.senders.clone();
+    Gate::new(Arc::new(shared), cores, entrance, senders, forward)
 }
 
 /// Has other members heard while the copy here is opened.

@@ -41,8 +41,8 @@ use sql::session::{Reason, Severity, Shared};
 use startup::Started;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
@@ -72,9 +72,9 @@ pub struct Gate<E: Engine> {
     shipping: AtomicUsize,
     changed: Notify,
     /// Who ships the log to replicas that connect.
-    pub senders: OnceLock<Arc<Senders>>,
+    pub senders: Arc<Senders>,
     /// The way to the primary, of a node that follows one.
-    pub forward: OnceLock<Arc<Pool>>,
+    pub forward: Option<Arc<Pool>>,
     cores: Cores,
     /// Connections taken and refused since the start.
     pub accepted: AtomicUsize,
@@ -83,7 +83,13 @@ pub struct Gate<E: Engine> {
 
 impl<E: Engine> Gate<E> {
     /// Inside of a runtime, whose timers the connections use. They run on `cores` threads of their own.
-    pub fn new(shared: Arc<Shared<E>>, cores: usize, entrance: Entrance) -> Result<Arc<Gate<E>>> {
+    pub fn new(
+        shared: Arc<Shared<E>>,
+        cores: usize,
+        entrance: Entrance,
+        senders: Arc<Senders>,
+        forward: Option<Arc<Pool>>,
+    ) -> Result<Arc<Gate<E>>> {
         let mut secret = [0; 32];
         shared.host.random(&mut secret);
         let cores = Cores::start(cores).map_err(|e| {
@@ -102,8 +108,8 @@ impl<E: Engine> Gate<E> {
             sessions_over: AtomicBool::new(false),
             shipping: AtomicUsize::new(0),
             changed: Notify::new(),
-            senders: OnceLock::new(),
-            forward: OnceLock::new(),
+            senders,
+            forward,
             cores,
             accepted: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
@@ -131,7 +137,7 @@ impl<E: Engine> Gate<E> {
             let now = self.shared.host.monotonic_millis();
             self.shared.sessions.tick(now);
             keeper.tick(now);
-            self.forward.get().inspect(|pool| pool.prune());
+            self.forward.as_ref().inspect(|pool| pool.prune());
             self.shared.deliver();
         }
     }
@@ -252,7 +258,7 @@ impl<E: Engine> Gate<E> {
         match started {
             Started::Session(mut session) => {
                 wire.session = Some(session.handle().clone());
-                let way = self.forward.get().filter(|_| !session.is_adopted());
+                let way = self.forward.as_ref().filter(|_| !session.is_adopted());
                 let mut forward = way.map(|p| Forwarder::new(p.clone(), core.clone()));
                 if forward.is_some() {
                     session.allow_forwarding();
@@ -262,7 +268,7 @@ impl<E: Engine> Gate<E> {
             Started::Replica(visitor) => self.ship(wire, origin, visitor).await,
             Started::Terms => End::Client,
             Started::Control => {
-                let control = self.senders.get().and_then(|s| s.control.get());
+                let control = self.senders.control.get();
                 let served = members::serve(wire, control);
                 tokio::select! {
                     r = served => match r {
@@ -288,15 +294,12 @@ impl<E: Engine> Gate<E> {
 
     /// Serves a replica until it goes or the server closes.
     async fn ship<S: Stream>(&self, wire: &mut Wire<S>, origin: &Origin, visitor: Visitor) -> End {
-        let Some(senders) = self.senders.get() else {
-            return End::Fatal(Error::unsupported("replication"));
-        };
         // Not before the last session: its commit may wait for this replica.
         let closing = self.over();
         self.shipping.fetch_add(1, Ordering::SeqCst);
         let _shipped = Shipped(&self.shipping);
         let ended = tokio::select! {
-            r = send::serve(wire, senders, origin, visitor) => r,
+            r = send::serve(wire, &self.senders, origin, visitor) => r,
             () = closing => Ok(()),
         };
         match ended {
@@ -351,7 +354,7 @@ impl<E: Engine> Gate<E> {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        if let Some(pool) = self.forward.get() {
+        if let Some(pool) = &self.forward {
             pool.clear();
         }
         self.cores.stop();

@@ -238,10 +238,8 @@ async fn prove<S: Stream, E: Engine>(
     gate: &Gate<E>,
     purpose: Purpose,
 ) -> Result<String> {
-    let senders = gate.senders.get();
-    let senders = senders.ok_or_else(|| Error::unsupported("replication"))?;
-    let claim = prove_to(wire, &senders.membership, purpose).await?;
-    senders.told(&claim);
+    let claim = prove_to(wire, &gate.senders.membership, purpose).await?;
+    gate.senders.told(&claim);
     Ok(claim.node)
 }
 
@@ -433,23 +431,20 @@ async fn hello<S: Stream, E: Engine>(
             }
             ASK => {
                 let name = &gate.shared.database;
-                let senders = gate.senders.get();
-                if let Some(a) =
-                    senders.and_then(|s| answer(s.node(), &s.membership, name, &message[8..]))
-                {
+                let s = &gate.senders;
+                if let Some(a) = answer(s.node(), &s.membership, name, &message[8..]) {
                     wire.out.buf.extend_from_slice(&a);
                     wire.send().await.map_err(|e| gone(&e))?;
                 }
                 return Ok(None);
             }
             SHOW => {
-                if let Some(senders) = gate.senders.get().cloned() {
-                    let read = move || shown(senders.node(), &senders.membership, &message[8..]);
-                    let read = tokio::task::spawn_blocking(read).await;
-                    if let Ok(Some(a)) = read {
-                        wire.out.buf.extend_from_slice(&a);
-                        wire.send().await.map_err(|e| gone(&e))?;
-                    }
+                let senders = gate.senders.clone();
+                let read = move || shown(senders.node(), &senders.membership, &message[8..]);
+                let read = tokio::task::spawn_blocking(read).await;
+                if let Ok(Some(a)) = read {
+                    wire.out.buf.extend_from_slice(&a);
+                    wire.send().await.map_err(|e| gone(&e))?;
                 }
                 return Ok(None);
             }

@@ -65,7 +65,7 @@ pub struct Senders {
     /// Where log is that the directory does not have any more.
     pub archive: Option<Arc<Archiving>>,
     /// Where replicas on this host can map the region.
-    pub exposed: OnceLock<Exposed>,
+    pub exposed: Option<Exposed>,
     /// Whether the log may go into the ring of a replica on this host.
     rings: bool,
     pub membership: Arc<Membership>,
@@ -102,6 +102,7 @@ impl Senders {
         node: Arc<Node>,
         env: Env,
         archive: Option<Arc<Archiving>>,
+        exposed: Option<Exposed>,
         rings: bool,
         membership: Arc<Membership>,
     ) -> Senders {
@@ -121,7 +122,7 @@ impl Senders {
             lost: watch::channel(None).0,
             between_terms: AtomicBool::new(false),
             archive,
-            exposed: OnceLock::new(),
+            exposed,
             rings,
             in_ring: AtomicU64::new(0),
             in_messages: AtomicU64::new(0),
@@ -366,7 +367,7 @@ pub async fn serve<S: Stream>(
     }
     match asked {
         Asked::Region => {
-            return region::serve(wire, senders.node.region(), senders.exposed.get()).await;
+            return region::serve(wire, senders.node.region(), senders.exposed.as_ref()).await;
         }
         Asked::Holds => return holds::serve(wire, &senders.node).await,
         Asked::Commits => {

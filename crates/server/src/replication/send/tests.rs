@@ -11,7 +11,14 @@ fn senders(path: &std::path::Path) -> Senders {
     };
     let config = crate::config::Config::load(&flags).expect("defaults");
     let member = Membership::of(&config, &Env::os()).expect("a secret");
-    Senders::new(Arc::new(node), Env::os(), None, true, Arc::new(member))
+    Senders::new(
+        Arc::new(node),
+        Env::os(),
+        None,
+        None,
+        true,
+        Arc::new(member),
+    )
 }
 
 #[test]
