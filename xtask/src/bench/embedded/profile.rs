@@ -150,8 +150,8 @@ pub mod tests {
             ]
         );
         assert_eq!(
-            group_of("canon::database::table::Table::get"),
-            "the library's door (`canon::database`)"
+            group_of("embedded::table::Table::get"),
+            "the library's door (`embedded`)"
         );
         assert_eq!(group_of("_start"), OTHER);
     }
