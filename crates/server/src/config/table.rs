@@ -170,13 +170,13 @@ macro_rules! settings {
         #[cfg(test)]
         pub fn keys() -> Vec<(String, Option<String>)> {
             let default = |d: &dyn std::fmt::Debug| format!("{d:?}");
-            let mut all: Vec<(String, Option<String>)> = Vec::new();
-            $( all.push((stringify!($top).to_owned(), [$( default(&$top_default) )?].into_iter().next())); )*
-            $( $( all.push((
-                concat!(stringify!($section), ".", stringify!($key)).to_owned(),
-                [$( default(&$default) )?].into_iter().next(),
-            )); )* )*
-            all
+            vec![
+                $( (stringify!($top).to_owned(), [$( default(&$top_default) )?].into_iter().next()), )*
+                $( $( (
+                    concat!(stringify!($section), ".", stringify!($key)).to_owned(),
+                    [$( default(&$default) )?].into_iter().next(),
+                ), )* )*
+            ]
         }
     };
 }
