@@ -32,18 +32,20 @@ impl Kept {
 }
 
 impl Txn {
-    /// After a wait: whoever held the row has most likely changed it, so the snapshot moves at once if it may. If not, the
+    /// After a wait: the transaction that held the row has most likely changed it, so the snapshot moves at once if it may. If not, the
     /// statement finds out by itself whether it has to.
     pub(crate) fn follow(&mut self) -> Result<()> {
         let old = self.view()?.position();
+        let before = self.schema.catalog.clone();
         let to = self.take_snapshot();
         let guard = pin();
         let mut kept = self.kept();
-        if !self.others_unchanged(old, to.position(), &mut kept, &guard) {
-            return Ok(());
-        }
-        if self.advance(to, &mut kept, &guard)? {
+        let same = self.others_unchanged(old, to.position(), &mut kept, &guard);
+        if same && self.advance(to, &mut kept, &guard)? {
             self.has_moved(kept);
+        } else if !Arc::ptr_eq(&before, &self.schema.catalog) {
+            // The snapshot stays, and its schema with it: in storage that is newer it would see no row.
+            self.schema.see(before);
         }
         Ok(())
     }

@@ -108,8 +108,7 @@ impl Txn {
                 Change::Drop(id) => *id,
             };
             if let Some(h) = before.tables.get(&id).cloned() {
-                self.check_no_deltas(&h)?;
-                self.quiesce(&h)?;
+                self.close_table(&h)?;
             }
         }
         self.gather_before(&before, &changes)?;
@@ -183,7 +182,7 @@ impl Txn {
     }
 
     /// No commit changes the table from here until this transaction ends.
-    fn quiesce(&mut self, handle: &Arc<TableHandle>) -> stop::Result<()> {
+    pub(crate) fn quiesce(&mut self, handle: &Arc<TableHandle>) -> stop::Result<()> {
         if self.owns_shape(handle) {
             return Ok(());
         }

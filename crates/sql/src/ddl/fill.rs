@@ -1,24 +1,36 @@
-//! Changes that write every row of a table anew: a column whose default differs from row to row (serial, identity,
-//! `gen_random_uuid()`), a column whose type changes, and a new primary key over rows that this transaction has changed.
+//! Changes that write every row of a table anew.
+//!
+//! | change | what is written |
+//! |---|---|
+//! | a column whose default differs from row to row (serial, identity, `gen_random_uuid()`) | the default |
+//! | a column's type | the old value in the new type |
+//! | an index over an expression, or with a condition | its hidden column |
+//! | a new primary key over rows that this transaction has changed | the rows as they are |
 //!
 //! ```text
-//! read the rows -> put the table with new, empty storage -> insert the rows as they shall be
+//! close the table -> put it with new, empty storage -> read the newest rows of the old one, batch by batch; insert them as they shall be
 //! ```
+//!
+//! The table is closed before the first look at its rows, so no commit can bring a row that the new storage lacks ([`Txn::close_table`]).
 //!
 //! The rows travel as ordinary inserts of the statement's transaction, so recovery and replicas need to know nothing of it, and
 //! inserting checks every constraint. The values of a new sequence are counted here, and its definition then says where it
-//! goes on: nobody else can have used it yet.
+//! goes on: no other session can have used it yet.
 //!
-//! Left out on purpose: doing it without holding the table's rows in memory.
+//! Left out on purpose: doing it beside writers; more rows than one commit holds (1 GiB of them, 54000).
 
 use super::DdlContext;
 use super::expr_text;
 use super::work::change_id;
 use crate::types::{OutputSettings, cast};
-use base::schema::{Change, Object, SequenceDef, TableDef};
+use base::schema::{Change, Object, Schema, SequenceDef, TableDef};
 use base::{ColumnIdx, ColumnType, Error, Oid, Result, SqlState, Type, Value};
 use sqlparser::ast::Expr;
-use txn::{Access, Direction, OnCommit, Scan, Stop, TableHandle, Txn};
+use std::sync::Arc;
+use txn::{NewestRows, OnCommit, Stop, TableHandle, Txn};
+
+/// Rows that are held at once.
+const BATCH: usize = 1024;
 
 /// What becomes of one column of every row.
 pub(super) struct Fill {
@@ -40,17 +52,24 @@ pub(super) enum With {
     Computed,
 }
 
+/// A table whose rows are written anew.
+struct Reload {
+    old: Arc<TableHandle>,
+    fills: Vec<Fill>,
+}
+
 /// Makes the changes; tables whose rows must be written anew are.
 pub(super) fn apply(
     txn: &mut Txn,
     ctx: &DdlContext<'_>,
-    fills: Vec<Fill>,
+    mut fills: Vec<Fill>,
     mut changes: Vec<Change>,
     on_commit: Option<(Oid, OnCommit)>,
 ) -> Result<(), Stop> {
     let before = txn.catalog();
-    let mut reloads: Vec<(Oid, Vec<Vec<Value>>)> = vec![];
+    let mut reloads: Vec<Reload> = vec![];
     let mut hidden: Vec<Change> = vec![];
+    let mut ends: Vec<SequenceDef> = vec![];
     for c in &mut changes {
         let Change::Put(Object::Table(def)) = c else {
             continue;
@@ -59,54 +78,62 @@ pub(super) fn apply(
             continue;
         };
         let filled = fills.iter().any(|f| f.table == def.id);
+        if !filled && def.rewrite_of.is_none() {
+            continue;
+        }
+        txn.close_table(old)?;
         // Rows that are copied as they stand would leave their further records behind.
         let apart = txn.has_pending(old) || old.has_further_records();
         let moves = def.rewrite_of.is_some() && apart;
         if !filled && !moves {
             continue;
         }
-        let rows = read(txn, old, def)?;
-        if rows.is_empty() && !moves && def.rewrite_of.is_none() {
+        let count = txn.count_newest_rows(old)?;
+        // A hidden column in the place of one that is gone: older versions of rows hold something else there.
+        let columns = old.table.def.columns.len();
+        let reuses = fills.iter().any(|f| {
+            f.table == def.id && matches!(f.with, With::Computed) && usize::from(f.column) < columns
+        });
+        if count == 0 && !moves && !reuses && def.rewrite_of.is_none() {
             continue;
         }
         def.rewrite_of = None;
         def.storage = txn.new_oid();
-        let old = Some(&old.table.def);
-        hidden.extend(base::split_records::settle_records(def, old, &mut || {
-            txn.new_oid()
-        }));
-        reloads.push((def.id, rows));
+        hidden.extend(base::split_records::settle_records(
+            def,
+            Some(&old.table.def),
+            &mut || txn.new_oid(),
+        ));
+        let (of_it, rest) = fills.into_iter().partition(|f| f.table == def.id);
+        fills = rest;
+        let reload = Reload {
+            old: old.clone(),
+            fills: of_it,
+        };
+        for f in &reload.fills {
+            ends.extend(f.sequence_after(count)?);
+        }
+        reloads.push(reload);
     }
     for h in hidden {
         changes.retain(|c| change_id(c) != change_id(&h));
         changes.push(h);
     }
-    for f in fills {
-        let Some((_, rows)) = reloads.iter_mut().find(|r| r.0 == f.table) else {
-            continue;
-        };
-        let next = f.run(txn, ctx, &changes, rows)?;
-        for c in &mut changes {
-            if let (Change::Put(Object::Sequence(s)), Some(next)) = (c, &next)
-                && s.id == next.id
-            {
-                s.restart = next.restart;
-            }
+    for c in &mut changes {
+        if let Change::Put(Object::Sequence(s)) = c
+            && let Some(end) = ends.iter().find(|e| e.id == s.id)
+        {
+            s.restart = end.restart;
         }
     }
     if changes.is_empty() {
         return Ok(());
     }
-    let reloaded: Vec<Oid> = reloads.iter().map(|r| r.0).collect();
+    let reloaded: Vec<Oid> = reloads.iter().map(|r| r.old.table.def.id).collect();
     let unchecked = without_unchecked(&mut changes, &reloaded);
     put(txn, changes, on_commit)?;
-    let after = txn.catalog();
-    for (table, rows) in reloads {
-        let table = after.table(table).expect("just put").clone();
-        for row in rows {
-            txn.check_interrupt()?;
-            txn.insert(&table, &row)?;
-        }
+    for r in reloads {
+        r.run(txn, ctx, &before.schema)?;
     }
     put(txn, unchecked, None)
 }
@@ -153,86 +180,108 @@ fn put(
     Ok(())
 }
 
-/// The table's rows in the columns of its new definition, dropped ones NULL, new ones as rows without them read.
-fn read(txn: &mut Txn, table: &TableHandle, def: &TableDef) -> Result<Vec<Vec<Value>>, Stop> {
-    let added: Vec<Value> = def.columns[table.table.def.columns.len()..]
-        .iter()
-        .map(|c| match &c.missing {
-            Some(bytes) => base::row::decode_value(c.ty().ty, bytes).unwrap_or_default(),
-            None => Value::Null,
-        })
-        .collect();
-    let dropped: Vec<usize> = (0..def.columns.len())
-        .filter(|i| def.columns[*i].dropped)
-        .collect();
-    let mut rows = vec![];
-    let mut scan = Scan::new(Access::Primary, base::KeyRange::all(), Direction::Forward);
-    while txn.scan(table, &mut scan, 256, &mut |_, row| {
-        let mut values = row.values();
-        values.extend_from_slice(&added);
-        dropped.iter().for_each(|i| values[*i] = Value::Null);
-        rows.push(values);
-        Ok(())
-    })? {}
-    Ok(rows)
+impl Reload {
+    /// Reads the rows of the old storage and inserts them into the new one. `schema` is that before the change.
+    fn run(
+        mut self,
+        txn: &mut Txn,
+        ctx: &DdlContext<'_>,
+        schema: &Arc<Schema>,
+    ) -> Result<(), Stop> {
+        let id = self.old.table.def.id;
+        let new = txn.catalog().table(id).expect("just put").clone();
+        let def = &new.table.def;
+        let added = added(&self.old, def);
+        let dropped: Vec<usize> = (0..def.columns.len())
+            .filter(|i| def.columns[*i].dropped)
+            .collect();
+        let mut at = NewestRows::default();
+        loop {
+            let mut rows: Vec<Vec<Value>> = vec![];
+            let more = txn.newest_rows(&self.old, &mut at, BATCH, &mut |row| {
+                let mut values = row.values();
+                values.extend_from_slice(&added);
+                dropped.iter().for_each(|i| values[*i] = Value::Null);
+                rows.push(values);
+            })?;
+            for f in &mut self.fills {
+                f.run(ctx, schema, def, &mut rows)?;
+            }
+            for row in rows {
+                txn.check_interrupt()?;
+                txn.insert(&new, &row)?;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What the columns that the new definition adds hold in rows without them.
+fn added(old: &TableHandle, def: &TableDef) -> Vec<Value> {
+    let added = &def.columns[old.table.def.columns.len()..];
+    let missing = added.iter().map(|c| match &c.missing {
+        Some(bytes) => base::row::decode_value(c.ty().ty, bytes).unwrap_or_default(),
+        None => Value::Null,
+    });
+    missing.collect()
 }
 
 impl Fill {
-    /// Writes the column of the rows; the sequence as it stands then.
+    /// The sequence of the column once so many rows have got their values.
+    fn sequence_after(&self, rows: u64) -> Result<Option<SequenceDef>> {
+        let With::Sequence(s) = &self.with else {
+            return Ok(None);
+        };
+        let mut s = s.clone();
+        for _ in 0..rows {
+            next(&mut s, Type::Int8)?;
+        }
+        Ok(Some(s))
+    }
+
+    /// Writes the column of these rows.
     fn run(
-        self,
-        txn: &Txn,
+        &mut self,
         ctx: &DdlContext<'_>,
-        changes: &[Change],
+        schema: &Arc<Schema>,
+        def: &TableDef,
         rows: &mut [Vec<Value>],
-    ) -> Result<Option<SequenceDef>> {
+    ) -> Result<()> {
         let at = self.column as usize;
-        match self.with {
-            With::Sequence(mut s) => {
+        let column = &def.columns[at];
+        let path = ctx.search_path;
+        match &mut self.with {
+            With::Sequence(s) => {
                 let ty = Type::from_oid(s.type_oid).unwrap_or(Type::Int8);
                 for row in rows {
-                    row[at] = next(&mut s, ty)?;
+                    row[at] = next(s, ty)?;
                 }
-                Ok(Some(s))
             }
             With::Default(text) => {
-                let def = changes.iter().find_map(|c| match c {
-                    Change::Put(Object::Table(t)) if t.id == self.table => Some(t),
-                    _ => None,
-                });
-                let column = &def.expect("it is being changed").columns[at];
-                let e = expr_text::parse(&text)?;
-                let schema = txn.catalog().schema.clone();
+                let e = expr_text::parse(text)?;
                 for row in rows {
-                    let path = ctx.search_path;
-                    row[at] = ctx.analyzer.evaluate_volatile(&schema, path, column, &e)?;
+                    row[at] = ctx.analyzer.evaluate_volatile(schema, path, column, &e)?;
                 }
-                Ok(None)
             }
-            With::Computed => Ok(None),
+            With::Computed => {}
             With::Using(e, before) => {
-                let def = changes.iter().find_map(|c| match c {
-                    Change::Put(Object::Table(t)) if t.id == self.table => Some(t),
-                    _ => None,
-                });
-                let column = (&*before, &def.expect("it is being changed").columns[at]);
-                let schema = txn.catalog().schema.clone();
-                let path = ctx.search_path;
-                let values = ctx.analyzer.transform(&schema, path, column, &e, rows)?;
+                let column = (&**before, column);
+                let values = ctx.analyzer.transform(schema, path, column, e, rows)?;
                 for (row, v) in rows.iter_mut().zip(values) {
                     row[at] = v;
                 }
-                Ok(None)
             }
             With::Cast(from, to) => {
                 let settings = OutputSettings::default();
                 for row in rows {
-                    row[at] =
-                        cast::apply(std::mem::take(&mut row[at]), from, to, false, &settings)?;
+                    let old = std::mem::take(&mut row[at]);
+                    row[at] = cast::apply(old, *from, *to, false, &settings)?;
                 }
-                Ok(None)
             }
         }
+        Ok(())
     }
 }
 

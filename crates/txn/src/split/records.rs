@@ -513,25 +513,41 @@ impl Txn {
                 None => version.row().ok_or_else(damaged)?.into(),
             };
             let row = handle.table.layout.row(&bytes);
-            let mut set = vec![];
+            let bytes = self.gathered(handle, r.key(), row, &guard)?;
+            let bytes = bytes.ok_or_else(damaged)?;
             for s in &handle.spreads {
-                let count = s.count(row);
-                let sum = s.sum(r.key(), count, &guard, |r| r.newest(&guard));
-                let total = value_of(&s.units, row, s.column).ok_or_else(damaged)?
-                    + sum.ok_or_else(damaged)?.total;
-                set.push((s.column, s.units.value(total)));
-                set.push((s.count, Value::Int2(0)));
-                for n in 1..=count {
+                for n in 1..=s.count(row) {
                     let key = s.key(r.key(), n);
                     let saw = self.shared.newest_position(&s.table, &key);
                     self.put(&s.table, &key, None, saw, true);
                 }
             }
-            let bytes = handle.with_columns(row, set)?;
             let saw = version.position();
             self.put(handle, r.key(), Some(bytes), saw, true);
         }
         Ok(())
+    }
+
+    /// A row with the sums of its newest further records, without a word of them; none: it has none. No other transaction changes the table.
+    pub(crate) fn gathered(
+        &self,
+        table: &TableHandle,
+        key: &[u8],
+        row: RowRef<'_>,
+        guard: &Guard,
+    ) -> base::Result<Option<Box<[u8]>>> {
+        if !table.is_spread(row) {
+            return Ok(None);
+        }
+        let mut set = vec![];
+        for s in &table.spreads {
+            let sum = s.sum(key, s.count(row), guard, |r| r.newest(guard));
+            let share = value_of(&s.units, row, s.column).ok_or_else(damaged)?;
+            let total = share + sum.ok_or_else(damaged)?.total;
+            set.push((s.column, s.units.value(total)));
+            set.push((s.count, Value::Int2(0)));
+        }
+        table.with_columns(row, set).map(Some)
     }
 }
 
