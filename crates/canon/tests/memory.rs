@@ -197,6 +197,41 @@ async fn prepared_statements_are_kept() {
 }
 
 /// The tokens and the syntax tree of a long text would take hundreds of times the text. The statement is refused on the way.
+/// The most that the server has taken. kB.
+fn peak(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    peak.unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
+}
+
+/// A value that each row of a partition repeats counts as often as it is repeated, when it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_that_repeat_a_value() {
+    if on_postgres() {
+        return;
+    }
+    let (server, _admin) = with_user(&[]).await;
+    let client = user(&server).await;
+    let limit = "SET canon.statement_memory = '64MB'";
+    client.batch_execute(limit).await.unwrap();
+    for call in [
+        "first_value(t) OVER ()",
+        "lag(t, g - 1) OVER (ORDER BY g)",
+        "max(t) OVER ()",
+    ] {
+        let rows = "SELECT g, CASE WHEN g = 1 THEN repeat('x', 8000000) END t FROM generate_series(1, 300) g";
+        let sql = format!("SELECT count(v) FROM (SELECT {call} v FROM ({rows}) a) b");
+        let refused = client.batch_execute(&sql).await.unwrap_err();
+        assert_eq!(sqlstate(&refused), "53200", "{call}");
+        let peak = peak(&server);
+        assert!(peak < 700 << 10, "{call}: {peak} kB");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_of_many_tokens_is_refused() {
     if on_postgres() {
@@ -207,14 +242,7 @@ async fn a_text_of_many_tokens_is_refused() {
     let sql = format!("VALUES {}(1)", "(1),".repeat(10 << 20));
     let refused = client.batch_execute(&sql).await.unwrap_err();
     assert_eq!(sqlstate(&refused), "53200");
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
-    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
-    let peak: u64 = peak
-        .unwrap()
-        .trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .unwrap();
+    let peak = peak(&server);
     assert!(peak < 700 << 10, "{peak} kB");
     // A literal of the same length, with quotes and blanks in it, is one token.
     let text = "it''s a word ".repeat(2 << 20);

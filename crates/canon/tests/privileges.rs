@@ -970,3 +970,36 @@ fn passwords_are_refused_where_others_could_read_them() {
         assert!(!said.contains("hidden"), "{said}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_show_rows_to_roles_that_may_read_them() {
+    let server = Server::start().await;
+    let client = server.connect().await;
+    let setup = "CREATE ROLE writes; CREATE ROLE reads; \
+        CREATE TABLE parent (id int PRIMARY KEY); INSERT INTO parent VALUES (1); \
+        CREATE TABLE kept (id int PRIMARY KEY, secret text, b int NOT NULL CHECK (b > 0), p int REFERENCES parent, UNIQUE (secret, b)); \
+        INSERT INTO kept VALUES (1, 'hush', 1, 1), (2, 'hush', 2, 1); \
+        GRANT INSERT, UPDATE, DELETE ON kept, parent TO writes, reads; GRANT SELECT ON kept, parent TO reads";
+    client.batch_execute(setup).await.expect("the tables");
+    let not_there = Some("Key is not present in table \"parent\".");
+    let referenced = Some("Key is still referenced from table \"kept\".");
+    for (sql, code, told) in [
+        ("UPDATE kept SET b = NULL", "23502", None),
+        ("UPDATE kept SET b = -1", "23514", None),
+        ("UPDATE kept SET b = 1", "23505", None),
+        ("UPDATE kept SET p = 7", "23503", not_there),
+        ("DELETE FROM parent", "23503", referenced),
+    ] {
+        for role in ["writes", "reads"] {
+            let set = format!("SET ROLE {role}");
+            client.batch_execute(&set).await.expect("a role");
+            let error = client.batch_execute(sql).await.expect_err(sql);
+            assert_eq!(sqlstate(&error), code, "{sql}");
+            let detail = error.as_db_error().and_then(|e| e.detail());
+            match role {
+                "reads" => assert!(detail.is_some_and(|d| d.contains('(')), "{sql}: {detail:?}"),
+                _ => assert_eq!(detail, told, "{sql}"),
+            }
+        }
+    }
+}

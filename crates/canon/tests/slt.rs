@@ -246,5 +246,5 @@ files! {
     refused
     select split strings subqueries system_columns
     temporary tools types
-    windows writes_in_with
+    windows writes_in_with cascades kept_texts
 }

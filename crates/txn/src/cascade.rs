@@ -4,6 +4,9 @@
 //! delete(root) ──▶ a stack of what is to be followed     Row: each key that references it, in turn
 //!                                                         Children: each row that referenced those values
 //! ```
+//! The actions begin when the statement has done its last write, in the order of the writes. Before, a row that the statement has read and
+//! will write still could get a new value by an action, which the write would then put back.
+//!
 //! Depth first, and without recursion: a chain of a million rows is followed on the stack of one. The rows that reference some values come
 //! from an index whose first columns are those of the key. Where there is none, the first question of a statement reads the whole table,
 //! and the second one groups its rows by what they reference; the groups answer the others, so that a cascade of n rows reads the table
@@ -30,27 +33,54 @@ use crate::stop::Result;
 use crate::txn::Txn;
 
 impl Txn {
-    /// A row of `table` went (`new` none) or changed its referenced columns: carries out the actions of the keys that reference it.
+    /// A row of `table` went (`new` none) or changed its referenced columns: the actions of the keys that reference it are to follow, at
+    /// once where the change is such an action itself, else at the end of the statement.
     pub(crate) fn follow_children(
         &mut self,
         table: &TableHandle,
         old: &[Value],
         new: Option<&[Value]>,
-    ) -> Result<()> {
+    ) {
         let Some(table) = self.handle_of(table) else {
-            return Ok(());
+            return;
         };
-        self.references.cascades.stack.push(Frame::Row {
+        let frame = Frame::Row {
+            old: self.referenced_of(&table, old),
+            new: new.map(|n| self.referenced_of(&table, n)),
             table,
-            old: old.to_vec(),
-            new: new.map(<[Value]>::to_vec),
             next: 0,
-        });
-        if self.references.cascades.runs {
-            return Ok(());
+        };
+        let cascades = &mut self.references.cascades;
+        match cascades.runs {
+            true => cascades.stack.push(frame),
+            false => cascades.waiting.push_back(frame),
         }
+    }
+
+    /// A row's values in the columns that keys reference, the others NULL.
+    fn referenced_of(&self, table: &TableHandle, row: &[Value]) -> Vec<Value> {
+        let mut kept = vec![Value::Null; row.len()];
+        for (child, place) in &table.table.referenced_by {
+            let Some(child) = self.schema.catalog.table(*child) else {
+                continue;
+            };
+            for c in &child.table.def.foreign_keys[*place].ref_columns {
+                kept[usize::from(*c)].clone_from(&row[usize::from(*c)]);
+            }
+        }
+        kept
+    }
+
+    /// Carries out the actions that wait for the end of the statement.
+    pub(crate) fn follow_waiting(&mut self) -> Result<()> {
         self.references.cascades.runs = true;
-        let done = self.follow_all();
+        let mut done = Ok(());
+        while done.is_ok()
+            && let Some(frame) = self.references.cascades.waiting.pop_front()
+        {
+            self.references.cascades.stack.push(frame);
+            done = self.follow_all();
+        }
         self.references.cascades.runs = false;
         self.references.cascades.stack.clear();
         done

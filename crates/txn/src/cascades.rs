@@ -4,7 +4,7 @@
 
 use base::schema::{FkAction, ForeignKey};
 use base::{RelId, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::handle::TableHandle;
@@ -17,6 +17,8 @@ pub(crate) type Keyed = (Vec<u8>, Vec<Value>);
 /// What a statement knows of its cascades.
 #[derive(Default)]
 pub(crate) struct Cascades {
+    /// Rows that the statement itself has changed: what follows from them waits for its last write.
+    pub(crate) waiting: VecDeque<Frame>,
     pub(crate) stack: Vec<Frame>,
     pub(crate) runs: bool,
     pub(crate) groups: Vec<Grouped>,
@@ -53,7 +55,7 @@ pub(crate) struct Grouped {
 impl Cascades {
     /// Forgets the statement before.
     pub(crate) fn clear(&mut self) {
-        if !self.groups.is_empty() || self.runs {
+        if !self.groups.is_empty() || !self.waiting.is_empty() || self.runs {
             *self = Cascades {
                 whole: self.whole,
                 ..Cascades::default()

@@ -103,7 +103,7 @@ impl Txn {
     }
 
     /// Puts `row` in the place of the row of this key, which the statement has read; locks it and checks constraints. The primary
-    /// key may change. Referencing rows follow by ON UPDATE.
+    /// key may change. Referencing rows follow by ON UPDATE at the statement's end.
     pub fn update(&mut self, table: &TableHandle, key: &[u8], row: &[Value]) -> Result<()> {
         apart(|| self.update_checked(table, key, row))
     }
@@ -166,14 +166,14 @@ impl Txn {
             self.put(&handle, key, Some(bytes), saw, existed);
         }
         self.note_parents(&handle, &new_key, Some(&old), row);
-        if !handle.table.referenced_by.is_empty() {
-            self.follow_children(&handle, &old, Some(row))?;
+        if referenced {
+            self.follow_children(&handle, &old, Some(row));
         }
         Ok(())
     }
 
-    /// Deletes the row of this key, which the statement has read. Referencing rows follow by ON DELETE.
-    /// False when this statement (or a cascade of it) has deleted it already.
+    /// Deletes the row of this key, which the statement has read. Referencing rows follow by ON DELETE at the statement's
+    /// end. False when this statement has deleted it already.
     pub fn delete(&mut self, table: &TableHandle, key: &[u8]) -> Result<bool> {
         apart(|| self.delete_checked(table, key))
     }
@@ -196,7 +196,7 @@ impl Txn {
         self.carry_records(&handle, key, None, None)?;
         self.put(&handle, key, None, saw, existed);
         if let Some(old) = old {
-            self.follow_children(&handle, &old, None)?;
+            self.follow_children(&handle, &old, None);
         }
         Ok(true)
     }
@@ -380,7 +380,8 @@ impl Txn {
                     "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
                     c.name, def.name
                 );
-                let values: Vec<String> = row.iter().map(crate::handle::plain).collect();
+                let live = row.iter().zip(&def.columns).filter(|(_, c)| !c.dropped);
+                let values: Vec<String> = live.map(|(v, _)| crate::handle::plain(v)).collect();
                 return Err(Error::new(SqlState::NOT_NULL_VIOLATION, what)
                     .detail(format!("Failing row contains ({}).", values.join(", ")))
                     .table(&self.namespace_of(handle), &def.name)

@@ -106,13 +106,14 @@ pub(crate) fn newest_with_key<'g>(
     found
 }
 
-/// An index whose first columns are these, in any order.
+/// An index whose first columns are these, in any order. One that names a column twice lacks another.
 pub(crate) fn prefix_index(table: &TableHandle, columns: &[u16]) -> Option<usize> {
     table.table.def.indexes.iter().position(|i| {
-        i.columns.len() >= columns.len()
-            && i.columns[..columns.len()]
-                .iter()
-                .all(|c| columns.contains(&c.column))
+        let Some(first) = i.columns.get(..columns.len()) else {
+            return false;
+        };
+        first.iter().all(|c| columns.contains(&c.column))
+            && columns.iter().all(|c| first.iter().any(|k| k.column == *c))
     })
 }
 

@@ -373,8 +373,9 @@ impl Txn {
         self.check_overtaken()
     }
 
-    /// Runs the checks that stand at the end of a statement (foreign keys). May ask to block or restart.
+    /// Carries out the actions of foreign keys and their checks, which stand at the end of a statement. May ask to block or restart.
     pub fn end_statement(&mut self) -> stop::Result<()> {
+        self.follow_waiting()?;
         self.statement.has_told = true;
         self.check_foreign_keys()?;
         Ok(self.show_intents()?)

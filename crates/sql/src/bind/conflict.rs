@@ -145,7 +145,7 @@ impl Binder<'_> {
         scope: &Scope<'_>,
     ) -> Result<(Vec<u16>, Vec<Expr>, Vec<Expr>)> {
         let (mut columns, mut expressions, mut condition) = (vec![], vec![], vec![]);
-        for e in &target.elements {
+        for e in target.elements.iter().map(super::without_collation) {
             if let ast::Expr::Identifier(c) = e {
                 let name = fold(c);
                 columns.push(table.table.column(&name).ok_or_else(|| {

@@ -258,13 +258,10 @@ impl Binder<'_> {
                 parts.extend(overlay_for.as_deref());
                 self.call_on("overlay", &parts, env)
             }
-            Ast::Collate { expr, collation } => {
-                let name = collation.to_string().replace('"', "").to_lowercase();
-                match name.trim_start_matches("pg_catalog.") {
-                    "default" | "c" | "posix" | "ucs_basic" => self.expr(expr, env),
-                    _ => Err(Error::unsupported(format!("collation {collation}"))),
-                }
-            }
+            Ast::Collate { expr, collation } => match super::syntax::is_byte_order(collation) {
+                true => self.expr(expr, env),
+                false => Err(Error::unsupported(format!("collation {collation}"))),
+            },
             Ast::Function(f) => self.function(f, env),
             Ast::Case {
                 operand,

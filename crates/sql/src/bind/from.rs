@@ -513,7 +513,11 @@ impl Binder<'_> {
             };
             let root = Scope::root();
             let mut scope = Scope::inside(&root);
-            scope.add(rel.clone())?;
+            // The text knows the table by its own name.
+            scope.add(ScopeRel {
+                alias: t.def.name.clone(),
+                ..rel.clone()
+            })?;
             // What is bound here is read only if the statement reads it, too, and was looked up when the index was made.
             let (used, around) = (self.used.clone(), self.in_rule.replace("index expression"));
             let (stored, looks_up) = (std::mem::replace(&mut self.stored, true), self.looks_up);

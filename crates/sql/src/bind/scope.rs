@@ -315,7 +315,7 @@ impl Binder<'_> {
                         (0, 0),
                     ));
                 }
-                if parts[0].quote_style.is_none() && super::syntax::is_reserved(column) {
+                if parts[0].quote_style.is_none() && crate::types::ident::is_keyword(column) {
                     return Err(Error::new(
                         SqlState::SYNTAX_ERROR,
                         format!("syntax error at or near \"{}\"", parts[0].value),

@@ -853,78 +853,22 @@ pub(crate) fn parse_expr(text: &str) -> Result<Expr> {
         .map_err(|e| corrupt("an expression", text, e))
 }
 
-/// Whether a word cannot be a column's name without quotes.
-pub(super) fn is_reserved(word: &str) -> bool {
-    const WORDS: &[&str] = &[
-        "all",
-        "analyse",
-        "analyze",
-        "and",
-        "any",
-        "array",
-        "as",
-        "asc",
-        "asymmetric",
-        "both",
-        "case",
-        "cast",
-        "check",
-        "collate",
-        "column",
-        "constraint",
-        "create",
-        "default",
-        "deferrable",
-        "desc",
-        "distinct",
-        "do",
-        "else",
-        "end",
-        "except",
-        "false",
-        "fetch",
-        "for",
-        "foreign",
-        "from",
-        "grant",
-        "group",
-        "having",
-        "in",
-        "initially",
-        "intersect",
-        "into",
-        "lateral",
-        "leading",
-        "limit",
-        "not",
-        "null",
-        "offset",
-        "on",
-        "only",
-        "or",
-        "order",
-        "placing",
-        "primary",
-        "references",
-        "returning",
-        "select",
-        "some",
-        "symmetric",
-        "table",
-        "then",
-        "to",
-        "trailing",
-        "true",
-        "union",
-        "unique",
-        "using",
-        "variadic",
-        "when",
-        "where",
-        "window",
-        "with",
-    ];
-    WORDS.contains(&word)
+/// What stands inside of parentheses and of a collation that is the only one here.
+pub(crate) fn without_collation(mut e: &Expr) -> &Expr {
+    loop {
+        e = match e {
+            Expr::Nested(e) => e,
+            Expr::Collate { expr, collation } if is_byte_order(collation) => expr,
+            _ => return e,
+        };
+    }
+}
+
+/// Whether a collation orders texts by their bytes, as all are ordered here.
+pub(crate) fn is_byte_order(collation: &sqlparser::ast::ObjectName) -> bool {
+    let name = collation.to_string().replace('"', "").to_lowercase();
+    let name = name.trim_start_matches("pg_catalog.");
+    matches!(name, "default" | "c" | "posix" | "ucs_basic")
 }
 
 /// Whether a row of VALUES or a SET clause says DEFAULT here.

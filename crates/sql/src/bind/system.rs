@@ -27,6 +27,8 @@ pub struct System {
     row: Vec<Slot>,
     split: bool,
     kind: KeyKind,
+    /// A column that no row has NULL in; none: the key says whether there is a row.
+    never_null: Option<Slot>,
     /// The slot of the row's key; none where rows have none yet.
     pub key: Option<Slot>,
     /// The slot that says whether the row was there before.
@@ -38,6 +40,8 @@ impl System {
     pub fn of(t: &Table, base: Slot) -> Box<System> {
         let columns = &t.def.columns;
         let live = (0..columns.len()).filter(|i| !columns[*i].dropped);
+        let mut solid = live.clone().filter(|i| columns[*i].not_null);
+        let never_null = solid.next().map(|i| base + i as Slot);
         let kind = match t.primary().map(|i| &t.def.indexes[i].columns[..]) {
             None => KeyKind::Row,
             Some([k]) if !k.desc => match columns[k.column as usize].ty().ty {
@@ -51,15 +55,19 @@ impl System {
             row: live.map(|i| base + i as Slot).collect(),
             split: columns.iter().any(|c| c.split.is_some()),
             kind,
+            never_null,
             key: Some(base + columns.len() as Slot),
             updated: None,
         })
     }
 
-    /// The value of a system column and its type. The name must be one.
+    /// The value of a system column and its type. The name must be one. NULL where an outer join has no row.
     pub(super) fn value(&self, name: &str) -> Result<(Expr, Type)> {
         Ok(match name {
-            "tableoid" => (Expr::Const(Value::Oid(self.table)), Type::Oid),
+            "tableoid" => {
+                let table = Expr::Const(Value::Oid(self.table));
+                (self.where_there(table), Type::Oid)
+            }
             "ctid" => {
                 let key = self
                     .key
@@ -69,13 +77,30 @@ impl System {
             "xmin" if self.split => {
                 return Err(Error::unsupported("xmin of a table with split columns"));
             }
-            "xmin" => (version_of(&self.row), Type::Xid),
+            "xmin" => (self.where_there(version_of(&self.row)), Type::Xid),
             "xmax" => match self.updated {
                 Some(s) => (Expr::Slot(s), Type::Xid),
-                None => (Expr::Const(Value::Oid(0)), Type::Xid),
+                None => {
+                    let none = Expr::Const(Value::Oid(0));
+                    (self.where_there(none), Type::Xid)
+                }
             },
             other => return Err(Error::unsupported(format!("the system column {other}"))),
         })
+    }
+
+    /// NULL on the side of an outer join that has no row. A column says so where one can: a condition over columns alone is asked again by
+    /// commit, which has no keys.
+    fn where_there(&self, e: Expr) -> Expr {
+        let Some(slot) = self.never_null.or(self.key) else {
+            return e;
+        };
+        let arg = Box::new(Expr::Slot(slot));
+        let gone = Expr::IsNull { arg, not: false };
+        Expr::Case {
+            whens: vec![(gone, Expr::NULL)],
+            otherwise: Box::new(e),
+        }
     }
 }
 

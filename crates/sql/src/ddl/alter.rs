@@ -21,6 +21,22 @@ use sqlparser::ast::{
     RenameTableNameKind,
 };
 
+/// Changes the texts over a table's own row: of CHECK constraints, generated columns, and what indexes are over.
+fn each_text(def: &mut TableDef, f: &dyn Fn(&str) -> String) {
+    for c in &mut def.checks {
+        c.expr = f(&c.expr);
+    }
+    for c in def.columns.iter_mut().filter(|c| c.generated) {
+        c.default = c.default.as_deref().map(f);
+        if c.is_hidden() {
+            c.name = c.default.clone().unwrap_or_default();
+        }
+    }
+    for p in def.indexes.iter_mut().filter_map(|i| i.predicate.as_mut()) {
+        *p = f(p);
+    }
+}
+
 impl Work<'_> {
     pub(super) fn alter_table(&mut self, a: &AlterTable) -> Result<String> {
         let found = match self.find(&a.name)? {
@@ -240,6 +256,7 @@ impl Work<'_> {
                 format!("column \"{from}\" does not exist"),
             )
         })?;
+        super::create_table::no_system_column(&to)?;
         if place(def, &to).is_some() {
             return Err(Error::new(
                 SqlState::DUPLICATE_COLUMN,
@@ -256,20 +273,7 @@ impl Work<'_> {
             )));
         }
         def.columns[at as usize].name = to.clone();
-        for c in &mut def.checks {
-            c.expr = expr_text::rename_column(&c.expr, &from, &to);
-        }
-        for c in def.columns.iter_mut().filter(|c| c.generated) {
-            let text = c.default.as_mut();
-            text.into_iter()
-                .for_each(|t| *t = expr_text::rename_column(t, &from, &to));
-            if c.is_hidden() {
-                c.name = c.default.clone().unwrap_or_default();
-            }
-        }
-        for p in def.indexes.iter_mut().filter_map(|i| i.predicate.as_mut()) {
-            *p = expr_text::rename_column(p, &from, &to);
-        }
+        each_text(def, &|text| expr_text::rename_column(text, &from, &to));
         Ok(())
     }
 
@@ -341,6 +345,7 @@ impl Work<'_> {
             Some(Relation::Table(t)) => {
                 let mut def = t.def.clone();
                 def.name = to;
+                each_text(&mut def, &|text| expr_text::unqualified(text, &t.def.name));
                 self.put(Object::Table(def));
             }
             Some(Relation::View(v)) => {

@@ -126,7 +126,7 @@ impl Work<'_> {
         }
         let (schema, path) = (&self.schema, self.ctx.search_path);
         self.ctx.analyzer.check(schema, path, def, &c.expr)?;
-        let expr = super::expr_text::pin_types(self, &c.expr.to_string());
+        let expr = self.text_of(def, &c.expr);
         let name = match &c.name {
             Some(n) => self.given_name(def, n)?,
             None => {
@@ -468,6 +468,8 @@ fn unique_over<'t>(def: &'t TableDef, columns: &[ColumnIdx]) -> Result<&'t Index
         i.unique
             && i.columns.len() == columns.len()
             && i.columns.iter().all(|k| columns.contains(&k.column))
+            // An index may name a column twice.
+            && columns.iter().all(|c| i.columns.iter().any(|k| k.column == *c))
     };
     def.indexes.iter().find(covers).ok_or_else(|| {
         Error::new(

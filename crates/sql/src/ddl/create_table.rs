@@ -233,7 +233,7 @@ impl Work<'_> {
                 ColumnOption::Generated {
                     generation_expr: Some(e),
                     ..
-                } => self.mark_generated(&mut column, e, &o.option)?,
+                } => self.mark_generated(def, &mut column, e, &o.option)?,
                 ColumnOption::Generated {
                     generated_as,
                     sequence_options,
@@ -337,17 +337,18 @@ pub(super) fn push_hidden(def: &mut TableDef, column: Column) -> Result<base::Co
     Ok((def.columns.len() - 1) as base::ColumnIdx)
 }
 
+/// 42701 for the name of a system column.
+pub(super) fn no_system_column(name: &str) -> Result<()> {
+    if !SYSTEM_COLUMNS.contains(&name) {
+        return Ok(());
+    }
+    let what = format!("column name \"{name}\" conflicts with a system column name");
+    Err(Error::new(SqlState::DUPLICATE_COLUMN, what))
+}
+
 /// Appends the column: 42701, 54011.
 pub(super) fn push_column(def: &mut TableDef, column: Column) -> Result<()> {
-    if SYSTEM_COLUMNS.contains(&column.name.as_str()) {
-        return Err(Error::new(
-            SqlState::DUPLICATE_COLUMN,
-            format!(
-                "column name \"{}\" conflicts with a system column name",
-                column.name
-            ),
-        ));
-    }
+    no_system_column(&column.name)?;
     if def
         .columns
         .iter()

@@ -112,7 +112,7 @@ impl Work<'_> {
         for node in doomed.iter().filter(|n| !inside.contains(n)) {
             match *node {
                 Node::Namespace(_) | Node::Relation(_) | Node::Type(_) => {}
-                part => self.drop_part(part),
+                part => self.drop_part(part)?,
             }
         }
         for node in &doomed {
@@ -154,17 +154,17 @@ impl Work<'_> {
         }
     }
 
-    fn drop_part(&mut self, part: Node) {
+    fn drop_part(&mut self, part: Node) -> Result<()> {
         let (Node::Column(t, _)
         | Node::Default(t, _)
         | Node::Index(t, _)
         | Node::Check(t, _)
         | Node::Foreign(t, _)) = part
         else {
-            return;
+            return Ok(());
         };
         let Some(t) = self.schema.table(t).cloned() else {
-            return;
+            return Ok(());
         };
         let mut def = t.def.clone();
         match part {
@@ -181,7 +181,7 @@ impl Work<'_> {
                 column.name = format!("........pg.dropped.{}........", c + 1);
                 (column.default, column.identity) = (None, None);
                 (column.not_null, column.generated) = (false, false);
-                def.row_version += 1;
+                super::alter::next_row_version(&mut def)?;
                 self.drop_comments(|on, col| on == def.id && col == i32::from(c) + 1);
             }
             Node::Default(_, c) => def.columns[c as usize].default = None,
@@ -201,7 +201,9 @@ impl Work<'_> {
                             }
                         }
                     }
-                    def.row_version += u16::from(hidden);
+                    if hidden {
+                        super::alter::next_row_version(&mut def)?;
+                    }
                     if index.primary {
                         // Rows were kept under this key: they move.
                         def.rewrite_of = Some(def.storage);
@@ -223,6 +225,7 @@ impl Work<'_> {
             Node::Namespace(_) | Node::Relation(_) | Node::Type(_) => unreachable!("parts only"),
         }
         self.put(Object::Table(def));
+        Ok(())
     }
 
     fn dependents(&self, node: Node) -> Vec<(Node, Link)> {

@@ -166,7 +166,7 @@ fn no_constraint(name: &str, domain: &str) -> Error {
 }
 
 /// A table of one column, VALUE, for the binder.
-fn value_table(def: &TypeDef, ty: ColumnType) -> TableDef {
+pub(super) fn value_table(def: &TypeDef, ty: ColumnType) -> TableDef {
     TableDef {
         id: 0,
         storage: 0,

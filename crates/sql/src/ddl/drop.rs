@@ -304,6 +304,10 @@ impl Work<'_> {
                             "renaming a schema that holds sequences, or beside views,",
                         ));
                     }
+                    let types = self.schema.user_types();
+                    for t in types.filter(|t| t.def.namespace == id) {
+                        self.refuse_named_in_text(&t.def, "renaming the schema of")?;
+                    }
                     n.name = to;
                     self.put(Object::Namespace(n));
                 }

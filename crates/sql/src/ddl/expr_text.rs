@@ -50,7 +50,12 @@ fn word(t: &Token) -> Option<String> {
     }
 }
 
-/// The places of the words that may name columns: not before `(`, not after `::`.
+/// Whether a word cannot be a column's name as it stands: END of a CASE, say. Behind a dot any word can.
+fn is_keyword(t: &Token) -> bool {
+    matches!(t, Token::Word(w) if w.quote_style.is_none() && crate::types::ident::is_keyword(&w.value.to_lowercase()))
+}
+
+/// The places of the words that may name columns: not before `(`, not after `::`, no keyword.
 fn column_words(tokens: &[Token]) -> Vec<(usize, String)> {
     let solid = |i: usize| !matches!(tokens[i], Token::Whitespace(_));
     let mut found = vec![];
@@ -60,11 +65,43 @@ fn column_words(tokens: &[Token]) -> Vec<(usize, String)> {
         let last = (0..i).rev().find(|&j| solid(j));
         let call = next.is_some_and(|j| matches!(tokens[j], Token::LParen));
         let cast = last.is_some_and(|j| matches!(tokens[j], Token::DoubleColon));
-        if !call && !cast {
+        let qualified = last.is_some_and(|j| matches!(tokens[j], Token::Period));
+        if !call && !cast && (qualified || !is_keyword(&tokens[i])) {
             found.push((i, w));
         }
     }
     found
+}
+
+/// The text with columns of this table named without it. Such a text means the same once the table has another name, under an alias, and in
+/// a copy of the table.
+pub fn unqualified(text: &str, table: &str) -> String {
+    let tokens = tokens(text);
+    let is = |t: Option<&Token>, w: &str| t.and_then(word).is_some_and(|x| x == w);
+    let dot = |t: Option<&Token>| matches!(t, Some(Token::Period));
+    let mut kept: Vec<Token> = vec![];
+    let mut at = 0;
+    while at < tokens.len() {
+        let name = tokens.get(at + 2);
+        let column = is(tokens.get(at), table)
+            && dot(tokens.get(at + 1))
+            && name.is_some_and(|t| word(t).is_some())
+            && !matches!(tokens.get(at + 3), Some(Token::LParen | Token::Period));
+        let free = !matches!(kept.last(), Some(Token::DoubleColon));
+        if !column || !free {
+            kept.push(tokens[at].clone());
+            at += 1;
+            continue;
+        }
+        // A schema before it.
+        if dot(kept.last()) {
+            kept.truncate(kept.len().saturating_sub(2));
+        }
+        let name = name.and_then(word).unwrap_or_default();
+        kept.push(Token::make_word(&quote_ident(&name), None));
+        at += 3;
+    }
+    kept.iter().map(ToString::to_string).collect()
 }
 
 /// Which of `names` the text mentions, each once, in the order of the text.
@@ -246,6 +283,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn columns_are_named_without_their_table() {
+        let s = "lower(q.name) || s.q.\"End\" || q.end || x::q.name || q(1) || q.f(1) || 'q.name' || Q.q";
+        let plain =
+            "lower(name) || \"End\" || \"end\" || x::q.name || q(1) || q.f(1) || 'q.name' || q";
+        assert_eq!(unqualified(s, "q"), plain);
+    }
+
+    #[test]
     fn names_change_where_they_name_columns() {
         let s = rename_column(
             "qty > 0 AND qty(1) = 'qty' AND \"qty\" < x::qty",
@@ -254,6 +299,10 @@ mod tests {
         );
         assert_eq!(s, "\"Stock\" > 0 AND qty(1) = 'qty' AND \"Stock\" < x::qty");
         assert_eq!(mentioned("a + b > A", &["a", "b", "c"]), ["a", "b"]);
+        let case = "CASE WHEN \"end\" THEN t.end END";
+        let renamed = "CASE WHEN finish THEN t.finish END";
+        assert_eq!(rename_column(case, "end", "finish"), renamed);
+        assert_eq!(mentioned("CASE WHEN a THEN 1 END", &["end", "a"]), ["a"]);
         assert_eq!(quote_ident("select"), "\"select\"");
         assert_eq!(quote_ident("t_1"), "t_1");
         assert_eq!(

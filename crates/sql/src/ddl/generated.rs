@@ -58,13 +58,13 @@ impl Work<'_> {
     /// Makes the column a generated one, with the schemas of the types that its expression names.
     pub(super) fn mark_generated(
         &self,
+        def: &TableDef,
         column: &mut Column,
         e: &Expr,
         option: &ColumnOption,
     ) -> Result<()> {
         mark(column, e, option)?;
-        let text = column.default.as_deref();
-        column.default = text.map(|t| expr_text::pin_types(self, t));
+        column.default = Some(self.text_of(def, e));
         Ok(())
     }
 

@@ -83,6 +83,9 @@ impl Work<'_> {
         }
         self.must_be_free(def.namespace, &name)?;
         let id = self.oid();
+        let hidden = |c: &ColumnIdx| def.columns[usize::from(*c)].is_hidden();
+        let key = columns.iter().map(|c| c.column);
+        let computed: Vec<ColumnIdx> = key.filter(hidden).collect();
         def.indexes.push(Index {
             id,
             name,
@@ -95,14 +98,11 @@ impl Work<'_> {
             predicate,
             include,
         });
-        let known = table.def.columns.len();
-        for at in known..def.columns.len() {
-            self.fills.push(Fill {
-                table: def.id,
-                column: at as ColumnIdx,
-                with: With::Computed,
-            });
-        }
+        self.fills.extend(computed.into_iter().map(|column| Fill {
+            table: table.def.id,
+            column,
+            with: With::Computed,
+        }));
         self.put(Object::Table(def));
         Ok(tag)
     }
@@ -119,8 +119,9 @@ impl Work<'_> {
             if c.nulls_distinct == Some(false) {
                 return Err(Error::unsupported("NULLS NOT DISTINCT of a partial index"));
             }
-            let text = expr_text::pin_types(self, &p.to_string());
-            let hidden = format!("CASE WHEN {text} THEN true END");
+            let text = self.text_of(def, p);
+            // True where the condition holds, NULL elsewhere.
+            let hidden = format!("({text}) OR NULL");
             self.bind_in_index(def, &text, "index predicate")?;
             columns.push(IndexColumn {
                 column: self.hide(def, hidden, Type::Bool.into())?,
@@ -130,19 +131,20 @@ impl Work<'_> {
             predicate = Some(text);
         }
         for k in &c.columns {
-            let column = match &k.column.expr {
+            let e = crate::bind::without_collation(&k.column.expr);
+            let text = self.text_of(def, e);
+            let column = match expr_text::parse(&text)? {
                 Expr::Identifier(name) => {
-                    let name = crate::catalog::fold(name);
+                    let name = crate::catalog::fold(&name);
                     place(def, &name).ok_or_else(|| no_column(&name))?
                 }
-                e => {
-                    let e = match e {
-                        Expr::Nested(e) => e,
-                        e => e,
-                    };
-                    let text = expr_text::pin_types(self, &e.to_string());
+                _ => {
                     let ty = self.bind_in_index(def, &text, "index expression")?;
                     let ty = match ty.ty {
+                        Type::Record => {
+                            let what = "an index expression has pseudo-type record";
+                            return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, what));
+                        }
                         Type::Unknown => Type::Text.into(),
                         _ => ty,
                     };
@@ -167,6 +169,12 @@ impl Work<'_> {
         Ok((columns, predicate))
     }
 
+    /// The text of an expression over the row of this table, as it is kept.
+    pub(super) fn text_of(&self, def: &TableDef, e: &Expr) -> String {
+        let text = expr_text::unqualified(&e.to_string(), &def.name);
+        expr_text::pin_types(self, &text)
+    }
+
     fn bind_in_index(&self, def: &TableDef, text: &str, what: &'static str) -> Result<ColumnType> {
         let e = expr_text::parse(text)?;
         let (schema, path) = (&self.schema, self.ctx.search_path);
@@ -185,7 +193,18 @@ impl Work<'_> {
         next_row_version(def)?;
         let mut column = Column::new(text.clone(), ty);
         (column.dropped, column.generated, column.default) = (true, true, Some(text));
-        push_hidden(def, column)
+        // The place of a column that is gone, of this type: an index that is made each night takes no new one each night.
+        let free = |c: &Column| {
+            let same = (c.type_oid, c.typmod) == (column.type_oid, column.typmod);
+            c.name.starts_with("........pg.dropped.") && c.dropped && !c.is_hidden() && same
+        };
+        match def.columns.iter().position(free) {
+            Some(at) => {
+                def.columns[at] = column;
+                Ok(at as ColumnIdx)
+            }
+            None => push_hidden(def, column),
+        }
     }
 
     /// An index lives in its table's schema, whatever its name says.

@@ -31,6 +31,7 @@ mod fill;
 mod generated;
 mod grant;
 mod index;
+mod labels;
 mod like;
 mod lock;
 mod membership;

@@ -265,6 +265,10 @@ impl Work<'_> {
                     return Err(exists("enum label", &to));
                 }
                 labels[at].name = to;
+                let id = def.id;
+                self.put_type(def)?;
+                self.labels_still_hold(id, &r.from.value)?;
+                return Ok("ALTER TYPE".into());
             }
         }
         self.put_type(def)?;

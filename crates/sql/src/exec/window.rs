@@ -117,6 +117,7 @@ impl WindowOp {
         }
         let mut values = Vec::with_capacity(node.calls.len());
         let mut bytes = 16 * group_of.len();
+        rt.charge(bytes)?;
         let ends = self.ends.take().unwrap_or_default();
         for ((c, place), ends) in node.calls.iter().zip(&self.places).zip(&ends) {
             let p = Partition {
@@ -137,7 +138,7 @@ impl WindowOp {
         self.values = values;
         self.partition = (from, to);
         self.bytes = bytes;
-        rt.charge(bytes)
+        Ok(())
     }
 }
 
@@ -278,7 +279,7 @@ impl Partition<'_> {
         for i in 0..n {
             work(64)?;
             let (first, last) = self.peers(i);
-            out.push(match f {
+            let value = match f {
                 WindowFn::RowNumber => Value::Int8(i as i64 + 1),
                 WindowFn::Rank => Value::Int8(first as i64 + 1),
                 WindowFn::DenseRank => Value::Int8(self.group_of[i] as i64 + 1),
@@ -299,7 +300,8 @@ impl Partition<'_> {
                     run.map_or(Value::Null, |(_, e)| self.arg(e - 1, 0).clone())
                 }
                 WindowFn::NthValue => self.nth(i, rt)?,
-            });
+            };
+            keep(&mut out, value, rt)?;
         }
         Ok(out)
     }
@@ -473,7 +475,7 @@ impl Partition<'_> {
                 && *before == frame
             {
                 let v = v.clone();
-                out.push(v);
+                keep(&mut out, v, rt)?;
                 continue;
             }
             let whole = self.call.frame.exclude == Exclude::NoOthers;
@@ -488,7 +490,7 @@ impl Partition<'_> {
                 }
             }
             runs = Some(frame);
-            out.push(state.fork().finish()?);
+            keep(&mut out, state.fork().finish()?, rt)?;
         }
         Ok(out)
     }
@@ -503,6 +505,13 @@ impl Partition<'_> {
         }
         Ok(())
     }
+}
+
+/// Keeps a row's value, which takes of the statement's memory from here on.
+fn keep(out: &mut Vec<Value>, v: Value, rt: &mut Rt<'_>) -> Result<()> {
+    rt.charge(value_bytes(&v))?;
+    out.push(v);
+    Ok(())
 }
 
 /// The bucket, counted from 1, of row `i` of `n` in `tiles` buckets: the first ones have a row more where it does not come out even.

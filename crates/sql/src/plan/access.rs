@@ -162,7 +162,10 @@ fn over_hidden_columns(t: &TableRef, conditions: &[Expr]) -> Option<Vec<Expr>> {
     let mut all = conditions.to_vec();
     for e in &mut all {
         e.rewrite(&mut |part| {
-            if let Some((at, _)) = c.columns.iter().find(|(_, x)| x.same(part)) {
+            // A column by itself is found by the indexes over it.
+            let plain = matches!(part, Expr::Slot(_) | Expr::Const(_));
+            let found = c.columns.iter().find(|(_, x)| !plain && x.same(part));
+            if let Some((at, _)) = found {
                 *part = Expr::Slot(t.slot(*at));
             }
         });

@@ -360,13 +360,15 @@ impl<E: Engine> Session<E> {
         r
     }
 
-    /// A message failed with this error: the block fails, and the reply may leave when this returns. An error: what failed may tell of
-    /// what may never be published, and this is to be told instead.
+    /// A message failed with this error: the block fails, and the reply may leave when this returns. An error is to be told instead: what
+    /// failed may tell of what may never be published, or of rows that the role may not read.
     pub async fn failed<C: Client>(&mut self, c: &mut C, e: &Error) -> Result<()> {
         self.count(e);
+        let hidden = self.without_rows(e);
         let waited = self.fail(e).await;
         self.report(c);
-        waited
+        waited?;
+        hidden.map_or(Ok(()), Err)
     }
 }
 

@@ -48,6 +48,7 @@ mod simple;
 mod state;
 mod temp;
 mod token;
+mod told;
 mod turns;
 mod utility;
 mod variables;
