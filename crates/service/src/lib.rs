@@ -1,13 +1,15 @@
 //! What each long-running program of Canon has beside its work: a runtime, the signals that stop it, probes and metrics.
 //!
 //! ```text
-//! http.rs   /healthz, /readyz and /metrics
-//! page.rs   metrics in Prometheus' text format
+//! http.rs     /healthz, /readyz and /metrics
+//! page.rs     metrics in Prometheus' text format
+//! secret.rs   files with secrets, which others must not be able to read
 //! ```
 //! Left out on purpose: what the numbers mean; each program says that itself.
 
 pub mod http;
 pub mod page;
+pub mod secret;
 
 use base::{Error, Result, SqlState};
 use tokio::signal::unix::{SignalKind, signal};

@@ -7,7 +7,6 @@
 //!
 //! Left out on purpose: a choice of ciphers and of versions of TLS. Those of `rustls` are all sound.
 
-use super::secrets;
 use super::table::{Access, Given};
 use crate::entrance::Entrance;
 use crate::entrance::access::{Method, Roles, Rule, Source};
@@ -96,7 +95,7 @@ fn acceptor(given: &Given) -> Result<Option<Acceptor>> {
         }
         (None, None) => return Ok(None),
     };
-    secrets::must_be_private(&files.key, "a private key").map_err(|e| {
+    service::secret::must_be_private(&files.key, "a private key").map_err(|e| {
         bad(
             "key",
             format!("{}: {}", files.key.display(), e.fields().message),

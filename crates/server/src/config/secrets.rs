@@ -11,8 +11,6 @@
 //! Left out on purpose: a password file of its own, and secrets that do not look like passwords of connection strings.
 
 use base::{Error, Result, SqlState};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// Whether a connection string holds a password: `password=` as libpq's words or URL parameters have it, or behind a URL's user.
 pub fn has_password(text: &str) -> bool {
@@ -56,23 +54,6 @@ pub fn refuse_passwords(arguments: impl Iterator<Item = String>) -> Result<()> {
                 "Leave it out and set PGPASSWORD, or give the whole connection string by CANON_REPLICA_OF or the configuration file.",
             ));
         }
-    }
-    Ok(())
-}
-
-/// 22023 when others than the owner, or the group of a file that root owns, may read or write it.
-pub fn must_be_private(path: &Path, holds: &str) -> Result<()> {
-    let refused = |why: String| Error::new(SqlState::INVALID_PARAMETER_VALUE, why);
-    let metadata = std::fs::metadata(path).map_err(|e| refused(e.to_string()))?;
-    let open = match metadata.uid() {
-        0 => 0o037,
-        _ => 0o077,
-    };
-    let mode = metadata.mode() & 0o777;
-    if metadata.is_file() && mode & open != 0 {
-        return Err(refused(format!(
-            "it holds {holds}, and others may read it (mode {mode:04o}): chmod 0600, or 0640 where root owns it"
-        )));
     }
     Ok(())
 }
