@@ -4,8 +4,8 @@
 //! server's certificate ──▶ end_point: the hash of its bytes (RFC 5929, tls-server-end-point) ──▶ SCRAM-SHA-256-PLUS, both ends
 //! client's certificate ──▶ common name ──▶ the role that a rule `cert` lets in;   names and number ──▶ pg_stat_ssl
 //! ```
-//! The hash is the one that signed the certificate, and SHA-256 where that is weaker (MD5, SHA-1). A signature without a hash of its own
-//! (Ed25519) has no binding; RFC 5929 leaves it undefined.
+//! The hash is the one that signed the certificate, and SHA-256 where that is weaker (MD5, SHA-1). A signature whose
+//! name says no hash (Ed25519, RSASSA-PSS) has no binding here; RFC 5929 leaves Ed25519 undefined.
 //!
 //! Left out on purpose: alternative names. `rustls` compares them with a host's name.
 

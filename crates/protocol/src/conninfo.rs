@@ -44,7 +44,7 @@ pub struct Tls {
     /// The client's own certificate and key, PEM.
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
-    /// The connection string or the environment says something of it.
+    /// The connection string or the environment says the mode.
     pub said: bool,
 }
 
@@ -55,7 +55,7 @@ impl Tls {
         let mode = var("PGSSLMODE").filter(|v| !v.is_empty());
         let root = file("PGSSLROOTCERT");
         let (certificate, key) = (file("PGSSLCERT"), file("PGSSLKEY"));
-        let said = mode.is_some() || root.is_some() || certificate.is_some();
+        let said = mode.is_some();
         let named = |m: String| SslMode::named(&m).ok_or(format!("PGSSLMODE \"{m}\" is none"));
         Ok(Tls {
             mode: mode.map_or(Ok(SslMode::default()), named)?,
@@ -77,6 +77,8 @@ pub struct Conninfo {
     pub database: String,
     pub connect_timeout: Duration,
     pub tls: Tls,
+    /// The server has to prove that it knows what the role's password proves: a login without SCRAM is none.
+    pub proves: bool,
     password: Option<String>,
 }
 
@@ -90,6 +92,7 @@ impl Conninfo {
             database: DATABASE.to_owned(),
             connect_timeout: Duration::from_secs(10),
             tls: Tls::of(|name| std::env::var(name).ok())?,
+            proves: false,
             password: None,
         };
         let text = text.trim();
@@ -175,9 +178,9 @@ impl Conninfo {
                 let mode = SslMode::named(v).ok_or_else(|| format!("sslmode \"{v}\" is none"))?;
                 (self.tls.mode, self.tls.said) = (mode, true);
             }
-            "sslrootcert" => (self.tls.root, self.tls.said) = (Some(v.into()), true),
-            "sslcert" => (self.tls.certificate, self.tls.said) = (Some(v.into()), true),
-            "sslkey" => (self.tls.key, self.tls.said) = (Some(v.into()), true),
+            "sslrootcert" => self.tls.root = Some(v.into()),
+            "sslcert" => self.tls.certificate = Some(v.into()),
+            "sslkey" => self.tls.key = Some(v.into()),
             _ => return Err(format!("connection parameter \"{key}\" is not supported")),
         }
         Ok(())
@@ -189,23 +192,29 @@ impl Conninfo {
         own.or_else(|| std::env::var("PGPASSWORD").ok())
     }
 
-    /// The same, with what a node or a proxy asks of TLS where the address does not say it. With authorities of the cluster that is a
-    /// certificate of the host. Else it is TLS if the other end has it, and on other machines always, unless plain connections are allowed.
+    /// The same, with what a node or a proxy asks of TLS where the address does not say the mode. With authorities, those of the address before those of
+    /// the cluster, that is a certificate of the host. Else it is TLS if the other end has it, and on other machines always, unless plain connections
+    /// are allowed. A certificate of the client changes none of this.
     pub fn secured(mut self, authorities: Option<&Path>, allow_plain_network: bool) -> Conninfo {
         if self.tls.said {
             return self;
         }
-        let here = match self.host.parse::<std::net::IpAddr>() {
-            Ok(ip) => ip.to_canonical().is_loopback(),
-            Err(_) => self.host == "localhost",
-        };
-        self.tls.root = authorities.map(Path::to_owned);
+        let own = self.tls.root.take();
+        self.tls.root = own.or_else(|| authorities.map(Path::to_owned));
         self.tls.mode = match &self.tls.root {
             Some(_) => SslMode::VerifyFull,
-            None if here || allow_plain_network => SslMode::Prefer,
+            None if self.is_here() || allow_plain_network => SslMode::Prefer,
             None => SslMode::Require,
         };
         self
+    }
+
+    /// Whether the address is the loopback of this machine.
+    pub fn is_here(&self) -> bool {
+        match self.host.parse::<std::net::IpAddr>() {
+            Ok(ip) => ip.to_canonical().is_loopback(),
+            Err(_) => self.host == "localhost",
+        }
     }
 
     /// As a connection string without the password.
@@ -341,6 +350,23 @@ mod tests {
         }
         let said = "host=10.0.0.1 sslmode=disable";
         assert_eq!(mode(said, Some("/r"), false), SslMode::Disable);
+        // What says nothing of the server leaves the cluster's authorities in force.
+        let own = "host=10.0.0.1 sslcert=c sslkey=k";
+        assert_eq!(mode(own, Some("/r"), true), SslMode::VerifyFull);
+        assert_eq!(mode(own, None, false), SslMode::Require);
+        let p = Conninfo::parse(own).expect("parsed");
+        let p = p.secured(Some(Path::new("/r")), false);
+        assert_eq!(
+            (p.tls.root, p.tls.key),
+            (Some("/r".into()), Some("k".into()))
+        );
+        let other = "host=10.0.0.1 sslrootcert=/other";
+        assert_eq!(mode(other, Some("/r"), true), SslMode::VerifyFull);
+        let p = Conninfo::parse(other).expect("parsed");
+        let p = p.secured(Some(Path::new("/r")), true);
+        assert_eq!(p.tls.root, Some("/other".into()));
+        let environment = |name: &str| name.starts_with("PGSSLCERT").then(|| "c".to_owned());
+        assert!(!Tls::of(environment).expect("read").said);
     }
 
     #[test]

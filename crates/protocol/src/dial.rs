@@ -38,7 +38,11 @@ use tokio_rustls::rustls::{
 };
 use tokio_rustls::{TlsConnector, TlsStream};
 
-/// Connects, within the time that the server's address says. 08006.
+/// A peer that does not acknowledge for so long what was sent is gone.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+
+/// Connects, within the time that the server's address says. 08006; 53000 where this process has no file for a connection, which says nothing of
+/// the server.
 pub async fn dial(server: &Conninfo) -> Result<Line<TcpStream>> {
     let late = || no_answer(server, "it took too long");
     let dialed = tokio::time::timeout(server.connect_timeout, connect(server));
@@ -55,6 +59,10 @@ pub(crate) fn no_answer(server: &Conninfo, why: &str) -> Error {
 
 /// Lets the kernel ask a silent peer whether it is there. One that went without a word (its host is down, a cable is cut) is noticed within a
 /// minute that way, and what it holds here goes with its connection: locks, places, a replica's connections.
+///
+/// The kernel asks only while nothing is under way to the peer. What was sent and is not acknowledged is sent again, for about 15 minutes
+/// (`net.ipv4.tcp_retries2`). [`dial`] has a limit for that. A server has none for its clients: that limit would also end a client that is there and
+/// does not read for a minute.
 pub fn keep_alive<'a, S>(stream: &'a S)
 where
     socket2::SockRef<'a>: From<&'a S>,
@@ -66,6 +74,20 @@ where
     _ = socket2::SockRef::from(stream).set_tcp_keepalive(&often);
 }
 
+/// What ended an attempt to connect: the server, or a want of files here.
+fn not_connected(server: &Conninfo, e: &io::Error) -> Error {
+    use rustix::io::Errno;
+    let out = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    match e.raw_os_error().is_some_and(|n| out.contains(&n)) {
+        true => Error::new(
+            SqlState::INSUFFICIENT_RESOURCES,
+            format!("no connection to {server}: {e}"),
+        )
+        .hint("Raise the limit of open files (ulimit -n)."),
+        false => no_answer(server, &e.to_string()),
+    }
+}
+
 async fn connect(server: &Conninfo) -> Result<Line<TcpStream>> {
     let failed = |e: io::Error| no_answer(server, &e.to_string());
     // A wrong file is told before anything is sent.
@@ -74,9 +96,11 @@ async fn connect(server: &Conninfo) -> Result<Line<TcpStream>> {
         _ => Some(Arc::new(config(server)?)),
     };
     let address = (server.host.as_str(), server.port);
-    let mut socket = TcpStream::connect(address).await.map_err(failed)?;
+    let socket = TcpStream::connect(address).await;
+    let mut socket = socket.map_err(|e| not_connected(server, &e))?;
     _ = socket.set_nodelay(true);
     keep_alive(&socket);
+    _ = socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(UNACKNOWLEDGED));
     let Some(config) = wanted else {
         return Ok(Line::Plain(socket));
     };
@@ -192,5 +216,36 @@ impl ServerCertVerifier for Lenient {
         self.provider
             .signature_verification_algorithms
             .supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel is asked to end a connection whose peer acknowledges nothing.
+    #[tokio::test]
+    async fn what_is_sent_has_to_be_acknowledged() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let text = format!("host=127.0.0.1 port={} sslmode=disable", at.port());
+        let server = Conninfo::parse(&text).expect("an address");
+        let Line::Plain(socket) = dial(&server).await.expect("connected") else {
+            panic!("it is inside of TLS");
+        };
+        let limit = socket2::SockRef::from(&socket).tcp_user_timeout();
+        assert_eq!(limit.expect("Linux has it"), Some(UNACKNOWLEDGED));
+    }
+
+    #[test]
+    fn a_want_of_files_is_not_the_servers_fault() {
+        let server = Conninfo::parse("127.0.0.1:1").expect("an address");
+        let code = |e: rustix::io::Errno| not_connected(&server, &e.into()).code();
+        for e in [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE] {
+            assert_eq!(code(e), SqlState::INSUFFICIENT_RESOURCES);
+        }
+        let refused = rustix::io::Errno::CONNREFUSED;
+        assert_eq!(code(refused), SqlState::CONNECTION_FAILURE);
     }
 }

@@ -86,6 +86,8 @@ impl Link {
         let mut scram: Option<ScramSha256> = None;
         // The mechanism of the caller is at work.
         let mut proving = false;
+        // The server has shown that it knows what the password proves.
+        let mut known = false;
         loop {
             let (kind, body) = self.message().await?;
             match (kind, body.split_first_chunk::<4>()) {
@@ -93,6 +95,9 @@ impl Link {
                     (0, own) => {
                         if let Some(own) = own {
                             own.admitted()?;
+                        }
+                        if server.proves && !known {
+                            return Err(unproven(&server));
                         }
                     }
                     (10, Some(own)) if offers(rest, own.name()) => {
@@ -121,6 +126,7 @@ impl Link {
                     (12, _) => {
                         let x = scram.as_mut().ok_or_else(|| broken("SCRAM out of turn"))?;
                         x.finish(rest).map_err(|e| lost(&e))?;
+                        known = true;
                     }
                     (n, _) => return Err(broken(&format!("authentication of kind {n}"))),
                 },
@@ -271,6 +277,17 @@ fn broken(what: &str) -> Error {
     Error::new(SqlState::PROTOCOL_VIOLATION, format!("server: {what}"))
 }
 
+/// 28000: the server lets a role in that has proven nothing, and may be anything.
+fn unproven(server: &Conninfo) -> Error {
+    let user = &server.user;
+    Error::new(
+        SqlState::INVALID_AUTHORIZATION,
+        format!(
+            "{server} does not ask for the password of \"{user}\", so it proves nothing itself"
+        ),
+    )
+}
+
 /// Whether this is among the mechanisms that a server offers.
 fn offers(list: &[u8], mechanism: &str) -> bool {
     list.split(|&b| b == 0).any(|m| m == mechanism.as_bytes())
@@ -298,7 +315,7 @@ fn scram_of(
             SCRAM_SHA_256_PLUS,
             ChannelBinding::tls_server_end_point(e.to_vec()),
         ),
-        // Said in the proof, so that an end between the two cannot take the better mechanism out of the offer.
+        // It stands in the proof. A server that has the better mechanism refuses it then: another end has taken that out of the offer.
         (None, Some(_)) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
         (None, None) => (SCRAM_SHA_256, ChannelBinding::unsupported()),
     };
@@ -309,9 +326,8 @@ fn scram_of(
 mod tests {
     use super::*;
 
-    /// It has lost its power behind the login.
-    #[tokio::test]
-    async fn a_server_that_is_gone_after_the_login_is_not_waited_for() {
+    /// A server that takes the start-up message, says this and is silent.
+    async fn saying(said: &'static [u8]) -> (Conninfo, tokio::task::JoinHandle<()>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -321,12 +337,31 @@ mod tests {
             s.read_exact(&mut start).await.expect("a length");
             let mut rest = vec![0; u32::from_be_bytes(start) as usize - 4];
             s.read_exact(&mut rest).await.expect("a start-up message");
-            let ready = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
-            s.write_all(ready).await.expect("written");
+            s.write_all(said).await.expect("written");
             std::future::pending::<()>().await;
         });
-        let server = format!("host=127.0.0.1 port={port} connect_timeout=1 sslmode=disable");
-        let server = Conninfo::parse(&server).expect("an address");
+        let server =
+            format!("host=127.0.0.1 port={port} connect_timeout=1 sslmode=disable password=secret");
+        (Conninfo::parse(&server).expect("an address"), silent)
+    }
+
+    const READY: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+
+    #[tokio::test]
+    async fn a_server_that_has_to_prove_itself_cannot_do_without_the_password() {
+        let (mut server, silent) = saying(READY).await;
+        server.proves = true;
+        let Err(e) = Link::connect(&server, &[]).await else {
+            panic!("it has proven nothing");
+        };
+        assert_eq!(e.code(), SqlState::INVALID_AUTHORIZATION);
+        silent.abort();
+    }
+
+    /// It has lost its power behind the login.
+    #[tokio::test]
+    async fn a_server_that_is_gone_after_the_login_is_not_waited_for() {
+        let (server, silent) = saying(READY).await;
         let link = Link::connect(&server, &[]).await.expect("logged in");
         let Err(e) = link.copy_both("START_REPLICATION").await else {
             panic!("it said nothing");

@@ -24,8 +24,13 @@ pub const SESSION_USER: &str = "canon.session_user";
 /// The start-up parameter by which a replica says where it takes clients: an address and a port.
 pub const LISTEN: &str = "canon.listen";
 
-/// The start-up parameter of a proxy that passes a client's login on. A proof that comes over it cannot be bound to the connection.
+/// The start-up parameter of a proxy that passes a client's login on: the binding of the connection that the client sees, with a proof by the
+/// cluster's secret.
 pub const RELAYED: &str = "canon.relayed";
+/// The start-up parameter of a node or a proxy that proves the cluster's secret and has it proven: its name.
+pub const NODE: &str = "canon.node";
+/// The name of that exchange among a server's ways to authenticate.
+pub const NODE_MECHANISM: &str = "CANON-NODE-1";
 
 /// A start-up message.
 #[derive(Clone, Debug, PartialEq, Eq)]
