@@ -118,7 +118,8 @@ impl Primary {
     }
 
     /// Connects and logs in. `parameters` go beside user and database into the start-up message. One that names a purpose between nodes
-    /// has both ends prove that they are of the cluster.
+    /// has both ends prove that they are of the cluster. A primary that moves meanwhile is connected to where it is then: the old address may
+    /// be that of a machine that answers nothing.
     pub async fn connect(&self, parameters: &[(&str, &str)]) -> Result<Link> {
         self.connect_proven(parameters).await.map(|(link, _)| link)
     }
@@ -128,6 +129,16 @@ impl Primary {
         &self,
         parameters: &[(&str, &str)],
     ) -> Result<(Link, Option<Claim>)> {
+        loop {
+            let mut found = self.found();
+            tokio::select! {
+                made = self.connect_here(parameters) => return made,
+                () = found.moved() => {}
+            }
+        }
+    }
+
+    async fn connect_here(&self, parameters: &[(&str, &str)]) -> Result<(Link, Option<Claim>)> {
         let purpose = parameters.iter().find(|p| p.0 == membership::REPLICATION);
         let purpose = purpose.and_then(|p| membership::purpose(p.1));
         let (Some(member), Some(purpose)) = (&self.member, purpose) else {
@@ -216,4 +227,30 @@ fn unproven(primary: &Primary) -> Error {
         "Copy {} from the data directory of {primary}, and name the copy with --cluster-secret-file.",
         membership::FILE
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// The machine that was the primary answers nothing any more.
+    #[tokio::test]
+    async fn a_primary_that_moves_is_connected_to_where_it_is() {
+        let bind = || TcpListener::bind("127.0.0.1:0");
+        let (old, new) = (bind().await.expect("a port"), bind().await.expect("a port"));
+        let port = |l: &TcpListener| l.local_addr().expect("an address").port();
+        let text = format!("host=127.0.0.1 port={} sslmode=disable", port(&old));
+        let (primary, target) = Primary::parse(&text).expect("an address").movable();
+        let made = tokio::spawn(async move { primary.connect(&[]).await.map(drop) });
+        let (_silent, _) = old.accept().await.expect("it is dialed");
+        assert!(target.set("127.0.0.1".into(), port(&new)));
+        let (mut s, _) = new.accept().await.expect("the new one is dialed");
+        let len = s.read_u32().await.expect("a length") as usize;
+        s.read_exact(&mut vec![0; len - 4]).await.expect("a start");
+        let ready = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+        s.write_all(ready).await.expect("written");
+        made.await.expect("a task").expect("logged in");
+    }
 }
