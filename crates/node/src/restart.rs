@@ -69,7 +69,7 @@ pub enum Word {
 pub struct Patience {
     /// For the primary's first word, before the node shows what it has by itself.
     pub first_word: Duration,
-    /// Before a copy is begun again after one that did not come. It doubles with each that does not, four times.
+    /// Before a copy is begun again after one that did not come. Each time it doubles, up to 16 times this.
     pub copy: Duration,
     /// Tries of one copy before a node that has a database goes on with that.
     pub tries: u32,

@@ -38,7 +38,21 @@ const MAX_NAME: usize = 255;
 /// Random bytes that are used once.
 pub type Nonce = [u8; BYTES];
 
-/// What the nodes of a cluster know, and no other program.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let digit = |b: u8| char::from(b).to_digit(16);
+    let two = |d: &[u8]| Some((digit(d[0])? * 16 + digit(d[1])?) as u8);
+    let pairs = digits.as_bytes().chunks_exact(2);
+    match pairs.remainder().is_empty() {
+        true => pairs.map(two).collect(),
+        false => None,
+    }
+}
+
+/// What the nodes of a cluster know, and its proxies.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; BYTES]);
 
@@ -50,23 +64,13 @@ impl Secret {
 
     /// Reads what [`Secret::text`] writes: 64 hexadecimal digits and white space around them.
     pub fn parse(text: &str) -> Option<Secret> {
-        let digits = text.trim().as_bytes();
-        if digits.len() != 2 * BYTES {
-            return None;
-        }
-        let mut bytes = [0; BYTES];
-        for (to, two) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |b: u8| char::from(b).to_digit(16);
-            *to = (digit(two[0])? * 16 + digit(two[1])?) as u8;
-        }
-        Some(Secret(bytes))
+        let bytes = unhex(text.trim())?;
+        bytes.try_into().ok().map(Secret)
     }
 
     /// As it stands in a file: one line.
     pub fn text(&self) -> String {
-        let mut text: String = self.0.iter().map(|b| format!("{b:02x}")).collect();
-        text.push('\n');
-        text
+        hex(&self.0) + "\n"
     }
 
     fn mac(&self, label: &str, first: &[u8], second: &[u8]) -> Hmac<Sha256> {
@@ -98,6 +102,8 @@ pub enum Purpose {
     Terms = 3,
     /// Members of a cluster that runs itself agree with each other.
     Control = 4,
+    /// A proxy asks how a node is, or opens a client's session there.
+    Proxy = 5,
 }
 
 /// What a node says of itself.
@@ -193,6 +199,31 @@ impl Secret {
     /// Whether it is one; in constant time.
     pub fn is_vouched(&self, nonce: &[u8], said: &[u8], proof: &[u8]) -> bool {
         check(self.mac(STANDS, nonce, said), proof).is_ok()
+    }
+}
+
+/// The label of what a proxy says of a login that it passes on.
+const RELAYS: &str = "canon: a proxy passes a login on";
+
+/// A login that a proxy passes on goes over two connections, and each can be bound to a certificate: the client's to that of the proxy, the proxy's to that
+/// of the node. The bindings are those of RFC 5929; none: the connection is plain, or its certificate has no binding.
+impl Secret {
+    /// What the proxy says to the node: the binding that the client sees, and a proof for this node alone.
+    pub fn relay(&self, node: Option<&[u8]>, client: Option<&[u8]>) -> String {
+        let client = client.unwrap_or_default();
+        let mac = self.mac(RELAYS, node.unwrap_or_default(), client);
+        format!("{}:{}", hex(client), hex(&mac.finalize().into_bytes()))
+    }
+
+    /// What the node takes from that: the binding that the client sees. The proof is of another secret, or for a node of another
+    /// certificate: `WrongSecret`.
+    pub fn relayed(&self, node: Option<&[u8]>, said: &str) -> Result<Option<Vec<u8>>, Denied> {
+        let parts = said.split_once(':');
+        let read = parts.and_then(|(client, proof)| Some((unhex(client)?, unhex(proof)?)));
+        let malformed = Denied::Malformed("a login that is passed on says no binding");
+        let (client, proof) = read.ok_or(malformed)?;
+        check(self.mac(RELAYS, node.unwrap_or_default(), &client), &proof)?;
+        Ok(Some(client).filter(|c| !c.is_empty()))
     }
 }
 
@@ -408,6 +439,26 @@ mod tests {
         // An impostor that answers what it likes.
         for made_up in [&proof[..], &[0; BYTES], b"", &[0; 64]] {
             assert_eq!(b.answered(made_up).err(), Some(Denied::WrongSecret));
+        }
+    }
+
+    #[test]
+    fn a_login_is_passed_on_to_one_node_and_with_one_binding() {
+        let (node, client) = (Some(&b"node"[..]), Some(&b"proxy"[..]));
+        let said = secret(1).relay(node, client);
+        let taken = |n: u8, node: Option<&[u8]>| secret(n).relayed(node, &said);
+        assert_eq!(taken(1, node), Ok(client.map(<[u8]>::to_vec)));
+        assert_eq!(taken(2, node), Err(Denied::WrongSecret));
+        assert_eq!(taken(1, Some(b"other")), Err(Denied::WrongSecret));
+        assert_eq!(taken(1, None), Err(Denied::WrongSecret));
+        let (_, proof) = said.split_once(':').expect("two parts");
+        let other = format!("{}:{proof}", hex(b"other"));
+        let other = secret(1).relayed(node, &other);
+        assert_eq!(other, Err(Denied::WrongSecret));
+        let plain = secret(1).relay(node, None);
+        assert_eq!(secret(1).relayed(node, &plain), Ok(None));
+        for bad in ["on", "", ":", "0:0", "zz:00", &format!("{proof}")] {
+            assert!(secret(1).relayed(node, bad).is_err(), "{bad}");
         }
     }
 

@@ -784,7 +784,8 @@ fn say_certificates(read: Result<()>) {
 
 /// An address that others can reach, and nobody with a password: refused, unless it was asked for in so many words.
 fn refuse_open_door(config: &Config, someone_has_a_password: bool) -> Result<()> {
-    let allowed = config.entrance.allow_passwordless_network;
+    // Where there are rules, a role without a password gets in only if they say so.
+    let allowed = config.entrance.allow_passwordless_network || !config.entrance.access.is_empty();
     if !config.on_network() || allowed || someone_has_a_password {
         return Ok(());
     }

@@ -19,6 +19,8 @@ pub struct Sender {
     pub client_port: Option<i32>,
     /// Where it takes clients.
     pub listen: Option<String>,
+    /// It has proven to be a node of this cluster.
+    pub member: bool,
     pub since: i64,
     /// `backup` (it receives a checkpoint), `catchup`, `streaming`.
     pub state: &'static str,

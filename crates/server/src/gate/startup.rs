@@ -20,7 +20,11 @@
 //! another node's sessions (`forward`): the role must be a superuser or have REPLICATION.
 //!
 //! `canon.session_user=NAME` gives the session to another role than the one that logs in, for good: a proxy that has carried NAME's own
-//! proof to one node opens NAME's sessions at others so. Only superusers may, and nothing in the session leads back to them.
+//! proof to one node opens NAME's sessions at others so. Only superusers may, the rules must let NAME in, and nothing in the session leads back
+//! to them.
+//!
+//! `canon.relayed` comes of a proxy that passes a client's login on. It proves the cluster's secret, and says to which certificate the client's end is bound:
+//! SCRAM is bound to that one then. `canon.node` without `replication` asks this end to prove that it is a node.
 //!
 //! Left out on purpose: PostgreSQL's own replication protocol.
 
@@ -59,8 +63,8 @@ struct Hello {
     /// Another node's: what it is for, and whether the node will prove that it is one.
     purpose: Option<Purpose>,
     proves: bool,
-    /// A proxy passes a client's login on.
-    relayed: bool,
+    /// A proxy passes a client's login on, and says so.
+    relayed: Option<String>,
     parameters: Vec<(String, String)>,
 }
 
@@ -178,7 +182,10 @@ async fn enter<S: Stream, E: Engine>(
         return Ok(Some(Started::Control));
     }
     authenticate(wire, gate, origin, &hello).await?;
-    let hello = on_behalf(gate, hello).await?;
+    if hello.purpose.is_none() && hello.proves {
+        prove(wire, gate, Purpose::Proxy).await?;
+    }
+    let hello = on_behalf(wire, gate, origin, hello).await?;
     let mut member = None;
     if let Some(purpose) = hello.purpose {
         let catalog = gate.shared.engine.catalog();
@@ -248,6 +255,7 @@ pub async fn knock<S: Stream>(
     wire: &mut Wire<S>,
     membership: &Membership,
     tls: Option<&Acceptor>,
+    local: bool,
 ) -> Result<bool> {
     for _ in 0..3 {
         let Some(message) = first_message(wire).await? else {
@@ -262,6 +270,9 @@ pub async fn knock<S: Stream>(
                 let hello = startup(wire, &message)?;
                 if hello.purpose != Some(Purpose::Control) {
                     return Ok(false);
+                }
+                if !local && !wire.stream.is_secured() && !membership.allows_plain_network() {
+                    return Err(plain_refused());
                 }
                 prove_to(wire, membership, Purpose::Control).await?;
                 wire.out.authentication_ok();
@@ -309,7 +320,12 @@ fn chosen<'a>(message: &'a [u8], mechanism: &str) -> Result<&'a [u8]> {
 }
 
 /// Gives the session to the role that `canon.session_user` names.
-async fn on_behalf<E: Engine>(gate: &Gate<E>, mut hello: Hello) -> Result<Hello> {
+async fn on_behalf<S: Stream, E: Engine>(
+    wire: &Wire<S>,
+    gate: &Gate<E>,
+    origin: &Origin,
+    mut hello: Hello,
+) -> Result<Hello> {
     let asked = |(name, _): &(String, String)| name == SESSION_USER;
     let Some(at) = hello.parameters.iter().position(asked) else {
         return Ok(hello);
@@ -323,12 +339,50 @@ async fn on_behalf<E: Engine>(gate: &Gate<E>, mut hello: Hello) -> Result<Hello>
             format!("must be superuser to set {SESSION_USER}"),
         ));
     }
-    if may_log_in(&schema, &name).is_err() {
-        Look::at(&*gate.shared.engine, &gate.looks).end().await;
-    }
-    may_log_in(&gate.shared.engine.catalog().schema, &name)?;
     hello.user = name;
+    let may = |schema: &Schema| {
+        may_log_in(schema, &hello.user)?;
+        match method(wire, gate, origin, &hello, schema)? {
+            Some(Method::Cert) => Err(no_certificate()),
+            _ => Ok(()),
+        }
+    };
+    if may(&schema).is_err() {
+        Look::at(&*gate.shared.engine, &gate.looks).end().await;
+        may(&gate.shared.engine.catalog().schema)?;
+    }
     Ok(hello)
+}
+
+/// 28000: a rule wants a certificate, and what the connection shows is that of a proxy.
+fn no_certificate() -> Error {
+    Error::new(
+        SqlState::INVALID_AUTHORIZATION,
+        "a client's certificate does not come through a proxy",
+    )
+    .hint("Connect to the node.")
+}
+
+/// What a client's proof is bound to: this connection, or that between the client and the proxy that passes the login on. 28000 for a proxy that does not
+/// have the cluster's secret.
+fn binding<S: Stream, E: Engine>(
+    wire: &Wire<S>,
+    gate: &Gate<E>,
+    hello: &Hello,
+) -> Result<Option<Vec<u8>>> {
+    let own = wire.stream.end_point();
+    let Some(said) = &hello.relayed else {
+        return Ok(own.map(<[u8]>::to_vec));
+    };
+    let senders = gate.senders.get();
+    let senders = senders.ok_or_else(|| Error::unsupported(RELAYED))?;
+    senders.membership.secret().relayed(own, said).map_err(|_| {
+        Error::new(
+            SqlState::INVALID_AUTHORIZATION,
+            "the proxy that passes this login on does not prove that it has the cluster's secret",
+        )
+        .hint("Start it with --cluster-secret-file. If it has that: another end stands between the proxy and this node.")
+    })
 }
 
 fn begin<S: Stream, E: Engine>(
@@ -510,7 +564,7 @@ fn startup<S: Stream>(wire: &mut Wire<S>, message: &[u8]) -> Result<Hello> {
         database: database.unwrap_or(&user).clone(),
         purpose,
         proves: parameters.contains_key(NODE),
-        relayed: parameters.contains_key(RELAYED),
+        relayed: parameters.get(RELAYED).cloned(),
         user,
         parameters: parameters
             .into_iter()
@@ -527,10 +581,19 @@ async fn authenticate<S: Stream, E: Engine>(
 ) -> Result<()> {
     let user = hello.user.as_str();
     let engine = &*gate.shared.engine;
+    let end_point = binding(wire, gate, hello)?;
     let mut look = Look::at(engine, &gate.looks);
     look.soon().await;
     let mut schema = engine.catalog().schema.clone();
-    let mut method = method(wire, gate, origin, hello, &schema)?;
+    let mut method = match method(wire, gate, origin, hello, &schema) {
+        Ok(method) => method,
+        // The role may have become a member of another one a moment ago.
+        Err(_) => {
+            look.end().await;
+            schema = engine.catalog().schema.clone();
+            self::method(wire, gate, origin, hello, &schema)?
+        }
+    };
     let trusted = method.is_none_or(|m| matches!(m, Method::Trust | Method::Cert))
         && (method.is_some() || origin.local || gate.entrance.allow_passwordless_network);
     if trusted && may_log_in(&schema, user).is_err() {
@@ -541,15 +604,12 @@ async fn authenticate<S: Stream, E: Engine>(
     match method {
         Some(Method::Trust) => return may_log_in(&schema, user),
         Some(Method::Cert) => {
-            certified(wire, user)?;
+            certified(wire, hello)?;
             return may_log_in(&schema, user);
         }
         None if trusted && verifier(&schema, user).is_none() => return may_log_in(&schema, user),
         _ => {}
     }
-    // Through a proxy a client sees the proxy's certificate and not this server's.
-    let end_point = wire.stream.end_point().filter(|_| !hello.relayed);
-    let end_point = end_point.map(<[u8]>::to_vec);
     wire.out.sasl(scram::offered(end_point.as_deref()));
     let first = look.beside(password_message(wire)).await?;
     let mut nonce = [0; 18];
@@ -572,7 +632,12 @@ async fn authenticate<S: Stream, E: Engine>(
     if may_log_in(&schema, user).is_err() {
         look.end().await;
     }
-    may_log_in(&engine.catalog().schema, user)
+    let schema = engine.catalog().schema.clone();
+    if self::method(wire, gate, origin, hello, &schema)? != method {
+        let what = format!("the access rules ask user \"{user}\" for another proof by now");
+        return Err(Error::new(SqlState::INVALID_AUTHORIZATION, what));
+    }
+    may_log_in(&schema, user)
 }
 
 /// How the rules want this role to prove itself; none: there are no rules. 28000 where they do not let it in.
@@ -602,10 +667,14 @@ fn method<S: Stream, E: Engine>(
 }
 
 /// 28000 unless the client has shown a certificate for this role.
-fn certified<S: Stream>(wire: &Wire<S>, user: &str) -> Result<()> {
+fn certified<S: Stream>(wire: &Wire<S>, hello: &Hello) -> Result<()> {
+    if hello.relayed.is_some() {
+        return Err(no_certificate());
+    }
+    let user = &hello.user;
     let shown = wire.stream.protection().and_then(|p| p.client);
     let what = match shown.map(|c| c.common_name) {
-        Some(Some(name)) if name == user => return Ok(()),
+        Some(Some(name)) if name == *user => return Ok(()),
         Some(_) => format!("certificate authentication failed for user \"{user}\""),
         None => "connection requires a valid client certificate".to_owned(),
     };

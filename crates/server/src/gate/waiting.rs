@@ -106,7 +106,7 @@ async fn accept(
     loop {
         let place = here.clone().acquire_owned().await;
         match listeners[i].accept().await {
-            Ok((socket, _)) => {
+            Ok((socket, address)) => {
                 let (why, door, tls) = (why.clone(), door.clone(), tls.clone());
                 // It outlives the acceptor, so that who was accepted is answered.
                 tokio::spawn(async move {
@@ -115,7 +115,10 @@ async fn accept(
                             let refuse = refuse(socket, &why, tls.as_deref());
                             _ = tokio::time::timeout(SILENCE, refuse).await;
                         }
-                        Some(door) => hear(socket, &why, door, tls.as_deref()).await,
+                        Some(door) => {
+                            let local = super::is_local(&address);
+                            hear(socket, &why, door, tls.as_deref(), local).await;
+                        }
                     }
                     drop(place);
                 });
@@ -127,10 +130,10 @@ async fn accept(
 }
 
 /// Lets a member in, and refuses all others.
-async fn hear(socket: TcpStream, why: &str, door: Door, tls: Option<&Acceptor>) {
+async fn hear(socket: TcpStream, why: &str, door: Door, tls: Option<&Acceptor>, local: bool) {
     _ = socket.set_nodelay(true);
     let mut wire = Wire::new(socket);
-    let knocked = startup::knock(&mut wire, &door.membership, tls);
+    let knocked = startup::knock(&mut wire, &door.membership, tls, local);
     let served = match tokio::time::timeout(SILENCE, knocked).await {
         Ok(Ok(true)) => members::serve(&mut wire, Some(&door.members)).await,
         Ok(Ok(false)) => Err(Error::new(SqlState::CANNOT_CONNECT_NOW, why)),

@@ -14,7 +14,7 @@ use super::Primary;
 use super::commands;
 use super::copy_both::{CopyBoth, broken};
 use super::log_ring::Offered;
-use base::{Error, Position, Result};
+use base::{Error, Position, Result, SqlState};
 use env::Env;
 use node::receiving::{Do, Event, Note, Options, Receiving, Seen, unconnected};
 use node::restart::{Patience, Restart, Word};
@@ -225,7 +225,13 @@ impl Follow {
         go_on: GoOn<'_>,
     ) -> Result<Option<String>> {
         let (answer, answered) = std::sync::mpsc::channel();
-        let gone = || Error::internal("nothing is followed any more");
+        let gone = || {
+            let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
+            Error::new(
+                code,
+                "this node follows no primary any more: it has been promoted, or stops",
+            )
+        };
         let asked = Request::TakeOver(Asked {
             force,
             named,

@@ -14,9 +14,10 @@ use base::{Error, Result, SqlState};
 use env::Env;
 use parking_lot::Mutex;
 use protocol::Conninfo;
+pub use protocol::startup::{NODE, NODE_MECHANISM as MECHANISM};
 use replica::proof::{Answerer, Asker, BYTES, Claim, Denied, Nonce, Purpose, Secret};
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,10 +25,6 @@ use tracing::info;
 
 /// The file in the data directory.
 pub const FILE: &str = "CANON_SECRET";
-/// The name of the exchange among the server's ways to authenticate.
-pub const MECHANISM: &str = "CANON-NODE-1";
-/// The start-up parameter of a node that will prove itself.
-pub const NODE: &str = "canon.node";
 /// The start-up parameter that says what a connection between nodes is for.
 pub const REPLICATION: &str = "replication";
 
@@ -70,29 +67,11 @@ fn bad(what: String) -> Error {
 
 /// The secret in this file; none: there is no such file.
 fn read(path: &Path) -> Result<Option<Secret>> {
-    let failed = |e: std::io::Error| bad(format!("cluster secret file {}: {e}", path.display()));
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(failed(e)),
+    let Some(text) = service::secret::read(path)? else {
+        return Ok(None);
     };
-    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        let path = path.display();
-        return Err(bad(format!(
-            "cluster secret file {path} may be read by others (its mode is {mode:04o})"
-        ))
-        .hint(format!("chmod 600 {path}")));
-    }
-    let mut text = String::new();
-    _ = (&mut file).take(1024).read_to_string(&mut text);
-    let wanted = || {
-        bad(format!(
-            "cluster secret file {} does not hold 64 hexadecimal digits",
-            path.display()
-        ))
-    };
-    Secret::parse(&text).ok_or_else(wanted).map(Some)
+    let secret = Secret::parse(&text);
+    secret.ok_or_else(|| service::secret::none(path)).map(Some)
 }
 
 impl Membership {
@@ -137,6 +116,11 @@ impl Membership {
     /// Another node's address, with what this node asks of TLS.
     pub fn secured(&self, server: Conninfo) -> Conninfo {
         server.secured(self.authorities.as_deref(), self.allow_plain_network)
+    }
+
+    /// Whether other machines may connect to this node without TLS.
+    pub fn allows_plain_network(&self) -> bool {
+        self.allow_plain_network
     }
 
     /// Writes the secret into the directory, unless it is there. The directory is locked by this process.

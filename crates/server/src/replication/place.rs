@@ -197,6 +197,7 @@ impl Surroundings for Place {
                 client_addr: seen.address.map(|a| a.ip().to_string()),
                 client_port: seen.address.map(|a| i32::from(a.port())),
                 listen: seen.listen.map(|a| a.to_string()),
+                member: f.member,
                 since: f.connected_micros - EPOCH,
                 state: f.state,
                 sent: f.sent,

@@ -57,6 +57,7 @@ pub(super) fn pg_stat_replication(cx: &CatalogScan<'_>, rows: &mut Rows) -> Resu
             ),
             ("reply_time", time(s.replied)),
             ("canon_listen", maybe(s.listen.as_ref())),
+            ("canon_member", Value::Bool(s.member)),
         ]);
     }
     Ok(())
