@@ -47,6 +47,7 @@ async fn asking(nodes: &[&Server], check_interval: Duration) -> Running {
         listen_standby: Some(any()),
         http: None,
         user: "canon".into(),
+        cluster_secret_file: None,
         max_connections: 100,
         max_lag: PATIENCE,
         check_interval,

@@ -32,6 +32,7 @@ fn options(nodes: &[&Server]) -> Options {
         listen_standby: Some(any()),
         http: None,
         user: "canon".into(),
+        cluster_secret_file: None,
         max_connections: 100,
         max_lag: Duration::from_secs(5),
         check_interval: Duration::from_millis(50),

@@ -1,6 +1,6 @@
 //! From a client's first bytes to its session at a first node: negotiation, cancel requests, the messages of its login passed through.
 
-use super::end::{End, gone};
+use super::end::{End, MAX_MESSAGE, MAX_WORD, gone};
 use super::hello::Hello;
 use super::route::{Attrs, Event, NodeId, SessionId};
 use super::shared::{Client, Counters, LINGER, PAUSE, Proxy, STARTUP_LIMIT, TELL};
@@ -9,6 +9,7 @@ use base::{Error, Result, SqlState};
 use bytes::BytesMut;
 use protocol::dial::dial;
 use protocol::message::{self, server_error};
+use protocol::scram::MECHANISM_PLUS;
 use protocol::startup::{CANCEL_REQUEST, GSS_REQUEST, MAX_STARTUP, RELAYED, SSL_REQUEST};
 use std::io;
 use std::net::SocketAddr;
@@ -131,11 +132,11 @@ pub async fn begin(
     let mut avoid = None;
     loop {
         let node = proxy.pick(attrs, avoid, until).await?;
-        let opened = open(proxy, node, hello).await;
+        let opened = open(proxy, node, hello, front.end_point.clone()).await;
         let mut end = match opened {
             Ok(end) => end,
-            Err(_) if Instant::now() < until => {
-                proxy.event(Event::Down(node));
+            Err(e) if Instant::now() < until => {
+                proxy.failed(node, &e);
                 avoid = Some(node);
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -164,7 +165,8 @@ pub async fn begin(
             Err(e) => return Err(none(&e)),
         };
         let trusted = is_own_machine(&address) || proxy.options.allow_passwordless_network;
-        let log_in = log_in(front, &mut end, (kind, message), trusted, track);
+        let bound = proxy.secret.is_some();
+        let log_in = log_in(front, &mut end, (kind, message), (trusted, bound), track);
         let key = match tokio::time::timeout(STARTUP_LIMIT, log_in).await {
             Ok(key) => key?,
             Err(_) => return Ok(None),
@@ -172,6 +174,7 @@ pub async fn begin(
         let Some(key) = key else {
             return Ok(None);
         };
+        end.most = MAX_MESSAGE;
         *own.at.lock() = Some((node, key));
         let mut k = vec![b'K', 0, 0, 0, 12];
         k.extend_from_slice(&id.to_be_bytes());
@@ -187,6 +190,15 @@ pub async fn begin(
         });
         return Ok(Some((end, node)));
     }
+}
+
+/// 28000: the node's end is inside of TLS, where a proof counts only if the node knows what it is bound to.
+fn unbound() -> Error {
+    Error::new(
+        SqlState::INVALID_AUTHORIZATION,
+        "the proxy cannot pass a password's proof on to a node with TLS: it does not have the cluster's secret",
+    )
+    .hint("Start the proxy with --cluster-secret-file.")
 }
 
 fn silent() -> Error {
@@ -219,23 +231,37 @@ pub fn elsewhere(e: &Error) -> bool {
     )
 }
 
-async fn open(proxy: &Proxy, node: NodeId, hello: &Hello) -> Result<End> {
-    let at = proxy.node(node);
+/// Connects to a node for a client's login, and says to it that this is one, and what the client's end is bound to.
+async fn open(proxy: &Proxy, node: NodeId, hello: &Hello, bound: Option<Vec<u8>>) -> Result<End> {
+    let mut at = proxy.node(node);
+    // The proxy's certificate proves nothing of the client.
+    (at.tls.certificate, at.tls.key) = (None, None);
     let mut end = End::new(dial(&at).await?, &[]);
-    let relayed = end.is_secured().then_some((RELAYED, "on"));
+    end.most = MAX_WORD;
+    let there = end.end_point.as_deref();
+    let relayed = proxy.secret.as_ref();
+    let relayed = relayed.map(|s| s.relay(there, bound.as_deref()));
+    let relayed = relayed.as_ref().map(|said| (RELAYED, said.as_str()));
     let told: Vec<_> = TELL.into_iter().chain(relayed).collect();
     end.put(&hello.message(&told));
     end.flush().await.map_err(|e| gone(&e))?;
     Ok(end)
 }
 
+/// A node asks for nothing else than SCRAM: a password in clear or MD5 would be worth something to what only says that it is a node.
+fn is_fit_to_pass(code: Option<u32>) -> bool {
+    matches!(code, Some(0 | 10 | 11 | 12))
+}
+
 /// Passes the messages of authentication through, up to the node's first ReadyForQuery, which is not passed on. The key of a cancel
 /// request at the node; `None`: the node has refused, or the client is gone.
+///
+/// `trusted`: the client may get in without a proof. `bound`: the node knows what the client's end is bound to.
 async fn log_in(
     front: &mut End,
     back: &mut End,
     first: (u8, BytesMut),
-    trusted: bool,
+    (trusted, bound): (bool, bool),
     track: &mut Track,
 ) -> Result<Option<[u8; 8]>> {
     let (mut proved, mut key, mut next) = (false, [0; 8], Some(first));
@@ -250,6 +276,20 @@ async fn log_in(
                 let code = m
                     .get(5..9)
                     .map(|c| u32::from_be_bytes(c.try_into().expect("four")));
+                if !is_fit_to_pass(code) {
+                    return Err(Error::new(
+                        SqlState::INVALID_AUTHORIZATION,
+                        "the node asks for a password in a way that nodes do not ask",
+                    ));
+                }
+                let plus = || {
+                    m[9..]
+                        .split(|b| *b == 0)
+                        .any(|n| n == MECHANISM_PLUS.as_bytes())
+                };
+                if code == Some(10) && !bound && plus() {
+                    return Err(unbound());
+                }
                 proved |= code == Some(12);
                 if code == Some(0) && !proved && !trusted {
                     return Err(Error::new(
@@ -259,7 +299,7 @@ async fn log_in(
                 }
                 front.put(&m);
                 // What asks for a word of the client.
-                if matches!(code, Some(3 | 5 | 10 | 11)) {
+                if matches!(code, Some(10 | 11)) {
                     front.flush().await.map_err(|e| gone(&e))?;
                     let (kind, answer) = front.next().await?;
                     if kind != b'p' {
@@ -289,7 +329,6 @@ async fn log_in(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::end::MAX_WORD;
     use protocol::Line;
     use tokio::net::TcpStream;
 
@@ -309,7 +348,7 @@ mod tests {
         far.write_all(node).await.unwrap();
         let first = back.next().await.unwrap();
         let mut track = Track::new(true);
-        log_in(&mut front, &mut back, first, trusted, &mut track).await
+        log_in(&mut front, &mut back, first, (trusted, false), &mut track).await
     }
 
     fn r(code: u8) -> [u8; 9] {
@@ -327,6 +366,31 @@ mod tests {
         assert_eq!(login(&proved, false).await.unwrap(), Some(*b"12345678"));
     }
 
+    /// What only says that it is a node gets nothing that it could use elsewhere.
+    #[tokio::test]
+    async fn a_password_is_proven_and_not_sent() {
+        let ((mut front, mut client), (mut back, mut far)) = (pair().await, pair().await);
+        for code in [2, 3, 5, 6, 7, 9] {
+            far.write_all(&r(code)).await.unwrap();
+            client.write_all(b"p\0\0\0\x0bsecret\0").await.unwrap();
+            let first = back.next().await.unwrap();
+            let mut track = Track::new(true);
+            let e = log_in(&mut front, &mut back, first, (true, true), &mut track).await;
+            assert_eq!(e.unwrap_err().code(), SqlState::INVALID_AUTHORIZATION);
+            assert!(back.output.is_empty() && front.output.is_empty(), "{code}");
+        }
+    }
+
+    /// The better mechanism is offered, and the node does not know what the client's end is bound to.
+    #[tokio::test]
+    async fn a_proof_for_a_node_with_tls_needs_the_secret() {
+        let names = b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0";
+        let len = 8 + names.len() as u8;
+        let offer = [&[b'R', 0, 0, 0, len, 0, 0, 0, 10], &names[..]].concat();
+        let e = login(&offer, true).await.unwrap_err();
+        assert!(e.fields().hint.contains("--cluster-secret-file"), "{e}");
+    }
+
     #[tokio::test]
     async fn who_has_proved_nothing_does_not_send_much() {
         let ((mut front, mut client), (mut back, mut far)) = (pair().await, pair().await);
@@ -337,7 +401,7 @@ mod tests {
         drop(client);
         let first = back.next().await.unwrap();
         let mut track = Track::new(true);
-        let e = log_in(&mut front, &mut back, first, true, &mut track).await;
+        let e = log_in(&mut front, &mut back, first, (true, false), &mut track).await;
         assert_eq!(e.unwrap_err().code(), SqlState::PROTOCOL_VIOLATION);
     }
 

@@ -1,5 +1,14 @@
 //! One end of a proxied session: a connection, what has come over it, and what is to be sent.
 //!
+//! A message is taken when all of it is there. A longer one is handed out in pieces, of which the first shows what it is, so that no client
+//! and no node has more here than [`WHOLE`] and what waits to be written:
+//!
+//! ```text
+//! message():  a whole message of at most WHOLE bytes
+//!             or the head of a longer one ──▶ rest > 0 ──▶ piece(), up to rest = 0
+//! ```
+//! Only messages with data or a text may be longer. All others are refused then, as by PostgreSQL.
+//!
 //! A plain socket is parted in two halves that share nothing. Inside of TLS both halves share the layer, and take turns by a lock.
 
 use base::{Error, Result, SqlState};
@@ -15,8 +24,16 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 /// Longest message.
 pub const MAX_MESSAGE: usize = 1 << 30;
-/// The same of a client that has not proved who it is.
+/// The same of a client that has not proved who it is, and of a node meanwhile.
 pub const MAX_WORD: usize = 64 << 10;
+/// Longest message that is taken as a whole.
+pub const WHOLE: usize = 4 << 20;
+/// What shows the kind of a longer one, and the names in it.
+pub const HEAD: usize = 64 << 10;
+/// A client's messages that may be longer: Query, Parse, Bind, FunctionCall, CopyData, CopyFail.
+const FROM_CLIENTS: &[u8] = b"QPBFdf";
+/// A node's: DataRow, CopyData, FunctionCallResponse. Of others nothing is known, so they are taken as a whole.
+const FROM_NODES: &[u8] = b"DdV";
 pub const CHUNK: usize = 16 << 10;
 
 /// What comes.
@@ -105,18 +122,33 @@ pub struct End {
     pub output: BytesMut,
     /// Longest message that is taken.
     pub most: usize,
+    /// Bytes that are to come of the message whose head was handed out.
+    pub rest: usize,
+    /// A client's end, after it has logged in.
+    client: bool,
+    /// What a login over this connection can be bound to (RFC 5929).
+    pub end_point: Option<Vec<u8>>,
 }
 
 impl End {
     pub fn new(line: Line<TcpStream>, input: &[u8]) -> End {
+        let end_point = line.end_point().map(<[u8]>::to_vec);
         let (reader, writer) = parted(line);
         End {
+            end_point,
             reader,
             writer,
             input: BytesMut::from(input),
             output: BytesMut::new(),
             most: MAX_MESSAGE,
+            rest: 0,
+            client: false,
         }
+    }
+
+    /// It is that of a client that has logged in.
+    pub fn is_clients(&mut self) {
+        (self.client, self.most) = (true, MAX_MESSAGE);
     }
 
     /// Answers a client's request for TLS with yes, and shakes hands. Nothing has come behind the request.
@@ -128,6 +160,7 @@ impl End {
         };
         let mut line = Line::Plain(r.reunite(w).map_err(io::Error::other)?);
         tls.accept(&mut line).await?;
+        self.end_point = line.end_point().map(<[u8]>::to_vec);
         (self.reader, self.writer) = parted(line);
         Ok(())
     }
@@ -158,18 +191,28 @@ impl End {
         self.output.extend_from_slice(bytes);
     }
 
-    /// The next whole message.
+    /// The next message, or the head of one: `rest` says how much of it is to come, as [`End::piece`].
     pub fn message(&mut self) -> Result<Option<(u8, BytesMut)>> {
+        assert_eq!(self.rest, 0, "a message is not over");
         let Some(head) = self.input.first_chunk::<5>() else {
             return Ok(None);
         };
         let (kind, len) = (head[0], [head[1], head[2], head[3], head[4]]);
         let len = u32::from_be_bytes(len) as usize;
-        if !(4..=self.most).contains(&len) {
+        let may_be_long = match self.client {
+            true => FROM_CLIENTS.contains(&kind),
+            false => FROM_NODES.contains(&kind),
+        };
+        let is_long = len > WHOLE;
+        if !(4..=self.most).contains(&len) || (is_long && self.client && !may_be_long) {
             return Err(Error::new(
                 SqlState::PROTOCOL_VIOLATION,
                 "invalid message length",
             ));
+        }
+        if is_long && may_be_long && self.input.len() >= HEAD {
+            self.rest = len + 1 - HEAD;
+            return Ok(Some((kind, self.input.split_to(HEAD))));
         }
         if self.input.len() <= len {
             return Ok(None);
@@ -177,7 +220,14 @@ impl End {
         Ok(Some((kind, self.input.split_to(len + 1))))
     }
 
-    /// The next whole message, waited for.
+    /// What has come of the rest of a message.
+    pub fn piece(&mut self) -> Option<BytesMut> {
+        let n = self.rest.min(self.input.len());
+        self.rest -= n;
+        (n > 0).then(|| self.input.split_to(n))
+    }
+
+    /// The next whole message, waited for. Of a login, whose messages are short.
     pub async fn next(&mut self) -> Result<(u8, BytesMut)> {
         loop {
             if let Some(m) = self.message()? {
@@ -194,4 +244,59 @@ pub fn gone(e: &io::Error) -> Error {
         SqlState::CONNECTION_FAILURE,
         format!("connection lost: {e}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    async fn end() -> End {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let socket = TcpStream::connect(at).await.expect("connected");
+        End::new(Line::Plain(socket), &[])
+    }
+
+    fn begun(kind: u8, len: usize, have: usize) -> Vec<u8> {
+        let mut m = vec![kind];
+        m.extend_from_slice(&(len as u32).to_be_bytes());
+        m.resize(have, b'x');
+        m
+    }
+
+    #[tokio::test]
+    async fn a_long_message_passes_in_pieces() {
+        let long = WHOLE + 1;
+        for (client, kind) in [(true, b'Q'), (true, b'd'), (false, b'D')] {
+            let mut e = end().await;
+            if client {
+                e.is_clients();
+            }
+            e.input.extend_from_slice(&begun(kind, long, HEAD - 1));
+            assert_eq!(e.message().expect("good"), None);
+            e.input.extend_from_slice(b"xab");
+            let (k, head) = e.message().expect("good").expect("its head");
+            assert_eq!((k, head.len()), (kind, HEAD));
+            assert_eq!(e.piece().as_deref(), Some(&b"ab"[..]));
+            assert_eq!((e.piece(), e.rest), (None, long + 1 - HEAD - 2));
+            let left = e.rest;
+            e.input.resize(left, b'y');
+            e.input.extend_from_slice(&begun(b'S', 4, 5));
+            assert_eq!(e.piece().map(|p| p.len()), Some(left));
+            assert_eq!(e.message().expect("good").expect("the next").0, b'S');
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_no_data_is_not_long() {
+        let mut e = end().await;
+        e.is_clients();
+        e.input.extend_from_slice(&begun(b'C', WHOLE + 1, 5));
+        let refused = e.message().expect_err("too long");
+        assert_eq!(refused.code(), SqlState::PROTOCOL_VIOLATION);
+        let mut e = end().await;
+        e.input.extend_from_slice(&begun(b'E', WHOLE + 1, HEAD));
+        assert_eq!(e.message().expect("it may come"), None);
+    }
 }

@@ -55,10 +55,10 @@ impl Hello {
                 return Err(Error::unsupported(what));
             }
             "replication" => {}
-            // It is the proxy's to say.
-            "canon.session_user" => {
-                let what = "canon.session_user through a proxy";
-                return Err(Error::unsupported(what));
+            // These are the proxy's to say.
+            startup::SESSION_USER | startup::RELAYED | startup::NODE => {
+                let what = format!("{name} through a proxy");
+                return Err(Error::unsupported(&what));
             }
             "options" => {
                 let (options, attrs) = take_attrs(value);
@@ -178,6 +178,8 @@ mod tests {
             (&["user", "a", "target_session_attrs", "near"], "22023"),
             (&["user", "a", "replication", "canon"], "0A000"),
             (&["user", "a", "canon.session_user", "canon"], "0A000"),
+            (&["user", "a", "canon.relayed", "on"], "0A000"),
+            (&["user", "a", "canon.node", "b"], "0A000"),
         ] {
             assert_eq!(read(words).unwrap_err().code().code(), code, "{words:?}");
         }

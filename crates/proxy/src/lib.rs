@@ -8,7 +8,8 @@
 //! ```
 //! `track` and `route` decide and know no socket; `sql::effect` tells what a text of SQL may do. A client's first connection to a node is
 //! authenticated by that node: the proxy passes the messages through and has no passwords but its own. Another node is then opened with
-//! the proxy's role, a superuser's, which speaks for the client's (`canon.session_user`); see docs/decisions/0017.
+//! the proxy's role, a superuser's, which speaks for the client's (`canon.session_user`); see docs/decisions/0017. `proof` says what makes a node
+//! one.
 //!
 //! Left out on purpose: several clients on one connection to a node, a Unix socket, clients' certificates.
 
@@ -17,6 +18,7 @@ mod end;
 mod hello;
 mod metrics;
 mod options;
+mod proof;
 pub mod route;
 mod session;
 mod shared;
@@ -35,7 +37,7 @@ use shared::{Counters, Proxy, Watching};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -58,6 +60,7 @@ pub fn run(options: Options) -> Result<()> {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .try_init();
+    raise_open_files(&options);
     let runtime = service::runtime()?;
     runtime.block_on(async {
         let proxy = Running::start(options).await?;
@@ -68,6 +71,22 @@ pub fn run(options: Options) -> Result<()> {
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
+}
+
+/// Files that a proxy has open beside its connections, near enough.
+const FILES: u64 = 128;
+
+/// A client is a file to the system, so is its node, and so is a connection that has said nothing yet. A process may commonly have 1024 until it asks
+/// for more.
+fn raise_open_files(options: &Options) {
+    let limit = env::disk::raise_open_files();
+    let wanted = 3 * options.max_connections as u64 + FILES;
+    if let Some(limit) = limit.filter(|limit| *limit < wanted) {
+        warn!(
+            limit,
+            "the limit of open files (ulimit -n) is below what max_connections needs, {wanted}"
+        );
+    }
 }
 
 /// A proxy with its listeners.
@@ -88,12 +107,15 @@ impl Running {
         if let Some(path) = &options.tls_cluster_ca {
             authorities(path)?;
         }
+        let secret = proof::secret(&options)?;
         let (watches, watching) = unbounded_channel();
         let proxy = Arc::new(Proxy {
             router: Mutex::new(Router::new(options.max_lag)),
             news: Notify::new(),
             ask: tokio::sync::watch::Sender::new(()),
             clients: Mutex::default(),
+            greeting: AtomicUsize::new(0),
+            secret,
             watches,
             next: AtomicI32::new(0),
             closing: AtomicBool::new(false),
@@ -183,6 +205,10 @@ fn acceptor(options: &Options) -> Result<Option<Arc<Acceptor>>> {
         key: key.clone(),
         client_ca: None,
     };
+    service::secret::must_be_private(key, "a private key").map_err(|e| {
+        let shown = key.display().to_string();
+        bad("tls-key", &shown, &e.fields().message)
+    })?;
     Ok(Some(Arc::new(Acceptor::new(files)?)))
 }
 
@@ -191,13 +217,20 @@ async fn bind(key: &str, address: &str) -> Result<TcpListener> {
     bound.map_err(|e| bad(key, address, &e.to_string()))
 }
 
-/// Takes connections.
+/// Takes connections. While as many as there may be clients have not said what they want, others are closed at once: silence costs them nothing, and a
+/// file here.
 async fn listen(proxy: Arc<Proxy>, listener: TcpListener, attrs: Attrs) {
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
                 _ = stream.set_nodelay(true);
-                tokio::spawn(session::serve(proxy.clone(), stream, address, attrs));
+                protocol::dial::keep_alive(&stream);
+                let Some(greets) = session::Greets::new(&proxy) else {
+                    Counters::add(&proxy.counters.refused);
+                    continue;
+                };
+                let serve = session::serve(proxy.clone(), stream, address, attrs, greets);
+                tokio::spawn(serve);
             }
             Err(e) => {
                 warn!(error = %e, "could not accept a connection");

@@ -35,6 +35,9 @@ pub struct Options {
     /// The proxy's own role, a superuser; its password comes from PGPASSWORD
     #[arg(long, value_name = "ROLE", env = "CANON_PROXY_USER", default_value = protocol::DATABASE)]
     pub user: String,
+    /// A file with the cluster's secret, by which nodes and the proxy prove themselves to each other
+    #[arg(long, value_name = "FILE", env = "CANON_PROXY_CLUSTER_SECRET_FILE")]
+    pub cluster_secret_file: Option<PathBuf>,
     /// Most clients
     #[arg(
         long,

@@ -4,14 +4,15 @@
 //! client ─▶ cin ─▶ Track ─▶ bout ─▶ node          read only while what it would fill is below its mark,
 //! client ◀─ cout ◀─ Track ◀─ bin ◀─ node          so a client that does not read stops its own session and nothing else
 //! ```
-//! Whole messages go from one buffer to the other; the track says which of them, and what to do when the node is lost. A move opens the new
-//! node first, gives it what the session has, and then lets go of the old one.
+//! Messages go from one buffer to the other; the track says which of them, and what to do when the node is lost. Of a long message the track
+//! sees the head, and the rest goes the way of that, or nowhere when the node is lost. A move opens the new node first, gives it what the
+//! session has, and then lets go of the old one.
 
 use super::door::{begin, elsewhere, farewell, hello, may_be_plain, none};
-use super::end::{CHUNK, End, MAX_MESSAGE, MAX_WORD, gone};
+use super::end::{CHUNK, End, MAX_WORD, gone};
 use super::hello::Hello;
 use super::route::{Attrs, Event, NodeId, SessionId};
-use super::shared::{Client, Counters, LINGER, PAUSE, Proxy, STARTUP_LIMIT, TELL};
+use super::shared::{Client, Counters, HELLO_LIMIT, LINGER, PAUSE, Proxy, TELL};
 use super::track::{Carry, Heard, Loss, Said, Track, rollback};
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
@@ -30,6 +31,9 @@ use tracing::debug;
 /// Bytes that wait to be written before reading stops.
 const HIGH_WATER: usize = 256 << 10;
 
+/// A text of more bytes is read where that holds no other session up.
+const READ_AT_ONCE: usize = 256 << 10;
+
 /// The node that a session is at.
 struct Back {
     end: End,
@@ -45,6 +49,8 @@ struct Session {
     front: End,
     back: Back,
     track: Track,
+    /// The rest of the client's message goes to the node.
+    passes: bool,
     /// The node has said that it ends the connection, and whether it ran nothing of what is pending.
     ending: Option<bool>,
     /// Until when other nodes are tried for what one has refused.
@@ -52,11 +58,18 @@ struct Session {
 }
 
 /// Serves a client until it goes.
-pub async fn serve(proxy: Arc<Proxy>, stream: TcpStream, address: SocketAddr, attrs: Attrs) {
+pub async fn serve(
+    proxy: Arc<Proxy>,
+    stream: TcpStream,
+    address: SocketAddr,
+    attrs: Attrs,
+    greets: Greets,
+) {
     let mut front = End::new(Line::Plain(stream), &[]);
     front.most = MAX_WORD;
-    let started = tokio::time::timeout(STARTUP_LIMIT, hello(&proxy, &mut front));
-    let hello = match started.await {
+    let started = tokio::time::timeout(HELLO_LIMIT, hello(&proxy, &mut front)).await;
+    drop(greets);
+    let hello = match started {
         Ok(Ok(Some(hello))) => match may_be_plain(&proxy, &front, &address) {
             Ok(()) => hello,
             Err(e) => return farewell(front, &e).await,
@@ -93,7 +106,7 @@ pub async fn serve(proxy: Arc<Proxy>, stream: TcpStream, address: SocketAddr, at
         Ok(None) => return,
         Err(e) => return farewell(front, &e).await,
     };
-    front.most = MAX_MESSAGE;
+    front.is_clients();
     let mut session = Session {
         proxy,
         id,
@@ -103,6 +116,7 @@ pub async fn serve(proxy: Arc<Proxy>, stream: TcpStream, address: SocketAddr, at
         front,
         back,
         track,
+        passes: false,
         ending: None,
         until: Instant::now(),
     };
@@ -111,6 +125,24 @@ pub async fn serve(proxy: Arc<Proxy>, stream: TcpStream, address: SocketAddr, at
         if e.code() != SqlState::CONNECTION_FAILURE {
             farewell(session.front, &e).await;
         }
+    }
+}
+
+/// A connection is counted until it has said what it wants.
+pub struct Greets(Arc<Proxy>);
+
+impl Greets {
+    /// None: as many have said nothing yet as there may be clients.
+    pub fn new(proxy: &Arc<Proxy>) -> Option<Greets> {
+        let greets = Greets(proxy.clone());
+        let before = proxy.greeting.fetch_add(1, Ordering::SeqCst);
+        (before < proxy.options.max_connections).then_some(greets)
+    }
+}
+
+impl Drop for Greets {
+    fn drop(&mut self) {
+        self.0.greeting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -207,12 +239,14 @@ impl Session {
             writer: to_node,
             input: bin,
             output: bout,
+            rest,
             ..
         } = &mut self.back.end;
         let read = cout.len() < HIGH_WATER;
         // What the client says may be answered here.
         let mut room = (read, read && bout.len() < HIGH_WATER);
-        room.1 &= !self.track.drains() || cin.len() < HIGH_WATER;
+        let takes = !self.track.drains() && *rest == 0;
+        room.1 &= takes || cin.len() < HIGH_WATER;
         let waiting = (!cout.is_empty(), !bout.is_empty());
         cin.reserve(CHUNK);
         bin.reserve(CHUNK);
@@ -238,7 +272,20 @@ impl Session {
 
     /// Takes the client's messages; false: it has said that it goes.
     async fn hear_client(&mut self) -> Result<bool> {
-        while self.back.end.output.len() < HIGH_WATER && self.front.output.len() < HIGH_WATER {
+        // An answer of ours does not stand in the middle of a message of the node.
+        while self.back.end.rest == 0
+            && self.back.end.output.len() < HIGH_WATER
+            && self.front.output.len() < HIGH_WATER
+        {
+            if self.front.rest > 0 {
+                let Some(piece) = self.front.piece() else {
+                    break;
+                };
+                if self.passes {
+                    self.back.end.put(&piece);
+                }
+                continue;
+            }
             // What belongs to a COPY that is under way goes through, and the client may go.
             let kind = self.front.input.first();
             if self.track.drains() && !matches!(kind, Some(b'd' | b'c' | b'f' | b'X')) {
@@ -247,7 +294,15 @@ impl Session {
             let Some((kind, m)) = self.front.message()? else {
                 break;
             };
-            match self.track.client(kind, &m) {
+            let said = match self.front.rest {
+                0 if m.len() > READ_AT_ONCE => {
+                    tokio::task::block_in_place(|| self.track.client(kind, &m))
+                }
+                0 => self.track.client(kind, &m),
+                _ => self.track.begun(kind, &m),
+            };
+            self.passes = matches!(said, Said::Forward | Said::Both(_));
+            match said {
                 Said::Forward => self.back.end.put(&m),
                 Said::Nothing => {}
                 Said::Both(r) => {
@@ -281,6 +336,13 @@ impl Session {
     async fn hear_node(&mut self) -> Result<()> {
         let mut before = Vec::new();
         while self.front.output.len() < HIGH_WATER {
+            if self.back.end.rest > 0 {
+                let Some(piece) = self.back.end.piece() else {
+                    break;
+                };
+                self.front.put(&piece);
+                continue;
+            }
             let Some((kind, m)) = self.back.end.message()? else {
                 break;
             };
@@ -348,6 +410,10 @@ impl Session {
     async fn lost(&mut self) -> Result<()> {
         let nothing_run = self.ending.take();
         Counters::add(&self.proxy.counters.losses);
+        if self.back.end.rest > 0 {
+            // The client has a part of a message, and nothing else can follow that.
+            return self.close().await;
+        }
         let node = self.back.node;
         if nothing_run.is_none() {
             // It did not say goodbye.
@@ -461,7 +527,7 @@ impl Session {
                 Err(e) => {
                     if e.code() == SqlState::CONNECTION_FAILURE {
                         self.proxy.event(Event::Down(node));
-                    } else if !elsewhere(&e) {
+                    } else if !elsewhere(&e) && e.code() != SqlState::INSUFFICIENT_RESOURCES {
                         return Err(e);
                     }
                     tokio::time::sleep(PAUSE).await;
@@ -481,7 +547,7 @@ impl Session {
         let carry = self.track.carry();
         let begun = Mutex::new(None);
         let opened = async {
-            let mut link = Link::connect(&at, &parameters).await?;
+            let mut link = self.proxy.connect(&at, &parameters).await?;
             *begun.lock() = Some(link.key());
             let told = link.parameters.clone();
             give(&mut link, &carry, block).await?;
@@ -512,6 +578,7 @@ impl Session {
             end: End::new(stream, &input),
             node,
         };
+        self.passes = false;
         let mut old = std::mem::replace(&mut self.back, new);
         old.end.put(&[b'X', 0, 0, 0, 4]);
         old.end.send_at_once();

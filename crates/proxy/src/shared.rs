@@ -1,15 +1,17 @@
 //! What the sessions of a proxy share: clients, the router with what is known of nodes, counters.
 
 use super::options::Options;
+use super::proof;
 use super::route::{Attrs, Command, Event, NodeId, Router, SessionId};
 use base::{Error, Result, SqlState};
 use parking_lot::Mutex;
-use protocol::Conninfo;
 use protocol::startup::REPORT_SETTINGS;
 use protocol::tls::Acceptor;
+use protocol::{Conninfo, Link};
+use replica::proof::Secret;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
@@ -17,7 +19,9 @@ use tracing::info;
 
 /// While a session waits for a node, nodes are asked as often as this.
 const WAITING: Duration = Duration::from_millis(100);
-/// A client that has not logged in by then is disconnected.
+/// A client that has not said by then what it wants is disconnected.
+pub const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// The same of one that has not logged in.
 pub const STARTUP_LIMIT: Duration = Duration::from_secs(60);
 /// How long a client gets to take its last message.
 pub const LINGER: Duration = Duration::from_secs(1);
@@ -55,6 +59,10 @@ pub struct Proxy {
     /// All nodes are to be asked at once how they are.
     pub ask: tokio::sync::watch::Sender<()>,
     pub clients: Mutex<HashMap<SessionId, Arc<Client>>>,
+    /// Connections that have not said yet what they want.
+    pub greeting: AtomicUsize,
+    /// The cluster's, where the proxy has it.
+    pub secret: Option<Secret>,
     /// To the task that has nodes asked.
     pub watches: UnboundedSender<Watching>,
     pub next: AtomicI32,
@@ -130,7 +138,21 @@ impl Proxy {
         p.user = self.options.user.clone();
         p.connect_timeout = Duration::from_secs(5);
         let o = &self.options;
-        p.secured(o.tls_cluster_ca.as_deref(), o.allow_plain_network)
+        let mut p = p.secured(o.tls_cluster_ca.as_deref(), o.allow_plain_network);
+        p.proves = proof::by_password(&p, self.secret.as_ref());
+        p
+    }
+
+    /// A connection of the proxy's own role.
+    pub async fn connect(&self, at: &Conninfo, parameters: &[(&str, &str)]) -> Result<Link> {
+        proof::connect(at, parameters, self.secret.as_ref(), &self.env).await
+    }
+
+    /// A node could not be used for this. It is down, unless the want is the proxy's own.
+    pub fn failed(&self, id: NodeId, why: &Error) {
+        if why.code() != SqlState::INSUFFICIENT_RESOURCES {
+            self.event(Event::Down(id));
+        }
     }
 
     /// Waits until such a session may not be at this node any more.

@@ -21,6 +21,9 @@
 //! Carried: settings (the node tells of every change), prepared statements of the protocol and of SQL. What PREPARE makes by way of the
 //! extended protocol cannot be carried: such a session ends with its node.
 //!
+//! Of a long message only the head is seen (`end`). A text of which that is all may do anything: it counts as a write, and ties the session.
+//! Statements are kept up to [`PREPARED`] bytes. One that is not kept ties the session, too.
+//!
 //! Left out on purpose: `currval` and `lastval`, and replies longer than what is kept to run again. A session that has drawn numbers is not
 //! moved without need.
 
@@ -36,6 +39,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Bytes of a cycle that are kept to run it again.
 const KEPT: usize = 1 << 20;
+
+/// Bytes of prepared statements that are kept for a session.
+const PREPARED: usize = 16 << 20;
 
 /// Nodes that are tried, one after the other, when each says that it cannot serve now.
 const REFUSALS: u32 = 100;
@@ -145,6 +151,8 @@ pub struct Track {
     /// What it has written and read.
     token: Option<String>,
     draws: bool,
+    /// Bytes of statements that are kept, or a few more.
+    prepared: usize,
     tie: Tie,
     input: Input,
 }
@@ -179,6 +187,18 @@ enum AtSync {
         runs: bool,
     },
 }
+
+/// What a text may do of which only the head is seen.
+const UNREAD: Effect = Effect {
+    writes: true,
+    begins: false,
+    commits: true,
+    rolls_back: false,
+    draws: true,
+    block: None,
+    reads_only: false,
+    ties: true,
+};
 
 /// The text of a Parse message.
 fn parsed_text(message: &[u8]) -> String {
@@ -224,6 +244,7 @@ impl Track {
             started: false,
             token: None,
             draws: false,
+            prepared: 0,
             tie: Tie::None,
             input: Input::Passes,
         }
@@ -344,6 +365,15 @@ impl Track {
 
     /// A whole message of the client.
     pub fn client(&mut self, kind: u8, whole: &[u8]) -> Said {
+        self.said(kind, whole, true)
+    }
+
+    /// The head of a long message of the client. What is said goes for all of it.
+    pub fn begun(&mut self, kind: u8, head: &[u8]) -> Said {
+        self.said(kind, head, false)
+    }
+
+    fn said(&mut self, kind: u8, whole: &[u8], complete: bool) -> Said {
         let body = &whole[5.min(whole.len())..];
         if kind == b'X' {
             return Said::Terminate;
@@ -352,6 +382,7 @@ impl Track {
             return self.skip(kind, at_sync);
         }
         let effect = match kind {
+            b'Q' | b'P' if !complete => UNREAD,
             b'Q' => effect::effect(&text(cstr(body).0)),
             b'P' => effect::effect(&text(cstr(cstr(body).1).0)),
             _ => Effect::default(),
@@ -396,8 +427,29 @@ impl Track {
                 ..Cycle::default()
             });
         }
-        self.record(kind, whole, effect, behind);
+        self.record(kind, whole, complete, effect, behind);
         Said::Forward
+    }
+
+    /// Whether so many bytes more of statements are kept. If not, the session is tied.
+    fn keeps(&mut self, more: usize) -> bool {
+        self.prepared += more;
+        if self.prepared > PREPARED {
+            // Some may have gone.
+            let parsed = |a: &Ack| match a {
+                Ack::Parse { message, .. } => message.len(),
+                Ack::Close { .. } => 0,
+            };
+            let under_way = self.pending.iter().flat_map(|c| c.acks.iter().map(parsed));
+            let parses = self.statements.values().map(|s| s.0.len());
+            let texts = self.texts.values().map(String::len);
+            self.prepared = more + under_way.chain(parses).chain(texts).sum::<usize>();
+        }
+        let keeps = self.prepared <= PREPARED;
+        if !keeps && self.tie == Tie::None {
+            self.tie = Tie::Holds;
+        }
+        keeps
     }
 
     /// A message between an error of ours and the Sync behind it.
@@ -446,9 +498,11 @@ impl Track {
         }
     }
 
-    /// Notes what a message that goes to the node makes of the cycle that it belongs to. `behind`: the cycle has others before it.
-    fn record(&mut self, kind: u8, whole: &[u8], effect: Effect, behind: bool) {
+    /// Notes what a message that goes to the node makes of the cycle that it belongs to. `complete`: it is all there; `behind`: the cycle has
+    /// others before it.
+    fn record(&mut self, kind: u8, whole: &[u8], complete: bool, effect: Effect, behind: bool) {
         let body = &whole[5.min(whole.len())..];
+        let kept = kind == b'P' && complete && self.keeps(whole.len());
         let copying = matches!(kind, b'd' | b'c' | b'f');
         let unknown = Effect {
             writes: true,
@@ -456,7 +510,7 @@ impl Track {
         };
         let cycle = self.pending.back_mut().expect("one is there");
         cycle.asks |= !matches!(kind, b'S' | b'H');
-        if copying || cycle.bytes.len() + whole.len() > KEPT {
+        if copying || !complete || cycle.bytes.len() + whole.len() > KEPT {
             cycle.whole = false;
             cycle.bytes = Vec::new();
         } else if cycle.whole {
@@ -467,7 +521,10 @@ impl Track {
             b'P' | b'B' | b'C' if cycle.skipped() => {}
             b'Q' => {
                 cycle.mixed = behind;
-                let sql = text(cstr(body).0);
+                let sql = match complete {
+                    true => text(cstr(body).0),
+                    false => String::new(),
+                };
                 cycle.run(effect, opens(&sql).then(|| sql.clone()));
                 cycle.text = Some(sql);
                 cycle.closed = true;
@@ -479,7 +536,7 @@ impl Track {
             b'P' => {
                 cycle.expect(Ack::Parse {
                     name: cstr(body).0.to_vec(),
-                    message: whole.to_vec(),
+                    message: if kept { whole.to_vec() } else { Vec::new() },
                     effect,
                 });
             }
@@ -667,7 +724,10 @@ impl Track {
                 // A name in quotes is nobody's but its own.
                 let name = s.words.get(1).filter(|n| *n != "\"\"");
                 let name = name.map_or_else(|| s.text.to_owned(), |n| n.to_lowercase());
-                self.texts.insert(name, s.text.to_owned());
+                let text = s.text.to_owned();
+                if self.keeps(text.len()) {
+                    self.texts.insert(name, text);
+                }
             }
             ("PREPARE", None, _) if self.tie == Tie::None => self.tie = Tie::Holds,
             ("PREPARE", None, _) => {}

@@ -1,6 +1,7 @@
 //! Asks one node how it is, again and again, over a connection of the proxy's own role.
 //!
-//! A primary also tells which replicas follow it. They are nodes, too. A replica whose name is HOST:PORT, as it is by default, is at
+//! A primary also tells which replicas follow it. Those that have proven to it that they are of the cluster are nodes, too; what else reads
+//! its log is not. A replica whose name is HOST:PORT, as it is by default, is at
 //! that address. Where the name of the host means nothing here, it is at the address that the primary sees it come from. Any other is where
 //! it says that it listens. One that is known at either address already is that one.
 
@@ -23,8 +24,8 @@ const LEAST: Duration = Duration::from_millis(30);
 const STANDING: &str = "SELECT pg_is_in_recovery(),
     (SELECT received_tli FROM pg_stat_wal_receiver WHERE status = 'streaming'),
     extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())";
-const FOLLOWERS: &str =
-    "SELECT application_name, client_addr, canon_listen FROM pg_stat_replication";
+const FOLLOWERS: &str = "SELECT application_name, client_addr, canon_listen
+    FROM pg_stat_replication WHERE canon_member";
 
 /// Runs until it is aborted.
 pub async fn watch(proxy: Arc<Proxy>, id: NodeId) {
@@ -36,7 +37,7 @@ pub async fn watch(proxy: Arc<Proxy>, id: NodeId) {
                 continue;
             }
             Err(e) => {
-                proxy.event(Event::Down(id));
+                proxy.failed(id, &e);
                 let why = format!("{} {}", e.code(), e.fields().message);
                 if up != Some(false) {
                     warn!(node = %proxy.node(id), "does not answer: {why}");
@@ -63,7 +64,7 @@ async fn follow(
         (REPORT_SETTINGS, "on"),
         ("canon.read_consistency", "eventual"),
     ];
-    let mut link = Link::connect(&node, &parameters).await?;
+    let mut link = proxy.connect(&node, &parameters).await?;
     let term = link.parameters.iter().find(|p| p.0 == "canon.term");
     let term = term.and_then(|t| t.1.parse().ok()).unwrap_or(0);
     // What a replica says of the term that it hears is 32 bits of it.

@@ -1,7 +1,10 @@
 //! TLS between nodes and through a proxy, and rules of which role may come from where.
 
 use super::*;
+use protocol::certificate::end_point;
+use protocol::startup::{RELAYED, SESSION_USER};
 use proxy::{Options, Running};
+use replica::proof::Secret;
 use std::time::Duration;
 
 /// Waits until the question has this answer.
@@ -60,7 +63,7 @@ async fn a_replica_follows_inside_of_tls() {
     }
 }
 
-/// A client's proof goes through the proxy to a node, both ways inside of TLS.
+/// A client's proof goes through the proxy to a node, both ways inside of TLS, and is bound to the certificate that the client sees.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_has_tls_on_both_sides() {
     if on_postgres() {
@@ -74,13 +77,14 @@ async fn a_proxy_has_tls_on_both_sides() {
         .await
         .expect("a role");
     let own = authority.sign("proxy", "proxy", &["127.0.0.1"]);
-    let options = Options {
+    let options = |secret: Option<&Path>| Options {
         nodes: vec![format!("127.0.0.1:{}", node.port)],
         listen: "127.0.0.1:0".into(),
         listen_primary: None,
         listen_standby: None,
         http: None,
         user: "canon".into(),
+        cluster_secret_file: secret.map(Path::to_owned),
         max_connections: 10,
         max_lag: PATIENCE,
         check_interval: Duration::from_millis(50),
@@ -93,7 +97,9 @@ async fn a_proxy_has_tls_on_both_sides() {
         tls_cluster_ca: Some(authority.root()),
         log_level: "warn".into(),
     };
-    let proxy = Running::start(options).await.expect("a proxy");
+    let secret = common::cluster_secret(node.scratch());
+    let proxy = Running::start(options(Some(&secret))).await;
+    let proxy = proxy.expect("a proxy");
     let mut config = tokio_postgres::Config::new();
     config
         .host("127.0.0.1")
@@ -111,10 +117,71 @@ async fn a_proxy_has_tls_on_both_sides() {
     // From this machine a plain client gets in, too; the way to the node is inside of TLS all the same.
     let plain = common::connect_to(&config).await.expect("plain");
     assert_eq!(one(&plain, PROTECTED).await.as_deref(), Some("t"));
+    config.channel_binding(ChannelBinding::Require);
+    let bound = connect(&config, trusting(&authority.root(), None)).await;
+    bound.expect("bound to the proxy's certificate");
     config.password("guess");
     let e = connect(&config, trusting(&authority.root(), None)).await;
     assert_eq!(sqlstate(&e.map(drop).expect_err("refused")), "28P01");
     proxy.stop().await;
+
+    // Without the secret the node does not know what the proof is bound to.
+    let proxy = Running::start(options(None)).await.expect("a proxy");
+    config
+        .port(proxy.listening[0].port())
+        .password("secret")
+        .channel_binding(ChannelBinding::Prefer);
+    let e = connect(&config, trusting(&authority.root(), None)).await;
+    let e = e.map(drop).expect_err("refused");
+    let said = e.as_db_error().expect("in words").hint();
+    assert!(
+        said.is_some_and(|h| h.contains("--cluster-secret-file")),
+        "{e:?}"
+    );
+    proxy.stop().await;
+}
+
+/// What only says that it is a proxy takes no protection off: the better mechanism stays in the offer.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_has_the_secret_passes_a_login_on() {
+    if on_postgres() {
+        return;
+    }
+    let authority = Authority::new("authority");
+    let pair = authority.sign("server", "server", &["127.0.0.1"]);
+    let server = Server::start_with(&pair.variables()).await;
+    let c = server.connect().await;
+    let role = "CREATE ROLE alice LOGIN PASSWORD 'secret'; CREATE ROLE ann LOGIN";
+    c.batch_execute(role).await.expect("roles");
+    let at = |user: &str| {
+        let port = server.port;
+        let text = format!(
+            "host=127.0.0.1 port={port} sslmode=require user={user} password=secret dbname=canon"
+        );
+        Conninfo::parse(&text).expect("an address")
+    };
+    let relayed = async |user: &str, said: &str| {
+        let link = Link::connect(&at(user), &[(RELAYED, said)]).await;
+        link.map(drop).map_err(|e| e.code().to_string())
+    };
+    let der = CertificateDer::from_pem_file(&pair.certificate).expect("a certificate");
+    let here = end_point(&der).expect("it has a binding");
+    let ours = Secret::parse(common::SECRET).expect("a secret");
+    let theirs = Secret::new([7; 32]);
+    // The client's end is a plain connection: no binding is asked of it.
+    assert_eq!(
+        relayed("alice", &ours.relay(Some(&here), None)).await,
+        Ok(())
+    );
+    let elsewhere = ours.relay(Some(b"another node"), None);
+    for said in ["on", "", &theirs.relay(Some(&here), None), &elsewhere] {
+        for user in ["alice", "ann"] {
+            assert_eq!(relayed(user, said).await, Err("28000".into()), "{said}");
+        }
+    }
+    // The client's end is bound to another certificate than this client sees.
+    let bound = ours.relay(Some(&here), Some(b"another"));
+    assert_eq!(relayed("alice", &bound).await, Err("28000".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,6 +247,32 @@ async fn rules_say_which_role_may_come_from_where() {
     let mut elsewhere = role("bob");
     elsewhere.dbname("other");
     assert_eq!(code(common::connect_to(&elsewhere).await), "28000");
+    // A proxy speaks for a role only where the rules let that in, and never shows the certificate of a client.
+    let speak = async |name: &str| {
+        let at = format!("host=127.0.0.1 port={} user=canon", server.port);
+        let at = Conninfo::parse(&at).expect("an address");
+        let link = Link::connect(&at, &[(SESSION_USER, name)]).await;
+        link.map(drop).map_err(|e| e.code().to_string())
+    };
+    assert_eq!(speak("bob").await, Ok(()));
+    for name in ["eve", "sue"] {
+        assert_eq!(speak(name).await, Err("28000".into()), "{name}");
+    }
+    let at = format!(
+        "host=127.0.0.1 port={} user=sue dbname=canon sslmode=require sslcert={} sslkey={}",
+        server.port,
+        text(&own.certificate),
+        text(&own.key)
+    );
+    let at = Conninfo::parse(&at).expect("an address");
+    Link::connect(&at, &[]).await.expect("by her certificate");
+    let der = CertificateDer::from_pem_file(&pair.certificate).expect("a certificate");
+    let here = end_point(&der).expect("it has a binding");
+    let said = Secret::parse(common::SECRET).expect("a secret");
+    let said = said.relay(Some(&here), None);
+    let e = Link::connect(&at, &[(RELAYED, &said)]).await.map(drop);
+    let e = e.expect_err("the certificate is a proxy's");
+    assert!(e.fields().message.contains("through a proxy"), "{e}");
     server.kill();
     for (wrong, why) in [
         ("method = \"ldap\"", "scram, cert, trust or reject"),

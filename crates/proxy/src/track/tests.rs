@@ -586,3 +586,52 @@ fn a_session_whose_answers_cannot_be_counted_ends_with_its_node() {
     s.q("DISCARD ALL").got("", "DISCARD ALL", b'I');
     assert!(matches!(s.0.lost(true), Loss::End(_)));
 }
+
+/// Of a long text the head is all that is seen: it may write, and it may leave something that stays at its node.
+#[test]
+fn a_text_that_is_not_read_is_a_write_that_ties() {
+    let mut s = S::new();
+    let head = whole(b'Q', b"SELECT 'x");
+    assert_eq!(s.0.begun(b'Q', &head), Said::Forward);
+    assert!(!s.0.waits(true) && !s.0.waits(true));
+    s.got("TD", "SELECT 1", b'I');
+    assert!(s.0.is_idle() && !s.0.is_between());
+    assert!(matches!(s.0.lost(false), Loss::End(_)));
+
+    // Long data does not: what it is for is known.
+    let mut s = S::new();
+    s.say(b'P', b"\0SELECT $1\0\0\0");
+    let head = whole(b'B', b"\0\0\0\0\0\x01");
+    assert_eq!(s.0.begun(b'B', &head), Said::Forward);
+    s.say(b'E', b"\0\0\0\0\0");
+    s.say(b'S', b"");
+    s.got("12D", "SELECT 1", b'I');
+    assert!(s.0.is_between());
+    // It cannot be run again: it is not here.
+    s.say(b'P', b"\0SELECT $1\0\0\0");
+    s.0.begun(b'B', &head);
+    s.say(b'E', b"\0\0\0\0\0");
+    s.say(b'S', b"");
+    assert!(matches!(s.0.lost(false), Loss::Told { .. }));
+}
+
+#[test]
+fn statements_are_kept_up_to_a_limit() {
+    let mut s = S::new();
+    let text = "x".repeat(PREPARED / 8);
+    // The same name again takes the place of the one before.
+    for n in (0..6).chain(0..6) {
+        s.extended(&format!("s{n}"), &format!("SELECT '{text}'"));
+        s.got("12nD", "SELECT 1", b'I');
+    }
+    assert_eq!((s.0.carry().parses.len(), s.0.is_between()), (6, true));
+    for n in 6..20 {
+        s.extended(&format!("s{n}"), &format!("SELECT '{text}'"));
+        s.got("12nD", "SELECT 1", b'I');
+    }
+    let kept: usize = s.0.carry().parses.iter().map(Vec::len).sum();
+    assert!(kept <= PREPARED, "{kept}");
+    assert!(!s.0.is_between());
+    s.q("DISCARD ALL").got("", "DISCARD ALL", b'I');
+    assert!(s.0.is_between());
+}
