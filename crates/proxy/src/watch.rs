@@ -7,7 +7,7 @@
 
 use super::route::{Event, NodeId, Seen};
 use super::shared::Proxy;
-use base::Result;
+use base::{MAX_TERM, Result};
 use protocol::startup::REPORT_SETTINGS;
 use protocol::{Conninfo, Link};
 use std::sync::Arc;
@@ -66,7 +66,9 @@ async fn follow(
     ];
     let mut link = proxy.connect(&node, &parameters).await?;
     let term = link.parameters.iter().find(|p| p.0 == "canon.term");
-    let term = term.and_then(|t| t.1.parse().ok()).unwrap_or(0);
+    let term = term.and_then(|t| t.1.parse().ok());
+    // What says a term that none can be knows of none.
+    let term = term.filter(|t| *t <= MAX_TERM).unwrap_or(0);
     // What a replica says of the term that it hears is 32 bits of it.
     let sign = (term as i32).to_string();
     let (mut was, mut told) = (None, Vec::new());
