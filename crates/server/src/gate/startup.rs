@@ -185,7 +185,7 @@ async fn enter<S: Stream, E: Engine>(
     if hello.purpose.is_none() && hello.proves {
         prove(wire, gate, Purpose::Proxy).await?;
     }
-    let hello = on_behalf(wire, gate, origin, hello).await?;
+    let hello = on_behalf(wire.stream.is_secured(), gate, origin, hello).await?;
     let mut member = None;
     if let Some(purpose) = hello.purpose {
         let catalog = gate.shared.engine.catalog();
@@ -320,8 +320,8 @@ fn chosen<'a>(message: &'a [u8], mechanism: &str) -> Result<&'a [u8]> {
 }
 
 /// Gives the session to the role that `canon.session_user` names.
-async fn on_behalf<S: Stream, E: Engine>(
-    wire: &Wire<S>,
+async fn on_behalf<E: Engine>(
+    tls: bool,
     gate: &Gate<E>,
     origin: &Origin,
     mut hello: Hello,
@@ -342,7 +342,7 @@ async fn on_behalf<S: Stream, E: Engine>(
     hello.user = name;
     let may = |schema: &Schema| {
         may_log_in(schema, &hello.user)?;
-        match method(wire, gate, origin, &hello, schema)? {
+        match method(tls, gate, origin, &hello, schema)? {
             Some(Method::Cert) => Err(no_certificate()),
             _ => Ok(()),
         }
@@ -582,16 +582,17 @@ async fn authenticate<S: Stream, E: Engine>(
     let user = hello.user.as_str();
     let engine = &*gate.shared.engine;
     let end_point = binding(wire, gate, hello)?;
+    let tls = wire.stream.is_secured();
     let mut look = Look::at(engine, &gate.looks);
     look.soon().await;
     let mut schema = engine.catalog().schema.clone();
-    let mut method = match method(wire, gate, origin, hello, &schema) {
+    let mut method = match method(tls, gate, origin, hello, &schema) {
         Ok(method) => method,
         // The role may have become a member of another one a moment ago.
         Err(_) => {
             look.end().await;
             schema = engine.catalog().schema.clone();
-            self::method(wire, gate, origin, hello, &schema)?
+            self::method(tls, gate, origin, hello, &schema)?
         }
     };
     let trusted = method.is_none_or(|m| matches!(m, Method::Trust | Method::Cert))
@@ -599,7 +600,7 @@ async fn authenticate<S: Stream, E: Engine>(
     if trusted && may_log_in(&schema, user).is_err() {
         look.end().await;
         schema = engine.catalog().schema.clone();
-        method = self::method(wire, gate, origin, hello, &schema)?;
+        method = self::method(tls, gate, origin, hello, &schema)?;
     }
     match method {
         Some(Method::Trust) => return may_log_in(&schema, user),
@@ -633,16 +634,17 @@ async fn authenticate<S: Stream, E: Engine>(
         look.end().await;
     }
     let schema = engine.catalog().schema.clone();
-    if self::method(wire, gate, origin, hello, &schema)? != method {
+    if self::method(tls, gate, origin, hello, &schema)? != method {
         let what = format!("the access rules ask user \"{user}\" for another proof by now");
         return Err(Error::new(SqlState::INVALID_AUTHORIZATION, what));
     }
     may_log_in(&schema, user)
 }
 
-/// How the rules want this role to prove itself; none: there are no rules. 28000 where they do not let it in.
-fn method<S: Stream, E: Engine>(
-    wire: &Wire<S>,
+/// How the rules want this role to prove itself over a connection inside of TLS or not; none: there are no rules. 28000 where they do not let
+/// it in.
+fn method<E: Engine>(
+    tls: bool,
     gate: &Gate<E>,
     origin: &Origin,
     hello: &Hello,
@@ -654,7 +656,7 @@ fn method<S: Stream, E: Engine>(
     }
     let wants = Wants {
         address: origin.address.map(|a| a.ip()),
-        tls: wire.stream.is_secured(),
+        tls,
         role: &hello.user,
         database: &hello.database,
         replication: hello.purpose.is_some(),
