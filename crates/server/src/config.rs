@@ -293,7 +293,8 @@ fn read(path: &Path) -> Result<File> {
         .as_deref()
         .is_some_and(secrets::has_password)
     {
-        service::secret::must_be_private(path, "a password").map_err(|e| failed(&e.fields().message))?;
+        service::secret::must_be_private(path, "a password")
+            .map_err(|e| failed(&e.fields().message))?;
     }
     Ok(file)
 }

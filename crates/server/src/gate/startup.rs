@@ -374,9 +374,8 @@ fn binding<S: Stream, E: Engine>(
     let Some(said) = &hello.relayed else {
         return Ok(own.map(<[u8]>::to_vec));
     };
-    let senders = gate.senders.get();
-    let senders = senders.ok_or_else(|| Error::unsupported(RELAYED))?;
-    senders.membership.secret().relayed(own, said).map_err(|_| {
+    let secret = gate.senders.membership.secret();
+    secret.relayed(own, said).map_err(|_| {
         Error::new(
             SqlState::INVALID_AUTHORIZATION,
             "the proxy that passes this login on does not prove that it has the cluster's secret",
