@@ -145,25 +145,43 @@ async fn what_only_reads_the_log_is_no_node() {
     let p = Server::start().await;
     let c = p.connect().await;
     rows(&c, "CREATE ROLE follower LOGIN REPLICATION").await;
+    rows(&c, "SELECT count(*) FROM pg_class").await;
     let token = one(&c, "SHOW canon.commit_token").await;
-    let cluster = token.split(':').next().expect("a cluster");
-    let cluster = u128::from_str_radix(cluster, 16).expect("a number");
+    let (cluster, rest) = token.split_once(':').expect("three parts");
+    let (term, at) = rest.split_once(':').expect("three parts");
+    let (high, low) = at.split_once('/').expect("a position");
+    let word = |w| u64::from_str_radix(w, 16).expect("hexadecimal");
+    let cluster = u128::from_str_radix(cluster, 16).expect("a cluster");
+    let last = Position::from_u64(word(high) << 32 | word(low));
+    assert_eq!(term, "1");
     let impostor = Impostor::start();
     let name = impostor.at.to_string();
-    let (server, said) = (&p, name.clone());
-    let _stranger = tokio::task::block_in_place(|| {
-        let peer = RawPeer::connect(server, "follower", "canon", cluster, &Proof::None);
+    tokio::task::block_in_place(|| {
+        let peer = RawPeer::connect(&p, "follower", "canon", cluster, &Proof::None);
         let mut peer = peer.expect("it is let in");
         peer.turn("START_REPLICATION").expect("turned over");
         peer.say(&Message::Hello {
             version: u16::from(VERSION),
             cluster,
-            node: said,
+            node: name.clone(),
             terms: vec![(1, Position::ZERO)],
-            last: Position::ZERO,
+            last,
             ring: 0,
         });
-        peer
+        // It goes on like a replica, up to the end of the server.
+        std::thread::spawn(move || {
+            while let Some(m) = peer.hear() {
+                let Some(step) = m.step() else { continue };
+                peer.say(&Message::Ack {
+                    term: step.term,
+                    received: step.upto,
+                    persisted: step.upto,
+                    applied: step.upto,
+                    visible: step.upto,
+                    echo_micros: 0,
+                });
+            }
+        });
     });
     let sql = "SELECT canon_member FROM pg_stat_replication WHERE application_name = '";
     until(&c, &format!("{sql}{name}'"), "f").await;
@@ -181,6 +199,7 @@ async fn what_only_reads_the_log_is_no_node() {
         known().contains(&address(&r))
     })
     .await;
+    until(&c, &format!("{sql}{name}'"), "f").await;
     assert!(!known().contains(&name), "{:?}", known());
     assert_eq!(impostor.came.load(Ordering::SeqCst), 0);
     proxy.stop().await;
@@ -312,7 +331,7 @@ async fn long_messages_pass() {
     let mut copy = Box::pin(copy);
     let line = bytes::Bytes::from(format!("{text}\n"));
     copy.send(line).await.expect("taken");
-    assert_eq!(copy.finish().await.expect("ended"), 1);
+    assert_eq!(copy.as_mut().finish().await.expect("ended"), 1);
     assert_eq!(one(&c, "SELECT length(v) FROM t").await, LONG.to_string());
     proxy.stop().await;
 }
