@@ -5,6 +5,7 @@ use protocol::certificate::end_point;
 use protocol::startup::{RELAYED, SESSION_USER};
 use proxy::{Options, Running};
 use replica::proof::Secret;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 /// Waits until the question has this answer.
@@ -139,6 +140,14 @@ async fn a_proxy_has_tls_on_both_sides() {
         "{e:?}"
     );
     proxy.stop().await;
+
+    // A key that others can read is no key.
+    let open = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(&own.key, open).expect("ours");
+    let Err(e) = Running::start(options(Some(&secret))).await.map(drop) else {
+        panic!("others can read it");
+    };
+    assert!(e.fields().message.contains("others may read it"), "{e}");
 }
 
 /// What only says that it is a proxy takes no protection off: the better mechanism stays in the offer.
