@@ -6,6 +6,9 @@ mod common;
 #[allow(dead_code)]
 mod helpers;
 
+#[path = "members/by_hand.rs"]
+mod by_hand;
+
 use common::{Server, connect_to, free_port};
 use helpers::*;
 use std::collections::BTreeSet;
@@ -59,12 +62,40 @@ async fn of_three(more: &[(&str, &str)]) -> [Node; 3] {
     let b = node("b", Some(&a.server), more).await;
     let c = node("c", Some(&b.server), more).await;
     for n in [&a, &b, &c] {
-        says(n, "a fail-over is possible", |m| {
-            m.contains("canon_failover{obstacle=\"\"} 1")
-        })
-        .await;
+        can_fail_over(n).await;
     }
     [a, b, c]
+}
+
+/// Waits until this node says that the loss of the primary is followed by another one.
+async fn can_fail_over(node: &Node) {
+    says(node, "a fail-over is possible", |m| {
+        m.contains("canon_failover{obstacle=\"\"} 1")
+    })
+    .await;
+}
+
+/// Waits until this node follows the primary.
+async fn follows(node: &Node) {
+    says(node, "it follows", |m| {
+        m.contains("canon_role{role=\"replica\"} 1") && m.contains("canon_primary_connected 1")
+    })
+    .await;
+}
+
+/// `canon` with these arguments: whether it did, and what it said.
+fn canon(arguments: &[&str]) -> (bool, String) {
+    let done = Command::new(env!("CARGO_BIN_EXE_canon"))
+        .args(arguments)
+        .output()
+        .expect("canon runs");
+    let said = [done.stdout, done.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (done.status.success(), said)
+}
+
+fn at(node: &Node) -> String {
+    format!("{}:{}", node.server.host, node.server.port)
 }
 
 /// Writers that go to whichever node takes writes, and count what was acknowledged.
@@ -192,10 +223,7 @@ async fn a_primary_that_is_killed_is_followed_by_another_and_comes_back_as_a_rep
 
     nodes[0].server.launch();
     nodes[0].server.ready().await;
-    says(&nodes[0], "the old primary follows", |m| {
-        m.contains("canon_role{role=\"replica\"} 1") && m.contains("canon_primary_connected 1")
-    })
-    .await;
+    follows(&nodes[0]).await;
     writers.more(50, &nodes).await;
     let acknowledged = writers.end().await;
     has_all(&nodes[now], &acknowledged).await;
@@ -249,10 +277,7 @@ async fn old_states_shown_after_a_stop(more: &[(&str, &str)]) -> usize {
         // A session ends, or it is told that the node may lead no more.
         old += usize::from(read.await.expect("a reader") == Some(0));
     }
-    says(&nodes[0], "the old primary follows", |m| {
-        m.contains("canon_role{role=\"replica\"} 1") && m.contains("canon_primary_connected 1")
-    })
-    .await;
+    follows(&nodes[0]).await;
     let acknowledged = writers.end().await;
     for n in &nodes {
         has_all(n, &acknowledged).await;

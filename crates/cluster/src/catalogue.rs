@@ -1,8 +1,8 @@
 //! What the cluster agrees on: its members, the leader of the data and its term, and how many replicas hold a commit.
 //!
 //! ```text
-//! Leading { node, term } --Begin--> Choosing { term + 1 } --Name--> Leading { node, term + 1 }
-//!                        --HandOver--------------------------------> Leading { other, term + 1 }
+//! Leading { node, term } --Begin--> Choosing { later } --Name--> Leading { node, later }
+//!                        --HandOver-----------------------------> Leading { other, term + 1 }
 //! ```
 //! A catalogue is a value. The consensus log holds [`Command`]s, and each node applies them in the log's order with [`Catalogue::apply`]. A command
 //! that came too late is refused by what it names: its term, or the leader that it speaks for.
@@ -108,8 +108,13 @@ pub enum Command {
     /// The leader of this term says: each commit that it has acknowledged is held by that many replicas, and all later ones will be.
     /// `change` is [`Catalogue::change`] as the leader had applied it when it looked.
     Covered { term: u64, by: usize, change: u64 },
-    /// A leader is looked for, because the one of the term `after` is gone.
-    Begin { after: u64 },
+    /// A leader is looked for, because the one of the term `after` is gone. The next term is above `above`, too: a copy has heard of that one, which
+    /// was drawn by hand.
+    Begin {
+        after: u64,
+        #[serde(default)]
+        above: u64,
+    },
     /// The leader of this term acknowledges nothing more in it, which stands on its disk, and the node has all that it acknowledged: the node leads the
     /// next term.
     HandOver { term: u64, to: NodeId },
@@ -241,13 +246,18 @@ impl Catalogue {
             }
             Command::Restore => self.degraded = false,
             Command::Covered { term, by, change } => self.covered(*term, *by, *change)?,
-            Command::Begin { after } => self.begin(*after)?,
+            Command::Begin { after, above } => self.begin(*after, *above)?,
             Command::HandOver { term, to } => self.hand_over(*term, *to)?,
             Command::Name { node, term } => self.name(*node, *term)?,
             Command::Took { node, term } => self.took(*node, *term)?,
         }
         self.want();
         Ok(())
+    }
+
+    /// Whether this node leads this term, or is to.
+    pub fn leads_term(&self, node: NodeId, term: u64) -> bool {
+        self.phase == Some(Phase::Leading { node, term })
     }
 
     fn leads(&self, term: u64) -> bool {
@@ -302,7 +312,7 @@ impl Catalogue {
         Ok(())
     }
 
-    fn begin(&mut self, after: u64) -> Result<(), Refused> {
+    fn begin(&mut self, after: u64, above: u64) -> Result<(), Refused> {
         let (before, term) = match self.phase {
             Some(Phase::Leading { node, term }) => (node, term),
             Some(Phase::Choosing { term, before }) => (before, term),
@@ -312,7 +322,7 @@ impl Catalogue {
             return Err(Refused::Late);
         }
         self.phase = Some(Phase::Choosing {
-            term: term + 1,
+            term: term.max(above) + 1,
             before,
         });
         Ok(())

@@ -14,16 +14,23 @@
 //! **Named is not yet led.** The named replica may die before it leads. Its lease is never asked for, so it is over one lease after the naming, and the choice
 //! begins again under the next term. Until then what it has stands in its own copy and in those that it was chosen from.
 //!
+//! **A later term is known.** A promotion by hand draws a term far above those of the members, and a copy that has heard of it promises no lower one. The copy says
+//! which term it knows, and the choice begins again above that one. Each copy is waited for then, up to [`BY_HAND`]: the one that leads the later term by hand
+//! stands furthest.
+//!
 //! A new consensus leader begins anew: it draws another term and asks again. Answers to an earlier question count no more.
 //!
 //! Left out on purpose: sockets and timers. The caller hands in the time, sends what is asked and proposes what is proposed; both may be lost, and
 //! [`Failover::tick`] says them again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalogue::{Catalogue, Command, Kind, NodeId, Phase};
 use crate::leases::{Grantor, Request, Terms};
-use crate::standing::End;
+use crate::standing::{Answer, End};
+
+/// How long a copy is waited for that may have been promoted by hand, in nanoseconds.
+const BY_HAND: u64 = 3_000_000_000;
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +48,10 @@ pub enum Obstacle {
     NoReplica,
     /// Commits are acknowledged without a replica, and `failover.max_loss` is not set.
     NothingPromised,
-    /// Fewer copies have answered than are needed.
+    /// Fewer copies answer than are needed.
     Answers { needed: usize, have: usize },
+    /// Without the primary fewer votes are there than are needed.
+    Votes { needed: usize, have: usize },
     /// The most advanced copy is a site, and sites may not lead.
     Site(NodeId),
     /// The most advanced copy stands further behind than `failover.max_loss` allows.
@@ -58,7 +67,11 @@ pub struct Failover {
     seen: Option<Phase>,
     /// Whether the term under which is asked was drawn by this leader.
     own: Option<u64>,
+    /// When that term was drawn.
+    since: u64,
     answers: BTreeMap<NodeId, End>,
+    /// The latest term that a copy has named instead of an answer.
+    above: u64,
     /// The last position that the primary has reported.
     reported: u64,
 }
@@ -71,7 +84,9 @@ impl Failover {
             grantor: Grantor::elected(terms, now),
             seen: None,
             own: None,
+            since: 0,
             answers: BTreeMap::new(),
+            above: 0,
             reported: 0,
         }
     }
@@ -104,10 +119,14 @@ impl Failover {
             })
     }
 
-    /// A copy has promised the term and says where its log ends.
-    pub fn answered(&mut self, term: u64, node: NodeId, end: End) {
-        if self.own == Some(term) {
-            self.answers.insert(node, end);
+    /// What a copy says that was asked under this term.
+    pub fn answered(&mut self, term: u64, node: NodeId, answer: Answer) {
+        match answer {
+            Answer::Promised(end) if self.own == Some(term) => {
+                self.answers.insert(node, end);
+            }
+            Answer::Promised(_) => {}
+            Answer::Later(known) => self.above = self.above.max(known),
         }
     }
 
@@ -119,15 +138,16 @@ impl Failover {
             Some(Phase::Leading { node, term }) => {
                 let possible = may_begin(catalogue, node).is_ok();
                 if possible && self.grantor.over(now) {
-                    vec![Action::Propose(Command::Begin { after: term })]
+                    vec![self.begin(term)]
                 } else {
                     vec![]
                 }
             }
-            Some(Phase::Choosing { term, .. }) if self.own != Some(term) => {
-                vec![Action::Propose(Command::Begin { after: term })]
+            Some(Phase::Choosing { term, .. }) if self.own != Some(term) || self.above > term => {
+                vec![self.begin(term)]
             }
             Some(Phase::Choosing { term, before }) => match self.choose(catalogue, before) {
+                Ok(_) if self.waits_for_all(catalogue, term, now) => self.ask(catalogue, term),
                 Ok(node) if self.is_given_up(before) || self.grantor.over(now) => {
                     vec![Action::Propose(Command::Name { node, term })]
                 }
@@ -135,6 +155,18 @@ impl Failover {
                 Err(_) => self.ask(catalogue, term),
             },
         }
+    }
+
+    /// A member that was promoted by hand may have commits that no other copy has. It is waited for, though enough others have answered.
+    fn waits_for_all(&self, catalogue: &Catalogue, term: u64, now: u64) -> bool {
+        let overtakes = self.above > 0 && self.above + 1 == term;
+        let long = now.saturating_sub(self.since) >= BY_HAND;
+        overtakes && !long && !self.ask(catalogue, term).is_empty()
+    }
+
+    fn begin(&self, after: u64) -> Action {
+        let above = self.above;
+        Action::Propose(Command::Begin { after, above })
     }
 
     /// The leader that goes has answered, and so holds no lease of its term any more.
@@ -164,6 +196,7 @@ impl Failover {
                 Some(Phase::Choosing { term, .. }),
             ) => {
                 self.own = Some(term);
+                self.since = now;
                 self.answers.clear();
             }
             // The one that is named gets the time of a lease to ask for its first.
@@ -189,15 +222,12 @@ impl Failover {
             let known = |id: &NodeId| catalogue.members().get(id).is_some_and(|m| m.has_copy());
             self.answers.iter().filter(move |(id, _)| known(id))
         };
-        let replicas = catalogue.replicas_of(before).count();
         let needed = match env::fault::planted("failover.any_replica") {
             true => 1,
-            false => (replicas + 1).saturating_sub(catalogue.promised()).max(1),
+            false => answers_needed(catalogue, before),
         };
         let have = answers().filter(|(id, _)| **id != before).count();
         let whole = self.answers.contains_key(&before);
-        // With nothing promised all that can answer is asked for once, and one answer is enough.
-        let needed = if catalogue.promised() == 0 { 1 } else { needed };
         if have < needed && !whole {
             return Err(Obstacle::Answers { needed, have });
         }
@@ -236,11 +266,35 @@ impl Failover {
     }
 }
 
-/// What stands in the way of a fail-over, as far as the catalogue says.
-pub fn stands_in_the_way(catalogue: &Catalogue) -> Option<Obstacle> {
-    match catalogue.phase()? {
-        Phase::Leading { node, .. } => may_begin(catalogue, node).err(),
-        Phase::Choosing { .. } => None,
+/// What would stand in the way if the primary were lost now. `reached`: members that the consensus leader reaches.
+pub fn stands_in_the_way(
+    catalogue: &Catalogue,
+    voters: &BTreeSet<NodeId>,
+    reached: &BTreeSet<NodeId>,
+) -> Option<Obstacle> {
+    let Phase::Leading { node, .. } = catalogue.phase()? else {
+        return None;
+    };
+    if let Err(obstacle) = may_begin(catalogue, node) {
+        return Some(obstacle);
+    }
+    let left = voters.iter().filter(|v| **v != node && reached.contains(v));
+    let (needed, have) = (voters.len() / 2 + 1, left.count());
+    if have < needed {
+        return Some(Obstacle::Votes { needed, have });
+    }
+    let needed = answers_needed(catalogue, node);
+    let have = catalogue.replicas_of(node).filter(|c| reached.contains(c));
+    let have = have.count();
+    (have < needed).then_some(Obstacle::Answers { needed, have })
+}
+
+/// How many replicas of this leader must answer, so that one of them has all that was acknowledged. With nothing promised one answer is enough.
+fn answers_needed(catalogue: &Catalogue, leader: NodeId) -> usize {
+    let replicas = catalogue.replicas_of(leader).count();
+    match catalogue.promised() {
+        0 => 1,
+        n => (replicas + 1).saturating_sub(n).max(1),
     }
 }
 

@@ -27,5 +27,5 @@ pub use consensus::{Carry, Consensus, Timing};
 pub use failover::{Action, Failover, Obstacle};
 pub use leases::{Grantor, Holder, Request, Terms};
 pub use member::RunningMember;
-pub use standing::{End, Standing};
+pub use standing::{Answer, End, Standing};
 pub use waiting::Waiting;

@@ -11,31 +11,52 @@
 use env::Clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::catalogue::{Catalogue, Command, NodeId, Phase};
 use crate::consensus::{Carried, Carry, Consensus, Timing};
 use crate::failover::{Action, Failover, Obstacle};
 use crate::leases::{Holder, Request, Terms};
-use crate::standing::End;
+use crate::standing::Answer;
 use crate::waiting::{Seen, Waiting};
 
 /// How often a member looks at what is to be done.
 const TICK: Duration = Duration::from_millis(50);
+/// How soon a copy is asked again that has not answered yet. Each question may hold a thread there.
+const AGAIN: Duration = Duration::from_millis(500);
+/// A member that answered within this time counts as reached.
+const REACH: Duration = Duration::from_secs(2);
+/// How often a named copy may fail to begin its term while it holds a lease.
+const TRIES: u32 = 3;
+
+/// What has become of a copy that leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leads {
+    Yes,
+    /// It takes no commits any more, and leads nothing.
+    No,
+    /// Its server starts, or it leads a later term.
+    Unknown,
+}
 
 /// The member's copy of the data. Calls may block for a sync.
 pub trait Data: Send + Sync + 'static {
     /// Takes no records of lower terms any more, acknowledges none as their leader, makes this promise and the log durable, and says where the log ends.
-    /// `None`: a later term was promised.
-    fn promise(&self, term: u64) -> io::Result<Option<End>>;
+    /// [`Answer::Later`]: nothing of that was done, as a later term is known.
+    fn promise(&self, term: u64) -> io::Result<Answer>;
 
-    /// Begins to lead this term, unless a later one was promised. Called again after an error.
-    fn lead(&self, term: u64) -> io::Result<()>;
+    /// Begins to lead this term. False: a later term is known, so this one comes to nothing. Called again after an error.
+    fn lead(&self, term: u64) -> io::Result<bool>;
+
+    /// Whether this copy, which has begun to lead this term, leads it now.
+    fn leads(&self, term: u64) -> Leads;
 
     /// Follows the leader of this term.
     fn follow(&self, leader: NodeId, term: u64) -> io::Result<()>;
@@ -53,27 +74,59 @@ enum Word {
     Propose(Command),
     /// To the consensus leader: answered with whether a majority has confirmed it now.
     Confirm,
-    /// To a copy: answered with its [`End`], or nothing.
+    /// To a copy: answered with its [`Answer`].
     Promise { term: u64 },
+    /// To the consensus leader: answered with the members that it reaches.
+    Reach,
 }
 
 const CONSENSUS: u8 = b'C';
 const WORD: u8 = b'W';
 
-/// Marks messages of the consensus.
-struct Marked(Arc<dyn Carry>);
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// When members answered last, in nanoseconds of this node's clock. The consensus leader asks each of them all the time.
+#[derive(Default)]
+struct Heard(Mutex<BTreeMap<NodeId, u64>>);
+
+/// Marks messages of the consensus, and takes note of answers.
+struct Marked {
+    carry: Arc<dyn Carry>,
+    clock: Arc<dyn Clock>,
+    heard: Arc<Heard>,
+}
 
 impl Carry for Marked {
     fn carry(&self, to: NodeId, message: Vec<u8>) -> Carried<'_> {
         let mut marked = vec![CONSENSUS];
         marked.extend(message);
-        self.0.carry(to, marked)
+        Box::pin(async move {
+            let answer = self.carry.carry(to, marked).await?;
+            self.heard.0.lock().insert(to, self.clock.boot_nanos());
+            Ok(answer)
+        })
     }
+}
+
+/// How far a term has begun that this copy was named for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// Since when a try is under way, in nanoseconds of this node's clock, and how many have failed.
+    Not {
+        since: Option<u64>,
+        failed: u32,
+    },
+    Yes,
+    /// A later term is known: it never will.
+    Never,
 }
 
 /// The primary's side of one term.
 struct Leading {
     term: u64,
+    begun: Begun,
     holder: Holder,
     waiting: Waiting,
     /// When the lease was last asked for.
@@ -96,6 +149,15 @@ struct Inner {
     control: Mutex<Option<(u64, Failover)>>,
     /// The phase that the copy was told of last.
     told: Mutex<Option<Phase>>,
+    /// The copy is told one thing at a time.
+    telling: Mutex<()>,
+    /// Questions to copies that are under way, and when they were asked last.
+    asking: Mutex<BTreeMap<(NodeId, u64), u64>>,
+    heard: Arc<Heard>,
+    /// The members that the consensus leader reaches, and when this was asked last.
+    reached: Mutex<(BTreeSet<NodeId>, u64)>,
+    /// Why the consensus has ended here.
+    failed: watch::Sender<Option<String>>,
     fitting: AtomicBool,
     /// See [`RunningMember::set_deaf`].
     deaf: AtomicBool,
@@ -124,7 +186,12 @@ impl RunningMember {
         timing: Timing,
         terms: Terms,
     ) -> io::Result<RunningMember> {
-        let marked = Arc::new(Marked(carry.clone()));
+        let heard = Arc::new(Heard::default());
+        let marked = Arc::new(Marked {
+            carry: carry.clone(),
+            clock: env.clock.clone(),
+            heard: heard.clone(),
+        });
         let consensus = Consensus::open(env.disk.clone(), dir, me, marked, timing).await?;
         let inner = Arc::new(Inner {
             me,
@@ -138,6 +205,11 @@ impl RunningMember {
             lease: (AtomicU64::new(0), AtomicU64::new(0)),
             control: Mutex::default(),
             told: Mutex::default(),
+            telling: Mutex::default(),
+            asking: Mutex::default(),
+            heard,
+            reached: Mutex::default(),
+            failed: watch::channel(None).0,
             fitting: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
         });
@@ -183,6 +255,20 @@ impl RunningMember {
         };
         let appended: Option<bool> = self.inner.ask(to, Word::Propose(command)).await;
         appended.unwrap_or(false)
+    }
+
+    /// The members that the consensus leader reaches, this one and the leader included; as of the last second or two.
+    pub fn reached(&self) -> BTreeSet<NodeId> {
+        self.inner.reached.lock().0.clone()
+    }
+
+    /// Ready when the consensus has ended here, which a write that failed does; why. This member takes no part from then on.
+    pub async fn failed(&self) -> String {
+        let mut failed = self.inner.failed.subscribe();
+        let why = failed.wait_for(Option::is_some).await;
+        why.expect("the sender is ours")
+            .clone()
+            .expect("waited for")
     }
 
     /// Whether the members have a majority that this one reaches.
@@ -261,12 +347,13 @@ impl Inner {
             Word::Promise { term } => {
                 let data = self.data.clone();
                 let promised = tokio::task::spawn_blocking(move || data.promise(term));
-                let end = promised.await.map_err(io::Error::other)??;
-                if end.is_some() {
+                let answer = promised.await.map_err(io::Error::other)??;
+                if matches!(answer, Answer::Promised(_)) {
                     self.step_down(term);
                 }
-                serde_json::to_vec(&end)
+                serde_json::to_vec(&answer)
             }
+            Word::Reach => serde_json::to_vec(&self.reach()),
         };
         answer.map_err(io::Error::other)
     }
@@ -305,9 +392,18 @@ impl Inner {
 
     /// All that is to be done now. What waits does so in tasks of its own.
     fn act(self: &Arc<Inner>) {
+        if let Some(why) = self.consensus.failed() {
+            self.failed.send_if_modified(|known| {
+                let first = known.is_none();
+                known.get_or_insert(why);
+                first
+            });
+            return;
+        }
         self.elections();
         let catalogue = self.catalogue();
         self.tell(&catalogue);
+        self.look_around();
         self.lead(&catalogue);
         self.supervise(&catalogue);
         if self.consensus.won().is_some() && !self.fitting.swap(true, Ordering::AcqRel) {
@@ -320,6 +416,38 @@ impl Inner {
         }
     }
 
+    /// Members that answered here lately, and this one.
+    fn reach(&self) -> BTreeSet<NodeId> {
+        let since = self.clock.boot_nanos().saturating_sub(nanos(REACH));
+        let heard = self.heard.0.lock();
+        let lately = heard.iter().filter(|(_, at)| **at >= since);
+        lately.map(|(id, _)| *id).chain([self.me]).collect()
+    }
+
+    /// Asks the consensus leader now and then which members it reaches.
+    fn look_around(self: &Arc<Inner>) {
+        let now = self.clock.boot_nanos();
+        let Some(to) = self.consensus.leader() else {
+            self.reached.lock().0.clear();
+            return;
+        };
+        if to == self.me {
+            *self.reached.lock() = (self.reach(), now);
+            return;
+        }
+        let mut reached = self.reached.lock();
+        if now.saturating_sub(reached.1) < nanos(AGAIN) {
+            return;
+        }
+        reached.1 = now;
+        drop(reached);
+        let this = self.clone();
+        tokio::spawn(async move {
+            let all: Option<BTreeSet<NodeId>> = this.ask(to, Word::Reach).await;
+            this.reached.lock().0 = all.unwrap_or_default();
+        });
+    }
+
     /// Tells the copy which node leads.
     fn tell(self: &Arc<Inner>, catalogue: &Catalogue) {
         let Some(phase @ Phase::Leading { node, term }) = catalogue.phase() else {
@@ -330,33 +458,74 @@ impl Inner {
             return;
         }
         *told = Some(phase);
+        drop(told);
+        if node == self.me {
+            self.named(term);
+        }
         let this = self.clone();
         tokio::task::spawn_blocking(move || {
+            let _one = this.telling.lock();
+            // Another phase may have been told while this one waited for its turn.
+            if *this.told.lock() != Some(phase) {
+                return;
+            }
+            this.tries(term, true, 0);
             let done = match node == this.me {
-                true => this.data.lead(term),
-                false => this.data.follow(node, term),
+                true => this.data.lead(term).map(|begun| this.begins(term, begun)),
+                false => this.data.follow(node, term).map(|()| this.step_down(term)),
             };
-            match done {
-                Ok(()) if node == this.me => {
-                    let holder = Holder::new(this.terms, this.me, term, this.life);
-                    let mut leading = this.leading.lock();
-                    if leading.as_ref().is_none_or(|l| l.term < term) {
-                        // No lease of an older term counts for this one.
-                        this.lease.1.store(0, Ordering::SeqCst);
-                        this.lease.0.store(term, Ordering::SeqCst);
-                        *leading = Some(Leading {
-                            term,
-                            holder,
-                            waiting: Waiting::new(term),
-                            asked: None,
-                        });
-                    }
-                }
-                Ok(()) => this.step_down(term),
+            if let Err(e) = done {
+                // A server that is about to start has not tried.
+                let tried = e.kind() != io::ErrorKind::NotConnected;
+                this.tries(term, false, u32::from(tried));
                 // It is told again.
-                Err(_) => *this.told.lock() = None,
+                let mut told = this.told.lock();
+                if *told == Some(phase) {
+                    *told = None;
+                }
             }
         });
+    }
+
+    /// This copy is named. It asks for its lease from now on: to begin may take longer than a lease.
+    fn named(&self, term: u64) {
+        let mut leading = self.leading.lock();
+        if leading.as_ref().is_some_and(|l| l.term >= term) {
+            return;
+        }
+        // No lease of an older term counts for this one.
+        self.lease.1.store(0, Ordering::SeqCst);
+        self.lease.0.store(term, Ordering::SeqCst);
+        *leading = Some(Leading {
+            term,
+            begun: Begun::Not {
+                since: None,
+                failed: 0,
+            },
+            holder: Holder::new(self.terms, self.me, term, self.life),
+            waiting: Waiting::new(term),
+            asked: None,
+        });
+    }
+
+    fn begins(&self, term: u64, begun: bool) {
+        if let Some(l) = self.leading.lock().as_mut().filter(|l| l.term == term) {
+            l.begun = match begun {
+                true => Begun::Yes,
+                false => Begun::Never,
+            };
+        }
+    }
+
+    /// A try to begin this term is under way from now on, or not any more.
+    fn tries(&self, term: u64, tries: bool, more: u32) {
+        let now = self.clock.boot_nanos();
+        if let Some(l) = self.leading.lock().as_mut().filter(|l| l.term == term)
+            && let Begun::Not { since, failed } = &mut l.begun
+        {
+            *since = tries.then_some(now);
+            *failed += more;
+        }
     }
 
     /// The primary's part: its lease, and what it reports.
@@ -369,15 +538,40 @@ impl Inner {
         let now = self.clock.boot_nanos();
         let mut leading = self.leading.lock();
         let Some(l) = leading.as_mut() else { return };
-        if let Some(command) = l.waiting.tick(catalogue, seen, now) {
+        let leads = match l.begun {
+            // A try that fails at once never gets that far.
+            Begun::Not { since, failed } => {
+                let takes_long = since.is_some_and(|at| now.saturating_sub(at) >= nanos(TICK));
+                match takes_long && failed < TRIES {
+                    true => Leads::Yes,
+                    false => Leads::Unknown,
+                }
+            }
+            Begun::Yes => self.data.leads(l.term),
+            Begun::Never => Leads::No,
+        };
+        let command = match leads {
+            Leads::Yes => l.waiting.tick(catalogue, seen, now),
+            // A copy that has heard of a later term leads no more, whatever the catalogue says. It has all that it acknowledged, and asks to be asked.
+            Leads::No if catalogue.leads_term(self.me, l.term) => Some(Command::Begin {
+                after: l.term,
+                above: 0,
+            }),
+            Leads::No | Leads::Unknown => None,
+        };
+        if let Some(command) = command {
             let this = self.clone();
             tokio::spawn(async move {
                 // Proposed again at the next tick, if it is still due.
                 let _: Option<bool> = this.ask(to, Word::Propose(command)).await;
             });
         }
-        let every = u64::try_from(self.terms.every.as_nanos()).unwrap_or(u64::MAX);
-        if l.asked.is_some_and(|at| now.saturating_sub(at) < every) {
+        if leads != Leads::Yes {
+            return;
+        }
+        if l.asked
+            .is_some_and(|at| now.saturating_sub(at) < nanos(self.terms.every))
+        {
             return;
         }
         l.asked = Some(now);
@@ -412,16 +606,26 @@ impl Inner {
                     Action::Propose(command) => {
                         let _ = this.consensus.propose(command).await;
                     }
-                    Action::Ask { node, term } => {
-                        let answer = this.ask(node, Word::Promise { term }).await;
-                        if let (Some(Some(end)), Some((_, failover))) =
-                            (answer, this.control.lock().as_mut())
-                        {
-                            failover.answered(term, node, end);
-                        }
-                    }
+                    Action::Ask { node, term } => this.ask_copy(node, term).await,
                 }
             });
+        }
+    }
+
+    /// Asks a copy under this term, unless it was asked just now and has not answered yet.
+    async fn ask_copy(self: &Arc<Inner>, node: NodeId, term: u64) {
+        let now = self.clock.boot_nanos();
+        let before = self.asking.lock().get(&(node, term)).copied();
+        if before.is_some_and(|at| now.saturating_sub(at) < nanos(AGAIN)) {
+            return;
+        }
+        self.asking.lock().insert((node, term), now);
+        let answer: Option<Answer> = self.ask(node, Word::Promise { term }).await;
+        self.asking
+            .lock()
+            .retain(|(n, of), _| *n != node || *of > term);
+        if let (Some(answer), Some((_, failover))) = (answer, self.control.lock().as_mut()) {
+            failover.answered(term, node, answer);
         }
     }
 

@@ -24,6 +24,15 @@ pub struct End {
     pub position: u64,
 }
 
+/// What a copy says when it is asked under a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It has promised the term, and its log ends here.
+    Promised(End),
+    /// It knows of this later term, which the members may not have agreed on: a promotion by hand draws one far above theirs.
+    Later(u64),
+}
+
 /// The promise of one copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {

@@ -4,10 +4,13 @@
 //! next commit elsewhere, and looks whether the new leader has all that was acknowledged.
 
 use cluster::consensus::Carried;
-use cluster::member::{Data, Ear};
+use cluster::member::{Data, Ear, Leads};
 use cluster::waiting::Seen;
-use cluster::{Carry, Command, End, Kind, Member, NodeId, RunningMember, Standing, Terms, Timing};
-use env::{Env, MemDisk};
+use cluster::{
+    Answer, Carry, Command, End, Kind, Member, NodeId, Phase, RunningMember, Standing, Terms,
+    Timing,
+};
+use env::{Action, Env, Fault, FaultyDisk, MemDisk, Op};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
@@ -24,10 +27,12 @@ struct Copy {
     log: Vec<(u64, u64)>,
     term: u64,
     standing: Standing,
-    leads: Option<Leads>,
+    leads: Option<Order>,
+    /// Nothing begins here as long as this holds.
+    slow: bool,
 }
 
-struct Leads {
+struct Order {
     term: u64,
     start: usize,
     acked: BTreeMap<NodeId, usize>,
@@ -43,10 +48,10 @@ impl Shared {
 }
 
 impl Data for Shared {
-    fn promise(&self, term: u64) -> io::Result<Option<End>> {
+    fn promise(&self, term: u64) -> io::Result<Answer> {
         let mut copy = self.lock();
         let Some(standing) = copy.standing.asked(term) else {
-            return Ok(None);
+            return Ok(Answer::Later(copy.standing.promised()));
         };
         copy.standing = standing;
         if copy.leads.as_ref().is_some_and(|l| l.term < term) {
@@ -54,13 +59,16 @@ impl Data for Shared {
         }
         let position = copy.log.len() as u64;
         let term = copy.term;
-        Ok(Some(End { term, position }))
+        Ok(Answer::Promised(End { term, position }))
     }
 
-    fn lead(&self, term: u64) -> io::Result<()> {
+    fn lead(&self, term: u64) -> io::Result<bool> {
+        while self.lock().slow {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let mut copy = self.lock();
         let Some(standing) = copy.standing.asked(term) else {
-            return Ok(());
+            return Ok(false);
         };
         copy.standing = standing;
         if copy.term < term {
@@ -68,13 +76,21 @@ impl Data for Shared {
             copy.term = term;
         }
         let start = copy.log.iter().rposition(|r| *r == (term, 0));
-        copy.leads = Some(Leads {
+        copy.leads = Some(Order {
             term,
             start: start.expect("the term begins in its leader's log") + 1,
             acked: BTreeMap::new(),
             acknowledged: 0,
         });
-        Ok(())
+        Ok(true)
+    }
+
+    fn leads(&self, term: u64) -> Leads {
+        let copy = self.lock();
+        match &copy.leads {
+            Some(l) if l.term == term => Leads::Yes,
+            _ => Leads::No,
+        }
     }
 
     fn follow(&self, _leader: NodeId, term: u64) -> io::Result<()> {
@@ -372,4 +388,115 @@ async fn a_primary_that_is_cut_off_stops_before_another_begins() {
         world.cut.lock().unwrap().clear();
         world.is_whole().await;
     }
+}
+
+/// A promotion by hand at a node that is no member: all have heard of its term, which is far above theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_term_that_was_drawn_by_hand_does_not_end_the_cluster() {
+    let world = three().await;
+    for hand in [1 << 40, 1 << 41] {
+        for id in ALL {
+            let mut copy = world.copies[&id].lock();
+            copy.standing = copy.standing.asked(hand).expect("a later term");
+            copy.leads = None;
+        }
+        world.commits_under_a_later_term(hand).await;
+        world.is_whole().await;
+    }
+    // The same while one of them is down, which hears of it later.
+    let hand = 1 << 42;
+    let gone = world.primary();
+    for id in ALL.into_iter().filter(|id| *id != gone) {
+        let mut copy = world.copies[&id].lock();
+        copy.standing = copy.standing.asked(hand).expect("a later term");
+    }
+    world.kill(gone).await;
+    world.commits_under_a_later_term(hand).await;
+    world.start(gone).await;
+    world.is_whole().await;
+}
+
+/// A named copy may have much to replay before its term begins. It is not given up meanwhile, as it asks for its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_named_copy_that_begins_slowly_is_waited_for() {
+    let world = three().await;
+    let (_, term) = world.acknowledged();
+    let gone = world.primary();
+    let others: Vec<_> = ALL.into_iter().filter(|id| *id != gone).collect();
+    for id in &others {
+        world.copies[id].lock().slow = true;
+    }
+    world.kill(gone).await;
+    let named = || {
+        let member = world.at(others[0]).expect("it runs");
+        let phase = member.consensus().catalogue().borrow().phase();
+        match phase {
+            Some(Phase::Leading { node, term: now }) if now > term => Some((node, now)),
+            _ => None,
+        }
+    };
+    let holds = async || {
+        let Some((node, term)) = named() else {
+            return false;
+        };
+        let member = world.at(node).expect("it runs");
+        member.may_acknowledge(term)
+    };
+    until(
+        "the copy that is named has a lease before it has begun",
+        holds,
+    )
+    .await;
+    for id in &others {
+        world.copies[id].lock().slow = false;
+    }
+    world.commits_under_a_later_term(term).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_consensus_log_that_cannot_be_written_is_told_and_read_again_later() {
+    let disk = FaultyDisk::new(Arc::new(MemDisk::new()));
+    let env = Env::os().with_disk(Arc::new(disk.clone()));
+    let open = async || {
+        let opened = RunningMember::open(
+            &env,
+            Path::new("consensus"),
+            1,
+            Arc::new(Net {
+                me: 1,
+                world: Arc::default(),
+            }),
+            Arc::new(Shared(Mutex::default())),
+            Timing::default(),
+            Terms::default(),
+        );
+        opened.await.expect("it opens")
+    };
+    let member = open().await;
+    let founder = Member {
+        name: "n1".into(),
+        address: "n1:5433".into(),
+        kind: Kind::Server,
+    };
+    let founded = member.consensus().found(founder, 1).await;
+    founded.expect("a cluster of one");
+    disk.inject(Fault {
+        op: Op::SyncData,
+        path: "consensus".into(),
+        nth: 1,
+        action: Action::Error(io::ErrorKind::StorageFull),
+    });
+    let appended = member.consensus().propose(Command::Restore).await;
+    assert!(appended.is_err());
+    let why = tokio::time::timeout(HANG, member.failed()).await;
+    let why = why.expect("it is told");
+    assert!(!why.is_empty());
+    _ = member.stop().await;
+    drop(member);
+    let again = open().await;
+    until("it leads again", async || {
+        let restored = again.consensus().propose(Command::Restore).await;
+        restored.is_ok_and(|r| r.is_ok())
+    })
+    .await;
 }

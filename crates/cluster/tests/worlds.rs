@@ -15,8 +15,8 @@
 
 use cluster::waiting::Seen;
 use cluster::{
-    Action, Catalogue, Command, End, Failover, Holder, Kind, Member, Phase, Policies, Request,
-    Standing, Terms, Waiting,
+    Action, Answer, Catalogue, Command, End, Failover, Holder, Kind, Member, Phase, Policies,
+    Request, Standing, Terms, Waiting,
 };
 use env::{Random, SeededRandom};
 use std::cmp::Reverse;
@@ -46,7 +46,7 @@ enum Event {
     Confirm(u64, Request),
     Granted(Request),
     Ask(u64, usize),
-    Answer(u64, usize, End),
+    Answer(u64, usize, Answer),
     /// The leader of a term sends its log; the copy answers with how much of it is there.
     Append(u64, usize, Log),
     Acked(u64, usize, usize),
@@ -111,6 +111,7 @@ struct Report {
     failovers: usize,
     degraded: usize,
     handed_over: usize,
+    overtaken: usize,
     refused: usize,
 }
 
@@ -354,9 +355,9 @@ impl World {
                 self.release(i);
             }
             Event::Ask(term, from) => self.asked(i, term, from),
-            Event::Answer(term, from, end) => {
+            Event::Answer(term, from, answer) => {
                 if let Some((_, control)) = &mut self.nodes[i].control {
-                    control.answered(term, from as u64, end);
+                    control.answered(term, from as u64, answer);
                 }
                 self.decide(i);
             }
@@ -375,16 +376,17 @@ impl World {
     fn asked(&mut self, i: usize, term: u64, from: usize) {
         let node = &mut self.nodes[i];
         let Some(standing) = node.standing.asked(term) else {
-            return;
+            let later = Answer::Later(node.standing.promised());
+            return self.send(i, from, Event::Answer(term, i, later));
         };
         node.standing = standing;
         if node.primary.as_ref().is_some_and(|p| p.term < term) {
             node.primary = None;
         }
-        let end = End {
+        let end = Answer::Promised(End {
             term: node.term,
             position: node.log.len() as u64,
-        };
+        });
         self.send(i, from, Event::Answer(term, i, end));
     }
 
@@ -463,6 +465,7 @@ impl World {
             self.fail(format!("two leaders of term {term}"));
         }
         self.report.failovers += usize::from(term > 1);
+        self.report.overtaken += usize::from(term >> 20 > 0);
     }
 
     /// Sends the log to the other copies.
@@ -536,10 +539,24 @@ impl World {
                 self.send(i, elected, Event::Propose(None, command));
             }
         }
+        self.give_up(i);
         if self.below(80) == 0 {
             self.hand_over(i);
         }
         self.decide(i);
+    }
+
+    /// The leader by the catalogue that has heard of a later term asks to be asked.
+    fn give_up(&mut self, i: usize) {
+        let node = &self.nodes[i];
+        if let Some(Phase::Leading { node: leader, term }) = node.catalogue.phase()
+            && leader as usize == i
+            && node.standing.promised() > term
+        {
+            let (after, above) = (term, 0);
+            let command = Command::Begin { after, above };
+            self.send(i, self.elected, Event::Propose(None, command));
+        }
     }
 
     /// The primary makes way for a replica that has all of its log, and proposes that one.
@@ -598,6 +615,13 @@ impl World {
                     false => BTreeSet::new(),
                 }
             }
+            9 if self.nodes[i].catalogue.phase().is_some() => {
+                // A node that is no member has drawn a term by hand, far above the members' terms, and tells of it.
+                let node = &mut self.nodes[i];
+                let term = node.standing.promised() + (1 << 20);
+                node.standing = node.standing.asked(term).expect("a later term");
+                node.primary = None;
+            }
             _ => {}
         }
         // The consensus has another leader. The one before hears of it later, or never.
@@ -644,11 +668,12 @@ fn worlds_lose_nothing_and_planted_faults_are_found() {
         sum.failovers += report.failovers;
         sum.degraded += report.degraded;
         sum.handed_over += report.handed_over;
+        sum.overtaken += report.overtaken;
     }
     println!("{sum:?}");
     assert!(sum.acknowledged > 50_000 && sum.reads > 50_000, "{sum:?}");
     assert!(sum.failovers > 500 && sum.degraded > 20, "{sum:?}");
-    assert!(sum.handed_over > 500, "{sum:?}");
+    assert!(sum.handed_over > 500 && sum.overtaken > 500, "{sum:?}");
     #[cfg(feature = "faults")]
     for fault in [
         "lease.from_answer",

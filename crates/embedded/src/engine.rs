@@ -107,19 +107,41 @@ impl NodeEngine {
     fn lease(&self) -> Waiting<()> {
         let (node, around) = (self.node.clone(), self.surroundings.clone());
         Box::pin(async move {
-            let until = tokio::time::Instant::now() + LEASE;
-            while node.role() == Role::Primary {
-                if around.as_ref().is_none_or(|s| s.may_serve()) {
-                    return Ok(());
-                }
-                if tokio::time::Instant::now() > until {
-                    break;
-                }
-                tokio::time::sleep(LOOK).await;
+            match comes_back(&node, around.as_ref()).await {
+                true => Ok(()),
+                false => Err(no_lease()),
             }
-            Err(no_lease())
         })
     }
+}
+
+/// Whether a lease that is over comes back in time.
+async fn comes_back(node: &Node, around: Option<&Arc<dyn Surroundings>>) -> bool {
+    let until = tokio::time::Instant::now() + LEASE;
+    while node.role() == Role::Primary && tokio::time::Instant::now() < until {
+        if around.is_none_or(|s| s.may_serve()) {
+            return true;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    false
+}
+
+/// Whether this reply acknowledges a commit that no replica has to have. Without a lease another primary may have begun that lacks it.
+fn stands_alone(node: &Node, held: Held) -> bool {
+    match held {
+        Held::Published(_) => false,
+        Held::Flushed(_) => true,
+        Held::Written(_) | Held::Decided(_) | Held::Applied(_) => node.shipping().replicas() == 0,
+    }
+}
+
+/// 40003.
+fn in_doubt() -> Error {
+    let what = "the transaction stands on this node, which holds no lease of its cluster's members any more; whether it stays is not known";
+    Error::new(SqlState::STATEMENT_COMPLETION_UNKNOWN, what)
+        .detail("No replica had to have it, and another node may be the primary by now.")
+        .hint("Ask the primary.")
 }
 
 impl Engine for NodeEngine {
@@ -157,6 +179,7 @@ impl Engine for NodeEngine {
         // A commit that enough replicas have stays, whoever leads. What was read may be old by now.
         let reads = matches!(held, Held::Published(_));
         let lease = (reads && !self.holds_lease()).then(|| self.lease());
+        let around = self.surroundings.clone();
         Box::pin(async move {
             if let Some(lease) = lease {
                 lease.await?;
@@ -176,7 +199,13 @@ impl Engine for NodeEngine {
                 }
                 Poll::Pending => Poll::Pending,
             })
-            .await
+            .await?;
+            let without =
+                stands_alone(&node, held) && around.as_ref().is_some_and(|s| !s.may_serve());
+            if without && !comes_back(&node, around.as_ref()).await {
+                return Err(in_doubt());
+            }
+            Ok(())
         })
     }
 

@@ -64,6 +64,17 @@ impl Place {
             false => Ok(true),
         }
     }
+
+    /// The last term of the history here, if this node has led it by what its directory says, and has heard of no later one.
+    pub fn led_term(&self) -> Result<Option<u64>> {
+        if !self.is_begun() {
+            return Ok(None);
+        }
+        let dir = self.open(None)?;
+        let own = dir.terms().last().expect("never empty").0;
+        let heard = dir.heard_term().map_err(disk)?;
+        Ok((dir.has_led().map_err(disk)? && heard == own).then_some(own))
+    }
 }
 
 fn is_wanting(dir: &DataDir) -> Result<bool> {

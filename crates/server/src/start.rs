@@ -9,7 +9,7 @@
 //! stops and starts within the process ([`run`]); its sessions end with 57P01.
 
 use crate::config::{Config, LogFormat};
-use crate::control::Seat;
+use crate::control::{Outsider, Seat};
 use crate::forward::Pool;
 use crate::gate::waiting::{Door, WaitingRoom};
 use crate::gate::{self, Gate};
@@ -146,6 +146,11 @@ pub fn run(config: Config) -> Result<()> {
                     let_go(&config).await;
                     restart = Some(why);
                 }
+                e = ended(seat.as_ref()) => {
+                    error!("{}; stopping", e.fields().message);
+                    server.stop_at_once().await;
+                    return Err(e);
+                }
                 () = moved(seat.as_ref()) => {
                     if let Some(seat) = &seat {
                         seat.hears(false);
@@ -169,6 +174,14 @@ async fn let_go(config: &Config) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Ready when this server can be of its cluster no more; why.
+async fn ended(seat: Option<&Arc<Seat>>) -> Error {
+    match seat {
+        Some(seat) => seat.ended().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -264,8 +277,9 @@ impl Server {
             fresh: read_freshly(config, &node, &env, &mut front.tasks),
             site: be_site(config, &node, &mut front.tasks),
         });
-        if let Some(seat) = seat {
-            seat.attach(&place);
+        match seat {
+            Some(seat) => seat.attach(&place),
+            None => Outsider::attach(&place),
         }
         let gate = gate_over(&place, config, env)?;
         let listeners = front.listeners().await;

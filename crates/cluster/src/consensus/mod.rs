@@ -144,6 +144,13 @@ impl Consensus {
         self.raft.runtime_config().elect(may);
     }
 
+    /// Why this member's part has ended, if it has: a write of its log that failed ends it.
+    pub fn failed(&self) -> Option<String> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        metrics.running_state.as_ref().err().map(|e| e.to_string())
+    }
+
     /// The consensus leader, as far as this member knows.
     pub fn leader(&self) -> Option<NodeId> {
         self.raft.metrics().borrow().current_leader

@@ -23,6 +23,9 @@ pub struct Seen {
     pub heard: Option<i64>,
     /// The primary has said that it has everything up to here.
     pub claimed: Position,
+    /// Streams that have begun since the start, and whether the primary has said over the last of them what it has.
+    pub streams: u64,
+    pub told: bool,
     /// Commits that had come, and when, about once a second for the last ten.
     pace: VecDeque<(i64, u64)>,
     /// By our clock: when what is shown was heard of. By the primary's: when it was sent.
@@ -36,6 +39,7 @@ impl Seen {
         self.heard = Some(now);
         let Some(step) = step else { return };
         self.claimed = self.claimed.max(step.current());
+        self.told = true;
         let last = self.pace.back().map_or(0, |p| p.0);
         if now - last >= SAMPLE {
             self.pace.push_back((now, commits()));
@@ -52,6 +56,8 @@ impl Seen {
         (self.connected, self.status) = (true, "streaming");
         // A primary that began again may have lost what it had published, and its disk had not.
         (self.began, self.claimed) = (from, from);
+        self.streams += 1;
+        self.told = false;
         self.age.forget_beyond(from);
         self.sent.forget_beyond(from);
     }

@@ -4,18 +4,34 @@ use super::Seat;
 use super::words::{ASKED, Identity, Joined, Joining, OF_MEMBER, Question, system};
 use crate::replication::Place;
 use crate::replication::members::{MemberSeen, Members, Together};
+use ::cluster::catalogue::MOST_VOTERS;
 use ::cluster::failover::stands_in_the_way;
-use ::cluster::{Command, Kind, Member, NodeId, Obstacle, Phase, Policies, Refused};
+use ::cluster::{Catalogue, Command, Kind, Member, NodeId, Obstacle, Phase, Policies, Refused};
 use base::{Error, Result, SqlState};
 use futures::future::BoxFuture;
 use node::Role;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tracing::info;
 
-/// How long the members have to say that they are a majority.
-const MAJORITY: Duration = Duration::from_secs(3);
+/// How long the members have to say that they are a majority: longer than any question to one of them takes.
+const MAJORITY: Duration = Duration::from_secs(20);
+
+/// Members that the consensus leader does not reach, for people.
+fn unreached(catalogue: &Catalogue, reached: &BTreeSet<NodeId>) -> String {
+    let away = catalogue
+        .members()
+        .iter()
+        .filter(|(id, _)| !reached.contains(id));
+    let names: Vec<&str> = away.map(|(_, m)| &*m.name).collect();
+    match names.is_empty() {
+        true => "set synchronous_replicas higher, so that fewer have to".to_owned(),
+        false => format!("{} cannot be reached", names.join(", ")),
+    }
+}
+
 impl Members for Seat {
     fn answer(self: Arc<Self>, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>>> {
         // The member lives in the runtime; a connection lives on a core that may be busy with statements.
@@ -34,16 +50,25 @@ impl Members for Seat {
             leads: matches!(phase, Phase::Leading { node, .. } if node == *id),
             decides: decides == Some(*id),
         };
-        let obstacle = match stands_in_the_way(&catalogue) {
+        let reached = member.reached();
+        let obstacle = match stands_in_the_way(&catalogue, &voters, &reached) {
+            _ if decides.is_none() => Some("the members reach no majority".to_owned()),
             Some(Obstacle::NoReplica) => Some("there is no other copy".to_owned()),
-            Some(_) => {
-                Some("no replica has said yet that it has all that was acknowledged".to_owned())
-            }
-            None if voters.len() < 3 => Some(
+            Some(Obstacle::Votes { .. }) if voters.len() < MOST_VOTERS => Some(
                 "only one member votes: a third server, or a witness, would make it three"
                     .to_owned(),
             ),
-            None if decides.is_none() => Some("the members reach no majority".to_owned()),
+            Some(Obstacle::Votes { needed, have }) => Some(format!(
+                "of {needed} votes that are needed the others have {have}: {}",
+                unreached(&catalogue, &reached)
+            )),
+            Some(Obstacle::Answers { needed, have }) => Some(format!(
+                "of {needed} other copies that have to answer {have} can: {}",
+                unreached(&catalogue, &reached)
+            )),
+            Some(_) => {
+                Some("no replica has said yet that it has all that was acknowledged".to_owned())
+            }
             None => None,
         };
         Some(Together {
@@ -65,16 +90,23 @@ impl Members for Seat {
             let member = seat.member.get().expect("looked at above");
             _ = told.send(member.has_majority().await);
         });
+        // A leader that does not answer is told apart from one that is slow by the time that its connection may take.
         let majority = tokio::task::block_in_place(|| heard.recv_timeout(MAJORITY));
+        let code = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
         match majority {
+            Ok(false) => Ok(()),
             Ok(true) => {
                 let what =
                     "the members of this cluster agree among themselves which node is the primary";
-                Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what).hint(
+                Err(Error::new(code, what).hint(
                     "canon status says which, and what stands in the way of a fail-over. A promotion by hand is for a cluster without a majority.",
                 ))
             }
-            _ => Ok(()),
+            Err(_) => {
+                let what =
+                    "it is not known yet whether the members of this cluster have a majority";
+                Err(Error::new(code, what).hint("Ask again."))
+            }
         }
     }
 
@@ -97,6 +129,10 @@ impl Seat {
                 member.ear().hear(message).await.map_err(system)
             }
             Some((&ASKED, question)) => match serde_json::from_slice(question).map_err(system)? {
+                Question::RunsItself => {
+                    let founded = self.catalogue().is_some_and(|c| c.phase().is_some());
+                    serde_json::to_vec(&founded).map_err(system)
+                }
                 Question::Primary { you } => {
                     let at = self.primary(&you)?;
                     serde_json::to_vec(&at).map_err(system)

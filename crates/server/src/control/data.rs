@@ -2,9 +2,9 @@
 
 use super::Seat;
 use crate::replication::Place;
-use ::cluster::member::Data;
+use ::cluster::member::{Data, Leads};
 use ::cluster::waiting::Seen;
-use ::cluster::{Command, End, NodeId, Phase};
+use ::cluster::{Answer, Command, End, NodeId, Phase};
 use base::{Error, Position};
 use node::Role;
 use std::io;
@@ -61,15 +61,16 @@ fn make_way(place: &Place, term: u64) -> io::Result<()> {
 }
 
 impl Data for Seat {
-    fn promise(&self, term: u64) -> io::Result<Option<End>> {
+    fn promise(&self, term: u64) -> io::Result<Answer> {
         let place = self.place().ok_or_else(away)?;
         let _one = self.changing.lock();
-        if self.incomplete.load(Ordering::SeqCst) {
+        if self.incomplete.load(Ordering::SeqCst) || place.senders.has_lost().is_some() {
             return Err(io::Error::other("the copy here is not whole"));
         }
         let node = &place.node;
-        if node.heard_term() > term || (node.role() == Role::Primary && node.term() >= term) {
-            return Ok(None);
+        let heard = node.heard_term();
+        if heard > term || (node.role() == Role::Primary && node.term() >= term) {
+            return Ok(Answer::Later(heard.max(node.term())));
         }
         make_way(&place, term)?;
         let end = match (node.following(), &place.follow) {
@@ -89,21 +90,27 @@ impl Data for Seat {
             }
         };
         info!(term, %end, "the members look for a primary: this copy is asked");
-        Ok(Some(End {
+        Ok(Answer::Promised(End {
             term: begun(&node.terms(), end),
             position: end.as_u64(),
         }))
     }
 
-    fn lead(&self, term: u64) -> io::Result<()> {
+    fn lead(&self, term: u64) -> io::Result<bool> {
         let place = self.place().ok_or_else(away)?;
         let _one = self.changing.lock();
         let node = &place.node;
         if node.role() == Role::Primary && node.term() == term {
-            return Ok(());
+            return Ok(true);
         }
         if node.heard_term() > term {
-            return Err(io::Error::other("a later term is known"));
+            let heard = node.heard_term();
+            warn!(
+                term,
+                heard,
+                "the members named this node for a term, and a later one is known here: they are to choose again"
+            );
+            return Ok(false);
         }
         // Before anything is acknowledged in this term.
         self.fit(&place);
@@ -127,7 +134,22 @@ impl Data for Seat {
             }
         }
         self.fit(&place);
-        Ok(())
+        Ok(true)
+    }
+
+    fn leads(&self, term: u64) -> Leads {
+        let Some(place) = self.place() else {
+            return Leads::Unknown;
+        };
+        let node = &place.node;
+        match node.role() {
+            Role::Primary if node.term() == term => Leads::Yes,
+            // It is about to stop for good.
+            Role::Sealed if place.senders.has_lost().is_some() => Leads::Unknown,
+            Role::Sealed => Leads::No,
+            // Promoted by hand, which the members are told; or about to start as another one's replica.
+            Role::Primary | Role::Replica => Leads::Unknown,
+        }
     }
 
     fn follow(&self, leader: NodeId, term: u64) -> io::Result<()> {
@@ -175,9 +197,11 @@ impl Data for Seat {
         let decided = marks.decided.get();
         let before = std::mem::replace(&mut self.watched.lock().decided, decided);
         let shipping = node.shipping();
-        // What was acknowledged before this is shown by now; later commits wait for replicas already.
-        let shown = marks.published.get();
-        let hold_all = shipping.holding(shown).min(shipping.replicas());
+        // What this term acknowledged before is shown by now; later commits wait for replicas already. What earlier terms acknowledged stands below this
+        // term's start, which may come long before it is shown here.
+        let start = node.terms().last().map_or(Position::ZERO, |t| t.1);
+        let all = marks.published.get().max(start);
+        let hold_all = shipping.holding(all).min(shipping.replicas());
         let waits = shipping.replicas() > 0 && before == decided && decided < marks.flushed.get();
         (Seen { waits, hold_all }, end)
     }
@@ -237,12 +261,15 @@ impl Seat {
         let (Some(following), Some(follow)) = (place.node.following(), &place.follow) else {
             return;
         };
-        let whole = follow.is_connected() && following.marks.persisted.get() >= follow.claimed();
+        // Until the primary has spoken over a stream, what it has claimed is no more than where the stream began.
+        let told = follow.told();
+        let whole = told.is_some() && following.marks.persisted.get() >= follow.claimed();
         let mut watched = self.watched.lock();
-        watched.followed = match follow.is_connected() {
+        watched.followed = match told == watched.told {
             true => watched.followed + 1,
             false => 0,
         };
+        watched.told = told;
         if whole && watched.followed > LOOKS {
             drop(watched);
             self.end_copy();

@@ -7,12 +7,12 @@ use super::seat::with_wanted;
 use super::words::{Identity, Joined, Joining, Question, system};
 use crate::config::Config;
 use crate::replication::members::Members;
-use crate::replication::{Place, Primary};
+use crate::replication::{Place, Primary, bootstrap};
 use ::cluster::Phase;
 use base::{Error, Result, SqlState};
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 /// Between looks for the primary at a start.
 const LOOK: Duration = Duration::from_millis(500);
@@ -33,6 +33,14 @@ impl Seat {
     /// The configuration that the server is to start with now. A server that joins waits here until it knows the primary.
     pub async fn arrange(self: &Arc<Seat>) -> Result<Config> {
         self.moved.send_replace(false);
+        if let Some(term) = self.led_by_hand()? {
+            warn!(
+                term,
+                "this node was promoted by hand, and the members do not know it yet: it starts as the primary"
+            );
+            *self.target.lock() = None;
+            return Ok(self.named(None));
+        }
         let mut said = false;
         loop {
             let catalogue = self.newest_catalogue();
@@ -69,6 +77,16 @@ impl Seat {
         }
     }
 
+    /// The term that this node leads though the members know of none so late.
+    fn led_by_hand(&self) -> Result<Option<u64>> {
+        let agreed = self.newest_catalogue().and_then(|c| c.phase());
+        let Some(agreed) = agreed.map(Phase::term) else {
+            return Ok(None);
+        };
+        let led = tokio::task::block_in_place(|| bootstrap::led_term(&self.config))?;
+        Ok(led.filter(|own| *own > agreed))
+    }
+
     /// The server runs, and is about to take clients.
     pub fn attach(self: &Arc<Seat>, place: &Arc<Place>) {
         *self.place.lock() = Arc::downgrade(place);
@@ -98,7 +116,7 @@ pub(super) async fn join(seat: &Arc<Seat>) {
         }
         match try_join(seat).await {
             Ok(None) => return info!("this server is a member of the cluster"),
-            Ok(Some(why)) => return error!("not joined: {why}"),
+            Ok(Some(why)) => return seat.is_refused(&why),
             Err(e) => {
                 let why = e.fields().message.to_string();
                 if why != said {
@@ -108,6 +126,27 @@ pub(super) async fn join(seat: &Arc<Seat>) {
             }
         }
         tokio::time::sleep(AGAIN).await;
+    }
+}
+
+impl Seat {
+    /// The members do not take this node in, and never will: it ends. A node that is no member yet forgets its number, so that its next start may do
+    /// something else.
+    fn is_refused(&self, why: &str) {
+        let known = self.catalogue().unwrap_or_default();
+        let is_member = self
+            .me()
+            .is_some_and(|me| known.members().contains_key(&me));
+        let forgotten = match is_member {
+            true => Ok(()),
+            false => tokio::task::block_in_place(|| self.forget()),
+        };
+        if let Err(e) = forgotten {
+            warn!("that this node is no member could not be written down: {e}");
+        }
+        let what = format!("this server cannot join the cluster: {why}");
+        let e = Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, what);
+        self.end(e.hint("Give it another name (--node-name), or start it without --join."));
     }
 }
 

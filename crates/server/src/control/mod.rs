@@ -7,6 +7,7 @@
 //! answers.rs      questions of other nodes: which node leads, may this one join; and the messages of members
 //! words.rs        what they speak of
 //! roads.rs        connections to other nodes, for questions
+//! outsider.rs     a server that follows by hand, and is no member
 //! joining.rs      a server that joins: finds the primary, follows it, and then asks to be a member
 //! ```
 //! A server without MEMBER takes no part, and nothing here acts. It founds a cluster of one when the first other server asks to join it.
@@ -19,8 +20,10 @@
 mod answers;
 mod data;
 mod joining;
+mod outsider;
 mod roads;
 mod seat;
 mod words;
 
+pub use outsider::Outsider;
 pub use seat::Seat;

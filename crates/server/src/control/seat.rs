@@ -44,6 +44,8 @@ pub struct Seat {
     pub(super) founding: tokio::sync::Mutex<()>,
     /// The server is to start again, as what [`Seat::arrange`] says then.
     pub(super) moved: watch::Sender<bool>,
+    /// The server is to end, for this reason.
+    pub(super) ended: watch::Sender<Option<Error>>,
     /// The term for which a lease is needed; 0: none is.
     pub(super) guarded: AtomicU64,
     pub(super) incomplete: AtomicBool,
@@ -104,6 +106,7 @@ impl Seat {
             changing: Mutex::default(),
             founding: tokio::sync::Mutex::default(),
             moved: watch::channel(false).0,
+            ended: watch::channel(None).0,
             guarded: AtomicU64::new(0),
             incomplete: AtomicBool::new(incomplete),
             watched: Mutex::default(),
@@ -135,10 +138,19 @@ impl Seat {
         let member = member.await.map_err(system)?;
         member.set_deaf(self.place().is_none());
         let first = self.member.set(member).is_ok() && self.identity.set(identity).is_ok();
-        match first {
-            true => Ok(()),
-            false => Err(system("this node is a member already")),
+        if !first {
+            return Err(system("this node is a member already"));
         }
+        let seat = self.clone();
+        self.runtime.spawn(async move {
+            let member = seat.member.get().expect("set above");
+            let why = member.failed().await;
+            // A member that says nothing any more would be missed only when it is needed.
+            let what = format!("the consensus log of this member cannot be written: {why}");
+            let e = Error::new(SqlState::IO_ERROR, what);
+            seat.end(e.hint("The log is whole up to its last write: start the server again when the disk takes writes."));
+        });
+        Ok(())
     }
 
     /// The same, to be kept.
@@ -251,6 +263,30 @@ impl Seat {
     /// The server is to start again, as what [`Seat::arrange`] says.
     pub(super) fn start_again(&self) {
         self.moved.send_replace(true);
+    }
+
+    /// This node is no member, and was none: it has no number any more.
+    pub(super) fn forget(&self) -> io::Result<()> {
+        std::fs::remove_file(self.dir.join(MEMBER))?;
+        std::fs::remove_dir_all(&self.dir)
+    }
+
+    /// The server is to end. The first reason counts.
+    pub(super) fn end(&self, why: Error) {
+        self.ended.send_if_modified(|known| {
+            let first = known.is_none();
+            known.get_or_insert(why);
+            first
+        });
+    }
+
+    /// Ready when the server is to end; why.
+    pub async fn ended(&self) -> Error {
+        let mut ended = self.ended.subscribe();
+        let why = ended.wait_for(Option::is_some).await;
+        why.expect("the sender is ours")
+            .clone()
+            .expect("waited for")
     }
 
     /// Ready when the server is to start again.

@@ -21,6 +21,8 @@ pub struct Identity {
 /// What is asked.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Question {
+    /// Whether this node is of a cluster that runs itself.
+    RunsItself,
     /// Which node leads the data. `you`: how the node was reached that is asked.
     Primary { you: String },
     /// A node wants to be a member.
@@ -67,7 +69,8 @@ impl Question {
 pub struct Watched {
     /// Where decided stood.
     pub decided: Position,
-    /// For how many looks an incomplete copy was followed.
+    /// The stream over which an incomplete copy was told what its primary has, and for how many looks.
+    pub told: Option<u64>,
     pub followed: u32,
     /// A promotion by hand is being told.
     pub telling: Arc<AtomicBool>,

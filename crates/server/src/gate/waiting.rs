@@ -30,6 +30,8 @@ use tokio::task::JoinSet;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A client that says nothing.
 const SILENCE: Duration = Duration::from_secs(60);
+/// The same where members are heard: clients that say nothing must not hold their places.
+const FIRST: Duration = Duration::from_secs(10);
 /// For the last words to one that does not read them.
 const LAST: Duration = Duration::from_secs(1);
 /// Most connections that are answered at once; others wait to be accepted.
@@ -117,10 +119,15 @@ async fn accept(
                         }
                         Some(door) => {
                             let local = super::is_local(&address);
-                            hear(socket, &why, door, tls.as_deref(), local).await;
+                            if let Some(mut wire) =
+                                let_in(socket, &why, &door, tls.as_deref(), local).await
+                            {
+                                // One that has proven itself needs no place.
+                                drop(place);
+                                hear(&mut wire, &door).await;
+                            }
                         }
                     }
-                    drop(place);
                 });
             }
             // No descriptors, say.
@@ -130,20 +137,36 @@ async fn accept(
 }
 
 /// Lets a member in, and refuses all others.
-async fn hear(socket: TcpStream, why: &str, door: Door, tls: Option<&Acceptor>, local: bool) {
+async fn let_in(
+    socket: TcpStream,
+    why: &str,
+    door: &Door,
+    tls: Option<&Acceptor>,
+    local: bool,
+) -> Option<Wire<TcpStream>> {
     _ = socket.set_nodelay(true);
     let mut wire = Wire::new(socket);
     let knocked = startup::knock(&mut wire, &door.membership, tls, local);
-    let served = match tokio::time::timeout(SILENCE, knocked).await {
-        Ok(Ok(true)) => members::serve(&mut wire, Some(&door.members)).await,
-        Ok(Ok(false)) => Err(Error::new(SqlState::CANNOT_CONNECT_NOW, why)),
-        Ok(Err(e)) => Err(e),
-        Err(_) => return,
+    let refused = match tokio::time::timeout(FIRST, knocked).await {
+        Ok(Ok(true)) => return Some(wire),
+        Ok(Ok(false)) => Error::new(SqlState::CANNOT_CONNECT_NOW, why),
+        Ok(Err(e)) => e,
+        Err(_) => return None,
     };
-    if let Err(e) = served {
-        wire.out.error(Severity::Fatal, &e);
-        _ = tokio::time::timeout(LAST, wire.last_words()).await;
+    last_words(&mut wire, &refused).await;
+    None
+}
+
+/// Answers a member until it goes.
+async fn hear(wire: &mut Wire<TcpStream>, door: &Door) {
+    if let Err(e) = members::serve(wire, Some(&door.members)).await {
+        last_words(wire, &e).await;
     }
+}
+
+async fn last_words(wire: &mut Wire<TcpStream>, e: &Error) {
+    wire.out.error(Severity::Fatal, e);
+    _ = tokio::time::timeout(LAST, wire.last_words()).await;
 }
 
 async fn refuse(socket: TcpStream, why: &str, tls: Option<&Acceptor>) -> io::Result<()> {

@@ -36,6 +36,11 @@ pub fn is_wanting(config: &Config) -> Result<bool> {
     place(config).is_wanting()
 }
 
+/// See [`Place::led_term`].
+pub fn led_term(config: &Config) -> Result<Option<u64>> {
+    place(config).led_term()
+}
+
 /// Makes the directory one that this replica can follow with: does what the last life asked for, then copies the primary's database
 /// if there is none. How many copies in a row did not come.
 pub async fn prepare(config: &Config, primary: &Primary, restart: Option<Restart>) -> Result<u32> {

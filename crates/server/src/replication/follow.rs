@@ -132,6 +132,12 @@ impl Follow {
         self.seen.lock().connected
     }
 
+    /// The number of the stream that flows now, if the primary has said over it what it has.
+    pub fn told(&self) -> Option<u64> {
+        let seen = self.seen.lock();
+        (seen.connected && seen.told).then_some(seen.streams)
+    }
+
     /// `connecting`, `streaming`, `stopped`, `promoted`.
     pub fn status(&self) -> &'static str {
         self.seen.lock().status
