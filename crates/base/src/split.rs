@@ -23,6 +23,38 @@ fn within_reach(units: i128) -> Option<i128> {
     (-MOST_UNITS..=MOST_UNITS).contains(&units).then_some(units)
 }
 
+/// How the deltas of a split column go together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Deltas never conflict: they are merged at the commit, and reservations keep the bounds of the sum.
+    #[default]
+    Escrow,
+    /// The way of the thesis: each record is an ordinary row, which a delta locks and rewrites; the first committer wins.
+    Rows,
+}
+
+impl Mode {
+    /// As options and views spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Escrow => "escrow",
+            Mode::Rows => "rows",
+        }
+    }
+
+    /// The mode of this name.
+    pub fn of(name: &str) -> Option<Mode> {
+        [Mode::Escrow, Mode::Rows]
+            .into_iter()
+            .find(|m| m.name() == name)
+    }
+
+    fn is_escrow(&self) -> bool {
+        *self == Mode::Escrow
+    }
+}
+
 /// How a column is split, as the schema holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
@@ -31,6 +63,8 @@ pub struct Split {
     /// How many further records a value gets at once when it has deltas.
     #[serde(default)]
     pub min: u16,
+    #[serde(default, skip_serializing_if = "Mode::is_escrow")]
+    pub mode: Mode,
     /// No value may lie below, in units: what the CHECK constraints of the column demand. None: the least value of its type.
     pub lower: Option<i64>,
     /// No value may lie above, in units, likewise.
@@ -38,6 +72,20 @@ pub struct Split {
     /// Where the further records of its values are; none: a value has one record, the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<Records>,
+}
+
+impl Default for Split {
+    /// As a column is split that says nothing but that it is.
+    fn default() -> Split {
+        Split {
+            max: 64,
+            min: 0,
+            mode: Mode::Escrow,
+            lower: None,
+            upper: None,
+            records: None,
+        }
+    }
 }
 
 /// Where the further records of a split column's values are.
@@ -192,11 +240,8 @@ mod tests {
         assert!(int(Type::Int2).allows(32_767) && !int(Type::Int2).allows(32_768));
         assert!(!money().allows(1_000_000_000_000) && money().allows(999_999_999_999));
         let split = Split {
-            max: 64,
-            min: 0,
             lower: Some(0),
-            upper: None,
-            records: None,
+            ..Split::default()
         };
         assert!(!int(Type::Int4).within(&split).allows(-1));
         let plain = ColumnType {

@@ -58,10 +58,7 @@ fn hidden_table(owner: &TableDef, at: usize, key: &Index, ids: [Oid; 3]) -> Tabl
     }
     share.split = Some(Split {
         max: 1,
-        min: 0,
-        lower: None,
-        upper: None,
-        records: None,
+        ..Split::default()
     });
     columns.push(plain_column("record".into(), Type::Int2));
     columns.push(share);

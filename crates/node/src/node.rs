@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) checkpoint: (Mutex<CheckpointState>, Condvar),
     pub(crate) checkpoints: AtomicU64,
     /// How often a split value got more records, and fewer.
-    pub(crate) split_steps: (AtomicU64, AtomicU64),
+    pub(crate) split_steps: crate::splits::steps::Steps,
     /// Old versions taken away since the start, and records that still have some.
     pub(crate) reclaimed: (AtomicU64, AtomicU64),
     /// There is a primary of a newer term, or of one that nobody leads any more.

@@ -7,6 +7,9 @@ use replica::replay::ReplayOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::splits::adjust::Adjust;
+use crate::splits::balance::Balance;
+
 /// How a node is opened.
 #[derive(Clone)]
 pub struct NodeOptions {
@@ -43,6 +46,9 @@ pub struct NodeOptions {
     pub recent_bytes: usize,
     /// A replica that says nothing for so long is gone.
     pub silence: Duration,
+    /// How the worker of split values gives and takes records, and what it moves between them.
+    pub split_adjust: Adjust,
+    pub split_balance: Balance,
     /// Called about twice a second during recovery: (bytes done, bytes in all, rows, commits).
     pub on_recovery: Option<fn(u64, u64, u64, u64)>,
 }
@@ -67,6 +73,8 @@ impl Default for NodeOptions {
             ring_bytes: 64 << 20,
             recent_bytes: 64 << 20,
             silence: Duration::from_secs(30),
+            split_adjust: Adjust::default(),
+            split_balance: Balance::default(),
             on_recovery: None,
         }
     }

@@ -22,6 +22,8 @@ use crate::forward::Limits;
 use crate::replication::Primary;
 use crate::replication::archive::Place;
 use base::{Error, Position, Result, SqlState};
+use node::splits::adjust::Adjust;
+use node::splits::balance::Balance;
 use replica::replay::Policy;
 use said::{Said, bad};
 use std::collections::BTreeMap;
@@ -53,6 +55,9 @@ pub struct Config {
     /// Bytes of statements, sessions, queues and connections together (`memory.total`).
     pub memory_total: u64,
     pub snapshot_max_age: Duration,
+    /// What the worker of split values does.
+    pub split_adjust: Adjust,
+    pub split_balance: Balance,
     pub checkpoint_bytes: u64,
     pub segment_bytes: u64,
     pub epoch_max_duration: Duration,
@@ -165,11 +170,6 @@ fn log_ring(said: &Said<String>, shared_memory: bool) -> Result<bool> {
     }
 }
 
-fn replay_policy(said: &Said<String>) -> Result<Policy> {
-    let names = "row, serial, table, transaction, page or transaction-worker";
-    said.text().parse().map_err(|_| said.bad(names))
-}
-
 fn log_level(said: &Said<String>) -> Result<String> {
     match said.text().parse::<tracing_subscriber::EnvFilter>() {
         Ok(_) => Ok(said.text().to_owned()),
@@ -240,6 +240,8 @@ impl Config {
             max_memory,
             memory_total: memory::of_the_rest(&given.memory_total, max_memory)?,
             snapshot_max_age: given.snapshot_max_age.time()?,
+            split_adjust: given.split_adjust.named("binary, linear or quadratic")?,
+            split_balance: given.split_balance.named("minmax, random, all or none")?,
             checkpoint_bytes: given.checkpoint_bytes.size()?,
             segment_bytes: given.segment_bytes.size()?,
             epoch_max_duration: given.epoch_max_duration.time()?,
@@ -257,7 +259,9 @@ impl Config {
             )?,
             shared_memory,
             log_ring: log_ring(&given.replication_ring, shared_memory)?,
-            replay_policy: replay_policy(&given.replay_policy)?,
+            replay_policy: given
+                .replay_policy
+                .named("row, serial, table, transaction, page or transaction-worker")?,
             replay_workers: given.replay_workers.within(0..=256)?,
             forward: forward_limits(&given)?,
             log_level: log_level(&given.log_level)?,

@@ -545,6 +545,13 @@ fn split_worker(p: &mut Page, node: &node::Node) {
         "records",
         [("more", more), ("fewer", fewer)],
     );
+    let (done, gave_up) = node.balance_steps();
+    p.counters(
+        "canon_split_balance_steps_total",
+        "How often the worker of split values in the mode rows moved parts between the records of a value, or gave up because one was in use.",
+        "outcome",
+        [("done", done), ("gave_up", gave_up)],
+    );
 }
 
 fn engine(p: &mut Page, node: &node::Node) {

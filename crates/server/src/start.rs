@@ -710,6 +710,8 @@ async fn open(config: &Config, region: Option<Arc<Region>>) -> Result<Node> {
         owner: DATABASE.into(),
         max_memory: config.max_memory,
         snapshot_max_age: config.snapshot_max_age,
+        split_adjust: config.split_adjust,
+        split_balance: config.split_balance,
         checkpoint_bytes: config.checkpoint_bytes,
         segment_bytes: config.segment_bytes,
         epoch_max_duration: config.epoch_max_duration,

@@ -194,6 +194,28 @@ impl TestDb {
         }
     }
 
+    /// Moves a part of every value that is split in the mode `rows` from this record to the next one.
+    pub fn balance(&self, table: &str, from: u16) {
+        for v in self.manager.split_values(false) {
+            let catalog = self.manager.catalog();
+            let t = catalog.table(v.table).expect("here");
+            if t.name() != table {
+                continue;
+            }
+            let mut txn = self.begin();
+            txn.begin_statement().unwrap();
+            let moves = [txn::Move {
+                from,
+                to: from + 1,
+                amount: 5,
+            }];
+            let column = usize::from(v.column);
+            if txn.balance_value(t, &v.key, column, &moves).unwrap() {
+                self.commit(txn).unwrap();
+            }
+        }
+    }
+
     /// How many values have further records.
     pub fn spread_values(&self) -> usize {
         let values = self.manager.split_values(false);

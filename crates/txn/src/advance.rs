@@ -83,7 +83,7 @@ impl Txn {
         self.reads.spared = kept.spared;
         self.shared.stats.moved();
         for (table, key, columns) in kept.split {
-            self.note_shown(&table, &key, columns);
+            self.note_shown(&table, &key, columns, None);
         }
     }
 

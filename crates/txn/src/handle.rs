@@ -2,12 +2,13 @@
 
 use base::key::{MAX_KEY_BYTES, hash};
 use base::schema::{Schema, Table};
-use base::split::Units;
+use base::split::{Mode, Units};
 use base::{Error, Oid, Result, SqlState, Value};
 use std::sync::{Arc, OnceLock};
 use store::{Guard, IndexSpec, Record, SecondaryIndex, Storage};
 
 use crate::locks::LockName;
+use crate::split::walk::Parts;
 
 /// Compiled CHECK constraints and defaults of a table; `sql` makes them from the text in the schema.
 pub trait TableRules: Send + Sync {
@@ -47,6 +48,8 @@ pub(crate) struct Spread {
     /// Most further records of a value, and how many each gets that has deltas.
     pub max: u16,
     pub min: u16,
+    /// In the mode `rows`, the limits of the records.
+    pub(crate) rows: Option<Parts>,
     /// The hidden table.
     pub table: Arc<TableHandle>,
 }
@@ -133,6 +136,7 @@ impl TableHandle {
                 units,
                 max: split.max,
                 min: split.min,
+                rows: (split.mode == Mode::Rows).then(|| Parts::of(&units, split)),
                 table: hidden(records.table)?,
             })
         });

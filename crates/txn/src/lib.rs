@@ -64,6 +64,8 @@ pub use scan::{Access, Direction, Scan};
 pub use schema_change::{fill_index, fill_indexes, follow_changes, is_rewrite, replay_changes};
 pub use split::escrow::Heat;
 pub use split::heat::SplitValue;
+pub use split::rows::{Move, Share};
+pub use split::walk::Limits;
 pub use split::{Delta, Outcome, Reservation};
 pub use state::Parked;
 pub use stats::{Cause, Stats};

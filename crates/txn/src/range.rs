@@ -12,7 +12,8 @@
 //! ```
 //! What lies between the two does not matter, as ever: the transaction stands at one position. The filter is asked last, and only of
 //! rows that have a newer version. It says no only of what it is certain of: an error, or a condition that it does not know, is a yes.
-//! It is not asked where the schema of the table has changed since; and a row with columns that came later matters as it is.
+//! It is not asked where the schema of the table has changed since; and a row with columns that came later matters as it is. Of split values it
+//! is asked with their sums.
 //!
 //! A row that was read by key is kept with its columns, too ([`same_row`]).
 //!
@@ -27,7 +28,7 @@ use store::{Guard, IndexEntry, Record, SecondaryIndex};
 
 use crate::handle::Spread;
 use crate::handle::TableHandle;
-use crate::split::shares::same_total;
+use crate::split::shares::{same_total, takes_at};
 
 /// What a scan's reader asks of a row beyond its being in the range. It gives the same answer for the same row at any time.
 pub trait RowFilter: Send + Sync {
@@ -300,13 +301,16 @@ impl RangeRead {
         }
         // The planted bug: who comes to pass is overlooked.
         let after = after.filter(|_| !env::fault::planted("validation.filter_old_only"));
-        // The filter sees shares, and not the sums that the reader saw.
         let spread = |row: Option<&[u8]>| row.is_some_and(|r| self.table.is_spread(layout.row(r)));
-        if !self.table.spreads.is_empty() && (spread(before) || spread(after)) {
-            return Look::Changed;
-        }
-        let taken = |row: Option<&[u8]>| row.is_some_and(|r| filter.takes(layout.row(r)));
-        match taken(before) || taken(after) {
+        let summed = !self.table.spreads.is_empty() && (spread(before) || spread(after));
+        let taken = |row: Option<&[u8]>, at| match row {
+            // The reader saw sums, and so has the filter to.
+            Some(_) if summed => {
+                takes_at(&self.table, &|row| filter.takes(row), r, at, guard) != Some(false)
+            }
+            row => row.is_some_and(|r| filter.takes(layout.row(r))),
+        };
+        match taken(before, old) || taken(after, new) {
             true => Look::Changed,
             false => Look::Spared(Spared::Predicate),
         }

@@ -165,8 +165,11 @@ impl Txn {
         }
         if self.tracks_reads() && (scan.done || last.is_some()) {
             self.register(table, scan, from, given);
+            let known = self.handle_of(table);
+            let known = known.is_some_and(|h| Arc::ptr_eq(&h.table, &table.table));
+            let filter = scan.filter.clone().filter(|_| known);
             for key in std::mem::take(&mut scan.shown) {
-                self.note_shown(table, &key, scan.columns);
+                self.note_shown(table, &key, scan.columns, filter.as_ref());
             }
         }
         outcome?;
@@ -346,7 +349,7 @@ impl Txn {
             scan.done = true;
             self.register(table, &mut scan, range, given);
             for key in noted {
-                self.note_shown(table, &key, scan.columns);
+                self.note_shown(table, &key, scan.columns, None);
             }
         }
         outcome.map(Some)

@@ -12,6 +12,7 @@
 //! Left out on purpose: building an index beside running writers (writers to that table wait meanwhile).
 
 use base::schema::{Change, Object, TableDef};
+use base::split::Mode;
 use base::{Error, Oid, Position, Result, SqlState};
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -167,8 +168,19 @@ impl Txn {
                 let all = checks.chain(keys).chain(t.indexes.iter().map(|i| i.id));
                 all.collect::<Vec<_>>()
             };
+            // What the limits of records are made of.
+            let limits = |t: &TableDef| {
+                let splits = t.columns.iter().filter_map(|c| c.split.clone());
+                let splits = splits.map(|s| (s.mode, s.max, s.lower, s.upper));
+                splits.collect::<Vec<_>>()
+            };
+            let in_rows = |t: &TableDef| {
+                let mut splits = t.columns.iter().filter_map(|c| c.split.as_ref());
+                splits.any(|s| s.mode == Mode::Rows)
+            };
+            let relimited = (in_rows(was) || in_rows(now)) && limits(was) != limits(now);
             let stays = was.storage == now.storage;
-            if stays && (records(was) != records(now) || asks(was) != asks(now)) {
+            if stays && (relimited || records(was) != records(now) || asks(was) != asks(now)) {
                 self.gather_all(h)?;
             }
         }

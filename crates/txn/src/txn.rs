@@ -472,7 +472,7 @@ impl Txn {
             let row = shown.as_deref().or(row).map(|r| f(layout.row(r)));
             // A row that changes by deltas was made of the sums.
             if keep && (moved || shown.is_some()) {
-                self.note_shown(table, key, columns);
+                self.note_shown(table, key, columns, None);
             }
             return Ok(row);
         }
@@ -495,7 +495,7 @@ impl Txn {
             }
             let shown = self.shown(table, key, layout.row(found.row))?;
             if keep && shown.is_some() {
-                self.note_shown(table, key, columns);
+                self.note_shown(table, key, columns, None);
             }
             let row = shown.as_deref().unwrap_or(found.row);
             return Ok(Some(f(layout.row(row))));

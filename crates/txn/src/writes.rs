@@ -32,6 +32,8 @@ pub struct Pending {
 pub struct Moved {
     /// The deltas, net, by column, in units.
     pub net: Box<[(u16, i128)]>,
+    /// In the mode `rows`: what the deltas have taken from which records.
+    pub places: Box<[Place]>,
     /// By column, the least committed value that the guards of the transaction's statements accept.
     pub needs: Box<[(u16, i128)]>,
     /// What the row says from now on of how many further records its values have: the column that counts, and the number. A worker's.
@@ -40,6 +42,18 @@ pub struct Moved {
     pub found_by: Box<[FoundBy]>,
     /// The snapshot at which the row was made. At another one it is made anew when it is read.
     pub at: Position,
+}
+
+/// What deltas in the mode `rows` add to one record, which the transaction has locked.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub column: u16,
+    /// 0: the row.
+    pub record: u16,
+    pub amount: i128,
+    /// The record's share and the position of its version, as they were read under the lock.
+    pub share: i128,
+    pub saw: Position,
 }
 
 /// Changes to one table.

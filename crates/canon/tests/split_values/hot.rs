@@ -246,17 +246,23 @@ async fn check_end(c: &Client, known: &[Known]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_sold_is_what_was_acknowledged_through_crashes_and_a_promotion() {
-    sold_through_crashes(0).await;
+    sold_through_crashes(0, "escrow").await;
 }
 
 /// The same with further records, which the worker gives and takes meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn further_records_are_sold_through_crashes_and_a_promotion() {
-    sold_through_crashes(RECORDS).await;
+    sold_through_crashes(RECORDS, "escrow").await;
+}
+
+/// The same in the mode `rows`, whose records the worker balances.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_sold_through_crashes_and_a_promotion() {
+    sold_through_crashes(RECORDS, "rows").await;
 }
 
 /// `records`: how many further records the stock has at the start, and is given again by the worker.
-async fn sold_through_crashes(records: u16) {
+async fn sold_through_crashes(records: u16, mode: &str) {
     if skip() {
         return;
     }
@@ -266,6 +272,7 @@ async fn sold_through_crashes(records: u16) {
     let c = p.connect().await;
     let setup = format!(
         "CREATE TABLE stock (id int PRIMARY KEY, qty bigint NOT NULL CHECK (qty >= 0)) WITH (split = 'qty');
+         ALTER TABLE stock ALTER COLUMN qty SET (split_mode = {mode});
          CREATE TABLE ledger (client int, number bigint, units bigint NOT NULL, PRIMARY KEY (client, number));
          INSERT INTO stock VALUES (1, {})",
         stock()

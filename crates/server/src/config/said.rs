@@ -10,6 +10,7 @@ use base::units::{duration, size};
 use base::{Error, Result, SqlState};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// 22023.
@@ -48,6 +49,11 @@ impl Said<String> {
 
     pub fn time(&self) -> Result<Duration> {
         duration(self.text()).ok_or_else(|| self.bad("a time such as 500ms, 30s, 5min, 1h"))
+    }
+
+    /// One of several that have names.
+    pub fn named<T: FromStr>(&self, names: &str) -> Result<T> {
+        self.text().parse().map_err(|_| self.bad(names))
     }
 
     /// Bytes, one at least.

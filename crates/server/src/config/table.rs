@@ -213,6 +213,12 @@ settings! {
         /// Age at which a snapshot ends, such as 1h
         #[arg(long, value_name = "TIME", env = "CANON_SNAPSHOT_MAX_AGE")]
         snapshot_max_age: Option<String> = "1h";
+        /// How hot split values get and lose records: binary, linear or quadratic
+        #[arg(long, value_name = "POLICY", env = "CANON_SPLIT_ADJUST")]
+        split_adjust: Option<String> = "linear";
+        /// What moves between the records of split values in the mode rows: minmax, random, all or none
+        #[arg(long, value_name = "POLICY", env = "CANON_SPLIT_BALANCE")]
+        split_balance: Option<String> = "minmax";
         /// Log written since the last checkpoint that calls for the next, such as 1GB
         #[arg(long, value_name = "SIZE", env = "CANON_CHECKPOINT_BYTES")]
         checkpoint_bytes: Option<String> = "1GB";

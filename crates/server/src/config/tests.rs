@@ -32,6 +32,8 @@ fn the_commented_file_says_the_defaults() {
     assert_eq!(said.segment_bytes, default.segment_bytes);
     assert_eq!(said.shutdown_timeout, default.shutdown_timeout);
     assert_eq!(said.snapshot_max_age, default.snapshot_max_age);
+    assert_eq!(said.split_adjust, default.split_adjust);
+    assert_eq!(said.split_balance, default.split_balance);
     assert_eq!(said.epoch_max_duration, default.epoch_max_duration);
     assert_eq!(said.log_level, default.log_level);
     assert_eq!(said.synchronous_replicas, default.synchronous_replicas);
@@ -162,6 +164,7 @@ fn flags_win_over_the_file() {
     let c = with(Overrides {
         segment_bytes: Some("16MB".into()),
         snapshot_max_age: Some("2h".into()),
+        split_balance: Some("all".into()),
         epoch_max_duration: Some("5ms".into()),
         forward_wait: Some("3s".into()),
         forward_silence: Some("4s".into()),
@@ -171,6 +174,7 @@ fn flags_win_over_the_file() {
     .unwrap();
     assert_eq!(c.segment_bytes, 16 << 20);
     assert_eq!(c.snapshot_max_age, Duration::from_secs(7200));
+    assert_eq!(c.split_balance, Balance::All);
     assert_eq!(c.epoch_max_duration, Duration::from_millis(5));
     assert_eq!(c.forward.wait, Duration::from_secs(3));
     assert_eq!(c.forward.silence, Duration::from_secs(4));

@@ -187,6 +187,8 @@ pub(super) fn canon_split_values(cx: &CatalogScan<'_>, rows: &mut Rows) -> Resul
             Some(n) => Value::from(base::Numeric::from(n)),
             None => v.clone(),
         };
+        let bounds = v.extremes.as_ref();
+        let extreme = |one: Option<&Value>| one.map_or(Value::Null, number);
         rows.push(&[
             ("relid", oid(v.table)),
             ("table_name", text(t.def.name.clone())),
@@ -199,6 +201,9 @@ pub(super) fn canon_split_values(cx: &CatalogScan<'_>, rows: &mut Rows) -> Resul
             ("total", number(&v.total)),
             ("reserved", number(&v.reserved)),
             ("heat", Value::Float8(v.heat.rate)),
+            ("mode", text(v.mode.name())),
+            ("least", extreme(bounds.map(|e| &e.0))),
+            ("most", extreme(bounds.map(|e| &e.1))),
         ]);
     }
     Ok(())

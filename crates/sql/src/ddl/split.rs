@@ -1,7 +1,7 @@
 //! Split columns in the schema: which can be split, and between which bounds.
 //!
 //! ```text
-//! ALTER TABLE t ALTER COLUMN c SET (split = on, split_max = 64)      RESET (split, split_max, split_min)
+//! ALTER TABLE t ALTER COLUMN c SET (split = on, split_max = 64)      RESET (split, split_max, split_min, split_mode)
 //! CREATE TABLE t (…) WITH (split = 'c, d')                           the same, for each column named
 //! ```
 //! After every statement that changes a table, [`settle`] looks at each split column again. The bounds come from the CHECK constraints; a
@@ -15,6 +15,7 @@
 //! | in a table with a primary key | an ordinary column until the table has one: a dump makes the key last |
 //! | in no index, key or foreign key | 0A000 |
 //! | in a table without generated columns, partial indexes, and indexes over expressions | 0A000 |
+//! | without an upper bound, if `split_mode = rows` | 0A000: the shares of the records have lower bounds only |
 //! | in CHECK constraints of the form `c >= k`, `c > k`, `c <= k`, `c < k`, also joined by AND | 0A000 |
 //!
 //! Left out on purpose: CHECK constraints over several columns, one of which is split.
@@ -23,13 +24,10 @@ use super::expr_text;
 use super::work::Work;
 use crate::catalog;
 use base::schema::{CANON_SPLIT, Object, TableDef};
-use base::split::{Split, Units};
+use base::split::{Mode, Split, Units};
 use base::{Error, Numeric, Result, SqlState, Value};
 use sqlparser::ast::{BinaryOperator, Expr, Ident, ObjectName, SqlOption, UnaryOperator};
 use std::str::FromStr;
-
-/// Most further records of a value that is split without a word about it.
-const MAX: u16 = 64;
 
 /// Most that can be asked for.
 const MOST: u16 = 1024;
@@ -56,16 +54,22 @@ fn switch(value: &str) -> Result<bool> {
     }
 }
 
-fn number(name: &str, value: &str, least: u16) -> Result<u16> {
+fn number(name: &str, value: &str) -> Result<u16> {
     let n = value.trim_matches('\'').parse::<u16>().ok();
-    n.filter(|n| (least..=MOST).contains(n)).ok_or_else(|| {
+    n.filter(|n| *n <= MOST).ok_or_else(|| {
         Error::new(
             SqlState::INVALID_PARAMETER_VALUE,
             format!("value {value} out of bounds for option \"{name}\""),
         )
-        .detail(format!(
-            "Valid values are between \"{least}\" and \"{MOST}\"."
-        ))
+        .detail(format!("Valid values are between \"0\" and \"{MOST}\"."))
+    })
+}
+
+fn mode(value: &str) -> Result<Mode> {
+    Mode::of(&value.trim_matches('\'').to_lowercase()).ok_or_else(|| {
+        let what = format!("invalid value for enum option \"split_mode\": {value}");
+        Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
+            .detail("Valid values are \"escrow\" and \"rows\".")
     })
 }
 
@@ -83,19 +87,14 @@ impl Work<'_> {
         let at = super::constraints::place(&def, &name)
             .ok_or_else(|| super::alter::no_column(&def, &name))?;
         let split = &mut def.columns[at as usize].split;
-        let new = || Split {
-            max: MAX,
-            min: 0,
-            lower: None,
-            upper: None,
-            records: None,
-        };
+        let new = Split::default;
         for (name, value) in set {
             match name.as_str() {
                 "split" if switch(value)? => drop(split.get_or_insert_with(new)),
                 "split" => *split = None,
-                "split_max" => split.get_or_insert_with(new).max = number(name, value, 1)?,
-                "split_min" => split.get_or_insert_with(new).min = number(name, value, 0)?,
+                "split_max" => split.get_or_insert_with(new).max = number(name, value)?,
+                "split_min" => split.get_or_insert_with(new).min = number(name, value)?,
+                "split_mode" => split.get_or_insert_with(new).mode = mode(value)?,
                 // Statistics, of which there are none.
                 "n_distinct" | "n_distinct_inherited" => {}
                 other => return Err(unrecognized(other)),
@@ -104,9 +103,11 @@ impl Work<'_> {
         for name in reset {
             match (name.as_str(), &mut *split) {
                 ("split", s) => *s = None,
-                ("split_max", Some(s)) => s.max = MAX,
-                ("split_min", Some(s)) => s.min = 0,
-                ("split_max" | "split_min", None) | ("n_distinct" | "n_distinct_inherited", _) => {}
+                ("split_max", Some(s)) => s.max = new().max,
+                ("split_min", Some(s)) => s.min = new().min,
+                ("split_mode", Some(s)) => s.mode = new().mode,
+                ("split_max" | "split_min" | "split_mode", None)
+                | ("n_distinct" | "n_distinct_inherited", _) => {}
                 (other, _) => return Err(unrecognized(other)),
             }
         }
@@ -133,13 +134,7 @@ pub(super) fn of_table(def: &mut TableDef, options: &[SqlOption]) -> Result<()> 
         for name in text.trim_matches('\'').split(',').map(str::trim) {
             let at = super::constraints::place(def, name)
                 .ok_or_else(|| super::alter::no_column(def, name))?;
-            def.columns[at as usize].split = Some(Split {
-                max: MAX,
-                min: 0,
-                lower: None,
-                upper: None,
-                records: None,
-            });
+            def.columns[at as usize].split = Some(Split::default());
         }
     }
     Ok(())
@@ -194,11 +189,9 @@ fn settled(def: &TableDef, at: usize, split: Split) -> Result<Split> {
         return refuse("It is a column of a foreign key.");
     }
     let mut split = Split {
-        max: split.max,
-        min: split.min,
         lower: None,
         upper: None,
-        records: split.records,
+        ..split
     };
     for c in &def.checks {
         let e = expr_text::parse(&c.expr)?;
@@ -209,6 +202,9 @@ fn settled(def: &TableDef, at: usize, split: Split) -> Result<Split> {
             );
             return refuse(&why);
         }
+    }
+    if split.mode == Mode::Rows && split.upper.is_some() {
+        return refuse("It has an upper bound, which \"split_mode = rows\" does not keep.");
     }
     Ok(split)
 }
@@ -316,6 +312,9 @@ pub fn shown(split: Option<&Split>) -> Option<Vec<String>> {
     let mut shown = vec!["split=on".into(), format!("split_max={}", split.max)];
     if split.min > 0 {
         shown.push(format!("split_min={}", split.min));
+    }
+    if split.mode != Mode::Escrow {
+        shown.push(format!("split_mode={}", split.mode.name()));
     }
     Some(shown)
 }

@@ -213,6 +213,17 @@ impl Escrow {
         }
     }
 
+    /// There was a delta of the value in the mode that reserves nothing. `watched`: its heat is known from here on.
+    pub(crate) fn used(&self, name: &ValueName, watched: bool) {
+        let mut shard = self.shard(name).lock();
+        if watched && shard.heat.len() < MOST_WATCHED && !shard.heat.contains_key(name) {
+            shard.heat.insert(name.clone(), Heat::default());
+        }
+        if let Some(heat) = shard.heat.get_mut(name) {
+            heat.deltas += 1;
+        }
+    }
+
     /// A commit had to wait for a record of the value.
     pub(crate) fn waited(&self, name: ValueName) {
         let mut shard = self.shard(&name).lock();

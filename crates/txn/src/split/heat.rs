@@ -5,12 +5,14 @@
 //!
 //! Left out on purpose: what is decided from it, which is the node's.
 
+use base::split::Mode;
 use base::{Oid, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::pin;
 
 use super::escrow::{Heat, ValueName};
+use super::rows::Share;
 use super::shares::value_of;
 use crate::handle::{Spread, TableHandle};
 use crate::manager::TxnManager;
@@ -30,12 +32,24 @@ pub struct SplitValue {
     pub least: u16,
     /// The sum of its shares, of the column's type.
     pub total: Value,
+    /// In the mode `rows`, its records, the row first.
+    pub shares: Option<Vec<Share>>,
+    /// Likewise the least and the greatest share, as numbers.
+    pub extremes: Option<(Value, Value)>,
+    pub mode: Mode,
     /// How far below it running transactions may still take it, in the column's type.
     pub reserved: Value,
     pub heat: Heat,
 }
 
 impl TxnManager {
+    /// Whether any column is split in the mode `rows`.
+    pub fn has_rows_mode(&self) -> bool {
+        let catalog = self.catalog();
+        let mut all = catalog.tables.values().flat_map(|t| t.spreads.iter());
+        all.any(|s| s.rows.is_some())
+    }
+
     /// Split values that have further records or are watched. `look`: their heat begins anew, as after a worker's look.
     pub fn split_values(&self, look: bool) -> Vec<SplitValue> {
         let catalog = self.catalog();
@@ -92,6 +106,9 @@ impl TxnManager {
         let records = s.count(row);
         let sum = s.sum(&name.key, records, &guard, |r| r.newest(&guard))?;
         let (reserved, heat) = self.escrow.of(&name);
+        let shares = s.shares_of(&name.key, row, &guard);
+        let all = || shares.iter().flatten().map(|s| s.share);
+        let extremes = all().min().zip(all().max());
         Some(SplitValue {
             table: t.table.def.id,
             column: name.column,
@@ -103,6 +120,12 @@ impl TxnManager {
             total: s
                 .units
                 .value(value_of(&s.units, row, s.column)? + sum.total),
+            extremes: extremes.map(|(a, b)| (s.number(a), s.number(b))),
+            mode: match s.rows {
+                Some(_) => Mode::Rows,
+                None => Mode::Escrow,
+            },
+            shares,
             reserved: s.units.value(reserved.down),
             heat: seen.unwrap_or(heat),
         })

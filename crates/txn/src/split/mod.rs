@@ -26,55 +26,35 @@
 //! Whatever is no delta (another value, FOR UPDATE, a delete, a change of another column) locks the row in a mode that waits for deltas and is
 //! waited for. Where a reservation does not fit beside those of others, the statement goes that way, too ([`Outcome::Exact`]).
 //!
-//! A hot value has further records beside its row ([`records`]); escrow is of their sum.
+//! A hot value has further records beside its row ([`records`]); escrow is of their sum. The mode `rows` ([`rows`]) has neither merging nor
+//! escrow: it is what the default is measured against.
 
+pub(crate) mod delta;
 pub(crate) mod escrow;
 pub(crate) mod heat;
 pub(crate) mod records;
+pub(crate) mod rows;
 pub(crate) mod shares;
+pub(crate) mod walk;
 
-use base::{Error, Position, RelId, RowRef, SqlState, Value};
+use base::split::Units;
+use base::{Error, KeyRange, Position, RelId, RowRef, SqlState, Value};
+use std::sync::Arc;
 use store::{Expired, Guard, Record, pin};
 
 use crate::errors::Wanted;
-use crate::handle::TableHandle;
+use crate::handle::{Spread, TableHandle};
 use crate::locks::{LockMode, WaitPolicy};
 use crate::manager::TxnManager;
-use crate::range::{column_set, same_column, same_shown};
+use crate::range::{RangeRead, RowFilter, column_set, same_column, same_shown};
 use crate::settle::settle;
 use crate::stats::Cause;
 use crate::stop::Result;
 use crate::txn::{Isolation, Txn};
-use crate::writes::{Moved, Pending};
+use crate::writes::{Moved, Pending, Place};
+pub use delta::{Delta, Outcome};
 use escrow::{Answer, Hold, ValueName};
 use shares::{damaged, newest_total, value_of};
-
-/// One delta of one column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Delta {
-    /// Place of the column, which is split.
-    pub column: usize,
-    /// What is added, in units.
-    pub amount: i128,
-    /// The value has to be at least this before, in units: a guard of the statement. None: only the bounds count.
-    pub need: Option<i128>,
-}
-
-/// What became of a delta.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is in the write set.
-    Done,
-    /// The row does not satisfy the guards, or is not there.
-    Refused,
-    /// It has to be done as an exact write ([`Txn::update`]): the transaction has changed the row otherwise, or only the end of others decides.
-    Exact,
-}
-
-impl Outcome {
-    /// In the order of [`Stats::deltas`](crate::Stats::deltas), with the labels of the metrics.
-    pub const NAMES: [&str; 3] = ["done", "refused", "exact"];
-}
 
 /// What a delta comes to at the commit, under the record's lock.
 pub(crate) enum Now {
@@ -83,6 +63,19 @@ pub(crate) enum Now {
     Gone,
     /// The delta belongs to another record by now.
     Elsewhere,
+}
+
+/// The question that a guard asks of a committed row.
+struct Bound {
+    units: Units,
+    column: usize,
+    least: i128,
+}
+
+impl RowFilter for Bound {
+    fn takes(&self, row: RowRef<'_>) -> bool {
+        value_of(&self.units, row, self.column).is_none_or(|v| v >= self.least)
+    }
 }
 
 /// The net of a column among the deltas of a row.
@@ -222,9 +215,10 @@ impl Txn {
             self.lock_at_once(&handle, key, LockMode::Delta)?;
         }
         let new_lock = self.locks.held.len() > locks;
-        let outcome = self.reserve_all(&handle, key, deltas, had.as_deref(), looked_at)?;
+        let (outcome, places) =
+            self.reserve_all(&handle, key, deltas, had.as_deref(), looked_at)?;
         if outcome == Outcome::Done {
-            self.note_moved(&handle, key, deltas, had, looked_at)?;
+            self.note_moved(&handle, key, (deltas, places), had, looked_at)?;
         } else if had.is_none() {
             // Two that hold it and want more would wait for each other.
             match new_lock {
@@ -253,7 +247,8 @@ impl Txn {
         self.add_to(table, &key, deltas, 0)
     }
 
-    /// Reserves for each of the deltas; on another outcome than Done the reservations are as they were.
+    /// Reserves for each of the deltas, or takes it from records (the mode `rows`); on another outcome than Done the reservations are as
+    /// they were.
     fn reserve_all(
         &mut self,
         handle: &TableHandle,
@@ -261,10 +256,23 @@ impl Txn {
         deltas: &[Delta],
         had: Option<&Moved>,
         looked_at: u64,
-    ) -> Result<Outcome> {
+    ) -> Result<(Outcome, Vec<Place>)> {
         let mut outcome = Ok(Outcome::Done);
         let mut before = Vec::with_capacity(deltas.len());
+        let mut places = vec![];
         for d in deltas {
+            if let Some(s) = handle.spread(d.column).filter(|s| s.rows.is_some()) {
+                let took = self.take_delta(handle, key, (s, d), had, looked_at);
+                outcome = took.map(|(outcome, new)| {
+                    places.extend(new);
+                    outcome
+                });
+                if !matches!(outcome, Ok(Outcome::Done)) {
+                    self.restore_escrow(before);
+                    break;
+                }
+                continue;
+            }
             let name = ValueName {
                 storage: handle.storage.id,
                 column: d.column as u16,
@@ -278,7 +286,56 @@ impl Txn {
                 break;
             }
         }
-        outcome
+        outcome.map(|outcome| (outcome, places))
+    }
+
+    /// One delta in the mode `rows`.
+    fn take_delta(
+        &mut self,
+        handle: &TableHandle,
+        key: &[u8],
+        (s, d): (&Spread, &Delta),
+        had: Option<&Moved>,
+        looked_at: u64,
+    ) -> Result<(Outcome, Vec<Place>)> {
+        let guard = pin();
+        let Some((record, seen)) = self.found(handle, key, had, looked_at, &guard)? else {
+            return Ok((Outcome::Refused, vec![]));
+        };
+        let took = self.take_from_records(handle, (key, record, seen), (s, d), had)?;
+        if took.0 == Outcome::Refused {
+            self.tells_of_newest();
+            self.read_bound(handle, key, d, net_of(had, d.column))?;
+        }
+        Ok(took)
+    }
+
+    /// The row that the statement has found, as its snapshot has it; none: there is no such row any more. Another transaction may have taken the
+    /// row away, or changed what the statement looked at, before the lock was granted.
+    fn found<'g>(
+        &mut self,
+        handle: &'g TableHandle,
+        key: &[u8],
+        had: Option<&Moved>,
+        looked_at: u64,
+        guard: &'g Guard,
+    ) -> Result<Option<(&'g Record, &'g [u8])>> {
+        let at = self.view()?.position();
+        let Some(record) = handle.storage.primary.get(key, guard) else {
+            return Ok(None);
+        };
+        let seen = record.row_at(at, guard);
+        let live = self.view()?.check();
+        live.map_err(|Expired| Txn::snapshot_too_old())?;
+        let Some(seen) = seen else {
+            return Ok(None);
+        };
+        if had.is_none() {
+            // A commit that passed its look at locks before this one was granted.
+            settle(record);
+        }
+        self.check_looked_at(handle, (record, key), (seen, at), looked_at)?;
+        Ok(Some((record, seen)))
     }
 
     /// [`Stop::Restart`](crate::Stop) where another transaction has changed what the statement looked at, or a constraint looks at.
@@ -319,23 +376,9 @@ impl Txn {
         let units = *handle.split(d.column).ok_or_else(damaged)?;
         let layout = &handle.table.layout;
         let guard = pin();
-        let at = self.view()?.position();
-        let Some(record) = handle.storage.primary.get(key, &guard) else {
+        let Some((record, seen)) = self.found(handle, key, had, looked_at, &guard)? else {
             return Ok(Outcome::Refused);
         };
-        // As the statement sees it. Another transaction may have taken the row away, or changed what the statement looked at, before
-        // the lock was granted.
-        let seen = record.row_at(at, &guard);
-        let live = self.view()?.check();
-        live.map_err(|Expired| Txn::snapshot_too_old())?;
-        let Some(seen) = seen else {
-            return Ok(Outcome::Refused);
-        };
-        if had.is_none() {
-            // A commit that passed its look at locks before this one was granted.
-            settle(record);
-        }
-        self.check_looked_at(handle, (record, key), (seen, at), looked_at)?;
         let net = net_of(had, d.column);
         let after = Hold::of(net + d.amount);
         let guarded = d.need.map_or(0, |n| (n - units.lower - net).max(0));
@@ -399,19 +442,38 @@ impl Txn {
             // Too little for the guard: no row. Too little for the bounds: the exact write says which constraint it breaks.
             Answer::Short if !enough(newest + net) => {
                 self.tells_of_newest();
-                self.read_value(handle, key, d.column)?;
+                self.read_bound(handle, key, d, net)?;
                 Ok(Outcome::Refused)
             }
             Answer::Short => Ok(Outcome::Exact),
         }
     }
 
-    /// That a guard is not satisfied says something of the value: it counts as read.
-    fn read_value(&mut self, handle: &TableHandle, key: &[u8], column: usize) -> Result<()> {
-        if self.tracks_reads() {
-            let columns = column_set(&[column as u16]);
-            self.get_columns(handle, key, columns, |_| ())?;
+    /// That a guard is not satisfied says one thing of the value: that it is below what the guard needs, with the transaction's own deltas of
+    /// `net`. So much counts as read, and a change that leaves it below is no conflict.
+    fn read_bound(&mut self, handle: &TableHandle, key: &[u8], d: &Delta, net: i128) -> Result<()> {
+        let (Some(need), true) = (d.need, self.tracks_reads()) else {
+            return Ok(());
+        };
+        let Some(owner) = self.handle_of(handle) else {
+            return Ok(());
+        };
+        let units = *handle.split(d.column).ok_or_else(damaged)?;
+        let bound: Arc<dyn RowFilter> = Arc::new(Bound {
+            units,
+            column: d.column,
+            least: need - net,
+        });
+        let columns = column_set(&[d.column as u16]);
+        let range = KeyRange::prefix(key);
+        if let Some(s) = owner.spread(d.column) {
+            let mut further = RangeRead::whole(s.table.clone(), None, range.clone());
+            further.filter = Some(bound.clone());
+            self.reads.ranges.push(further);
         }
+        let mut row = RangeRead::whole(owner, None, range);
+        (row.columns, row.filter) = (columns, Some(bound));
+        self.reads.ranges.push(row);
         Ok(())
     }
 
@@ -420,13 +482,16 @@ impl Txn {
         &mut self,
         handle: &TableHandle,
         key: &[u8],
-        deltas: &[Delta],
+        (deltas, new): (&[Delta], Vec<Place>),
         had: Option<Box<Moved>>,
         looked_at: u64,
     ) -> Result<()> {
         let found_by = self.found_by(handle, key, had.as_deref(), looked_at)?;
-        let (mut moved, mut needs): (Vec<(u16, i128)>, Vec<_>) =
-            had.map_or_else(Default::default, |m| (m.net.into(), m.needs.into()));
+        let (mut moved, mut needs, mut places): (Vec<(u16, i128)>, Vec<_>, Vec<_>) = had
+            .map_or_else(Default::default, |m| {
+                (m.net.into(), m.needs.into(), m.places.into())
+            });
+        rows::add_places(&mut places, new);
         for d in deltas {
             if let Some(need) = d.need {
                 // A guard looks at the value with the transaction's own deltas.
@@ -445,6 +510,7 @@ impl Txn {
         let (row, saw) = self.moved_at_snapshot(handle, key, &moved)?;
         let moved = Moved {
             net: moved.into(),
+            places: places.into(),
             needs: needs.into(),
             counts: [].into(),
             found_by,
@@ -535,7 +601,8 @@ impl Txn {
                 false => Now::Gone,
             };
         };
-        let here = |s: &crate::handle::Spread| s.count(table.table.layout.row(row)) == 0;
+        // In the mode `rows` the row is a record as the others are.
+        let here = |s: &Spread| s.rows.is_some() || s.count(table.table.layout.row(row)) == 0;
         let columns = moved.net.iter().map(|(c, _)| usize::from(*c));
         let mut spreads = columns.filter_map(|c| table.spread(c));
         if !table.table.layout.knows(row) {

@@ -24,10 +24,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 use store::{Expired, Guard, pin};
 
-use super::shares::{damaged, same_total, value_of};
+use super::shares::{damaged, same_total, takes_at, value_of};
+use super::walk::mix;
 use crate::handle::{Spread, TableHandle};
 use crate::locks::LockMode;
-use crate::range::RangeRead;
+use crate::range::{RangeRead, RowFilter};
 use crate::settle::settle;
 use crate::stats::Cause;
 use crate::stop::Result;
@@ -66,8 +67,14 @@ impl Txn {
         table.with_columns(row, set).map(Some)
     }
 
-    /// The split values of the row count as read, if the columns that were looked at are among them.
-    pub(crate) fn note_shown(&mut self, table: &TableHandle, key: &[u8], columns: u64) {
+    /// The split values of the row count as read, if the columns that were looked at are among them: what a filter says of them, if it is known.
+    pub(crate) fn note_shown(
+        &mut self,
+        table: &TableHandle,
+        key: &[u8],
+        columns: u64,
+        filter: Option<&Arc<dyn RowFilter>>,
+    ) {
         for s in &table.spreads {
             if s.column < 63 && columns & 1 << s.column == 0 {
                 continue;
@@ -75,10 +82,17 @@ impl Txn {
             let range = KeyRange::prefix(key);
             let last = self.reads.ranges.last();
             let again = last.is_some_and(|r| {
-                r.table.storage.id == s.table.storage.id && r.range.lo == range.lo
+                // One that takes all changes for changes covers the others.
+                let covers = match (&r.filter, filter) {
+                    (None, _) => true,
+                    (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+                    (Some(_), None) => false,
+                };
+                covers && r.table.storage.id == s.table.storage.id && r.range.lo == range.lo
             });
             if !again {
-                let read = RangeRead::whole(s.table.clone(), None, range);
+                let mut read = RangeRead::whole(s.table.clone(), None, range);
+                read.filter = filter.cloned();
                 self.reads.ranges.push(read);
             }
         }
@@ -102,7 +116,18 @@ impl Txn {
         let spread = owner.spread(usize::from(column));
         // Another storage is one that this transaction has made since: each record is compared by itself.
         let spread = spread.filter(|s| s.table.storage.id == r.table.storage.id)?;
-        Some(same_total(owner, spread, key, between, guard))
+        if same_total(owner, spread, key, between, guard) {
+            return Some(true);
+        }
+        // Another value, but maybe the same answer.
+        let Some(filter) = r.filter.as_ref().filter(|_| self.schema.own.is_none()) else {
+            return Some(false);
+        };
+        let takes = |at| {
+            let record = owner.storage.primary.get(key, guard)?;
+            takes_at(owner, &|row| filter.takes(row), record, at, guard)
+        };
+        Some(takes(between.0) == Some(false) && takes(between.1) == Some(false))
     }
 
     /// How many further records the row has for the writer: by its own version of the row, else by the snapshot's. With the bytes that say so.
@@ -248,18 +273,23 @@ impl Txn {
         let tables = &self.writes.tables;
         let removed = env::fault::planted("split.removed_record");
         let spread = |t: &TableWrites| {
-            (attempt > 0 || removed || t.table.counts_further_records())
-                && t.rows.iter().any(|(key, p)| {
-                    let moved = p.moved.as_ref().filter(|m| !m.net.is_empty());
-                    let row = moved.and_then(|_| self.counting_row(&t.table, key, guard));
+            let has_any = attempt > 0 || removed || t.table.counts_further_records();
+            t.rows.iter().any(|(key, p)| {
+                let Some(moved) = p.moved.as_ref().filter(|m| !m.net.is_empty()) else {
+                    return false;
+                };
+                let taken = || moved.places.iter().any(|p| p.record > 0);
+                let is_spread = || {
+                    let row = self.counting_row(&t.table, key, guard);
                     row.is_some_and(|r| t.table.is_spread(t.table.table.layout.row(r)))
-                })
+                };
+                taken() || has_any && is_spread()
+            })
         };
         if !self.writes.has_moved() || !tables.iter().any(spread) {
             return None;
         }
-        let mut further: BTreeMap<RelId, (Arc<TableHandle>, BTreeMap<Box<[u8]>, Pending>)> =
-            BTreeMap::new();
+        let mut further = Further::new();
         let mut all = Vec::with_capacity(tables.len() + 1);
         for t in tables {
             let mut rows = BTreeMap::new();
@@ -321,13 +351,17 @@ impl Txn {
         key: &[u8],
         moved: &Moved,
         (attempt, guard): (u64, &Guard),
-        further: &mut BTreeMap<RelId, (Arc<TableHandle>, BTreeMap<Box<[u8]>, Pending>)>,
+        further: &mut Further,
     ) -> Moved {
         let row = self.counting_row(&t.table, key, guard);
         let row = row.map(|r| t.table.table.layout.row(r));
         let (mut here, mut n) = (vec![], attempt);
         for &(column, net) in &moved.net {
             let spread = t.table.spread(usize::from(column));
+            if let Some((s, row)) = spread.filter(|s| s.rows.is_some()).zip(row) {
+                here.extend(places_apart(t, key, (s, row), moved, further));
+                continue;
+            }
             let count = spread.zip(row).map_or(0, |(s, row)| s.count(row));
             let Some(s) = spread.filter(|_| count > 0) else {
                 here.push((column, net));
@@ -340,6 +374,7 @@ impl Txn {
                 .or_insert_with(|| (s.table.clone(), BTreeMap::new()));
             let delta = Moved {
                 net: [(s.share() as u16, net)].into(),
+                places: [].into(),
                 needs: [].into(),
                 counts: [].into(),
                 found_by: [].into(),
@@ -356,6 +391,7 @@ impl Txn {
         }
         Moved {
             net: here.into(),
+            places: [].into(),
             needs: moved.needs.clone(),
             counts: moved.counts.clone(),
             found_by: [].into(),
@@ -405,6 +441,7 @@ impl Txn {
         }
         let moved = Moved {
             net: [].into(),
+            places: [].into(),
             needs: [].into(),
             counts: [(s.count as u16, to)].into(),
             found_by: [].into(),
@@ -467,7 +504,8 @@ impl Txn {
                     taken += share;
                     self.put(&s.table, &key, None, version.position(), true);
                 }
-                (1, false) => first = Some((share, version.position())),
+                // In the mode `rows` that could be more than the limit of the record. The row is looked at by each delta.
+                (1, false) if s.rows.is_none() => first = Some((share, version.position())),
                 _ => {}
             }
         }
@@ -551,8 +589,37 @@ impl Txn {
     }
 }
 
-/// A number out of the transaction's and the attempt's.
-fn mix(id: u64, n: u64) -> u64 {
-    let x = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n.wrapping_mul(0xd1b5_4a32_d192_ed03);
-    (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
+/// Deltas that go to further records, by the hidden table.
+type Further = BTreeMap<RelId, (Arc<TableHandle>, BTreeMap<Box<[u8]>, Pending>)>;
+
+/// Puts what deltas in the mode `rows` take from further records there, as rows that are written; what is left for the row itself.
+fn places_apart(
+    t: &TableWrites,
+    key: &[u8],
+    (s, row): (&Spread, RowRef<'_>),
+    moved: &Moved,
+    further: &mut Further,
+) -> Option<(u16, i128)> {
+    let mut here = None;
+    let places = moved.places.iter();
+    for p in places.filter(|p| usize::from(p.column) == s.column && p.amount != 0) {
+        if p.record == 0 {
+            here = Some((p.column, p.amount));
+            continue;
+        }
+        let bytes = s.record(&t.table, row, (p.record, p.share + p.amount));
+        let bytes = bytes.expect("a share of the column's type");
+        let (_, rows) = further
+            .entry(s.table.storage.id)
+            .or_insert_with(|| (s.table.clone(), BTreeMap::new()));
+        let change = Pending {
+            row: Some(bytes),
+            saw: p.saw,
+            existed: true,
+            kept: None,
+            moved: None,
+        };
+        rows.insert(s.key(key, p.record), change);
+    }
+    here
 }

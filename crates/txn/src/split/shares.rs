@@ -175,6 +175,30 @@ pub(crate) fn same_total(
     before.is_some() && before == spread.total_at(owner, key, new, guard)
 }
 
+/// Whether a filter takes the row as it is shown at a position below which all commits have settled there; none: it is not known.
+pub(crate) fn takes_at(
+    owner: &TableHandle,
+    takes: &dyn Fn(RowRef<'_>) -> bool,
+    record: &Record,
+    at: Position,
+    guard: &Guard,
+) -> Option<bool> {
+    if owner.storage.shape() != owner.shape {
+        return None;
+    }
+    let Some(row) = record.row_at(at, guard) else {
+        return Some(false);
+    };
+    let row = owner.table.layout.row(row);
+    let mut set = vec![];
+    for s in owner.spreads.iter().filter(|s| s.count(row) > 0) {
+        let total = s.total_at(owner, record.key(), at, guard)?;
+        set.push((s.column, s.units.value(total)));
+    }
+    let shown = owner.with_columns(row, set).ok()?;
+    Some(takes(owner.table.layout.row(&shown)))
+}
+
 impl TableHandle {
     /// Where the further records of a column are; none: it is not split, or its values have one record.
     pub(crate) fn spread(&self, column: usize) -> Option<&Spread> {

@@ -80,6 +80,68 @@ fn two_that_find_too_little_do_not_wait_for_each_other() {
     }
 }
 
+/// What a refused guard has read is its answer: a change that leaves it is no conflict, one that does not is 40001.
+#[test]
+fn a_refusal_is_certified_by_its_bound() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let modes = [Mode::Escrow, Mode::Rows];
+    for (mode, spread) in modes.into_iter().flat_map(|m| [(m, false), (m, true)]) {
+        let ended = |meanwhile: i64| {
+            let w = World::of(mode);
+            if spread {
+                records(&w, 1, 3);
+            }
+            let mut t = w.begin(Isolation::Serializable, true);
+            assert_eq!(add(&w, &mut t, -1, Some(12)).unwrap(), Outcome::Refused);
+            add_alone(&w, meanwhile);
+            let other = row(2, 8, 0, 7);
+            run(&mut t, |t| {
+                read(t, &w, 2)?;
+                t.update(&w.stock, &key(2), &other)
+            })
+            .unwrap();
+            t.commit(&w.order).map_err(|e| e.code())
+        };
+        assert!(ended(-3).is_ok() && ended(3).is_ok(), "{mode:?} {spread}");
+        let lost = Err(SqlState::SERIALIZATION_FAILURE);
+        assert_eq!(ended(4).map(drop), lost, "{mode:?} {spread}");
+    }
+}
+
+/// The same for a scan with a condition: a value that passes it neither before nor after leaves its answer.
+#[test]
+fn a_condition_on_sums_is_certified_by_its_answer() {
+    let _alone = ONE_AT_A_TIME.lock();
+    struct AtLeast(i64);
+    impl txn::RowFilter for AtLeast {
+        fn takes(&self, row: base::RowRef<'_>) -> bool {
+            row.get(QTY).as_i64().is_none_or(|q| q >= self.0)
+        }
+    }
+    for (least, meanwhile, ok) in [
+        (12, -3, true),
+        (12, 3, true),
+        (12, 4, false),
+        (8, -1, false),
+    ] {
+        let w = World::new();
+        records(&w, 1, 3);
+        let mut t = w.begin(Isolation::Serializable, true);
+        let all = base::KeyRange::all();
+        let scan = txn::Scan::new(txn::Access::Primary, all, txn::Direction::Forward);
+        let mut scan = scan
+            .of_columns(&[0, QTY as u16])
+            .filtered_by(Arc::new(AtLeast(least)));
+        run(&mut t, |t| {
+            t.scan(&w.stock, &mut scan, 9, &mut |_, _| Ok(()))
+        })
+        .unwrap();
+        add_alone(&w, meanwhile);
+        run(&mut t, |t| t.insert(&w.stock, &row(3, 1, 0, 0))).unwrap();
+        assert_eq!(t.commit(&w.order).is_ok(), ok, "{least} {meanwhile}");
+    }
+}
+
 #[test]
 fn a_guard_says_of_the_snapshot_what_it_says_of_now() {
     let _alone = ONE_AT_A_TIME.lock();
