@@ -56,6 +56,7 @@ impl World {
                 self.on_node(j, |_, up| {
                     if let Running::Primary(p) = up {
                         p.open.clear();
+                        p.worker = None;
                     }
                 });
             }
@@ -69,6 +70,9 @@ impl World {
     }
 
     fn write(&mut self, i: usize, p: &mut Primary) {
+        if self.config.further.is_some() && self.stock_dice.percent(20) {
+            self.work_on_stocks(i, p);
+        }
         if p.open.len() < 3 && self.dice.percent(60) {
             if let Ok((txn, stock)) = self.transaction(p) {
                 let read = Vec::new();

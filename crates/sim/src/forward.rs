@@ -14,11 +14,11 @@ use txn::{Durability, Txn, TxnOptions};
 use crate::machine::{Running, table};
 use crate::model::Name;
 use crate::primary::Primary;
-use crate::schema::{STOCK, TABLE, key, storage};
+use crate::schema::{QTY, STOCK, TABLE, key, storage};
 use crate::values::{self, Change};
 use crate::world::{What, World};
 
-/// A row that was read; none: there was none.
+/// A row that was read, of a stock its value; none: there was none.
 pub type Read = (Name, Option<Vec<u8>>);
 
 /// A transaction that a client has open at a primary.
@@ -69,6 +69,11 @@ impl World {
             let read = |&(table, id): &(Oid, i64)| {
                 let key = key(id);
                 let table = tables.iter().find(|t| t.storage.id == storage(table))?;
+                if table.storage.id == storage(STOCK) {
+                    let qty = t.get(table, &key, |r| r.get(QTY).as_i64()).ok()?;
+                    let qty = qty.flatten().map(|q| q.to_be_bytes().to_vec());
+                    return Some(((table.storage.id, key), qty));
+                }
                 t.get(table, &key, |_| ()).ok()?;
                 let record = table.storage.primary.get(&key, &guard);
                 let row = record.and_then(|r| r.row_at(at, &guard).map(<[u8]>::to_vec));
@@ -140,11 +145,20 @@ impl World {
         self.report.moved += 1;
         self.say(|| format!("node {i}: what moved there commits at {at}"));
         let before = self.model.rows(&p.terms, at.prev());
-        for (key, row) in read {
+        let values = self.model.values(&p.terms, at.prev());
+        let value = |k: &[u8]| {
+            let mut all = values.iter();
+            let found = all.find(|v| key(*v.0) == k)?;
+            Some(found.1.to_be_bytes().to_vec())
+        };
+        for (name, row) in read {
+            let stood = match name.0 == storage(STOCK) {
+                true => value(&name.1),
+                false => before.get(name).cloned(),
+            };
             assert!(
-                before.get(key) == row.as_ref(),
-                "what committed at {at} at node {i} had read {row:?} under {key:?} at a replica, but before it stood {:?}",
-                before.get(key)
+                stood == *row,
+                "what committed at {at} at node {i} had read {row:?} under {name:?} at a replica, but before it stood {stood:?}"
             );
         }
     }

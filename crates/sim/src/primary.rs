@@ -77,6 +77,8 @@ pub struct Primary {
     pub certified: Vec<(u64, u32, Held)>,
     /// Transactions that clients have open.
     pub open: Vec<Open>,
+    /// A step of the worker of split values that has begun and rests.
+    pub worker: Option<txn::Txn>,
     /// What is kept for transactions at replicas, by connection.
     pub kept: BTreeMap<u64, Kept>,
 }
@@ -93,6 +95,7 @@ impl Primary {
             pending: Vec::new(),
             certified: Vec::new(),
             open: Vec::new(),
+            worker: None,
             kept: BTreeMap::new(),
             node,
         }

@@ -16,7 +16,7 @@ use store::Snapshot;
 
 use crate::follower::Follower;
 use crate::machine::Running;
-use crate::schema::{STOCK, TABLE, key, storage};
+use crate::schema::{FURTHER, STOCK, TABLE, key, storage};
 use crate::values;
 use crate::world::{What, World};
 
@@ -79,6 +79,10 @@ impl StrongRead {
         match self.keys.is_empty() {
             true => all.push(Touch::Table(storage)),
             false => all.extend(self.keys.iter().map(row)),
+        }
+        if self.table == STOCK {
+            // As SQL says it: which further record a delta has written is not known before.
+            all.push(Touch::Table(crate::schema::storage(FURTHER)));
         }
         all
     }

@@ -2,17 +2,20 @@
 //!
 //! ```text
 //! accounts(id int8 primary key, v int8), with an index on v
-//! stock(id int8 primary key, qty int8 CHECK (qty >= 0)), with qty split
+//! stock(id int8 primary key, qty int8 CHECK (qty >= 0)), with qty split, in some runs with a hidden table for further records
 //! ```
 
 use base::schema::{BOOTSTRAP_ROLE, Change, Column, Index, IndexColumn, Object, PUBLIC, TableDef};
-use base::split::Split;
+use base::split::{Mode, Split};
+use base::split_records::settle_records;
 use base::{Oid, RelId, Type, Value};
 
 pub const TABLE: Oid = 20_000;
 pub const STOCK: Oid = 20_100;
 /// The place of the split column.
 pub const QTY: usize = 1;
+/// The hidden table for further records of stocks.
+pub const FURTHER: Oid = STOCK + 10;
 
 /// Where the rows of a table are.
 pub fn storage(table: Oid) -> RelId {
@@ -44,26 +47,36 @@ fn index(id: Oid, name: &str, column: u16, primary: bool) -> Index {
     }
 }
 
-/// What makes the tables.
-pub fn changes() -> Vec<Change> {
+/// What makes the tables. `further`: stocks may have further records, in this mode.
+pub fn changes(further: Option<Mode>) -> Vec<Change> {
     let by_v = index(TABLE + 3, "by_v", 1, false);
     let accounts = table(TABLE, "accounts", column("v"), vec![by_v]);
     let mut qty = column("qty");
     qty.split = Some(Split {
-        max: 64,
-        min: 0,
+        mode: further.unwrap_or_default(),
         lower: Some(0),
-        upper: None,
-        records: None,
+        ..Split::default()
     });
-    vec![accounts, table(STOCK, "stock", qty, vec![])]
+    let mut stock = table(STOCK, "stock", qty, vec![]);
+    let mut changes = match further {
+        None => vec![],
+        Some(_) => {
+            // The table, its storage, its index.
+            let mut next = FURTHER..;
+            let mut new_oid = || next.next().expect("there are more");
+            settle_records(&mut stock, None, &mut new_oid)
+        }
+    };
+    changes.push(Change::Put(Object::Table(stock)));
+    changes.insert(0, Change::Put(Object::Table(accounts)));
+    changes
 }
 
 /// What makes a table of an id and one more column.
-fn table(id: Oid, name: &str, second: Column, more: Vec<Index>) -> Change {
+fn table(id: Oid, name: &str, second: Column, more: Vec<Index>) -> TableDef {
     let mut indexes = vec![index(id + 2, &format!("{name}_pk"), 0, true)];
     indexes.extend(more);
-    Change::Put(Object::Table(TableDef {
+    TableDef {
         id,
         storage: storage(id),
         namespace: PUBLIC,
@@ -76,7 +89,7 @@ fn table(id: Oid, name: &str, second: Column, more: Vec<Index>) -> Change {
         foreign_keys: vec![],
         acl: vec![],
         rewrite_of: None,
-    }))
+    }
 }
 
 /// The bytes of a key.

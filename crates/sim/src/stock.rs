@@ -7,13 +7,19 @@
 //! So a value is known in two ways. One is the row that the commit made under the record's lock, which goes to the log and to all nodes.
 //! The other is the sum of what clients did (`values`), which no lock, no escrow and no row has touched. `invariants/splits.rs` compares the two.
 //!
+//! In runs with further records a worker gives some to a stock, takes some back, or moves what lies in them (the mode `rows`), beside
+//! all that clients do. It changes no value, so the model of values does not hear of it.
+//!
 //! Left out on purpose: waiting for row locks. A client that would have to wait gives up.
 
+use base::split::Mode;
 use base::{Isolation, Position, Value};
-use txn::{Delta, Outcome, Stop, Txn, TxnOptions};
+use node::splits::balance::Balance;
+use txn::{Delta, Outcome, Stop, TableHandle, Txn, TxnOptions};
 
 use crate::forward::options;
-use crate::primary::Primary;
+use crate::model::Promise;
+use crate::primary::{Primary, durability};
 use crate::schema::{QTY, key};
 use crate::values::{Change, IDS, START, net};
 use crate::world::World;
@@ -90,6 +96,60 @@ impl World {
         }
     }
 
+    /// A step of the worker, with numbers that chance takes. Now and then it rests between its beginning and what it does.
+    pub fn work_on_stocks(&mut self, i: usize, p: &mut Primary) {
+        if self.stock_dice.percent(50) && p.worker.is_none() {
+            p.worker = self.begin_work(p);
+            return;
+        }
+        let rested = p.worker.take();
+        let Some(mut t) = rested.or_else(|| self.begin_work(p)) else {
+            return;
+        };
+        let key = key(self.stock_dice.below(IDS) as i64);
+        let to = self.stock_dice.below(6) as u16;
+        let balances = self.config.further == Some(Mode::Rows);
+        let kinds = if balances { 6 } else { 2 };
+        let did = match self.stock_dice.below(kinds) {
+            0 => t.spread_value(&p.stock, &key, QTY, to),
+            1 => t.gather_value(&p.stock, &key, QTY, to),
+            _ => {
+                let values = p.node.manager().split_values(false);
+                let value = values.iter().find(|v| *v.key == *key);
+                let policy = [Balance::Minmax, Balance::Random, Balance::All];
+                let policy = policy[self.stock_dice.below(3) as usize];
+                match value.and_then(|v| v.shares.as_ref()) {
+                    None => return,
+                    Some(shares) => {
+                        let moves = policy.moves(shares, self.stock_dice.next_u64());
+                        t.balance_value(&p.stock, &key, QTY, &moves)
+                    }
+                }
+            }
+        };
+        if !matches!(did, Ok(true)) {
+            return;
+        }
+        match self.commit(p, t, Promise::Policy, Vec::new()) {
+            Ok(at) => {
+                self.report.worked += 1;
+                self.say(|| format!("node {i}: a worker commits {at}"));
+            }
+            Err(_) => self.report.aborts += 1,
+        }
+        self.settled(i, p);
+    }
+
+    fn begin_work(&mut self, p: &Primary) -> Option<Txn> {
+        let options = TxnOptions {
+            isolation: Isolation::ReadCommitted,
+            durability: durability(Promise::Policy, false),
+            ..TxnOptions::default()
+        };
+        let mut t = p.node.begin(options, false);
+        t.begin_statement().ok().map(|()| t)
+    }
+
     /// The changes of a transaction are committed.
     pub fn count_changes(&mut self, changes: &[Change]) {
         for change in changes {
@@ -100,6 +160,13 @@ impl World {
             }
         }
     }
+}
+
+/// A stock. Of the column that counts further records a client knows nothing.
+fn row(stock: &TableHandle, id: i64, qty: i64) -> Vec<Value> {
+    let mut row = vec![Value::Int8(id), Value::Int8(qty)];
+    row.resize(stock.table.def.columns.len(), Value::Null);
+    row
 }
 
 /// One statement: `UPDATE stock SET qty = qty + by WHERE id = … AND qty >= need`, or (`set`) the same as a program writes it that reads and
@@ -113,7 +180,7 @@ fn change_stock(
     let (stock, key) = (&p.stock, key(id));
     let found = t.get_columns(stock, &key, txn::column_set(&[0]), |_| ())?;
     if found.is_none() {
-        t.insert(stock, &[Value::Int8(id), Value::Int8(START)])?;
+        t.insert(stock, &row(stock, id, START))?;
         return Ok(Some(Change::Made(id, START)));
     }
     let delta = Delta {
@@ -134,7 +201,7 @@ fn change_stock(
             if read + by < 0 || need.is_some_and(|n| read < n) {
                 return Ok(None);
             }
-            t.update(stock, &key, &[Value::Int8(id), Value::Int8(read + by)])?;
+            t.update(stock, &key, &row(stock, id, read + by))?;
             true
         }
     };

@@ -1,6 +1,7 @@
 //! Virtual time, the queue of events, and a run from its first event to its last.
 
 use base::Position;
+use base::split::Mode;
 use env::ManualClock;
 use replica::read::Fetch;
 use replica::replay::Policy;
@@ -81,6 +82,8 @@ pub struct Config {
     pub forgets: u64,
     /// Whether clients change stocks, too.
     pub stocks: bool,
+    /// Whether stocks may have further records, and in which mode they are split.
+    pub further: Option<Mode>,
     /// Events while things break.
     pub events: u64,
 }
@@ -104,6 +107,8 @@ pub struct Report {
     pub deltas: u64,
     pub exact: u64,
     pub too_few: u64,
+    /// Steps of the worker of split values.
+    pub worked: u64,
     pub crashes: u64,
     pub promotions: u64,
     pub bootstraps: u64,
@@ -154,6 +159,7 @@ impl Report {
         self.deltas += other.deltas;
         self.exact += other.exact;
         self.too_few += other.too_few;
+        self.worked += other.worked;
         self.crashes += other.crashes;
         self.promotions += other.promotions;
         self.bootstraps += other.bootstraps;
@@ -197,8 +203,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{} deltas of split values, {} exact writes, {} refused",
-            self.deltas, self.exact, self.too_few
+            "{} deltas of split values, {} exact writes, {} refused, {} steps of the worker",
+            self.deltas, self.exact, self.too_few, self.worked
         )?;
         if self.certified > 0 {
             writeln!(
@@ -303,6 +309,7 @@ impl World {
                 .then_some((seed / 4) as usize % NODES),
             forgets: 90,
             stocks: !seed.is_multiple_of(2),
+            further: [None, Some(Mode::Escrow), None, Some(Mode::Rows)][(seed % 4) as usize],
             events: 4_000,
         };
         let clock = Arc::new(ManualClock::new(0));
@@ -424,7 +431,7 @@ impl World {
         let mut define = || {
             t.begin_statement()?;
             t.lock_schema()?;
-            t.change_schema(crate::schema::changes())?;
+            t.change_schema(crate::schema::changes(self.config.further))?;
             t.end_statement()
         };
         let defined = define().and_then(|()| Ok(node.commit(t)?));

@@ -36,6 +36,10 @@ fn every_planted_fault_is_found() {
         "split.stale_value",
         // Deltas that are granted though others have reserved what they take.
         "split.no_escrow",
+        // Reads that take the share of the row for the value.
+        "split.bit_ignored",
+        // The mode rows: a step of the balance that moves off an old amount.
+        "split.balance_stale",
         // A replica that acknowledges as durable what it has in memory only.
         "receiving.received_is_persisted",
         // A replica that takes log of a term which is not in its directory.

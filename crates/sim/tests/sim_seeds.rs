@@ -15,7 +15,7 @@ fn a_few_seeds_hold() {
     assert!(all.acknowledged > 200 && all.snapshots > 500);
     assert!(all.strong > 500 && all.ahead > 50);
     assert!(all.held > 50 && all.held_moved > 10);
-    assert!(all.deltas > 150 && all.exact > 10 && all.too_few > 20);
+    assert!(all.deltas > 150 && all.exact > 10 && all.too_few > 20 && all.worked > 40);
 }
 
 #[test]

@@ -2,13 +2,17 @@
 //! its timestamp, though replay has not come so far (§4.2). Commits that a fail-over may lose, and has lost, are not asked for; nor is
 //! anything when an operator was wrong about what is down.
 
+use base::Position;
 use node::Node;
 use store::{Snapshot, pin};
 
 use crate::machine::table;
+use crate::model::Terms;
 use crate::reads::StrongRead;
 use crate::schema::STOCK;
 use crate::world::World;
+
+use super::splits::{Stock, stocks_at};
 
 impl World {
     /// The same at a primary.
@@ -38,6 +42,9 @@ impl World {
                 r.node
             );
         }
+        if r.table == STOCK {
+            return self.check_stocks(r, node, &terms, at);
+        }
         let model = self.model.rows(&terms, at);
         let guard = pin();
         let storage = &table(node, r.table).storage;
@@ -45,11 +52,8 @@ impl World {
             let record = storage.primary.get(key, &guard)?;
             record.row_at(at, &guard).map(<[u8]>::to_vec)
         };
-        let ids = match r.table {
-            STOCK => crate::values::IDS,
-            _ => crate::clients::IDS,
-        };
-        let every: Vec<Vec<u8>> = (0..ids).map(|id| crate::schema::key(id as i64)).collect();
+        let ids = 0..crate::clients::IDS;
+        let every: Vec<Vec<u8>> = ids.map(|id| crate::schema::key(id as i64)).collect();
         let keys = if r.keys.is_empty() { &every } else { &r.keys };
         for key in keys {
             let want = model.get(&(storage.id, key.clone()));
@@ -58,6 +62,24 @@ impl World {
                 "a strong read at node {} finds {:?} at {at} under {key:?}, the history has {want:?}",
                 r.node,
                 row(key),
+            );
+        }
+    }
+
+    /// The same of stocks, whose values the model knows by what clients did.
+    fn check_stocks(&self, r: &StrongRead, node: &Node, terms: &Terms, at: Position) {
+        let model = self.model.values(terms, at);
+        let found = stocks_at(node, at);
+        for id in 0..crate::values::IDS as i64 {
+            if !r.keys.is_empty() && !r.keys.contains(&crate::schema::key(id)) {
+                continue;
+            }
+            let value = found.get(&id).and_then(Stock::value);
+            assert!(
+                value.as_ref() == model.get(&id),
+                "a strong read at node {} finds {value:?} of stock {id} at {at}, the history has {:?}",
+                r.node,
+                model.get(&id)
             );
         }
     }

@@ -9,7 +9,7 @@ use store::{Snapshot, pin};
 
 use crate::machine::{Running, table};
 use crate::model::{Name, Rows, Terms};
-use crate::schema::{STOCK, TABLE};
+use crate::schema::{FURTHER, STOCK, TABLE};
 use crate::values::Values;
 use crate::world::World;
 
@@ -51,8 +51,10 @@ impl Watched {
 fn rows_at(node: &Node, at: Position) -> Rows {
     let guard = pin();
     let mut rows = Rows::new();
-    for id in [TABLE, STOCK] {
-        let storage = &table(node, id).storage;
+    let catalog = node.catalog();
+    let tables = [TABLE, STOCK, FURTHER].map(|id| catalog.tables.get(&id));
+    for table in tables.into_iter().flatten() {
+        let storage = &table.storage;
         storage.for_each(&guard, |r| {
             if let Some(row) = r.row_at(at, &guard) {
                 rows.insert((storage.id, r.key().to_vec()), row.to_vec());
@@ -119,7 +121,7 @@ impl World {
                 .advance_values(&watched.terms, &mut watched.values, from, at);
         }
         watched.shown = at;
-        splits::check(i, &table(node, STOCK), at, &watched.values);
+        splits::check(i, node, at, &watched.values);
         let real = rows_at(node, at);
         assert!(
             real == watched.rows,
