@@ -53,12 +53,12 @@ enum Command {
     /// Make a copy of a data directory, also while a server works there
     Copy {
         #[command(flatten)]
-        places: crate::copy::Places,
+        places: crate::copy::CopyOptions,
     },
     /// Read a data directory or an archive whole, and say what is wrong and where
     Verify {
         #[command(flatten)]
-        what: crate::verify::Place,
+        what: crate::verify::VerifyOptions,
     },
     /// Look at commits that a node had to set aside on its way back into the cluster, and put them back
     SetAside {

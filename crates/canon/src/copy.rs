@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// From where to where.
 #[derive(clap::Args)]
-pub struct Places {
+pub struct CopyOptions {
     /// The data directory; a server may be at work there
     #[arg(long, value_name = "DIR", env = "CANON_DATA")]
     data: PathBuf,
@@ -27,7 +27,7 @@ pub struct Places {
 }
 
 /// Copies, and verifies. Whether the copy is whole.
-pub fn run(p: &Places) -> Result<bool> {
+pub fn run(p: &CopyOptions) -> Result<bool> {
     let (done, shown) = (Cell::new(0u64), Cell::new(Instant::now()));
     let progress = |n: u64| {
         done.set(done.get() + n);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// What is looked at.
 #[derive(clap::Args)]
-pub struct Place {
+pub struct VerifyOptions {
     /// A data directory in which no server works, or a copy of one
     #[arg(
         long,
@@ -45,7 +45,7 @@ pub fn look(dir: &Path) -> Result<bool> {
 }
 
 /// Runs it. Whether nothing is wrong (any more).
-pub fn run(v: &Place) -> Result<bool> {
+pub fn run(v: &VerifyOptions) -> Result<bool> {
     with_progress(|options| {
         let report = match (&v.data, &v.archive) {
             (Some(dir), _) => verify_dir(dir, options),

@@ -20,7 +20,7 @@ pub use variables::check_variables;
 use crate::entrance::Entrance;
 use crate::forward::Limits;
 use crate::replication::Primary;
-use crate::replication::archive::Place;
+use crate::replication::archive::Destination;
 use base::{Error, Position, Result, SqlState};
 use node::splits::adjust::Adjust;
 use node::splits::balance::Balance;
@@ -76,7 +76,7 @@ pub struct Config {
     /// The same, where it was said at all.
     pub synchronous_said: Option<u32>,
     pub wal_keep_bytes: u64,
-    pub archive: Option<Place>,
+    pub archive: Option<Destination>,
     /// Whether replicas on this host may map what they ask for.
     pub shared_memory: bool,
     /// Whether the log goes through a ring in shared memory to replicas on this host.
@@ -253,7 +253,7 @@ impl Config {
             synchronous_replicas: given.synchronous_replicas.within(0..=16)?,
             synchronous_said: given.synchronous_replicas.value,
             wal_keep_bytes: given.wal_keep_bytes.size()?,
-            archive: Place::checked(
+            archive: Destination::checked(
                 given.archive.text().to_owned(),
                 given.archive_checkpoints.value,
             )?,

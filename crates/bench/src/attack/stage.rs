@@ -89,7 +89,7 @@ impl Stage {
             for i in 0..threads {
                 let one = &one;
                 s.spawn(move || {
-                    give_way();
+                    yield_to_watchers();
                     if one(i).is_err() {
                         self.count("cut off");
                     }
@@ -125,7 +125,7 @@ impl Stage {
 
 /// The thread that runs this has less of the processors than the watchers' threads. Two hundred attackers on the server's machine would otherwise be
 /// measured, and not the server.
-fn give_way() {
+fn yield_to_watchers() {
     // On Linux this is about the thread.
     _ = rustix::process::setpriority_process(None, 10);
 }

@@ -23,6 +23,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use workload::rng::Rng;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -305,25 +306,26 @@ fn buy(
     for (name, sql) in STATEMENTS {
         done(c.prepare(name, sql))?;
     }
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut random = Rng::new(seed);
+    let mut up_to = |n| random.between(1, n);
     while !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
-        let account = random.up_to(ACCOUNTS);
-        let item = if random.up_to(2) == 1 {
-            random.up_to(ITEMS / 20)
+        let account = up_to(ACCOUNTS);
+        let item = if up_to(2) == 1 {
+            up_to(ITEMS / 20)
         } else {
-            random.up_to(ITEMS)
+            up_to(ITEMS)
         };
-        let (kind, steps): (usize, Vec<(&str, Vec<i64>)>) = match random.up_to(10) {
+        let (kind, steps): (usize, Vec<(&str, Vec<i64>)>) = match up_to(10) {
             1 | 2 => (0, vec![("balance", vec![account])]),
             3..=5 => (0, vec![("item", vec![item])]),
             6 => (0, vec![("history", vec![account])]),
             7 | 8 => {
-                let (from, to, sum) = (account, random.up_to(ACCOUNTS), random.up_to(20));
+                let (from, to, sum) = (account, up_to(ACCOUNTS), up_to(20));
                 (1, vec![("take", vec![from, sum]), ("give", vec![to, sum])])
             }
             _ => {
-                let n = random.up_to(3);
+                let n = up_to(3);
                 let order = vec![
                     ("pay", vec![account, item, n]),
                     ("pick", vec![item, n]),
@@ -367,18 +369,4 @@ fn transact(
         }
     }
     Ok(c.run("commit", &[]).map_err(broken)?.map(drop))
-}
-
-/// splitmix64.
-struct Random(u64);
-
-impl Random {
-    /// 1 to `n`.
-    fn up_to(&mut self, n: i64) -> i64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as i64 + 1
-    }
 }

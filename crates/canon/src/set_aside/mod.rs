@@ -25,12 +25,12 @@ pub enum Command {
     /// What was set aside in a data directory
     List {
         #[command(flatten)]
-        place: Place,
+        place: Directory,
     },
     /// The commits of one of them, in words
     Show {
         #[command(flatten)]
-        place: Place,
+        place: Directory,
         #[command(flatten)]
         which: Which,
     },
@@ -42,7 +42,7 @@ pub enum Command {
     /// nothing.
     Apply {
         #[command(flatten)]
-        place: Place,
+        place: Directory,
         #[command(flatten)]
         which: Which,
         /// The primary: HOST:PORT, or a connection string with a role and its password (else PGPASSWORD)
@@ -62,7 +62,7 @@ pub enum Command {
 
 /// Where the files are.
 #[derive(clap::Args)]
-pub struct Place {
+pub struct Directory {
     /// The data directory of the node that set them aside, or a copy of it
     #[arg(long, value_name = "DIR", env = "CANON_DATA")]
     data: PathBuf,
@@ -80,7 +80,7 @@ fn wrong(what: impl Into<String>) -> Error {
     Error::new(SqlState::INVALID_PARAMETER_VALUE, what)
 }
 
-fn files(place: &Place) -> Result<Vec<AsideFiles>> {
+fn files(place: &Directory) -> Result<Vec<AsideFiles>> {
     if !place.data.join("CANON_VERSION").exists() && !place.data.join("set-aside").exists() {
         let what = format!("{} is no data directory of Canon", place.data.display());
         return Err(wrong(what));
@@ -89,7 +89,7 @@ fn files(place: &Place) -> Result<Vec<AsideFiles>> {
     wal::aside::list(&*disk, &place.data).map_err(|e| Error::new(SqlState::IO_ERROR, e.to_string()))
 }
 
-fn one(place: &Place, which: &Which) -> Result<Aside> {
+fn one(place: &Directory, which: &Which) -> Result<Aside> {
     let all = files(place)?;
     let found = match &which.name {
         Some(name) => {
@@ -149,7 +149,7 @@ pub fn run(command: &Command) -> Result<bool> {
     }
 }
 
-fn list(place: &Place) -> Result<()> {
+fn list(place: &Directory) -> Result<()> {
     let all = files(place)?;
     if all.is_empty() {
         println!("nothing was set aside in {}", place.data.display());

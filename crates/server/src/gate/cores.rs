@@ -6,7 +6,7 @@
 //!            +----------------------------------------------------------+
 //! wakers (a lock is granted, a commit is durable) ──▶ the queue; one write to the event fd if the core waits
 //! ```
-//! A connection has a core, so a message costs no hand-over between threads; it moves to another only for good (`place.rs` decides,
+//! A connection has a core, so a message costs no hand-over between threads; it moves to another only for good (`core_choice.rs` decides,
 //! `socket.rs` does it, where the connection waits for its client). In a turn every connection that has
 //! something to do runs first and all send afterwards ([`turns::afterwards`]): a client that reads many connections is woken once and
 //! finds many replies, and the wait costs one call for all.
@@ -23,8 +23,8 @@
 //!
 //! Left out on purpose: stealing. A connection that is busy for longer than a tick costs the others of its core that long, once.
 
+use super::core_choice::{Busy, SKEW};
 use super::lost::Lost;
-use super::place::{Busy, SKEW};
 use env::turns;
 use futures::task::AtomicWaker;
 use mio::event::Event;

@@ -16,12 +16,13 @@
 //! Left out on purpose: protocol 2.
 
 pub(crate) mod connection;
+mod core_choice;
 pub(crate) mod cores;
 mod keeper;
 mod look;
 mod lost;
 mod metered;
-mod place;
+
 pub(crate) mod socket;
 pub(crate) mod startup;
 pub(crate) mod tell;

@@ -3,11 +3,11 @@
 //! It is tried first and waited for only when it says that it would block; a read that fills less than it may has emptied the
 //! socket, and the next waits for an event without asking.
 //!
-//! One that [may move](Socket::may_move) looks around now and then where it waits for its client (`place.rs`), and takes its task to another
+//! One that [may move](Socket::may_move) looks around now and then where it waits for its client (`core_choice.rs`), and takes its task to another
 //! core. Nothing of the task is between two cores then: it runs while it moves, and wakers push it where it belongs once it waits.
 
+use super::core_choice::{CoreChoice, LOOK};
 use super::cores::{Core, Readiness};
-use super::place::{LOOK, Place};
 use mio::Token;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -55,7 +55,7 @@ pub struct Socket<T: Inner> {
     token: Option<Token>,
     readiness: Arc<Readiness>,
     /// Of one that may move.
-    place: Option<Place>,
+    choice: Option<CoreChoice>,
     reads: u32,
     /// The period in which it was counted as busy.
     period: u32,
@@ -70,7 +70,7 @@ impl<T: Inner> Socket<T> {
             core,
             token: Some(token),
             readiness,
-            place: None,
+            choice: None,
             reads: 0,
             period: u32::MAX,
         })
@@ -79,7 +79,7 @@ impl<T: Inner> Socket<T> {
     /// It takes its task with it. Other sockets of the task stay where they are: their events come from another thread then, which costs a
     /// hand-over.
     pub fn may_move(&mut self) {
-        self.place = Some(Place::default());
+        self.choice = Some(CoreChoice::default());
     }
 
     fn has_read(&mut self) {
@@ -93,7 +93,7 @@ impl<T: Inner> Socket<T> {
     /// Moves to another core if it is time and worth it.
     fn look(&mut self) -> io::Result<()> {
         let restless = env::fault::planted("gate.restless");
-        let Some(place) = &mut self.place else {
+        let Some(choice) = &mut self.choice else {
             return Ok(());
         };
         if self.reads < LOOK && !(restless && self.reads > 0) {
@@ -105,7 +105,7 @@ impl<T: Inner> Socket<T> {
         };
         let to = match restless {
             true => Some((own + 1) % busy.len()),
-            false => place.look(own, self.inner.from(), &busy),
+            false => choice.look(own, self.inner.from(), &busy),
         };
         if let Some(to) = to.filter(|to| *to != own)
             && let Some(token) = self.token.take()

@@ -39,15 +39,15 @@ fn bad(url: &str, why: impl std::fmt::Display) -> Error {
 
 /// An archive as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Destination {
     url: String,
     /// Checkpoints that stay there.
     checkpoints: u32,
 }
 
-impl Place {
+impl Destination {
     /// The archive at a URL, none if that is empty; two checkpoints unless it is said otherwise.
-    pub fn checked(url: String, checkpoints: Option<u32>) -> Result<Option<Place>> {
+    pub fn checked(url: String, checkpoints: Option<u32>) -> Result<Option<Destination>> {
         let checkpoints = checkpoints.unwrap_or(2);
         if checkpoints == 0 {
             let what = "archive_checkpoints = 0: 1 or more is meant";
@@ -56,7 +56,7 @@ impl Place {
         match url.split_once("://") {
             _ if url.is_empty() => Ok(None),
             Some(("file", path)) if path.starts_with('/') && path.len() > 1 => {
-                Ok(Some(Place { url, checkpoints }))
+                Ok(Some(Destination { url, checkpoints }))
             }
             Some(("file", _)) => Err(bad(&url, "file:/// and an absolute path")),
             Some((scheme, _)) => Err(bad(
@@ -70,7 +70,7 @@ impl Place {
 
 /// The place that a URL names, for a command.
 pub fn objects_at(url: &str) -> Result<Arc<dyn Objects>> {
-    let place = Place::checked(url.to_owned(), None)?;
+    let place = Destination::checked(url.to_owned(), None)?;
     objects(
         &place
             .ok_or_else(|| bad(url, "a URL such as file:///backup/canon"))?
@@ -117,7 +117,7 @@ pub struct Archiving {
 impl Archiving {
     /// Of a node that has an archive.
     pub fn of(
-        place: &Option<Place>,
+        place: &Option<Destination>,
         env: &Env,
         node: &Arc<Node>,
     ) -> Result<Option<Arc<Archiving>>> {
@@ -127,7 +127,7 @@ impl Archiving {
             .transpose()
     }
 
-    fn new(place: &Place, env: &Env, node: Arc<Node>) -> Result<Archiving> {
+    fn new(place: &Destination, env: &Env, node: Arc<Node>) -> Result<Archiving> {
         let archive = Archive::new(objects(&place.url)?, node.cluster());
         node.shipping().begin_archiving();
         Ok(Archiving {
@@ -286,12 +286,12 @@ mod tests {
 
     #[test]
     fn urls() {
-        let checked = |url: &str| Place::checked(url.into(), None);
+        let checked = |url: &str| Destination::checked(url.into(), None);
         assert!(checked("file:///backup/canon").is_ok_and(|p| p.is_some()));
         assert!(checked("").is_ok_and(|p| p.is_none()));
         for url in ["file://backup", "file:///", "/backup", "s4://b/p"] {
             assert!(checked(url).is_err(), "{url}");
         }
-        assert!(Place::checked("file:///b".into(), Some(0)).is_err());
+        assert!(Destination::checked("file:///b".into(), Some(0)).is_err());
     }
 }

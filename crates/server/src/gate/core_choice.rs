@@ -28,15 +28,15 @@ pub const SKEW: usize = 4;
 
 /// What a connection remembers between looks.
 #[derive(Debug)]
-pub struct Place {
+pub struct CoreChoice {
     wanted: usize,
     streak: u32,
     patience: u32,
 }
 
-impl Default for Place {
-    fn default() -> Place {
-        Place {
+impl Default for CoreChoice {
+    fn default() -> CoreChoice {
+        CoreChoice {
             wanted: usize::MAX,
             streak: 0,
             patience: PATIENCE.0,
@@ -44,7 +44,7 @@ impl Default for Place {
     }
 }
 
-impl Place {
+impl CoreChoice {
     /// One look of a connection at core `own`, whose packets come from processor `from`, while each core has so many busy connections,
     /// itself among them. The core to go to.
     pub fn look(&mut self, own: usize, from: Option<usize>, busy: &[usize]) -> Option<usize> {
@@ -130,13 +130,13 @@ mod tests {
     use super::*;
 
     /// Looks until a move, at most `n` times.
-    fn until(p: &mut Place, own: usize, from: usize, busy: &[usize], n: u32) -> Option<u32> {
+    fn until(p: &mut CoreChoice, own: usize, from: usize, busy: &[usize], n: u32) -> Option<u32> {
         (1..=n).find(|_| p.look(own, Some(from), busy).is_some())
     }
 
     #[test]
     fn a_connection_goes_where_its_packets_come_from_after_a_while() {
-        let mut p = Place::default();
+        let mut p = CoreChoice::default();
         assert_eq!(until(&mut p, 0, 1, &[4, 4], 100), Some(PATIENCE.0));
         // There it stays.
         assert_eq!(until(&mut p, 1, 1, &[3, 5], 100), None);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn looks_that_disagree_move_nobody() {
-        let mut p = Place::default();
+        let mut p = CoreChoice::default();
         for i in 0..1000 {
             assert_eq!(p.look(0, Some(usize::from(i % 4 != 0)), &[4, 4]), None);
         }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn who_wanders_moves_ever_more_seldom() {
-        let (mut p, mut own, mut moves) = (Place::default(), 0, 0);
+        let (mut p, mut own, mut moves) = (CoreChoice::default(), 0, 0);
         for _ in 0..10_000 {
             if let Some(to) = p.look(own, Some(1 - own), &[4, 4]) {
                 (own, moves) = (to, moves + 1);
@@ -172,7 +172,7 @@ mod tests {
         for (n, away) in [(3, 0), (4, 0), (5, 1), (6, 1), (7, 2), (8, 2), (9, 3)] {
             for begin in 0..=n {
                 let mut at: Vec<usize> = (0..n).map(|i| usize::from(i >= begin)).collect();
-                let mut all: Vec<Place> = (0..n).map(|_| Place::default()).collect();
+                let mut all: Vec<CoreChoice> = (0..n).map(|_| CoreChoice::default()).collect();
                 let mut last = 0;
                 for round in 0..5000 {
                     for i in 0..n {
