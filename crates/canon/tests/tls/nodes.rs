@@ -128,10 +128,15 @@ async fn a_proxy_has_tls_on_both_sides() {
 
     // Without the secret the node does not know what the proof is bound to.
     let proxy = Running::start(options(None)).await.expect("a proxy");
+    // (A second `port` would be that of a second host.)
+    let mut config = tokio_postgres::Config::new();
     config
+        .host("127.0.0.1")
         .port(proxy.listening[0].port())
+        .user("alice")
         .password("secret")
-        .channel_binding(ChannelBinding::Prefer);
+        .dbname("canon")
+        .connect_timeout(PATIENCE);
     let e = connect(&config, trusting(&authority.root(), None)).await;
     let e = e.map(drop).expect_err("refused");
     let said = e.as_db_error().expect("in words").hint();
