@@ -94,14 +94,22 @@ pub fn message(kind: u8, body: &[u8]) -> Vec<u8> {
 
 /// An ErrorResponse of ours.
 pub fn error(severity: &str, code: &str, what: &str) -> Vec<u8> {
+    of_fields(severity, code, &[(b'M', what)])
+}
+
+/// The ErrorResponse with which a connection ends, with what may help.
+pub fn fatal(e: &Error) -> Vec<u8> {
+    let f = e.fields();
+    let said = [(b'M', &*f.message), (b'D', &f.detail), (b'H', &f.hint)];
+    of_fields("FATAL", &e.code().to_string(), &said)
+}
+
+/// Fields without a text are left out.
+fn of_fields(severity: &str, code: &str, said: &[(u8, &str)]) -> Vec<u8> {
+    let head = [(b'S', severity), (b'V', severity), (b'C', code)];
     let mut body = Vec::new();
-    for (kind, v) in [
-        (b'S', severity),
-        (b'V', severity),
-        (b'C', code),
-        (b'M', what),
-    ] {
-        body.push(kind);
+    for (kind, v) in head.iter().chain(said).filter(|(_, v)| !v.is_empty()) {
+        body.push(*kind);
         body.extend_from_slice(v.as_bytes());
         body.push(0);
     }

@@ -23,7 +23,7 @@ const FIRST_WORD: Duration = Duration::from_secs(10);
 
 /// Tells a client why it cannot stay, and lets it read that.
 pub async fn farewell(mut front: End, e: &Error) {
-    let mut m = message::error("FATAL", &e.code().to_string(), &e.fields().message);
+    let mut m = message::fatal(e);
     if e.code() == SqlState::ADMIN_SHUTDOWN {
         // Behind another proxy, what was sent since may run elsewhere.
         m = message::nothing_run();
