@@ -13,7 +13,7 @@ use base::position::Watermarks;
 use base::schema::Schema;
 use base::{Oid, Position, Result, SqlState, Type, Value};
 use parking_lot::Mutex;
-use sqlparser::ast::Statement;
+use sqlparser::ast::{Ident, ObjectName, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Tokenizer;
@@ -296,6 +296,43 @@ impl TestDb {
         }
     }
 
+    /// Changes the schema as the bootstrap role.
+    fn defines<T>(&self, txn: &mut Txn, change: impl FnOnce(&mut Txn, &DdlContext<'_>) -> T) -> T {
+        let analyzer = Analysis {
+            role: base::schema::BOOTSTRAP_ROLE,
+            settings: &self.settings,
+            session: &self.session,
+        };
+        let cx = DdlContext {
+            role: base::schema::BOOTSTRAP_ROLE,
+            session_user: base::schema::BOOTSTRAP_ROLE,
+            database: "canon",
+            search_path: &self.path,
+            analyzer: &analyzer,
+            random_bytes: &|b| b.fill(1),
+            check_setting: &|_, _| Ok(()),
+            in_transaction_block: false,
+        };
+        change(txn, &cx)
+    }
+
+    /// The mode in which a column is split.
+    pub fn split_in(&self, table: &str, column: &str, mode: &str) {
+        let set = ddl::Extra::ColumnOptions {
+            table: ObjectName::from(vec![Ident::new(table)]),
+            column: Ident::new(column),
+            if_exists: false,
+            set: vec![("split_mode".into(), mode.into())],
+            reset: vec![],
+        };
+        let mut txn = self.begin();
+        txn.begin_statement().unwrap();
+        let done = self.defines(&mut txn, |txn, cx| ddl::execute_extra(&set, txn, cx));
+        done.map_err(txn::Stop::only_error).unwrap();
+        txn.end_statement().unwrap();
+        self.commit(txn).unwrap();
+    }
+
     fn statement(
         &self,
         txn: &mut Txn,
@@ -304,22 +341,7 @@ impl TestDb {
         params: &[Value],
     ) -> Result<Answer, txn::Stop> {
         if ddl::is_ddl(stmt) {
-            let analyzer = Analysis {
-                role: base::schema::BOOTSTRAP_ROLE,
-                settings: &self.settings,
-                session: &self.session,
-            };
-            let cx = DdlContext {
-                role: base::schema::BOOTSTRAP_ROLE,
-                session_user: base::schema::BOOTSTRAP_ROLE,
-                database: "canon",
-                search_path: &self.path,
-                analyzer: &analyzer,
-                random_bytes: &|b| b.fill(1),
-                check_setting: &|_, _| Ok(()),
-                in_transaction_block: false,
-            };
-            ddl::execute(stmt, txn, &cx)?;
+            self.defines(txn, |txn, cx| ddl::execute(stmt, txn, cx))?;
             return Ok(Answer {
                 rows: vec![],
                 affected: 0,

@@ -20,8 +20,7 @@ fn pair_in(mode: &str, records: u16) -> TestDb {
     ))
     .unwrap();
     for column in ["qty", "sold", "worth"] {
-        let set = format!("ALTER TABLE s ALTER COLUMN {column} SET (split_mode = {mode})");
-        db.run(&set).unwrap();
+        db.split_in("s", column, mode);
     }
     let both = |sql: &str| {
         for table in ["s", "p"] {
