@@ -242,7 +242,7 @@ async fn a_node_proves_that_it_has_the_secret() {
     proxy.stop().await;
 }
 
-/// A proxy whose secret is another's takes no node for one.
+/// A proxy with the secret of another cluster takes no server for its node.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_secret_opens_no_node() {
     if skip() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! transaction(|tx| ...) ──▶ optimistic run: reads at a snapshot, writes kept private ──▶ commit: validate, install ──▶ durable
-//!        ▲                                             │ 40001, 40P01: somebody was faster
+//!        ▲                                             │ 40001, 40P01: another transaction won
 //!        └── run again: at once, then after a short random pause, from the fourth time on with row locks ◀──┘
 //! ```
 //! Nothing is locked before commit, so a transaction that loses a race is simply run again; one that loses three times takes row locks
@@ -51,7 +51,7 @@
 //! [`Committed::wait`] then says when it counts.
 //!
 //! Left out on purpose: derive macros for rows (tuples and [`row!`](crate::row) do), asynchronous closures (the library's
-//! transactions are short and run on the calling thread), users and privileges (who holds the `Database` owns it).
+//! transactions are short and run on the calling thread), users and privileges (a program with the `Database` owns all of it).
 
 mod convert;
 mod create;

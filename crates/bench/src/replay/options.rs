@@ -16,7 +16,7 @@ pub struct Options {
     pub threads: usize,
     /// Each row write waits this long besides, at the primary and at the replica.
     pub row_cost: Option<Duration>,
-    /// Only loads whose names contain this.
+    /// A load runs if its name contains this text.
     pub only: String,
     pub policies: Vec<Policy>,
     /// Few loads.

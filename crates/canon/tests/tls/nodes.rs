@@ -101,14 +101,18 @@ async fn a_proxy_has_tls_on_both_sides() {
     let secret = common::cluster_secret(node.scratch());
     let proxy = Running::start(options(Some(&secret))).await;
     let proxy = proxy.expect("a proxy");
-    let mut config = tokio_postgres::Config::new();
-    config
-        .host("127.0.0.1")
-        .port(proxy.listening[0].port())
-        .user("alice")
-        .password("secret")
-        .dbname("canon")
-        .connect_timeout(PATIENCE);
+    let alice_at = |port: u16| {
+        let mut config = tokio_postgres::Config::new();
+        config
+            .host("127.0.0.1")
+            .port(port)
+            .user("alice")
+            .password("secret")
+            .dbname("canon")
+            .connect_timeout(PATIENCE);
+        config
+    };
+    let mut config = alice_at(proxy.listening[0].port());
     let alice = connect(&config, trusting(&authority.root(), None)).await;
     let alice = alice.expect("alice, inside of TLS");
     assert_eq!(one(&alice, PROTECTED).await.as_deref(), Some("t"));
@@ -128,15 +132,7 @@ async fn a_proxy_has_tls_on_both_sides() {
 
     // Without the secret the node does not know what the proof is bound to.
     let proxy = Running::start(options(None)).await.expect("a proxy");
-    // (A second `port` would be that of a second host.)
-    let mut config = tokio_postgres::Config::new();
-    config
-        .host("127.0.0.1")
-        .port(proxy.listening[0].port())
-        .user("alice")
-        .password("secret")
-        .dbname("canon")
-        .connect_timeout(PATIENCE);
+    let config = alice_at(proxy.listening[0].port());
     let e = connect(&config, trusting(&authority.root(), None)).await;
     let e = e.map(drop).expect_err("refused");
     let said = e.as_db_error().expect("in words").hint();

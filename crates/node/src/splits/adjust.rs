@@ -64,7 +64,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// How many records a value shall have that has `now`, at least `min` and at most `max`, and of whose commits the share `rate` waited.
+    /// The number of records for a value that has `now` of them, when the share `rate` of its commits waited: from `min` to `max`.
     pub fn records(&self, rate: f64, now: u16, (min, max): (u16, u16)) -> u16 {
         // A value without further records has one.
         let n = f64::from(now.max(1));
