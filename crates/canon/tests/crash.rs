@@ -448,16 +448,23 @@ mod fault_points {
         found
     }
 
-    /// Has the worker of split values give records and take them back, which it does once a second, until it has met the fault.
+    /// Has the workers of split values give records, take them back and balance them, until one of them has met the fault.
     async fn worker_steps(server: &Server) {
         let Ok(client) = common::connect_to(&server.config()).await else {
             return;
         };
+        // Each UPDATE of it puts its amount in one record, which the worker that balances then divides.
+        let rows = "CREATE TABLE stock (id int PRIMARY KEY, n bigint NOT NULL CHECK (n >= 0)) WITH (split = 'n');
+            ALTER TABLE stock ALTER COLUMN n SET (split_min = 4, split_mode = rows);
+            INSERT INTO stock VALUES (0, 0)";
+        let _ = client.batch_execute(rows).await;
         let deadline = tokio::time::Instant::now() + common::PATIENCE * 2;
         for least in [2, 0].into_iter().cycle() {
             let set = format!("ALTER TABLE hot ALTER COLUMN n SET (split_min = {least})");
             // Where a client's locks are in the way, the next turn does it.
             let _ = client.batch_execute(&set).await;
+            let one_record = "UPDATE stock SET n = n + 100 WHERE id = 0";
+            let _ = client.batch_execute(one_record).await;
             tokio::time::sleep(Duration::from_millis(1200)).await;
             if client.is_closed() || tokio::time::Instant::now() > deadline {
                 return;
