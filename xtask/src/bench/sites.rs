@@ -40,7 +40,7 @@ const QUICK: [u64; 2] = [34, 185];
 
 /// The places of the counter, and the clients at each.
 const COUNTERS: [u64; 3] = [40; 3];
-const COUNTER_CLIENTS: usize = 16;
+const COUNTER_CLIENTS: usize = 8;
 
 /// Items of one client.
 const ITEMS: usize = 100;
